@@ -1,0 +1,38 @@
+# Every library from outside, each as one imported target.
+find_package(Threads REQUIRED)
+find_package(TBB REQUIRED)
+find_package(OpenCV REQUIRED COMPONENTS core imgproc)
+find_package(Boost REQUIRED COMPONENTS program_options)
+find_package(doctest REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(SPNG REQUIRED IMPORTED_TARGET spng)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+
+if(NOT TARGET yaml-cpp::yaml-cpp)
+  add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
+endif()
+
+if(MILLRACE_TORCH)
+  if(NOT MILLRACE_DEPS_DIR)
+    execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/setup.sh where OUTPUT_VARIABLE MILLRACE_DEPS_DIR
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  endif()
+  # find_package(Torch) of this wheel fails without a CUDA toolkit, so its CPU half is an imported target of our own.
+  set(torch_dir ${MILLRACE_DEPS_DIR}/core/lib/python3.11/site-packages/torch)
+  if(NOT EXISTS ${torch_dir}/lib/libtorch_cpu.so)
+    message(FATAL_ERROR "LibTorch is not in ${torch_dir}: run tools/setup.sh, or 'make build', which does")
+  endif()
+  add_library(torch_cpu INTERFACE IMPORTED)
+  target_include_directories(torch_cpu SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
+  target_link_libraries(torch_cpu INTERFACE ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libc10.so)
+  target_link_options(torch_cpu INTERFACE -Wl,-rpath,${torch_dir}/lib)
+endif()
+
+if(MILLRACE_TCMALLOC AND NOT MILLRACE_SANITIZE)
+  pkg_check_modules(TCMALLOC REQUIRED IMPORTED_TARGET libtcmalloc_minimal)
+endif()

@@ -1,0 +1,29 @@
+# What our targets have in common, and the three ways to declare one.
+add_library(millrace_flags INTERFACE)
+target_include_directories(millrace_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(millrace_flags INTERFACE -Wall -Wextra -Wconversion -Werror)
+target_compile_definitions(millrace_flags INTERFACE
+  $<$<BOOL:${MILLRACE_CHECK_FIELDS}>:MILLRACE_CHECK_FIELDS>
+  $<$<BOOL:${MILLRACE_TORCH}>:MILLRACE_TORCH>)
+if(MILLRACE_SANITIZE)
+  target_compile_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE})
+endif()
+
+# millrace_library(NAME SOURCES a.cpp ... [LINK targets])
+function(millrace_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(millrace_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(millrace_${name} PUBLIC millrace_flags ${ARG_LINK})
+endfunction()
+
+# millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [LABELS l]): one doctest program, one ctest entry
+function(millrace_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  list(TRANSFORM ARG_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
+  add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE millrace_flags doctest::doctest ${ARG_LINK})
+  target_compile_definitions(${name} PRIVATE MILLRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+endfunction()

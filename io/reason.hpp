@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+/// Why a picture failed. A closed list: names are stable and stand in the segment lines; new ones are only added.
+enum class Reason {
+  empty,               ///< the file has no bytes
+  not_an_image,        ///< the content is no picture format we know
+  truncated,           ///< the data end before the picture does
+  corrupt_data,        ///< the data contradict themselves
+  too_large,           ///< more pixels, bytes or scans than the limits allow
+  too_small,           ///< nothing is left of the shorter side in the model's input
+  unsupported_format,  ///< a picture, but of a kind we do not decode
+  codec_missing,       ///< a picture format whose codec is not installed here
+  io_error,            ///< reading failed
+  vanished,            ///< in the plan, but no longer there
+  permission,          ///< not readable by this user
+  not_regular,         ///< a pipe, socket, device or folder
+  changed_since_plan,  ///< size or time differ from the plan
+  oom_host,            ///< no host memory for this picture
+  non_finite,          ///< a model returned NaN or infinity for it
+  model_failed,        ///< the model call failed for this picture alone
+  internal,            ///< a stage threw something we did not expect
+};
+
+/// The stable name, e.g. "truncated".
+std::string_view to_string(Reason reason);
+
+/// The reason of that name; throws std::invalid_argument if there is none.
+Reason reason_from_string(std::string_view name);
+
+/// One failed picture: where, why, and a sentence for people.
+struct Failure {
+  std::string stage;
+  Reason reason = Reason::internal;
+  std::string detail;
+};
+
+}  // namespace millrace

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Installs what Millrace needs to build, run and be tested. The Makefile calls it; it can be run again at any time.
+#
+#   tools/setup.sh [core] [python] [check] [tsan]      (no argument: core)
+#
+#   core    compiler and libraries from Debian, LibTorch from the torch wheel (about 1.3 GB): build and run on CPUs
+#   python  core, and a Python with torch and its NVIDIA libraries (about 5.5 GB): parity tests, exporters, CUDA builds
+#   check   core, and clang-format, clang-tidy and the tools that inject faults
+#   tsan    check, and a oneTBB that ThreadSanitizer can see through, from Debian's source package
+#
+# Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python}, shared by all clones. The system's own
+# Python is not touched. `tools/setup.sh where` prints that folder and installs nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+pins=$(cat tools/pins/core.txt tools/pins/python.txt | sha256sum | cut -c1-12)
+deps="${MILLRACE_DEPS:-$HOME/.cache/millrace}/$pins"
+if [[ "${1:-}" == where ]]; then echo "$deps"; exit 0; fi
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+core_packages=(g++ cmake ninja-build ccache pkg-config python3-venv libtbb-dev libopencv-dev libboost-program-options-dev doctest-dev
+  libjpeg62-turbo-dev libspng-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libgoogle-perftools-dev libxxhash-dev libssl-dev)
+check_packages=(clang-format-14 clang-tidy-14 strace util-linux)
+tsan_packages=(clang-14 libclang-rt-14-dev dpkg-dev)
+
+want() { case " $sets " in *" $1 "*) return 0;; *) return 1;; esac; }
+sets="core"
+for argument in "$@"; do
+  case "$argument" in
+    core) ;;
+    python | check) sets+=" $argument" ;;
+    tsan) sets+=" check tsan" ;;
+    *) fail "unknown set '$argument'; the sets are core, python, check and tsan" ;;
+  esac
+done
+
+packages=("${core_packages[@]}")
+want check && packages+=("${check_packages[@]}")
+want tsan && packages+=("${tsan_packages[@]}")
+
+install_debian_packages() {
+  local missing=() package
+  for package in "${packages[@]}"; do
+    [[ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] || missing+=("$package")
+  done
+  if ((${#missing[@]} == 0)); then return; fi
+  local root=()
+  if ((EUID != 0)); then
+    command -v sudo > /dev/null || fail "Debian packages are missing and this is neither root nor a user with sudo. As root: apt-get install ${missing[*]}"
+    root=(sudo)
+  fi
+  say "installing Debian packages: ${missing[*]}"
+  "${root[@]}" apt-get update -q -o DPkg::Lock::Timeout=300 > /dev/null
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" > /dev/null
+}
+
+# A set is complete when its marker is there; a half-made one is made anew.
+install_wheels() {
+  local set="$1" size="$2" folder="$deps/$1"
+  if [[ -e "$folder/.complete" ]]; then return; fi
+  say "fetching the $set set of wheels, $size, into $folder"
+  mkdir -p "$deps"
+  exec 9> "$deps/$set.lock"
+  flock 9  # another clone may be at it
+  if [[ -e "$folder/.complete" ]]; then return; fi
+  rm -rf "$folder"
+  "$python" -m venv "$folder"
+  "$folder/bin/pip" install --quiet --require-hashes --no-deps --only-binary :all: --no-cache-dir -r "tools/pins/$set.txt"
+  touch "$folder/.complete"
+  exec 9>&-
+}
+
+if [[ ! -r /etc/debian_version ]] || ! command -v apt-get > /dev/null || ! grep -q '^12' /etc/debian_version; then
+  cat >&2 << EOF
+setup: this script installs packages on Debian 12 only, and this is another system. Install these yourself:
+  a C++20 compiler (GCC 12 or newer), CMake 3.25, Ninja, ccache, pkg-config, Python 3.11 with venv,
+  oneTBB 2021.8, OpenCV 4.6 (core, imgproc, imgcodecs), Boost.Program_options 1.74, doctest 2.4.9, libjpeg-turbo 2.1.5,
+  libspng 0.7.3, yaml-cpp 0.7, nlohmann-json 3.11, spdlog 1.10, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0
+  (Debian's names: ${packages[*]})
+then run MILLRACE_SYSTEM_PACKAGES=ready tools/setup.sh $*
+EOF
+  [[ "${MILLRACE_SYSTEM_PACKAGES:-}" == ready ]] || exit 1
+else
+  install_debian_packages
+fi
+
+python=/usr/bin/python3.11
+[[ -x "$python" ]] || python=$(command -v python3.11) || fail "Python 3.11 is needed for the torch wheel; install python3.11 with its venv module"
+install_wheels core "1.3 GB"
+if want python; then install_wheels python "5.5 GB"; fi
+if want tsan; then tools/tsan_tbb.sh "$deps"; fi
+say "ready: $sets ($deps)"
