@@ -1,6 +1,16 @@
 # Every library from outside, each as one imported target.
+if(NOT MILLRACE_DEPS_DIR)
+  execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/setup.sh where OUTPUT_VARIABLE MILLRACE_DEPS_DIR
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endif()
+
 find_package(Threads REQUIRED)
-find_package(TBB REQUIRED)
+if(MILLRACE_SANITIZE STREQUAL "thread")
+  # ThreadSanitizer sees the synchronisation of oneTBB only in a build of it that is instrumented too.
+  find_package(TBB REQUIRED PATHS ${MILLRACE_DEPS_DIR}/tsan-tbb NO_DEFAULT_PATH)
+else()
+  find_package(TBB REQUIRED)
+endif()
 find_package(OpenCV REQUIRED COMPONENTS core imgproc)
 find_package(Boost REQUIRED COMPONENTS program_options)
 find_package(doctest REQUIRED)
@@ -18,10 +28,6 @@ if(NOT TARGET yaml-cpp::yaml-cpp)
 endif()
 
 if(MILLRACE_TORCH)
-  if(NOT MILLRACE_DEPS_DIR)
-    execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/setup.sh where OUTPUT_VARIABLE MILLRACE_DEPS_DIR
-                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-  endif()
   # find_package(Torch) of this wheel fails without a CUDA toolkit, so its CPU half is an imported target of our own.
   set(torch_dir ${MILLRACE_DEPS_DIR}/core/lib/python3.11/site-packages/torch)
   if(NOT EXISTS ${torch_dir}/lib/libtorch_cpu.so)

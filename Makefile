@@ -1,0 +1,52 @@
+# The front door. `make help` lists what there is; tools/ and CMakePresets.json do the work.
+JOBS ?= 2
+PREFIX ?= $(HOME)/.local
+export JOBS
+
+.PHONY: help setup build test quick asan tsan lint format bench install fresh clean
+
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  JOBS=N          compilers at once (default 2)"
+	@echo "  PREFIX=FOLDER   where make install puts the program (default ~/.local)"
+	@echo "  MILLRACE_DEPS   folder of LibTorch and the Python set, shared by all clones (default ~/.cache/millrace)"
+	@echo "  MILLRACE_CUDA   AUTO, ON or OFF: build for CUDA (default AUTO: where nvcc is)"
+
+setup:
+	@tools/setup.sh core
+
+build: setup ## install what is missing and build the program
+	@tools/build.sh release
+
+test: ## install what is missing, build, check style, run every test, also under sanitizers
+	@tools/test.sh lint release asan tsan
+
+quick: ## the same without the sanitizers
+	@tools/test.sh lint release
+
+asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer
+	@tools/test.sh asan
+
+tsan: ## the tests of the graph, io and the stages under ThreadSanitizer
+	@tools/test.sh tsan
+
+lint: ## clang-format, who may include whom, clang-tidy
+	@tools/test.sh lint
+
+format: ## clang-format every source file in place
+	@tools/setup.sh core check
+	@tools/lint.sh --format
+
+bench: build ## the benchmarks, warm-up and spread in every number
+	@tools/bench.sh
+
+install: build ## install the program and its recipes into PREFIX
+	@cmake --install build/release --prefix "$(PREFIX)" > build/release/install.log || { cat build/release/install.log >&2; exit 1; }
+	@echo "installed: $(PREFIX)/bin/millrace"
+
+fresh: ## prove the front door in a new Debian 12 (needs root)
+	@tools/fresh.sh
+
+clean: ## remove the build folders; the shared wheels stay
+	rm -rf build

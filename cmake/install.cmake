@@ -1,0 +1,15 @@
+# `cmake --install`: the program, the plugin for rare picture formats beside its library folder, the recipes, the licence.
+# LibTorch stays where tools/setup.sh put it; the program finds it there by its RPATH, and the plugin relative to itself.
+include(GNUInstallDirs)
+
+if(TARGET millrace)
+  install(TARGETS millrace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(MILLRACE_TORCH)
+    set_target_properties(millrace PROPERTIES INSTALL_RPATH ${torch_dir}/lib)
+  endif()
+endif()
+if(TARGET millrace_imgcodecs)
+  install(TARGETS millrace_imgcodecs LIBRARY DESTINATION lib/millrace)
+endif()
+install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/configs FILES_MATCHING PATTERN "*.yaml")
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/millrace)

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Runs parts of the checks and ends with one line "N passed, N failed, N skipped":
+#
+#   tools/test.sh lint release asan tsan
+#
+# lint: style and includes; release, asan, tsan: build that preset and run its tests. Every part runs even when one before it
+# failed. MILLRACE_TEST_DATA names the folder of photographs and models; tests that need it skip without it.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+(($# > 0)) || { echo "usage: tools/test.sh [lint] [release] [asan] [tsan]" >&2; exit 2; }
+sets=(core)
+for part in "$@"; do
+  case "$part" in
+    lint) sets+=(check) ;;
+    release | asan | cpu | dev) sets+=(python check) ;;
+    tsan) sets+=(tsan) ;;
+    *) echo "test: unknown part '$part'; the parts are lint, release, cpu, dev, asan and tsan" >&2; exit 2 ;;
+  esac
+done
+
+results=build/results
+rm -rf "$results"
+mkdir -p "$results"
+timing=()
+
+# Times one part and notes its outcome where no test report does it.
+timed() {
+  local name="$1" began=$SECONDS status=0
+  shift
+  echo "== $name"
+  "$@" || status=$?
+  timing+=("$(printf '%-16s %4d s' "$name" $((SECONDS - began)))")
+  return $status
+}
+broken() { echo "$1" > "$results/$1.broken"; }
+
+timed setup tools/setup.sh "${sets[@]}" || { echo "test: the set-up failed; its message stands above" >&2; exit 1; }
+for part in "$@"; do
+  if [[ "$part" == lint ]]; then
+    if timed lint tools/lint.sh; then touch "$results/lint.fine"; else broken lint; fi
+  elif timed "$part build" tools/build.sh "$part"; then
+    timed "$part tests" ctest --preset "$part" --parallel "${JOBS:-2}" --output-junit "$PWD/$results/$part.xml" || true
+    [[ -s "$results/$part.xml" ]] || broken "$part tests"
+  else
+    broken "$part build"
+  fi
+done
+
+echo "== summary"
+printf '  %s\n' "${timing[@]}" "$(printf '%-16s %4d s' total $SECONDS)"
+/usr/bin/env python3 tools/test_summary.py "$results"
