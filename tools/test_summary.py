@@ -58,6 +58,9 @@ def main():
     passed, failed, skipped = len(list(folder.glob("*.fine"))), len(failures), 0
     for path in sorted(folder.glob("*.xml")):
         counts = read_report(path, failures, reasons)
+        if not any(counts):
+            failures.append(f"{path.stem}: no test ran")
+            failed += 1
         passed, failed, skipped = passed + counts[0], failed + counts[1], skipped + counts[2]
     for reason, times in sorted(reasons.items()):
         print(f"  {times} x {reason}")

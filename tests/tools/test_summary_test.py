@@ -51,8 +51,10 @@ class TestSummary(unittest.TestCase):
         self.assertEqual((code, lines[-1]), (1, "2 passed, 1 failed, 0 skipped"))
         self.assertIn("  FAILED: asan build", lines)
 
-    def test_nothing_run_is_no_success(self):
-        self.assertEqual(summarise([])[0], 1)
+    def test_a_report_without_tests_is_a_failure(self):
+        code, lines = summarise([], ["lint.fine"])
+        self.assertEqual((code, lines[-1]), (1, "1 passed, 1 failed, 0 skipped"))
+        self.assertIn("  FAILED: release: no test ran", lines)
 
 
 if __name__ == "__main__":

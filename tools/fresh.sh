@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Proves the front door: a new Debian 12 with nothing but git, make, ca-certificates and sudo, a new user, a clone of HEAD,
+# then `make test`, `make install` and `millrace doctor` from another folder. Needs root, about 20 GB of disk, and the mirrors
+# of this machine: they, its proxies, certificates and pip settings are taken over, so the same registries are reached.
+#
+#   MILLRACE_FRESH_SHARE_DEPS=1   use the wheels that this machine already has instead of fetching them anew
+#   TMPDIR                        where the Debian is made (default: the folder of the wheels); it is removed at the end
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf 'fresh: %s\n' "$*"; }
+fail() { printf 'fresh: %s\n' "$*" >&2; exit 1; }
+
+# Runs in namespaces of its own (see the end), so no mount and no process outlives it.
+inside() {
+  local root="$1" deps="$2" data="$3" home="$1/home/fresh" set
+  say "installing Debian 12 from this machine's mirror"
+  debootstrap --variant=minbase --include=git,make,ca-certificates,sudo bookworm "$root" "$MIRROR" > "$root.debootstrap.log" 2>&1 \
+    || { tail -n 20 "$root.debootstrap.log"; fail "debootstrap failed; its last lines stand above"; }
+
+  cp /etc/resolv.conf /etc/hosts "$root/etc/"
+  printf '%s\n' "$SOURCES" > "$root/etc/apt/sources.list"
+  apt-config dump | grep -E '^Acquire::(http|https|Check-|Retries)' > "$root/etc/apt/apt.conf.d/90host" || true
+  if [[ -r /etc/pip.conf ]]; then cp /etc/pip.conf "$root/etc/pip.conf"; fi
+  if compgen -G '/usr/local/share/ca-certificates/*.crt' > /dev/null; then
+    cp /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/"
+    chroot "$root" update-ca-certificates > /dev/null 2>&1
+  fi
+  chroot "$root" useradd --create-home --shell /bin/bash fresh
+  echo 'fresh ALL=(ALL) NOPASSWD: ALL' > "$root/etc/sudoers.d/fresh"
+
+  git -c safe.directory='*' clone --quiet --no-local . "$home/millrace"
+  if [[ -n "$data" ]]; then
+    mkdir -p "$home/shared/data"
+    mount --bind -o ro "$data" "$home/shared/data"
+  fi
+  if [[ -n "$deps" ]]; then
+    for set in core python tsan-tbb; do
+      if [[ ! -e "$deps/$set/.complete" ]]; then continue; fi
+      mkdir -p "$home/.cache/millrace/${deps##*/}/$set"
+      mount --bind -o ro "$deps/$set" "$home/.cache/millrace/${deps##*/}/$set"
+    done
+  fi
+  chroot "$root" find /home/fresh -xdev -path '/home/fresh/.cache/millrace/*/*' -prune -o -path /home/fresh/shared/data -prune \
+    -o -exec chown --no-dereference fresh:fresh {} +
+  mount -t proc proc "$root/proc"
+  mount --rbind /dev "$root/dev"
+
+  local keep=(HOME=/home/fresh USER=fresh PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LC_ALL=C.UTF-8 JOBS="${JOBS:-2}") name
+  for name in PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST PIP_PROXY PIP_DEFAULT_TIMEOUT http_proxy https_proxy no_proxy; do
+    if [[ -n "${!name:-}" ]]; then keep+=("$name=${!name}"); fi
+  done
+  if [[ -n "$data" ]]; then keep+=(MILLRACE_TEST_DATA=/home/fresh/shared/data); fi
+  say "make test, make install and millrace doctor as a new user"
+  chroot "$root" /usr/sbin/runuser -u fresh -- env -i "${keep[@]}" bash -c \
+    'set -e; cd ~/millrace; make test; make install; cd /; ~/.local/bin/millrace doctor'
+}
+if [[ "${1:-}" == --inside ]]; then
+  inside "$2" "$3" "$4"
+  exit
+fi
+
+((EUID == 0)) || fail "making a Debian needs root: run it as root, or with sudo --preserve-env make fresh"
+git diff --quiet HEAD || say "the working tree has changes; what is tested is the last commit"
+if ! command -v debootstrap > /dev/null; then
+  say "installing debootstrap"
+  apt-get update -q > /dev/null && apt-get install -y -q --no-install-recommends debootstrap > /dev/null \
+    || fail "debootstrap could not be installed: apt-get install debootstrap"
+fi
+
+# The mirrors of this machine, as apt knows them: "URI suite component", Debian's own only.
+targets=$(apt-get indextargets --format '$(LABEL)|$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' | sort -u | grep -E '^Debian(-Security)?\|.* bookworm' || true)
+[[ -n "$targets" ]] || fail "apt knows no mirror of Debian 12 here; run apt-get update first"
+SOURCES=$(sed 's/^[^|]*|/deb /' <<< "$targets")
+MIRROR=$(sed -n 's/^Debian|\([^ ]*\) bookworm .*/\1/p' <<< "$targets" | head -n 1)
+export SOURCES MIRROR
+
+deps=$(tools/setup.sh where)
+base="${TMPDIR:-$(dirname "$deps")}"
+mkdir -p "$base"
+free_gb=$(($(df --output=avail -k "$base" | tail -n 1) / 1000000))
+((free_gb >= 20)) || fail "$base has $free_gb GB left and about 20 GB are needed; set TMPDIR to a folder that has them"
+data=""
+if [[ -d "${MILLRACE_TEST_DATA:-../shared/data}" ]]; then data=$(realpath "${MILLRACE_TEST_DATA:-../shared/data}"); fi
+if [[ "${MILLRACE_FRESH_SHARE_DEPS:-}" != 1 ]]; then deps=""; fi
+
+root=$(mktemp -d "$base/fresh.XXXXXX")
+clean_up() {
+  if grep -q " $root/" /proc/mounts; then fail "$root still has mounts, so it is left as it is"; fi
+  rm -rf --one-file-system "$root" "$root.debootstrap.log"
+}
+trap clean_up EXIT
+chmod 755 "$root"
+mkdir -p build
+log=$PWD/build/fresh.log
+say "in $root; the whole output goes to build/fresh.log"
+status=0
+unshare --mount --propagation private --pid --fork --kill-child --mount-proc "$0" --inside "$root" "$deps" "$data" > "$log" 2>&1 || status=$?
+tail -n 60 "$log"
+say "$( ((status == 0)) && echo passed || echo "FAILED with exit code $status" ) after $((SECONDS / 60)) min $((SECONDS % 60)) s"
+exit $status
