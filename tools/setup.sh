@@ -23,15 +23,16 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 core_packages=(g++ cmake ninja-build ccache pkg-config python3-venv libtbb-dev libopencv-dev libboost-program-options-dev doctest-dev
   libjpeg62-turbo-dev libspng-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libgoogle-perftools-dev libxxhash-dev libssl-dev)
 check_packages=(clang-format-14 clang-tidy-14 strace util-linux)
-tsan_packages=(clang-14 libclang-rt-14-dev dpkg-dev)
+tsan_packages=(clang-14 libclang-rt-14-dev llvm-14 dpkg-dev)
 
 want() { case " $sets " in *" $1 "*) return 0;; *) return 1;; esac; }
 sets="core"
+add() { want "$1" || sets+=" $1"; }
 for argument in "$@"; do
   case "$argument" in
     core) ;;
-    python | check) sets+=" $argument" ;;
-    tsan) sets+=" check tsan" ;;
+    python | check) add "$argument" ;;
+    tsan) add check; add tsan ;;
     *) fail "unknown set '$argument'; the sets are core, python, check and tsan" ;;
   esac
 done
@@ -46,49 +47,63 @@ install_debian_packages() {
     [[ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] || missing+=("$package")
   done
   if ((${#missing[@]} == 0)); then return; fi
-  local root=()
+  local root=() by_hand="apt-get install --no-install-recommends ${missing[*]}"
   if ((EUID != 0)); then
-    command -v sudo > /dev/null || fail "Debian packages are missing and this is neither root nor a user with sudo. As root: apt-get install ${missing[*]}"
+    command -v sudo > /dev/null || fail "Debian packages are missing and this is neither root nor a user with sudo. As root: $by_hand"
     root=(sudo)
   fi
   say "installing Debian packages: ${missing[*]}"
-  "${root[@]}" apt-get update -q -o DPkg::Lock::Timeout=300 > /dev/null
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" > /dev/null
+  "${root[@]}" apt-get update -q -o DPkg::Lock::Timeout=300 > /dev/null \
+    || fail "apt-get update failed (its message stands above): is the mirror in /etc/apt reachable?"
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" > /dev/null \
+    || fail "apt-get could not install the packages (its message stands above). To see more, as root: $by_hand"
 }
 
 # A set is complete when its marker is there; a half-made one is made anew.
 install_wheels() {
-  local set="$1" size="$2" folder="$deps/$1"
+  local set="$1" size_mb="$2" folder="$deps/$1" free_mb needed_mb=$(($2 * 8 / 5))  # while it is made, the packed wheels lie there too
   if [[ -e "$folder/.complete" ]]; then return; fi
-  say "fetching the $set set of wheels, $size, into $folder"
-  mkdir -p "$deps"
+  mkdir -p "$deps" || fail "the folder $deps cannot be made; MILLRACE_DEPS=FOLDER chooses another"
   exec 9> "$deps/$set.lock"
-  flock 9  # another clone may be at it
-  if [[ -e "$folder/.complete" ]]; then return; fi
+  if ! flock --nonblock 9; then
+    say "another clone is installing the $set set; waiting for it"
+    flock 9
+  fi
+  if [[ -e "$folder/.complete" ]]; then exec 9>&-; return; fi
   rm -rf "$folder"
-  "$python" -m venv "$folder"
-  "$folder/bin/pip" install --quiet --require-hashes --no-deps --only-binary :all: --no-cache-dir -r "tools/pins/$set.txt"
+  free_mb=$(df --output=avail --block-size=1M "$deps" | tail -n 1)
+  ((free_mb >= needed_mb)) || fail "making the $set set takes $needed_mb MB and $deps has $((free_mb)) MB left; MILLRACE_DEPS=FOLDER chooses another place"
+  say "fetching the $set set of wheels, $size_mb MB, into $folder"
+  # Settings of the caller's Python must not leak into this one.
+  env -u PYTHONPATH -u PYTHONHOME "$python" -m venv "$folder" || fail "$python cannot make a virtual environment; install python3-venv"
+  env -u PYTHONPATH -u PYTHONHOME -u PIP_USER -u PIP_TARGET -u PIP_PREFIX TMPDIR="$folder" \
+    "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-cache-dir -r "tools/pins/$set.txt" \
+    || fail "pip could not install the $set set (its message stands above): is the Python package index reachable, and is there room in $deps? The next run starts it anew"
   touch "$folder/.complete"
   exec 9>&-
 }
 
-if [[ ! -r /etc/debian_version ]] || ! command -v apt-get > /dev/null || ! grep -q '^12' /etc/debian_version; then
+[[ "$(uname -s)-$(uname -m)" == Linux-x86_64 ]] || fail "Millrace runs on Linux on x86-64, and this is $(uname -s) on $(uname -m)"
+if [[ "${MILLRACE_SYSTEM_PACKAGES:-}" == ready ]]; then
+  say "taking the system's packages as they are (MILLRACE_SYSTEM_PACKAGES=ready)"
+elif command -v apt-get > /dev/null && [[ "$(cat /etc/debian_version 2> /dev/null)" == 12* ]]; then
+  install_debian_packages
+else
   cat >&2 << EOF
 setup: this script installs packages on Debian 12 only, and this is another system. Install these yourself:
   a C++20 compiler (GCC 12 or newer), CMake 3.25, Ninja, ccache, pkg-config, Python 3.11 with venv,
   oneTBB 2021.8, OpenCV 4.6 (core, imgproc, imgcodecs), Boost.Program_options 1.74, doctest 2.4.9, libjpeg-turbo 2.1.5,
-  libspng 0.7.3, yaml-cpp 0.7, nlohmann-json 3.11, spdlog 1.10, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0
+  libspng 0.7.3, yaml-cpp 0.7, nlohmann-json 3.11, spdlog 1.10, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0;
+  to run the tests also clang, clang-format and clang-tidy 14 and strace
   (Debian's names: ${packages[*]})
-then run MILLRACE_SYSTEM_PACKAGES=ready tools/setup.sh $*
+then run again with MILLRACE_SYSTEM_PACKAGES=ready in the environment, for example: MILLRACE_SYSTEM_PACKAGES=ready make build
 EOF
-  [[ "${MILLRACE_SYSTEM_PACKAGES:-}" == ready ]] || exit 1
-else
-  install_debian_packages
+  exit 1
 fi
 
 python=/usr/bin/python3.11
 [[ -x "$python" ]] || python=$(command -v python3.11) || fail "Python 3.11 is needed for the torch wheel; install python3.11 with its venv module"
-install_wheels core "1.3 GB"
-if want python; then install_wheels python "5.5 GB"; fi
+install_wheels core 1400
+if want python; then install_wheels python 5600; fi
 if want tsan; then tools/tsan_tbb.sh "$deps"; fi
 say "ready: $sets ($deps)"

@@ -1,0 +1,25 @@
+// Faults on purpose, which the sanitizers must report: a build in which they do not proves nothing about the other
+// tests.
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+
+int main(int argc, char** argv) {
+  const std::string_view fault = argc == 2 ? argv[1] : "";
+  volatile int one = argc - 1;
+  if (fault == "leak") {
+    void* volatile lost = std::malloc(100);
+    lost = nullptr;
+  } else if (fault == "overflow") {
+    int* volatile cells = new int[4];
+    cells[3 + one] = 1;
+    delete[] cells;
+  } else if (fault == "undefined") {
+    std::printf("%d\n", std::numeric_limits<int>::max() + one);
+  } else {
+    std::fputs("usage: planted_fault leak|overflow|undefined\n", stderr);
+    return 2;
+  }
+  return 0;
+}

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs every benchmark of the release build. Each says its warm-up, spread and count; the machine and commit stand before them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+mapfile -t programs < <(find build/release/bench -maxdepth 1 -type f -executable 2> /dev/null | sort)
+((${#programs[@]} > 0)) || { echo "bench: no benchmark in build/release/bench; run make build first" >&2; exit 1; }
+echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores, $(awk '/MemTotal/ {printf "%.0f GB", $2 / 1e6}' /proc/meminfo)"
+echo "commit:  $(git describe --always --dirty 2> /dev/null || echo unknown)"
+for program in "${programs[@]}"; do
+  echo "== $(basename "$program")"
+  "$program"
+done
