@@ -35,7 +35,11 @@ timed() {
 }
 broken() { echo "$1" > "$results/$1.broken"; }
 
-timed setup tools/setup.sh "${sets[@]}" || { echo "test: the set-up failed; its message stands above" >&2; exit 1; }
+timed setup tools/setup.sh "${sets[@]}" || {
+  echo "test: the set-up failed; its message stands above" >&2
+  echo "0 passed, 1 failed, 0 skipped"
+  exit 1
+}
 for part in "$@"; do
   if [[ "$part" == lint ]]; then
     if timed lint tools/lint.sh; then touch "$results/lint.fine"; else broken lint; fi
