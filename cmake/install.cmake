@@ -1,5 +1,5 @@
-# `cmake --install`: the program, the plugin for rare picture formats beside its library folder, the recipes, the licence.
-# LibTorch stays where tools/setup.sh put it; the program finds it there by its RPATH, and the plugin relative to itself.
+# `cmake --install`: the program, the recipes, the licence (the plugin for rare picture formats is installed in io/).
+# LibTorch stays where tools/setup.sh put it; the program finds it there by its RPATH.
 include(GNUInstallDirs)
 
 if(TARGET millrace)
@@ -7,9 +7,6 @@ if(TARGET millrace)
   if(MILLRACE_TORCH)
     set_target_properties(millrace PROPERTIES INSTALL_RPATH ${torch_dir}/lib)
   endif()
-endif()
-if(TARGET millrace_imgcodecs)
-  install(TARGETS millrace_imgcodecs LIBRARY DESTINATION lib/millrace)
 endif()
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/configs FILES_MATCHING PATTERN "*.yaml")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/millrace)

@@ -9,16 +9,15 @@ int main(int argc, char** argv) {
   const std::string_view fault = argc == 2 ? argv[1] : "";
   volatile int one = argc - 1;
   if (fault == "leak") {
-    void* volatile lost = std::malloc(100);
-    lost = nullptr;
-  } else if (fault == "overflow") {
-    int* volatile cells = new int[4];
-    cells[3 + one] = 1;
-    delete[] cells;
+    std::printf("%p\n", std::malloc(100));
+  } else if (fault == "freed") {
+    int* volatile cell = new int(one);
+    delete cell;
+    std::printf("%d\n", *cell);
   } else if (fault == "undefined") {
     std::printf("%d\n", std::numeric_limits<int>::max() + one);
   } else {
-    std::fputs("usage: planted_fault leak|overflow|undefined\n", stderr);
+    std::fputs("usage: planted_fault leak|freed|undefined\n", stderr);
     return 2;
   }
   return 0;
