@@ -17,13 +17,18 @@ function(millrace_library name)
   target_link_libraries(millrace_${name} PUBLIC millrace_flags ${ARG_LINK})
 endfunction()
 
+add_library(millrace_source_dir OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/source_dir.cpp)
+target_link_libraries(millrace_source_dir PRIVATE millrace_flags)
+target_compile_definitions(millrace_source_dir
+  PRIVATE MILLRACE_SOURCE_ROOT="${PROJECT_SOURCE_DIR}" INTERFACE MILLRACE_SOURCE_DIR=::millrace::source_dir\(\))
+target_compile_options(millrace_source_dir INTERFACE "SHELL:-include ${PROJECT_SOURCE_DIR}/tests/source_dir.hpp")
+
 # millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [LABELS l]): one doctest program, one ctest entry
 function(millrace_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
   list(TRANSFORM ARG_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
   add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE millrace_flags doctest::doctest ${ARG_LINK})
-  target_compile_definitions(${name} PRIVATE MILLRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE millrace_flags millrace_source_dir doctest::doctest ${ARG_LINK})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
 endfunction()

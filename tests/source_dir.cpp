@@ -1,0 +1,3 @@
+#include "tests/source_dir.hpp"
+
+const char* millrace::source_dir() { return MILLRACE_SOURCE_ROOT; }
