@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "pipeline/in_flight.hpp"
+#include "pipeline/run_error.hpp"
+
+namespace millrace {
+
+/// Joins the planned slots of each batch. One thread at a time.
+template <class Frame>
+class Batcher {
+ public:
+  /// Puts a frame in its slot. Returns the frames of its batch by slot when this was the last one, else nothing.
+  /// Throws RunError when the slot is taken or the frames of a batch differ in its size: the plan is wrong.
+  std::vector<FrameInFlight<Frame>*> add(FrameInFlight<Frame>& arrived) {
+    auto& batch = open_[arrived.batch_id];
+    const auto size = static_cast<std::size_t>(arrived.frame->batch_size());
+    const auto slot = static_cast<std::size_t>(arrived.frame->slot());
+    if (batch.slots.empty()) batch.slots.resize(size);
+    if (batch.slots.size() != size || batch.slots[slot] != nullptr) {
+      throw RunError("batch", "batch " + std::to_string(arrived.batch_id) + " has slot " + std::to_string(slot) +
+                                  " of " + std::to_string(size) +
+                                  " twice, or frames that differ in its size: " + "the plan is damaged");
+    }
+    batch.slots[slot] = &arrived;
+    if (++batch.filled < size) return {};
+    auto complete = std::move(batch.slots);
+    open_.erase(arrived.batch_id);
+    return complete;
+  }
+
+ private:
+  struct Open {
+    std::vector<FrameInFlight<Frame>*> slots;
+    std::size_t filled = 0;
+  };
+  std::unordered_map<std::int64_t, Open> open_;
+};
+
+}  // namespace millrace

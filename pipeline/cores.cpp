@@ -1,0 +1,71 @@
+#include "pipeline/cores.hpp"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+
+namespace millrace {
+namespace {
+
+double allowed_by_affinity() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return std::max(1U, std::thread::hardware_concurrency());  // more than 1,024 cores: the mask does not fit
+}
+
+/// quota / period of the files in `folder`, or `otherwise` where there is no limit.
+double quota(const std::string& folder, double otherwise) {
+  double limit = 0;
+  double period = 0;
+  if (std::ifstream v2(folder + "/cpu.max"); v2 >> limit >> period && period > 0) return limit / period;
+  std::ifstream v1_limit(folder + "/cpu.cfs_quota_us");
+  std::ifstream v1_period(folder + "/cpu.cfs_period_us");
+  if (v1_limit >> limit && v1_period >> period && limit > 0 && period > 0) return limit / period;
+  return otherwise;
+}
+
+/// The tightest quota from this process's cgroup up to the root of the hierarchy mounted at `mount`.
+double quota_above(const std::string& mount, std::string group, double otherwise) {
+  double tightest = otherwise;
+  for (;;) {
+    tightest = std::min(tightest, quota(mount + group, otherwise));
+    const auto slash = group.rfind('/');
+    if (slash == std::string::npos) return tightest;
+    group.resize(slash);
+  }
+}
+
+}  // namespace
+
+std::int64_t process_cpu_ns() noexcept {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+double available_cores() {
+  double cores = allowed_by_affinity();
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // hierarchy:controllers:path
+    std::istringstream fields(line);
+    std::string hierarchy;
+    std::string controllers;
+    std::string path;
+    std::getline(fields, hierarchy, ':');
+    std::getline(fields, controllers, ':');
+    std::getline(fields, path);
+    if (controllers.empty()) {
+      cores = std::min(cores, quota_above("/sys/fs/cgroup", path, cores));
+    } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
+      cores = std::min(cores, quota_above("/sys/fs/cgroup/cpu", path, cores));
+    }
+  }
+  return std::max(cores, 0.01);
+}
+
+}  // namespace millrace

@@ -1,0 +1,83 @@
+#include "pipeline/gate.hpp"
+
+#include <utility>
+
+namespace millrace {
+
+Gate::Gate(int places, int ahead, Meter& without_credits) : ahead_(ahead), without_credits_(without_credits) {
+  for (int place = places; place-- > 0;) free_.push_back(place);
+}
+
+void Gate::open(std::function<void()> reserve, std::function<void()> release) {
+  const std::lock_guard lock(mutex_);
+  reserve_ = std::move(reserve);
+  release_ = std::move(release);
+  reserve_();
+  reserved_ = true;
+}
+
+bool Gate::refuses(bool begins_batch) const {
+  return state_ == State::closed || (state_ == State::stopped && begins_batch);
+}
+
+std::optional<int> Gate::take(bool begins_batch) {
+  std::unique_lock lock(mutex_);
+  if (!has_credit() && !refuses(begins_batch)) {
+    without_credits_.arrive();
+    const auto begun_ns = without_credits_.begin();
+    waiting_ = true;
+    reserved_ = false;
+    release_();
+    wake_.wait(lock, [&] { return reserved_ || refuses(begins_batch); });
+    waiting_ = false;
+    without_credits_.end(begun_ns, false);
+  }
+  if (refuses(begins_batch)) return std::nullopt;
+  const int place = free_.back();
+  free_.pop_back();
+  ++unsettled_;
+  return place;
+}
+
+void Gate::finish() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(reserved_, false)) release_();
+}
+
+void Gate::wake_source() {
+  if (!waiting_ || reserved_ || !has_credit()) return;
+  reserve_();
+  reserved_ = true;
+  wake_.notify_one();
+}
+
+void Gate::settle() {
+  const std::lock_guard lock(mutex_);
+  --unsettled_;
+  wake_source();
+}
+
+void Gate::give_back(std::span<const int> places) {
+  const std::lock_guard lock(mutex_);
+  free_.insert(free_.end(), places.begin(), places.end());
+  wake_source();
+}
+
+void Gate::stop() {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::open) state_ = State::stopped;
+  wake_.notify_one();
+}
+
+void Gate::close() {
+  const std::lock_guard lock(mutex_);
+  state_ = State::closed;
+  wake_.notify_one();
+}
+
+bool Gate::stopped() const {
+  const std::lock_guard lock(mutex_);
+  return state_ != State::open;
+}
+
+}  // namespace millrace

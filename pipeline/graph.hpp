@@ -1,0 +1,212 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "pipeline/flow.hpp"
+#include "pipeline/graph_bodies.hpp"
+#include "pipeline/graph_options.hpp"
+#include "pipeline/graph_result.hpp"
+#include "pipeline/worker_arena.hpp"
+
+namespace millrace {
+
+/// The staged pipeline: admits frames in plan order, reads them, runs the frame stages, joins planned batches, runs the
+/// lane section and the batch stages, commits. What it is made of stands in flow.hpp.
+///
+/// Everything inside is bounded by credits: `admission_items` frames from admission to commit, `byte_budget` bytes of
+/// decoded pixels, `read_ahead` frames without bytes. No body waits for a credit and no node refuses a message, so the
+/// graph cannot deadlock; should a credit be lost all the same, the run ends with FramesLost and does not hang.
+template <GraphFrame Frame, GraphBatch Batch>
+class Graph {
+ public:
+  /// Throws std::invalid_argument when an option is too small or a body is missing. `clock` outlives the graph.
+  Graph(const GraphOptions& options, GraphBodies<Frame, Batch> bodies, const Clock& clock)
+      : options_(checked(options, bodies)),
+        bodies_(std::move(bodies)),
+        statistics_(options_, names(bodies_.frame_stages), names(bodies_.lane_stages), names(bodies_.batch_stages),
+                    clock),
+        gate_(options_.admission_items, options_.read_ahead, statistics_.without_credits),
+        state_([this] {
+          gate_.close();
+          interrupt_next();
+        }) {}
+
+  /// Runs until the source is at its end and everything is committed, or the run was stopped or ended. Once only.
+  /// Throws std::system_error where the system has no more threads; every other error is in the result.
+  Result run();
+
+  /// From any thread: begin no further batch. What is inside, and the rest of a batch that has begun, is committed.
+  void request_stop() {
+    stop_requested_.store(true);
+    gate_.stop();
+    interrupt_next();
+  }
+
+  /// From any thread at any time.
+  [[nodiscard]] Snapshot snapshot() const { return statistics_.snapshot(); }
+
+ private:
+  using Runner = StageRunner<Frame, Batch>;
+  using GraphFlow = Flow<Frame, Batch>;
+
+  static const GraphOptions& checked(const GraphOptions& options, const GraphBodies<Frame, Batch>& bodies) {
+    check(options);
+    if (!bodies.next || !bodies.read || !bodies.bytes || !bodies.make_batch || !bodies.commit || !bodies.frame_failed ||
+        !bodies.batch_failed) {
+      throw std::invalid_argument(
+          "a graph needs the bodies next, read, bytes, make_batch, commit, frame_failed and batch_failed");
+    }
+    return options;
+  }
+  template <class Bodies>
+  static std::vector<std::string> names(const Bodies& bodies) {
+    std::vector<std::string> all;
+    for (const auto& body : bodies) all.push_back(body.name);
+    return all;
+  }
+
+  void interrupt_next() {
+    if (bodies_.stop_next && !interrupted_.exchange(true)) bodies_.stop_next();
+  }
+
+  void admit_all(GraphFlow& flow, Runner& runner) noexcept;
+  std::shared_ptr<Frame> next_frame();
+  Result result(const Runner& runner);
+
+  const GraphOptions options_;
+  const GraphBodies<Frame, Batch> bodies_;
+  Statistics statistics_;
+  Gate gate_;
+  RunState state_;
+  std::atomic<bool> stop_requested_{false};
+  std::atomic<bool> interrupted_{false};
+  std::atomic<bool> exhausted_{false};  // the source came to its end by itself
+};
+
+template <GraphFrame Frame, GraphBatch Batch>
+Result Graph<Frame, Batch>::run() {
+  const auto begun = snapshot();
+  Runner runner(options_, bodies_, statistics_, state_);
+  WorkerArena arena(options_.workers, options_.worker_nice);
+  // Lanes, readers and committer start here, before any thread is made nice, because threads inherit the nice level.
+  std::unique_ptr<GraphFlow> flow;
+  arena.execute([&] { flow = std::make_unique<GraphFlow>(options_, statistics_, gate_, runner); });
+  arena.start();
+  gate_.open([&flow = *flow] { flow.reserve(); }, [&flow = *flow] { flow.release(); });
+  {
+    std::jthread worker;  // the first of the workers; the caller's thread only sleeps
+    std::jthread source;
+    try {
+      flow->start_lanes();
+      worker = std::jthread([&] { flow->wait(); });
+      source = std::jthread([&] { admit_all(*flow, runner); });
+    } catch (...) {
+      gate_.finish();  // lets the worker end
+      throw;
+    }
+    worker.join();
+    gate_.close();  // releases a source that waits for a lost credit
+  }
+  flow->stop_lanes();
+  auto outcome = result(runner);
+  flow.reset();
+  runner.clear();
+  outcome.begun = begun;
+  return outcome;
+}
+
+template <GraphFrame Frame, GraphBatch Batch>
+std::shared_ptr<Frame> Graph<Frame, Batch>::next_frame() {
+  statistics_.input.arrive();
+  const auto begun_ns = statistics_.input.begin();
+  std::shared_ptr<Frame> frame;
+  try {
+    frame = bodies_.next();
+  } catch (...) {
+    statistics_.input.end(begun_ns, true);
+    throw;
+  }
+  statistics_.input.end(begun_ns, false);
+  return frame;
+}
+
+/// The source's thread. A stop takes effect between batches, so that every batch that has begun is completed.
+template <GraphFrame Frame, GraphBatch Batch>
+void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
+  name_this_thread("source");
+  std::int64_t batch = 0;
+  int missing = 0;  // frames of `batch` still to come
+  try {
+    for (std::int64_t sequence = 0;; ++sequence) {
+      const auto place = gate_.take(missing == 0);
+      if (!place) break;
+      auto frame = next_frame();
+      if (frame == nullptr && missing > 0) {
+        throw RunError("source", "the plan ends inside batch " + std::to_string(batch) + ", which misses " +
+                                     std::to_string(missing) + " frames");
+      }
+      if (frame == nullptr) exhausted_.store(!gate_.stopped());
+      if (frame == nullptr || state_.ended() || (missing == 0 && gate_.stopped())) break;
+      const int size = frame->batch_size();
+      if (missing == 0) {
+        batch = frame->batch_id();
+        missing = size;
+      }
+      if (frame->batch_id() != batch || size < 1 || size > options_.max_batch || frame->slot() < 0 ||
+          frame->slot() >= size) {
+        throw RunError("source", "after " + std::to_string(sequence) + " frames comes slot " +
+                                     std::to_string(frame->slot()) + " of " + std::to_string(size) + " of batch " +
+                                     std::to_string(frame->batch_id()) + " where batch " + std::to_string(batch) +
+                                     " of at most " + std::to_string(options_.max_batch) +
+                                     " frames is due: the plan is damaged");
+      }
+      --missing;
+      auto& admitted = runner.place(*place);
+      admitted.sequence = sequence;
+      admitted.batch_id = batch;
+      admitted.frame = std::move(frame);
+      statistics_.count_planned();
+      flow.admit(admitted);
+    }
+  } catch (...) {
+    state_.end("source", std::current_exception());
+  }
+  gate_.finish();
+}
+
+template <GraphFrame Frame, GraphBatch Batch>
+Result Graph<Frame, Batch>::result(const Runner& runner) {
+  Result outcome;
+  outcome.finished = snapshot();
+  outcome.planned = outcome.finished.planned;
+  outcome.committed = outcome.finished.committed;
+  outcome.stopped = stop_requested_.load() && !exhausted_.load();
+  if (!state_.ended() && outcome.planned != outcome.committed) {
+    for (const auto* place : statistics_.places()) {
+      Held held{place->name(), 0, {}};
+      for (const auto& admitted : runner.in_flight()) {
+        if (admitted.at.load(std::memory_order_relaxed) != place) continue;
+        ++held.frames;
+        held.batches.push_back(admitted.batch_id);
+      }
+      std::ranges::sort(held.batches);
+      const auto repeated = std::ranges::unique(held.batches);
+      held.batches.erase(repeated.begin(), repeated.end());
+      if (held.frames > 0) outcome.held.push_back(std::move(held));
+    }
+    state_.end("gate", std::make_exception_ptr(FramesLost(outcome.planned, outcome.committed, outcome.held)));
+  }
+  outcome.error = state_.error();
+  outcome.error_stage = state_.error_stage();
+  return outcome;
+}
+
+}  // namespace millrace

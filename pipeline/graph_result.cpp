@@ -1,0 +1,28 @@
+#include "pipeline/graph_result.hpp"
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+std::string describe(const std::vector<Held>& held) {
+  constexpr std::size_t most_named = 8;
+  std::string text;
+  for (const auto& place : held) {
+    text += (text.empty() ? "" : "; ") + std::to_string(place.frames) + " at " + place.stage + " (batches ";
+    const auto named = std::min(place.batches.size(), most_named);
+    for (std::size_t i = 0; i < named; ++i) text += (i > 0 ? ", " : "") + std::to_string(place.batches[i]);
+    text += place.batches.size() > named ? ", ...)" : ")";
+  }
+  return text;
+}
+
+}  // namespace
+
+FramesLost::FramesLost(std::int64_t planned, std::int64_t committed, const std::vector<Held>& held)
+    : RunError("gate", std::to_string(planned - committed) + " of " + std::to_string(planned) +
+                           " admitted frames were never committed, because credits were lost. Held are " +
+                           describe(held) + ". This is a defect of the program: please report this line, then run " +
+                           "the same command again, which finishes the rest") {}
+
+}  // namespace millrace

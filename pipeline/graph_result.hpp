@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "pipeline/run_error.hpp"
+#include "pipeline/statistics.hpp"
+
+namespace millrace {
+
+/// Frames that are at one place (a stage, or in the queue before it).
+struct Held {
+  std::string stage;
+  std::int64_t frames = 0;
+  std::vector<std::int64_t> batches;  ///< ids of their batches, each once
+};
+
+/// Frames were admitted and never came out: a credit was lost. A defect of the program; the run can be resumed.
+class FramesLost : public RunError {
+ public:
+  FramesLost(std::int64_t planned, std::int64_t committed, const std::vector<Held>& held);
+};
+
+/// How a run of the graph ended.
+struct Result {
+  std::int64_t planned = 0;    ///< frames admitted
+  std::int64_t committed = 0;  ///< frames committed; equals `planned` when there is no error
+  bool stopped = false;        ///< request_stop() came before the source was at its end
+  std::exception_ptr error;    ///< what ended the run, as it was thrown; FramesLost where frames did not come out
+  std::string error_stage;     ///< where it was thrown
+  std::vector<Held> held;      ///< where the lost frames are; empty unless the error is FramesLost
+  Snapshot begun;              ///< judge(begun, finished) is the verdict over the whole run
+  Snapshot finished;
+};
+
+}  // namespace millrace

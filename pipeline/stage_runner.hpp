@@ -1,0 +1,180 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pipeline/batcher.hpp"
+#include "pipeline/graph_bodies.hpp"
+#include "pipeline/graph_options.hpp"
+#include "pipeline/run_state.hpp"
+
+namespace millrace {
+
+/// Runs the bodies: measures them, keeps their exceptions from the graph, skips what failed and, once the run has
+/// ended, everything. It knows what is done to a message, and nothing of threads and nodes.
+template <GraphFrame Frame, GraphBatch Batch>
+class StageRunner {
+ public:
+  using Admitted = FrameInFlight<Frame>;
+  using Joined = BatchInFlight<Batch>;
+
+  StageRunner(const GraphOptions& options, const GraphBodies<Frame, Batch>& bodies, Statistics& statistics,
+              RunState& state)
+      : options_(options),
+        bodies_(bodies),
+        statistics_(statistics),
+        state_(state),
+        in_flight_(static_cast<std::size_t>(options.admission_items)) {
+    for (std::size_t i = 0; i < in_flight_.size(); ++i) in_flight_[i].place = static_cast<int>(i);
+  }
+
+  /// The frame is about to wait at `meter`.
+  static void arrive(Admitted& frame, Meter& meter) noexcept {
+    frame.at.store(&meter, std::memory_order_relaxed);
+    meter.arrive();
+  }
+  void arrive(const Joined& batch, Meter& meter) noexcept {
+    for (const int place : batch.places) this->place(place).at.store(&meter, std::memory_order_relaxed);
+    meter.arrive();
+  }
+  [[nodiscard]] Admitted& place(int place) noexcept { return in_flight_[static_cast<std::size_t>(place)]; }
+  [[nodiscard]] const std::vector<Admitted>& in_flight() const noexcept { return in_flight_; }
+  /// Lets go of the frames of a run that ended.
+  void clear() {
+    for (auto& admitted : in_flight_) admitted.frame = nullptr;
+  }
+
+  /// Returns the bytes of decoded pixels the frame asks for.
+  std::int64_t read(Admitted& admitted) noexcept {
+    std::int64_t bytes = 0;
+    on_frame(admitted, statistics_.read, [&](Frame& frame) {
+      bodies_.read(frame);
+      if (frame.failed()) return;
+      const auto wanted = bodies_.bytes(frame);
+      if (wanted < 0 || wanted > options_.slab_bytes) {
+        throw RunError("read", "a frame of batch " + std::to_string(admitted.batch_id) + " asks for " +
+                                   std::to_string(wanted) + " bytes of pixels; a slab has " +
+                                   std::to_string(options_.slab_bytes) + ": reduce the picture while decoding");
+      }
+      bytes = wanted;
+    });
+    return admitted.frame->failed() ? 0 : bytes;
+  }
+
+  void frame_stage(Admitted& admitted, std::size_t stage) noexcept {
+    on_frame(admitted, statistics_.frame_stages[stage], bodies_.frame_stages[stage].run);
+  }
+
+  /// Adds the frame to its batch; returns the batch when it is complete. One thread at a time.
+  std::shared_ptr<Joined> join(Admitted& admitted) noexcept {
+    std::vector<Admitted*> complete;
+    if (!guarded("batch", [&] { complete = batcher_.add(admitted); }) || complete.empty()) return nullptr;
+    statistics_.batch.leave(static_cast<int>(complete.size()));
+    auto joined = std::make_shared<Joined>();
+    std::vector<std::shared_ptr<Frame>> frames;
+    for (auto* frame : complete) {
+      joined->places.push_back(frame->place);
+      frames.push_back(std::move(frame->frame));
+    }
+    if (!state_.ended()) {
+      guarded("batch", [&] { joined->batch = bodies_.make_batch(std::move(frames)); });
+    }
+    return joined;
+  }
+
+  /// The whole lane section for one batch, on the thread of `lane`.
+  void lane(Joined& joined, int lane) noexcept {
+    const auto begun_ns = statistics_.lane.begin();
+    for (std::size_t i = 0; i < bodies_.lane_stages.size(); ++i) {
+      arrive(joined, statistics_.lane_stages[i]);
+      on_batch(joined, statistics_.lane_stages[i], [&](Batch& batch) { bodies_.lane_stages[i].run(batch, lane); });
+    }
+    statistics_.lane.end(begun_ns, false);
+  }
+  /// Returns whether the lane is ready for batches.
+  bool lane_start(int lane) noexcept {
+    return guarded("lane", [&] {
+      if (bodies_.lane_start) bodies_.lane_start(lane);
+    });
+  }
+  void lane_stop(int lane) noexcept {
+    guarded("lane", [&] {
+      if (bodies_.lane_stop) bodies_.lane_stop(lane);
+    });
+  }
+
+  void batch_stage(Joined& joined, std::size_t stage) noexcept {
+    on_batch(joined, statistics_.batch_stages[stage], bodies_.batch_stages[stage].run);
+  }
+
+  /// Commits the batch, unless the run has ended, and lets go of it and of its frames.
+  void commit(Joined& joined) noexcept {
+    if (state_.ended() || joined.batch == nullptr) {
+      statistics_.commit.leave();
+    } else {
+      const auto begun_ns = statistics_.commit.begin();
+      const bool committed = guarded("commit", [&] { bodies_.commit(*joined.batch); });
+      statistics_.commit.end(begun_ns, !committed);
+      if (committed) statistics_.count_committed(static_cast<std::int64_t>(joined.places.size()));
+    }
+    joined.batch = nullptr;
+    for (const int place : joined.places) this->place(place).at.store(nullptr, std::memory_order_relaxed);
+  }
+
+ private:
+  // Runs what concerns the whole run; returns whether it went well.
+  template <class Function>
+  bool guarded(const char* stage, const Function& function) noexcept {
+    try {
+      function();
+      return true;
+    } catch (...) {
+      state_.end(stage, std::current_exception());
+      return false;
+    }
+  }
+
+  template <class Run>
+  void on_frame(Admitted& admitted, Meter& meter, const Run& run) noexcept {
+    auto& frame = *admitted.frame;
+    if (state_.ended() || frame.failed()) return meter.leave();
+    const auto begun_ns = meter.begin();
+    std::exception_ptr error;
+    try {
+      run(frame);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    meter.end(begun_ns, error != nullptr || frame.failed());
+    if (error == nullptr) return;
+    state_.judge(meter.name(), error,
+                 [&](const std::exception_ptr& e) { bodies_.frame_failed(frame, meter.name(), e); });
+  }
+
+  template <class Run>
+  void on_batch(Joined& joined, Meter& meter, const Run& run) noexcept {
+    if (state_.ended() || joined.batch == nullptr || joined.batch->empty()) return meter.leave();
+    auto& batch = *joined.batch;
+    const auto begun_ns = meter.begin();
+    std::exception_ptr error;
+    try {
+      run(batch);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    meter.end(begun_ns, error != nullptr);
+    if (error == nullptr) return;
+    state_.judge(meter.name(), error,
+                 [&](const std::exception_ptr& e) { bodies_.batch_failed(batch, meter.name(), e); });
+  }
+
+  const GraphOptions& options_;
+  const GraphBodies<Frame, Batch>& bodies_;
+  Statistics& statistics_;
+  RunState& state_;
+  std::vector<Admitted> in_flight_;
+  Batcher<Frame> batcher_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,192 @@
+#include "pipeline/statistics.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "pipeline/cores.hpp"
+
+namespace millrace {
+namespace {
+
+double ratio(std::int64_t part_ns, double whole_ns) {
+  return whole_ns > 0 ? static_cast<double>(part_ns) / whole_ns : 0;
+}
+
+std::vector<Reading> read_all(const std::deque<Meter>& first, const std::deque<Meter>& second = {}) {
+  std::vector<Reading> readings;
+  for (const auto& meter : first) readings.push_back(meter.read());
+  for (const auto& meter : second) readings.push_back(meter.read());
+  return readings;
+}
+
+}  // namespace
+
+double Reading::utilisation(std::int64_t wall_ns) const {
+  return ratio(busy_ns, static_cast<double>(wall_ns) * servers);
+}
+double Reading::starved(std::int64_t wall_ns) const {
+  return ratio(starved_ns, static_cast<double>(wall_ns) * servers);
+}
+double Reading::mean_queue(std::int64_t wall_ns) const { return ratio(queued_ns, static_cast<double>(wall_ns)); }
+
+Reading operator-(Reading to, const Reading& from) {
+  to.items -= from.items;
+  to.failed -= from.failed;
+  to.busy_ns -= from.busy_ns;
+  to.starved_ns -= from.starved_ns;
+  to.queued_ns -= from.queued_ns;
+  to.latency -= from.latency;
+  return to;
+}
+
+Snapshot operator-(Snapshot to, const Snapshot& from) {
+  to.time_ns -= from.time_ns;
+  to.planned -= from.planned;
+  to.committed -= from.committed;
+  to.input = std::move(to.input) - from.input;
+  to.without_credits = std::move(to.without_credits) - from.without_credits;
+  to.bytes = std::move(to.bytes) - from.bytes;
+  to.batch = std::move(to.batch) - from.batch;
+  for (std::size_t r = 0; r < std::min(to.resources.size(), from.resources.size()); ++r) {
+    auto& resource = to.resources[r];
+    const auto& earlier = from.resources[r];
+    resource.total = std::move(resource.total) - earlier.total;
+    for (std::size_t p = 0; p < std::min(resource.parts.size(), earlier.parts.size()); ++p) {
+      resource.parts[p] = std::move(resource.parts[p]) - earlier.parts[p];
+    }
+  }
+  to.cpu_ns -= from.cpu_ns;
+  return to;
+}
+
+Meter::Meter(std::string name, int servers, const Clock& clock, Meter* within)
+    : name_(std::move(name)), clock_(clock), within_(within), since_ns_(clock.now_ns()) {
+  reading_.name = name_;
+  reading_.servers = servers;
+}
+
+void Meter::advance(std::int64_t now_ns) noexcept {
+  integrate(reading_, now_ns - since_ns_);
+  since_ns_ = now_ns;
+}
+
+void Meter::integrate(Reading& reading, std::int64_t elapsed_ns) const noexcept {
+  reading.busy_ns += in_service_ * elapsed_ns;
+  reading.queued_ns += reading.queue_length * elapsed_ns;
+  if (reading.queue_length == 0) {
+    reading.starved_ns += std::max<std::int64_t>(reading.servers - in_service_, 0) * elapsed_ns;
+  }
+}
+
+// The clock is read under the lock, so that time never runs backwards from one event to the next.
+void Meter::arrive() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    advance(clock_.now_ns());
+    ++reading_.queue_length;
+  }
+  if (within_ != nullptr) within_->arrive();
+}
+
+void Meter::leave(int items) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    advance(clock_.now_ns());
+    reading_.queue_length -= items;
+  }
+  if (within_ != nullptr) within_->leave(items);
+}
+
+std::int64_t Meter::begin() noexcept {
+  if (within_ != nullptr) static_cast<void>(within_->begin());
+  const std::lock_guard lock(mutex_);
+  const auto now = clock_.now_ns();
+  advance(now);
+  --reading_.queue_length;
+  ++in_service_;
+  return now;
+}
+
+void Meter::end(std::int64_t begun_ns, bool failed) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto now = clock_.now_ns();
+    advance(now);
+    --in_service_;
+    ++reading_.items;
+    if (failed) ++reading_.failed;
+    reading_.latency.add(now - begun_ns);
+  }
+  if (within_ != nullptr) within_->end(begun_ns, failed);
+}
+
+Reading Meter::read() const {
+  const std::lock_guard lock(mutex_);
+  Reading now = reading_;
+  integrate(now, clock_.now_ns() - since_ns_);
+  return now;
+}
+
+Statistics::Statistics(const GraphOptions& options, const std::vector<std::string>& frame_names,
+                       const std::vector<std::string>& lane_names, const std::vector<std::string>& batch_names,
+                       const Clock& clock)
+    : input("input", 1, clock),
+      without_credits("gate", 1, clock),
+      read("read", options.read_threads, clock),
+      bytes("bytes", 0, clock),
+      workers("workers", options.workers, clock),
+      batch("batch", 0, clock),
+      lane("lane", options.lanes, clock),
+      commit("commit", 1, clock),
+      clock_(clock),
+      cores_(available_cores()),
+      admission_items_(options.admission_items) {
+  for (const auto& name : frame_names) frame_stages.emplace_back(name, options.workers, clock, &workers);
+  for (const auto& name : lane_names) lane_stages.emplace_back(name, options.lanes, clock);
+  for (const auto& name : batch_names) batch_stages.emplace_back(name, options.workers, clock, &workers);
+}
+
+Snapshot Statistics::snapshot() const {
+  Snapshot now;
+  now.time_ns = clock_.now_ns();
+  now.input = input.read();
+  now.without_credits = without_credits.read();
+  now.bytes = bytes.read();
+  now.batch = batch.read();
+  now.resources.push_back({read.read(), {}});
+  if (!frame_stages.empty() || !batch_stages.empty()) {
+    now.resources.push_back({workers.read(), read_all(frame_stages, batch_stages)});
+  }
+  if (!lane_stages.empty()) now.resources.push_back({lane.read(), read_all(lane_stages)});
+  now.resources.push_back({commit.read(), {}});
+  now.cpu_ns = process_cpu_ns();
+  now.cores = cores_;
+  now.admission_items = admission_items_;
+  const std::lock_guard lock(mutex_);
+  now.planned = planned_;
+  now.committed = committed_;
+  return now;
+}
+
+void Statistics::count_planned() noexcept {
+  const std::lock_guard lock(mutex_);
+  ++planned_;
+}
+
+void Statistics::count_committed(std::int64_t frames) noexcept {
+  const std::lock_guard lock(mutex_);
+  committed_ += frames;
+}
+
+std::vector<const Meter*> Statistics::places() const {
+  std::vector<const Meter*> all{&read, &bytes};
+  for (const auto& meter : frame_stages) all.push_back(&meter);
+  all.push_back(&batch);
+  all.push_back(&lane);
+  for (const auto& meter : lane_stages) all.push_back(&meter);
+  for (const auto& meter : batch_stages) all.push_back(&meter);
+  all.push_back(&commit);
+  return all;
+}
+
+}  // namespace millrace

@@ -1,0 +1,189 @@
+#pragma once
+
+// A pipeline over integers: frames and batches that remember what happened to them, and bodies that check the bounds.
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pipeline/graph.hpp"
+
+namespace millrace::fake {
+
+struct Picture {
+  std::int64_t id = 0;
+  std::int64_t batch = 0;
+  int in_slot = 0;
+  int slots = 1;
+  std::int64_t pixels = 100;        // bytes it asks for
+  std::vector<std::string> went{};  // names of the stages whose bodies ran
+  std::string failed_in{};
+  ByteCredit credit{};
+
+  [[nodiscard]] std::int64_t batch_id() const { return batch; }
+  [[nodiscard]] int slot() const { return in_slot; }
+  [[nodiscard]] int batch_size() const { return slots; }
+  [[nodiscard]] bool failed() const { return !failed_in.empty(); }
+  void set_credit(ByteCredit granted) { credit = std::move(granted); }
+};
+
+struct Pictures {
+  std::vector<std::shared_ptr<Picture>> frames;
+  [[nodiscard]] bool empty() const {
+    return std::ranges::all_of(frames, [](const auto& frame) { return frame->failed(); });
+  }
+};
+
+using FakeGraph = Graph<Picture, Pictures>;
+using FakeBodies = GraphBodies<Picture, Pictures>;
+
+/// The plan's order: segments of the input are cut view by view into batches. `view_of` names each frame's view.
+inline std::vector<Picture> planned(int frames, int views, int max_batch, int segment,
+                                    const std::function<int(int)>& view_of) {
+  std::vector<Picture> plan;
+  std::int64_t batch = 0;
+  for (int first = 0; first < frames; first += segment) {
+    for (int view = 0; view < views; ++view) {
+      std::vector<int> ids;
+      for (int id = first; id < std::min(frames, first + segment); ++id) {
+        if (view_of(id) == view) ids.push_back(id);
+      }
+      for (std::size_t i = 0; i < ids.size(); i += static_cast<std::size_t>(max_batch), ++batch) {
+        const auto size = static_cast<int>(std::min(ids.size() - i, static_cast<std::size_t>(max_batch)));
+        for (int slot = 0; slot < size; ++slot) {
+          plan.push_back(
+              {.id = ids[i + static_cast<std::size_t>(slot)], .batch = batch, .in_slot = slot, .slots = size});
+        }
+      }
+    }
+  }
+  return plan;
+}
+inline std::vector<Picture> planned(int frames, int max_batch) {
+  return planned(frames, 1, max_batch, frames + 1, [](int) { return 0; });
+}
+
+/// The largest value a count had.
+class HighWater {
+ public:
+  void add(std::int64_t n) {
+    const auto now = now_ += n;
+    auto highest = highest_.load();
+    while (now > highest && !highest_.compare_exchange_weak(highest, now)) {
+    }
+  }
+  [[nodiscard]] std::int64_t highest() const { return highest_; }
+  [[nodiscard]] std::int64_t now() const { return now_; }
+
+ private:
+  std::atomic<std::int64_t> now_{0};
+  std::atomic<std::int64_t> highest_{0};
+};
+
+/// Runs a plan through a graph; `in_frame` and `in_batch` are called inside every body and may throw.
+struct Rig {
+  GraphOptions options{.max_batch = 4, .admission_items = 8, .slab_bytes = 100, .byte_budget = 800};
+  std::vector<Picture> plan{};
+  std::vector<std::string> frame_stages{"decode"};
+  std::vector<std::string> lane_stages{"preprocess", "detect"};
+  std::vector<std::string> batch_stages{"encode"};
+  std::function<void(Picture&, const std::string&)> in_frame{};
+  std::function<void(Pictures&, const std::string&)> in_batch{};
+
+  // What was seen.
+  std::map<std::int64_t, int> commits{};  // frame id -> how often
+  std::vector<std::vector<std::shared_ptr<Picture>>> committed{};
+  HighWater inside{}, bytes{}, ahead{}, on_lanes{}, committing{};
+  SteadyClock clock{};
+  std::size_t position = 0;
+
+  FakeBodies bodies() {
+    FakeBodies it;
+    it.next = [this]() -> std::shared_ptr<Picture> {
+      if (position == plan.size()) return nullptr;
+      inside.add(1);
+      ahead.add(1);
+      return std::make_shared<Picture>(std::move(plan[position++]));
+    };
+    it.read = [this](Picture& frame) { frame_body(frame, "read"); };
+    it.bytes = [](const Picture& frame) { return frame.pixels; };
+    for (const auto& name : frame_stages) {
+      it.frame_stages.push_back({name, [this, name](Picture& frame) {
+                                   if (name == frame_stages.front()) bytes.add(frame.pixels);
+                                   frame_body(frame, name);
+                                 }});
+    }
+    it.make_batch = [this](std::vector<std::shared_ptr<Picture>> frames) {
+      for (std::size_t slot = 0; slot < frames.size(); ++slot) {
+        if (frames[slot]->in_slot != static_cast<int>(slot) || frames[slot]->batch != frames[0]->batch) {
+          throw RunError("batch", "slots in the wrong order");
+        }
+      }
+      return std::make_shared<Pictures>(std::move(frames));
+    };
+    for (const auto& name : lane_stages) {
+      it.lane_stages.push_back({name, [this, name](Pictures& batch, int) {
+                                  if (name == lane_stages.front()) on_lanes.add(1);
+                                  batch_body(batch, name);
+                                  if (name == lane_stages.back()) on_lanes.add(-1);
+                                }});
+    }
+    for (const auto& name : batch_stages) {
+      it.batch_stages.push_back({name, [this, name](Pictures& batch) { batch_body(batch, name); }});
+    }
+    it.commit = [this](Pictures& batch) {
+      committing.add(1);
+      if (in_batch) in_batch(batch, "commit");
+      for (const auto& frame : batch.frames) {
+        ++commits[frame->id];
+        if (frame->credit.bytes() > 0) bytes.add(-frame->pixels);
+        frame->credit.release();
+      }
+      committed.push_back(batch.frames);
+      inside.add(-static_cast<std::int64_t>(batch.frames.size()));
+      committing.add(-1);
+    };
+    it.frame_failed = [](Picture& frame, const std::string& stage, const std::exception_ptr&) {
+      frame.failed_in = stage;
+    };
+    it.batch_failed = [](Pictures& batch, const std::string& stage, const std::exception_ptr&) {
+      for (const auto& frame : batch.frames) {
+        if (!frame->failed()) frame->failed_in = stage;
+      }
+    };
+    return it;
+  }
+
+  Result run() {
+    FakeGraph graph(options, bodies(), clock);
+    return graph.run();
+  }
+
+ private:
+  void frame_body(Picture& frame, const std::string& stage) {
+    frame.went.push_back(stage);
+    if (in_frame) in_frame(frame, stage);
+  }
+  void batch_body(Pictures& batch, const std::string& stage) {
+    for (const auto& frame : batch.frames) frame->went.push_back(stage);
+    if (in_batch) in_batch(batch, stage);
+  }
+};
+
+inline std::string message(const std::exception_ptr& error) {
+  if (error == nullptr) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+}  // namespace millrace::fake
