@@ -16,17 +16,21 @@ enum class DType { f32, f16, bf16, i64, i32, u8 };
 constexpr std::size_t element_bytes(DType dtype) {
   switch (dtype) {
     case DType::f32:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::f16:
-    case DType::bf16: return 2;
-    case DType::i64: return 8;
-    case DType::u8: return 1;
+    case DType::bf16:
+      return 2;
+    case DType::i64:
+      return 8;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
 
-/// A dense row-major array that keeps its storage alive. Engines take and return it, so that no header of ours shows LibTorch.
-/// `device` is -1 for host memory, else the CUDA ordinal.
+/// A dense row-major array that keeps its storage alive. Engines take and return it, so that no header of ours shows
+/// LibTorch. `device` is -1 for host memory, else the CUDA ordinal.
 struct Tensor {
   std::shared_ptr<void> storage;
   void* data = nullptr;
@@ -34,12 +38,16 @@ struct Tensor {
   DType dtype = DType::f32;
   int device = -1;
 
-  std::int64_t elements() const { return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()); }
+  std::int64_t elements() const {
+    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * element_bytes(dtype); }
 
   /// The elements; T must be the type that dtype says, and the tensor must lie on the host.
   template <class T>
-  std::span<T> host() const { return {static_cast<T*>(data), static_cast<std::size_t>(elements())}; }
+  std::span<T> host() const {
+    return {static_cast<T*>(data), static_cast<std::size_t>(elements())};
+  }
 
   /// An uninitialised host tensor.
   static Tensor empty(std::vector<std::int64_t> shape, DType dtype = DType::f32) {

@@ -1,0 +1,160 @@
+#include "gpu/letterbox.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <opencv2/core.hpp>
+#include <opencv2/imgproc.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "gpu/clones.hpp"
+#include "gpu/resample.hpp"
+
+namespace millrace {
+
+namespace {
+
+/// Three planes from interleaved pixels: out[i] = (pixels[3 * x + i] * scale - mean[i]) / std[i].
+MILLRACE_CLONES void normalise_row(const std::uint8_t* __restrict pixels, int width, float scale, const float* mean,
+                                   const float* std, float* __restrict out0, float* __restrict out1,
+                                   float* __restrict out2) {
+  const float mean0 = mean[0], mean1 = mean[1], mean2 = mean[2], std0 = std[0], std1 = std[1], std2 = std[2];
+  for (int x = 0; x < width; ++x) {
+    out0[x] = (static_cast<float>(pixels[3 * x]) * scale - mean0) / std0;
+    out1[x] = (static_cast<float>(pixels[3 * x + 1]) * scale - mean1) / std1;
+    out2[x] = (static_cast<float>(pixels[3 * x + 2]) * scale - mean2) / std2;
+  }
+}
+
+/// std::nearbyint would follow the thread's rounding mode.
+double round_half_even(double value) {
+  const double down = std::floor(value), rest = value - down;
+  if (rest != 0.5) return rest < 0.5 ? down : down + 1;
+  return std::fmod(down, 2.0) == 0 ? down : down + 1;
+}
+
+int resized_side(int side, double ratio, int limit, const InputSpec& spec) {
+  const double exact = side * ratio;
+  double rounded = 0;
+  if (spec.mode == ResizeMode::longest_side) {
+    rounded = std::floor(exact + 0.5);
+  } else {
+    rounded = spec.rounding == SideRounding::down ? std::floor(exact) : round_half_even(exact);
+  }
+  return std::clamp(static_cast<int>(rounded), 1, limit);
+}
+
+/// The padding before the picture; Ultralytics subtracts 0.1 so that an odd pixel goes behind it.
+int padding_before(int free_pixels, const InputSpec& spec) {
+  if (spec.mode != ResizeMode::letterbox || spec.placement == Placement::top_left) return 0;
+  return static_cast<int>(round_half_even(free_pixels / 2.0 - 0.1));
+}
+
+void check(const Image8& pixels, const LetterboxGeometry& geometry, const InputSpec& spec) {
+  if (pixels.data == nullptr || pixels.width < 1 || pixels.height < 1) {
+    throw std::invalid_argument("letterbox: no pixels (" + std::to_string(pixels.width) + "x" +
+                                std::to_string(pixels.height) + ")");
+  }
+  if (geometry.left < 0 || geometry.top < 0 || geometry.resized_width < 1 || geometry.resized_height < 1 ||
+      geometry.left + geometry.resized_width > spec.width || geometry.top + geometry.resized_height > spec.height) {
+    throw std::invalid_argument("letterbox: the geometry was made for another input size than " +
+                                std::to_string(spec.width) + "x" + std::to_string(spec.height));
+  }
+}
+
+/// The resized picture, packed; `storage` keeps it unless it is the picture itself.
+const std::uint8_t* resize(const Image8& pixels, int width, int height, ResizeFilter filter,
+                           std::vector<std::uint8_t>& storage) {
+  if (width == pixels.width && height == pixels.height) return pixels.data;
+  if (filter == ResizeFilter::pil_bilinear_antialias) {
+    storage = resample_triangle(pixels, width, height);
+    return storage.data();
+  }
+  storage.resize(3 * static_cast<std::size_t>(width) * static_cast<std::size_t>(height));
+  // OpenCV has no view of constant pixels; resize only reads them.
+  const cv::Mat from(pixels.height, pixels.width, CV_8UC3, const_cast<std::uint8_t*>(pixels.data));
+  cv::Mat to(height, width, CV_8UC3, storage.data());
+  cv::resize(from, to, to.size(), 0, 0, cv::INTER_LINEAR);
+  return storage.data();
+}
+
+}  // namespace
+
+Box LetterboxGeometry::to_input(const Box& box) const {
+  return {static_cast<float>(box.x0 * scale_x + left), static_cast<float>(box.y0 * scale_y + top),
+          static_cast<float>(box.x1 * scale_x + left), static_cast<float>(box.y1 * scale_y + top)};
+}
+
+Box LetterboxGeometry::to_picture(const Box& box) const {
+  const auto map = [](float value, int padding, double scale, int side) {
+    return static_cast<float>(
+        std::clamp((static_cast<double>(value) - padding) / scale, 0.0, static_cast<double>(side)));
+  };
+  return {map(box.x0, left, scale_x, picture_width), map(box.y0, top, scale_y, picture_height),
+          map(box.x1, left, scale_x, picture_width), map(box.y1, top, scale_y, picture_height)};
+}
+
+LetterboxGeometry letterbox_geometry(int picture_width, int picture_height, const InputSpec& spec) {
+  if (picture_width < 1 || picture_height < 1 || spec.width < 1 || spec.height < 1) {
+    throw std::invalid_argument("letterbox: a picture of " + std::to_string(picture_width) + "x" +
+                                std::to_string(picture_height) + " cannot go into an input of " +
+                                std::to_string(spec.width) + "x" + std::to_string(spec.height));
+  }
+  LetterboxGeometry geometry;
+  geometry.picture_width = picture_width;
+  geometry.picture_height = picture_height;
+  if (spec.mode == ResizeMode::stretch) {
+    geometry.resized_width = spec.width;
+    geometry.resized_height = spec.height;
+  } else {
+    const double ratio =
+        std::min(static_cast<double>(spec.width) / picture_width, static_cast<double>(spec.height) / picture_height);
+    geometry.resized_width = resized_side(picture_width, ratio, spec.width, spec);
+    geometry.resized_height = resized_side(picture_height, ratio, spec.height, spec);
+    geometry.scale_x = geometry.scale_y = ratio;
+  }
+  if (spec.mode != ResizeMode::letterbox) {
+    geometry.scale_x = static_cast<double>(geometry.resized_width) / picture_width;
+    geometry.scale_y = static_cast<double>(geometry.resized_height) / picture_height;
+  }
+  geometry.left = padding_before(spec.width - geometry.resized_width, spec);
+  geometry.top = padding_before(spec.height - geometry.resized_height, spec);
+  return geometry;
+}
+
+void letterbox_cpu(const Image8& pixels, const LetterboxGeometry& geometry, const InputSpec& spec, float* out) {
+  check(pixels, geometry, spec);
+  std::vector<std::uint8_t> storage;
+  const int width = geometry.resized_width, height = geometry.resized_height;
+  const std::uint8_t* resized = resize(pixels, width, height, spec.filter, storage);
+
+  const auto input_width = static_cast<std::ptrdiff_t>(spec.width);
+  const std::ptrdiff_t plane = input_width * spec.height;
+  std::array<float*, 3> planes{out, out + plane, out + 2 * plane};
+  std::array<float, 3> mean = spec.mean, std = spec.std;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const float fill = (spec.pad[i] * spec.scale - mean[i]) / std[i];
+    float* const first = planes[i] + geometry.top * input_width;
+    float* const last = first + height * input_width;
+    std::fill(planes[i], first, fill);
+    std::fill(last, planes[i] + plane, fill);
+    for (float* row = first; row != last; row += input_width) {
+      std::fill(row, row + geometry.left, fill);
+      std::fill(row + geometry.left + width, row + input_width, fill);
+    }
+  }
+  if (spec.bgr) {  // pixels come as red, green, blue
+    std::swap(planes[0], planes[2]);
+    std::swap(mean[0], mean[2]);
+    std::swap(std[0], std[2]);
+  }
+  for (int y = 0; y < height; ++y) {
+    const std::ptrdiff_t row = (geometry.top + y) * input_width + geometry.left;
+    normalise_row(resized + 3 * static_cast<std::ptrdiff_t>(y) * width, width, spec.scale, mean.data(), std.data(),
+                  planes[0] + row, planes[1] + row, planes[2] + row);
+  }
+}
+
+}  // namespace millrace

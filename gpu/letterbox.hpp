@@ -1,0 +1,77 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "gpu/box.hpp"
+
+namespace millrace {
+
+/// RGB, 8 bits a channel, rows packed (3 * width bytes), host memory, not owned.
+struct Image8 {
+  const std::uint8_t* data = nullptr;
+  int width = 0, height = 0;
+};
+
+/// How pixels are resampled; a wrong filter costs more mask quality than a low precision does.
+enum class ResizeFilter {
+  cv2_linear,              ///< cv2.resize(INTER_LINEAR): YOLOX, Ultralytics
+  pil_bilinear_antialias,  ///< Pillow's Image.resize(BILINEAR): torchvision on PIL pictures, SAM, MobileSAM
+};
+
+/// How the picture is brought to the model's input size.
+enum class ResizeMode {
+  letterbox,     ///< one ratio min(W/w, H/h), boxes scale with that ratio: YOLOX, Ultralytics
+  longest_side,  ///< the same ratio, sides rounded half up, boxes scale with the rounded sides: SAM, MobileSAM
+  stretch,       ///< both sides to the input size, no padding
+};
+
+/// How `letterbox` rounds the resized sides.
+enum class SideRounding {
+  down,       ///< int(w * r): YOLOX
+  half_even,  ///< round(w * r) of Python: Ultralytics
+};
+
+/// Where `letterbox` puts the picture; `longest_side` puts it top left.
+enum class Placement {
+  top_left,  ///< padding right and bottom: YOLOX
+  centred,   ///< half the padding left and above, an odd pixel going right and below: Ultralytics
+};
+
+/// What a model wants as input: float [3, height, width], each value (v * scale - mean) / std with v in 0..255.
+/// For v/255 to the bit say std = 255, not scale = 1/255.
+struct InputSpec {
+  int width = 0, height = 0;
+  ResizeMode mode = ResizeMode::letterbox;
+  SideRounding rounding = SideRounding::down;
+  Placement placement = Placement::top_left;
+  ResizeFilter filter = ResizeFilter::cv2_linear;
+  bool bgr = false;  ///< plane 0 is blue; mean, std and pad are given in plane order
+  float scale = 1;
+  std::array<float, 3> mean{0, 0, 0};
+  std::array<float, 3> std{1, 1, 1};
+  std::array<float, 3> pad{114, 114, 114};  ///< before normalisation, 0..255; equal to mean gives zeros for SAM
+};
+
+/// Where a picture lies in a model's input.
+struct LetterboxGeometry {
+  int picture_width = 0, picture_height = 0;
+  int resized_width = 0, resized_height = 0;  ///< at least 1, at most the input size
+  int left = 0, top = 0;                      ///< padding before the picture, in input pixels
+  double scale_x = 1, scale_y = 1;            ///< input pixels per picture pixel, as the model's authors map boxes
+
+  /// Picture pixels to input pixels.
+  Box to_input(const Box& box) const;
+  /// Input pixels to picture pixels, clipped to the picture; a box outside it comes back with area 0.
+  Box to_picture(const Box& box) const;
+};
+
+/// Where a picture of this size goes. The size is that of the full picture, even if a reduced raster of it is resized.
+/// Sides that would round to 0 become 1. Throws std::invalid_argument on sizes below 1.
+LetterboxGeometry letterbox_geometry(int picture_width, int picture_height, const InputSpec& spec);
+
+/// Resizes, pads and normalises one picture. `pixels` is the picture or a reduced raster of it; `out` holds
+/// 3 * spec.height * spec.width floats, planar, RGB or BGR as the spec says. cv2_linear runs on OpenCV's threads.
+void letterbox_cpu(const Image8& pixels, const LetterboxGeometry& geometry, const InputSpec& spec, float* out);
+
+}  // namespace millrace

@@ -1,0 +1,117 @@
+#include "gpu/resample.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "gpu/clones.hpp"
+
+namespace millrace {
+
+namespace {
+
+constexpr int fraction_bits = 22;  // 32 bits less 8 of the pixel less 2 against overflow
+constexpr std::int32_t half = 1 << (fraction_bits - 1);
+
+/// The triangle filter along one axis: output i is the sum of weights[i * taps + k] * v[first[i] + k] over k <
+/// count[i].
+struct Filter {
+  int taps = 0;
+  std::vector<int> first, count;
+  std::vector<std::int32_t> weights;
+};
+
+Filter triangle_filter(int from, int to) {
+  const double scale = static_cast<double>(from) / to;
+  const double support = std::max(scale, 1.0), inverse = 1.0 / support;
+  Filter filter;
+  filter.taps = static_cast<int>(std::ceil(support)) * 2 + 1;
+  filter.weights.resize(static_cast<std::size_t>(to) * static_cast<std::size_t>(filter.taps));
+  std::vector<double> weights(static_cast<std::size_t>(filter.taps));
+  for (int i = 0; i < to; ++i) {
+    const double centre = (i + 0.5) * scale;
+    const int first = std::max(0, static_cast<int>(centre - support + 0.5));
+    const int count = std::min(from, static_cast<int>(centre + support + 0.5)) - first;
+    double sum = 0;
+    for (int k = 0; k < count; ++k) {
+      const double distance = std::abs((k + first - centre + 0.5) * inverse);
+      weights[static_cast<std::size_t>(k)] = std::max(0.0, 1.0 - distance);
+      sum += weights[static_cast<std::size_t>(k)];
+    }
+    std::int32_t* fixed = filter.weights.data() + static_cast<std::ptrdiff_t>(i) * filter.taps;
+    for (int k = 0; k < count; ++k) {
+      const double weight = sum != 0 ? weights[static_cast<std::size_t>(k)] / sum : 0.0;
+      fixed[k] = static_cast<std::int32_t>(0.5 + weight * (1 << fraction_bits));
+    }
+    filter.first.push_back(first);
+    filter.count.push_back(count);
+  }
+  return filter;
+}
+
+std::uint8_t rounded(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> fraction_bits, 0, 255)); }
+
+/// One row along x. Reads up to a byte past the last pixel of `row`: a pixel is taken as four lanes.
+MILLRACE_CLONES void filter_row(const std::uint8_t* row, const int* first, const int* count,
+                                const std::int32_t* weights, int taps, int width, std::uint8_t* out) {
+  using Lanes8 = std::uint8_t __attribute__((vector_size(4)));
+  using Lanes32 = std::int32_t __attribute__((vector_size(16)));
+  for (int x = 0; x < width; ++x) {
+    Lanes32 sum = {half, half, half, half};
+    const std::uint8_t* pixel = row + 3 * static_cast<std::ptrdiff_t>(first[x]);
+    const std::int32_t* weight = weights + static_cast<std::ptrdiff_t>(x) * taps;
+    for (int k = 0; k < count[x]; ++k) {
+      Lanes8 lanes;
+      std::memcpy(&lanes, pixel + 3 * static_cast<std::ptrdiff_t>(k), sizeof lanes);
+      sum += __builtin_convertvector(lanes, Lanes32) * weight[k];
+    }
+    for (int channel = 0; channel < 3; ++channel) out[3 * x + channel] = rounded(sum[channel]);
+  }
+}
+
+/// One output row along y from `count` rows of `bytes` bytes each.
+MILLRACE_CLONES void filter_column(const std::uint8_t* rows, const std::int32_t* weights, int count,
+                                   std::ptrdiff_t bytes, std::int32_t* __restrict sums, std::uint8_t* __restrict out) {
+  for (std::ptrdiff_t i = 0; i < bytes; ++i) sums[i] = half;
+  for (int k = 0; k < count; ++k) {
+    const std::uint8_t* row = rows + k * bytes;
+    const std::int32_t weight = weights[k];
+    for (std::ptrdiff_t i = 0; i < bytes; ++i) sums[i] += row[i] * weight;
+  }
+  for (std::ptrdiff_t i = 0; i < bytes; ++i) out[i] = rounded(sums[i]);
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int height) {
+  const auto row_bytes = [](int pixel_count) { return 3 * static_cast<std::size_t>(pixel_count); };
+  const std::uint8_t* rows = pixels.data;
+  std::vector<std::uint8_t> narrowed;
+  if (width != pixels.width) {
+    const Filter filter = triangle_filter(pixels.width, width);
+    narrowed.resize(row_bytes(width) * static_cast<std::size_t>(pixels.height));
+    std::vector<std::uint8_t> padded(row_bytes(pixels.width) + 1);
+    for (int y = 0; y < pixels.height; ++y) {
+      const std::uint8_t* row = pixels.data + static_cast<std::size_t>(y) * row_bytes(pixels.width);
+      if (y + 1 == pixels.height) {  // what follows the last row is not ours to read
+        std::copy_n(row, row_bytes(pixels.width), padded.begin());
+        row = padded.data();
+      }
+      filter_row(row, filter.first.data(), filter.count.data(), filter.weights.data(), filter.taps, width,
+                 narrowed.data() + static_cast<std::size_t>(y) * row_bytes(width));
+    }
+    rows = narrowed.data();
+  }
+  if (height == pixels.height) return {rows, rows + row_bytes(width) * static_cast<std::size_t>(height)};
+  const Filter filter = triangle_filter(pixels.height, height);
+  std::vector<std::uint8_t> result(row_bytes(width) * static_cast<std::size_t>(height));
+  std::vector<std::int32_t> sums(row_bytes(width));
+  for (std::size_t y = 0; y < static_cast<std::size_t>(height); ++y) {
+    filter_column(rows + static_cast<std::size_t>(filter.first[y]) * row_bytes(width),
+                  filter.weights.data() + y * static_cast<std::size_t>(filter.taps), filter.count[y],
+                  static_cast<std::ptrdiff_t>(row_bytes(width)), sums.data(), result.data() + y * row_bytes(width));
+  }
+  return result;
+}
+
+}  // namespace millrace
