@@ -36,31 +36,67 @@ bool is_shown(const Chunk& chunk) {
   return chunk.whole.size() < 8 || (chunk.whole[4] & 0x20) == 0 || has(chunk.whole, 4, "tRNS");
 }
 
-/// The shown chunks of a PNG file as one stream.
+/// The checksum of PNG chunks (CRC-32, ISO 3309).
+std::uint32_t checksum(Bytes bytes) {
+  std::uint32_t crc = ~0U;
+  for (const std::uint8_t byte : bytes) {
+    crc ^= byte;
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ ((crc & 1) != 0 ? 0xEDB88320U : 0U);
+  }
+  return ~crc;
+}
+
+/// The shown chunks of a PNG file as one stream. A data chunk that the file's end cuts is shown as a shorter one: libspng reads
+/// blocks of a chunk whole or not at all, and would give up rows that are there.
 class ShownChunks {
  public:
-  explicit ShownChunks(Bytes png) : png_(png), current_(slice(png, 0, signature_bytes)), next_(current_.size()) {}
+  explicit ShownChunks(Bytes png) : png_(png), parts_{slice(png, 0, signature_bytes)}, next_(parts_[0].size()) {}
 
   bool read(std::uint8_t* to, std::size_t count) {
     while (count > 0) {
-      while (current_.empty()) {
-        const auto chunk = chunk_at(png_, next_);
-        if (!chunk) return false;
-        next_ += chunk->whole.size();
-        if (is_shown(*chunk)) current_ = chunk->whole;
+      while (part_ < parts_.size() && parts_[part_].empty()) ++part_;
+      if (part_ == parts_.size()) {
+        if (!advance()) return false;
+        continue;
       }
-      const std::size_t part = std::min(count, current_.size());
-      std::memcpy(to, current_.data(), part);
-      current_ = current_.subspan(part);
-      to += part;
-      count -= part;
+      Bytes& from = parts_[part_];
+      const std::size_t size = std::min(count, from.size());
+      std::memcpy(to, from.data(), size);
+      from = from.subspan(size);
+      to += size;
+      count -= size;
     }
     return true;
   }
 
  private:
-  Bytes png_, current_;
-  std::uint64_t next_;
+  bool advance() {
+    const auto chunk = chunk_at(png_, next_);
+    if (!chunk) return false;
+    next_ += chunk->whole.size();
+    part_ = 0;
+    parts_ = {};
+    if (!is_shown(*chunk)) return true;
+    parts_[0] = chunk->whole;
+    const bool cut = chunk->whole.size() < chunk_frame_bytes + *number(chunk->whole, 0, 4, true);
+    if (cut && has(chunk->whole, 4, "IDAT")) {
+      put_big(length_, static_cast<std::uint32_t>(chunk->payload.size()));
+      const Bytes checked = slice(chunk->whole, 4, 4 + chunk->payload.size());
+      put_big(checksum_, checksum(checked));
+      parts_ = {length_, checked, checksum_};
+    }
+    return true;
+  }
+
+  static void put_big(std::array<std::uint8_t, 4>& to, std::uint32_t value) {
+    for (std::size_t i = 0; i < 4; ++i) to[i] = static_cast<std::uint8_t>(value >> (24 - 8 * i));
+  }
+
+  Bytes png_;
+  std::array<Bytes, 3> parts_;  // not yet read of the current chunk
+  std::size_t part_ = 0;
+  std::uint64_t next_;  // where the next chunk starts
+  std::array<std::uint8_t, 4> length_{}, checksum_{};
 };
 
 /// What the chunks we read ourselves say. Ancillary, so their checksums do not matter: at worst they are ignored.
@@ -88,6 +124,7 @@ bool is_early_end(int code) { return code == SPNG_IO_EOF || code == SPNG_EIDAT_T
 PictureError error_of(int code) {
   if (code == SPNG_EMEM) return {Reason::oom_host, "no memory for the PNG decoder"};
   if (code == SPNG_ECHUNK_LIMITS) return {Reason::too_large, "a chunk of the PNG is larger than the file"};
+  if (code == SPNG_EOVERFLOW) return {Reason::too_large, "the PNG header claims a size beyond all limits"};
   if (is_early_end(code)) return {Reason::truncated, "the PNG data end inside the header"};
   return {Reason::corrupt_data, sentence(code)};
 }
