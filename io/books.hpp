@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/files.hpp"
+#include "io/json_line.hpp"
+#include "io/lock.hpp"
+#include "io/segments_manifest.hpp"
+
+namespace millrace {
+
+/// What an output folder holds. Reading it takes no lock and changes nothing, so it may be done while a run writes.
+struct Books {
+  std::optional<std::int64_t> planned;  ///< items of the plan, as far as the caller knows it
+  std::int64_t done_segments = 0;
+  Counts counts;                            ///< of done segments, each item by its highest revision
+  std::int64_t journaled_items = 0;         ///< finished in segments that are still open
+  std::vector<std::int64_t> open_segments;  ///< those with a journal and no manifest
+  std::optional<LockHolder> locked_by;
+  std::vector<std::string> problems;  ///< damaged manifests, as sentences
+
+  /// Every planned item is in exactly one state: planned = ok + failed. False if planned is not known.
+  bool balanced() const { return planned == counts.items && problems.empty(); }
+};
+
+/// Reads the books. `plan_hash` is that of the folder's plan: journals are read only by it, and manifests of another
+/// plan throw OutputMismatchError; an empty one leaves journals out. Throws StorageError if the folder is not there.
+Books read_books(const std::string& out_folder, const std::string& plan_hash, std::optional<std::int64_t> planned,
+                 const FileSystem& files = real_files);
+
+/// One line of the results.
+struct SegmentLine {
+  std::int64_t segment = 0;
+  std::int64_t item_id = 0;
+  std::string_view json;  ///< without newline; valid during the callback
+};
+
+/// All lines of all done segments in plan order, streaming. Where a revision has a line of an item, that of the highest
+/// revision comes in its place. Return false to stop. Segments whose manifest is damaged are left out (read_books names
+/// them). Throws StorageError if a data file is missing or not as long as its manifest says.
+void for_each_line(const std::string& out_folder, const std::function<bool(const SegmentLine&)>& take,
+                   const FileSystem& files = real_files);
+
+/// The lines of failed items of all done segments in plan order; segments without any are not read.
+void for_each_failed(const std::string& out_folder, const std::function<void(const FrameRecord&)>& take,
+                     const FileSystem& files = real_files);
+
+/// A segment file that is not what its manifest says.
+struct DamagedSegment {
+  std::int64_t segment = 0;
+  int revision = 0;
+  std::int64_t first_item = -1, last_item = -1;  ///< -1 where the manifest itself is damaged
+  std::string problem;                           ///< a sentence that names the file
+};
+
+/// Reads every byte of every done segment and compares it with its manifest.
+std::vector<DamagedSegment> verify_segments(const std::string& out_folder, const FileSystem& files = real_files);
+
+}  // namespace millrace
