@@ -1,0 +1,124 @@
+#include "apps/command_line.hpp"
+
+#include <array>
+#include <boost/program_options.hpp>
+#include <sstream>
+
+#include "models/nearest.hpp"
+
+namespace millrace {
+namespace {
+
+namespace po = boost::program_options;
+
+// Options that are short for a setting: `--conf 0.3` is `--set detect.conf=0.3`.
+struct Shorthand {
+  const char* flag;
+  const char* key;
+  const char* help;
+};
+constexpr std::array shorthands{
+    Shorthand{"output", "output.folder", "where segments, plan and reports go"},
+    Shorthand{"detector", "models.detector", "package folder of the detector"},
+    Shorthand{"segmenter", "models.segmenter", "package folder of the segmenter"},
+    Shorthand{"format", "encode.format", "beside the segments: coco,overlay,png"},
+    Shorthand{"limit", "input.limit", "stop after N pictures"},
+    Shorthand{"every", "input.every", "take every N-th picture"},
+    Shorthand{"sample", "input.sample", "take a share of the pictures, such as 1%"},
+    Shorthand{"device", "device.kind", "auto or cpu"},
+};
+
+po::options_description describe() {
+  po::options_description options("Options");
+  auto add = options.add_options();
+  add("input,i", po::value<std::vector<std::string>>()->composing()->multitoken(),
+      "folders, pictures, globs, text lists, CSV or JSONL manifests, or - for stdin");
+  for (const auto& shorthand : shorthands) add(shorthand.flag, po::value<std::string>(), shorthand.help);
+  add("follow-dirs", "follow links to folders");
+  add("null,0", "names in lists and on stdin end with NUL");
+  add("set", po::value<std::vector<std::string>>()->composing(),
+      "GROUP.NAME=VALUE: any option; `millrace stages` lists them");
+  add("print-config", "show every setting with its origin, as a recipe, and end");
+  add("dry-run", "show what would be done and end; nothing is written");
+  add("add-new", "add what is new in the input to a finished run");
+  add("quiet,q", "no progress while it runs");
+  add("help,h", "this text");
+  return options;
+}
+
+std::vector<std::string> long_names(const po::options_description& options) {
+  std::vector<std::string> names;
+  for (const auto& option : options.options()) names.push_back(option->long_name());
+  return names;
+}
+
+std::string unknown_option(const std::string& given, const po::options_description& options) {
+  const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
+  std::string near = nearest_name(name, long_names(options));
+  if (!near.empty()) near = "; did you mean --" + near + "?";
+  return given + " is no option" + near + " `millrace run --help` lists them";
+}
+
+}  // namespace
+
+RunArguments parse_run(const std::vector<std::string>& arguments) {
+  const po::options_description visible = describe();
+  po::options_description all;
+  all.add(visible).add_options()("recipe", po::value<std::vector<std::string>>());
+  po::positional_options_description positional;
+  positional.add("recipe", -1);
+  // Abbreviations are off: a script that says --in today must not mean another option tomorrow.
+  const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+  po::variables_map given;
+  try {
+    po::store(po::command_line_parser(arguments).options(all).positional(positional).style(style).run(), given);
+  } catch (const po::unknown_option& error) {
+    throw UsageError(unknown_option(error.get_option_name(), visible));
+  } catch (const po::error& error) {
+    throw UsageError(std::string(error.what()) + "; `millrace run --help` shows how it is written");
+  }
+
+  RunArguments run;
+  if (given.count("recipe") != 0U) {
+    const auto recipes = given["recipe"].as<std::vector<std::string>>();
+    if (recipes.size() > 1) {
+      throw UsageError("'" + recipes[1] + "' is a second recipe; a run takes one (pictures are named with --input)");
+    }
+    run.settings.read_recipe(recipes.front());
+  }
+  if (given.count("input") != 0U)
+    run.settings.set("input.paths", given["input"].as<std::vector<std::string>>(), "command line");
+  for (const auto& shorthand : shorthands) {
+    if (given.count(shorthand.flag) == 0U) continue;
+    run.settings.set(std::string(shorthand.key) + "=" + given[shorthand.flag].as<std::string>(),
+                     std::string("command line, --") + shorthand.flag);
+  }
+  if (given.count("follow-dirs") != 0U) run.settings.set("input.follow_dirs=yes");
+  if (given.count("null") != 0U) run.settings.set("input.nul_separated=yes");
+  if (given.count("set") != 0U) {
+    for (const auto& assignment : given["set"].as<std::vector<std::string>>()) run.settings.set(assignment);
+  }
+  run.print_config = given.count("print-config") != 0U;
+  run.dry_run = given.count("dry-run") != 0U;
+  run.quiet = given.count("quiet") != 0U;
+  run.add_new = given.count("add-new") != 0U;
+  return run;
+}
+
+std::string run_help() {
+  std::ostringstream text;
+  text << "Usage: millrace run [RECIPE.yaml] --input WHAT... --output FOLDER [options]\n\n"
+          "Finds objects with a detector, outlines them with a segmenter, and writes boxes and masks to FOLDER.\n"
+          "The same command again finishes what was left.\n\n"
+       << describe()
+       << "\nExamples:\n"
+          "  millrace run --input pictures/ --detector yolox.pkg --segmenter sam.pkg --output out/\n"
+          "  millrace run recipe.yaml --input scans/ --output out/ --set detect.conf=0.01\n"
+          "\nExit codes: 0 done; 1 internal error; 2 wrong use or nothing to do; 3 done, some pictures failed; 5 model "
+          "or codec;\n"
+          "6 storage; 7 output in use by another run; 8 output belongs to another plan; 130, 143 stopped and "
+          "resumable.\n";
+  return text.str();
+}
+
+}  // namespace millrace

@@ -1,0 +1,110 @@
+#include "apps/commands.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/settings.hpp"
+#include "apps/terminal.hpp"
+#include "io/books.hpp"
+#include "io/plan_files.hpp"
+#include "models/package.hpp"
+#include "stages/registry.hpp"
+
+namespace millrace {
+namespace {
+
+void print_fields(const char* label, const Fields& fields) {
+  if (fields.empty()) return;
+  std::printf("  %-12s   %s:", "", label);
+  for (const FieldBase* field : fields) std::printf(" %s", std::string(field->name).c_str());
+  std::printf("\n");
+}
+
+}  // namespace
+
+bool asks_for_help(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& a) { return a == "--help" || a == "-h"; });
+}
+
+ExitCode inspect_command(const std::vector<std::string>& arguments) {
+  if (asks_for_help(arguments)) {
+    std::fputs(
+        "Usage: millrace inspect PACKAGE...\n\nChecks model packages (hashes, keys, files) and describes them.\n",
+        stdout);
+    return ExitCode::ok;
+  }
+  if (arguments.empty()) throw UsageError("millrace inspect takes the folder of a model package");
+  for (const auto& folder : arguments) std::printf("%s\n", describe(read_package(folder)).c_str());
+  return ExitCode::ok;
+}
+
+ExitCode stages_command(const std::vector<std::string>& arguments) {
+  if (asks_for_help(arguments)) {
+    std::fputs(
+        "Usage: millrace stages\n\nShows the stages a recipe can name, and every option (--set GROUP.NAME=VALUE).\n",
+        stdout);
+    return ExitCode::ok;
+  }
+  std::fputs("Stages, in the order of a full pipeline:\n", stdout);
+  for (const auto& entry : stage_table()) {
+    const StageInfo info = entry.info({});
+    std::printf("  %-12s %s\n", entry.name.c_str(), info.summary.c_str());
+    print_fields("reads", info.reads);
+    print_fields("reads if there", info.uses);
+    print_fields("writes", info.writes);
+  }
+  std::fputs("\nOptions (! marks those that determine results, and so stand in the plan):\n", stdout);
+  for (const auto& [group, options] : Settings().all_options()) {
+    for (const auto& option : options) {
+      const std::string key = group + "." + option.name;
+      const std::string shown = option.default_value.empty() ? "-" : option.default_value;
+      std::printf("  %c %-26s %-8s %-10s %s\n", option.affects == Affects::results ? '!' : ' ', key.c_str(),
+                  option.type.c_str(), shown.c_str(), option.help.c_str());
+    }
+  }
+  return ExitCode::ok;
+}
+
+ExitCode status_command(const std::vector<std::string>& arguments) {
+  if (asks_for_help(arguments)) {
+    std::fputs(
+        "Usage: millrace status OUT\n\nSays what an output folder holds. It takes no lock and changes nothing.\n",
+        stdout);
+    return ExitCode::ok;
+  }
+  if (arguments.size() != 1) throw UsageError("millrace status takes one output folder");
+  const std::string& folder = arguments.front();
+  const PlanFiles plan(folder);
+  const auto settings = plan.read_plan();
+  if (!settings)
+    throw UsageError("'" + folder +
+                     "' has no plan: it is no output folder of millrace, or a run failed before it could plan");
+  const std::string hash = plan_hash(*settings);
+  const auto headers = plan.read_headers(hash);
+  const auto end = plan.read_end(hash, headers);
+  std::int64_t planned = 0;
+  for (const auto& header : headers) planned += header.items;
+  const Books books = read_books(folder, hash, planned);
+
+  const auto number = [](std::int64_t value) { return static_cast<long long>(value); };
+  std::printf("planned   %lld pictures in %zu segments%s\n", number(planned), headers.size(),
+              end ? "" : "; the scan has not ended");
+  std::printf("done      %lld: %lld ok, %lld failed, %lld objects\n", number(books.counts.items),
+              number(books.counts.ok), number(books.counts.failed_items()), number(books.counts.objects));
+  for (const auto& [reason, count] : books.counts.failed) {
+    std::printf("          %s: %lld\n", std::string(to_string(reason)).c_str(), number(count));
+  }
+  if (books.journaled_items > 0) {
+    std::printf("in work   %lld finished in %zu open segments\n", number(books.journaled_items),
+                books.open_segments.size());
+  }
+  const std::int64_t left = planned - books.counts.items - books.journaled_items;
+  std::printf("left      %lld\n", number(left));
+  if (books.locked_by) std::printf("running   %s\n", books.locked_by->describe().c_str());
+  for (const auto& problem : books.problems) std::printf("problem   %s\n", problem.c_str());
+  if (left > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
+  return books.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
+}
+
+}  // namespace millrace

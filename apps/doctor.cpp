@@ -1,0 +1,98 @@
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "apps/commands.hpp"
+#include "io/imgcodecs.hpp"
+#include "pipeline/cores.hpp"
+
+namespace millrace {
+namespace {
+
+std::string cpu_value(const std::string& key) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto colon = line.find(": ");
+    return colon == std::string::npos ? "" : line.substr(colon + 2);
+  }
+  return "";
+}
+
+std::string cpu_features() {
+  const std::string flags = " " + cpu_value("flags") + " ";
+  std::string found;
+  for (const char* feature : {"avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"}) {
+    if (flags.find(" " + std::string(feature) + " ") != std::string::npos)
+      found += (found.empty() ? "" : " ") + std::string(feature);
+  }
+  return found.empty() ? "none that LibTorch has kernels for" : found;
+}
+
+double memory_gb() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 1e9;
+}
+
+std::string loaded_library(const std::string& stem) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const auto slash = line.find('/');
+    if (slash != std::string::npos && line.find(stem, slash) != std::string::npos) return line.substr(slash);
+  }
+  return "";
+}
+
+std::string gpu() {
+  std::error_code error;
+  std::string names;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    std::ifstream file(entry.path() / "information");
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Model:"))
+        names += (names.empty() ? "" : ", ") + line.substr(line.find_first_not_of(" \t", 6));
+    }
+  }
+  if (names.empty()) return "none seen; runs use the CPU";
+  return names + "; this version runs on the CPU only";
+}
+
+void row(const char* name, const std::string& value) { std::printf("%-12s %s\n", name, value.c_str()); }
+
+}  // namespace
+
+ExitCode doctor_command(const std::vector<std::string>& arguments) {
+  if (asks_for_help(arguments)) {
+    std::fputs("Usage: millrace doctor\n\nShows what was found on this machine and what is missing.\n", stdout);
+    return ExitCode::ok;
+  }
+  bool healthy = true;
+  std::array<char, 64> text{};
+  row("program", "millrace " MILLRACE_VERSION);
+  std::snprintf(text.data(), text.size(), "%.1f cores usable, %.0f GB memory", available_cores(), memory_gb());
+  row("processor", cpu_value("model name") + "; " + text.data());
+  row("features", cpu_features());
+  row("GPU", gpu());
+#ifdef MILLRACE_TORCH
+  row("LibTorch", loaded_library("libtorch_cpu"));
+#else
+  row("LibTorch", "not in this build: it runs no models");
+  healthy = false;
+#endif
+  const std::string allocator = loaded_library("libtcmalloc");
+  row("allocator", allocator.empty() ? "the system's: models run at about half speed; build with tcmalloc" : allocator);
+  row("OpenMP", loaded_library("libgomp"));
+  const std::string others = check_imgcodecs_plugin();
+  row("codecs",
+      others.empty() ? "JPEG, PNG; BMP, WebP, TIFF, PNM, JPEG 2000 through OpenCV" : "JPEG, PNG; no others: " + others);
+  healthy = healthy && others.empty();
+  std::printf("%s\n", healthy ? "all there" : "something is missing, see above");
+  return healthy ? ExitCode::ok : ExitCode::environment;
+}
+
+}  // namespace millrace

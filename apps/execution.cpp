@@ -1,0 +1,160 @@
+#include "apps/execution.hpp"
+
+#include <utility>
+
+#include "apps/run_options.hpp"
+#include "gpu/opencv_threads.hpp"
+#include "io/files.hpp"
+#include "stages/encode.hpp"
+#include "stages/registry.hpp"
+
+namespace millrace {
+namespace {
+
+// Storage that fails in a stage ends the run; the graph lets only RunError do that.
+class StorageFailed final : public RunError {
+ public:
+  StorageFailed(const std::string& stage, const StorageError& error)
+      : RunError(stage, error.what()), cause_(std::current_exception()) {}
+  const std::exception_ptr& cause() const { return cause_; }
+
+ private:
+  std::exception_ptr cause_;
+};
+
+template <class Run>
+void ending_on_storage_errors(const std::string& stage, const Run& run) {
+  try {
+    run();
+  } catch (const StorageError& error) {
+    throw StorageFailed(stage, error);
+  }
+}
+
+[[noreturn]] void rethrow(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const StorageFailed& storage) {
+    std::rethrow_exception(storage.cause());
+  }
+}
+
+}  // namespace
+
+Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFactory& factory, const Clock& clock)
+    : setup_(std::move(setup)),
+      ends_(std::move(ends)),
+      clock_(clock),
+      decode_limits_(Decode::limits(parse_options<Decode::Options>(Decode::name, setup_.settings.values(Decode::name)),
+                                    setup_.numbers.graph.slab_bytes)),
+      max_file_bytes_(setup_.settings.parse<ReadOptions>().max_file),
+      segmenter_(setup_.chain.find("segment") != nullptr ? setup_.settings.parse<ModelOptions>().segmenter : ""),
+      models_(setup_.settings.parse<ModelOptions>().budget, factory, EngineOptions{setup_.numbers.team, -1, true}),
+      context_{setup_.views,      segmenter_,     setup_.output_folder,
+               setup_.input_root, decode_limits_, setup_.numbers.batch_size,
+               setup_.packages,   models_,        counters_} {
+  run_opencv_on_the_calling_thread();
+  for (const ChainLink* link : setup_.chain.of(Section::frame)) {
+    frame_stages_.push_back(link->entry->make_frame_stage(link->values, context_));
+  }
+  for (const ChainLink* link : setup_.chain.of(Section::batch)) {
+    batch_stages_.push_back(link->entry->make_batch_stage(link->values, context_));
+  }
+  lane_stages_.resize(static_cast<std::size_t>(setup_.numbers.graph.lanes));
+  for (auto& stages : lane_stages_) {
+    for (const ChainLink* link : setup_.chain.of(Section::lane)) {
+      stages.push_back(link->entry->make_batch_stage(link->values, context_));
+    }
+  }
+  graph_ = std::make_unique<FrameGraph>(setup_.numbers.graph, bodies(), clock);
+}
+
+Execution::~Execution() = default;
+
+GraphBodies<Frame, Batch> Execution::bodies() {
+  GraphBodies<Frame, Batch> bodies;
+  bodies.next = [this] {
+    if (!std::exchange(begun_, true)) window_begun_ = graph_->snapshot();
+    return ends_.next();
+  };
+  bodies.stop_next = ends_.stop_next;
+  bodies.read = [this](Frame& frame) { read(frame); };
+  bodies.bytes = [](const Frame& frame) { return frame.info.pixel_bytes; };
+  std::size_t index = 0;
+  for (const ChainLink* link : setup_.chain.of(Section::frame)) {
+    const FrameStage& stage = *frame_stages_[index++];
+    bodies.frame_stages.push_back({link->info.name, [link, &stage](Frame& frame) { run_stage(*link, stage, frame); }});
+  }
+  index = 0;
+  for (const ChainLink* link : setup_.chain.of(Section::lane)) {
+    bodies.lane_stages.push_back({link->info.name, [this, link, index](Batch& batch, int lane) {
+                                    run_stage(*link, *lane_stages_[static_cast<std::size_t>(lane)][index], batch);
+                                  }});
+    ++index;
+  }
+  index = 0;
+  for (const ChainLink* link : setup_.chain.of(Section::batch)) {
+    BatchStage& stage = *batch_stages_[index++];
+    bodies.batch_stages.push_back({link->info.name, [link, &stage](Batch& batch) {
+                                     ending_on_storage_errors(link->info.name, [&] { run_stage(*link, stage, batch); });
+                                   }});
+  }
+  bodies.lane_start = [this](int /*lane*/) { warm_up_packages(); };
+  bodies.make_batch = [](std::vector<std::shared_ptr<Frame>> frames) {
+    return std::make_shared<Batch>(std::move(frames));
+  };
+  bodies.commit = [this](Batch& batch) { commit(batch); };
+  bodies.frame_failed = [](Frame& frame, const std::string& stage, const std::exception_ptr& thrown) {
+    fail_frame(frame, stage, thrown);
+  };
+  bodies.batch_failed = [](Batch& batch, const std::string& stage, const std::exception_ptr& thrown) {
+    for (const auto& frame : batch.frames) fail_frame(*frame, stage, thrown);
+    batch.columns.allow(nullptr);
+  };
+  return bodies;
+}
+
+Result Execution::run() {
+  Result result = graph_->run();
+  if (!begun_) window_begun_ = result.begun;
+  if (result.error) rethrow(result.error);
+  return result;
+}
+
+void Execution::read(Frame& frame) {
+  FileExpectations expected;
+  expected.max_bytes = max_file_bytes_;
+  if (frame.item.mtime_ns != 0) {  // 0: it was not there when it was planned
+    expected.bytes = frame.item.bytes;
+    expected.mtime_ns = frame.item.mtime_ns;
+  }
+  frame.file = read_file(open_path(setup_.input_root, frame.item), expected);
+  read_bytes_ += static_cast<std::int64_t>(frame.file.size);
+  frame.info = probe(frame.file.span(), decode_limits_);
+}
+
+void Execution::warm_up_packages() {
+  const auto begun_ns = clock_.now_ns();
+  const int boxes = setup_.chain.find("segment") != nullptr ? 1 : 0;
+  for (const auto& [folder, package] : setup_.packages) {
+    const auto engine = models_.acquire(*package);
+    warm_up(*engine, *package, std::min(setup_.numbers.batch_size, package->max_batch), boxes);
+    if (models_.statistics().evictions > 0)
+      break;  // the budget does not hold them all: the rest is loaded when its turn comes
+  }
+  warm_up_ns_ += clock_.now_ns() - begun_ns;
+}
+
+void Execution::commit(Batch& batch) {
+  std::vector<std::string> lines;
+  lines.reserve(batch.frames.size());
+  for (const auto& frame : batch.frames) {
+    frame->columns.allow(nullptr);
+    const std::string* line = frame->columns.find(segment_line);
+    // Without `encode` in the recipe, or when it failed, the line is made here.
+    lines.push_back(line != nullptr ? *line : make_segment_line(*frame, setup_.views));
+  }
+  ends_.commit(batch, std::move(lines));
+}
+
+}  // namespace millrace

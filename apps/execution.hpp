@@ -1,0 +1,87 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/setup.hpp"
+#include "models/cache.hpp"
+#include "pipeline/graph.hpp"
+#include "stages/chain.hpp"
+#include "stages/decode.hpp"
+
+namespace millrace {
+
+/// What an execution works on; outlives it.
+struct ExecutionSetup {
+  const Settings& settings;
+  const Chain& chain;
+  const Numbers& numbers;
+  const Packages& packages;
+  std::vector<View> views;
+  std::string input_root;
+  std::string output_folder;
+};
+
+/// Where frames come from and where finished batches go.
+struct ExecutionEnds {
+  std::function<std::shared_ptr<Frame>()> next;
+  std::function<void()> stop_next;
+  std::function<void(const Batch& batch, std::vector<std::string> lines)>
+      commit;  ///< lines by slot, failed frames included
+};
+
+/// The stages of a chain on the graph: one object of each frame and batch stage, one of each lane stage a lane.
+class Execution {
+ public:
+  Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFactory& factory, const Clock& clock);
+  ~Execution();
+
+  /// Once. Throws what ended the run: StorageError, ModelError, PackageError, UsageError, FramesLost, ...
+  Result run();
+
+  void request_stop() { graph_->request_stop(); }
+  Snapshot snapshot() const { return graph_->snapshot(); }
+
+  /// The window of the run proper: from the first admission, when models are loaded and warm, to the last commit.
+  Snapshot window(const Result& result) const { return result.finished - window_begun_; }
+  Snapshot window_begun() const { return window_begun_; }
+
+  const StageCounters& counters() const { return counters_; }
+  CacheStatistics models() const { return models_.statistics(); }
+  std::int64_t read_bytes() const { return read_bytes_; }
+  std::int64_t warm_up_ns() const { return warm_up_ns_; }
+  std::int64_t decode_warnings() const { return counters_.decode_warnings; }
+
+ private:
+  using FrameGraph = Graph<Frame, Batch>;
+  GraphBodies<Frame, Batch> bodies();
+  void read(Frame& frame);
+  void start_lane(int lane);
+  void warm_up_packages();
+  void commit(Batch& batch);
+  std::shared_ptr<Frame> first_next();
+
+  ExecutionSetup setup_;
+  ExecutionEnds ends_;
+  const Clock& clock_;
+  DecodeLimits decode_limits_;
+  std::int64_t max_file_bytes_ = 0;
+  std::string segmenter_;
+  ModelCache models_;
+  StageCounters counters_;
+  StageContext context_;
+  std::vector<std::unique_ptr<FrameStage>> frame_stages_;
+  std::vector<std::vector<std::unique_ptr<BatchStage>>> lane_stages_;  // of each lane
+  std::vector<std::unique_ptr<BatchStage>> batch_stages_;
+  Snapshot window_begun_;
+  bool begun_ = false;
+  std::atomic<std::int64_t> read_bytes_{0};
+  std::atomic<std::int64_t> warm_up_ns_{0};
+  std::unique_ptr<FrameGraph> graph_;  // last: its threads use all of the above
+};
+
+}  // namespace millrace

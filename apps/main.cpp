@@ -1,0 +1,106 @@
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "apps/command_line.hpp"
+#include "apps/commands.hpp"
+#include "apps/exit_code.hpp"
+#include "apps/resolve.hpp"
+#include "apps/run.hpp"
+#include "apps/run_options.hpp"
+#include "apps/setup.hpp"
+#include "apps/signals.hpp"
+#include "apps/terminal.hpp"
+#include "models/nearest.hpp"
+#include "models/threads.hpp"
+#ifdef MILLRACE_TORCH
+#include "models/torch_engine.hpp"
+#endif
+#include <cmath>
+
+#include "pipeline/cores.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr const char* usage =
+    "Millrace finds objects in large collections of pictures with a detector (YOLO) and outlines them with a segmenter "
+    "(SAM).\n"
+    "\n"
+    "  millrace run --input pictures/ --detector yolox.pkg --segmenter sam.pkg --output out/\n"
+    "\n"
+    "Commands:\n"
+    "  run       find and outline objects; the same command again finishes what was left\n"
+    "  status    what an output folder holds\n"
+    "  inspect   what a model package is\n"
+    "  stages    the stages a recipe can name, with all options\n"
+    "  doctor    what was found on this machine, and what is missing\n"
+    "\n"
+    "`millrace COMMAND --help` tells more; `millrace --version` the version.\n";
+
+EngineFactory engines() {
+#ifdef MILLRACE_TORCH
+  return load_torch_engine;
+#else
+  return [](const Package& package, const EngineOptions&) -> std::shared_ptr<Engine> {
+    throw PackageError(package.folder.string() + ": this build has no LibTorch, so it runs no models");
+  };
+#endif
+}
+
+ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
+  if (asks_for_help(arguments)) {
+    std::fputs(run_help().c_str(), stdout);
+    return ExitCode::ok;
+  }
+  const RunArguments run_arguments = parse_run(arguments);
+  if (!run_arguments.print_config && !run_arguments.dry_run) {
+    // libgomp reads its environment when it is loaded, before main: the program starts itself anew with the right one.
+    const Settings& settings = run_arguments.settings;
+    const Numbers numbers = resolve(settings, static_cast<int>(std::ceil(available_cores())),
+                                    planned_team(settings.parse<OutputOptions>().folder));
+    reexec_with_environment(argv, environment_for_teams(numbers.team));
+  }
+  StopSignals signals;
+  return run(run_arguments, engines(), &signals);
+}
+
+ExitCode dispatch(const std::vector<std::string>& arguments, char** argv) {
+  if (arguments.empty()) {
+    std::fputs(usage, stderr);
+    return ExitCode::usage;
+  }
+  const std::string& command = arguments.front();
+  const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  if (command == "--help" || command == "-h" || command == "help") {
+    std::fputs(usage, stdout);
+    return ExitCode::ok;
+  }
+  if (command == "--version") {
+    std::printf("millrace %s\n", MILLRACE_VERSION);
+    return ExitCode::ok;
+  }
+  if (command == "run") return run_command(rest, argv);
+  if (command == "status") return status_command(rest);
+  if (command == "inspect") return inspect_command(rest);
+  if (command == "stages") return stages_command(rest);
+  if (command == "doctor") return doctor_command(rest);
+  const std::vector<std::string> known{"run", "status", "inspect", "stages", "doctor", "help"};
+  const std::string near = nearest_name(command, known);
+  throw UsageError("'" + command + "' is no command" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
+                   " `millrace --help` lists them");
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  using namespace millrace;
+  try {
+    return static_cast<int>(dispatch({argv + 1, argv + argc}, argv));
+  } catch (const std::exception& error) {
+    say(error.what());
+    return static_cast<int>(exit_code_of(std::current_exception()));
+  }
+}

@@ -1,0 +1,237 @@
+#include "apps/report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "io/source_names.hpp"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double ns_per_s = 1e9;
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) / ns_per_s; }
+
+template <class... Values>
+std::string format(const char* pattern, Values... values) {
+  std::array<char, 512> text{};
+  const int length = std::snprintf(text.data(), text.size(), pattern, values...);
+  return {text.data(), static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(text.size()) - 1))};
+}
+
+/// 1234567 as "1,234,567".
+std::string grouped(std::int64_t number) {
+  std::string digits = std::to_string(number);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), ",");
+  }
+  return digits;
+}
+
+std::string duration(std::int64_t ns) {
+  const double s = seconds(ns);
+  if (s < 120) return format("%.1f s", s);
+  if (s < 7200) return format("%.1f min", s / 60);
+  return format("%.1f h", s / 3600);
+}
+
+std::string bytes_text(double bytes) {
+  constexpr std::array units{"B", "kB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  while (bytes >= 1000 && unit + 1 < units.size()) {
+    bytes /= 1000;
+    ++unit;
+  }
+  return format(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+}
+
+Json reading_json(const Reading& reading, std::int64_t wall_ns) {
+  Json json{{"name", reading.name},
+            {"items", reading.items},
+            {"failed", reading.failed},
+            {"busy_s", seconds(reading.busy_ns)},
+            {"p50_ms", reading.latency.quantile_ns(0.5) / 1e6},
+            {"p95_ms", reading.latency.quantile_ns(0.95) / 1e6},
+            {"mean_queue", reading.mean_queue(wall_ns)}};
+  if (reading.servers > 0) {
+    json["concurrency"] = reading.servers;
+    json["utilisation"] = reading.utilisation(wall_ns);
+    json["starved"] = reading.starved(wall_ns);
+  }
+  return json;
+}
+
+Json window_json(const Snapshot& window) {
+  Json resources = Json::array();
+  for (const auto& resource : window.resources) {
+    Json json = reading_json(resource.total, window.time_ns);
+    for (const auto& part : resource.parts) {
+      Json one = reading_json(part, window.time_ns);
+      one.erase("starved");  // a part waits for the others of its resource: only the resource can starve
+      json["parts"].push_back(std::move(one));
+    }
+    resources.push_back(std::move(json));
+  }
+  const double wall_s = seconds(window.time_ns);
+  return {{"wall_s", wall_s},
+          {"admitted", window.planned},
+          {"committed", window.committed},
+          {"pictures_per_s", wall_s > 0 ? static_cast<double>(window.committed) / wall_s : 0},
+          {"source",
+           {{"without_credits_s", seconds(window.without_credits.busy_ns)},
+            {"waiting_for_input_s", seconds(window.input.busy_ns)}}},
+          {"cpu_s", seconds(window.cpu_ns)},
+          {"cores", window.cores},
+          {"cores_busy", window.cores > 0 && wall_s > 0 ? seconds(window.cpu_ns) / (wall_s * window.cores) : 0},
+          {"resources", std::move(resources)}};
+}
+
+Json verdict_json(const Verdict& verdict) {
+  return {{"sentence", verdict.sentence},
+          {"bottleneck", verdict.stage},
+          {"resource", verdict.resource},
+          {"utilisation", verdict.utilisation},
+          {"starved", verdict.starved},
+          {"mean_queue", verdict.mean_queue},
+          {"source_without_credits", verdict.without_credits},
+          {"source_waiting_for_input", verdict.input},
+          {"cores_busy", verdict.cores},
+          {"runner_up", verdict.runner_up},
+          {"runner_up_utilisation", verdict.runner_up_utilisation},
+          {"gain_if_twice_as_fast", verdict.gain},
+          {"then_binds", verdict.then_binds}};
+}
+
+std::string table_row(const Reading& reading, std::int64_t wall_ns, const std::string& label, bool part) {
+  std::string row =
+      format("  %-16s %9s %9s", label.c_str(), grouped(reading.items).c_str(), duration(reading.busy_ns).c_str());
+  row += reading.servers > 0 ? format(" %5.0f %%", 100 * reading.utilisation(wall_ns)) : std::string(8, ' ');
+  row += format(" %9.2f %9.2f", reading.latency.quantile_ns(0.5) / 1e6, reading.latency.quantile_ns(0.95) / 1e6);
+  row += reading.servers > 0 && !part ? format(" %6.0f %%", 100 * reading.starved(wall_ns)) : std::string(9, ' ');
+  if (!part) row += format(" %7.1f", reading.mean_queue(wall_ns));
+  return row + "\n";
+}
+
+std::string label_of(const ResourceReading& resource) {
+  const bool one_stage = resource.parts.empty();
+  return resource.total.name +
+         (one_stage || resource.total.servers == 1 ? "" : " x" + std::to_string(resource.total.servers));
+}
+
+std::string stage_table(const Snapshot& window) {
+  std::string text = format("  %-16s %9s %9s %7s %9s %9s %8s %7s\n", "stage", "items", "busy", "util", "p50 ms",
+                            "p95 ms", "starved", "queue");
+  for (const auto& resource : window.resources) {
+    if (resource.total.items == 0) continue;
+    text += table_row(resource.total, window.time_ns, label_of(resource), false);
+    for (const auto& part : resource.parts) text += table_row(part, window.time_ns, "  " + part.name, true);
+  }
+  return text;
+}
+
+std::string wrapped(const std::string& text, int columns, const std::string& indent) {
+  std::string out;
+  std::size_t start = 0;
+  const auto width = static_cast<std::size_t>(std::max(columns - static_cast<int>(indent.size()), 40));
+  while (start < text.size()) {
+    std::size_t length = text.size() - start;
+    if (length > width) {
+      const auto space = text.rfind(' ', start + width);
+      length = space != std::string::npos && space > start ? space - start : width;
+    }
+    out += (out.empty() ? "" : "\n") + indent + text.substr(start, length);
+    start += length;
+    while (start < text.size() && text[start] == ' ') ++start;
+  }
+  return out + "\n";
+}
+
+std::string headline(const RunReport& report) {
+  std::string text = grouped(report.counts.ok) + " ok, " + grouped(report.counts.failed_items()) + " failed of " +
+                     grouped(report.planned) + (report.plan_complete ? " pictures" : " pictures known so far") + ", " +
+                     grouped(report.counts.objects) + " objects";
+  if (report.counts.resumed > 0) text += " (" + grouped(report.counts.resumed) + " were done before)";
+  return text;
+}
+
+}  // namespace
+
+Json to_json(const RunReport& report) {
+  Json failed = Json::object();
+  for (const auto& [reason, count] : report.counts.failed) failed[std::string(to_string(reason))] = count;
+  Json loads = Json::array();
+  for (const auto& load : report.models.loads)
+    loads.push_back({{"package", load.package}, {"load_s", seconds(load.wall_ns)}, {"bytes", load.bytes}});
+  Json calls = Json::object();
+  for (const auto& [name, count] : report.calls) calls[name] = count;
+  Json skipped = Json::object();
+  for (std::size_t i = 0; i < report.scan.skipped.size(); ++i) {
+    if (report.scan.skipped[i].count > 0)
+      skipped[std::string(to_string(static_cast<Skip>(i)))] = report.scan.skipped[i].count;
+  }
+  return {
+      {"schema", 1},
+      {"run", report.run},
+      {"started", report.started},
+      {"state", report.state},
+      {"error", report.error},
+      {"items",
+       {{"planned", report.planned},
+        {"plan_complete", report.plan_complete},
+        {"ok", report.counts.ok},
+        {"failed", failed},
+        {"objects", report.counts.objects},
+        {"resumed", report.counts.resumed}}},
+      {"input",
+       {{"skipped", skipped},
+        {"videos_not_read", report.scan.videos.count},
+        {"not_selected", report.scan.not_selected}}},
+      {"load_s", seconds(report.load_ns)},
+      {"warm_up_s", seconds(report.warm_up_ns)},
+      {"run_window", window_json(report.window)},
+      {"verdict", verdict_json(report.verdict)},
+      {"batch_size", report.batch_size},
+      {"team", report.team},
+      {"read_bytes", report.read_bytes},
+      {"written_bytes", report.written_bytes},
+      {"models",
+       {{"loads", loads}, {"evictions", report.models.evictions}, {"resident_bytes", report.models.resident_bytes}}},
+      {"calls", calls},
+      {"notes", report.notes}};
+}
+
+std::string to_text(const RunReport& report, int columns, bool colour) {
+  const char* bold = colour ? "\033[1m" : "";
+  const char* plain = colour ? "\033[0m" : "";
+  const Snapshot& window = report.window;
+  const double wall_s = seconds(window.time_ns);
+  std::string text = std::string(bold) + headline(report) + plain + "\n";
+  for (const auto& [reason, count] : report.counts.failed) {
+    text += "  failed, " + std::string(to_string(reason)) + ": " + grouped(count) + "\n";
+  }
+  if (const std::string skipped = report.scan.summary(); !skipped.empty())
+    text += wrapped("passed over: " + skipped, columns, "  ");
+  if (window.committed > 0 && wall_s > 0) {
+    text += format("  %.2f pictures/s over %s; loading %s and warm-up %s before that\n",
+                   static_cast<double>(window.committed) / wall_s, duration(window.time_ns).c_str(),
+                   duration(report.load_ns).c_str(), duration(report.warm_up_ns).c_str());
+    text += "\n" + stage_table(window);
+    text += format("  source without credits %s of %s; cores %.1f of %.1f busy; read %s/s, written %s/s\n",
+                   duration(window.without_credits.busy_ns).c_str(), duration(window.time_ns).c_str(),
+                   seconds(window.cpu_ns) / wall_s, window.cores,
+                   bytes_text(static_cast<double>(report.read_bytes) / wall_s).c_str(),
+                   bytes_text(static_cast<double>(report.written_bytes) / wall_s).c_str());
+    text += "\n" + std::string(bold) + wrapped(report.verdict.sentence, columns, "") + plain;
+  }
+  for (const auto& note : report.notes) text += wrapped("note: " + note, columns, "  ");
+  text += "\nresults: " + display_name(report.output_folder) +
+          "/segments   report: " + display_name(report.output_folder) + "/runs/" + report.run + "/report.json\n";
+  return text;
+}
+
+}  // namespace millrace

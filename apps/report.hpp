@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "io/scan.hpp"
+#include "io/segments_manifest.hpp"
+#include "models/cache.hpp"
+#include "pipeline/statistics.hpp"
+#include "pipeline/verdict.hpp"
+#include "stages/stage.hpp"
+
+namespace millrace {
+
+/// Everything that is told of a run when it ends; report.json, the table and the closing sentence are made from it.
+struct RunReport {
+  std::string run;  ///< name of its folder below runs/
+  std::string output_folder;
+  std::string started;  ///< UTC
+  std::string state;    ///< "finished", "stopped" or "failed"
+  std::string error;    ///< what ended a failed run
+
+  std::int64_t planned = 0;  ///< items of the plan; final when plan_complete
+  bool plan_complete = false;
+  Counts counts;    ///< of all attempts; counts.resumed were finished by earlier ones
+  ScanCounts scan;  ///< what the plan passed over
+
+  std::int64_t load_ns = 0;     ///< reading and loading packages
+  std::int64_t warm_up_ns = 0;  ///< first calls of the models on the lanes, summed
+  Snapshot window;              ///< of this attempt, from the first admission to the last commit
+  Verdict verdict;
+
+  int batch_size = 1;
+  int team = 1;
+  std::int64_t read_bytes = 0;
+  std::int64_t written_bytes = 0;  ///< segment lines
+  CacheStatistics models;
+  std::vector<std::pair<std::string, std::int64_t>> calls;  ///< StageCounters by name
+  std::vector<std::string> notes;  ///< taken-over lock, dropped journal tails, warnings of decoders by kind
+};
+
+/// report.json: numbers with units in their names, no more than is known.
+nlohmann::json to_json(const RunReport& report);
+
+/// The table of stages and the sentence that names the bottleneck, for a terminal of `columns` columns.
+std::string to_text(const RunReport& report, int columns, bool colour);
+
+}  // namespace millrace

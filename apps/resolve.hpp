@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "apps/settings.hpp"
+#include "pipeline/graph_options.hpp"
+
+namespace millrace {
+
+/// The numbers that settings leave to the machine.
+struct Numbers {
+  int batch_size = 1;
+  int team = 1;  ///< threads of one model call; results depend on it, so the plan fixes it
+  GraphOptions graph;
+};
+
+/// Fills in what is 0 in the settings, for a CPU with `cores` cores. `planned_team` is the team size of the plan that
+/// is resumed: it is taken unless the user names one. Throws UsageError for numbers the graph cannot work with.
+Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team);
+
+}  // namespace millrace

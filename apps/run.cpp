@@ -1,0 +1,290 @@
+#include "apps/run.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/execution.hpp"
+#include "apps/feed.hpp"
+#include "apps/progress.hpp"
+#include "apps/report.hpp"
+#include "apps/run_options.hpp"
+#include "apps/signals.hpp"
+#include "apps/terminal.hpp"
+#include "io/coco.hpp"
+#include "io/json_line.hpp"
+#include "io/lock.hpp"
+#include "io/run_folder.hpp"
+#include "io/source_names.hpp"
+#include "pipeline/cores.hpp"
+#include "stages/encode.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr const char* tool = "millrace " MILLRACE_VERSION;
+
+std::string utc_text(std::chrono::system_clock::time_point time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+ExitCode show_dry_run(const SourceSpec& spec, const Chain& chain) {
+  const DryRun found = dry_run(spec);
+  std::printf("%lld pictures, %.1f MB\n", static_cast<long long>(found.items), static_cast<double>(found.bytes) / 1e6);
+  for (std::size_t i = 0; i < found.view_names.size(); ++i) {
+    std::printf("  view %s: %lld\n", found.view_names[i].c_str(), static_cast<long long>(found.per_view[i]));
+  }
+  for (const auto& [extension, count] : found.per_extension) {
+    std::printf("  .%s: %lld\n", display_name(extension).c_str(), static_cast<long long>(count));
+  }
+  for (const auto& path : found.first_paths) std::printf("  %s\n", display_name(path).c_str());
+  if (const std::string skipped = found.counts.summary(); !skipped.empty())
+    std::printf("passed over: %s\n", skipped.c_str());
+  std::string stages;
+  for (const auto& link : chain.links()) stages += (stages.empty() ? "" : " -> ") + link.info.name;
+  std::printf("stages: %s\nnothing was written\n", stages.c_str());
+  return found.items > 0 ? ExitCode::ok : ExitCode::usage;
+}
+
+std::string error_line(const Frame& frame) {
+  JsonWriter json;
+  json.begin_object().key("id").value(frame.item.id);
+  write_path("path", frame.item.path, json);
+  json.key("stage").value(frame.failure->stage).key("reason").value(to_string(frame.failure->reason));
+  json.key("detail").value(frame.failure->detail).end_object();
+  return json.take();
+}
+
+/// One run, from an output folder that is ours to its report.
+class Run {
+ public:
+  Run(const RunArguments& arguments, const Chain& chain, SourceSpec spec, const EngineFactory& factory,
+      StopSignals* signals)
+      : arguments_(arguments),
+        settings_(arguments.settings),
+        chain_(chain),
+        signals_(signals),
+        started_(std::chrono::system_clock::now()),
+        output_(make_output_folder(settings_)),
+        lock_(output_),
+        folder_(output_, started_),
+        formats_(parse_options<Encode::Options>(Encode::name, settings_.values(Encode::name))),
+        packages_(read_packages(settings_, chain)),
+        numbers_(resolve(settings_, static_cast<int>(std::ceil(available_cores())), planned_team(output_))),
+        plan_(output_, plan_settings(settings_, numbers_, packages_), std::move(spec), plan_options()),
+        store_(output_, plan_.hash(), store_options()),
+        feed_(plan_, store_, numbers_.batch_size),
+        execution_(
+            {settings_, chain_, numbers_, packages_, planned_views(settings_, plan_.views()), plan_.root(), output_},
+            ends(), factory, clock_) {
+    store_for_plan_ = &store_;
+  }
+
+  ExitCode run() {
+    folder_.write_run(
+        nlohmann::json{{"tool", tool}, {"started", utc_text(started_)}, {"config", settings_.print()}}.dump(2));
+    RunReport report = begin_report();
+    try {
+      const Result result = execute();
+      fill(report, result);
+      check_books(report);
+      if (report.state == "finished" && formats_.has("coco")) export_coco(output_, output_ + "/coco.json", {});
+    } catch (const std::exception& error) {
+      report.state = "failed";
+      report.error = error.what();
+      write(report);
+      throw;
+    }
+    write(report);
+    show(report);
+    return exit_code(report);
+  }
+
+ private:
+  PlanOptions plan_options() {
+    PlanOptions options;
+    options.tool = tool;
+    options.add_new = arguments_.add_new;
+    options.is_done = [this](std::int64_t segment) {
+      return store_for_plan_ != nullptr && store_for_plan_->segment_done(segment);
+    };
+    return options;
+  }
+
+  SegmentStoreOptions store_options() {
+    SegmentStoreOptions options;
+    if (formats_.has("overlay") || formats_.has("png")) {
+      options.before_manifest = [this](std::int64_t /*segment*/) {
+        sync_file_system(output_);
+        return std::vector<std::string>{};
+      };
+    }
+    return options;
+  }
+
+  ExecutionEnds ends() {
+    ExecutionEnds ends;
+    ends.next = [this] { return feed_.next(); };
+    ends.stop_next = [this] { plan_.stop(); };
+    ends.commit = [this](const Batch& batch, std::vector<std::string> lines) { commit(batch, std::move(lines)); };
+    return ends;
+  }
+
+  void commit(const Batch& batch, std::vector<std::string> texts) {
+    std::vector<Line> lines;
+    lines.reserve(texts.size());
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const Frame& frame = *batch.frames[i];
+      const Detections* found = frame.columns.find(detections);
+      written_bytes_ += static_cast<std::int64_t>(texts[i].size()) + 1;
+      Line line{frame.item.id, std::move(texts[i]), !frame.failed(), Reason::internal, 0};
+      if (frame.failed()) {
+        line.reason = frame.failure->reason;
+        folder_.add_error(error_line(frame));
+      } else if (found != nullptr) {
+        line.objects = static_cast<int>(found->list.size());
+      }
+      lines.push_back(std::move(line));
+    }
+    store_.append(batch.place().segment, batch.place().segment_batch, lines);
+  }
+
+  Result execute() {
+    if (signals_ != nullptr) signals_->on_stop([this](int /*signal*/) { execution_.request_stop(); });
+    Result result;
+    try {
+      const Progress progress(progress_style(arguments_.quiet), [this] { return sample(); });
+      result = execution_.run();
+      store_.sync();
+    } catch (...) {
+      if (signals_ != nullptr) signals_->on_stop({});
+      throw;
+    }
+    if (signals_ != nullptr) signals_->on_stop({});
+    return result;
+  }
+
+  ProgressSample sample() const {
+    const Counts counts = store_.totals();
+    const PlanTotals totals = plan_.totals();
+    return {execution_.snapshot(), counts.items, counts.failed_items(), totals.items, totals.complete};
+  }
+
+  RunReport begin_report() const {
+    RunReport report;
+    report.run = std::filesystem::path(folder_.path()).filename().string();
+    report.output_folder = output_;
+    report.started = utc_text(started_);
+    report.batch_size = numbers_.batch_size;
+    report.team = numbers_.team;
+    if (lock_.note()) report.notes.push_back(*lock_.note());
+    for (const auto& note : store_.notes()) report.notes.push_back(note);
+    return report;
+  }
+
+  void fill(RunReport& report, const Result& result) const {
+    report.state = result.stopped ? "stopped" : "finished";
+    const PlanTotals totals = plan_.totals();
+    report.planned = totals.items;
+    report.plan_complete = totals.complete;
+    report.counts = store_.totals();
+    report.scan = plan_.counts();
+    report.models = execution_.models();
+    for (const auto& load : report.models.loads) report.load_ns += load.wall_ns;
+    report.warm_up_ns = execution_.warm_up_ns() - report.load_ns;
+    report.window = execution_.window(result);
+    report.verdict = judge(execution_.window_begun(), result.finished);
+    report.read_bytes = execution_.read_bytes();
+    report.written_bytes = written_bytes_;
+    const StageCounters& counters = execution_.counters();
+    report.calls = {{"detector_calls", counters.detector_calls},
+                    {"detector_skipped", counters.detector_skipped},
+                    {"encoder_calls", counters.encoder_calls},
+                    {"decoder_calls", counters.decoder_calls},
+                    {"decoder_boxes", counters.decoder_boxes},
+                    {"decoder_slots", counters.decoder_slots},
+                    {"split_calls", counters.split_calls},
+                    {"bisect_calls", counters.bisect_calls},
+                    {"truncated_detections", counters.truncated_detections},
+                    {"decode_warnings", counters.decode_warnings}};
+  }
+
+  static void check_books(const RunReport& report) {
+    if (report.state != "finished" || report.planned == report.counts.items) return;
+    throw RunError("books", std::to_string(report.planned) + " items are planned and " +
+                                std::to_string(report.counts.items) +
+                                " are accounted for. This is a bug of the program; what is committed is sound");
+  }
+
+  void write(const RunReport& report) {
+    try {
+      folder_.write_report(to_json(report).dump(2));
+    } catch (const StorageError& error) {
+      if (report.state != "failed") throw;  // else the first error is the one to tell
+      say(error.what());
+    }
+  }
+
+  void show(const RunReport& report) const {
+    std::fputs(to_text(report, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)).c_str(), stdout);
+    std::fflush(stdout);
+    if (report.state == "stopped") say("stopped before the end; the same command finishes the rest");
+  }
+
+  ExitCode exit_code(const RunReport& report) const {
+    if (report.state == "stopped") {
+      return signals_ != nullptr && signals_->received() == SIGTERM ? ExitCode::terminated : ExitCode::interrupted;
+    }
+    return report.counts.failed_items() > 0 ? ExitCode::some_failed : ExitCode::ok;
+  }
+
+  // In the order in which they are needed: the output is locked and proved writable before anything slow is read.
+  const RunArguments& arguments_;
+  const Settings& settings_;
+  const Chain& chain_;
+  StopSignals* signals_;
+  const std::chrono::system_clock::time_point started_;
+  const std::string output_;
+  const FolderLock lock_;
+  RunFolder folder_;
+  const Encode::Options formats_;
+  const SteadyClock clock_;
+  const Packages packages_;
+  const Numbers numbers_;
+  const SegmentStore* store_for_plan_ = nullptr;
+  Plan plan_;
+  SegmentStore store_;
+  Feed feed_;
+  std::int64_t written_bytes_ = 0;
+  Execution execution_;
+};
+
+}  // namespace
+
+ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSignals* signals) {
+  const Settings& settings = arguments.settings;
+  if (arguments.print_config) {
+    std::fputs(settings.print().c_str(), stdout);
+    return ExitCode::ok;
+  }
+  const Chain chain(settings.stages(), [&](const std::string& stage) { return settings.values(stage); });
+  const auto device = settings.parse<DeviceOptions>().kind;
+  if (device != "auto" && device != "cpu") {
+    throw PackageError("device.kind is '" + device + "', and this build runs on the CPU only; leave it out or say cpu");
+  }
+  SourceSpec spec = source_spec(settings);
+  if (arguments.dry_run) return show_dry_run(spec, chain);
+  return Run(arguments, chain, std::move(spec), factory, signals).run();
+}
+
+}  // namespace millrace

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "stages/options.hpp"
+
+namespace millrace {
+
+// The option groups that belong to the run and to no stage. Names are those of recipes and of --set group.name=value.
+
+struct InputOptions {
+  static constexpr const char* name = "input";
+  std::vector<std::string> paths;
+  bool follow_dirs = false;
+  bool nul_separated = false;
+  int every = 1;
+  int limit = 0;
+  std::string sample = "100%";
+  int seed = 0;
+  void visit(OptionVisitor& v) {
+    v.option("paths", paths, "folders, pictures, globs, text lists, CSV or JSONL manifests, or - for stdin");
+    v.option("follow_dirs", follow_dirs, "follow links to folders");
+    v.option("nul_separated", nul_separated, "names in text lists and on stdin end with NUL, not with a newline");
+    v.option("every", every, "take every N-th picture", {1, 1e9});
+    v.option("limit", limit, "stop after N pictures; 0: no limit", {0, 2e9});
+    v.option("sample", sample, "take this share of the pictures, such as 1%, chosen by name and seed");
+    v.option("seed", seed, "seed of the sample", {0, 2e9});
+  }
+};
+
+struct OutputOptions {
+  static constexpr const char* name = "output";
+  std::string folder;
+  void visit(OptionVisitor& v) { v.option("folder", folder, "where segments, plan and reports go", Affects::run); }
+};
+
+struct ModelOptions {
+  static constexpr const char* name = "models";
+  std::string detector;
+  std::string segmenter;
+  std::int64_t budget = std::int64_t{4} << 30;
+  void visit(OptionVisitor& v) {
+    v.option("detector", detector, "package folder of the detector for views that name none");
+    v.option("segmenter", segmenter, "package folder of the segmenter");
+    v.bytes("budget", budget, "memory for loaded packages; the least recently used leave first", {}, Affects::run);
+  }
+};
+
+struct BatchOptions {
+  static constexpr const char* name = "batch";
+  int size = 0;
+  void visit(OptionVisitor& v) {
+    v.option("size", size, "pictures a batch; 0: one on the CPU, 16 on a GPU", {0, 1024});
+  }
+};
+
+struct GateOptions {
+  static constexpr const char* name = "gate";
+  int frames = 0;
+  std::int64_t memory = 0;
+  std::int64_t slab = std::int64_t{64} << 20;
+  void visit(OptionVisitor& v) {
+    v.option("frames", frames, "pictures inside the pipeline at once; 0: six batches, at least 16", {0, 1e6},
+             Affects::run);
+    v.bytes("memory", memory, "decoded pixels inside the pipeline at once; 0: two batches of slabs, at least 1G", {},
+            Affects::run);
+    v.bytes("slab", slab, "most bytes of decoded pixels a picture may keep; larger ones are reduced while decoding",
+            {3 * 1024, 4e9});
+  }
+};
+
+struct ReadOptions {
+  static constexpr const char* name = "read";
+  int threads = 4;
+  int ahead = 16;
+  std::int64_t max_file = std::int64_t{1} << 30;
+  void visit(OptionVisitor& v) {
+    v.option("threads", threads, "threads that read files", {1, 256}, Affects::run);
+    v.option("ahead", ahead, "files read before their turn to be decoded", {1, 1e6}, Affects::run);
+    v.bytes("max_file", max_file, "larger files fail as too_large", {1, 4e12});
+  }
+};
+
+struct ThreadOptions {
+  static constexpr const char* name = "threads";
+  int workers = 0;
+  int lanes = 0;
+  int team = 0;
+  void visit(OptionVisitor& v) {
+    v.option("workers", workers, "threads that decode and encode; 0: a quarter of the cores", {0, 4096}, Affects::run);
+    v.option("lanes", lanes, "lanes of models; 0: one for every 8 cores", {0, 256}, Affects::run);
+    v.option("team", team, "threads of one model call, fixed by the plan; 0: all cores up to 8", {0, 256});
+  }
+};
+
+struct DeviceOptions {
+  static constexpr const char* name = "device";
+  std::string kind = "auto";
+  void visit(OptionVisitor& v) { v.option("kind", kind, "auto or cpu; GPUs come with a later version"); }
+};
+
+}  // namespace millrace

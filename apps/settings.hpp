@@ -1,0 +1,73 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "stages/options.hpp"
+#include "stages/stage.hpp"
+
+namespace millrace {
+
+/// One value and where it came from: "default", "configs/a.yaml:12" or "command line".
+struct Setting {
+  std::vector<std::string> values;
+  std::string origin = "default";
+  OptionInfo option;
+};
+
+/// What the program was told, from three layers: the command line overrides the recipe, the recipe the defaults.
+///
+/// Keys are `group.name`: a stage's options stand under the stage's name, the run's under input, output, models, batch,
+/// gate, read, threads and device. Recipes are YAML: `stages:` (names in order), `views:` (name, match, detector), and
+/// a map for each group.
+class Settings {
+ public:
+  /// All defaults, with the full pipeline as stages.
+  Settings();
+
+  /// Overrides with a recipe. Throws UsageError naming file, line and, for unknown keys, the nearest known one.
+  void read_recipe(const std::string& path);
+
+  /// Overrides one value; a list is split at commas. `key_value` is "detect.conf=0.3".
+  void set(const std::string& key_value, const std::string& origin = "command line");
+  void set(const std::string& key, std::vector<std::string> values, const std::string& origin = "command line");
+
+  /// The values of a group that differ in origin from the defaults; a group's Options struct is parsed from them.
+  OptionValues values(const std::string& group) const;
+
+  template <class Options>
+  Options parse() const {
+    return parse_options<Options>(Options::name, values(Options::name));
+  }
+
+  /// Every group with its options, in the order of print().
+  std::vector<std::pair<std::string, std::vector<OptionInfo>>> all_options() const;
+
+  const std::vector<std::string>& stages() const { return stages_; }
+  const std::vector<View>& views() const { return views_; }
+
+  /// The whole as a recipe, each value with its origin as a comment; reading it back gives the same settings.
+  std::string print() const;
+
+  /// What determines results, for the plan: stages, views and all options of the stages used and of the run that affect
+  /// results.
+  nlohmann::json results() const;
+
+ private:
+  using Group = std::vector<std::pair<std::string, Setting>>;
+  Setting& find(const std::string& group, const std::string& name, const std::string& where);
+  void add_group(const std::string& name, const std::vector<OptionInfo>& options);
+  bool used(const std::string& group) const;
+
+  std::vector<std::pair<std::string, Group>> groups_;
+  std::vector<std::string> stages_;
+  std::string stages_origin_ = "default";
+  std::vector<View> views_;
+  std::string views_origin_ = "default";
+};
+
+}  // namespace millrace

@@ -1,0 +1,126 @@
+#include "apps/setup.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/run_options.hpp"
+#include "io/files.hpp"
+#include "io/plan_files.hpp"
+
+namespace millrace {
+namespace {
+
+double parse_share(const std::string& text) {
+  std::string digits = text;
+  double unit = 1;
+  if (!digits.empty() && digits.back() == '%') {
+    digits.pop_back();
+    unit = 0.01;
+  }
+  char* end = nullptr;
+  const double share = std::strtod(digits.c_str(), &end) * unit;
+  if (digits.empty() || *end != '\0' || !(share > 0 && share <= 1)) {
+    throw UsageError("input.sample is '" + text + "'; it must be a share such as 1% or 0.01");
+  }
+  return share;
+}
+
+}  // namespace
+
+SourceSpec source_spec(const Settings& settings) {
+  const auto input = settings.parse<InputOptions>();
+  if (input.paths.empty()) {
+    throw UsageError(
+        "no input is named; add --input with a folder, pictures, a glob, a list, a manifest, or - for stdin");
+  }
+  SourceSpec spec;
+  spec.inputs = input.paths;
+  spec.follow_dirs = input.follow_dirs;
+  spec.nul_separated = input.nul_separated;
+  spec.selection.sample = parse_share(input.sample);
+  spec.selection.seed = static_cast<std::uint64_t>(input.seed);
+  spec.selection.every = input.every;
+  spec.selection.limit = input.limit;
+  const bool only_default = settings.views().size() == 1 && settings.views().front().pattern.empty();
+  if (!only_default) {
+    for (const auto& view : settings.views()) spec.views.push_back({view.name, view.pattern});
+  }
+  return spec;
+}
+
+Packages read_packages(const Settings& settings, const Chain& chain) {
+  const auto models = settings.parse<ModelOptions>();
+  Packages packages;
+  const auto add = [&](const std::string& folder, Task task, const std::string& what) {
+    if (folder.empty() || packages.count(folder) != 0U) return;
+    auto package = std::make_shared<const Package>(read_package(folder));
+    if (package->task != task) {
+      throw PackageError("'" + folder + "' is named as " + what +
+                         ", but its model.yaml says task: " + (package->task == Task::detect ? "detect" : "segment"));
+    }
+    packages.emplace(folder, std::move(package));
+  };
+  if (chain.find("detect") != nullptr) {
+    add(models.detector, Task::detect, "the detector");
+    for (const auto& view : settings.views())
+      add(view.detector, Task::detect, "the detector of view '" + view.name + "'");
+  }
+  if (chain.find("segment") != nullptr) add(models.segmenter, Task::segment, "the segmenter");
+  return packages;
+}
+
+std::vector<View> planned_views(const Settings& settings, const std::vector<std::string>& names) {
+  const auto models = settings.parse<ModelOptions>();
+  std::vector<View> views;
+  for (const auto& name : names) {
+    View view{name, "", models.detector};
+    for (const auto& rule : settings.views()) {
+      if (rule.name == name && !rule.detector.empty()) view.detector = rule.detector;
+    }
+    views.push_back(view);
+  }
+  return views;
+}
+
+nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, const Packages& packages) {
+  nlohmann::json plan = settings.results();
+  plan["batch_size"] = numbers.batch_size;
+  plan["team"] = numbers.team;
+  // What was left to the machine is fixed by now, however it was asked for; the input stands in the plan's source.
+  for (const char* group : {"batch", "threads", "input"}) plan["options"].erase(group);
+  const auto models = settings.parse<ModelOptions>();
+  const auto fingerprint = [&](const std::string& folder) {
+    const auto found = packages.find(folder);
+    return found == packages.end() ? std::string()
+                                   : found->second->name + " " + found->second->fingerprint.substr(0, 16);
+  };
+  plan["packages"]["detector"] = fingerprint(models.detector);
+  plan["packages"]["segmenter"] = fingerprint(models.segmenter);
+  for (const auto& view : settings.views()) {
+    if (!view.detector.empty()) plan["packages"]["views"][view.name] = fingerprint(view.detector);
+  }
+  return plan;
+}
+
+std::optional<int> planned_team(const std::string& output_folder) {
+  if (output_folder.empty() || !std::filesystem::exists(output_folder + "/plan/plan.json")) return std::nullopt;
+  const auto plan = PlanFiles(output_folder).read_plan();
+  if (!plan || !plan->contains("settings")) return std::nullopt;
+  const auto& settings = plan->at("settings");
+  const auto team = settings.find("team");
+  return team != settings.end() && team->is_number_integer() ? std::optional(team->get<int>()) : std::nullopt;
+}
+
+std::string make_output_folder(const Settings& settings) {
+  const auto folder = settings.parse<OutputOptions>().folder;
+  if (folder.empty()) throw UsageError("no output folder is named; add --output FOLDER");
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw StorageError("create the output folder", folder, error.value());
+  std::string path = std::filesystem::absolute(folder).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+}  // namespace millrace

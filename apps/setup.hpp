@@ -1,0 +1,41 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "apps/resolve.hpp"
+#include "apps/settings.hpp"
+#include "io/source.hpp"
+#include "models/package.hpp"
+#include "stages/chain.hpp"
+
+namespace millrace {
+
+/// Packages by the folder under which they were named.
+using Packages = std::map<std::string, std::shared_ptr<const Package>>;
+
+/// What the plan is made from. Throws UsageError when no input is named.
+SourceSpec source_spec(const Settings& settings);
+
+/// Reads and checks every package that a stage of the chain needs. Throws PackageError.
+Packages read_packages(const Settings& settings, const Chain& chain);
+
+/// The views in the order of the plan (Item::view is an index into it), each with its detector.
+std::vector<View> planned_views(const Settings& settings, const std::vector<std::string>& names);
+
+/// All that determines results besides the source: options of the stages used, batch and team size, fingerprints of the
+/// packages.
+nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, const Packages& packages);
+
+/// The team size of the plan in this output folder, if there is a plan.
+std::optional<int> planned_team(const std::string& output_folder);
+
+/// Makes the output folder and returns its absolute path. Throws UsageError when none is named, StorageError when it
+/// cannot be.
+std::string make_output_folder(const Settings& settings);
+
+}  // namespace millrace

@@ -1,0 +1,88 @@
+#include "apps/signals.hpp"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdint>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace millrace {
+namespace {
+
+constexpr int drain_ms = 20'000;
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+void say(std::string_view text) {
+  // The streams may be locked by a thread that hangs; this is the way out.
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  wake_ = eventfd(0, EFD_CLOEXEC);
+  if (wake_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  thread_ = std::thread([this] { wait(); });
+}
+
+StopSignals::~StopSignals() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
+  thread_.join();
+  ::close(wake_);
+}
+
+void StopSignals::on_stop(std::function<void(int signal)> stop) {
+  const std::lock_guard lock(mutex_);
+  stop_ = std::move(stop);
+  if (stop_ && received_ != 0) stop_(received_);
+}
+
+void StopSignals::wait() {
+  const sigset_t set = stop_signals();
+  const int signals = signalfd(-1, &set, SFD_CLOEXEC);
+  if (signals < 0) return;
+  std::array<pollfd, 2> watched{pollfd{signals, POLLIN, 0}, pollfd{wake_, POLLIN, 0}};
+  for (;;) {
+    // What is inside gets this long to come out: less than the 30 s that Slurm and Kubernetes wait before they kill.
+    const int ready = ::poll(watched.data(), watched.size(), received_ == 0 ? -1 : drain_ms);
+    if (ready == 0) {
+      say("millrace: what is inside did not finish in 20 s: stopped at once; the same command finishes the rest\n");
+      ::_exit(128 + received_);
+    }
+    if (ready < 0) continue;
+    if ((watched[1].revents & POLLIN) != 0) break;
+    signalfd_siginfo info{};
+    if (::read(signals, &info, sizeof info) != sizeof info) continue;
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (received_ != 0) {
+      say("millrace: stopped at once; the same command finishes the rest\n");
+      ::_exit(128 + signal);
+    }
+    received_ = signal;
+    say("\nmillrace: stopping: what is inside is finished; once more to stop at once\n");
+    const std::lock_guard lock(mutex_);
+    if (stop_) stop_(signal);
+  }
+  ::close(signals);
+}
+
+}  // namespace millrace

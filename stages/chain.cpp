@@ -1,0 +1,143 @@
+#include "stages/chain.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "stages/registry.hpp"
+
+namespace millrace {
+namespace {
+
+bool contains(const Fields& fields, const FieldBase* field) {
+  return std::find(fields.begin(), fields.end(), field) != fields.end();
+}
+
+std::string writer_of(const FieldBase* field) {
+  for (const auto& entry : stage_table()) {
+    if (contains(entry.info({}).writes, field)) return entry.name;
+  }
+  return {};
+}
+
+const char* section_name(Section section) {
+  switch (section) {
+    case Section::frame:
+      return "on single pictures";
+    case Section::lane:
+      return "in the lane";
+    case Section::batch:
+      return "on batches after the lane";
+  }
+  return "";
+}
+
+void check_reads(const std::vector<ChainLink>& before, const StageInfo& info) {
+  for (const FieldBase* field : info.reads) {
+    const bool written = std::any_of(before.begin(), before.end(),
+                                     [&](const ChainLink& link) { return contains(link.info.writes, field); });
+    if (written) continue;
+    const std::string writer = writer_of(field);
+    throw UsageError("stage '" + info.name + "' reads '" + std::string(field->name) +
+                     "', which no stage before it writes" + (writer.empty() ? "" : "; put '" + writer + "' before it"));
+  }
+}
+
+void check_writes(const std::vector<ChainLink>& before, const StageInfo& info) {
+  for (const auto& link : before) {
+    if (link.info.name == info.name) throw UsageError("stage '" + info.name + "' stands twice in the recipe");
+    for (const FieldBase* field : info.writes) {
+      if (!contains(link.info.writes, field)) continue;
+      throw UsageError("stages '" + link.info.name + "' and '" + info.name + "' both write '" +
+                       std::string(field->name) + "'");
+    }
+  }
+}
+
+// A field dies with its last reader; one that stands in the line lives on.
+void plan_frees(std::vector<ChainLink>& links) {
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    for (const FieldBase* field : links[i].access.reads) {
+      const bool later = std::any_of(links.begin() + static_cast<std::ptrdiff_t>(i) + 1, links.end(),
+                                     [&](const ChainLink& link) { return contains(link.access.reads, field); });
+      if (!later && !field->in_line) links[i].frees.push_back(field);
+    }
+  }
+}
+
+void free_columns(const ChainLink& link, Columns& columns, bool failed) {
+  columns.allow(nullptr);
+  for (const FieldBase* field : link.frees) columns.drop(*field);
+  if (failed) columns.drop_unwritten();
+}
+
+}  // namespace
+
+Chain::Chain(const std::vector<std::string>& names,
+             const std::function<OptionValues(const std::string& stage)>& values) {
+  if (names.empty()) throw UsageError("the recipe names no stages");
+  for (const auto& name : names) {
+    ChainLink link;
+    link.entry = &find_stage(name);
+    link.values = values(name);
+    link.info = link.entry->info(link.values);
+    if (!links_.empty() && links_.back().info.section > link.info.section) {
+      throw UsageError("stage '" + name + "' works " + section_name(link.info.section) + " and cannot come after '" +
+                       links_.back().info.name + "', which works " + section_name(links_.back().info.section));
+    }
+    check_reads(links_, link.info);
+    check_writes(links_, link.info);
+    link.access = {name, link.info.reads, link.info.writes};
+    link.access.reads.insert(link.access.reads.end(), link.info.uses.begin(), link.info.uses.end());
+    links_.push_back(std::move(link));
+  }
+  plan_frees(links_);
+}
+
+std::vector<const ChainLink*> Chain::of(Section section) const {
+  std::vector<const ChainLink*> found;
+  for (const auto& link : links_) {
+    if (link.info.section == section) found.push_back(&link);
+  }
+  return found;
+}
+
+const ChainLink* Chain::find(const std::string& stage) const {
+  for (const auto& link : links_) {
+    if (link.info.name == stage) return &link;
+  }
+  return nullptr;
+}
+
+void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame) {
+  frame.columns.allow(&link.access);
+  stage.run(frame);
+  free_columns(link, frame.columns, frame.failed());
+}
+
+void run_stage(const ChainLink& link, BatchStage& stage, Batch& batch) {
+  batch.columns.allow(&link.access);
+  for (const auto& frame : batch.frames) frame->columns.allow(&link.access);
+  stage.run(batch);
+  for (const auto& frame : batch.frames)
+    free_columns(link, frame->columns, frame->failed() && link.info.section != Section::batch);
+  free_columns(link, batch.columns, false);
+}
+
+void fail_frame(Frame& frame, const std::string& stage, const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const PictureError& error) {
+    frame.fail(stage, error.reason(), error.what());
+  } catch (const std::bad_alloc&) {
+    frame.fail(stage, Reason::oom_host, "there was no memory left for this picture");
+  } catch (const std::exception& error) {
+    frame.fail(stage, Reason::internal, stage + ": " + error.what());
+  } catch (...) {
+    frame.fail(stage, Reason::internal, stage + ": an exception of unknown type");
+  }
+  frame.columns.allow(nullptr);
+  frame.columns.drop_unwritten();
+  frame.file = {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,219 @@
+#include "stages/detect.hpp"
+
+#include <algorithm>
+
+#include "gpu/finite.hpp"
+#include "gpu/nms.hpp"
+#include "io/json_writer.hpp"
+#include "models/cache.hpp"
+#include "models/nearest.hpp"
+#include "models/yolo_head.hpp"
+#include "stages/model_call.hpp"
+
+namespace millrace {
+namespace {
+
+// Rows of a chunk as one tensor: a view where they follow each other and none is blank, else a copy.
+Tensor take_rows(const Tensor& images, int first, std::span<const int> rows, const std::vector<bool>& blank) {
+  const auto row_bytes = images.bytes() / static_cast<std::size_t>(images.shape[0]);
+  const auto is_blank = [&](int row) { return blank[static_cast<std::size_t>(row)]; };
+  bool plain = std::none_of(rows.begin(), rows.end(), is_blank);
+  for (std::size_t i = 1; i < rows.size(); ++i) plain = plain && rows[i] == rows[i - 1] + 1;
+  Tensor taken = images;
+  taken.shape[0] = static_cast<std::int64_t>(rows.size());
+  auto* source = static_cast<std::byte*>(images.data);
+  if (plain) {
+    taken.data = source + static_cast<std::size_t>(first + rows.front()) * row_bytes;
+    return taken;
+  }
+  taken = Tensor::empty(taken.shape, images.dtype);
+  auto* target = static_cast<std::byte*>(taken.data);
+  for (const int row : rows) {
+    if (is_blank(row)) {
+      std::fill_n(target, row_bytes, std::byte{0});
+    } else {
+      std::copy_n(source + static_cast<std::size_t>(first + row) * row_bytes, row_bytes, target);
+    }
+    target += row_bytes;
+  }
+  return taken;
+}
+
+HeadSpec head_of(const Package& package) {
+  HeadSpec head;
+  head.layout = package.layout == OutputLayout::v8 ? HeadLayout::v8 : HeadLayout::yolox_raw;
+  head.input_width = package.input.width;
+  head.input_height = package.input.height;
+  head.classes = static_cast<int>(package.classes.size());
+  std::copy_n(package.strides.begin(), std::min(package.strides.size(), head.strides.size()), head.strides.begin());
+  return head;
+}
+
+}  // namespace
+
+std::string_view Detections::name_of(std::size_t i) const {
+  const auto id = static_cast<std::size_t>(list[i].class_id);
+  return class_names != nullptr && id < class_names->size() ? std::string_view((*class_names)[id]) : std::string_view();
+}
+
+void write_detection(const Detections& detections, std::size_t index, JsonWriter& json) {
+  const Detection& d = detections.list[index];
+  json.key("box")
+      .begin_array()
+      .rounded(d.x0, 2)
+      .rounded(d.y0, 2)
+      .rounded(d.x1 - d.x0, 2)
+      .rounded(d.y1 - d.y0, 2)
+      .end_array();
+  json.key("score").rounded(d.score, 5).key("class").value(d.class_id);
+  if (const auto known = detections.name_of(index); !known.empty()) json.key("name").value(known);
+}
+
+void Detect::Options::visit(OptionVisitor& v) {
+  v.option("conf", conf, "least score of a detection", {0, 1});
+  v.option("iou", iou, "overlap above which the lower score of a class is dropped", {0, 1});
+  v.option("max_detections", max_detections, "most detections kept for a picture, best first", {1, 65535});
+  v.option("min_area", min_area, "smaller boxes are dropped, in picture pixels", {0, 1e12});
+  v.option("classes", classes, "keep these classes only, by name or number");
+  v.option("class_agnostic", class_agnostic, "drop overlapping boxes of different classes too");
+  v.option("exec_batch", exec_batch, "pictures a model call; 0: the batch, at most what the package allows", {0, 1024});
+}
+
+StageInfo Detect::info(const Options& /*options*/) {
+  return {name, Section::lane, "YOLO head and class-aware NMS", {&detector_input}, {&detections}, {}};
+}
+
+Detect::Detect(const Options& options, const StageContext& context) : options_(options), context_(context) {
+  for (const auto& view : context.views) {
+    if (view.detector.empty()) continue;
+    const auto& names = context.packages.at(view.detector)->classes;
+    for (const auto& wanted_class : options.classes) {
+      const bool number = !wanted_class.empty() && wanted_class.find_first_not_of("0123456789") == std::string::npos;
+      if (number || std::find(names.begin(), names.end(), wanted_class) != names.end()) continue;
+      const std::string near = nearest_name(wanted_class, names);
+      throw UsageError("detect.classes: the detector of view '" + view.name + "' has no class '" + wanted_class + "'" +
+                       (near.empty() ? "" : "; did you mean '" + near + "'?") + " `millrace inspect " + view.detector +
+                       "` lists them");
+    }
+  }
+}
+
+void Detect::run(Batch& batch) {
+  const std::string& package = context_.views[static_cast<std::size_t>(batch.view())].detector;
+  for (const auto& frame : batch.frames) {
+    if (frame->failed() || !frame->item.boxes) continue;
+    ++context_.counters.detector_skipped;
+    from_manifest(*frame);
+  }
+  const ModelInput* input = batch.columns.find(detector_input);
+  const int slots = static_cast<int>(batch.frames.size());
+  if (package.empty()) {
+    for (const auto& frame : batch.frames) {
+      if (!frame->failed() && !frame->item.boxes) {
+        frame->fail(name, Reason::internal,
+                    "the view has no detector and the manifest no boxes for this picture; name a --detector");
+      }
+    }
+    return;
+  }
+  const int allowed = context_.packages.at(package)->max_batch;
+  const int chunk = std::min(allowed, options_.exec_batch > 0 ? options_.exec_batch : std::max(1, context_.batch_size));
+  for (int first = 0; first < slots; first += chunk) run_chunk(batch, *input, first, std::min(chunk, slots - first));
+}
+
+std::shared_ptr<const std::vector<std::string>> Detect::class_names(const std::string& folder) const {
+  const auto& package = context_.packages.at(folder);
+  return {package, &package->classes};
+}
+
+void Detect::from_manifest(Frame& frame) const {
+  Detections found;
+  const std::string& package = context_.views[static_cast<std::size_t>(frame.item.view)].detector;
+  if (!package.empty()) found.class_names = class_names(package);
+  const auto width = static_cast<float>(frame.info.width);
+  const auto height = static_cast<float>(frame.info.height);
+  for (const auto& box : *frame.item.boxes) {
+    found.list.push_back({std::clamp(box.x, 0.0F, width), std::clamp(box.y, 0.0F, height),
+                          std::clamp(box.x + box.width, 0.0F, width), std::clamp(box.y + box.height, 0.0F, height),
+                          1.0F, box.class_id});
+  }
+  frame.columns.set(detections, std::move(found));
+}
+
+bool Detect::wanted(int class_id, const std::vector<std::string>& names) const {
+  if (options_.classes.empty()) return true;
+  const auto id = static_cast<std::size_t>(class_id);
+  return std::any_of(options_.classes.begin(), options_.classes.end(), [&](const std::string& entry) {
+    return entry == std::to_string(class_id) || (id < names.size() && entry == names[id]);
+  });
+}
+
+void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count) const {
+  const auto frame_of = [&](int row) -> Frame& { return *batch.frames[static_cast<std::size_t>(first + row)]; };
+  const auto waits = [&](int row) { return !frame_of(row).failed() && !frame_of(row).item.boxes; };
+  bool any = false;
+  for (int row = 0; row < count; ++row) any = any || waits(row);
+  if (!any) return;
+
+  const std::string& folder = context_.views[static_cast<std::size_t>(batch.view())].detector;
+  const Package& package = *context_.packages.at(folder);
+  const auto engine = context_.models.acquire(package);
+  const auto outcomes = call_rows(
+      count,
+      [&](std::span<const int> rows, const std::vector<bool>& blank) {
+        return std::vector<Tensor>{take_rows(input.images, first, rows, blank)};
+      },
+      [&](const std::vector<Tensor>& inputs) {
+        ++context_.counters.detector_calls;
+        return engine->call("forward", inputs);
+      },
+      context_.counters);
+
+  for (int row = 0; row < count; ++row) {
+    if (!waits(row)) continue;
+    Frame& frame = frame_of(row);
+    const RowOutcome& outcome = outcomes[static_cast<std::size_t>(row)];
+    if (outcome.outputs == nullptr) {
+      frame.fail(name, Reason::model_failed, outcome.error);
+      continue;
+    }
+    frame.split = frame.split || outcome.split;
+    try {
+      Candidates found =
+          decode_head(outcome.outputs->front(), outcome.row, head_of(package), static_cast<float>(options_.conf));
+      frame.columns.set(detections,
+                        select(input.geometry[static_cast<std::size_t>(first + row)], std::move(found), folder));
+    } catch (const NonFinite& error) {
+      frame.fail(name, Reason::non_finite, error.what());
+    }
+  }
+}
+
+Detections Detect::select(const LetterboxGeometry& geometry, Candidates found, const std::string& folder) const {
+  Detections result;
+  result.class_names = class_names(folder);
+  // Class and area are asked before NMS and the cap, so that unwanted boxes take nobody's place.
+  Candidates kept;
+  for (std::size_t i = 0; i < found.boxes.size(); ++i) {
+    const Box box = geometry.to_picture(found.boxes[i]);
+    const double area = static_cast<double>(box.x1 - box.x0) * static_cast<double>(box.y1 - box.y0);
+    if (!(area > 0) || area < options_.min_area || !wanted(found.classes[i], *result.class_names)) continue;
+    kept.boxes.push_back(found.boxes[i]);
+    kept.scores.push_back(found.scores[i]);
+    kept.classes.push_back(found.classes[i]);
+  }
+  auto order = nms_cpu(kept.boxes, kept.scores, kept.classes, options_.iou, options_.max_detections + 1,
+                       !options_.class_agnostic);
+  if (order.size() > static_cast<std::size_t>(options_.max_detections)) {
+    ++context_.counters.truncated_detections;
+    order.pop_back();
+  }
+  for (const int index : order) {
+    const auto i = static_cast<std::size_t>(index);
+    const Box box = geometry.to_picture(kept.boxes[i]);
+    result.list.push_back({box.x0, box.y0, box.x1, box.y1, kept.scores[i], kept.classes[i]});
+  }
+  return result;
+}
+
+}  // namespace millrace

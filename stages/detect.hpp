@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/yolo_head.hpp"
+#include "stages/preprocess.hpp"
+#include "stages/stage.hpp"
+
+namespace millrace {
+
+/// Box in picture pixels after EXIF orientation, corners, clipped to the picture.
+struct Detection {
+  float x0 = 0, y0 = 0, x1 = 0, y1 = 0;
+  float score = 0;
+  int class_id = 0;
+};
+
+/// The objects of a picture, best score first; boxes of a manifest in its order with score 1.
+struct Detections {
+  std::vector<Detection> list;
+  std::shared_ptr<const std::vector<std::string>> class_names;  ///< may be null or shorter than class ids
+  /// Name of object i's class; empty when the package has none.
+  std::string_view name_of(std::size_t i) const;
+};
+
+void write_detection(const Detections& detections, std::size_t index, JsonWriter& json);
+inline constexpr Field<Detections> detections{"detections", nullptr, write_detection};
+
+/// Runs the view's detector, its head and class-aware NMS. Reads `detector_input`, writes `detections`. Host.
+/// A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not finite fails as
+/// non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a call in which it is
+/// blank.
+class Detect final : public BatchStage {
+ public:
+  static constexpr const char* name = "detect";
+  struct Options {
+    double conf = 0.25;
+    double iou = 0.45;
+    int max_detections = 100;
+    double min_area = 0;
+    std::vector<std::string> classes;
+    bool class_agnostic = false;
+    int exec_batch = 0;
+    void visit(OptionVisitor& v);
+  };
+  static StageInfo info(const Options& options);
+
+  Detect(const Options& options, const StageContext& context);
+  void run(Batch& batch) override;
+
+ private:
+  std::shared_ptr<const std::vector<std::string>> class_names(const std::string& package) const;
+  void from_manifest(Frame& frame) const;
+  void run_chunk(Batch& batch, const ModelInput& input, int first, int count) const;
+  Detections select(const LetterboxGeometry& geometry, Candidates found, const std::string& package) const;
+  bool wanted(int class_id, const std::vector<std::string>& names) const;
+
+  Options options_;
+  const StageContext& context_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,153 @@
+#include "stages/encode.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "io/image_write.hpp"
+#include "io/json_line.hpp"
+#include "io/label_map.hpp"
+#include "io/overlay.hpp"
+#include "stages/decode.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr int overlay_quality = 90;
+// A picture that was reduced for the models is decoded again for its overlay, up to this raster: 8000 x 6000 fits.
+constexpr std::int64_t overlay_bytes = std::int64_t{256} << 20;
+
+std::shared_ptr<std::uint8_t> new_raster(std::size_t bytes) {
+  return {new std::uint8_t[bytes], [](const std::uint8_t* data) { delete[] data; }};
+}
+
+// Objects as sinks draw them.
+std::vector<Object> objects_of(const Frame& frame) {
+  const Detections* found = frame.columns.find(detections);
+  const std::vector<Mask>* outlines = frame.columns.find(masks);
+  std::vector<Object> objects;
+  if (found == nullptr) return objects;
+  for (std::size_t i = 0; i < found->list.size(); ++i) {
+    const Detection& detection = found->list[i];
+    Object object;
+    object.x = detection.x0;
+    object.y = detection.y0;
+    object.width = detection.x1 - detection.x0;
+    object.height = detection.y1 - detection.y0;
+    object.score = detection.score;
+    object.class_id = detection.class_id;
+    object.name = found->name_of(i);
+    if (outlines != nullptr) {
+      object.rle_counts = (*outlines)[i].counts;
+      object.predicted_iou = (*outlines)[i].predicted_iou;
+      object.area = (*outlines)[i].area;
+    }
+    objects.push_back(std::move(object));
+  }
+  return objects;
+}
+
+}  // namespace
+
+void Encode::Options::visit(OptionVisitor& v) {
+  v.option("format", format, "beside the segments: coco, overlay, png (16-bit label maps)");
+}
+
+bool Encode::Options::has(const char* kind) const {
+  return std::find(format.begin(), format.end(), kind) != format.end();
+}
+
+StageInfo Encode::info(const Options& options) {
+  const std::vector<std::string> known{"coco", "overlay", "png"};
+  for (const auto& kind : options.format) {
+    if (std::find(known.begin(), known.end(), kind) == known.end()) {
+      throw UsageError("encode.format knows coco, overlay and png, not '" + kind + "'");
+    }
+  }
+  StageInfo info{name, Section::batch, "segment lines and side files", {}, {&segment_line}, {&detections, &masks}};
+  if (options.has("overlay")) info.reads.push_back(&pixels);
+  return info;
+}
+
+Encode::Encode(const Options& options, const StageContext& context) : context_(context) {
+  if (options.has("overlay")) overlays_.emplace(context.output_folder, "overlay", ".jpg");
+  if (options.has("png")) label_maps_.emplace(context.output_folder, "labels", ".png");
+}
+
+void Encode::run(Batch& batch) {
+  for (const auto& frame : batch.frames) {
+    if (overlays_ && !frame->failed()) write_overlay(*frame);
+    if (label_maps_ && !frame->failed()) write_label_map(*frame);
+    std::string line;
+    try {
+      line = make_segment_line(*frame, context_.views);
+    } catch (const std::domain_error& error) {
+      frame->fail(name, Reason::non_finite, error.what());
+      line = make_segment_line(*frame, context_.views);
+    }
+    frame->columns.set(segment_line, std::move(line));
+  }
+}
+
+std::string make_segment_line(const Frame& frame, const std::vector<View>& views) {
+  FrameRecord head;
+  head.id = frame.item.id;
+  head.path = frame.item.path;
+  head.width = frame.info.width;
+  head.height = frame.info.height;
+  head.view = views[static_cast<std::size_t>(frame.item.view)].name;
+  head.split = frame.split;
+  if (frame.failed()) {
+    head.failed = true;
+    head.reason = frame.failure->reason;
+    head.detail = frame.failure->detail;
+  }
+  JsonWriter json;
+  json.begin_object();
+  write_head(head, json);
+  if (!frame.failed()) {
+    frame.columns.write_line(json);
+    if (const Detections* found = frame.columns.find(detections)) {
+      json.key("objects").begin_array();
+      for (std::size_t i = 0; i < found->list.size(); ++i) {
+        json.begin_object();
+        frame.columns.write_object(i, json);
+        json.end_object();
+      }
+      json.end_array();
+    }
+  }
+  json.end_object();
+  return json.take();
+}
+
+PixelBuffer Encode::overlay_raster(const Frame& frame, PictureInfo& info) const {
+  if (info.reduction == 1) {
+    const PixelBuffer& original = frame.columns.get(pixels);  // others may read it too: the overlay is drawn on a copy
+    PixelBuffer copy{original.width, original.height, new_raster(static_cast<std::size_t>(info.pixel_bytes))};
+    std::memcpy(copy.data.get(), original.data.get(), static_cast<std::size_t>(info.pixel_bytes));
+    return copy;
+  }
+  DecodeLimits limits = context_.decode_limits;
+  limits.slab_bytes = std::max(limits.slab_bytes, overlay_bytes);
+  const FileBytes file = read_file(open_path(context_.input_root, frame.item), {});
+  info = probe(file.span(), limits);
+  return decode(file.span(), info, limits, new_raster).pixels;
+}
+
+void Encode::write_overlay(const Frame& frame) const {
+  PictureInfo info = frame.info;
+  std::unique_lock<std::mutex> one_at_a_time(large_, std::defer_lock);
+  if (info.reduction > 1) one_at_a_time.lock();
+  const PixelBuffer raster = overlay_raster(frame, info);
+  draw_overlay(raster, info, objects_of(frame));
+  overlays_->write(frame.item.id, frame.item.path,
+                   encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality));
+}
+
+void Encode::write_label_map(const Frame& frame) const {
+  label_maps_->write(frame.item.id, frame.item.path,
+                     encode_label_map(frame.info.width, frame.info.height, objects_of(frame)));
+}
+
+}  // namespace millrace

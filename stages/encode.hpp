@@ -1,0 +1,49 @@
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/side_files.hpp"
+#include "stages/postprocess.hpp"
+#include "stages/stage.hpp"
+
+namespace millrace {
+
+/// The frame's line of its segment, without newline.
+inline constexpr Field<std::string> segment_line{"segment_line"};
+
+/// The line of a frame in its present state: what all columns write, or why it failed. Throws std::domain_error when a
+/// number is not finite (never for a failed frame).
+std::string make_segment_line(const Frame& frame, const std::vector<View>& views);
+
+/// Writes each frame's segment line, failed frames included, and the side files asked for. Reads what stands in the
+/// line, and `pixels` for overlays; writes `segment_line`. Host, any thread. Throws StorageError when a side file
+/// cannot be written.
+class Encode final : public BatchStage {
+ public:
+  static constexpr const char* name = "encode";
+  struct Options {
+    std::vector<std::string> format;
+    void visit(OptionVisitor& v);
+    bool has(const char* kind) const;
+  };
+  static StageInfo info(const Options& options);
+
+  Encode(const Options& options, const StageContext& context);
+  void run(Batch& batch) override;
+
+ private:
+  void write_overlay(const Frame& frame) const;
+  void write_label_map(const Frame& frame) const;
+
+  PixelBuffer overlay_raster(const Frame& frame, PictureInfo& info) const;
+
+  const StageContext& context_;
+  mutable std::mutex large_;  // one reduced picture at a time is decoded again for its overlay
+  std::optional<SideFiles> overlays_;
+  std::optional<SideFiles> label_maps_;
+};
+
+}  // namespace millrace

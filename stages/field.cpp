@@ -1,0 +1,9 @@
+#include "stages/field.hpp"
+
+#include "io/json_writer.hpp"
+
+namespace millrace {
+
+void Columns::write_key(JsonWriter& json, std::string_view name) { json.key(name); }
+
+}  // namespace millrace

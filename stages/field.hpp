@@ -1,0 +1,145 @@
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace millrace {
+
+class JsonWriter;
+
+struct FieldBase {
+  std::string_view name;
+  bool in_line = false;  ///< stands in the segment line, so it is kept until that is written
+};
+
+/// A typed column of a Frame or Batch. A stage's header declares what the stage writes:
+///
+///     inline constexpr Field<Rgb> mean_color{"mean_color", write_mean_color};
+///
+/// `line` says how the value stands in the segment line (after the key, which is the field's name); `object` adds keys
+/// to the object of that index. A field with neither stays inside the run and is freed after its last reader.
+template <class T>
+struct Field : FieldBase {
+  using Line = void (*)(const T& value, JsonWriter& json);
+  using Object = void (*)(const T& value, std::size_t index, JsonWriter& json);
+  constexpr explicit Field(std::string_view field_name, Line write_line = nullptr, Object write_object = nullptr)
+      : FieldBase{field_name, write_line != nullptr || write_object != nullptr},
+        line(write_line),
+        object(write_object) {}
+  Line line;
+  Object object;
+};
+
+using Fields = std::vector<const FieldBase*>;
+
+/// What the running stage may touch; checked in builds with MILLRACE_CHECK_FIELDS.
+struct Access {
+  std::string stage;
+  Fields reads, writes;
+};
+
+/// The columns of one message. Each field has one writer.
+class Columns {
+ public:
+  template <class T>
+  void set(const Field<T>& field, T value) {
+    check(field, &Access::writes, "writes");
+    if (find_cell(field) != nullptr) throw std::logic_error("field '" + std::string(field.name) + "' is written twice");
+    cells_.push_back({&field, std::make_unique<Typed<T>>(field, std::move(value))});
+  }
+
+  /// The value, or nullptr where no stage wrote it (for a frame: it failed before).
+  template <class T>
+  const T* find(const Field<T>& field) const {
+    check(field, &Access::reads, "reads");
+    const Cell* cell = find_cell(field);
+    return cell == nullptr ? nullptr : &static_cast<const Typed<T>*>(cell)->value;
+  }
+
+  template <class T>
+  const T& get(const Field<T>& field) const {
+    const T* value = find(field);
+    if (value == nullptr) throw std::logic_error("field '" + std::string(field.name) + "' is read and was not written");
+    return *value;
+  }
+
+  void drop(const FieldBase& field) {
+    std::erase_if(cells_, [&](const Entry& entry) { return entry.field == &field; });
+  }
+
+  /// Drops what does not stand in the segment line.
+  void drop_unwritten() {
+    std::erase_if(cells_, [](const Entry& entry) { return !entry.field->in_line; });
+  }
+
+  /// Writes every field that has a key of its own in the segment line, in the order of writing.
+  void write_line(JsonWriter& json) const {
+    for (const auto& entry : cells_) entry.cell->line(entry.field->name, json);
+  }
+
+  /// Writes what the fields know about object `index`.
+  void write_object(std::size_t index, JsonWriter& json) const {
+    for (const auto& entry : cells_) entry.cell->object(index, json);
+  }
+
+  void allow(const Access* access) { access_ = access; }
+
+ private:
+  struct Cell {
+    Cell() = default;
+    Cell(const Cell&) = delete;
+    Cell& operator=(const Cell&) = delete;
+    virtual ~Cell() = default;
+    virtual void line(std::string_view name, JsonWriter& json) const = 0;
+    virtual void object(std::size_t index, JsonWriter& json) const = 0;
+  };
+
+  template <class T>
+  struct Typed final : Cell {
+    Typed(const Field<T>& field, T v) : declared(field), value(std::move(v)) {}
+    void line(std::string_view name, JsonWriter& json) const override {
+      if (declared.line != nullptr) write_key(json, name), declared.line(value, json);
+    }
+    void object(std::size_t index, JsonWriter& json) const override {
+      if (declared.object != nullptr) declared.object(value, index, json);
+    }
+    const Field<T>& declared;
+    T value;
+  };
+
+  struct Entry {
+    const FieldBase* field;
+    std::unique_ptr<Cell> cell;
+  };
+
+  static void write_key(JsonWriter& json, std::string_view name);
+
+  const Cell* find_cell(const FieldBase& field) const {
+    for (const auto& entry : cells_) {
+      if (entry.field == &field) return entry.cell.get();
+    }
+    return nullptr;
+  }
+
+  void check([[maybe_unused]] const FieldBase& field, [[maybe_unused]] Fields Access::*list,
+             [[maybe_unused]] std::string_view verb) const {
+#ifdef MILLRACE_CHECK_FIELDS
+    if (access_ == nullptr) return;
+    const Fields& listed = access_->*list;
+    if (std::find(listed.begin(), listed.end(), &field) == listed.end()) {
+      throw std::logic_error("stage '" + access_->stage + "' " + std::string(verb) + " field '" +
+                             std::string(field.name) + "' without listing it in its info()");
+    }
+#endif
+  }
+
+  std::vector<Entry> cells_;
+  const Access* access_ = nullptr;
+};
+
+}  // namespace millrace

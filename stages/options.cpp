@@ -1,0 +1,161 @@
+#include "stages/options.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "models/nearest.hpp"
+
+namespace millrace {
+namespace {
+
+using Written = std::vector<std::string>;
+
+const std::string& one(const Written& written, const std::string& name) {
+  if (written.size() != 1) {
+    throw UsageError(name + " takes one value and was given " + std::to_string(written.size()));
+  }
+  return written.front();
+}
+
+std::string number_text(double value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return {text, end};
+}
+
+void check_range(double value, Range range, const std::string& name, const std::string& written) {
+  if (value >= range.least && value <= range.most) return;
+  std::string allowed = range.most >= 1e300 ? "at least " + number_text(range.least)
+                                            : "between " + number_text(range.least) + " and " + number_text(range.most);
+  throw UsageError(name + " is " + written + "; it must be " + allowed);
+}
+
+template <class T>
+T number(const std::string& text, const std::string& name, const char* what) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    throw UsageError(name + " is '" + text + "'; it must be " + what);
+  }
+  return value;
+}
+
+void parse_double(void* member, const Written& written, const std::string& name, Range range) {
+  const std::string& text = one(written, name);
+  const auto value = number<double>(text, name, "a number");
+  if (!std::isfinite(value)) throw UsageError(name + " is '" + text + "'; it must be a finite number");
+  check_range(value, range, name, text);
+  *static_cast<double*>(member) = value;
+}
+
+void parse_int(void* member, const Written& written, const std::string& name, Range range) {
+  const std::string& text = one(written, name);
+  const int value = number<int>(text, name, "a whole number");
+  check_range(value, range, name, text);
+  *static_cast<int*>(member) = value;
+}
+
+void parse_bytes(void* member, const Written& written, const std::string& name, Range range) {
+  const std::string& text = one(written, name);
+  std::string digits = text;
+  double unit = 1;
+  if (!digits.empty()) {
+    const auto letter = std::string_view("kMGT").find(digits.back() == 'K' ? 'k' : digits.back());
+    if (letter != std::string_view::npos) {
+      unit = std::pow(1024.0, static_cast<double>(letter + 1));
+      digits.pop_back();
+    }
+  }
+  const double value = number<double>(digits, name, "a number of bytes such as 512M or 2G") * unit;
+  check_range(value, range, name, text);
+  if (!(value >= 0 && value < 9e18)) throw UsageError(name + " is '" + text + "', which is no size of memory");
+  *static_cast<std::int64_t*>(member) = static_cast<std::int64_t>(value);
+}
+
+void parse_bool(void* member, const Written& written, const std::string& name, Range /*range*/) {
+  const std::string& text = one(written, name);
+  if (text == "true" || text == "yes" || text == "on" || text == "1") {
+    *static_cast<bool*>(member) = true;
+  } else if (text == "false" || text == "no" || text == "off" || text == "0") {
+    *static_cast<bool*>(member) = false;
+  } else {
+    throw UsageError(name + " is '" + text + "'; it must be yes or no");
+  }
+}
+
+void parse_text(void* member, const Written& written, const std::string& name, Range /*range*/) {
+  *static_cast<std::string*>(member) = one(written, name);
+}
+
+void parse_list(void* member, const Written& written, const std::string& /*name*/, Range /*range*/) {
+  *static_cast<std::vector<std::string>*>(member) = written;
+}
+
+std::string bytes_text(std::int64_t value) {
+  constexpr std::string_view units = "kMGT";
+  std::size_t steps = 0;
+  while (steps < units.size() && value != 0 && value % 1024 == 0) {
+    value /= 1024;
+    ++steps;
+  }
+  return std::to_string(value) + (steps == 0 ? "" : std::string(1, units[steps - 1]));
+}
+
+std::string joined(const std::vector<std::string>& list) {
+  std::string text;
+  for (const auto& entry : list) text += (text.empty() ? "" : ",") + entry;
+  return text;
+}
+
+}  // namespace
+
+void OptionVisitor::option(std::string_view name, double& value, std::string_view help, Range range, Affects affects) {
+  visit({{std::string(name), "number", number_text(value), std::string(help), affects}, parse_double, &value, range});
+}
+
+void OptionVisitor::option(std::string_view name, int& value, std::string_view help, Range range, Affects affects) {
+  visit({{std::string(name), "integer", std::to_string(value), std::string(help), affects}, parse_int, &value, range});
+}
+
+void OptionVisitor::option(std::string_view name, bool& value, std::string_view help, Affects affects) {
+  visit({{std::string(name), "yes/no", value ? "yes" : "no", std::string(help), affects}, parse_bool, &value, {}});
+}
+
+void OptionVisitor::option(std::string_view name, std::string& value, std::string_view help, Affects affects) {
+  visit({{std::string(name), "text", value, std::string(help), affects}, parse_text, &value, {}});
+}
+
+void OptionVisitor::option(std::string_view name, std::vector<std::string>& value, std::string_view help,
+                           Affects affects) {
+  visit({{std::string(name), "list", joined(value), std::string(help), affects}, parse_list, &value, {}});
+}
+
+void OptionVisitor::bytes(std::string_view name, std::int64_t& value, std::string_view help, Range range,
+                          Affects affects) {
+  visit({{std::string(name), "bytes", bytes_text(value), std::string(help), affects}, parse_bytes, &value, range});
+}
+
+namespace detail {
+
+void Parse::visit(const Access& access) {
+  names_.push_back(access.info.name);
+  const auto given = values_.find(access.info.name);
+  if (given != values_.end()) {
+    access.parse(access.member, given->second, group_ + "." + access.info.name, access.range);
+  }
+}
+
+void Parse::check_all_taken() const {
+  for (const auto& [name, written] : values_) {
+    if (std::find(names_.begin(), names_.end(), name) != names_.end()) continue;
+    const std::string near = nearest_name(name, names_);
+    throw UsageError(group_ + "." + name + " is no option" +
+                     (near.empty() ? "; " : "; did you mean " + group_ + "." + near + "? ") +
+                     "`millrace stages` lists all options");
+  }
+}
+
+}  // namespace detail
+
+}  // namespace millrace

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "stages/segment.hpp"
+#include "stages/stage.hpp"
+
+namespace millrace {
+
+/// A mask at the picture's full size as column-major COCO runs, zeros first.
+struct Mask {
+  std::vector<std::uint32_t> counts;
+  int width = 0, height = 0;
+  std::int64_t area = 0;
+  float predicted_iou = 0;
+};
+
+void write_mask(const std::vector<Mask>& masks, std::size_t index, JsonWriter& json);
+inline constexpr Field<std::vector<Mask>> masks{"masks", nullptr, write_mask};
+
+/// Turns logits into masks at full size by their outline (gpu/outline.hpp), without a raster. Reads `mask_logits`,
+/// writes `masks`, in the order of `detections`. Host.
+class Postprocess final : public BatchStage {
+ public:
+  static constexpr const char* name = "postprocess";
+  struct Options {
+    double mask_threshold = 0;
+    void visit(OptionVisitor& v);
+  };
+  static StageInfo info(const Options& options);
+
+  Postprocess(const Options& options, const StageContext& context);
+  void run(Batch& batch) override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <vector>
+
+#include "gpu/letterbox.hpp"
+#include "gpu/tensor.hpp"
+#include "stages/stage.hpp"
+
+namespace millrace {
+
+/// The pictures of a batch as a model takes them: images [slots,3,H,W] fp32; the row of a frame is its slot. Rows of
+/// failed frames hold zeros, so that the shape of a call follows from the plan alone. The storage belongs to the lane
+/// and is used again.
+struct ModelInput {
+  Tensor images;
+  std::vector<LetterboxGeometry> geometry;  ///< one a slot; undefined for failed frames
+};
+
+inline constexpr Field<ModelInput> detector_input{"detector_input"};
+inline constexpr Field<ModelInput> segmenter_input{"segmenter_input"};
+
+/// Makes both models' inputs from one decoded raster: resize with the filter, rounding and padding that model.yaml
+/// names, colour order, scale, mean and deviation. Reads `pixels`, writes `detector_input` and `segmenter_input` (where
+/// a package is given). Host.
+class Preprocess final : public BatchStage {
+ public:
+  static constexpr const char* name = "preprocess";
+  struct Options {
+    void visit(OptionVisitor& /*v*/) {}
+  };
+  static StageInfo info(const Options& options);
+
+  Preprocess(const Options& options, const StageContext& context);
+  void run(Batch& batch) override;
+
+ private:
+  ModelInput make(const Batch& batch, const InputSpec& spec, Tensor& buffer) const;
+
+  const StageContext& context_;
+  Tensor detector_buffer_;
+  Tensor segmenter_buffer_;
+};
+
+}  // namespace millrace

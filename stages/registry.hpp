@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "stages/stage.hpp"
+
+namespace millrace {
+
+/// Every stage the program knows, in the order of a full pipeline.
+const std::vector<StageEntry>& stage_table();
+
+/// The row of that name; throws UsageError with the nearest name if there is none.
+const StageEntry& find_stage(std::string_view name);
+
+}  // namespace millrace

@@ -1,0 +1,207 @@
+#include "stages/segment.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "gpu/finite.hpp"
+#include "models/cache.hpp"
+#include "stages/model_call.hpp"
+
+namespace millrace {
+
+struct Segment::Prompt {
+  int slot = 0;    // of the picture
+  int object = 0;  // index in its detections
+  Box box;         // in pixels of the segmenter's input
+};
+
+struct Segment::Work {
+  const Package* package = nullptr;
+  std::shared_ptr<Engine> engine;
+  const ModelInput* input = nullptr;
+  std::vector<Tensor> embeddings;  // [C,h,w] of each slot; no data where the picture has no boxes or failed
+  std::vector<Prompt> prompts;
+  std::vector<PictureLogits> results;  // of each slot
+};
+
+namespace {
+
+Tensor row_of(const Tensor& batch, std::int64_t row) {
+  Tensor one = batch;
+  one.shape.erase(one.shape.begin());
+  one.data = static_cast<std::byte*>(batch.data) + static_cast<std::size_t>(row) * one.bytes();
+  return one;
+}
+
+Tensor stack(const std::vector<const Tensor*>& rows) {
+  std::vector<std::int64_t> shape = rows.front()->shape;
+  shape.insert(shape.begin(), static_cast<std::int64_t>(rows.size()));
+  if (rows.size() == 1) {
+    Tensor one = *rows.front();
+    one.shape = shape;
+    return one;
+  }
+  Tensor all = Tensor::empty(shape, rows.front()->dtype);
+  auto* target = static_cast<std::byte*>(all.data);
+  for (const Tensor* row : rows) {
+    std::memcpy(target, row->data, row->bytes());
+    target += row->bytes();
+  }
+  return all;
+}
+
+}  // namespace
+
+void Segment::Options::visit(OptionVisitor& v) {
+  v.option("box_batch", box_batch, "most boxes a decoder call", {1, 4096});
+  v.option("pack", pack, "fill decoder calls with boxes of all pictures of the batch");
+  v.option("pad", pad, "pad every decoder call to box_batch, so that it has one shape");
+  v.option("image_batch", image_batch, "pictures an encoder call, at most what the package allows", {1, 1024});
+}
+
+StageInfo Segment::info(const Options& /*options*/) {
+  return {
+      name, Section::lane, "SAM encoder and decoder with box prompts", {&detections, &segmenter_input}, {&mask_logits},
+      {}};
+}
+
+Segment::Segment(const Options& options, const StageContext& context) : options_(options), context_(context) {
+  if (context.segmenter.empty()) {
+    throw UsageError(
+        "the recipe has the stage 'segment' and no segmenter is named: add --segmenter PACKAGE, or leave out 'segment' "
+        "and 'postprocess'");
+  }
+}
+
+void Segment::run(Batch& batch) {
+  Work work;
+  work.package = context_.packages.at(context_.segmenter).get();
+  work.engine = context_.models.acquire(*work.package);
+  work.input = &batch.columns.get(segmenter_input);
+  work.embeddings.resize(batch.frames.size());
+  work.results.resize(batch.frames.size());
+  encode_pictures(batch, work);
+
+  for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
+    const Frame& frame = *batch.frames[slot];
+    if (frame.failed()) continue;
+    const LetterboxGeometry& geometry = work.input->geometry[slot];
+    PictureLogits& result = work.results[slot];
+    result.geometry = geometry;
+    result.input_width = work.package->input.width;
+    result.input_height = work.package->input.height;
+    const auto& list = frame.columns.get(detections).list;
+    result.objects.resize(list.size());
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const Box box{list[i].x0, list[i].y0, list[i].x1, list[i].y1};
+      work.prompts.push_back({static_cast<int>(slot), static_cast<int>(i), geometry.to_input(box)});
+    }
+  }
+
+  const auto limit = static_cast<std::size_t>(options_.box_batch);
+  for (std::size_t first = 0; first < work.prompts.size();) {
+    std::size_t count = std::min(limit, work.prompts.size() - first);
+    if (!options_.pack) {
+      const int slot = work.prompts[first].slot;
+      std::size_t same = 1;
+      while (same < count && work.prompts[first + same].slot == slot) ++same;
+      count = same;
+    }
+    decode_boxes(batch, work, first, count);
+    first += count;
+  }
+  for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
+    if (!batch.frames[slot]->failed()) batch.frames[slot]->columns.set(mask_logits, std::move(work.results[slot]));
+  }
+}
+
+void Segment::encode_pictures(Batch& batch, Work& work) const {
+  std::vector<int> slots;
+  for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
+    const Frame& frame = *batch.frames[slot];
+    if (!frame.failed() && !frame.columns.get(detections).list.empty()) slots.push_back(static_cast<int>(slot));
+  }
+  const auto chunk = static_cast<std::size_t>(std::min(options_.image_batch, work.package->max_batch));
+  for (std::size_t first = 0; first < slots.size(); first += chunk) {
+    const std::size_t count = std::min(chunk, slots.size() - first);
+    const auto outcomes = call_rows(
+        static_cast<int>(count),
+        [&](std::span<const int> rows, const std::vector<bool>& blank) {
+          std::vector<Tensor> pictures;
+          for (const int row : rows) {
+            Tensor picture = row_of(work.input->images, slots[first + static_cast<std::size_t>(row)]);
+            if (blank[static_cast<std::size_t>(row)]) {
+              picture = Tensor::empty(picture.shape, picture.dtype);
+              std::memset(picture.data, 0, picture.bytes());
+            }
+            pictures.push_back(std::move(picture));
+          }
+          std::vector<const Tensor*> pointers;
+          for (const auto& picture : pictures) pointers.push_back(&picture);
+          return std::vector<Tensor>{stack(pointers)};
+        },
+        [&](const std::vector<Tensor>& inputs) {
+          ++context_.counters.encoder_calls;
+          return work.engine->call("encode", inputs);
+        },
+        context_.counters);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto slot = static_cast<std::size_t>(slots[first + i]);
+      Frame& frame = *batch.frames[slot];
+      if (outcomes[i].outputs == nullptr) {
+        frame.fail(name, Reason::model_failed, outcomes[i].error);
+        continue;
+      }
+      frame.split = frame.split || outcomes[i].split;
+      work.embeddings[slot] = row_of(outcomes[i].outputs->front(), outcomes[i].row);
+    }
+  }
+}
+
+void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::size_t count) const {
+  const std::size_t padded = options_.pad ? static_cast<std::size_t>(options_.box_batch) : count;
+  const auto make = [&](std::span<const int> rows, const std::vector<bool>& blank) {
+    std::vector<const Tensor*> embeddings;
+    std::vector<int> slots;
+    const auto total = static_cast<std::int64_t>(rows.size() == count ? padded : rows.size());
+    Tensor boxes = Tensor::empty({total, 4});
+    Tensor index = Tensor::empty({total}, DType::i64);
+    std::fill(boxes.host<float>().begin(), boxes.host<float>().end(), 0.0F);
+    std::fill(index.host<std::int64_t>().begin(), index.host<std::int64_t>().end(), 0);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const Prompt& prompt = work.prompts[first + static_cast<std::size_t>(rows[i])];
+      if (slots.empty() || slots.back() != prompt.slot) {
+        slots.push_back(prompt.slot);
+        embeddings.push_back(&work.embeddings[static_cast<std::size_t>(prompt.slot)]);
+      }
+      index.host<std::int64_t>()[i] = static_cast<std::int64_t>(slots.size()) - 1;
+      if (!blank[static_cast<std::size_t>(rows[i])])
+        std::memcpy(&boxes.host<float>()[4 * i], &prompt.box, sizeof prompt.box);
+    }
+    return std::vector<Tensor>{stack(embeddings), boxes, index};
+  };
+  const auto call = [&](const std::vector<Tensor>& inputs) {
+    ++context_.counters.decoder_calls;
+    context_.counters.decoder_slots += inputs[1].shape[0];
+    return work.engine->call("decode", inputs);
+  };
+  context_.counters.decoder_boxes += static_cast<std::int64_t>(count);
+  const auto outcomes = call_rows(static_cast<int>(count), make, call, context_.counters);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Prompt& prompt = work.prompts[first + i];
+    Frame& frame = *batch.frames[static_cast<std::size_t>(prompt.slot)];
+    if (outcomes[i].outputs == nullptr) {
+      frame.fail(name, Reason::model_failed, outcomes[i].error);
+      continue;
+    }
+    frame.split = frame.split || outcomes[i].split;
+    const float iou = (*outcomes[i].outputs)[1].host<const float>()[static_cast<std::size_t>(outcomes[i].row)];
+    if (!all_finite({&iou, 1}))
+      frame.fail(name, Reason::non_finite,
+                 "the predicted IoU of object " + std::to_string(prompt.object) + " is not finite");
+    work.results[static_cast<std::size_t>(prompt.slot)].objects[static_cast<std::size_t>(prompt.object)] = {
+        outcomes[i].outputs, outcomes[i].row, iou};
+  }
+}
+
+}  // namespace millrace

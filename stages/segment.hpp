@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gpu/tensor.hpp"
+#include "stages/detect.hpp"
+#include "stages/preprocess.hpp"
+#include "stages/stage.hpp"
+
+namespace millrace {
+
+/// Low-resolution mask logits of one object: row `row` of logits [N,h,w] fp32.
+struct MaskLogits {
+  std::shared_ptr<const std::vector<Tensor>> outputs;
+  int row = 0;
+  float predicted_iou = 0;
+};
+
+/// The logits of all objects of a picture, in the order of `detections`, and how they lie on the picture.
+struct PictureLogits {
+  std::vector<MaskLogits> objects;
+  LetterboxGeometry geometry;
+  int input_width = 0, input_height = 0;  ///< the segmenter's input, padding included
+};
+
+inline constexpr Field<PictureLogits> mask_logits{"mask_logits"};
+
+/// Runs a SAM-style segmenter: the image encoder once for each picture that has boxes, the mask decoder on boxes packed
+/// over the pictures of the batch. Reads `detections` and `segmenter_input`, writes `mask_logits`. Host. Method:
+/// Kirillov et al., Segment Anything, 2023, with box prompts and one mask for each.
+class Segment final : public BatchStage {
+ public:
+  static constexpr const char* name = "segment";
+  struct Options {
+    int box_batch = 16;
+    bool pack = true;
+    bool pad = false;
+    int image_batch = 1;
+    void visit(OptionVisitor& v);
+  };
+  static StageInfo info(const Options& options);
+
+  Segment(const Options& options, const StageContext& context);
+  void run(Batch& batch) override;
+
+ private:
+  struct Prompt;
+  struct Work;
+  void encode_pictures(Batch& batch, Work& work) const;
+  void decode_boxes(Batch& batch, Work& work, std::size_t first, std::size_t count) const;
+
+  Options options_;
+  const StageContext& context_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/package.hpp"
+#include "stages/batch.hpp"
+#include "stages/options.hpp"
+
+namespace millrace {
+
+class ModelCache;
+
+/// Where a stage runs: on frames before batching (TBB workers), on batches in the lane (its thread, in order), or on
+/// batches after it (TBB workers).
+enum class Section { frame, lane, batch };
+
+/// What the builder and `millrace stages` know of a stage.
+struct StageInfo {
+  std::string name;
+  Section section = Section::frame;
+  std::string summary;
+  Fields reads;  ///< must be written by an earlier stage
+  Fields writes;
+  Fields uses;  ///< read where an earlier stage wrote them
+};
+
+/// One view of the run: pictures that a pattern or a manifest gives the same detector.
+struct View {
+  std::string name;
+  std::string pattern;   ///< glob on the relative path; empty: every picture
+  std::string detector;  ///< folder of the model package; empty: boxes come from the manifest
+};
+
+/// Counted by stages, shown in the report.
+struct StageCounters {
+  std::atomic<std::int64_t> detector_calls{0};
+  std::atomic<std::int64_t> detector_skipped{0};  ///< pictures whose boxes came from a manifest
+  std::atomic<std::int64_t> encoder_calls{0};
+  std::atomic<std::int64_t> decoder_calls{0};
+  std::atomic<std::int64_t> decoder_boxes{0};
+  std::atomic<std::int64_t> decoder_slots{0};         ///< boxes and padding
+  std::atomic<std::int64_t> split_calls{0};           ///< out of memory, done again in halves
+  std::atomic<std::int64_t> bisect_calls{0};          ///< extra calls to find the picture that makes a call fail
+  std::atomic<std::int64_t> truncated_detections{0};  ///< pictures with more than max_detections
+  std::atomic<std::int64_t> decode_warnings{0};       ///< pictures taken although something was odd about their file
+};
+
+/// What a stage may use; outlives the stage.
+struct StageContext {
+  const std::vector<View>& views;
+  const std::string& segmenter;      ///< folder of the model package; empty: none
+  const std::string& output_folder;  ///< for side files
+  const std::string& input_root;     ///< what item paths are relative to
+  const DecodeLimits& decode_limits;
+  int batch_size = 1;
+  const std::map<std::string, std::shared_ptr<const Package>>&
+      packages;  ///< by folder, every one that the views and the run name
+  ModelCache& models;
+  StageCounters& counters;
+};
+
+/// A stage before batching. `run` is called from many threads at once.
+class FrameStage {
+ public:
+  virtual ~FrameStage() = default;
+  virtual void run(Frame& frame) const = 0;
+};
+
+/// A lane stage has one object a lane, used by one thread; a batch stage has one object for all and is called from many
+/// threads.
+class BatchStage {
+ public:
+  virtual ~BatchStage() = default;
+  virtual void run(Batch& batch) = 0;
+};
+
+/// A row of the table in registry.cpp.
+struct StageEntry {
+  std::string name;
+  std::vector<OptionInfo> options;
+  std::function<StageInfo(const OptionValues&)> info;  ///< throws UsageError for options that cannot be meant
+  std::function<std::unique_ptr<FrameStage>(const OptionValues&, const StageContext&)>
+      make_frame_stage;  ///< empty for others
+  std::function<std::unique_ptr<BatchStage>(const OptionValues&, const StageContext&)>
+      make_batch_stage;  ///< empty for others
+};
+
+/// Makes the row of stage class S, which has `Options`, `static constexpr const char* name`, `static StageInfo
+/// info(const Options&)`, a constructor (Options, const StageContext&) and `run`.
+template <class S>
+StageEntry stage_entry() {
+  using Options = typename S::Options;
+  StageEntry entry;
+  entry.name = S::name;
+  entry.options = describe_options<Options>();
+  entry.info = [](const OptionValues& values) { return S::info(parse_options<Options>(S::name, values)); };
+  const auto make = [](const OptionValues& values, const StageContext& context) {
+    return std::make_unique<S>(parse_options<Options>(S::name, values), context);
+  };
+  if constexpr (std::is_base_of_v<FrameStage, S>) {
+    entry.make_frame_stage = make;
+  } else {
+    entry.make_batch_stage = make;
+  }
+  return entry;
+}
+
+}  // namespace millrace
