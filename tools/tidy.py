@@ -55,7 +55,7 @@ def key(files, command):
 
 def tidy(source):
     done = subprocess.run(
-        ["clang-tidy-14", "--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error", "--extra-arg=-Wno-unknown-warning-option", str(source)],
+        ["clang-tidy-19", "--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error", "--extra-arg=-Wno-unknown-warning-option", str(source)],
         capture_output=True, text=True, check=False, cwd=ROOT,
     )
     return done.returncode, done.stdout + (done.stderr if done.returncode and not done.stdout else "")

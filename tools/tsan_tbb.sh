@@ -13,14 +13,15 @@ target="$1/tsan-tbb"
 package="$(dpkg-query --show --showformat='${source:Package}=${source:Version}' libtbb-dev 2> /dev/null)" \
   || fail "libtbb-dev is not installed; tools/setup.sh installs it (on other systems build oneTBB with clang and -DTBB_SANITIZE=thread into $target)"
 
-complete() { [[ "$(cat "$target/.complete" 2> /dev/null)" == "$package" ]]; }
+built="$package clang-19"
+complete() { [[ "$(cat "$target/.complete" 2> /dev/null)" == "$built" ]]; }
 if complete; then exit 0; fi
 mkdir -p "$1"
 exec 9> "$target.lock"
 flock 9  # another clone may be at it
 if complete; then exit 0; fi
 
-say "building $package with clang-14 and TBB_SANITIZE=thread (takes about half a minute)"
+say "building $package with clang-19 and TBB_SANITIZE=thread (takes about half a minute)"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"  # apt fetches as a user of its own
@@ -46,11 +47,11 @@ if ((EUID == 0)); then chown _apt "$work/lists/partial" "$work/source"; fi
 }
 source=$(find "$work/source" -mindepth 1 -maxdepth 1 -type d)
 
-cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DTBB_SANITIZE=thread -DTBB_TEST=OFF -DTBBMALLOC_BUILD=OFF -DTBB_STRICT=OFF -DCMAKE_INSTALL_PREFIX="$target" -DCMAKE_INSTALL_LIBDIR=lib > "$work/build.log" 2>&1 \
   && cmake --build "$work/build" --parallel 2 >> "$work/build.log" 2>&1 || { tail -n 50 "$work/build.log" >&2; fail "the build of oneTBB failed; its last lines stand above"; }
 rm -rf "$target" "$target.new"
 cmake --install "$work/build" --prefix "$target.new" > /dev/null
-echo "$package" > "$target.new/.complete"
+echo "$built" > "$target.new/.complete"
 mv "$target.new" "$target"
 say "ready: $target"
