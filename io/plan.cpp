@@ -1,0 +1,243 @@
+#include "io/plan.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "io/plan_files.hpp"
+#include "io/plan_scan.hpp"
+#include "io/source_names.hpp"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+SourceSpec without_output(SourceSpec spec, const std::string& out_folder) {
+  struct stat status {};
+  if (::stat(out_folder.c_str(), &status) != 0) throw StorageError("open", out_folder, errno);
+  spec.excluded.push_back({status.st_dev, status.st_ino});
+  return spec;
+}
+
+void check_same(const json& planned, const json& now, const std::string& out_folder) {
+  const auto differences = json_differences(planned, now);
+  if (differences.empty()) return;
+  std::string text = "the plan in '" + display_name(out_folder) + "' was made with other settings:";
+  for (const std::string& difference : differences) text += "\n  " + difference;
+  throw PlanMismatch(text + "\nUse the same settings to continue, or a new output folder");
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> cut_batches(const std::vector<Item>& items, int batch_size) {
+  if (batch_size < 1)
+    throw std::invalid_argument("batch size " + std::to_string(batch_size) + ": it must be at least 1");
+  std::map<int, std::vector<int>> by_view;
+  for (std::size_t i = 0; i < items.size(); ++i) by_view[items[i].view].push_back(static_cast<int>(i));
+  std::vector<std::vector<int>> batches;
+  for (const auto& [view, positions] : by_view) {
+    for (std::size_t start = 0; start < positions.size(); start += static_cast<std::size_t>(batch_size)) {
+      const auto end = std::min(positions.size(), start + static_cast<std::size_t>(batch_size));
+      batches.emplace_back(positions.begin() + static_cast<std::ptrdiff_t>(start),
+                           positions.begin() + static_cast<std::ptrdiff_t>(end));
+    }
+  }
+  return batches;
+}
+
+class Plan::Impl {
+ public:
+  Impl(const std::string& out_folder, const json& settings, SourceSpec spec, PlanOptions options)
+      : options_(std::move(options)),
+        files_(out_folder, *options_.files),
+        source_(without_output(std::move(spec), out_folder), options_.stdin_options, stop_.get_token()) {
+    if (options_.segment_items < 1 || options_.look_ahead < 1)
+      throw std::invalid_argument("segment_items and look_ahead: at least 1");
+    json plan{{"schema", 1},
+              {"tool", options_.tool},
+              {"segment_items", options_.segment_items},
+              {"settings", settings},
+              {"source", source_.description()}};
+    open(out_folder, plan);
+    if (totals_.complete) return;
+    scanner_ = std::thread([this, scan = scan_options(std::move(plan))]() mutable { scan_all(std::move(scan)); });
+  }
+
+  ~Impl() {
+    stop();
+    if (scanner_.joinable()) scanner_.join();
+  }
+
+  void stop() {
+    stop_.request_stop();
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+
+  std::optional<PlannedSegment> next_segment() {
+    while (next_stored_ < stored_segments_ && !stop_.stop_requested()) {
+      const std::int64_t index = next_stored_++;
+      if (!options_.is_done || !options_.is_done(index)) return files_.read_segment(index, hash_, views());
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stop_.stop_requested() || !queue_.empty() || finished_; });
+    if (stop_.stop_requested()) return {};
+    if (queue_.empty()) {
+      if (failure_) std::rethrow_exception(failure_);
+      return {};
+    }
+    PlannedSegment segment = std::move(queue_.front());
+    queue_.pop_front();
+    changed_.notify_all();
+    return segment;
+  }
+
+  PlanTotals totals() const {
+    const std::lock_guard lock(mutex_);
+    return totals_;
+  }
+
+  ScanCounts counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+  const std::vector<std::string>& views() const { return source_.views().names(); }
+  const std::string& root() const { return source_.root(); }
+  const std::string& hash() const { return hash_; }
+
+ private:
+  /// Finds what is on disk and whether there is something left to scan.
+  void open(const std::string& out_folder, const json& plan) {
+    hash_ = plan_hash(plan);
+    const auto stored = files_.read_plan();
+    const bool begun = stored && (file_exists(files_.folder() + "/" + plan_segment_name(0), *options_.files) ||
+                                  file_exists(files_.folder() + "/end.json", *options_.files));
+    if (begun) {
+      remove_stale_temporaries(files_.folder(), *options_.files);
+      check_same(*stored, plan, out_folder);
+      hash_ = plan_hash(*stored);
+      headers_ = files_.read_headers(hash_);
+      end_ = files_.read_end(hash_, headers_);
+    } else if (file_exists(files_.folder() + "/" + plan_segment_name(0), *options_.files)) {
+      throw PlanDamaged("'" + display_name(files_.folder()) +
+                        "' holds segments but no plan.json: restore it, or start over with a new output folder");
+    }
+    stored_segments_ = static_cast<std::int64_t>(headers_.size());
+    for (const PlanSegmentHeader& header : headers_) {
+      totals_.items += header.items;
+      totals_.bytes += header.bytes;
+    }
+    totals_.segments = stored_segments_;
+    // Segments after those that end.json knows are of an --add-new that was cut off, which is finished first.
+    totals_.complete = end_ && end_->segments == stored_segments_ && !options_.add_new;
+    if (!totals_.complete) return;
+    check_lists(out_folder);
+    counts_ = end_->counts;
+    finished_ = true;
+    if (totals_.items == 0 && !options_.allow_empty) {
+      throw InputError("the plan in '" + display_name(out_folder) + "' has no items: --add-new looks for new ones");
+    }
+  }
+
+  void check_lists(const std::string& out_folder) const {
+    const json now = source_.list_hashes();
+    if (now == end_->lists) return;
+    std::string text =
+        "the plan in '" + display_name(out_folder) + "' is complete, but these lists have changed since:";
+    for (const auto& [number, hash] : now.items()) {
+      if (end_->lists.value(number, "") == hash) continue;
+      text += " '" + display_name(source_.spec().inputs.at(std::stoul(number))) + "'";
+    }
+    throw PlanMismatch(text + ". Use --add-new to append what is new in them, or a new output folder");
+  }
+
+  PlanScan::Options scan_options(json plan) const {
+    PlanScan::Options scan;
+    scan.plan = std::move(plan);
+    scan.plan_hash = hash_;
+    scan.headers = headers_;
+    const int begun = headers_.empty() ? 0 : headers_.back().pass;
+    scan.pass = end_ ? end_->passes : options_.add_new && !headers_.empty() ? std::max(1, begun) : begun;
+    scan.segment_items = options_.segment_items;
+    scan.allow_empty = options_.allow_empty;
+    if (!headers_.empty()) scan.last_path = files_.read_segment(stored_segments_ - 1, hash_, views()).items.back().path;
+    return scan;
+  }
+
+  void scan_all(PlanScan::Options options) {
+    std::exception_ptr failure;
+    std::optional<PlanEnd> end;
+    try {
+      PlanScan scan(files_, source_, std::move(options));
+      end = scan.run(stop_.get_token(), [this](PlannedSegment segment, const PlanSegmentHeader& header) {
+        return publish(std::move(segment), header);
+      });
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    failure_ = failure;
+    if (end) counts_ = end->counts;
+    totals_.complete = end.has_value();
+    finished_ = true;
+    changed_.notify_all();
+  }
+
+  /// Waits for room in the queue; false when stopped.
+  bool publish(PlannedSegment segment, const PlanSegmentHeader& header) {
+    std::unique_lock lock(mutex_);
+    totals_.items += header.items;
+    totals_.new_items += header.items;
+    totals_.bytes += header.bytes;
+    ++totals_.segments;
+    counts_ = source_.counts();
+    queue_.push_back(std::move(segment));
+    changed_.notify_all();
+    const auto room = static_cast<std::size_t>(options_.look_ahead);
+    changed_.wait(lock, [&] { return stop_.stop_requested() || queue_.size() < room; });
+    return !stop_.stop_requested();
+  }
+
+  PlanOptions options_;
+  std::stop_source stop_;
+  PlanFiles files_;
+  Source source_;
+  std::string hash_;
+  std::vector<PlanSegmentHeader> headers_;
+  std::optional<PlanEnd> end_;
+  std::int64_t stored_segments_ = 0;
+  std::int64_t next_stored_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<PlannedSegment> queue_;
+  std::exception_ptr failure_;
+  bool finished_ = false;
+  PlanTotals totals_;
+  ScanCounts counts_;
+  std::thread scanner_;
+};
+
+Plan::Plan(const std::string& out_folder, const json& settings, SourceSpec spec, PlanOptions options)
+    : impl_(std::make_unique<Impl>(out_folder, settings, std::move(spec), std::move(options))) {}
+Plan::~Plan() = default;
+
+std::optional<PlannedSegment> Plan::next_segment() { return impl_->next_segment(); }
+void Plan::stop() { impl_->stop(); }
+PlanTotals Plan::totals() const { return impl_->totals(); }
+ScanCounts Plan::counts() const { return impl_->counts(); }
+const std::string& Plan::hash() const { return impl_->hash(); }
+const std::string& Plan::root() const { return impl_->root(); }
+const std::vector<std::string>& Plan::views() const { return impl_->views(); }
+
+}  // namespace millrace

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace {
+
+/// A path or any bytes for a message on a terminal: control characters, terminal escapes, line and paragraph
+/// separators, bidirectional overrides and bytes that are not UTF-8 are escaped as in C (`\n`, `\x1b`, `\u202e`), a
+/// backslash is doubled.
+std::string display_name(std::string_view bytes);
+
+/// The text with U+FFFD for each maximal part that is not UTF-8, as Unicode recommends.
+std::string to_utf8_lossy(std::string_view bytes);
+
+/// "; did you mean 'left'? Known: 'left', 'right'": the end of a message about an unknown name.
+std::string name_suggestion(std::string_view unknown, const std::vector<std::string>& known);
+
+}  // namespace millrace
