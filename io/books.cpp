@@ -120,12 +120,11 @@ Counts recount(const std::string& out_folder, const Revisions& revisions, const 
   return counts;
 }
 
-std::int64_t count_journaled(const std::string& path, const std::string& plan_hash, std::int64_t segment,
-                             const FileSystem& files) {
+std::int64_t count_journaled(const std::string& path, const FileSystem& files) {
   std::set<std::int64_t> items;
   try {
     scan_journal(
-        path, plan_hash, segment, [&](const JournalEntry& entry) { items.insert(entry.item_id); }, files);
+        path, [&](const JournalEntry& entry) { items.insert(entry.item_id); }, files);
   } catch (const StorageError& error) {
     // A run that is going on may have committed the segment since the folder was listed.
     if (error.error_number() != ENOENT) throw;
@@ -167,9 +166,7 @@ Books read_books(const std::string& out_folder, const std::string& plan_hash, st
   for (const std::int64_t segment : folder.journals) {
     if (folder.done.contains(segment)) continue;
     books.open_segments.push_back(segment);
-    if (plan_hash.empty()) continue;
-    const std::string path = path_of(out_folder, {segment, 0, SegmentFile::Kind::journal});
-    books.journaled_items += count_journaled(path, plan_hash, segment, files);
+    books.journaled_items += count_journaled(path_of(out_folder, {segment, 0, SegmentFile::Kind::journal}), files);
   }
   books.locked_by = lock_holder(out_folder);
   return books;

@@ -19,7 +19,7 @@ struct Books {
   std::optional<std::int64_t> planned;  ///< items of the plan, as far as the caller knows it
   std::int64_t done_segments = 0;
   Counts counts;                            ///< of done segments, each item by its highest revision
-  std::int64_t journaled_items = 0;         ///< finished in segments that are still open
+  std::int64_t journaled_items = 0;         ///< have a line in a segment that is still open
   std::vector<std::int64_t> open_segments;  ///< those with a journal and no manifest
   std::optional<LockHolder> locked_by;
   std::vector<std::string> problems;  ///< damaged manifests, as sentences
@@ -28,8 +28,8 @@ struct Books {
   bool balanced() const { return planned == counts.items && problems.empty(); }
 };
 
-/// Reads the books. `plan_hash` is that of the folder's plan: journals are read only by it, and manifests of another
-/// plan throw OutputMismatchError; an empty one leaves journals out. Throws StorageError if the folder is not there.
+/// Reads the books. Manifests of another plan than `plan_hash` throw OutputMismatchError (an empty one stands for any).
+/// Throws StorageError if the folder is not there.
 Books read_books(const std::string& out_folder, const std::string& plan_hash, std::optional<std::int64_t> planned,
                  const FileSystem& files = real_files);
 

@@ -17,10 +17,6 @@ constexpr std::size_t hash_digits = 8;
 constexpr std::size_t chunk_bytes = 1 << 20;
 constexpr std::size_t prefix_limit_bytes = 128;
 
-std::string key_of(std::string_view plan_hash, std::int64_t segment) {
-  return std::string(plan_hash) + "/" + std::to_string(segment) + "/";
-}
-
 /// The hash of a line's own bytes is hashed once more with the key, so that no line has to be copied behind the key.
 std::string check_of(std::string_view key, std::string_view rest) {
   const std::string both = std::string(key) + std::to_string(xxh32(rest));
@@ -46,11 +42,12 @@ bool take_number(std::string_view& text, Number& number) {
   return error == std::errc() && end == word.data() + word.size();
 }
 
-/// The entry of a journal line without its newline, or nothing if the line is not as it was written.
-std::optional<JournalEntry> parse(std::string_view key, std::string_view line, std::int64_t offset) {
+/// The entry of a journal line without its newline, or nothing if the line is not as it was written. Without a key only
+/// its form is looked at.
+std::optional<JournalEntry> parse(const std::optional<std::string>& key, std::string_view line, std::int64_t offset) {
   if (line.size() <= hash_digits || line[hash_digits] != ' ') return std::nullopt;
   std::string_view rest = line.substr(hash_digits + 1);
-  if (check_of(key, rest) != line.substr(0, hash_digits)) return std::nullopt;
+  if (key && check_of(*key, rest) != line.substr(0, hash_digits)) return std::nullopt;
   JournalEntry entry;
   std::string_view state;
   if (!take_number(rest, entry.batch) || !take_number(rest, entry.item_id) || !take_word(rest, state) ||
@@ -71,7 +68,8 @@ std::optional<JournalEntry> parse(std::string_view key, std::string_view line, s
   return entry;
 }
 
-JournalScan scan_file(const File& file, std::string_view key, const std::function<void(const JournalEntry&)>& found) {
+JournalScan scan_file(const File& file, const std::optional<std::string>& key,
+                      const std::function<void(const JournalEntry&)>& found) {
   JournalScan scan;
   std::string held;              // bytes of the file from held_offset on that are not dealt with yet
   std::int64_t held_offset = 0;  // where the line in hand begins
@@ -127,9 +125,9 @@ void check_line(const Line& line) {
 
 }  // namespace
 
-Journal::Journal(const std::string& path, std::string_view plan_hash, std::int64_t segment,
-                 const std::function<void(const JournalEntry&)>& recovered, const FileSystem& files)
-    : key_(key_of(plan_hash, segment)), file_(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, files) {
+Journal::Journal(const std::string& path, std::string key, const std::function<void(const JournalEntry&)>& recovered,
+                 const FileSystem& files)
+    : key_(std::move(key)), file_(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, files) {
   scan_ = scan_file(file_, key_, recovered);
   end_ = scan_.valid_end;
   if (scan_.total_bytes != end_) file_.truncate(end_);
@@ -176,9 +174,9 @@ void Journal::sync() {
   unsynced_ = false;
 }
 
-JournalScan scan_journal(const std::string& path, std::string_view plan_hash, std::int64_t segment,
-                         const std::function<void(const JournalEntry&)>& found, const FileSystem& files) {
-  return scan_file(File(path, O_RDONLY, files), key_of(plan_hash, segment), found);
+JournalScan scan_journal(const std::string& path, const std::function<void(const JournalEntry&)>& found,
+                         const FileSystem& files) {
+  return scan_file(File(path, O_RDONLY, files), std::nullopt, found);
 }
 
 }  // namespace millrace

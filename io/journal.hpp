@@ -44,17 +44,17 @@ struct JournalScan {
 ///
 ///     <xxh32 of the rest, 8 hex digits> <batch> <item id> <"ok" or reason> <objects> <JSON>\n
 ///
-/// The hash is taken over the plan's hash and the segment's number too, so a line of another plan is as invalid as a
-/// torn one. Invalid lines are passed over wherever they stand; what follows the last valid line is cut off before the
-/// first append. Only offsets are held in memory.
+/// The hash is taken over a key too that stands for the segment and its plan, so a line of another plan is as invalid
+/// as a torn one. Invalid lines are passed over wherever they stand; what follows the last valid line is cut off before
+/// the first append. Only offsets are held in memory.
 class Journal {
  public:
   /// Longest JSON of a line; without a bound, garbage without newlines would have to be read into memory.
   static constexpr std::int64_t max_line_bytes = 64 << 20;
 
   /// Opens or creates the file, hands its valid lines to `recovered` in file order and cuts off what follows them.
-  Journal(const std::string& path, std::string_view plan_hash, std::int64_t segment,
-          const std::function<void(const JournalEntry&)>& recovered, const FileSystem& files = real_files);
+  Journal(const std::string& path, std::string key, const std::function<void(const JournalEntry&)>& recovered,
+          const FileSystem& files = real_files);
 
   /// Appends the lines of one batch in one write and returns where they stand. Throws std::invalid_argument for JSON
   /// with a newline, too long, or of another item.
@@ -77,8 +77,9 @@ class Journal {
   bool unsynced_ = false;
 };
 
-/// Reads a journal that somebody else may be writing, without changing it.
-JournalScan scan_journal(const std::string& path, std::string_view plan_hash, std::int64_t segment,
-                         const std::function<void(const JournalEntry&)>& found, const FileSystem& files = real_files);
+/// Reads a journal that somebody else may be writing, without changing it. For who does not know the key: lines count
+/// as valid by their form, without their hash.
+JournalScan scan_journal(const std::string& path, const std::function<void(const JournalEntry&)>& found,
+                         const FileSystem& files = real_files);
 
 }  // namespace millrace

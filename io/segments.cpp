@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -69,7 +70,7 @@ void SegmentStore::find_done_segments() {
       notes_.push_back("'" + folder_ + "/" + name + "' is damaged: its segment is computed again");
       continue;
     }
-    done_.insert(file->segment);
+    done_.emplace(file->segment, manifest->items_hash);
     totals_.add(manifest->counts);
     totals_.resumed += manifest->counts.items;
   }
@@ -99,18 +100,31 @@ void SegmentStore::storing(const Action& action) {
   }
 }
 
-bool SegmentStore::segment_done(std::int64_t segment) const {
+bool SegmentStore::is_done(std::int64_t segment, std::string_view items_hash) const {
+  const auto found = done_.find(segment);
+  if (found == done_.end()) return false;
+  if (!items_hash.empty() && found->second != items_hash) {
+    throw OutputMismatchError("segment " + std::to_string(segment) + " in '" + folder_ +
+                              "' was made of other pictures than the plan has there now: choose another output "
+                              "folder, or delete this one's plan and segments to compute all again");
+  }
+  return true;
+}
+
+bool SegmentStore::segment_done(std::int64_t segment, std::string_view items_hash) const {
   const std::scoped_lock lock(mutex_);
-  return done_.contains(segment);
+  return is_done(segment, items_hash);
 }
 
 std::vector<char> SegmentStore::open_segment(std::int64_t segment, const std::vector<std::int64_t>& item_ids,
-                                             const std::vector<std::vector<int>>& batches) {
+                                             const std::vector<std::vector<int>>& batches,
+                                             std::string_view items_hash) {
   check_batches(segment, item_ids.size(), batches);
   const std::scoped_lock lock(mutex_);
-  if (done_.contains(segment)) return std::vector<char>(batches.size(), 1);
+  if (is_done(segment, items_hash)) return std::vector<char>(batches.size(), 1);
   if (open_.contains(segment)) throw std::logic_error("opened twice:" + in_segment(segment));
   OpenSegment open;
+  open.items_hash = items_hash;
   open.item_ids = item_ids;
   open.batches = batches;
   open.batch_done.assign(batches.size(), 0);
@@ -133,7 +147,8 @@ void SegmentStore::recover(std::int64_t segment, OpenSegment& open) {
     if (row) open.entries[*row] = entry;
   };
   const std::string path = folder_ + "/" + SegmentFile{segment, 0, SegmentFile::Kind::journal}.name();
-  open.journal.emplace(path, plan_hash_, segment, take, files_);
+  const std::string key = plan_hash_ + "/" + std::to_string(segment) + "/" + open.items_hash + "/";
+  open.journal.emplace(path, key, take, files_);
   names_unsynced_ = true;
   if (open.journal->scan().invalid_lines > 0) {
     notes_.push_back("'" + path + "' had " + std::to_string(open.journal->scan().invalid_lines) +
@@ -194,6 +209,7 @@ Manifest SegmentStore::write_data(std::int64_t segment, const OpenSegment& open)
   Manifest manifest;
   manifest.segment = segment;
   manifest.plan_hash = plan_hash_;
+  manifest.items_hash = open.items_hash;
   if (!open.item_ids.empty()) {
     manifest.first_item = open.item_ids.front();
     manifest.last_item = open.item_ids.back();
@@ -225,7 +241,7 @@ void SegmentStore::commit(std::int64_t segment) {
   Manifest manifest = write_data(segment, found->second);
   if (options_.before_manifest) manifest.side_files = options_.before_manifest(segment);
   write_durably(folder_, SegmentFile{segment, 0, SegmentFile::Kind::manifest}.name(), manifest.to_text(), files_);
-  done_.insert(segment);
+  done_.emplace(segment, found->second.items_hash);
   open_.erase(found);
   remove_file(journal_path, files_);
 }

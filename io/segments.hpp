@@ -5,8 +5,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/files.hpp"
@@ -44,13 +44,17 @@ class SegmentStore {
   SegmentStore(std::string out_folder, std::string plan_hash, SegmentStoreOptions options = {},
                const FileSystem& files = real_files);
 
-  bool segment_done(std::int64_t segment) const;
+  /// Whether the segment's manifest is there. Throws OutputMismatchError if it was made of other items than those of
+  /// `items_hash` (an empty one stands for any).
+  bool segment_done(std::int64_t segment, std::string_view items_hash = {}) const;
 
   /// Opens a segment and returns which of its batches an earlier attempt has finished (all of them if it is done).
   /// `item_ids` are the segment's items in plan order, `batches[b]` the rows of item_ids that batch b holds; each row
-  /// stands in one batch. A segment that turns out complete is committed here.
+  /// stands in one batch. `items_hash` stands for what the items are, as the plan has them: lines of other items are
+  /// not taken, and for a segment that is done already it is compared as in segment_done(). A segment that turns out
+  /// complete is committed here.
   std::vector<char> open_segment(std::int64_t segment, const std::vector<std::int64_t>& item_ids,
-                                 const std::vector<std::vector<int>>& batches);
+                                 const std::vector<std::vector<int>>& batches, std::string_view items_hash = {});
 
   /// Takes the lines of one batch, one for each of its items in any order, and commits the segment if it was the last.
   /// Throws std::logic_error if segment, batch or items are not what open_segment() was told.
@@ -67,6 +71,7 @@ class SegmentStore {
 
  private:
   struct OpenSegment {
+    std::string items_hash;
     std::vector<std::int64_t> item_ids;
     std::vector<std::vector<int>> batches;
     std::vector<char> batch_done;
@@ -79,6 +84,7 @@ class SegmentStore {
   template <typename Action>
   void storing(const Action& action);
   void find_done_segments();
+  bool is_done(std::int64_t segment, std::string_view items_hash) const;
   void recover(std::int64_t segment, OpenSegment& open);
   void finish_batch(OpenSegment& open, std::size_t batch, bool resumed);
   void commit(std::int64_t segment);
@@ -90,8 +96,8 @@ class SegmentStore {
   const SegmentStoreOptions options_;
   const FileSystem& files_;
 
-  mutable std::mutex mutex_;  // guards all below
-  std::set<std::int64_t> done_;
+  mutable std::mutex mutex_;                  // guards all below
+  std::map<std::int64_t, std::string> done_;  // with its items_hash
   std::map<std::int64_t, OpenSegment> open_;
   Counts totals_;
   std::vector<std::string> notes_;

@@ -34,6 +34,7 @@ Json to_json(const Manifest& manifest) {
               {"segment", manifest.segment},
               {"revision", manifest.revision},
               {"plan", manifest.plan_hash},
+              {"items_hash", manifest.items_hash},
               {"items", manifest.counts.items},
               {"first_item", manifest.first_item},
               {"last_item", manifest.last_item},
@@ -50,6 +51,7 @@ Manifest from_json(const Json& json) {
   manifest.segment = json.at("segment").get<std::int64_t>();
   manifest.revision = json.at("revision").get<int>();
   manifest.plan_hash = json.at("plan").get<std::string>();
+  manifest.items_hash = json.at("items_hash").get<std::string>();
   manifest.first_item = json.at("first_item").get<std::int64_t>();
   manifest.last_item = json.at("last_item").get<std::int64_t>();
   manifest.counts.items = json.at("items").get<std::int64_t>();

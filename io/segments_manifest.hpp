@@ -39,6 +39,7 @@ struct Manifest {
   std::int64_t segment = 0;
   int revision = 0;  ///< 0: the segment itself; N: the lines that `000123.rN.jsonl` replaces
   std::string plan_hash;
+  std::string items_hash;                        ///< of the segment's items in the plan; empty: not known
   std::int64_t first_item = -1, last_item = -1;  ///< -1 without items
   Counts counts;
   std::int64_t bytes = 0;

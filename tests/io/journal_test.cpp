@@ -30,9 +30,9 @@ Line failed(std::int64_t id, Reason reason) {
 struct Opened {
   std::vector<JournalEntry> entries;
   Journal journal;
-  explicit Opened(const MemoryFiles& files, const std::string& plan = "plan", std::int64_t segment = 1)
+  explicit Opened(const MemoryFiles& files, const std::string& key = "plan/1/")
       : journal(
-            path, plan, segment, [this](const JournalEntry& entry) { entries.push_back(entry); }, files) {}
+            path, key, [this](const JournalEntry& entry) { entries.push_back(entry); }, files) {}
 };
 
 /// A journal of three batches with two lines each.
@@ -119,10 +119,10 @@ TEST_CASE("a flipped bit anywhere costs its line, or two where it takes a newlin
   }
 }
 
-TEST_CASE("lines of another plan or segment are not taken") {
+TEST_CASE("lines of another key are not taken") {
   const MemoryFiles files = filled();
-  SUBCASE("plan") { CHECK(Opened(files, "other", 1).entries.empty()); }
-  SUBCASE("segment") { CHECK(Opened(files, "plan", 2).entries.empty()); }
+  CHECK(Opened(files, "plan/2/").entries.empty());
+  CHECK(files.content(path).empty());
 }
 
 TEST_CASE("a line damaged after it was written is found when it is read back") {
@@ -181,7 +181,7 @@ TEST_CASE("looking at a journal does not change it") {
   const std::string before = files.content(path);
   int count = 0;
   const JournalScan scan = scan_journal(
-      path, "plan", 1, [&](const JournalEntry&) { ++count; }, files);
+      path, [&](const JournalEntry&) { ++count; }, files);
   CHECK(count == 6);
   CHECK(scan.invalid_lines == 1);
   CHECK(scan.valid_end + 4 == scan.total_bytes);

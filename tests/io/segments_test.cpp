@@ -373,6 +373,40 @@ TEST_CASE("work of another plan is refused where it is done, and passed over whe
                        OutputMismatchError);
 }
 
+TEST_CASE("lines of other items of the same plan are not taken, and a segment done of other items is refused") {
+  const PlannedSegment& segment = small_plan[0];
+  const MemoryFiles files;
+  const auto open = [&](SegmentStore& store, const std::string& items_hash) {
+    return store.open_segment(0, segment.item_ids, segment.batches, items_hash);
+  };
+  const auto append = [&](SegmentStore& store, std::size_t batch) {
+    store.append(0, static_cast<int>(batch), lines_of(segment, batch));
+  };
+  {
+    SegmentStore store("/out", "plan", {}, files);
+    open(store, "items");
+    append(store, 0);
+  }
+  {
+    SegmentStore store("/out", "plan", {}, files);
+    CHECK(open(store, "items") == std::vector<char>{1, 0, 0});
+  }
+  {
+    SegmentStore store("/out", "plan", {}, files);
+    CHECK(open(store, "other items") == std::vector<char>{0, 0, 0});
+    for (std::size_t batch = 0; batch < 3; ++batch) append(store, batch);
+    CHECK(store.segment_done(0, "other items"));
+    CHECK_THROWS_AS((void)store.segment_done(0, "items"), OutputMismatchError);
+  }
+  SegmentStore store("/out", "plan", {}, files);
+  CHECK(store.segment_done(0));
+  CHECK(store.segment_done(0, "other items"));
+  CHECK_THROWS_WITH_AS((void)store.segment_done(0, "items"), doctest::Contains("other pictures"), OutputMismatchError);
+  CHECK_THROWS_AS(open(store, "items"), OutputMismatchError);
+  CHECK(open(store, "other items") == std::vector<char>{1, 1, 1});
+  CHECK(!store.segment_done(1, "items"));
+}
+
 TEST_CASE("a damaged manifest has its segment computed again, with a note") {
   const auto expected = uninterrupted();
   const std::string path = "/out/segments/000002.manifest.json";
