@@ -167,8 +167,8 @@ class Flow {
   // Called by whoever gave back the bytes, which is inside the graph: a reader, a worker, a lane or the committer.
   void grant(Admitted& frame, ByteCredit credit) {
     statistics_.bytes.leave();
-    gate_.settle();
     frame.frame->set_credit(std::move(credit));
+    gate_.settle();
     runner_.arrive(frame, before_frame_stage(0));
     if (frame_nodes_.empty()) {
       join_.try_put(&frame);

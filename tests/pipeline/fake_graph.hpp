@@ -31,7 +31,11 @@ struct Picture {
   [[nodiscard]] int slot() const { return in_slot; }
   [[nodiscard]] int batch_size() const { return slots; }
   [[nodiscard]] bool failed() const { return !failed_in.empty(); }
-  void set_credit(ByteCredit granted) { credit = std::move(granted); }
+  void set_credit(ByteCredit granted) {
+    credit = std::move(granted);
+    if (granted_bytes) granted_bytes();
+  }
+  std::function<void()> granted_bytes{};
 };
 
 struct Pictures {
@@ -79,6 +83,17 @@ class HighWater {
     while (now > highest && !highest_.compare_exchange_weak(highest, now)) {
     }
   }
+  /// Counts one while it lives.
+  class Within {
+   public:
+    explicit Within(HighWater& count) : count_(count) { count_.add(1); }
+    Within(const Within&) = delete;
+    Within& operator=(const Within&) = delete;
+    ~Within() { count_.add(-1); }
+
+   private:
+    HighWater& count_;
+  };
   [[nodiscard]] std::int64_t highest() const { return highest_; }
   [[nodiscard]] std::int64_t now() const { return now_; }
 
@@ -102,7 +117,7 @@ struct Rig {
   std::vector<std::vector<std::shared_ptr<Picture>>> committed{};
   HighWater inside{}, bytes{}, ahead{}, on_lanes{}, committing{};
   SteadyClock clock{};
-  std::size_t position = 0;
+  std::atomic<std::size_t> position{0};  // in the plan
 
   FakeBodies bodies() {
     FakeBodies it;
@@ -110,15 +125,17 @@ struct Rig {
       if (position == plan.size()) return nullptr;
       inside.add(1);
       ahead.add(1);
-      return std::make_shared<Picture>(std::move(plan[position++]));
+      auto frame = std::make_shared<Picture>(std::move(plan[position++]));
+      frame->granted_bytes = [this, picture = frame.get()] {
+        ahead.add(-1);
+        bytes.add(picture->credit.bytes());
+      };
+      return frame;
     };
     it.read = [this](Picture& frame) { frame_body(frame, "read"); };
     it.bytes = [](const Picture& frame) { return frame.pixels; };
     for (const auto& name : frame_stages) {
-      it.frame_stages.push_back({name, [this, name](Picture& frame) {
-                                   if (name == frame_stages.front()) bytes.add(frame.pixels);
-                                   frame_body(frame, name);
-                                 }});
+      it.frame_stages.push_back({name, [this, name](Picture& frame) { frame_body(frame, name); }});
     }
     it.make_batch = [this](std::vector<std::shared_ptr<Picture>> frames) {
       for (std::size_t slot = 0; slot < frames.size(); ++slot) {
@@ -130,25 +147,23 @@ struct Rig {
     };
     for (const auto& name : lane_stages) {
       it.lane_stages.push_back({name, [this, name](Pictures& batch, int) {
-                                  if (name == lane_stages.front()) on_lanes.add(1);
+                                  const HighWater::Within one(on_lanes);
                                   batch_body(batch, name);
-                                  if (name == lane_stages.back()) on_lanes.add(-1);
                                 }});
     }
     for (const auto& name : batch_stages) {
       it.batch_stages.push_back({name, [this, name](Pictures& batch) { batch_body(batch, name); }});
     }
     it.commit = [this](Pictures& batch) {
-      committing.add(1);
+      const HighWater::Within one(committing);
       if (in_batch) in_batch(batch, "commit");
       for (const auto& frame : batch.frames) {
         ++commits[frame->id];
-        if (frame->credit.bytes() > 0) bytes.add(-frame->pixels);
+        bytes.add(-frame->credit.bytes());
         frame->credit.release();
       }
       committed.push_back(batch.frames);
       inside.add(-static_cast<std::int64_t>(batch.frames.size()));
-      committing.add(-1);
     };
     it.frame_failed = [](Picture& frame, const std::string& stage, const std::exception_ptr&) {
       frame.failed_in = stage;

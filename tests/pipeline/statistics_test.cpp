@@ -1,0 +1,196 @@
+// Meters and histograms against hand-made histories, with a clock moved by hand.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+
+#include "pipeline/cores.hpp"
+#include "tests/pipeline/fake_graph.hpp"
+
+namespace millrace {
+namespace {
+
+class HandClock final : public Clock {
+ public:
+  [[nodiscard]] std::int64_t now_ns() const noexcept override { return now_; }
+  void advance(std::int64_t by_ns) { now_ += by_ns; }
+
+ private:
+  std::atomic<std::int64_t> now_{1000};
+};
+
+TEST_CASE("a meter integrates queue, service and starvation over time") {
+  HandClock clock;
+  Meter meter("decode", 2, clock);
+  clock.advance(10);  // both servers starve: 20
+  meter.arrive();
+  meter.arrive();
+  meter.arrive();
+  clock.advance(5);  // three wait, two idle servers with work before them do not starve
+  const auto first = meter.begin();
+  const auto second = meter.begin();
+  clock.advance(7);  // two busy, one waits
+  meter.end(first, false);
+  clock.advance(1);  // one busy, one waits
+  const auto third = meter.begin();
+  clock.advance(2);  // two busy
+  meter.end(second, true);
+  clock.advance(4);  // one busy, one starves
+  const auto busy_now = meter.read();
+  CHECK(busy_now.name == "decode");
+  CHECK(busy_now.items == 2);
+  CHECK(busy_now.failed == 1);
+  CHECK(busy_now.busy_ns == 7 * 2 + 1 + 2 * 2 + 4);  // the item in service counts up to now
+  CHECK(busy_now.queued_ns == 3 * 5 + 7 + 1);
+  CHECK(busy_now.starved_ns == 20 + 4);
+  CHECK(busy_now.queue_length == 0);
+  meter.end(third, false);
+  meter.arrive();
+  meter.leave();
+  clock.advance(3);
+  const auto window = meter.read() - busy_now;
+  CHECK(window.items == 1);
+  CHECK(window.busy_ns == 0);
+  CHECK(window.starved_ns == 6);
+  CHECK(window.starved(3) == doctest::Approx(1));
+  CHECK(busy_now.utilisation(29) == doctest::Approx(23.0 / 58));
+  CHECK(busy_now.mean_queue(29) == doctest::Approx(23.0 / 29));
+  CHECK(busy_now.utilisation(0) == 0);
+}
+
+TEST_CASE("what happens at a part happens at its resource") {
+  HandClock clock;
+  Meter workers("workers", 1, clock);
+  Meter decode("decode", 1, clock, &workers);
+  Meter encode("encode", 1, clock, &workers);
+  decode.arrive();
+  encode.arrive();
+  auto begun = decode.begin();
+  clock.advance(3);
+  decode.end(begun, false);
+  begun = encode.begin();
+  clock.advance(5);
+  encode.end(begun, true);
+  decode.arrive();
+  decode.leave();
+  CHECK(workers.read().busy_ns == 8);
+  CHECK(workers.read().queued_ns == 3);
+  CHECK(workers.read().items == 2);
+  CHECK(workers.read().failed == 1);
+  CHECK(workers.read().queue_length == 0);
+  CHECK(decode.read().busy_ns == 3);
+  CHECK(encode.read().busy_ns == 5);
+}
+
+TEST_CASE("quantiles are within 5 % of the sorted durations") {
+  std::mt19937_64 random(5);
+  for (const double spread : {0.1, 1.0, 3.0}) {
+    LatencyHistogram histogram;
+    std::vector<double> durations;
+    std::lognormal_distribution<double> draw(std::log(3e6), spread);
+    for (int i = 0; i < 20'000; ++i) {
+      durations.push_back(std::floor(draw(random)));
+      histogram.add(static_cast<std::int64_t>(durations.back()));
+    }
+    std::ranges::sort(durations);
+    for (const double q : {0.01, 0.5, 0.95, 0.999, 1.0}) {
+      const auto exact = durations[static_cast<std::size_t>(std::ceil(q * 20'000)) - 1];
+      CHECK(std::abs(histogram.quantile_ns(q) / exact - 1) < 0.05);
+    }
+  }
+}
+
+TEST_CASE("a histogram at its edges") {
+  LatencyHistogram histogram;
+  CHECK(histogram.quantile_ns(0.5) == 0);
+  for (std::int64_t ns = 0; ns < 200; ++ns) {  // exact up to 32 ns, then within 3.2 %
+    LatencyHistogram one;
+    one.add(ns);
+    CHECK(std::abs(one.quantile_ns(0.5) - static_cast<double>(ns)) <= 0.032 * static_cast<double>(ns));
+  }
+  for (int bit = 5; bit < 40; ++bit) {
+    for (const std::int64_t off : {-1, 0, 1}) {
+      LatencyHistogram one;
+      const auto ns = (std::int64_t{1} << bit) + off;
+      one.add(ns);
+      CHECK(std::abs(one.quantile_ns(1) / static_cast<double>(ns) - 1) < 0.032);
+    }
+  }
+  histogram.add(-5);  // clocks do not run backwards, but a count must not be out of bounds
+  histogram.add(std::int64_t{1} << 60);
+  CHECK(histogram.quantile_ns(0.5) == 0);
+  CHECK(histogram.quantile_ns(1) > 1e12);
+  auto later = histogram;
+  later.add(100);
+  later -= histogram;
+  CHECK(later.quantile_ns(0.5) == doctest::Approx(100).epsilon(0.05));
+}
+
+TEST_CASE("a graph's statistics, exactly, with one frame and a clock moved by its bodies") {
+  fake::Rig rig;
+  HandClock clock;
+  rig.plan = fake::planned(1, 1);
+  auto bodies = rig.bodies();
+  bodies.next = [&, next = bodies.next] {
+    if (rig.position == 0) clock.advance(2);
+    return next();
+  };
+  rig.in_frame = [&](fake::Picture&, const std::string& stage) { clock.advance(stage == "read" ? 3 : 5); };
+  rig.in_batch = [&](fake::Pictures&, const std::string& stage) {
+    clock.advance(stage == "preprocess" ? 7 : stage == "detect" ? 11 : stage == "encode" ? 13 : 17);
+  };
+  fake::FakeGraph graph(rig.options, bodies, clock);
+  const auto result = graph.run();
+  const auto window = result.finished - result.begun;
+  CHECK(window.time_ns == 2 + 3 + 5 + 7 + 11 + 13 + 17);
+  CHECK(window.input.busy_ns == 2);
+  CHECK(window.committed == 1);
+  CHECK(window.admission_items == 8);
+  REQUIRE(window.resources.size() == 4);
+  const auto& [read, workers, lane, commit] =
+      std::tie(window.resources[0], window.resources[1], window.resources[2], window.resources[3]);
+  CHECK(read.total.name == "read");
+  CHECK(read.total.busy_ns == 3);
+  CHECK(workers.total.name == "workers");
+  CHECK(workers.total.busy_ns == 18);
+  REQUIRE(workers.parts.size() == 2);
+  CHECK(workers.parts[0].name == "decode");
+  CHECK(workers.parts[0].busy_ns == 5);
+  CHECK(workers.parts[1].busy_ns == 13);
+  CHECK(lane.total.busy_ns == 18);
+  CHECK(lane.parts[0].busy_ns == 7);
+  CHECK(lane.parts[1].busy_ns == 11);
+  CHECK(lane.parts[1].latency.quantile_ns(0.5) == 11);
+  CHECK(commit.total.busy_ns == 17);
+  CHECK(commit.total.starved_ns == window.time_ns - 17);
+}
+
+TEST_CASE("time without credits is counted to the nanosecond") {
+  HandClock clock;
+  Meter meter("gate", 1, clock);
+  Gate gate(1, 1, meter);
+  std::atomic<int> claims{0};
+  gate.open([&] { ++claims; }, [&] { --claims; });
+  const int place = gate.take(true).value();
+  clock.advance(100);
+  std::jthread waiting([&] { static_cast<void>(gate.take(true)); });
+  while (claims != 0) std::this_thread::yield();
+  clock.advance(40);
+  CHECK(meter.read().busy_ns == 40);  // still without
+  gate.settle();
+  gate.give_back(std::array{place});
+  waiting.join();
+  clock.advance(100);
+  CHECK(meter.read().busy_ns == 40);
+}
+
+TEST_CASE("cores and CPU time") {
+  const auto before = process_cpu_ns();
+  CHECK(before > 0);
+  CHECK(process_cpu_ns() >= before);
+  CHECK(available_cores() > 0);
+  CHECK(available_cores() <= std::max(1U, std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,194 @@
+// The verdict over hand-made snapshots, one for each kind of bottleneck.
+#include <doctest/doctest.h>
+
+#include "pipeline/verdict.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+
+std::int64_t seconds(double value) { return static_cast<std::int64_t>(value * second); }
+
+Reading reading(const std::string& name, int servers, double busy_s, double starved_s = 0, double queued_s = 0) {
+  Reading it;
+  it.name = name;
+  it.servers = servers;
+  it.items = 100;
+  it.busy_ns = seconds(busy_s);
+  it.starved_ns = seconds(starved_s);
+  it.queued_ns = seconds(queued_s);
+  return it;
+}
+
+/// Ten seconds of a pipeline whose lanes bind.
+Snapshot lane_bound() {
+  Snapshot it;
+  it.time_ns = 10 * second;
+  it.planned = 1000;
+  it.committed = 990;
+  it.input = reading("input", 1, 0.5);
+  it.without_credits = reading("gate", 1, 9);
+  it.bytes = reading("bytes", 0, 0);
+  it.batch = reading("batch", 0, 0);
+  it.resources = {{reading("read", 4, 4), {}},
+                  {reading("workers", 2, 14.6), {reading("decode", 2, 12.6), reading("encode", 2, 2)}},
+                  {reading("lane", 3, 29.1, 0.3, 32),
+                   {reading("preprocess", 3, 2.1), reading("detect", 3, 21), reading("segment", 3, 6)}},
+                  {reading("commit", 1, 2), {}}};
+  it.cpu_ns = seconds(16);
+  it.cores = 4;
+  it.admission_items = 96;
+  return it;
+}
+
+TEST_CASE("a lane that binds is named by its largest part, with evidence and a what-if") {
+  const auto verdict = judge({}, lane_bound());
+  CHECK(verdict.kind == Verdict::Kind::stage);
+  CHECK(verdict.stage == "detect");
+  CHECK(verdict.resource == "lane");
+  CHECK(verdict.utilisation == doctest::Approx(0.97));
+  CHECK(verdict.starved == doctest::Approx(0.01));
+  CHECK(verdict.mean_queue == doctest::Approx(3.2));
+  CHECK(verdict.without_credits == doctest::Approx(0.9));
+  CHECK(verdict.runner_up == "decode");
+  CHECK(verdict.runner_up_utilisation == doctest::Approx(0.73));
+  // The lane would be busy 0.97 - 0.35 = 0.62 of today's time, the workers 0.73 as before.
+  CHECK(verdict.gain == doctest::Approx(1 / 0.73 - 1));
+  CHECK(verdict.then_binds == "decode");
+  CHECK(verdict.sentence ==
+        "`detect` holds the run back: the lane section was busy 97 % of the time (3 at a time), of that detect 72 %, "
+        "segment 21 %, preprocess 7 %, starved 1 %, with 3.2 waiting before it; the source had no credits 90 % of the "
+        "time. Runner-up: `decode` at 73 %. If `detect` were twice as fast, the run would gain at most 37 %: then "
+        "`decode` binds.");
+}
+
+TEST_CASE("only the window between two snapshots counts") {
+  auto from = lane_bound();
+  auto to = lane_bound();
+  to.time_ns += 10 * second;
+  to.committed += 500;
+  for (auto& resource : to.resources) resource.total.items += 100;
+  to.resources[0].total.busy_ns += seconds(38);  // the readers, 4 of them
+  to.resources[2].total.busy_ns += seconds(15);
+  to.resources[2].parts[2].busy_ns += seconds(15);
+  to.cpu_ns += seconds(5);
+  const auto verdict = judge(from, to);
+  CHECK(verdict.kind == Verdict::Kind::stage);
+  CHECK(verdict.stage == "read");
+  CHECK(verdict.utilisation == doctest::Approx(0.95));
+  CHECK(verdict.cores == doctest::Approx(0.125));
+  CHECK(verdict.runner_up == "segment");
+  CHECK(verdict.sentence.starts_with("`read` holds the run back: it was busy 95 % of the time (4 at a time), starved"));
+}
+
+TEST_CASE("commit and workers can bind") {
+  auto it = lane_bound();
+  it.resources[3].total = reading("commit", 1, 9.9, 0, 40);
+  CHECK(judge({}, it).stage == "commit");
+  it = lane_bound();
+  it.resources[1].total.busy_ns = seconds(19.8);
+  const auto verdict = judge({}, it);
+  CHECK(verdict.stage == "decode");
+  CHECK(verdict.sentence.find("the workers were busy 99 % of the time (2 at a time), of that decode 64 %") !=
+        std::string::npos);
+}
+
+TEST_CASE("twice as fast can still bind") {
+  auto it = lane_bound();
+  it.resources[2].total.busy_ns = seconds(30);
+  it.resources[2].parts[1].busy_ns = seconds(3);
+  it.resources[2].parts[2].busy_ns = seconds(15);
+  it.resources[2].parts[0].busy_ns = seconds(12);
+  const auto verdict = judge({}, it);
+  CHECK(verdict.stage == "segment");
+  CHECK(verdict.gain == doctest::Approx(1 / 0.75 - 1));
+  CHECK(verdict.then_binds == "segment");
+  CHECK(verdict.sentence.ends_with("at most 33 %: then it still binds."));
+}
+
+TEST_CASE("full cores are said") {
+  auto it = lane_bound();
+  it.cpu_ns = seconds(39);
+  const auto verdict = judge({}, it);
+  CHECK(verdict.kind == Verdict::Kind::cores);
+  CHECK(verdict.stage == "detect");
+  CHECK(verdict.cores == doctest::Approx(0.975));
+  CHECK(
+      verdict.sentence.starts_with("The cores hold the run back: 4.0 cores were 98 % busy. The busiest stage is "
+                                   "`detect`: the lane section was busy 97 % of the time"));
+}
+
+TEST_CASE("the cores bind after a what-if") {
+  auto it = lane_bound();
+  it.resources[1].total.busy_ns = seconds(2);
+  it.resources[1].parts[0].busy_ns = seconds(1);
+  it.cpu_ns = seconds(35.6);
+  const auto verdict = judge({}, it);
+  CHECK(verdict.kind == Verdict::Kind::stage);
+  // 21 lane-seconds of detect halved are at most 10.5 of 40 core-seconds: 0.89 - 0.2625 is below the lane's 0.62.
+  CHECK(verdict.then_binds == "cores");
+  CHECK(verdict.gain == doctest::Approx(1 / 0.6275 - 1).epsilon(0.001));
+}
+
+TEST_CASE("a slow input is said") {
+  auto it = lane_bound();
+  it.input.busy_ns = seconds(8.8);
+  it.without_credits.busy_ns = 0;
+  it.resources[2].total.busy_ns = seconds(12);
+  const auto verdict = judge({}, it);
+  CHECK(verdict.kind == Verdict::Kind::input);
+  CHECK(verdict.stage.empty());
+  CHECK(verdict.sentence ==
+        "The input holds the run back: the source waited for it 88 % of the time. Runner-up: `decode` at 73 %.");
+}
+
+TEST_CASE("too few credits are said, and which") {
+  auto it = lane_bound();
+  it.resources[1].total.busy_ns = seconds(6);
+  it.resources[2].total.busy_ns = seconds(15);
+  auto verdict = judge({}, it);
+  CHECK(verdict.kind == Verdict::Kind::credits);
+  CHECK(verdict.sentence ==
+        "The gate holds the run back: the source had no credits 90 % of the time, and yet nothing was busy more than "
+        "50 % (`detect`). Raise admission_items, now 96, or read_ahead.");
+  it.bytes.queued_ns = seconds(51);
+  verdict = judge({}, it);
+  CHECK(verdict.sentence.ends_with("5.1 frames waited for bytes: raise byte_budget."));
+}
+
+TEST_CASE("nothing binds") {
+  auto it = lane_bound();
+  it.resources[1].total.busy_ns = seconds(6);
+  it.resources[2].total.busy_ns = seconds(15);
+  it.without_credits.busy_ns = seconds(1);
+  const auto verdict = judge({}, it);
+  CHECK(verdict.kind == Verdict::Kind::balanced);
+  CHECK(verdict.sentence ==
+        "No part holds the run back by itself: the busiest is `detect` with 50 %, the source had no credits 10 % of "
+        "the time and waited for input 5 %. Runner-up: `decode` at 30 %.");
+}
+
+TEST_CASE("a short run is not judged") {
+  CHECK(judge({}, {}).kind == Verdict::Kind::too_short);
+  auto it = lane_bound();
+  it.committed = 95;
+  const auto verdict = judge({}, it);
+  CHECK(verdict.kind == Verdict::Kind::too_short);
+  CHECK(verdict.sentence == "Too short to judge: 95 frames came out, and filling and draining the pipeline takes 96.");
+  it = lane_bound();
+  it.resources[3].total.items = 7;
+  CHECK(judge({}, it).kind == Verdict::Kind::too_short);
+}
+
+TEST_CASE("resources that a caller appends are judged like the others") {
+  auto it = lane_bound();
+  it.resources.push_back({reading("GPU", 1, 9.8), {reading("GPU encoder", 1, 7), reading("GPU decoder", 1, 2.8)}});
+  const auto verdict = judge({}, it);
+  CHECK(verdict.stage == "GPU encoder");
+  CHECK(verdict.resource == "GPU");
+  CHECK(verdict.sentence.find("the GPU was busy 98 % of the time, of that GPU encoder 71 %") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace
