@@ -29,12 +29,6 @@ int to_side(std::uint64_t value) {
   return static_cast<int>(std::min<std::uint64_t>(value, std::numeric_limits<int>::max()));
 }
 
-void need_data(Bytes bytes, std::uint64_t end, const char* format) {
-  if (end <= bytes.size()) return;
-  truncated(std::string("the ") + format + " data end early: " + std::to_string(bytes.size()) + " of " +
-            std::to_string(end) + " bytes");
-}
-
 CodecHeader read_bmp(Bytes bytes) {
   const std::uint32_t data = need(bytes, 10, 4, false, "BMP"), header = need(bytes, 14, 4, false, "BMP");
   CodecHeader result;
@@ -54,24 +48,45 @@ CodecHeader read_bmp(Bytes bytes) {
   if (compression == 4 || compression == 5) unsupported("a BMP that wraps a JPEG or a PNG");
   if (compression == 0 || compression == 3) {
     const std::uint64_t stride = (static_cast<std::uint64_t>(result.size.width) * depth + 31) / 32 * 4;
-    if (result.size.height > 0) need_data(bytes, data + stride * static_cast<std::uint64_t>(result.size.height), "BMP");
+    result.data_end = data + stride * static_cast<std::uint64_t>(result.size.height);
   }
   return result;
 }
 
+/// The payload of the first chunk of that name in a WebP file; nothing if there is none.
+std::optional<Bytes> find_chunk(Bytes webp, std::string_view name) {
+  std::uint64_t at = 12;
+  while (const auto length = number(webp, at + 4, 4, false)) {
+    if (has(webp, at, name)) return slice(webp, at + 8, *length);
+    at += std::uint64_t{8} + *length + (*length & 1);
+  }
+  return std::nullopt;
+}
+
+/// The first frame of an animation; it must cover the canvas, as nearly all do.
+Bytes webp_first_frame(Bytes bytes, FileSize canvas) {
+  constexpr std::uint64_t frame_header_bytes = 16;
+  const auto frame = find_chunk(bytes, "ANMF");
+  if (!frame) corrupt("an animated WebP without frames");
+  const auto field = [&](std::uint64_t at) { return to_side(need(*frame, at, 3, false, "WebP")); };
+  if (field(0) != 0 || field(3) != 0 || field(6) + 1 != canvas.width || field(9) + 1 != canvas.height) {
+    unsupported("an animated WebP whose first frame does not cover the picture");
+  }
+  return slice(*frame, frame_header_bytes);
+}
+
 CodecHeader read_webp(Bytes bytes) {
   CodecHeader result;
-  need_data(bytes, std::uint64_t{8} + need(bytes, 4, 4, false, "WebP"), "WebP");
+  result.data_end = std::uint64_t{8} + need(bytes, 4, 4, false, "WebP");
   if (has(bytes, 12, "VP8X")) {
     const std::uint32_t flags = need(bytes, 20, 1, false, "WebP");
     result.size = {to_side(need(bytes, 24, 3, false, "WebP") + 1), to_side(need(bytes, 27, 3, false, "WebP") + 1)};
-    if ((flags & 0x02) != 0) unsupported("an animated WebP");
-    for (std::uint64_t at = 12; const auto length = number(bytes, at + 4, 4, false);
-         at += std::uint64_t{8} + *length + (*length & 1)) {
-      if (!has(bytes, at, "EXIF")) continue;
-      const Bytes exif = slice(bytes, at + 8, *length);
-      result.orientation =
-          exif_orientation(has(exif, 0, "Exif\0\0"sv) ? slice(exif, 6) : exif);  // some writers keep JPEG's prefix
+    if ((flags & 0x02) != 0) {
+      result.first_frame = webp_first_frame(bytes, result.size);
+      result.warning = "the WebP is animated: its first frame was taken";
+    }
+    if (const auto exif = find_chunk(bytes, "EXIF")) {  // some writers keep the prefix it has in JPEG
+      result.orientation = exif_orientation(has(*exif, 0, "Exif\0\0"sv) ? slice(*exif, 6) : *exif);
     }
   } else if (has(bytes, 12, "VP8L")) {
     const std::uint32_t bits = need(bytes, 21, 4, false, "WebP");
@@ -136,13 +151,15 @@ class TiffDirectory {
   std::uint32_t count_;
 };
 
-/// All strips or tiles must lie in the file: libtiff fills in what is missing without a word.
-void check_tiff_data(Bytes bytes, const TiffDirectory& directory, std::uint32_t offsets_tag, std::uint32_t counts_tag) {
+/// Where the last strip or tile ends: libtiff fills in what is missing without a word.
+std::uint64_t tiff_data_end(const TiffDirectory& directory, std::uint32_t offsets_tag, std::uint32_t counts_tag) {
   const auto offsets = directory.find(offsets_tag), counts = directory.find(counts_tag);
   if (!offsets || !counts || offsets->count != counts->count) corrupt("the TIFF does not say where its data are");
+  std::uint64_t end = 0;
   for (std::uint32_t i = 0; i < offsets->count; ++i) {
-    need_data(bytes, std::uint64_t{directory.value(*offsets, i)} + directory.value(*counts, i), "TIFF");
+    end = std::max(end, std::uint64_t{directory.value(*offsets, i)} + directory.value(*counts, i));
   }
+  return end;
 }
 
 CodecHeader read_tiff(Bytes bytes) {
@@ -177,7 +194,7 @@ CodecHeader read_tiff(Bytes bytes) {
     result.buffer_bytes =
         static_cast<std::int64_t>(std::min<std::uint64_t>(area, std::uint64_t{1} << 48)) * 2 * result.bytes_per_pixel;
   }
-  check_tiff_data(bytes, directory, tiled ? tile_offsets : strip_offsets, tiled ? tile_counts : strip_counts);
+  result.data_end = tiff_data_end(directory, tiled ? tile_offsets : strip_offsets, tiled ? tile_counts : strip_counts);
   if (const auto field = directory.find(orientation); field && field->type == 3 && field->count == 1) {
     const std::uint32_t value = directory.value(*field, 0);
     result.orientation = value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
@@ -220,7 +237,7 @@ CodecHeader read_pnm(Bytes bytes) {
     const auto width = static_cast<std::uint64_t>(result.size.width),
                height = static_cast<std::uint64_t>(result.size.height);
     const std::uint64_t row = bitmap ? (width + 7) / 8 : width * (kind == 6 ? 3U : 1U) * (top > 255 ? 2U : 1U);
-    if (height != 0 && row <= (std::uint64_t{1} << 32)) need_data(bytes, at + 1 + row * height, "PNM");
+    result.data_end = at + 1 + row * height;  // wraps only for sizes that are refused
   }
   return result;
 }

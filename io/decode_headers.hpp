@@ -21,10 +21,12 @@ struct CodecHeader {
   FileSize size;
   int bytes_per_pixel = 4;        ///< of the decoded raster, before it becomes RGB8
   std::int64_t buffer_bytes = 0;  ///< what its codec takes besides, e.g. a TIFF tile
+  std::uint64_t data_end = 0;     ///< what the file must have at least, as far as the header tells
   int orientation = 1;
   std::uint64_t orientation_offset = 0;  ///< TIFF: where the value stands; 0: nowhere
   bool big_endian = false;
-  std::string warning;  ///< e.g. that it has more pages
+  std::span<const std::uint8_t> first_frame;  ///< of an animated WebP: its chunks
+  std::string warning;                        ///< e.g. that it has more pages
 };
 
 /// Reads that header; throws PictureError for what it cannot size or does not decode (unsupported_format), for a header

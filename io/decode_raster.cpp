@@ -151,14 +151,15 @@ void Raster::place(const std::uint8_t* rows, std::size_t stride, int first, int 
   // A column of the strip is a run of `count` pixels of one display row: that run is written whole, to write each cache
   // line once.
   const int low = flip_y_ ? display_y(first + count - 1) : first;
-  for (int x = 0; x < width; ++x) {
-    const int display_x = flip_x_ ? width - 1 - x : x;
-    std::uint8_t* to =
-        out_ + static_cast<std::size_t>(display_x) * out_stride_ + std::size_t{3} * static_cast<std::size_t>(low);
-    for (int i = 0; i < count; ++i, to += 3) {
-      const int strip_row = flip_y_ ? count - 1 - i : i;
-      const std::uint8_t* from =
-          rows + static_cast<std::size_t>(strip_row) * stride + std::size_t{3} * static_cast<std::size_t>(x);
+  const auto row_step = flip_y_ ? -static_cast<std::ptrdiff_t>(stride) : static_cast<std::ptrdiff_t>(stride);
+  const auto column_step =
+      flip_x_ ? -static_cast<std::ptrdiff_t>(out_stride_) : static_cast<std::ptrdiff_t>(out_stride_);
+  const std::uint8_t* column = rows + (flip_y_ ? static_cast<std::size_t>(count - 1) * stride : 0);
+  std::uint8_t* run = out_ + (flip_x_ ? static_cast<std::size_t>(width - 1) * out_stride_ : 0) +
+                      std::size_t{3} * static_cast<std::size_t>(low);
+  for (int x = 0; x < width; ++x, column += 3, run += column_step) {
+    const std::uint8_t* from = column;
+    for (std::uint8_t *to = run, *end = run + std::ptrdiff_t{3} * count; to != end; to += 3, from += row_step) {
       to[0] = from[0];
       to[1] = from[1];
       to[2] = from[2];

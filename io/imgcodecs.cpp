@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <string_view>
 
 #include <dlfcn.h>
 
@@ -47,6 +48,35 @@ Reason reason_of(ImgcodecsResult result) {
   }
 }
 
+void put_little(std::vector<std::uint8_t>& to, std::size_t value, int size) {
+  for (int i = 0; i < size; ++i) to.push_back(static_cast<std::uint8_t>(value >> 8 * i));
+}
+
+/// The first frame of an animated WebP as a file of its own.
+std::vector<std::uint8_t> still_webp(const CodecHeader& header) {
+  constexpr std::string_view riff = "RIFF", kind = "WEBPVP8X";
+  constexpr std::size_t extended_bytes = 10;
+  constexpr std::uint8_t may_have_alpha = 0x10;
+  std::vector<std::uint8_t> file(riff.begin(), riff.end());
+  put_little(file, kind.size() + 4 + extended_bytes + header.first_frame.size(), 4);
+  file.insert(file.end(), kind.begin(), kind.end());
+  put_little(file, extended_bytes, 4);
+  put_little(file, may_have_alpha, 4);
+  put_little(file, static_cast<std::size_t>(header.size.width - 1), 3);
+  put_little(file, static_cast<std::size_t>(header.size.height - 1), 3);
+  file.insert(file.end(), header.first_frame.begin(), header.first_frame.end());
+  return file;
+}
+
+/// OpenCV turns some kinds of TIFF and not others; shown an upright one it turns none, and Raster turns all.
+std::vector<std::uint8_t> upright_tiff(std::span<const std::uint8_t> bytes, const CodecHeader& header) {
+  std::vector<std::uint8_t> file(bytes.begin(), bytes.end());
+  const auto at = static_cast<std::size_t>(header.orientation_offset);
+  file[at] = header.big_endian ? 0 : 1;
+  file[at + 1] = header.big_endian ? 1 : 0;
+  return file;
+}
+
 }  // namespace
 
 std::string find_imgcodecs_plugin() {
@@ -77,7 +107,13 @@ PictureInfo probe_imgcodecs(std::span<const std::uint8_t> bytes, PictureFormat f
   const CodecHeader header = read_codec_header(bytes, format);
   PictureInfo info{.format = format, .orientation = header.orientation};
   plan_raster(info, header.size, limits);
-  const std::int64_t file_copy = header.orientation > 1 ? static_cast<std::int64_t>(bytes.size()) : 0;
+  if (header.data_end > bytes.size()) {
+    throw PictureError(Reason::truncated, "the " + std::string(to_string(format)) +
+                                              " data end early: " + std::to_string(bytes.size()) + " of " +
+                                              std::to_string(header.data_end) + " bytes");
+  }
+  const std::int64_t file_copy =
+      header.orientation > 1 || !header.first_frame.empty() ? static_cast<std::int64_t>(bytes.size()) : 0;
   info.working_bytes =
       std::int64_t{header.bytes_per_pixel} * info.width * info.height + header.buffer_bytes + file_copy;
   check_working_bytes(info, limits, (std::string("decoding a ") + std::string(to_string(format))).c_str());
@@ -94,15 +130,10 @@ void decode_imgcodecs(std::span<const std::uint8_t> bytes, const PictureInfo& in
     throw PictureError(Reason::changed_since_plan, "the file is not the one whose header was read");
   }
   ImgcodecsDecode* const run = load_plugin();
-  // OpenCV turns some kinds of TIFF and not others; shown an upright one it turns none, and Raster turns all.
-  std::vector<std::uint8_t> upright;
-  if (header.orientation > 1 && header.orientation_offset != 0) {
-    upright.assign(bytes.begin(), bytes.end());
-    const auto at = static_cast<std::size_t>(header.orientation_offset);
-    upright[at] = header.big_endian ? 0 : 1;
-    upright[at + 1] = header.big_endian ? 1 : 0;
-    bytes = upright;
-  }
+  std::vector<std::uint8_t> rewritten;
+  if (!header.first_frame.empty()) rewritten = still_webp(header);
+  if (header.orientation > 1 && header.orientation_offset != 0) rewritten = upright_tiff(bytes, header);
+  if (!rewritten.empty()) bytes = rewritten;
   Raster raster(info, pixels);
   std::array<char, 256> message{};
   const ImgcodecsResult result = run({.bytes = bytes.data(),

@@ -46,8 +46,8 @@ std::uint32_t checksum(Bytes bytes) {
   return ~crc;
 }
 
-/// The shown chunks of a PNG file as one stream. A data chunk that the file's end cuts is shown as a shorter one: libspng reads
-/// blocks of a chunk whole or not at all, and would give up rows that are there.
+/// The shown chunks of a PNG file as one stream. A data chunk that the file's end cuts is shown as a shorter one:
+/// libspng reads blocks of a chunk whole or not at all, and would give up rows that are there.
 class ShownChunks {
  public:
   explicit ShownChunks(Bytes png) : png_(png), parts_{slice(png, 0, signature_bytes)}, next_(parts_[0].size()) {}
@@ -153,6 +153,10 @@ void flatten16(const std::uint8_t* from, int count, std::uint8_t* to, std::size_
   }
 }
 
+void repeat_grey(const std::uint8_t* from, int count, std::uint8_t* to, std::size_t step) {
+  for (int i = 0; i < count; ++i, ++from, to += step) to[0] = to[1] = to[2] = *from;
+}
+
 void copy_rgb(const std::uint8_t* from, int count, std::uint8_t* to, std::size_t step) {
   for (int i = 0; i < count; ++i, from += 3, to += step) std::memcpy(to, from, 3);
 }
@@ -218,6 +222,10 @@ class PngFile {
       format_ = SPNG_FMT_RGBA8;
       pixel_bytes_ = 4;
       convert_ = flatten8;
+    } else if (header_.color_type == SPNG_COLOR_TYPE_GRAYSCALE) {  // to RGB8 libspng goes pixel by pixel
+      format_ = SPNG_FMT_G8;
+      pixel_bytes_ = 1;
+      convert_ = repeat_grey;
     }
     if (format_ != SPNG_FMT_RGB8 || interlaced()) line_.resize(header_.width * pixel_bytes_);
   }

@@ -22,7 +22,10 @@ void expect(const File& file, Reason reason, const char* words, const DecodeLimi
 /// The documented RGB8 rule, in double precision, from the samples themselves.
 Rgb reference(int width, int height, const std::vector<std::uint16_t>& samples, const PngOptions& options) {
   const double top = std::pow(2.0, options.bit_depth) - 1;
-  const std::size_t channels = options.colour_type == 2 ? 3 : options.colour_type == 6 ? 4 : options.colour_type == 4 ? 2 : 1;
+  const std::size_t channels = options.colour_type == 2   ? 3
+                               : options.colour_type == 6 ? 4
+                               : options.colour_type == 4 ? 2
+                                                          : 1;
   Rgb result{width, height, {}};
   for (std::size_t i = 0; i < samples.size(); i += channels) {
     double rgb[3], alpha = 1;
@@ -34,9 +37,11 @@ Rgb reference(int width, int height, const std::vector<std::uint16_t>& samples, 
       }
     }
     if (options.colour_type == 4 || options.colour_type == 6) alpha = samples[i + channels - 1] / top;
-    if (options.colour_type == 3 && samples[i] < options.palette_alpha.size()) alpha = options.palette_alpha[samples[i]] / 255.0;
+    if (options.colour_type == 3 && samples[i] < options.palette_alpha.size())
+      alpha = options.palette_alpha[samples[i]] / 255.0;
     if (options.grey_key && samples[i] == *options.grey_key) alpha = 0;
-    for (const double value : rgb) result.data.push_back(static_cast<std::uint8_t>(std::floor(255 * (value * alpha + 1 - alpha) + 0.5)));
+    for (const double value : rgb)
+      result.data.push_back(static_cast<std::uint8_t>(std::floor(255 * (value * alpha + 1 - alpha) + 0.5)));
   }
   return result;
 }
@@ -73,7 +78,8 @@ TEST_CASE("png: every colour type and depth, plain and interlaced, is the docume
   }
   for (PngOptions kind : kinds) {
     const int channels = kind.colour_type == 2 ? 3 : kind.colour_type == 6 ? 4 : kind.colour_type == 4 ? 2 : 1;
-    for (const auto& [width, height] : std::initializer_list<std::pair<int, int>>{{1, 1}, {1, 9}, {9, 1}, {3, 5}, {37, 23}}) {
+    for (const auto& [width, height] :
+         std::initializer_list<std::pair<int, int>>{{1, 1}, {1, 9}, {9, 1}, {3, 5}, {37, 23}}) {
       const auto samples = samples_for(width, height, channels, (1U << kind.bit_depth) - 1);
       for (const bool interlaced : {false, true}) {
         kind.interlaced = interlaced;
