@@ -115,7 +115,7 @@ LetterboxGeometry letterbox_geometry(int picture_width, int picture_height, cons
     geometry.resized_height = resized_side(picture_height, ratio, spec.height, spec);
     geometry.scale_x = geometry.scale_y = ratio;
   }
-  if (spec.mode != ResizeMode::letterbox) {
+  if (spec.mode != ResizeMode::letterbox || spec.rounding != SideRounding::down) {
     geometry.scale_x = static_cast<double>(geometry.resized_width) / picture_width;
     geometry.scale_y = static_cast<double>(geometry.resized_height) / picture_height;
   }

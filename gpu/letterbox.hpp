@@ -21,18 +21,19 @@ enum class ResizeFilter {
 
 /// How the picture is brought to the model's input size.
 enum class ResizeMode {
-  letterbox,     ///< one ratio min(W/w, H/h), boxes scale with that ratio: YOLOX, Ultralytics
-  longest_side,  ///< the same ratio, sides rounded half up, boxes scale with the rounded sides: SAM, MobileSAM
+  letterbox,     ///< one ratio r = min(W/w, H/h), rounding and place as below: YOLOX, Ultralytics
+  longest_side,  ///< the same ratio, sides rounded half up, top left: SAM, MobileSAM
   stretch,       ///< both sides to the input size, no padding
 };
 
-/// How `letterbox` rounds the resized sides.
+/// How `letterbox` rounds the resized sides, and how boxes are then mapped. `longest_side` and `stretch` map as
+/// half_even.
 enum class SideRounding {
-  down,       ///< int(w * r): YOLOX
-  half_even,  ///< round(w * r) of Python: Ultralytics
+  down,       ///< int(w * r), boxes scale with r itself: YOLOX
+  half_even,  ///< Python's round(w * r), boxes scale with the rounded sides, each its own: Ultralytics
 };
 
-/// Where `letterbox` puts the picture; `longest_side` puts it top left.
+/// Where `letterbox` puts the picture.
 enum class Placement {
   top_left,  ///< padding right and bottom: YOLOX
   centred,   ///< half the padding left and above, an odd pixel going right and below: Ultralytics

@@ -81,37 +81,57 @@ MILLRACE_CLONES void filter_column(const std::uint8_t* rows, const std::int32_t*
   for (std::ptrdiff_t i = 0; i < bytes; ++i) out[i] = rounded(sums[i]);
 }
 
+/// A packed RGB picture that owns its pixels.
+struct Raster {
+  int width, height;
+  std::vector<std::uint8_t> data;
+
+  Image8 view() const { return {data.data(), width, height}; }
+};
+
+std::size_t row_bytes(int width) { return 3 * static_cast<std::size_t>(width); }
+
+Raster resample_rows(const Image8& from, int width) {
+  const Filter filter = triangle_filter(from.width, width);
+  Raster to{width, from.height, std::vector<std::uint8_t>(row_bytes(width) * static_cast<std::size_t>(from.height))};
+  std::vector<std::uint8_t> padded(row_bytes(from.width) + 1);
+  for (int y = 0; y < from.height; ++y) {
+    const std::uint8_t* row = from.data + static_cast<std::size_t>(y) * row_bytes(from.width);
+    if (y + 1 == from.height) {  // what follows the last row is not ours to read
+      std::copy_n(row, row_bytes(from.width), padded.begin());
+      row = padded.data();
+    }
+    filter_row(row, filter.first.data(), filter.count.data(), filter.weights.data(), filter.taps, width,
+               to.data.data() + static_cast<std::size_t>(y) * row_bytes(width));
+  }
+  return to;
+}
+
+Raster resample_columns(const Image8& from, int height) {
+  const Filter filter = triangle_filter(from.height, height);
+  const std::size_t bytes = row_bytes(from.width);
+  Raster to{from.width, height, std::vector<std::uint8_t>(bytes * static_cast<std::size_t>(height))};
+  std::vector<std::int32_t> sums(bytes);
+  for (std::size_t y = 0; y < static_cast<std::size_t>(height); ++y) {
+    filter_column(from.data + static_cast<std::size_t>(filter.first[y]) * bytes,
+                  filter.weights.data() + y * static_cast<std::size_t>(filter.taps), filter.count[y],
+                  static_cast<std::ptrdiff_t>(bytes), sums.data(), to.data.data() + y * bytes);
+  }
+  return to;
+}
+
 }  // namespace
 
 std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int height) {
-  const auto row_bytes = [](int pixel_count) { return 3 * static_cast<std::size_t>(pixel_count); };
-  const std::uint8_t* rows = pixels.data;
-  std::vector<std::uint8_t> narrowed;
-  if (width != pixels.width) {
-    const Filter filter = triangle_filter(pixels.width, width);
-    narrowed.resize(row_bytes(width) * static_cast<std::size_t>(pixels.height));
-    std::vector<std::uint8_t> padded(row_bytes(pixels.width) + 1);
-    for (int y = 0; y < pixels.height; ++y) {
-      const std::uint8_t* row = pixels.data + static_cast<std::size_t>(y) * row_bytes(pixels.width);
-      if (y + 1 == pixels.height) {  // what follows the last row is not ours to read
-        std::copy_n(row, row_bytes(pixels.width), padded.begin());
-        row = padded.data();
-      }
-      filter_row(row, filter.first.data(), filter.count.data(), filter.weights.data(), filter.taps, width,
-                 narrowed.data() + static_cast<std::size_t>(y) * row_bytes(width));
-    }
-    rows = narrowed.data();
+  if (height == pixels.height && width == pixels.width) {
+    return {pixels.data, pixels.data + row_bytes(width) * static_cast<std::size_t>(height)};
   }
-  if (height == pixels.height) return {rows, rows + row_bytes(width) * static_cast<std::size_t>(height)};
-  const Filter filter = triangle_filter(pixels.height, height);
-  std::vector<std::uint8_t> result(row_bytes(width) * static_cast<std::size_t>(height));
-  std::vector<std::int32_t> sums(row_bytes(width));
-  for (std::size_t y = 0; y < static_cast<std::size_t>(height); ++y) {
-    filter_column(rows + static_cast<std::size_t>(filter.first[y]) * row_bytes(width),
-                  filter.weights.data() + y * static_cast<std::size_t>(filter.taps), filter.count[y],
-                  static_cast<std::ptrdiff_t>(row_bytes(width)), sums.data(), result.data() + y * row_bytes(width));
+  if (height == pixels.height) return resample_rows(pixels, width).data;
+  if (width == pixels.width) return resample_columns(pixels, height).data;
+  if (height < pixels.height && pixels.height - height > 2 * (pixels.width - width)) {
+    return resample_rows(resample_columns(pixels, height).view(), width).data;
   }
-  return result;
+  return resample_columns(resample_rows(pixels, width).view(), height).data;
 }
 
 }  // namespace millrace

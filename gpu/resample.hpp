@@ -7,9 +7,11 @@
 
 namespace millrace {
 
-/// Pillow's Image.resize(BILINEAR) on RGB, to the bit: a triangle filter as wide as the reduction, applied to rows and
-/// then to columns, weights in fixed point with 22 fraction bits, each pass rounded to 8 bits; a pass that changes no
-/// size is left out. Returns 3 * width * height packed bytes. Sizes are at least 1.
+/// Image.resize(BILINEAR) of Pillow 13 on RGB, to the bit: a triangle filter as wide as the reduction, along rows and
+/// then along columns, weights in fixed point with 22 fraction bits, each pass rounded to 8 bits; a pass that changes
+/// no size is left out. A picture that loses more than twice as many rows as columns is done along columns first
+/// (Pillow before 13 never does that: one level of difference there). Returns 3 * width * height packed bytes. Sizes
+/// are at least 1.
 std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int height);
 
 }  // namespace millrace
