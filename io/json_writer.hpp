@@ -22,8 +22,13 @@ class JsonWriter {
 
   JsonWriter& value(std::string_view text);
   JsonWriter& value(const char* text) { return value(std::string_view(text)); }
-  JsonWriter& value(std::same_as<bool> auto truth) { return literal(truth ? "true" : "false"); }
-  JsonWriter& value(std::integral auto number) { return integer(static_cast<std::int64_t>(number)); }
+  JsonWriter& value(std::integral auto number) {
+    if constexpr (std::same_as<decltype(number), bool>) {
+      return literal(number ? "true" : "false");
+    } else {
+      return integer(static_cast<std::int64_t>(number));
+    }
+  }
   JsonWriter& null() { return literal("null"); }
 
   /// The shortest text that reads back as the same number. Throws std::domain_error for NaN and infinity, as JSON has
