@@ -12,7 +12,7 @@ void Decode::Options::visit(OptionVisitor& v) {
 }
 
 StageInfo Decode::info(const Options& /*options*/) {
-  return {name, Section::frame, "file bytes to RGB pixels in display orientation", {}, {&pixels}};
+  return {name, Section::frame, "file bytes to RGB pixels in display orientation", {}, {&pixels}, {}};
 }
 
 DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
