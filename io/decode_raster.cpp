@@ -72,7 +72,8 @@ Raster::Raster(const PictureInfo& info, std::uint8_t* out)
       out_(out) {
   if (direct_) return;
   const std::size_t row_bytes = std::size_t{3} * static_cast<std::size_t>(file_.width);
-  strip_.reset(new std::uint8_t[row_bytes * static_cast<std::size_t>(std::min(strip_rows, file_.height))]);
+  strip_.reset(
+      new std::uint8_t[row_bytes * static_cast<std::size_t>(std::min(strip_rows, file_.height)) + 1]);  // see place
   if (reduction_ > 1) {
     sums_.assign(std::size_t{3} * static_cast<std::size_t>(reduced_.width), 0);
     mean_row_.resize(sums_.size());
@@ -159,11 +160,10 @@ void Raster::place(const std::uint8_t* rows, std::size_t stride, int first, int 
                       std::size_t{3} * static_cast<std::size_t>(low);
   for (int x = 0; x < width; ++x, column += 3, run += column_step) {
     const std::uint8_t* from = column;
-    for (std::uint8_t *to = run, *end = run + std::ptrdiff_t{3} * count; to != end; to += 3, from += row_step) {
-      to[0] = from[0];
-      to[1] = from[1];
-      to[2] = from[2];
-    }
+    std::uint8_t* to = run;
+    // Four bytes are moved at once; the next pixel overwrites the surplus, so the last one moves three.
+    for (int i = 1; i < count; ++i, to += 3, from += row_step) std::memcpy(to, from, 4);
+    std::memcpy(to, from, 3);
   }
 }
 

@@ -18,7 +18,7 @@ namespace millrace {
 /// What the plan says about a file, and how large it may be.
 struct FileExpectations {
   std::optional<std::int64_t> bytes{};
-  std::optional<std::int64_t> mtime_ns{}; ///< compared only for equality
+  std::optional<std::int64_t> mtime_ns{};  ///< compared only for equality
   std::int64_t max_bytes = 1LL << 30;
 };
 

@@ -99,7 +99,8 @@ Rgb plain_libjpeg(const File& file) {
 File exif_block(std::uint32_t value, bool big_endian, std::uint32_t tag, std::uint32_t type) {
   File block;
   const auto put = [&](std::uint32_t number, int size) {
-    for (int i = 0; i < size; ++i) block.push_back(static_cast<std::uint8_t>(number >> 8 * (big_endian ? size - 1 - i : i)));
+    for (int i = 0; i < size; ++i)
+      block.push_back(static_cast<std::uint8_t>(number >> 8 * (big_endian ? size - 1 - i : i)));
   };
   block.insert(block.end(), 2, big_endian ? 'M' : 'I');
   put(42, 2);
@@ -155,7 +156,8 @@ File png_header(std::uint32_t width, std::uint32_t height, int bit_depth, int co
 
 File make_png(int width, int height, const std::vector<std::uint16_t>& samples, const PngOptions& options) {
   constexpr int channels_of[] = {1, 0, 3, 1, 2, 0, 4};
-  const std::size_t per_row = static_cast<std::size_t>(width) * static_cast<std::size_t>(channels_of[options.colour_type]);
+  const std::size_t per_row =
+      static_cast<std::size_t>(width) * static_cast<std::size_t>(channels_of[options.colour_type]);
   File rows;
   for (std::size_t y = 0; y < static_cast<std::size_t>(height); ++y) {
     int bits = 0;
@@ -179,8 +181,13 @@ File make_png(int width, int height, const std::vector<std::uint16_t>& samples, 
   }
   spng_ctx* c = spng_ctx_new(SPNG_CTX_ENCODER);
   spng_set_option(c, SPNG_ENCODE_TO_BUFFER, 1);
-  spng_ihdr header{static_cast<std::uint32_t>(width), static_cast<std::uint32_t>(height), static_cast<std::uint8_t>(options.bit_depth),
-                   static_cast<std::uint8_t>(options.colour_type), 0, 0, static_cast<std::uint8_t>(options.interlaced ? 1 : 0)};
+  spng_ihdr header{static_cast<std::uint32_t>(width),
+                   static_cast<std::uint32_t>(height),
+                   static_cast<std::uint8_t>(options.bit_depth),
+                   static_cast<std::uint8_t>(options.colour_type),
+                   0,
+                   0,
+                   static_cast<std::uint8_t>(options.interlaced ? 1 : 0)};
   expect_spng(spng_set_ihdr(c, &header));
   if (!options.palette.empty()) {
     spng_plte palette{};
@@ -212,7 +219,8 @@ File make_png(int width, int height, const std::vector<std::uint16_t>& samples, 
 }
 
 File make_png(const Rgb& picture, bool interlaced) {
-  return make_png(picture.width, picture.height, {picture.data.begin(), picture.data.end()}, {.interlaced = interlaced});
+  return make_png(picture.width, picture.height, {picture.data.begin(), picture.data.end()},
+                  {.interlaced = interlaced});
 }
 
 File operator+(File a, const File& b) {
@@ -220,7 +228,9 @@ File operator+(File a, const File& b) {
   return a;
 }
 
-File cut(const File& file, std::size_t size) { return {file.begin(), file.begin() + static_cast<std::ptrdiff_t>(std::min(size, file.size()))}; }
+File cut(const File& file, std::size_t size) {
+  return {file.begin(), file.begin() + static_cast<std::ptrdiff_t>(std::min(size, file.size()))};
+}
 
 std::size_t find_marker(const File& file, std::uint8_t code) {
   for (std::size_t i = 2; i + 4 < file.size();) {
@@ -252,7 +262,9 @@ Decoded decode_file(const File& file, const DecodeLimits& limits) {
   std::copy(file.begin(), file.end(), exact.get());
   const std::span<const std::uint8_t> bytes(exact.get(), file.size());
   const PictureInfo info = probe(bytes, limits);
-  return decode(bytes, info, limits, [](std::size_t size) { return std::shared_ptr<std::uint8_t>(new std::uint8_t[size], std::default_delete<std::uint8_t[]>()); });
+  return decode(bytes, info, limits, [](std::size_t size) {
+    return std::shared_ptr<std::uint8_t>(new std::uint8_t[size], std::default_delete<std::uint8_t[]>());
+  });
 }
 
 Rgb pixels_of(const Decoded& decoded) {
@@ -291,17 +303,30 @@ Rgb reference_orient(const Rgb& picture, int orientation) {
   const cv::Mat file(picture.height, picture.width, CV_8UC3, const_cast<std::uint8_t*>(picture.data.data()));
   cv::Mat display = file.clone();
   switch (orientation) {  // as the EXIF standard names them: where row 0 and column 0 of the file are on display
-    case 2: cv::flip(file, display, 1); break;
-    case 3: cv::rotate(file, display, cv::ROTATE_180); break;
-    case 4: cv::flip(file, display, 0); break;
-    case 5: cv::transpose(file, display); break;
-    case 6: cv::rotate(file, display, cv::ROTATE_90_CLOCKWISE); break;
+    case 2:
+      cv::flip(file, display, 1);
+      break;
+    case 3:
+      cv::rotate(file, display, cv::ROTATE_180);
+      break;
+    case 4:
+      cv::flip(file, display, 0);
+      break;
+    case 5:
+      cv::transpose(file, display);
+      break;
+    case 6:
+      cv::rotate(file, display, cv::ROTATE_90_CLOCKWISE);
+      break;
     case 7:
       cv::rotate(file, display, cv::ROTATE_180);
       display = display.t();
       break;
-    case 8: cv::rotate(file, display, cv::ROTATE_90_COUNTERCLOCKWISE); break;
-    default: break;
+    case 8:
+      cv::rotate(file, display, cv::ROTATE_90_COUNTERCLOCKWISE);
+      break;
+    default:
+      break;
   }
   return {display.cols, display.rows, {display.data, display.data + display.total() * 3}};
 }

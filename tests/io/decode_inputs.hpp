@@ -21,7 +21,9 @@ using File = std::vector<std::uint8_t>;
 struct Rgb {
   int width = 0, height = 0;
   std::vector<std::uint8_t> data;
-  const std::uint8_t* at(int x, int y) const { return &data[(static_cast<std::size_t>(y) * static_cast<std::size_t>(width) + static_cast<std::size_t>(x)) * 3]; }
+  const std::uint8_t* at(int x, int y) const {
+    return &data[(static_cast<std::size_t>(y) * static_cast<std::size_t>(width) + static_cast<std::size_t>(x)) * 3];
+  }
   bool operator==(const Rgb&) const = default;
 };
 
@@ -30,9 +32,9 @@ Rgb ramp(int width, int height);
 
 struct JpegOptions {
   int quality = 90;
-  int components = 3;         ///< 1 grey, 3 YCbCr, 4 as colour_space says
-  bool ycck = false;          ///< 4 components: YCCK instead of CMYK
-  bool adobe = true;          ///< 4 components: inverted, with Adobe's marker
+  int components = 3;  ///< 1 grey, 3 YCbCr, 4 as colour_space says
+  bool ycck = false;   ///< 4 components: YCCK instead of CMYK
+  bool adobe = true;   ///< 4 components: inverted, with Adobe's marker
   bool progressive = false, arithmetic = false, subsampled = true;
   int restart_rows = 0;
   std::optional<File> exif{};  ///< TIFF block of an APP1 segment
@@ -52,7 +54,7 @@ struct PngOptions {
   bool interlaced = false;
   std::vector<std::uint8_t> palette{};  ///< RGB triples
   std::vector<std::uint8_t> palette_alpha{};
-  std::optional<std::uint16_t> grey_key{};  ///< tRNS of grey
+  std::optional<std::uint16_t> grey_key{};             ///< tRNS of grey
   std::vector<std::pair<std::string, File>> chunks{};  ///< extra chunks before the data
 };
 
@@ -64,7 +66,8 @@ File make_png(const Rgb& picture, bool interlaced = false);
 File png_chunk(const std::string& type, const File& payload);
 
 /// The signature and IHDR of a PNG that claims that size, and nothing after.
-File png_header(std::uint32_t width, std::uint32_t height, int bit_depth = 8, int colour_type = 2, bool interlaced = false);
+File png_header(std::uint32_t width, std::uint32_t height, int bit_depth = 8, int colour_type = 2,
+                bool interlaced = false);
 
 /// Appends, cuts, overwrites.
 File operator+(File a, const File& b);

@@ -9,11 +9,12 @@ using namespace millrace::test;
 TEST_CASE("exif: orientations 1 to 8 in both byte orders, all else is 1") {
   for (const bool big_endian : {false, true}) {
     for (std::uint32_t value = 0; value < 20; ++value) {
-      CHECK(exif_orientation(exif_block(value, big_endian)) == (value >= 1 && value <= 8 ? static_cast<int>(value) : 1));
+      CHECK(exif_orientation(exif_block(value, big_endian)) ==
+            (value >= 1 && value <= 8 ? static_cast<int>(value) : 1));
     }
     CHECK(exif_orientation(exif_block(65535, big_endian)) == 1);
-    CHECK(exif_orientation(exif_block(6, big_endian, 0x0113)) == 1);      // another tag
-    CHECK(exif_orientation(exif_block(6, big_endian, 0x0112, 4)) == 1);   // another type
+    CHECK(exif_orientation(exif_block(6, big_endian, 0x0113)) == 1);     // another tag
+    CHECK(exif_orientation(exif_block(6, big_endian, 0x0112, 4)) == 1);  // another type
   }
 }
 
@@ -57,10 +58,12 @@ TEST_CASE("exif: in a JPEG, any APP1 may hold it; a broken one is ignored") {
 }
 
 TEST_CASE("exif: turned once, in all eight ways, reduced or not") {
-  for (const auto& [width, height] : std::initializer_list<std::pair<int, int>>{{1, 1}, {1, 5}, {5, 1}, {24, 16}, {37, 53}, {100, 70}}) {
+  for (const auto& [width, height] :
+       std::initializer_list<std::pair<int, int>>{{1, 1}, {1, 5}, {5, 1}, {24, 16}, {37, 53}, {100, 70}}) {
     const Rgb picture = ramp(width, height);
     for (int orientation = 1; orientation <= 8; ++orientation) {
-      const File file = make_jpeg(picture, {.subsampled = false, .exif = exif_block(static_cast<std::uint32_t>(orientation))});
+      const File file =
+          make_jpeg(picture, {.subsampled = false, .exif = exif_block(static_cast<std::uint32_t>(orientation))});
       const Rgb display = reference_orient(plain_libjpeg(file), orientation);
       for (const std::int64_t slab : {1 << 20, 5000, 1200, 300, 3}) {
         CAPTURE(width);

@@ -22,20 +22,23 @@ void expect(const File& file, Reason reason, const char* words, const DecodeLimi
 
 std::filesystem::path data_folder() {
   const char* set = std::getenv("MILLRACE_TEST_DATA");
-  return set != nullptr ? std::filesystem::path(set) : std::filesystem::path(MILLRACE_SOURCE_DIR) / ".." / "shared" / "data";
+  return set != nullptr ? std::filesystem::path(set)
+                        : std::filesystem::path(MILLRACE_SOURCE_DIR) / ".." / "shared" / "data";
 }
 
 }  // namespace
 
 TEST_CASE("jpeg: the pixels are libjpeg's own, for every common kind") {
-  for (const auto& [width, height] : std::initializer_list<std::pair<int, int>>{{1, 1}, {1, 37}, {37, 1}, {16, 16}, {101, 67}, {640, 480}}) {
+  for (const auto& [width, height] :
+       std::initializer_list<std::pair<int, int>>{{1, 1}, {1, 37}, {37, 1}, {16, 16}, {101, 67}, {640, 480}}) {
     const Rgb picture = ramp(width, height);
     for (const bool progressive : {false, true}) {
       for (const bool subsampled : {false, true}) {
         for (const int restart_rows : {0, 1}) {
           CAPTURE(width);
           CAPTURE(progressive);
-          const File file = make_jpeg(picture, {.progressive = progressive, .subsampled = subsampled, .restart_rows = restart_rows});
+          const File file =
+              make_jpeg(picture, {.progressive = progressive, .subsampled = subsampled, .restart_rows = restart_rows});
           const Decoded decoded = decode_file(file);
           CHECK(pixels_of(decoded) == plain_libjpeg(file));
           CHECK(decoded.info.width == width);
@@ -70,7 +73,8 @@ TEST_CASE("jpeg: CMYK and YCCK become what a viewer shows") {
   for (const bool ycck : {false, true}) {
     for (const bool adobe : {true, false}) {
       if (ycck && !adobe) continue;  // only Adobe's marker says YCCK
-      const Rgb rgb = pixels_of(decode_file(make_jpeg(picture, {.quality = 98, .components = 4, .ycck = ycck, .adobe = adobe, .subsampled = false})));
+      const Rgb rgb = pixels_of(decode_file(
+          make_jpeg(picture, {.quality = 98, .components = 4, .ycck = ycck, .adobe = adobe, .subsampled = false})));
       int largest = 0;
       for (int y = 0; y < 48; ++y) {
         for (int x = 0; x < 64; ++x) {
@@ -232,7 +236,8 @@ TEST_CASE("jpeg: progressive pictures have a budget of memory and scans") {
     if (file[i] == 0xFF && file[i + 1] == 0xDA) last_scan = i;
   }
   File bomb = cut(file, file.size() - 2);
-  for (int i = 0; i < 10'000; ++i) bomb.insert(bomb.end(), file.begin() + static_cast<std::ptrdiff_t>(last_scan), file.end() - 2);
+  for (int i = 0; i < 10'000; ++i)
+    bomb.insert(bomb.end(), file.begin() + static_cast<std::ptrdiff_t>(last_scan), file.end() - 2);
   const Outcome outcome = outcome_of(bomb + File{0xFF, 0xD9});
   REQUIRE(outcome.reason.has_value());
   CHECK((*outcome.reason == Reason::too_large || *outcome.reason == Reason::corrupt_data));

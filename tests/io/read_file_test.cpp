@@ -2,9 +2,9 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <cstring>
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -162,7 +162,9 @@ TEST_CASE("read_file: a file that changes while it is read is not taken") {
 TEST_CASE("read_file: no descriptor is left open, whatever happens") {
   const Folder folder;
   const std::string good = folder.file("a.jpg", "x"), empty = folder.file("b.jpg", "");
-  const auto open_files = [] { return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()); };
+  const auto open_files = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  };
   const auto before = open_files();
   for (int i = 0; i < 50; ++i) {
     read_file(good, {});
