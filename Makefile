@@ -17,7 +17,7 @@ setup:
 	@tools/setup.sh core
 
 build: setup ## install what is missing and build the program
-	@tools/build.sh release
+	@tools/build.sh release millrace millrace_imgcodecs
 
 test: ## install what is missing, build, check style, run every test, also under sanitizers
 	@tools/test.sh lint release asan tsan
@@ -38,7 +38,8 @@ format: ## clang-format every source file in place
 	@tools/setup.sh core check
 	@tools/lint.sh --format
 
-bench: build ## the benchmarks, warm-up and spread in every number
+bench: setup ## the benchmarks, warm-up and spread in every number
+	@tools/build.sh release
 	@tools/bench.sh
 
 install: build ## install the program and its recipes into PREFIX

@@ -36,7 +36,6 @@ if(MILLRACE_TORCH)
   add_library(torch_cpu INTERFACE IMPORTED)
   target_include_directories(torch_cpu SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
   target_link_libraries(torch_cpu INTERFACE ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libc10.so)
-  target_link_options(torch_cpu INTERFACE -Wl,-rpath,${torch_dir}/lib)
 endif()
 
 if(MILLRACE_TCMALLOC AND NOT MILLRACE_SANITIZE)
