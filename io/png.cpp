@@ -237,7 +237,7 @@ class PngFile {
       std::uint8_t* to = raster.row(y);
       if (code == SPNG_OK) {
         std::uint8_t* target = line_.empty() ? to : line_.data();
-        code = spng_decode_row(context_.get(), target, width * pixel_bytes_);
+        code = spng_decode_row(context_.get(), target, static_cast<std::size_t>(width) * pixel_bytes_);
         const bool done = code == SPNG_OK || code == SPNG_EOI;
         if (!done && !is_early_end(code)) return code;
         if (done && !line_.empty()) convert_(line_.data(), width, to, 3);
