@@ -3,7 +3,7 @@ add_library(millrace_flags INTERFACE)
 target_include_directories(millrace_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(millrace_flags INTERFACE -Wall -Wextra -Wconversion -Werror
   # What clang, which builds for ThreadSanitizer, says beyond GCC under the same names.
-  $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion;-Wno-missing-designated-field-initializers;-Wno-deprecated-declarations>)
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion;-Wno-missing-designated-field-initializers;-Wno-deprecated-declarations;-Wno-unused-lambda-capture>)
 target_compile_definitions(millrace_flags INTERFACE
   $<$<BOOL:${MILLRACE_CHECK_FIELDS}>:MILLRACE_CHECK_FIELDS>
   $<$<BOOL:${MILLRACE_TORCH}>:MILLRACE_TORCH>)
