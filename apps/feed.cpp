@@ -16,12 +16,12 @@ std::shared_ptr<Frame> Feed::next() {
 bool Feed::open_segment() {
   std::optional<PlannedSegment> segment = plan_.next_segment();
   if (!segment) return false;
-  if (store_.segment_done(segment->index)) return true;
+  if (store_.segment_done(segment->index, segment->sha256)) return true;
   std::vector<std::int64_t> ids;
   ids.reserve(segment->items.size());
   for (const auto& item : segment->items) ids.push_back(item.id);
   const std::vector<std::vector<int>> batches = cut_batches(segment->items, batch_size_);
-  const std::vector<char> done = store_.open_segment(segment->index, ids, batches);
+  const std::vector<char> done = store_.open_segment(segment->index, ids, batches, segment->sha256);
   for (std::size_t b = 0; b < batches.size(); ++b) {
     const auto size = static_cast<int>(batches[b].size());
     if (done[b] != 0) continue;
