@@ -1,0 +1,77 @@
+"""What every SAM-style segmenter of ours shares: the contract of encode and decode, the benchmark's bias, the export.
+
+    encode(images [B, 3, H, W]) -> embedding [B, C, h, w]
+    decode(embedding [B, C, h, w], boxes [N, 4], image_index [N] i64) -> logits [N, 4h, 4w], predicted IoU [N]
+
+Boxes are x1, y1, x2, y2 in input pixels; image_index says to which of the B pictures each box belongs, so boxes of many
+pictures share one call.
+"""
+
+import torch
+
+from package import compare, load, write_package
+
+
+def outline_bias(boxes, rows, columns, stride):
+    """4 (1 - ((x - cx) / rx)^2 - ((y - cy) / ry)^2) for each box, at the centres of the low-resolution logits: [N, rows, columns].
+
+    Seeded weights give noise where trained ones give objects; with this bias their masks have the outlines of real ones.
+    """
+    x = (torch.arange(columns, dtype=boxes.dtype, device=boxes.device) + 0.5) * stride
+    y = (torch.arange(rows, dtype=boxes.dtype, device=boxes.device) + 0.5) * stride
+    centre = (boxes[:, :2] + boxes[:, 2:]) / 2
+    radius = ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=0.5)  # a box of no size keeps a finite bias
+    across = ((x[None, :] - centre[:, :1]) / radius[:, :1]).square()
+    down = ((y[None, :] - centre[:, 1:]) / radius[:, 1:]).square()
+    return 4 * (1 - down[:, :, None] - across[:, None, :])
+
+
+def random_boxes(count, side):
+    corner = torch.rand(count, 2) * side * 0.5
+    return torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(count, 2))], dim=1)
+
+
+def export_segmenter(model, side, name, architecture, licence, preprocessing, out, max_batch=16, max_boxes=64):
+    """Traces encode and decode of `model`, writes the package and compares the file with the model, packed and alone."""
+    images = torch.randn(3, 3, side, side)
+    boxes = random_boxes(7, side)
+    image_index = torch.tensor([0, 2, 1, 1, 2, 0, 2])
+    with torch.inference_mode():
+        embedding = model.encode(images[:1])
+        # Traced at one picture and two boxes; that other counts give the same is what the comparison below is for.
+        example = {"encode": (images[:1],), "decode": (embedding, boxes[:2], torch.zeros(2, dtype=torch.int64))}
+        traced = torch.jit.trace_module(model, example, check_trace=False)
+        logits, _ = traced.decode(*example["decode"])
+    write_package(
+        out,
+        {
+            "name": name,
+            "task": "segment",
+            "architecture": architecture,
+            "input": {"width": side, "height": side, **preprocessing},
+            "output": {"embedding": list(embedding.shape[1:]), "logits": list(logits.shape[1:])},
+            "max_batch": max_batch,
+            "max_boxes": max_boxes,
+            "licence": licence,
+        },
+        traced,
+    )
+    saved = load(out)
+    with torch.inference_mode():
+        compare("encode at 1", saved.encode(images[:1]), embedding)
+        embedding = model.encode(images)
+        compare("encode at 3", saved.encode(images), embedding)
+        logits, iou = saved.decode(embedding, boxes, image_index)
+        reference_logits, reference_iou = model.decode(embedding, boxes, image_index)
+        compare("decode packed", logits, reference_logits)
+        compare("predicted IoU packed", iou, reference_iou)
+        model.bias = False  # far from its box the bias is so large that it would hide what the weights say
+        plain, _ = model.decode(embedding, boxes, image_index)
+        for picture in range(3):
+            own = image_index == picture
+            alone, _ = model.decode(embedding[picture : picture + 1], boxes[own], torch.zeros(int(own.sum()), dtype=torch.int64))
+            compare(f"decode packed against picture {picture} alone", plain[own], alone)
+        dependence = (plain - plain.mean(0)).std() / plain.std()
+        transitions = ((logits > 0).transpose(1, 2).flatten(1).diff(dim=1)).sum(1).tolist()
+        print(f"logits without bias: deviation {plain.std().item():.3f}, share that depends on the box {dependence.item():.3f}")
+        print(f"transitions down the columns of each mask at {list(logits.shape[1:])}: {transitions}")

@@ -1,0 +1,97 @@
+"""A YOLOv8n with seeded random weights, for tests and benchmarks: yolov8_seeded.py --seed N OUT.pkg"""
+
+import argparse
+import warnings
+
+import torch
+from torch.nn import functional as F
+from ultralytics.nn.tasks import DetectionModel
+
+from package import COCO_NAMES, compare, load, quiet_threads, write_package
+
+SIDE = 640
+
+
+def soft_noise(batch):
+    """Pictures of noise at several scales, of many contrasts and colours: more like photographs than white noise is."""
+    scales = [F.interpolate(torch.rand(batch, 3, side, side) - 0.5, SIDE, mode="bilinear") for side in (5, 20, 80, 320)]
+    contrast, colour = 1 + 4 * torch.rand(batch, 1, 1, 1), 0.2 + 0.6 * torch.rand(batch, 3, 1, 1)
+    return (colour + contrast * torch.stack(scales).mean(0)).clamp(0, 1)
+
+
+def seeded(seed):
+    """The architecture with weights drawn from `seed`, its norms set to what they would see, few anchors above a threshold of 0.25."""
+    torch.manual_seed(seed)
+    model = DetectionModel("yolov8n.yaml", nc=len(COCO_NAMES), verbose=False)
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    head = model.model[-1]
+    pictures = soft_noise(12)
+    with torch.no_grad():
+        for norm in norms:
+            norm.weight.uniform_(0.8, 1.2)
+            norm.bias.uniform_(-0.2, 0.2)
+            norm.momentum = 1.0  # take over what this batch shows
+        model.train()(pictures)
+        model.eval()
+        logits = []
+        hooks = [branch[-1].register_forward_hook(lambda _, __, output: logits.append(output)) for branch in head.cv3]
+        model(pictures)
+        for branch, hook, level in zip(head.cv3, hooks, logits):
+            hook.remove()
+            last = branch[-1]
+            spread, mean = level.std(dim=(0, 2, 3)), level.mean(dim=(0, 2, 3))
+            last.weight.mul_((1.2 / spread)[:, None, None, None])
+            last.bias.copy_((last.bias - mean) * 1.2 / spread - 6)
+    head.export = True  # one output: boxes xywh in input pixels and class probabilities
+    return model
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("out")
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    quiet_threads()
+
+    model = seeded(arguments.seed)
+    pictures = soft_noise(3)
+    with torch.inference_mode():
+        model(pictures[:1])  # fills the head's cache of anchors, which the trace then takes as a constant
+        traced = torch.jit.trace(model, pictures[:1], check_trace=False)
+    write_package(
+        arguments.out,
+        {
+            "name": f"yolov8n-seed{arguments.seed}",
+            "task": "detect",
+            "architecture": "yolov8",
+            "input": {
+                "width": SIDE,
+                "height": SIDE,
+                "colour": "rgb",
+                "scale": 1.0,
+                "mean": [0.0, 0.0, 0.0],
+                "std": [255.0, 255.0, 255.0],
+                "resize": "letterbox",
+                "filter": "cv2_linear",
+                "rounding": "half_even",
+                "padding": "centred",
+                "pad": [114.0, 114.0, 114.0],
+            },
+            "output": {"layout": "v8", "strides": [8, 16, 32]},
+            "classes": COCO_NAMES,
+            "max_batch": 64,
+            "licence": "AGPL-3.0",
+        },
+        traced,
+    )
+    saved = load(arguments.out)
+    with torch.inference_mode():
+        for batch in (1, 3):
+            original = model(pictures[:batch])
+            print(f"forward at {batch}: best score {original[:, 4:].max().item():.3f}, {tuple(original.shape)}")
+            compare(f"forward at {batch}", saved(pictures[:batch]), original)
+
+
+if __name__ == "__main__":
+    main()
