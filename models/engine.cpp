@@ -1,0 +1,100 @@
+#include "models/engine.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstring>
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "f32";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
+    case DType::i64:
+      return "i64";
+    case DType::i32:
+      return "i32";
+    case DType::u8:
+      return "u8";
+  }
+  return "?";
+}
+
+Tensor zeros(const TensorSpec& spec) {
+  Tensor tensor = Tensor::empty(spec.shape, spec.dtype);
+  std::memset(tensor.data, 0, tensor.bytes());
+  return tensor;
+}
+
+// Boxes of no size are unlike anything a run sends, so each gets the middle half of the input.
+void fill_boxes(const Package& package, Tensor& boxes) {
+  const auto width = static_cast<float>(package.input.width), height = static_cast<float>(package.input.height);
+  const std::array<float, 4> box{width / 4, height / 4, width * 3 / 4, height * 3 / 4};
+  const auto values = boxes.host<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = box[i % 4];
+}
+
+}  // namespace
+
+std::string describe(const TensorSpec& spec) {
+  return fmt::format("{} {} [{}]", spec.name, dtype_name(spec.dtype), fmt::join(spec.shape, ", "));
+}
+
+bool says_out_of_memory(std::string_view message) {
+  std::string text(message);
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::array<std::string_view, 7> phrases{
+      "out of memory", "can't allocate memory",     "not enough memory", "cannot allocate memory",
+      "alloc_failed",  "cudaerrormemoryallocation", "std::bad_alloc"};
+  return std::any_of(phrases.begin(), phrases.end(),
+                     [&](std::string_view phrase) { return text.find(phrase) != std::string::npos; });
+}
+
+void check_outputs(const Package& package, std::string_view method, std::int64_t batch, std::int64_t boxes,
+                   std::span<const Tensor> outputs) {
+  const auto expected = outputs_of(package, method, batch, boxes);
+  const auto wrong = [&](const std::string& what) {
+    return ModelError(fmt::format("{}: {}: {}; correct model.yaml, or export the model again", package.folder.string(),
+                                  method, what));
+  };
+  if (outputs.size() != expected.size())
+    throw wrong(fmt::format("unexpected number of outputs, expected {}, got {}", expected.size(), outputs.size()));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const TensorSpec got{expected[i].name, outputs[i].shape, outputs[i].dtype};
+    if (got.dtype != expected[i].dtype)
+      throw wrong(
+          fmt::format("unexpected type of output {}, expected {}, got {}", i, describe(expected[i]), describe(got)));
+    if (got.shape != expected[i].shape)
+      throw wrong(
+          fmt::format("unexpected shape of output {}, expected {}, got {}", i, describe(expected[i]), describe(got)));
+  }
+}
+
+void warm_up(Engine& engine, const Package& package, int batch, int boxes) {
+  if (batch < 1 || batch > package.max_batch)
+    throw ModelError(fmt::format("{}: takes 1 to {} pictures a call (max_batch), {} were asked for",
+                                 package.folder.string(), package.max_batch, batch));
+  if (package.task == Task::segment && (boxes < 1 || boxes > package.max_boxes))
+    throw ModelError(fmt::format("{}: takes 1 to {} boxes a call (max_boxes), {} were asked for",
+                                 package.folder.string(), package.max_boxes, boxes));
+  for (const std::string& method : methods_of(package)) {
+    std::vector<Tensor> inputs;
+    for (const TensorSpec& spec : inputs_of(package, method, batch, boxes)) {
+      inputs.push_back(zeros(spec));
+      if (spec.name == "boxes") fill_boxes(package, inputs.back());
+    }
+    check_outputs(package, method, batch, boxes, engine.call(method, inputs));
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,207 @@
+#include "models/package.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <system_error>
+
+#include "models/sha256.hpp"
+#include "models/sniff.hpp"
+#include "models/yaml_section.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr int schema_version = 1;
+constexpr std::uintmax_t max_yaml_bytes = 1 << 20;
+constexpr int max_side = 8192;
+
+// Says what is there instead of a package's folder.
+[[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  const auto status = std::filesystem::status(folder, error);
+  if (!std::filesystem::exists(status))
+    throw PackageError(fmt::format(
+        "{}: there is no such folder; a model package is a folder with model.yaml and model.ts", folder.string()));
+  if (!std::filesystem::is_regular_file(status))
+    throw PackageError(fmt::format("{}: has no model.yaml; a model package is a folder with model.yaml and model.ts",
+                                   folder.string()));
+  const FileKind kind = sniff(folder);
+  if (kind == FileKind::torchscript)
+    throw PackageError(
+        fmt::format("{}: is a TorchScript file, and a model package is a folder: put it there as model.ts beside a "
+                    "model.yaml that describes it",
+                    folder.string()));
+  throw PackageError(
+      fmt::format("{}: expected a model package (a folder with model.yaml), but this is a file, and it is {}; {}",
+                  folder.string(), look_of(kind), advice_for(kind)));
+}
+
+std::string read_yaml(const std::filesystem::path& file) {
+  if (std::filesystem::file_size(file) > max_yaml_bytes)
+    throw PackageError(fmt::format("{}: is larger than 1 MB, so it is no model.yaml", file.string()));
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw PackageError(fmt::format("{}: cannot be read; check its permissions", file.string()));
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::array<float, 3> three(YamlSection& section, const std::string& key) {
+  const auto values = section.reals(key, 3);
+  return {values[0], values[1], values[2]};
+}
+
+InputSpec read_input(YamlSection section) {
+  InputSpec input;
+  input.width = section.number("width", 1, max_side);
+  input.height = section.number("height", 1, max_side);
+  input.bgr = section.choice<bool>("colour", {{"rgb", false}, {"bgr", true}});
+  input.scale = section.real("scale");
+  input.mean = three(section, "mean");
+  input.std = three(section, "std");
+  if (std::any_of(input.std.begin(), input.std.end(), [](float value) { return value <= 0; }))
+    section.fail("std", "expected numbers above 0");
+  input.mode = section.choice<ResizeMode>("resize", {{"letterbox", ResizeMode::letterbox},
+                                                     {"longest_side", ResizeMode::longest_side},
+                                                     {"stretch", ResizeMode::stretch}});
+  input.filter = section.choice<ResizeFilter>(
+      "filter",
+      {{"cv2_linear", ResizeFilter::cv2_linear}, {"pil_bilinear_antialias", ResizeFilter::pil_bilinear_antialias}});
+  if (input.mode == ResizeMode::letterbox) {
+    input.rounding = section.choice<SideRounding>(
+        "rounding", {{"down", SideRounding::down}, {"half_even", SideRounding::half_even}});
+    input.placement =
+        section.choice<Placement>("padding", {{"top_left", Placement::top_left}, {"centred", Placement::centred}});
+  } else {
+    section.refuse("rounding", "has no meaning unless resize is letterbox; remove it");
+    section.refuse("padding", "has no meaning unless resize is letterbox; remove it");
+  }
+  if (input.mode == ResizeMode::stretch) {
+    section.refuse("pad", "has no meaning when resize is stretch; remove it");
+  } else {
+    input.pad = three(section, "pad");
+  }
+  section.close();
+  return input;
+}
+
+void read_detector(YamlSection& root, Package& package) {
+  YamlSection output = root.section("output");
+  package.layout =
+      output.choice<OutputLayout>("layout", {{"yolox_raw", OutputLayout::yolox_raw}, {"v8", OutputLayout::v8}});
+  package.strides = output.numbers("strides", 0, 1, max_side);
+  for (const int stride : package.strides) {
+    if (package.input.width % stride != 0 || package.input.height % stride != 0)
+      output.fail("strides", fmt::format("{} does not divide the input of {} x {}", stride, package.input.width,
+                                         package.input.height));
+  }
+  output.close();
+  package.classes = root.texts("classes");
+  root.refuse("max_boxes", "has no meaning for a detector; remove it");
+}
+
+void read_segmenter(YamlSection& root, Package& package) {
+  YamlSection output = root.section("output");
+  const auto embedding = output.numbers("embedding", 3, 1, max_side);
+  const auto logits = output.numbers("logits", 2, 1, max_side);
+  std::copy(embedding.begin(), embedding.end(), package.embedding.begin());
+  std::copy(logits.begin(), logits.end(), package.logits.begin());
+  output.close();
+  package.max_boxes = root.number("max_boxes", 1, 4096);
+  root.refuse("classes", "has no meaning for a segmenter; remove it");
+}
+
+bool is_sha256(const std::string& text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// Looks at the kind first: "this is a Git LFS pointer" helps more than two hashes.
+void check_file(const std::filesystem::path& folder, PackageFile& file) {
+  const auto path = folder / file.name;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    throw PackageError(fmt::format("{}: is {}, but model.yaml lists it; fetch or export the package again",
+                                   path.string(),
+                                   std::filesystem::exists(path, error) ? "no regular file" : "missing"));
+  const FileKind kind = sniff(path);
+  const bool model = file.name.ends_with(".ts");
+  if (kind == FileKind::empty || kind == FileKind::git_lfs_pointer || kind == FileKind::html ||
+      kind == FileKind::broken_zip || (model && kind != FileKind::torchscript))
+    throw PackageError(fmt::format("{}: {} {}; {}", path.string(),
+                                   model ? "expected a TorchScript model, but this file is" : "this file is",
+                                   look_of(kind), advice_for(kind)));
+  const std::string actual = sha256_of_file(path);
+  if (actual != file.sha256)
+    throw PackageError(
+        fmt::format("{}: sha256 is {}, but model.yaml says {}: the file was changed or its copy is damaged; fetch or "
+                    "export the package again",
+                    path.string(), actual, file.sha256));
+  file.bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+}
+
+void read_files(YamlSection& root, Package& package) {
+  for (auto& [name, hash] : root.pairs("files")) {
+    if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
+      root.fail("files", fmt::format("'{}' is no plain file name; files lie in the package's folder", name));
+    if (!is_sha256(hash))
+      root.fail("files",
+                fmt::format("{}: expected a sha256 of 64 lower-case hexadecimal digits, got '{}'", name, hash));
+    package.files.push_back({name, hash, 0});
+  }
+  if (std::none_of(package.files.begin(), package.files.end(),
+                   [](const PackageFile& file) { return file.name == "model.ts"; }))
+    root.fail("files", "model.ts is missing; every package has one");
+}
+
+Package parse_package(const std::filesystem::path& folder, const std::string& file, const std::string& text) {
+  YAML::Node node;
+  try {
+    node = YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    throw PackageError(fmt::format("{}:{}: is no valid YAML: {}", file, error.mark.line + 1, error.msg));
+  }
+  if (!node.IsMap()) throw PackageError(fmt::format("{}: expected a mapping of keys to values", file));
+  YamlSection root(node, file, "");
+  if (root.number("schema", 1, 1'000'000) != schema_version)
+    root.fail(
+        "schema",
+        fmt::format("this program reads schema {}; use the program that the package was made for, or export it again",
+                    schema_version));
+  Package package;
+  package.folder = folder;
+  package.name = root.text("name");
+  package.task = root.choice<Task>("task", {{"detect", Task::detect}, {"segment", Task::segment}});
+  package.architecture = root.text("architecture");
+  package.input = read_input(root.section("input"));
+  package.task == Task::detect ? read_detector(root, package) : read_segmenter(root, package);
+  package.max_batch = root.number("max_batch", 1, 1024);
+  package.licence = root.text("licence");
+  read_files(root, package);
+  root.close();
+  return package;
+}
+
+}  // namespace
+
+std::int64_t Package::file_bytes() const {
+  return std::accumulate(files.begin(), files.end(), std::int64_t{0},
+                         [](std::int64_t sum, const PackageFile& file) { return sum + file.bytes; });
+}
+
+Package read_package(const std::filesystem::path& folder) {
+  try {
+    const auto file = folder / "model.yaml";
+    if (!std::filesystem::is_regular_file(file)) refuse_folder(folder);
+    const std::string text = read_yaml(file);
+    Package package = parse_package(folder, file.string(), text);
+    package.fingerprint = sha256_hex(text);
+    for (PackageFile& listed : package.files) check_file(folder, listed);
+    return package;
+  } catch (const std::system_error& error) {
+    throw PackageError(fmt::format("{}: cannot be read: {}", folder.string(), error.code().message()));
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,210 @@
+#include "models/torch_engine.hpp"
+
+// The only file of the project that includes LibTorch: its headers cost 18 s to compile, and bring a fmt of their own.
+#include <ATen/Parallel.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/passes/freeze_module.h>
+#include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/script.h>
+
+#include <mutex>
+#include <new>
+#include <optional>
+
+namespace millrace {
+namespace {
+
+c10::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return c10::kFloat;
+    case DType::f16:
+      return c10::kHalf;
+    case DType::bf16:
+      return c10::kBFloat16;
+    case DType::i64:
+      return c10::kLong;
+    case DType::i32:
+      return c10::kInt;
+    case DType::u8:
+      return c10::kByte;
+  }
+  throw std::invalid_argument("not a DType");
+}
+
+std::optional<DType> dtype_of(c10::ScalarType type) {
+  switch (type) {
+    case c10::kFloat:
+      return DType::f32;
+    case c10::kHalf:
+      return DType::f16;
+    case c10::kBFloat16:
+      return DType::bf16;
+    case c10::kLong:
+      return DType::i64;
+    case c10::kInt:
+      return DType::i32;
+    case c10::kByte:
+      return DType::u8;
+    default:
+      return std::nullopt;
+  }
+}
+
+// LibTorch's errors carry a C++ stack trace; its first lines say what happened.
+std::string first_lines(std::string_view message) {
+  const std::size_t trace = message.find("\nException raised from");
+  return std::string(message.substr(0, trace));
+}
+
+void fix_process_settings() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    at::set_num_interop_threads(1);
+    // The profiling executor records shapes in the first calls and then runs a graph made for them. Here a call must
+    // give the same result whether it is the first or the thousandth, and whatever shapes came before it.
+    torch::jit::getProfilingMode() = false;
+  });
+}
+
+// OpenMP keeps the team's size per thread, so each lane sets its own, once.
+void set_team_of_this_thread(int threads) {
+  thread_local int team = 0;
+  if (team == threads) return;
+  at::set_num_threads(threads);
+  team = threads;
+}
+
+// The tensor may outlive the call where a model returns (a view of) its input, so it holds the storage.
+at::Tensor borrow(const Tensor& tensor) {
+  return at::from_blob(
+      tensor.data, tensor.shape, [keep = tensor.storage](void*) {}, at::TensorOptions(scalar_type(tensor.dtype)));
+}
+
+class TorchEngine final : public Engine {
+ public:
+  TorchEngine(const Package& package, const EngineOptions& options)
+      : folder_(package.folder.string()),
+        methods_(methods_of(package)),
+        bytes_(package.file_bytes()),
+        threads_(options.threads) {
+    if (options.device >= 0)
+      throw error("asked to run on CUDA device ", options.device, ", but this engine runs on the CPU only");
+    fix_process_settings();
+    set_team_of_this_thread(threads_);
+    guarded("load", {}, [&] {
+      module_ = torch::jit::load(package.torchscript().string());
+      module_.eval();
+      for (const std::string& method : methods_) {
+        if (!module_.find_method(method))
+          throw error("model.ts has no method '", method, "'; it needs ", c10::Join(", ", methods_));
+      }
+      if (options.freeze) module_ = frozen(module_);
+    });
+  }
+
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs) override {
+    set_team_of_this_thread(threads_);
+    return guarded(method, inputs, [&] {
+      const c10::InferenceMode inference;
+      std::vector<c10::IValue> arguments;
+      arguments.reserve(inputs.size());
+      for (const Tensor& input : inputs) arguments.emplace_back(borrow(input));
+      const auto function = module_.find_method(std::string(method));
+      if (!function) throw error("has no method '", method, "'; its methods are ", c10::Join(", ", methods_));
+      return wrap(method, (*function)(std::move(arguments)));
+    });
+  }
+
+  std::int64_t memory_bytes() const override { return bytes_; }
+
+ private:
+  // Weights become constants of the graphs, norms fold into convolutions. torch::jit::freeze does this for `forward` only.
+  torch::jit::Module frozen(const torch::jit::Module& module) const {
+    torch::jit::Module result = torch::jit::freeze_module(module, methods_);
+    for (const std::string& method : methods_) {
+      auto graph = result.get_method(method).graph();
+      torch::jit::OptimizeFrozenGraph(graph, true);
+    }
+    return result;
+  }
+
+  std::vector<Tensor> wrap(std::string_view method, const c10::IValue& result) const {
+    std::vector<Tensor> outputs;
+    if (result.isTensor()) {
+      outputs.push_back(wrap_one(method, result.toTensor()));
+    } else if (result.isTuple()) {
+      for (const c10::IValue& element : result.toTupleRef().elements()) {
+        if (!element.isTensor()) throw not_tensors(method, element);
+        outputs.push_back(wrap_one(method, element.toTensor()));
+      }
+    } else {
+      throw not_tensors(method, result);
+    }
+    return outputs;
+  }
+
+  ModelError not_tensors(std::string_view method, const c10::IValue& value) const {
+    return error(method, ": expected a tensor or a tuple of tensors, got ", value.tagKind(),
+                 "; export the model again");
+  }
+
+  Tensor wrap_one(std::string_view method, const at::Tensor& output) const {
+    const auto dtype = dtype_of(output.scalar_type());
+    if (!dtype)
+      throw error(method, ": returned a tensor of type ", c10::toString(output.scalar_type()),
+                  ", which is not supported");
+    // Copies only what is not dense already.
+    auto kept = std::make_shared<at::Tensor>(output.contiguous());
+    Tensor tensor;
+    tensor.data = kept->data_ptr();
+    tensor.shape = kept->sizes().vec();
+    tensor.dtype = *dtype;
+    tensor.storage = std::move(kept);
+    return tensor;
+  }
+
+  template <class... Parts>
+  ModelError error(const Parts&... parts) const {
+    return ModelError(c10::str(folder_, ": ", parts...));
+  }
+
+  // Every error of LibTorch becomes one of ours, which says which model, which method and which shapes.
+  template <class Work>
+  auto guarded(std::string_view what, std::span<const Tensor> inputs, Work&& work) const -> decltype(work()) {
+    const auto where = [&] {
+      std::string shapes;
+      for (const Tensor& input : inputs) shapes += c10::str(" ", c10::IntArrayRef(input.shape));
+      return c10::str(folder_, ": ", what, shapes);
+    };
+    try {
+      return work();
+    } catch (const ModelError&) {
+      throw;
+    } catch (const c10::OutOfMemoryError& failure) {
+      throw OutOfMemoryError(where() + ": out of memory: " + first_lines(failure.what_without_backtrace()));
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemoryError(where() + ": out of memory");
+    } catch (const std::exception& failure) {
+      const auto* torch_error = dynamic_cast<const c10::Error*>(&failure);
+      const std::string text = first_lines(torch_error ? torch_error->what_without_backtrace() : failure.what());
+      if (says_out_of_memory(text)) throw OutOfMemoryError(where() + ": out of memory: " + text);
+      throw ModelError(where() + ": " + text);
+    }
+  }
+
+  std::string folder_;
+  std::vector<std::string> methods_;
+  std::int64_t bytes_;
+  int threads_;
+  torch::jit::Module module_;
+};
+
+}  // namespace
+
+std::shared_ptr<Engine> load_torch_engine(const Package& package, const EngineOptions& options) {
+  return std::make_shared<TorchEngine>(package, options);
+}
+
+}  // namespace millrace

@@ -1,0 +1,184 @@
+#include "models/yaml_section.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "models/nearest.hpp"
+#include "models/package.hpp"
+
+namespace millrace {
+namespace {
+
+// yaml-cpp's own conversion takes "1e2" or " 7" for whole numbers in some versions and "1" for booleans; text is read
+// here instead.
+template <class Number>
+std::optional<Number> parse(const YAML::Node& node) {
+  if (!node.IsScalar()) return std::nullopt;
+  const std::string& text = node.Scalar();
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string shown(const YAML::Node& node) {
+  if (node.IsScalar()) return "'" + node.Scalar() + "'";
+  if (node.IsSequence()) return "a list of " + std::to_string(node.size());
+  return node.IsMap() ? "a mapping" : "nothing";
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+std::string range(int lowest, int highest) { return std::to_string(lowest) + " to " + std::to_string(highest); }
+
+}  // namespace
+
+YamlSection::YamlSection(YAML::Node node, std::string file, std::string prefix)
+    : node_(std::move(node)), file_(std::move(file)), prefix_(std::move(prefix)) {
+  // yaml-cpp keeps both of two equal keys and finds the first.
+  std::vector<std::string> keys;
+  for (const auto& entry : node_) {
+    if (!entry.first.IsScalar()) throw PackageError(file_ + ": " + prefix_ + ": keys must be plain words");
+    const std::string& key = entry.first.Scalar();
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) fail(key, "is there twice; remove one");
+    keys.push_back(key);
+  }
+}
+
+void YamlSection::fail(const std::string& key, const std::string& what) const {
+  std::string where = file_;
+  const YAML::Node value = node_[key];
+  if (value && !value.Mark().is_null()) where += ":" + std::to_string(value.Mark().line + 1);
+  throw PackageError(where + ": " + prefix_ + key + ": " + what);
+}
+
+bool YamlSection::has(const std::string& key) {
+  asked_.push_back(key);
+  return static_cast<bool>(node_[key]);
+}
+
+YAML::Node YamlSection::required(const std::string& key, std::string_view expected) {
+  if (!has(key)) {
+    // A misspelt key is more likely than a forgotten one.
+    std::vector<std::string> present;
+    for (const auto& entry : node_) present.push_back(entry.first.Scalar());
+    const std::string near = nearest_name(key, present);
+    fail(key, "is missing; expected " + std::string(expected) +
+                  (near.empty() ? "" : " (is '" + near + "' a misspelling of it?)"));
+  }
+  return node_[key];
+}
+
+std::string YamlSection::text(const std::string& key) {
+  const YAML::Node value = required(key, "text");
+  if (!value.IsScalar() || value.Scalar().empty()) fail(key, "expected text, got " + shown(value));
+  return value.Scalar();
+}
+
+int YamlSection::number(const std::string& key, int lowest, int highest) {
+  const std::string expected = "a whole number, " + range(lowest, highest);
+  const YAML::Node value = required(key, expected);
+  const auto parsed = parse<int>(value);
+  if (!parsed || *parsed < lowest || *parsed > highest) fail(key, "expected " + expected + ", got " + shown(value));
+  return *parsed;
+}
+
+float YamlSection::real(const std::string& key) {
+  const YAML::Node value = required(key, "a number");
+  const auto parsed = parse<float>(value);
+  if (!parsed || !std::isfinite(*parsed)) fail(key, "expected a number, got " + shown(value));
+  return *parsed;
+}
+
+YAML::Node YamlSection::sequence(const std::string& key, std::size_t count, std::string_view of_what) {
+  const std::string expected =
+      "a list of " + (count == 0 ? std::string() : std::to_string(count) + " ") + std::string(of_what);
+  const YAML::Node list = required(key, expected);
+  if (!list.IsSequence() || list.size() == 0 || (count != 0 && list.size() != count))
+    fail(key, "expected " + expected + ", got " + shown(list));
+  return list;
+}
+
+std::vector<std::string> YamlSection::texts(const std::string& key) {
+  std::vector<std::string> values;
+  for (const auto& entry : sequence(key, 0, "names")) {
+    if (!entry.IsScalar() || entry.Scalar().empty())
+      fail(key, "entry " + std::to_string(values.size()) + ": expected a name, got " + shown(entry));
+    values.push_back(entry.Scalar());
+  }
+  return values;
+}
+
+std::vector<int> YamlSection::numbers(const std::string& key, std::size_t count, int lowest, int highest) {
+  std::vector<int> values;
+  const std::string expected = "whole numbers, " + range(lowest, highest);
+  for (const auto& entry : sequence(key, count, expected)) {
+    const auto parsed = parse<int>(entry);
+    if (!parsed || *parsed < lowest || *parsed > highest)
+      fail(key, "entry " + std::to_string(values.size()) + ": expected " + expected + ", got " + shown(entry));
+    values.push_back(*parsed);
+  }
+  return values;
+}
+
+std::vector<float> YamlSection::reals(const std::string& key, std::size_t count) {
+  std::vector<float> values;
+  for (const auto& entry : sequence(key, count, "numbers")) {
+    const auto parsed = parse<float>(entry);
+    if (!parsed || !std::isfinite(*parsed))
+      fail(key, "entry " + std::to_string(values.size()) + ": expected a number, got " + shown(entry));
+    values.push_back(*parsed);
+  }
+  return values;
+}
+
+YamlSection YamlSection::section(const std::string& key) {
+  const YAML::Node value = required(key, "a mapping");
+  if (!value.IsMap()) fail(key, "expected a mapping, got " + shown(value));
+  return {value, file_, prefix_ + key + "."};
+}
+
+std::vector<std::pair<std::string, std::string>> YamlSection::pairs(const std::string& key) {
+  const YAML::Node value = required(key, "a mapping");
+  if (!value.IsMap() || value.size() == 0) fail(key, "expected a mapping, got " + shown(value));
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const auto& entry : value) {
+    if (!entry.first.IsScalar() || !entry.second.IsScalar())
+      fail(key, "expected pairs of text, got " + shown(entry.second));
+    result.emplace_back(entry.first.Scalar(), entry.second.Scalar());
+  }
+  return result;
+}
+
+std::size_t YamlSection::index_of(const std::string& key, const std::vector<std::string>& names) {
+  const YAML::Node value = required(key, "one of " + joined(names));
+  const auto found = value.IsScalar() ? std::find(names.begin(), names.end(), value.Scalar()) : names.end();
+  if (found == names.end()) {
+    const std::string near = value.IsScalar() ? nearest_name(value.Scalar(), names) : std::string();
+    fail(key, "expected one of " + joined(names) + ", got " + shown(value) +
+                  (near.empty() ? "" : "; did you mean '" + near + "'?"));
+  }
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+void YamlSection::refuse(const std::string& key, std::string_view why) {
+  if (has(key)) fail(key, std::string(why));
+}
+
+void YamlSection::close() {
+  for (const auto& entry : node_) {
+    const std::string& key = entry.first.Scalar();
+    if (std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
+    const std::string near = nearest_name(key, asked_);
+    fail(key,
+         near.empty() ? "is no key of model.yaml; remove it" : "is no key of model.yaml; did you mean '" + near + "'?");
+  }
+}
+
+}  // namespace millrace
