@@ -19,6 +19,11 @@ for part in "$@"; do
   esac
 done
 
+if [[ -n "${MILLRACE_TEST_DATA:-}" ]]; then
+  MILLRACE_TEST_DATA="$(realpath -e "$MILLRACE_TEST_DATA")" || { echo "test: MILLRACE_TEST_DATA names no folder" >&2; exit 2; }
+  export MILLRACE_TEST_DATA
+fi
+
 results=build/results
 rm -rf "$results"
 mkdir -p "$results"
