@@ -1,0 +1,168 @@
+#include "models/cache.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <latch>
+#include <map>
+#include <thread>
+
+#include "models/fake_engine.hpp"
+
+namespace millrace {
+namespace {
+
+Package package_named(const std::string& name) {
+  Package package;
+  package.name = name;
+  package.folder = "/packages/" + name;
+  package.fingerprint = "fingerprint of " + name;
+  return package;
+}
+
+std::vector<Tensor> nothing(std::string_view, std::span<const Tensor>) { return {}; }
+
+/// Makes engines of 100 bytes and counts them by name; `fail` makes it throw.
+struct Factory {
+  std::map<std::string, int> loads;
+  std::mutex mutex;
+  std::atomic<bool> fail{false};
+
+  EngineFactory function() {
+    return [this](const Package& package, const EngineOptions&) -> std::shared_ptr<Engine> {
+      const std::lock_guard lock(mutex);
+      ++loads[package.name];
+      if (fail) throw ModelError("planned");
+      return std::make_shared<FakeEngine>(nothing, "", 100);
+    };
+  }
+};
+
+TEST_CASE("a package is loaded once") {
+  Factory factory;
+  std::int64_t now_ns = 0;
+  ModelCache cache(1000, factory.function(), {}, [&] { return now_ns += 7; });
+  const auto first = cache.acquire(package_named("a"));
+  CHECK(cache.acquire(package_named("a")) == first);
+  Package copy = package_named("a");
+  copy.folder = "/elsewhere/a";
+  CHECK(cache.acquire(copy) == first);  // same content, another folder
+  CHECK(cache.acquire(package_named("b")) != first);
+  CHECK(factory.loads == std::map<std::string, int>{{"a", 1}, {"b", 1}});
+  const CacheStatistics statistics = cache.statistics();
+  CHECK(statistics.hits == 2);
+  CHECK(statistics.evictions == 0);
+  CHECK(statistics.resident_bytes == 200);
+  REQUIRE(statistics.loads.size() == 2);
+  CHECK(statistics.loads[0].package == "a");
+  CHECK(statistics.loads[0].wall_ns == 7);
+  CHECK(statistics.loads[0].bytes == 100);
+}
+
+TEST_CASE("a budget for two evicts the least recently used of three") {
+  Factory factory;
+  ModelCache cache(200, factory.function());
+  cache.acquire(package_named("a"));
+  cache.acquire(package_named("b"));
+  cache.acquire(package_named("a"));  // now b is the oldest
+  cache.acquire(package_named("c"));
+  CHECK(cache.statistics().evictions == 1);
+  CHECK(cache.statistics().resident_bytes == 200);
+  cache.acquire(package_named("a"));
+  CHECK(factory.loads["a"] == 1);
+  cache.acquire(package_named("b"));
+  CHECK(factory.loads["b"] == 2);
+  CHECK(cache.statistics().evictions == 2);  // c left
+  cache.acquire(package_named("a"));
+  CHECK(factory.loads["a"] == 1);
+}
+
+TEST_CASE("an engine larger than the budget is kept until the next comes") {
+  Factory factory;
+  ModelCache cache(50, factory.function());
+  const auto a = cache.acquire(package_named("a"));
+  CHECK(cache.acquire(package_named("a")) == a);
+  CHECK(cache.statistics().evictions == 0);
+  cache.acquire(package_named("b"));
+  CHECK(cache.statistics().evictions == 1);
+  CHECK(cache.statistics().resident_bytes == 100);
+}
+
+TEST_CASE("an evicted engine in use lives on and comes back without a load") {
+  Factory factory;
+  ModelCache cache(100, factory.function());
+  auto a = cache.acquire(package_named("a"));
+  const std::weak_ptr<Engine> watch = a;
+  cache.acquire(package_named("b"));
+  CHECK(cache.statistics().evictions == 1);
+  REQUIRE_FALSE(watch.expired());
+  CHECK(cache.acquire(package_named("a")) == a);
+  CHECK(factory.loads["a"] == 1);
+  cache.acquire(package_named("b"));
+  a.reset();
+  CHECK(watch.expired());
+}
+
+TEST_CASE("a load that fails is tried again") {
+  Factory factory;
+  factory.fail = true;
+  ModelCache cache(1000, factory.function());
+  CHECK_THROWS_AS(cache.acquire(package_named("a")), ModelError);
+  factory.fail = false;
+  CHECK(cache.acquire(package_named("a")) != nullptr);
+  CHECK(factory.loads["a"] == 2);
+  CHECK(cache.statistics().loads.size() == 1);
+}
+
+TEST_CASE("threads that ask for a package being loaded wait for that load") {
+  for (const bool fail : {false, true}) {
+    CAPTURE(fail);
+    std::latch loading(1), release(1);
+    std::atomic<int> loads{0};
+    ModelCache cache(1000, [&](const Package&, const EngineOptions&) -> std::shared_ptr<Engine> {
+      ++loads;
+      loading.count_down();
+      release.wait();
+      if (fail) throw ModelError("planned");
+      return std::make_shared<FakeEngine>(nothing, "", 100);
+    });
+    std::atomic<int> threw{0};
+    std::vector<std::shared_ptr<Engine>> got(4);
+    const auto acquire = [&](std::size_t i) {
+      try {
+        got[i] = cache.acquire(package_named("a"));
+      } catch (const ModelError&) {
+        ++threw;
+      }
+    };
+    std::vector<std::thread> threads;
+    threads.emplace_back(acquire, 0);
+    loading.wait();
+    for (std::size_t i = 1; i < got.size(); ++i) threads.emplace_back(acquire, i);
+    while (cache.statistics().hits < 3) std::this_thread::yield();
+    release.count_down();
+    for (auto& thread : threads) thread.join();
+    CHECK(loads == 1);
+    CHECK(threw == (fail ? 4 : 0));
+    for (const auto& engine : got) CHECK(engine == got[0]);
+  }
+}
+
+TEST_CASE("many threads, three packages, a budget for two: the books stay right") {
+  Factory factory;
+  ModelCache cache(200, factory.function());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i)
+        cache.acquire(package_named(std::string(1, static_cast<char>('a' + (i * 7 + t) % 3))));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const CacheStatistics statistics = cache.statistics();
+  CHECK(statistics.hits + static_cast<std::int64_t>(statistics.loads.size()) == 2000);
+  CHECK(statistics.resident_bytes <= 200);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,142 @@
+#include "models/engine.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "models/fake_engine.hpp"
+
+namespace millrace {
+namespace {
+
+Package detector() {
+  Package package;
+  package.folder = "/packages/tiny";
+  package.name = "tiny";
+  package.input.width = package.input.height = 32;
+  package.strides = {16};
+  package.classes = {"a", "b"};
+  package.max_batch = 4;
+  return package;
+}
+
+Package segmenter() {
+  Package package;
+  package.folder = "/packages/sam";
+  package.name = "sam";
+  package.task = Task::segment;
+  package.input.width = package.input.height = 64;
+  package.embedding = {8, 4, 4};
+  package.logits = {16, 16};
+  package.max_batch = 4;
+  package.max_boxes = 10;
+  return package;
+}
+
+template <class Work>
+std::string model_error(Work work) {
+  try {
+    work();
+  } catch (const ModelError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void check_says(const std::string& error, std::initializer_list<const char*> parts) {
+  CAPTURE(error);
+  for (const char* part : parts) CHECK(error.find(part) != std::string::npos);
+}
+
+TEST_CASE("messages of libraries that mean out of memory") {
+  for (const char* text : {"CUDA out of memory. Tried to allocate 2.00 GiB",
+                           "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
+                           "you tried to allocate 8 bytes.",
+                           "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+                           "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+                           "DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.", "std::bad_alloc",
+                           "Cannot allocate memory"})
+    CHECK_MESSAGE(says_out_of_memory(text), text);
+  for (const char* text :
+       {"", "The size of tensor a (3) must match the size of tensor b (4)", "CUDA error: device-side assert triggered"})
+    CHECK_MESSAGE(!says_out_of_memory(text), text);
+}
+
+TEST_CASE("warm-up calls every method in the shapes of the run") {
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> seen;
+  const auto zeros = FakeEngine::zeros_of(segmenter());
+  FakeEngine engine([&](std::string_view method, std::span<const Tensor> inputs) {
+    seen.emplace_back(method, inputs.front().shape);
+    if (method == "decode") {
+      CHECK(inputs[1].shape == std::vector<std::int64_t>{10, 4});
+      CHECK(inputs[1].host<float>()[5] == 16);
+      CHECK(inputs[1].host<float>()[7] == 48);
+      CHECK(inputs[2].host<std::int64_t>()[9] == 0);
+    }
+    return zeros(method, inputs);
+  });
+  warm_up(engine, segmenter(), 2, 10);
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[0].first == "encode");
+  CHECK(seen[0].second == std::vector<std::int64_t>{2, 3, 64, 64});
+  CHECK(seen[1].first == "decode");
+  CHECK(seen[1].second == std::vector<std::int64_t>{2, 8, 4, 4});
+}
+
+TEST_CASE("warm-up refuses shapes that the package does not take") {
+  FakeEngine engine(FakeEngine::zeros_of(segmenter()));
+  check_says(model_error([&] { warm_up(engine, segmenter(), 5, 10); }),
+             {"/packages/sam", "1 to 4 pictures", "5 were asked for"});
+  check_says(model_error([&] { warm_up(engine, segmenter(), 4, 11); }), {"1 to 10 boxes", "11 were asked for"});
+  CHECK(engine.calls("encode") == 0);
+}
+
+TEST_CASE("a model that does not keep its package's promise") {
+  const auto answer = [](std::vector<Tensor> outputs) {
+    FakeEngine engine([outputs](std::string_view, std::span<const Tensor>) { return outputs; });
+    return model_error([&] { warm_up(engine, detector(), 1, 0); });
+  };
+  CHECK(answer({Tensor::empty({1, 4, 7})}) == "no error");
+  check_says(answer({Tensor::empty({1, 4, 85})}),
+             {"/packages/tiny: forward: unexpected shape of output 0", "expected detections f32 [1, 4, 7]",
+              "got detections f32 [1, 4, 85]"});
+  check_says(answer({Tensor::empty({1, 4, 7}, DType::f16)}),
+             {"unexpected type of output 0", "expected detections f32", "got detections f16"});
+  check_says(answer({Tensor::empty({1, 4, 7}), Tensor::empty({1})}),
+             {"unexpected number of outputs, expected 1, got 2"});
+  check_says(answer({}), {"expected 1, got 0"});
+}
+
+TEST_CASE("fault scripts") {
+  const auto faults = parse_faults("oom@17,nan@40,throw@90,shape@3");
+  REQUIRE(faults.size() == 4);
+  CHECK(faults[0].kind == ScriptedFault::Kind::oom);
+  CHECK(faults[0].call == 17);
+  CHECK(faults[3].kind == ScriptedFault::Kind::shape);
+  CHECK(parse_faults("").empty());
+  for (const char* wrong : {"oom", "oom@", "oom@0", "oom@-1", "oom@1x", "boom@1", "oom@1,,nan@2", "@3"})
+    CHECK_THROWS_AS(parse_faults(wrong), std::invalid_argument);
+}
+
+TEST_CASE("a fake engine fails as scripted, and only then") {
+  FakeEngine engine(FakeEngine::zeros_of(detector()), "oom@2,throw@3,nan@4,shape@5");
+  const std::vector<Tensor> images{Tensor::empty({2, 3, 32, 32})};
+  const auto call = [&] { return engine.call("forward", images); };
+  CHECK(call()[0].host<float>()[0] == 0);
+  CHECK_THROWS_AS(call(), OutOfMemoryError);
+  CHECK_THROWS_AS(call(), ModelError);
+  const auto poisoned = call();
+  const auto values = poisoned[0].host<float>();
+  for (std::size_t i = 0; i < 28; ++i) CHECK(std::isnan(values[i]));
+  for (std::size_t i = 28; i < 56; ++i) CHECK(values[i] == 0);  // the other picture is not touched
+  const auto longer = call();
+  CHECK(longer[0].shape == std::vector<std::int64_t>{2, 4, 8});
+  check_says(model_error([&] { check_outputs(detector(), "forward", 2, 0, longer); }), {"unexpected shape"});
+  CHECK(call()[0].shape == std::vector<std::int64_t>{2, 4, 7});
+  CHECK(engine.calls("forward") == 6);
+  CHECK(engine.calls("encode") == 0);
+}
+
+}  // namespace
+}  // namespace millrace

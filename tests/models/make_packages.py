@@ -1,0 +1,84 @@
+"""Makes the model packages that tests and trials use: make_packages.py OUT DATA
+
+Writes OUT/{sam_small,yolox,yolov8n,mobile_sam}.pkg and, for YOLOX on street.jpg, input and ONNX Runtime's output as raw
+floats in OUT/yolox_reference. What is there and was made by the same scripts and libraries is left alone.
+"""
+
+import fcntl
+import hashlib
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+EXPORT = Path(__file__).resolve().parents[2] / "models" / "export"
+LIBRARIES = ("torch", "ultralytics", "onnx2torch", "onnxruntime", "numpy", "opencv-python-headless")
+
+
+def stamp_of(arguments):
+    """A hash of everything that the result depends on: this file, the exporters, their arguments and input, the libraries."""
+    stamp = hashlib.sha256(repr(arguments).encode())
+    for file in (Path(__file__), *sorted(EXPORT.glob("*.py")), *(Path(a) for a in arguments if Path(a).is_file())):
+        stamp.update(file.read_bytes())
+    for library in LIBRARIES:
+        stamp.update(f"{library} {importlib.metadata.version(library)}".encode())
+    return stamp.hexdigest()
+
+
+def make(out, arguments, command):
+    """Runs `command` unless OUT and its stamp are there."""
+    stamp_file = out.with_suffix(".stamp")
+    stamp = stamp_of(arguments)
+    if out.is_dir() and stamp_file.is_file() and stamp_file.read_text() == stamp:
+        print(f"{out.name}: up to date")
+        return
+    stamp_file.unlink(missing_ok=True)
+    command()
+    stamp_file.write_text(stamp)
+
+
+def export(out, script, *arguments):
+    make(out, (script, *arguments), lambda: subprocess.run([sys.executable, str(EXPORT / script), *arguments, str(out)], check=True))
+
+
+def write_yolox_reference(out, onnx, picture):
+    import cv2
+    import numpy
+    import onnxruntime
+
+    side = 416
+    pixels = cv2.imread(str(picture), cv2.IMREAD_COLOR)
+    ratio = min(side / pixels.shape[0], side / pixels.shape[1])
+    resized = cv2.resize(pixels, (int(pixels.shape[1] * ratio), int(pixels.shape[0] * ratio)), interpolation=cv2.INTER_LINEAR)
+    padded = numpy.full((side, side, 3), 114, numpy.uint8)
+    padded[: resized.shape[0], : resized.shape[1]] = resized
+    images = numpy.ascontiguousarray(padded.transpose(2, 0, 1)[None], dtype=numpy.float32)
+    session = onnxruntime.InferenceSession(str(onnx), providers=["CPUExecutionProvider"])
+    output = session.run(None, {session.get_inputs()[0].name: images})[0]
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    images.tofile(out / "input.f32")
+    output.tofile(out / "output.f32")
+    print(f"wrote {out}: input {images.shape}, output {output.shape}")
+
+
+def main():
+    out, data = Path(sys.argv[1]), Path(sys.argv[2])
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may share the folder
+        export(out / "sam_small.pkg", "mobile_sam_seeded.py", "--seed", "0", "--small")
+        export(out / "yolov8n.pkg", "yolov8_seeded.py", "--seed", "0")
+        onnx, picture = data / "models" / "yolox_nano.onnx", data / "pictures" / "street.jpg"
+        if onnx.is_file() and picture.is_file():
+            export(out / "yolox.pkg", "yolox_onnx.py", str(onnx))
+            reference = out / "yolox_reference"
+            make(reference, (str(onnx), str(picture)), lambda: write_yolox_reference(reference, onnx, picture))
+        else:
+            print(f"yolox.pkg: not made, for want of {onnx} or {picture}")
+        export(out / "mobile_sam.pkg", "mobile_sam_seeded.py", "--seed", "0")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+#include "models/package.hpp"
+
+#include <doctest/doctest.h>
+
+#include "tests/models/package_files.hpp"
+
+namespace millrace {
+namespace {
+
+std::string error_of(const std::filesystem::path& folder) {
+  try {
+    read_package(folder);
+  } catch (const PackageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct Wrong {
+  const char* from;
+  const char* to;
+  std::vector<const char*> says;
+};
+
+void check_table(const std::string& yaml, const std::vector<Wrong>& table) {
+  for (const Wrong& wrong : table) {
+    CAPTURE(wrong.to);
+    const TemporaryFolder folder;
+    write_package(folder.path(), replaced(yaml, wrong.from, wrong.to));
+    const std::string error = error_of(folder.path());
+    CAPTURE(error);
+    CHECK(error.find((folder.path() / "model.yaml").string()) == 0);
+    for (const char* part : wrong.says) CHECK(error.find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("sha256 of known texts") {
+  CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  const TemporaryFolder folder;
+  const std::string long_text(3'000'001, 'x');
+  write_file(folder.path() / "f", long_text);
+  CHECK(sha256_of_file(folder.path() / "f") == sha256_hex(long_text));
+}
+
+TEST_CASE("a detector's package is read whole") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), detector_yaml());
+  const Package package = read_package(folder.path());
+  CHECK(package.name == "tiny");
+  CHECK(package.task == Task::detect);
+  CHECK(package.architecture == "yolox");
+  CHECK(package.input.width == 32);
+  CHECK(package.input.height == 64);
+  CHECK(package.input.bgr);
+  CHECK(package.input.mode == ResizeMode::letterbox);
+  CHECK(package.input.rounding == SideRounding::down);
+  CHECK(package.input.placement == Placement::top_left);
+  CHECK(package.input.filter == ResizeFilter::cv2_linear);
+  CHECK(package.input.pad == std::array<float, 3>{114, 114, 114});
+  CHECK(package.layout == OutputLayout::yolox_raw);
+  CHECK(package.strides == std::vector<int>{8, 16, 32});
+  CHECK(package.classes == std::vector<std::string>{"cat", "dog", "yes"});
+  CHECK(package.max_batch == 1);
+  CHECK(package.licence == "Apache-2.0");
+  REQUIRE(package.files.size() == 1);
+  CHECK(package.files[0].bytes == static_cast<std::int64_t>(torchscript_looks().size()));
+  CHECK(package.fingerprint == sha256_of_file(folder.path() / "model.yaml"));
+  CHECK(methods_of(package) == std::vector<std::string>{"forward"});
+  // 4 x 8 + 2 x 4 + 1 x 2 anchors
+  CHECK(outputs_of(package, "forward", 1, 0)[0].shape == std::vector<std::int64_t>{1, 42, 8});
+  CHECK(inputs_of(package, "forward", 5, 0)[0].shape == std::vector<std::int64_t>{5, 3, 64, 32});
+  CHECK_THROWS_AS(outputs_of(package, "encode", 1, 1), std::invalid_argument);
+  const std::string text = describe(package);
+  for (const char* part :
+       {"tiny", "32 x 64 BGR", "letterbox", "42 anchors", "cat, dog, yes", "Apache-2.0", package.fingerprint.c_str()})
+    CHECK(text.find(part) != std::string::npos);
+}
+
+TEST_CASE("the v8 layout has classes before anchors") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), replaced(detector_yaml(), "yolox_raw", "v8"));
+  CHECK(outputs_of(read_package(folder.path()), "forward", 3, 0)[0].shape == std::vector<std::int64_t>{3, 7, 42});
+}
+
+TEST_CASE("a segmenter's package is read whole") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), segmenter_yaml());
+  const Package package = read_package(folder.path());
+  CHECK(package.task == Task::segment);
+  CHECK(package.input.mode == ResizeMode::longest_side);
+  CHECK(package.input.filter == ResizeFilter::pil_bilinear_antialias);
+  CHECK_FALSE(package.input.bgr);
+  CHECK(package.input.pad == package.input.mean);
+  CHECK(package.max_boxes == 64);
+  CHECK(methods_of(package) == std::vector<std::string>{"encode", "decode"});
+  CHECK(outputs_of(package, "encode", 3, 0)[0].shape == std::vector<std::int64_t>{3, 32, 16, 16});
+  const auto decoded = outputs_of(package, "decode", 3, 7);
+  REQUIRE(decoded.size() == 2);
+  CHECK(decoded[0].shape == std::vector<std::int64_t>{7, 64, 64});
+  CHECK(decoded[1].shape == std::vector<std::int64_t>{7});
+  const auto inputs = inputs_of(package, "decode", 3, 7);
+  REQUIRE(inputs.size() == 3);
+  CHECK(inputs[1].shape == std::vector<std::int64_t>{7, 4});
+  CHECK(inputs[2].dtype == DType::i64);
+  CHECK(describe(package).find("64 x 64 a box") != std::string::npos);
+}
+
+TEST_CASE("wrong keys of a detector's model.yaml") {
+  check_table(
+      detector_yaml(),
+      {
+          {"schema: 1", "schema: 2", {":1: schema", "reads schema 1"}},
+          {"schema: 1\n", "", {"schema: is missing"}},
+          {"schema: 1", "schema: one", {"whole number", "'one'"}},
+          {"name: tiny", "name: [tiny]", {":2: name", "expected text", "list of 1"}},
+          {"name: tiny", "name: ''", {"name", "expected text"}},
+          {"name: tiny", "nmae: tiny", {"name: is missing", "'nmae'"}},
+          {"name: tiny", "name: tiny\nname: other", {"name: is there twice"}},
+          {"task: detect", "task: detcet", {":3: task", "detect, segment", "did you mean 'detect'"}},
+          {"task: detect", "task: track", {"expected one of detect, segment, got 'track'"}},
+          {"width: 32", "width: 0", {"input.width", "1 to 8192", "'0'"}},
+          {"width: 32", "width: 1000000000", {"input.width"}},
+          {"width: 32", "width: 1e2", {"input.width"}},
+          {"width: 32", "width: 33", {"output.strides: 8 does not divide the input of 33 x 64"}},
+          {"width: 32, ", "", {"input.width: is missing"}},
+          {"colour: bgr", "color: bgr", {"input.colour: is missing", "'color'"}},
+          {"colour: bgr", "colour: bgra", {"rgb, bgr", "did you mean 'bgr'"}},
+          {"scale: 1.0", "scale: nan", {"input.scale", "a number"}},
+          {"scale: 1.0", "scale: 1.0x", {"input.scale", "'1.0x'"}},
+          {"mean: [0, 0, 0]", "mean: [0, 0]", {"input.mean", "3 numbers", "list of 2"}},
+          {"mean: [0, 0, 0]", "mean: [0, zero, 0]", {"input.mean: entry 1"}},
+          {"std: [1, 1, 1]", "std: [1, 0, 1]", {"input.std", "above 0"}},
+          {"resize: letterbox", "resize: letterbocks", {"did you mean 'letterbox'"}},
+          {"resize: letterbox", "resize: stretch", {"input.rounding: has no meaning"}},
+          {"filter: cv2_linear", "filter: nearest", {"cv2_linear, pil_bilinear_antialias"}},
+          {"rounding: down, ", "", {"input.rounding: is missing", "down, half_even"}},
+          {"pad: [114, 114, 114]", "pad: 114", {"input.pad", "3 numbers"}},
+          {"pad: [114, 114, 114]", "pad: [114, 114, 114], gamma: 2", {"input.gamma: is no key"}},
+          {"layout: yolox_raw", "layout: yolox", {"output.layout", "yolox_raw, v8"}},
+          {"strides: [8, 16, 32]", "strides: []", {"output.strides"}},
+          {"strides: [8, 16, 32]", "strides: [8, 0, 32]", {"output.strides: entry 1"}},
+          {"classes: [cat, dog, \"yes\"]\n", "", {"classes: is missing"}},
+          {"classes: [cat, dog, \"yes\"]", "classes: [cat, [dog]]", {"classes: entry 1"}},
+          {"max_batch: 1", "max_batch: 0", {"max_batch", "1 to 1024"}},
+          {"max_batch: 1", "max_batch: 1\nmax_boxes: 5", {"max_boxes: has no meaning for a detector"}},
+          {"max_batch: 1", "max_batch: 1\nmax_batches: 5", {"max_batches: is no key", "did you mean 'max_batch'"}},
+          {"licence: Apache-2.0", "license: Apache-2.0", {"licence: is missing", "'license'"}},
+          {"files: {model.ts: HASH}", "files: {model.ts: HASH, ../evil: HASH}", {"'../evil' is no plain file name"}},
+          {"files: {model.ts: HASH}", "files: {model.ts: ABC}", {"64 lower-case hexadecimal digits"}},
+          {"files: {model.ts: HASH}", "files: {other.ts: HASH}", {"files: model.ts is missing"}},
+          {"files: {model.ts: HASH}", "files: [model.ts]", {"files: expected a mapping"}},
+          {"name: tiny", "name: [tiny", {"is no valid YAML"}},
+          {"name: tiny", "? [a, b]\n: 1\nname: tiny", {"keys must be plain words"}},
+      });
+}
+
+TEST_CASE("wrong keys of a segmenter's model.yaml") {
+  check_table(segmenter_yaml(),
+              {
+                  {"embedding: [32, 16, 16]", "embedding: [32, 16]", {"output.embedding", "3 whole numbers"}},
+                  {"logits: [64, 64]", "logits: [64, -64]", {"output.logits: entry 1"}},
+                  {"max_boxes: 64\n", "", {"max_boxes: is missing"}},
+                  {"max_boxes: 64", "max_boxes: 64\nclasses: [a]", {"classes: has no meaning for a segmenter"}},
+                  {"resize: longest_side", "resize: longest_side, padding: centred", {"input.padding: has no meaning"}},
+                  {"output: {", "output: {layout: v8, ", {"output.layout: is no key"}},
+              });
+}
+
+TEST_CASE("model.yaml that is no mapping, empty, or huge") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), "- a\n- b\n");
+  CHECK(error_of(folder.path()).find("expected a mapping") != std::string::npos);
+  write_package(folder.path(), "");
+  CHECK(error_of(folder.path()).find("expected a mapping") != std::string::npos);
+  write_package(folder.path(), std::string(2'000'000, '#'));
+  CHECK(error_of(folder.path()).find("larger than 1 MB") != std::string::npos);
+}
+
+TEST_CASE("what is there instead of a package") {
+  const TemporaryFolder folder;
+  const auto says = [](const std::string& error, const char* part) {
+    CAPTURE(error);
+    CHECK(error.find(part) != std::string::npos);
+  };
+  says(error_of(folder.path() / "nothing"), "no such folder");
+  says(error_of(folder.path()), "has no model.yaml");
+  write_file(folder.path() / "sam.pt", zip_of({"archive/data.pkl", "archive/data/0"}));
+  says(error_of(folder.path() / "sam.pt"), "PyTorch checkpoint");
+  write_file(folder.path() / "sam.ts", torchscript_looks());
+  says(error_of(folder.path() / "sam.ts"), "put it there as model.ts");
+}
+
+TEST_CASE("files that are not what they should be") {
+  struct Foreign {
+    std::string content;
+    const char* says;
+  };
+  const std::vector<Foreign> table{
+      {"", "this file is empty"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", "Git LFS pointer"},
+      {"\n <!DOCTYPE html><html>404</html>", "a web page"},
+      {zip_of({"archive/data.pkl", "archive/data/0"}), "PyTorch checkpoint"},
+      {torchscript_looks().substr(0, 100), "cut off"},
+      {std::string("\x08\x06\x12\x07pytorch", 11), "ONNX"},
+      {"hello", "of no kind known"},
+  };
+  for (const Foreign& foreign : table) {
+    const TemporaryFolder folder;
+    write_package(folder.path(), detector_yaml(), foreign.content);
+    const std::string error = error_of(folder.path());
+    CAPTURE(error);
+    CHECK(error.find((folder.path() / "model.ts").string()) == 0);
+    CHECK(error.find("expected a TorchScript model") != std::string::npos);
+    const std::string says = foreign.content.empty() ? "empty" : foreign.says;
+    CHECK(error.find(says) != std::string::npos);
+  }
+}
+
+TEST_CASE("missing and changed files") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), detector_yaml());
+  write_file(folder.path() / "model.ts", zip_of({"model/data.pkl", "model/code/other.py"}));
+  const std::string changed = error_of(folder.path());
+  CHECK(changed.find("sha256 is") != std::string::npos);
+  CHECK(changed.find(sha256_hex(torchscript_looks())) != std::string::npos);
+  std::filesystem::remove(folder.path() / "model.ts");
+  CHECK(error_of(folder.path()).find("is missing") != std::string::npos);
+  std::filesystem::create_directory(folder.path() / "model.ts");
+  CHECK(error_of(folder.path()).find("no regular file") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace

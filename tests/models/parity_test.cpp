@@ -1,0 +1,184 @@
+// The exported packages through the C++ engine. Fixture `packages` (make_packages.sh) makes them; without it these
+// tests skip.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+#include "models/torch_engine.hpp"
+
+namespace millrace {
+namespace {
+
+std::filesystem::path packages() {
+  const char* folder = std::getenv("MILLRACE_TEST_PACKAGES");
+  return folder == nullptr ? "test-packages" : folder;
+}
+
+bool missing(const char* name) {
+  if (std::filesystem::exists(packages() / name)) return false;
+  MESSAGE("skipped: " << (packages() / name).string() << " is not there (python set or test data missing)");
+  return true;
+}
+
+std::vector<float> read_floats(const std::filesystem::path& file) {
+  std::vector<float> values(std::filesystem::file_size(file) / sizeof(float));
+  std::ifstream(file, std::ios::binary)
+      .read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+  return values;
+}
+
+Tensor random_normal(std::vector<std::int64_t> shape, unsigned seed, float mean = 0, float deviation = 1) {
+  Tensor tensor = Tensor::empty(std::move(shape));
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> distribution(mean, deviation);
+  for (float& value : tensor.host<float>()) value = distribution(generator);
+  return tensor;
+}
+
+/// Rows [first, first + count) along the first dimension, copied.
+Tensor rows(const Tensor& tensor, std::int64_t first, std::int64_t count) {
+  auto shape = tensor.shape;
+  const std::size_t row_bytes = tensor.bytes() / static_cast<std::size_t>(shape[0]);
+  shape[0] = count;
+  Tensor part = Tensor::empty(shape, tensor.dtype);
+  std::memcpy(part.data, static_cast<const char*>(tensor.data) + static_cast<std::size_t>(first) * row_bytes,
+              part.bytes());
+  return part;
+}
+
+double deviation(std::span<const float> values) {
+  double sum = 0, squares = 0;
+  for (const float value : values) {
+    sum += value;
+    squares += double{value} * value;
+  }
+  const auto n = static_cast<double>(values.size());
+  return std::sqrt(std::max(0.0, squares / n - sum / n * sum / n));
+}
+
+double largest_difference(std::span<const float> a, std::span<const float> b) {
+  REQUIRE(a.size() == b.size());
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(double{a[i]} - b[i]));
+  return largest;
+}
+
+/// PERFORMANCE.md's bound for fp32 with seeded weights: 1e-4 of the deviation.
+void check_close(const Tensor& a, const Tensor& b) {
+  CHECK(a.shape == b.shape);
+  CHECK(largest_difference(a.host<float>(), b.host<float>()) <= 1e-4 * deviation(b.host<float>()));
+}
+
+TEST_CASE("YOLOX-nano on street.jpg gives what ONNX Runtime gives") {
+  if (missing("yolox.pkg") || missing("yolox_reference")) return;
+  const Package package = read_package(packages() / "yolox.pkg");
+  CHECK(package.max_batch == 1);
+  CHECK(package.input.bgr);
+  const auto engine = load_torch_engine(package, {.threads = 2});
+  warm_up(*engine, package, 1, 0);
+  const auto input = read_floats(packages() / "yolox_reference/input.f32");
+  const auto expected = read_floats(packages() / "yolox_reference/output.f32");
+  Tensor images = Tensor::empty({1, 3, 416, 416});
+  REQUIRE(images.host<float>().size() == input.size());
+  std::copy(input.begin(), input.end(), images.host<float>().begin());
+  const auto outputs = engine->call("forward", std::span(&images, 1));
+  const float scale =
+      *std::max_element(expected.begin(), expected.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
+  CHECK(largest_difference(outputs[0].host<float>(), expected) <= 2e-4 * std::abs(scale));
+  // The network saw the persons: objectness x class 0 of some anchor is the data's known 0.85.
+  float best = 0;
+  for (std::size_t anchor = 0; anchor < 3549; ++anchor) {
+    const auto row = outputs[0].host<float>().subspan(anchor * 85, 85);
+    best = std::max(best, row[4] * row[5]);
+  }
+  CHECK(best == doctest::Approx(0.85).epsilon(0.01));
+}
+
+TEST_CASE("YOLOv8n gives the same for a picture alone and in a batch") {
+  if (missing("yolov8n.pkg")) return;
+  const Package package = read_package(packages() / "yolov8n.pkg");
+  const auto engine = load_torch_engine(package, {.threads = 2});
+  warm_up(*engine, package, 2, 0);
+  const Tensor images = random_normal({3, 3, 640, 640}, 1, 0.5F, 0.1F);
+  const auto together = engine->call("forward", std::span(&images, 1));
+  const Tensor second = rows(images, 1, 1);
+  check_close(rows(together[0], 1, 1), engine->call("forward", std::span(&second, 1))[0]);
+}
+
+void segmenter_is_one_function(const char* name) {
+  const Package package = read_package(packages() / name);
+  const auto engine = load_torch_engine(package, {.threads = 2});
+  const auto plain = load_torch_engine(package, {.threads = 2, .freeze = false});
+  warm_up(*engine, package, 1, 2);
+
+  const Tensor images = random_normal({3, 3, package.input.height, package.input.width}, 2);
+  const Tensor embedding = engine->call("encode", std::span(&images, 1))[0];
+  const Tensor last = rows(images, 2, 1);
+  check_close(rows(embedding, 2, 1), engine->call("encode", std::span(&last, 1))[0]);
+  const Tensor first = rows(images, 0, 1);
+  check_close(rows(embedding, 0, 1), plain->call("encode", std::span(&first, 1))[0]);
+  // Another picture gives another embedding, or the checks above show nothing.
+  CHECK(largest_difference(rows(embedding, 0, 1).host<float>(), rows(embedding, 1, 1).host<float>()) > 0.1);
+
+  const std::vector<std::int64_t> picture_of{0, 2, 1, 1, 2, 0, 2};
+  const auto count = static_cast<std::int64_t>(picture_of.size());
+  const auto side = static_cast<float>(package.input.width);
+  Tensor boxes = Tensor::empty({count, 4});
+  Tensor index = Tensor::empty({count}, DType::i64);
+  for (std::int64_t n = 0; n < count; ++n) {
+    const float x = side * 0.05F * static_cast<float>(n + 1), y = side * 0.07F * static_cast<float>(n);
+    const std::array<float, 4> box{x, y, x + side * 0.3F, y + side * 0.25F};
+    std::copy(box.begin(), box.end(), boxes.host<float>().begin() + n * 4);
+    index.host<std::int64_t>()[static_cast<std::size_t>(n)] = picture_of[static_cast<std::size_t>(n)];
+  }
+  const std::vector<Tensor> packed_inputs{embedding, boxes, index};
+  const auto packed = engine->call("decode", packed_inputs);
+  CHECK_NOTHROW(check_outputs(package, "decode", 3, count, packed));
+
+  for (std::int64_t n = 0; n < count; ++n) {
+    CAPTURE(n);
+    Tensor zero = Tensor::empty({1}, DType::i64);
+    zero.host<std::int64_t>()[0] = 0;
+    const std::vector<Tensor> inputs{rows(embedding, picture_of[static_cast<std::size_t>(n)], 1), rows(boxes, n, 1),
+                                     zero};
+    const auto alone = engine->call("decode", inputs);
+    // Level 2: mask IoU. The logits' own bound is relative to their deviation, which the bias far from the box makes
+    // large.
+    const Tensor ours = rows(packed[0], n, 1);
+    std::int64_t both = 0, either = 0;
+    for (std::size_t i = 0; i < ours.host<float>().size(); ++i) {
+      const bool a = ours.host<float>()[i] > 0, b = alone[0].host<float>()[i] > 0;
+      both += a && b;
+      either += a || b;
+    }
+    CHECK(either > 0);
+    CHECK(static_cast<double>(both) >= 0.999 * static_cast<double>(either));
+    check_close(ours, alone[0]);
+    CHECK(packed[1].host<float>()[static_cast<std::size_t>(n)] ==
+          doctest::Approx(alone[1].host<float>()[0]).epsilon(1e-4));
+    // A box's mask is about its box: its middle is inside, the input's far corner is not.
+    const Box box{boxes.host<float>()[static_cast<std::size_t>(n) * 4],
+                  boxes.host<float>()[static_cast<std::size_t>(n) * 4 + 1], 0, 0};
+    const auto rows_of_logits = package.logits[0], columns = package.logits[1];
+    const auto row = static_cast<std::int64_t>((box.y0 + side * 0.125F) / side * static_cast<float>(rows_of_logits));
+    const auto column = static_cast<std::int64_t>((box.x0 + side * 0.15F) / side * static_cast<float>(columns));
+    CHECK(ours.host<float>()[static_cast<std::size_t>(row * columns + column)] > 0);
+    CHECK(ours.host<float>()[static_cast<std::size_t>(rows_of_logits * columns - 1)] < 0);
+  }
+}
+
+TEST_CASE("the small segmenter: batch of 1 and 3, frozen and not, boxes packed and alone agree") {
+  if (!missing("sam_small.pkg")) segmenter_is_one_function("sam_small.pkg");
+}
+
+TEST_CASE("MobileSAM: batch of 1 and 3, frozen and not, boxes packed and alone agree") {
+  if (!missing("mobile_sam.pkg")) segmenter_is_one_function("mobile_sam.pkg");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,179 @@
+#include "models/torch_engine.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <thread>
+
+#include "tests/models/package_files.hpp"
+#include "tests/models/torchscript_file.hpp"
+
+namespace millrace {
+namespace {
+
+/// A package whose model.ts is this TorchScript source, with a weight `scale` of 2.
+Package package_of(const std::filesystem::path& folder, const std::string& source, const char* yaml = detector_yaml()) {
+  std::filesystem::create_directories(folder);
+  save_torchscript(folder / "model.ts", source);
+  write_file(folder / "model.yaml", replaced(yaml, "HASH", sha256_of_file(folder / "model.ts")));
+  return read_package(folder);
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const ModelError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void check_says(const std::string& error, std::initializer_list<const char*> parts) {
+  CAPTURE(error);
+  for (const char* part : parts) CHECK(error.find(part) != std::string::npos);
+}
+
+Tensor counting(std::vector<std::int64_t> shape) {
+  Tensor tensor = Tensor::empty(std::move(shape));
+  float next = 0;
+  for (float& value : tensor.host<float>()) value = next++;
+  return tensor;
+}
+
+TEST_CASE("a model's methods run, and its outputs are dense and their own") {
+  const TemporaryFolder folder;
+  const Package package = package_of(folder.path(), R"(
+def encode(self, images):
+    return images.transpose(2, 3) * self.scale
+def decode(self, embedding, boxes, image_index):
+    return boxes.index_select(0, image_index), image_index
+)",
+                                     segmenter_yaml());
+  for (const bool freeze : {true, false}) {
+    CAPTURE(freeze);
+    const auto engine = load_torch_engine(package, {.threads = 1, .freeze = freeze});
+    CHECK(engine->memory_bytes() == package.file_bytes());
+    std::vector<Tensor> inputs{counting({1, 1, 2, 3})};
+    const auto outputs = engine->call("encode", inputs);
+    REQUIRE(outputs.size() == 1);
+    CHECK(outputs[0].shape == std::vector<std::int64_t>{1, 1, 3, 2});
+    const auto values = outputs[0].host<float>();
+    CHECK(std::vector<float>(values.begin(), values.end()) == std::vector<float>{0, 6, 2, 8, 4, 10});
+
+    Tensor index = Tensor::empty({2}, DType::i64);
+    index.host<std::int64_t>()[0] = 1;
+    index.host<std::int64_t>()[1] = 0;
+    inputs = {counting({1}), counting({2, 4}), index};
+    auto decoded = engine->call("decode", inputs);
+    inputs.clear();
+    index = {};
+    REQUIRE(decoded.size() == 2);
+    CHECK(decoded[0].host<float>()[0] == 4);
+    CHECK(decoded[1].dtype == DType::i64);
+    CHECK(decoded[1].host<std::int64_t>()[0] == 1);  // an input handed back outlives the inputs
+  }
+}
+
+TEST_CASE("what a model cannot do is said with package, method and shapes") {
+  const TemporaryFolder folder;
+  const Package package = package_of(folder.path(), R"(
+def forward(self, images):
+    return torch.matmul(images, images)
+)");
+  const auto engine = load_torch_engine(package, {});
+  const std::vector<Tensor> images{counting({1, 3, 2, 5})};
+  const std::string folder_name = folder.path().string();
+  check_says(error_of([&] { engine->call("forward", images); }), {folder_name.c_str(), "forward [1, 3, 2, 5]", "5"});
+  CHECK(error_of([&] { engine->call("forward", images); }).find("Exception raised from") == std::string::npos);
+  check_says(error_of([&] { engine->call("encode", images); }), {"has no method 'encode'", "forward"});
+}
+
+TEST_CASE("wrong returns are named") {
+  const auto message = [](const char* source) {
+    const TemporaryFolder folder;
+    const Package package = package_of(folder.path(), source);
+    const auto engine = load_torch_engine(package, {});
+    return error_of([&] { warm_up(*engine, package, 1, 0); });
+  };
+  check_says(message("def forward(self, images):\n    return [1, 2]\n"), {"expected a tensor or a tuple of tensors"});
+  check_says(message("def forward(self, images):\n    return images, 3\n"),
+             {"expected a tensor or a tuple of tensors, got Int"});
+  check_says(message("def forward(self, images):\n    return images.double()\n"), {"type Double"});
+  check_says(message("def forward(self, images):\n    return images\n"),
+             {"unexpected shape of output 0, expected detections f32 [1, 42, 8], got detections f32 [1, 3, 64, 32]"});
+  CHECK(message("def forward(self, images):\n    return torch.zeros([images.size(0), 42, 8])\n") == "no error");
+}
+
+TEST_CASE("a model that lacks a method is refused at load") {
+  const TemporaryFolder folder;
+  const Package package = package_of(folder.path(), "def encode(self, images):\n    return images\n", segmenter_yaml());
+  check_says(error_of([&] { load_torch_engine(package, {}); }), {"has no method 'decode'", "encode, decode"});
+}
+
+TEST_CASE("a file that only looks like TorchScript is refused at load") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), detector_yaml());
+  const std::string model_folder = folder.path().string();
+  check_says(error_of([&] { load_torch_engine(read_package(folder.path()), {}); }), {model_folder.c_str(), "load"});
+}
+
+TEST_CASE("running out of memory is told from other failures") {
+  const TemporaryFolder folder;
+  const Package package =
+      package_of(folder.path(), "def forward(self, images):\n    return torch.zeros([1000000, 1000000, 1000])\n");
+  const auto engine = load_torch_engine(package, {});
+  const std::vector<Tensor> images{counting({1})};
+  CHECK_THROWS_AS(engine->call("forward", images), OutOfMemoryError);
+}
+
+TEST_CASE("the same call gives the same bits, whatever shapes came between") {
+  const TemporaryFolder folder;
+  const Package package = package_of(folder.path(), R"(
+def forward(self, images):
+    x = torch.sigmoid(images * self.scale) + torch.tanh(images) * 3.0
+    if bool(x.sum() > 0):
+        x = x / x.sum()
+    return torch.softmax(x.flatten(1) + 1.0, 1)
+)");
+  const auto engine = load_torch_engine(package, {});
+  const std::vector<Tensor> images{counting({2, 3, 9, 7})};
+  const auto bits = [&] {
+    const auto outputs = engine->call("forward", images);
+    const auto values = outputs[0].host<float>();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  const auto first = bits();
+  for (std::int64_t n = 1; n < 5; ++n) {
+    const std::vector<Tensor> others{counting({n, 3, 4 + n, 5})};
+    engine->call("forward", others);
+    CHECK(bits() == first);
+  }
+}
+
+TEST_CASE("two lanes call one engine at once") {
+  const TemporaryFolder folder;
+  const Package package =
+      package_of(folder.path(),
+                 "def forward(self, images):\n    return torch.matmul(images, images.transpose(2, 3)) * self.scale\n");
+  const auto engine = load_torch_engine(package, {});
+  const std::vector<Tensor> images{counting({1, 3, 64, 64})};
+  const float expected = engine->call("forward", images)[0].host<float>()[77];
+  std::vector<std::thread> lanes;
+  std::vector<int> wrong(2);
+  for (int& mine : wrong) {
+    lanes.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) mine += engine->call("forward", images)[0].host<float>()[77] != expected;
+    });
+  }
+  for (auto& lane : lanes) lane.join();
+  CHECK(wrong == std::vector<int>{0, 0});
+}
+
+TEST_CASE("a device that this engine does not have") {
+  const TemporaryFolder folder;
+  const Package package = package_of(folder.path(), "def forward(self, images):\n    return images\n");
+  check_says(error_of([&] { load_torch_engine(package, {.device = 0}); }), {"CUDA device 0", "CPU only"});
+}
+
+}  // namespace
+}  // namespace millrace
