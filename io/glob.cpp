@@ -9,20 +9,6 @@ namespace {
 constexpr std::size_t max_alternatives = 1024;
 constexpr std::size_t max_pattern_bytes = 4096;
 
-bool is_wildcard(char c) { return c == '*' || c == '?' || c == '[' || c == '{'; }
-
-/// Position of the first unescaped wildcard, or npos.
-std::size_t first_wildcard(std::string_view text) {
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\') {
-      ++i;
-    } else if (is_wildcard(text[i])) {
-      return i;
-    }
-  }
-  return std::string_view::npos;
-}
-
 std::string unescape(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -109,6 +95,20 @@ std::size_t set_end(std::string_view pattern, std::size_t open) {
   if (i < pattern.size() && pattern[i] == ']') ++i;
   while (i < pattern.size() && pattern[i] != ']') i += pattern[i] == '\\' ? 2 : 1;
   return i < pattern.size() ? i : std::string_view::npos;
+}
+
+/// Position of the first wildcard that is neither escaped nor unclosed, or npos.
+std::size_t first_wildcard(std::string_view text) {
+  std::size_t close = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '*' || c == '?' || (c == '[' && set_end(text, i) != std::string_view::npos) ||
+        (c == '{' && brace_parts(text, i, close).size() > 1)) {
+      return i;
+    }
+    if (c == '\\') ++i;
+  }
+  return std::string_view::npos;
 }
 
 bool set_contains(std::string_view set, char c) {

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// True when the text holds an unescaped `*`, `?`, `[` or `{`.
+/// True when the text holds a wildcard that is neither escaped nor unclosed.
 bool has_wildcards(std::string_view pattern);
 
 /// A compiled glob pattern over '/'-separated paths, bytes compared exactly.

@@ -11,11 +11,13 @@
 
 namespace millrace {
 
-/// A folder of the test's own, removed at its end. Names are bytes.
+/// A folder of the test's own, in memory where the system has such a place, removed at its end. Names are bytes.
 class TestTree {
  public:
   TestTree() {
-    std::string name = (std::filesystem::temp_directory_path() / "millrace-plan-XXXXXX").native();
+    const bool in_memory = ::access("/dev/shm", W_OK | X_OK) == 0;
+    std::string name =
+        (in_memory ? "/dev/shm" : std::filesystem::temp_directory_path().native()) + "/millrace-plan-XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
     root_ = std::filesystem::canonical(name).native();
   }
