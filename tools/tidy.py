@@ -88,12 +88,16 @@ def main():
             todo.setdefault(source, stamp)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
-        for (source, stamp), (code, output) in zip(todo.items(), pool.map(tidy, todo)):
+        running = {pool.submit(tidy, source): source for source in todo}
+        for number, done in enumerate(concurrent.futures.as_completed(running), 1):
+            source, (code, output) = running[done], done.result()
             if code == 0:
-                stamp.touch()
+                todo[source].touch()
             else:
                 failed += 1
-                print(f"{source.relative_to(ROOT)}:\n{output.strip()}")
+                print(f"{source.relative_to(ROOT)}:\n{output.strip()}", flush=True)
+            if number % 20 == 0:
+                print(f"tidy: {number} of {len(todo)}", flush=True)
     month = time.time() - 30 * 86400
     for stamp in STAMPS.iterdir():
         if stamp.stat().st_mtime < month:
