@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 
 #include "io/image_write.hpp"
 #include "io/mask_spans.hpp"
+#include "io/object_order.hpp"
 
 namespace millrace {
 namespace {
@@ -31,9 +31,7 @@ Layer make_layer(std::size_t index, const Object& object, int width, int height)
 
 /// The masks, those painted over by others first.
 std::vector<Layer> make_layers(int width, int height, std::span<const Object> objects) {
-  std::vector<std::size_t> order(objects.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return objects[a].score > objects[b].score; });
+  const auto order = best_first(objects);
   std::vector<Layer> layers;
   for (auto i = order.rbegin(); i != order.rend(); ++i) {
     if (!objects[*i].rle_counts.empty()) layers.push_back(make_layer(*i, objects[*i], width, height));

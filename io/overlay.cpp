@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <opencv2/imgproc.hpp>
 
 #include "io/mask_spans.hpp"
+#include "io/object_order.hpp"
 #include "io/overlay_text.hpp"
 
 namespace millrace {
@@ -91,15 +91,8 @@ void draw_mask(cv::Mat& picture, const RasterMask& mask, Colour colour, int line
 
 /// Four lines from the box's edges inwards.
 void draw_box(cv::Mat& picture, const Object& object, int reduction, Colour colour, int line_width) {
-  const auto scaled = [&](float position, int limit) {
-    return static_cast<int>(
-        std::lround(std::clamp(position / static_cast<float>(reduction), 0.0F, static_cast<float>(limit))));
-  };
-  const int left = std::min(scaled(object.x, picture.cols), picture.cols - 1);
-  const int top = std::min(scaled(object.y, picture.rows), picture.rows - 1);
-  const int right = std::max(left + 1, scaled(object.x + object.width, picture.cols));
-  const int bottom = std::max(top + 1, scaled(object.y + object.height, picture.rows));
-  const cv::Rect box(left, top, right - left, bottom - top);
+  const OverlayBox edges = overlay_box(object, picture.cols, picture.rows, reduction);
+  const cv::Rect box(edges.left, edges.top, edges.right - edges.left, edges.bottom - edges.top);
   const cv::Scalar value(colour.red, colour.green, colour.blue);
   const int across = std::min(line_width, box.width), down = std::min(line_width, box.height);
   picture(cv::Rect(box.x, box.y, box.width, down)).setTo(value);
@@ -150,9 +143,8 @@ void draw_overlay(const PixelBuffer& raster, const PictureInfo& info, std::span<
   cv::Mat picture(raster.height, raster.width, CV_8UC3, raster.data.get());
   const LabelFont font(overlay_font_height(raster.width, raster.height));
   const int line_width = std::max(1, font.height / 9);
-  std::vector<std::size_t> order(objects.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return objects[a].score < objects[b].score; });
+  auto order = best_first(objects);
+  std::reverse(order.begin(), order.end());
   for (const auto i : order) {
     if (!objects[i].rle_counts.empty())
       draw_mask(picture, raster_mask(objects[i], info), class_colour(objects[i].class_id), line_width);

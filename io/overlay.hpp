@@ -25,6 +25,12 @@ double contrast_ratio(Colour a, Colour b);
 /// Black or white, whichever stands out more on `plate`: a ratio of 4.58 at least, whatever the plate.
 Colour text_colour(Colour plate);
 
+/// An object's box in pixels of the raster: inside it, and at least one pixel large.
+struct OverlayBox {
+  int left = 0, top = 0, right = 0, bottom = 0;
+};
+OverlayBox overlay_box(const Object& object, int raster_width, int raster_height, int reduction);
+
 /// max(12 px, 1.5 % of the longer side): from the top of a capital to the lowest end of a "g".
 int overlay_font_height(int width, int height);
 

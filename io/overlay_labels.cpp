@@ -2,11 +2,11 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
 #include <optional>
 #include <string_view>
 
 #include "io/json_writer.hpp"
+#include "io/object_order.hpp"
 #include "io/overlay.hpp"
 #include "io/overlay_text.hpp"
 
@@ -46,13 +46,10 @@ std::string drawable_name(const Object& object) {
 
 std::string score_text(const Object& object) {
   // Not printf: its decimal point depends on the locale.
-  const int hundredths = static_cast<int>(std::lround(std::clamp(object.score, 0.0F, 1.0F) * 100));
+  const float score = object.score > 0 ? std::min(object.score, 1.0F) : 0.0F;
+  const auto hundredths = static_cast<int>(std::lround(score * 100));
   return std::to_string(hundredths / 100) + "." + std::to_string(100 + hundredths % 100).substr(1);
 }
-
-struct Box {
-  int left, top, right, bottom;
-};
 
 std::int64_t common_area(const OverlayLabel& a, const OverlayLabel& b) {
   const std::int64_t width = std::min(a.x + a.width, b.x + b.width) - std::max(a.x, b.x);
@@ -74,7 +71,8 @@ std::string fit_text(const Object& object, const LabelFont& font, int room) {
 }
 
 /// Moves the label to the place, of those at the corners of its box, where it covers the least of the others.
-void choose_place(OverlayLabel& label, const Box& box, int width, int height, std::span<const OverlayLabel> others) {
+void choose_place(OverlayLabel& label, const OverlayBox& box, int width, int height,
+                  std::span<const OverlayLabel> others) {
   const int left = box.left, right = box.right - label.width;
   const int above = box.top - label.height, below = box.bottom;
   const int bottom = box.bottom - label.height;
@@ -105,6 +103,20 @@ void choose_place(OverlayLabel& label, const Box& box, int width, int height, st
 
 }  // namespace
 
+OverlayBox overlay_box(const Object& object, int raster_width, int raster_height, int reduction) {
+  const auto edge = [&](float position, int limit) {
+    const float scaled = position / static_cast<float>(reduction);
+    return scaled > 0 ? static_cast<int>(std::lround(std::min(scaled, static_cast<float>(limit))))
+                      : 0;  // 0 for NaN too
+  };
+  OverlayBox box;
+  box.left = std::min(edge(object.x, raster_width), raster_width - 1);
+  box.top = std::min(edge(object.y, raster_height), raster_height - 1);
+  box.right = std::max(box.left + 1, edge(object.x + object.width, raster_width));
+  box.bottom = std::max(box.top + 1, edge(object.y + object.height, raster_height));
+  return box;
+}
+
 int overlay_font_height(int width, int height) {
   return std::max(12, static_cast<int>(std::ceil(0.015 * std::max(width, height))));
 }
@@ -115,19 +127,12 @@ std::vector<OverlayLabel> place_labels(int raster_width, int raster_height, int 
                                        std::span<const Object> objects) {
   const LabelFont font(overlay_font_height(raster_width, raster_height));
   if (font.plate_height() > raster_height) return {};
-  std::vector<std::size_t> order(objects.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return objects[a].score > objects[b].score; });
+  auto order = best_first(objects);
   if (order.size() > most_labels) order.resize(most_labels);
   std::vector<OverlayLabel> labels;
   for (const auto index : order) {
     const Object& object = objects[index];
-    const auto scaled = [&](float position, int limit) {
-      return static_cast<int>(
-          std::lround(std::clamp(position / static_cast<float>(reduction), 0.0F, static_cast<float>(limit))));
-    };
-    const Box box{scaled(object.x, raster_width), scaled(object.y, raster_height),
-                  scaled(object.x + object.width, raster_width), scaled(object.y + object.height, raster_height)};
+    const OverlayBox box = overlay_box(object, raster_width, raster_height, reduction);
     // No label is wider than its box or a third of the picture, but 16 letters or so always stand.
     const int room = std::min(raster_width, std::max({box.right - box.left, raster_width / 3, 12 * font.height}));
     OverlayLabel label{.object = index, .text = fit_text(object, font, room)};

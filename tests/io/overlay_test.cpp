@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <set>
 
@@ -304,6 +305,20 @@ TEST_CASE("pictures of every size are drawn, with objects over all edges") {
     draw_overlay(first, info_of(width, height), objects);
     draw_overlay(second, info_of(width, height), objects);
     CHECK(std::memcmp(first.data.get(), second.data.get(), std::size_t{3} * all.size()) == 0);
+  }
+  // Numbers that are none: refused in lines, and harmless here.
+  std::vector<Object> odd;
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -3e38F, 3e38F}) {
+    odd.push_back(object_at(bad, 1, 5, bad, 0.5F));
+    odd.push_back(object_at(bad, bad, bad, bad, bad));
+    odd.push_back(object_at(3, 3, 5, 5, bad));
+  }
+  draw_overlay(grey_picture(320, 240), info_of(320, 240), odd);
+  for (const auto& object : odd) {
+    const OverlayBox box = overlay_box(object, 320, 240, 1);
+    CHECK((box.left >= 0 && box.top >= 0 && box.right <= 320 && box.bottom <= 240 && box.left < box.right &&
+           box.top < box.bottom));
   }
   Object wrong = object_at(0, 0, 1, 1, 1);
   wrong.rle_counts = {5};
