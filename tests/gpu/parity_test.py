@@ -27,7 +27,7 @@ import torchvision
 from PIL import Image
 from pycocotools import mask as coco
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # a team of two would wait for each other on a busy machine
 data = Path(os.environ.get("MILLRACE_TEST_DATA", root.parent / "shared/data"))
 rng = np.random.default_rng(1)
 failures = []
@@ -153,8 +153,9 @@ def test_nms(run):
     corner, size = rng.uniform(0, 3000, (count, 2)), rng.uniform(1, 100, (count, 2))
     boxes, scores = np.concatenate([corner, corner + size], 1).astype(np.float32), rng.permutation(count).astype(np.float32) / count
     got = run("nms", np.concatenate([boxes.ravel(), scores, np.zeros(count)]).astype(np.float32), np.int32, count, 0.6, 1000, 1)
-    expected = torchvision.ops.nms(torch.from_numpy(boxes), torch.from_numpy(scores), 0.6).numpy()[:1000]
-    check("nms of 100,000 boxes", np.array_equal(got, expected))
+    best = np.argsort(-scores)[:3000]  # torchvision takes two minutes for all; what is kept first depends on the best only
+    expected = best[torchvision.ops.nms(torch.from_numpy(boxes[best]), torch.from_numpy(scores[best]), 0.6).numpy()[:1000]]
+    check("nms of 100,000 boxes", len(expected) == 1000 and np.array_equal(got, expected), f"{len(expected)} expected")
 
 
 def looks(kind, height, width):
