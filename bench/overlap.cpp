@@ -1,0 +1,182 @@
+// Is overlap real? Pipelines whose stages wait or burn CPU for drawn times, against the bound of queueing theory:
+//
+//     waiting:    frames/s <= servers / mean cost of the slowest stage
+//     CPU-bound:  frames/s <= min(slowest stage, cores / sum of the mean costs)
+//
+// Costs are those of the batches committed between 20 % and 80 % of the run, so filling and draining are left out.
+// A waiting stage's cost is the time it really waited, since timers are late; a burning stage's is the CPU time drawn.
+//
+//     bench_overlap [--check] [--repetitions N] [--batches N]
+//
+// --check exits with 1 when the median of a shape is below 0.95 of its bound. Wants an otherwise idle machine.
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "bench/simulated.hpp"
+
+namespace millrace::bench {
+namespace {
+
+constexpr double bar = 0.95;
+constexpr int max_batch = 8;
+enum Stage { read, decode, detect, encode, commit, stages };
+
+/// Mean milliseconds: read and decode a frame; detect, encode and commit a batch.
+struct Shape {
+  const char* name;
+  bool burns;
+  int lanes;
+  std::array<double, stages> mean_ms;
+};
+
+// The CPU-bound ones are for two cores or more: lanes bind by their number, workers as many as there are cores.
+constexpr Shape shapes[] = {
+    {"waiting, lanes bind", false, 3, {1, 0.3, 30, 1, 3}},
+    {"waiting, readers bind", false, 3, {5, 0.3, 12, 1, 3}},
+    {"waiting, commit binds", false, 3, {1, 0.3, 12, 1, 12}},
+    {"burning, one lane binds", true, 1, {0.05, 0.2, 12, 1, 0.1}},
+    {"burning, decode fills the cores", true, 1, {0.1, 2, 3, 1, 0.1}},
+    {"burning, all alike fill the cores", true, 2, {0.5, 0.5, 4, 4, 4}},
+};
+
+double thread_cpu_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
+}
+double wall_ms() { return static_cast<double>(SteadyClock().now_ns()) / 1e6; }
+
+/// Spends `ms` and returns what it cost.
+double spend(double ms, bool burns) {
+  const double start = burns ? thread_cpu_ms() : wall_ms();
+  if (burns) {
+    while (thread_cpu_ms() < start + ms) {
+    }
+    return ms;
+  }
+  std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
+  return wall_ms() - start;
+}
+
+/// Costs of each stage for each frame or batch, drawn before the run; replaced by what they really were.
+using Costs = std::array<std::vector<double>, stages>;
+
+Costs draw(const Shape& shape, bool exponential, int batches, unsigned seed) {
+  std::mt19937 random(seed);
+  Costs costs;
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto s = static_cast<std::size_t>(stage);
+    const double mean = shape.mean_ms[s];
+    costs[s].resize(static_cast<std::size_t>(stage <= decode ? batches * max_batch : batches));
+    constexpr double spread = 0.6;
+    std::exponential_distribution<double> exp(1 / mean);
+    std::lognormal_distribution<double> log(std::log(mean) - spread * spread / 2, spread);
+    for (auto& cost : costs[s]) cost = exponential ? exp(random) : log(random);
+  }
+  return costs;
+}
+
+/// One run's throughput as a share of its bound.
+double run(const Shape& shape, bool exponential, int batches, unsigned seed) {
+  auto costs = draw(shape, exponential, batches, seed);
+  const int cores = std::max(1, static_cast<int>(available_cores()));
+  const GraphOptions options{.max_batch = max_batch,
+                             .admission_items = 16 * max_batch,
+                             .slab_bytes = 1,
+                             .byte_budget = 16 * max_batch,
+                             .read_threads = 4,
+                             .read_ahead = 4 * max_batch,
+                             .lanes = shape.lanes,
+                             .workers = cores};
+  auto bodies = empty_bodies(std::int64_t{batches} * max_batch, max_batch);
+  const auto spend_on = [&](Stage stage, std::int64_t index) {
+    auto& cost = costs[static_cast<std::size_t>(stage)][static_cast<std::size_t>(index)];
+    cost = spend(cost, shape.burns);
+  };
+  bodies.read = [&](SimulatedFrame& frame) { spend_on(read, frame.id); };
+  bodies.frame_stages[0].run = [&](SimulatedFrame& frame) { spend_on(decode, frame.id); };
+  bodies.lane_stages[0].run = [&](SimulatedBatch& batch, int) { spend_on(detect, batch.frames[0]->batch_id()); };
+  bodies.batch_stages[0].run = [&](SimulatedBatch& batch) { spend_on(encode, batch.frames[0]->batch_id()); };
+  const int first = batches / 5;
+  const int last = batches - batches / 5;
+  int committed = 0;
+  double first_ms = 0;
+  double last_ms = 0;
+  std::array<double, stages> window{};  // summed costs of the batches committed in it
+  bodies.commit = [&](SimulatedBatch& batch) {
+    const auto id = batch.frames[0]->batch_id();
+    spend_on(commit, id);
+    ++committed;
+    if (committed == first) first_ms = wall_ms();
+    if (committed == last) last_ms = wall_ms();
+    if (committed <= first || committed > last) return;
+    for (std::size_t stage = 0; stage < stages; ++stage) {
+      const auto from = costs[stage].begin() + (stage <= decode ? id * max_batch : id);
+      window[stage] += std::accumulate(from, from + (stage <= decode ? max_batch : 1), 0.0);
+    }
+  };
+  const SteadyClock clock;
+  const auto result = SimulatedGraph(options, std::move(bodies), clock).run();
+  if (result.error != nullptr) std::rethrow_exception(result.error);
+
+  const double servers[stages] = {4, 1.0 * cores, 1.0 * shape.lanes, 1.0 * cores, 1};
+  double least_ms = (window[decode] + window[encode]) / cores;  // they share the workers
+  for (std::size_t stage = 0; stage < stages; ++stage) least_ms = std::max(least_ms, window[stage] / servers[stage]);
+  if (shape.burns) least_ms = std::max(least_ms, std::accumulate(window.begin(), window.end(), 0.0) / cores);
+  return least_ms / (last_ms - first_ms);
+}
+
+int main(int argc, char** argv) {
+  bool check = false;
+  int repetitions = 3;
+  int batches = 200;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--check") {
+      check = true;
+    } else if (argument == "--repetitions" && i + 1 < argc) {
+      repetitions = std::max(std::stoi(argv[++i]), 1);
+    } else if (argument == "--batches" && i + 1 < argc) {
+      batches = std::max(std::stoi(argv[++i]), 50);
+    } else {
+      std::cerr << "usage: bench_overlap [--check] [--repetitions N] [--batches N, at least 50]\n";
+      return 2;
+    }
+  }
+  auto report = nlohmann::json{
+      {"benchmark", "overlap"}, {"machine", machine()}, {"repetitions", repetitions},       {"batches", batches},
+      {"max_batch", max_batch}, {"bar", bar},           {"shapes", nlohmann::json::array()}};
+  bool good = true;
+  for (const auto& shape : shapes) {
+    for (const bool exponential : {true, false}) {
+      std::vector<double> ratios;
+      for (int i = 0; i < repetitions; ++i) {
+        ratios.push_back(run(shape, exponential, batches, static_cast<unsigned>(i + 1)));
+      }
+      std::ranges::sort(ratios);
+      const auto median = ratios[ratios.size() / 2];
+      good = good && median >= bar;
+      report["shapes"].push_back({{"name", shape.name},
+                                  {"costs", exponential ? "exponential" : "lognormal"},
+                                  {"of_bound_median", median},
+                                  {"of_bound_least", ratios.front()},
+                                  {"of_bound_most", ratios.back()}});
+    }
+  }
+  report["passes"] = good;
+  std::cout << report.dump(2) << '\n';
+  return check && !good ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace millrace::bench
+
+int main(int argc, char** argv) { return millrace::bench::main(argc, argv); }

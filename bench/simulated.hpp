@@ -1,0 +1,77 @@
+#pragma once
+
+// What the benchmarks of the graph alone share: frames without pixels, and the line that says where it was measured.
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pipeline/cores.hpp"
+#include "pipeline/graph.hpp"
+
+namespace millrace::bench {
+
+struct SimulatedFrame {
+  std::int64_t id = 0;
+  int slots = 1;  // of each batch
+  bool bad = false;
+  ByteCredit credit{};
+
+  [[nodiscard]] std::int64_t batch_id() const { return id / slots; }
+  [[nodiscard]] int slot() const { return static_cast<int>(id % slots); }
+  [[nodiscard]] int batch_size() const { return slots; }
+  [[nodiscard]] bool failed() const { return bad; }
+  void set_credit(ByteCredit granted) { credit = std::move(granted); }
+};
+
+struct SimulatedBatch {
+  std::vector<std::shared_ptr<SimulatedFrame>> frames;
+  [[nodiscard]] bool empty() const { return false; }
+};
+
+using SimulatedGraph = Graph<SimulatedFrame, SimulatedBatch>;
+using SimulatedBodies = GraphBodies<SimulatedFrame, SimulatedBatch>;
+
+/// Bodies that admit `frames` frames in batches of `max_batch` and do nothing; `frames` is a multiple of `max_batch`.
+inline SimulatedBodies empty_bodies(std::int64_t frames, int max_batch) {
+  SimulatedBodies bodies;
+  bodies.next = [next = std::int64_t{0}, frames, max_batch]() mutable -> std::shared_ptr<SimulatedFrame> {
+    if (next == frames) return nullptr;
+    auto frame = std::make_shared<SimulatedFrame>();
+    frame->id = next++;
+    frame->slots = max_batch;
+    return frame;
+  };
+  bodies.read = [](SimulatedFrame&) {};
+  bodies.bytes = [](const SimulatedFrame&) { return std::int64_t{1}; };
+  bodies.frame_stages = {{"decode", [](SimulatedFrame&) {}}};
+  bodies.make_batch = [](std::vector<std::shared_ptr<SimulatedFrame>> slots) {
+    return std::make_shared<SimulatedBatch>(std::move(slots));
+  };
+  bodies.lane_stages = {{"detect", [](SimulatedBatch&, int) {}}};
+  bodies.batch_stages = {{"encode", [](SimulatedBatch&) {}}};
+  bodies.commit = [](SimulatedBatch&) {};
+  bodies.frame_failed = [](SimulatedFrame& frame, const std::string&, const std::exception_ptr&) { frame.bad = true; };
+  bodies.batch_failed = [](SimulatedBatch&, const std::string&, const std::exception_ptr&) {};
+  return bodies;
+}
+
+/// The processor's name, the cores this process may use and the load when the benchmark began.
+inline nlohmann::json machine() {
+  std::string name = "unknown";
+  std::ifstream cpus("/proc/cpuinfo");
+  for (std::string line; std::getline(cpus, line);) {
+    if (!line.starts_with("model name")) continue;
+    name = line.substr(line.find(':') + 2);
+    break;
+  }
+  double load = 0;
+  std::ifstream("/proc/loadavg") >> load;
+  return {{"cpu", name}, {"cores", available_cores()}, {"load_at_start", load}};
+}
+
+}  // namespace millrace::bench
