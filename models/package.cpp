@@ -8,7 +8,7 @@
 #include <numeric>
 #include <system_error>
 
-#include "models/sha256.hpp"
+#include "io/files.hpp"
 #include "models/sniff.hpp"
 #include "models/yaml_section.hpp"
 
@@ -132,7 +132,7 @@ void check_file(const std::filesystem::path& folder, PackageFile& file) {
     throw PackageError(fmt::format("{}: {} {}; {}", path.string(),
                                    model ? "expected a TorchScript model, but this file is" : "this file is",
                                    look_of(kind), advice_for(kind)));
-  const std::string actual = sha256_of_file(path);
+  const std::string actual = sha256_file_hex(path.string());
   if (actual != file.sha256)
     throw PackageError(
         fmt::format("{}: sha256 is {}, but model.yaml says {}: the file was changed or its copy is damaged; fetch or "

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "models/sha256.hpp"
+#include "io/files.hpp"
 
 namespace millrace {
 

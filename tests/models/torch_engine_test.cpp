@@ -15,7 +15,7 @@ namespace {
 Package package_of(const std::filesystem::path& folder, const std::string& source, const char* yaml = detector_yaml()) {
   std::filesystem::create_directories(folder);
   save_torchscript(folder / "model.ts", source);
-  write_file(folder / "model.yaml", replaced(yaml, "HASH", sha256_of_file(folder / "model.ts")));
+  write_file(folder / "model.yaml", replaced(yaml, "HASH", sha256_file_hex((folder / "model.ts").string())));
   return read_package(folder);
 }
 
