@@ -45,6 +45,10 @@ TEST_CASE("side files mirror the tree with the extension kept") {
   CHECK(joined("../../a.jpg") == "_up/_up/a.jpg.jpg");
   CHECK(joined("a/../b.jpg") == "a/_up/b.jpg.jpg");
   CHECK(joined("a..") == "a...jpg");
+  // Names that this program makes up itself.
+  CHECK(joined(".tmp-1/x.jpg") == "_.tmp-1/x.jpg.jpg");
+  CHECK(joined("_up/_root/x.jpg") == "__up/_root/x.jpg.jpg");
+  CHECK(joined("_root/d.jpg/x.jpg") == "__root/d.jpg_/x.jpg.jpg");
   CHECK(joined("-rf *\n%s,\"x\".jpg") == "-rf *\n%s,\"x\".jpg.jpg");
   CHECK(joined("\xFF\xFE.jpg") == "\xFF\xFE.jpg.jpg");
   for (const char* bad : {"", "/", ".", "..", "a/..", "../.."}) CHECK_THROWS_AS(joined(bad), std::invalid_argument);
