@@ -216,6 +216,7 @@ class Run {
                     {"split_calls", counters.split_calls},
                     {"bisect_calls", counters.bisect_calls},
                     {"truncated_detections", counters.truncated_detections},
+                    {"overlays_left_out", counters.overlays_left_out},
                     {"decode_warnings", counters.decode_warnings}};
   }
 

@@ -14,6 +14,7 @@ namespace millrace {
 namespace {
 
 constexpr int overlay_quality = 90;
+constexpr int longest_jpeg_side = 65'500;
 // A picture that was reduced for the models is decoded again for its overlay, up to this raster: 8000 x 6000 fits.
 constexpr std::int64_t overlay_bytes = std::int64_t{256} << 20;
 
@@ -140,6 +141,10 @@ void Encode::write_overlay(const Frame& frame) const {
   std::unique_lock<std::mutex> one_at_a_time(large_, std::defer_lock);
   if (info.reduction > 1) one_at_a_time.lock();
   const PixelBuffer raster = overlay_raster(frame, info);
+  if (std::max(raster.width, raster.height) > longest_jpeg_side) {
+    ++context_.counters.overlays_left_out;
+    return;
+  }
   draw_overlay(raster, info, objects_of(frame));
   overlays_->write(frame.item.id, frame.item.path,
                    encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality));

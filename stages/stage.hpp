@@ -48,6 +48,7 @@ struct StageCounters {
   std::atomic<std::int64_t> split_calls{0};           ///< out of memory, done again in halves
   std::atomic<std::int64_t> bisect_calls{0};          ///< extra calls to find the picture that makes a call fail
   std::atomic<std::int64_t> truncated_detections{0};  ///< pictures with more than max_detections
+  std::atomic<std::int64_t> overlays_left_out{0};     ///< pictures longer than a JPEG can be
   std::atomic<std::int64_t> decode_warnings{0};       ///< pictures taken although something was odd about their file
 };
 
