@@ -77,6 +77,8 @@ void Detect::Options::visit(OptionVisitor& v) {
   v.option("classes", classes, "keep these classes only, by name or number");
   v.option("class_agnostic", class_agnostic, "drop overlapping boxes of different classes too");
   v.option("exec_batch", exec_batch, "pictures a model call; 0: the batch, at most what the package allows", {0, 1024});
+  v.option("skip_with_boxes", skip_with_boxes,
+           "no: the detector sees pictures with boxes in the manifest too, only to measure");
 }
 
 StageInfo Detect::info(const Options& /*options*/) {
@@ -102,7 +104,7 @@ void Detect::run(Batch& batch) {
   const std::string& package = context_.views[static_cast<std::size_t>(batch.view())].detector;
   for (const auto& frame : batch.frames) {
     if (frame->failed() || !frame->item.boxes) continue;
-    ++context_.counters.detector_skipped;
+    if (options_.skip_with_boxes) ++context_.counters.detector_skipped;
     from_manifest(*frame);
   }
   const ModelInput* input = batch.columns.find(detector_input);
@@ -151,8 +153,9 @@ bool Detect::wanted(int class_id, const std::vector<std::string>& names) const {
 void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count) const {
   const auto frame_of = [&](int row) -> Frame& { return *batch.frames[static_cast<std::size_t>(first + row)]; };
   const auto waits = [&](int row) { return !frame_of(row).failed() && !frame_of(row).item.boxes; };
+  const auto shown = [&](int row) { return waits(row) || (!options_.skip_with_boxes && !frame_of(row).failed()); };
   bool any = false;
-  for (int row = 0; row < count; ++row) any = any || waits(row);
+  for (int row = 0; row < count; ++row) any = any || shown(row);
   if (!any) return;
 
   const std::string& folder = context_.views[static_cast<std::size_t>(batch.view())].detector;

@@ -43,6 +43,7 @@ class Detect final : public BatchStage {
     std::vector<std::string> classes;
     bool class_agnostic = false;
     int exec_batch = 0;
+    bool skip_with_boxes = true;
     void visit(OptionVisitor& v);
   };
   static StageInfo info(const Options& options);
