@@ -2,7 +2,8 @@
 """Adds up the test reports of one run: test_summary.py FOLDER.
 
 Reads ctest's JUnit files and, for doctest programs, the cases inside. A case that could not run says so with
-MESSAGE("skipped: reason"); such a case counts as skipped and its reason is listed. The last line is
+MESSAGE("skipped: reason"), another test with a line "skipped: reason" and the exit code that its SKIP_RETURN_CODE names;
+both count as skipped and their reasons are listed. The last line is
 "N passed, N failed, N skipped"; the exit code is 1 if anything failed or nothing ran.
 """
 
@@ -13,7 +14,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 CASES = re.compile(r"\[doctest\] test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\d+) failed \|\s*(\d+) skipped")
-SKIP = re.compile(r"MESSAGE: (skipped\b.*)", re.IGNORECASE)
+SKIP = re.compile(r"(?:MESSAGE: |^)(skipped\b.*)", re.IGNORECASE | re.MULTILINE)
 
 
 def read_report(path, failures, reasons):
@@ -25,26 +26,25 @@ def read_report(path, failures, reasons):
         status = case.get("status")
         cases = CASES.search(output)
         said = SKIP.findall(output)
+        left_out = status in ("notrun", "disabled")
         for reason in said:
             reasons[reason] += 1
-        if status in ("notrun", "disabled"):
-            skipped += 1
-            reason = case.find("skipped")
-            reasons[f"{name} did not run" + (f": {reason.get('message')}" if reason is not None else "")] += 1
-        elif cases:
+        if cases:
             skipped += len(said)
             bad = int(cases[3])
-            if status != "run" and bad == 0:  # a sanitizer or a crash after the last case
+            if status == "fail" and bad == 0:  # a sanitizer or a crash after the last case
                 bad = 1
             failed += bad
             passed += max(0, int(cases[2]) - len(said))
             if bad:
                 failures.append(name)
+        elif left_out:
+            skipped += 1
+            if not said:
+                reason = case.find("skipped")
+                reasons[f"{name} did not run" + (f": {reason.get('message')}" if reason is not None else "")] += 1
         elif status == "run":
-            if said:
-                skipped += 1
-            else:
-                passed += 1
+            passed += 1
         else:
             failed += 1
             failures.append(name)

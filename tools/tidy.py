@@ -20,6 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
 STAMPS = pathlib.Path(os.environ.get("MILLRACE_DEPS") or pathlib.Path.home() / ".cache" / "millrace") / "tidy"
+CONFIGURATIONS = [ROOT / ".clang-tidy", ROOT / "tests" / ".clang-tidy"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 
@@ -47,7 +48,7 @@ def key(files, command):
     """Says whether a file has to be checked again; free of this clone's place."""
     digest = hashlib.sha256()
     digest.update(command.replace(str(ROOT), "").encode())
-    for path in [ROOT / ".clang-tidy", *files]:
+    for path in [*CONFIGURATIONS, *files]:
         digest.update(f"{path.relative_to(ROOT)}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:40]

@@ -46,6 +46,15 @@ class TestSummary(unittest.TestCase):
         self.assertEqual((code, lines[-1]), (0, "3 passed, 0 failed, 3 skipped"))
         self.assertIn("  2 x skipped: no GPU here", lines)
 
+    def test_a_whole_program_that_was_left_out_says_why(self):
+        code, lines = summarise([("run", doctest(1, 0)), ("notrun", "skipped: no package\n")])
+        self.assertEqual((code, lines[-1]), (0, "1 passed, 0 failed, 1 skipped"))
+        self.assertIn("  1 x skipped: no package", lines)
+
+    def test_cases_count_also_when_ctest_calls_the_program_skipped(self):
+        code, lines = summarise([("notrun", doctest(4, 0, before="x.cpp:1: MESSAGE: skipped: no package"))])
+        self.assertEqual((code, lines[-1]), (0, "3 passed, 0 failed, 1 skipped"))
+
     def test_a_part_that_broke_is_a_failure(self):
         code, lines = summarise([("run", "")], ["lint.fine", "asan build.broken"])
         self.assertEqual((code, lines[-1]), (1, "2 passed, 1 failed, 0 skipped"))
