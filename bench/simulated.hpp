@@ -2,6 +2,8 @@
 
 // What the benchmarks of the graph alone share: frames without pixels, and the line that says where it was measured.
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -58,6 +60,17 @@ inline SimulatedBodies empty_bodies(std::int64_t frames, int max_batch) {
   bodies.frame_failed = [](SimulatedFrame& frame, const std::string&, const std::exception_ptr&) { frame.bad = true; };
   bodies.batch_failed = [](SimulatedBatch&, const std::string&, const std::exception_ptr&) {};
   return bodies;
+}
+
+/// CPU time in ms that everybody used on this machine so far; 0 where /proc/stat cannot be read.
+inline double machine_cpu_ms() {
+  std::ifstream stat("/proc/stat");
+  std::string cpu;
+  double user = 0;
+  double nice = 0;
+  double system = 0;
+  stat >> cpu >> user >> nice >> system;
+  return (user + nice + system) * 1e3 / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 /// The processor's name, the cores this process may use and the load when the benchmark began.

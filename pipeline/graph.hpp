@@ -95,13 +95,14 @@ template <GraphFrame Frame, GraphBatch Batch>
 Result Graph<Frame, Batch>::run() {
   const auto begun = snapshot();
   Runner runner(options_, bodies_, statistics_, state_);
-  WorkerArena arena(options_.workers, options_.worker_nice);
-  // Lanes, readers and committer start here, before any thread is made nice, because threads inherit the nice level.
+  const auto arena = make_worker_arena(options_.workers);
   std::unique_ptr<GraphFlow> flow;
-  arena.execute([&] { flow = std::make_unique<GraphFlow>(options_, statistics_, gate_, runner); });
-  arena.start();
+  arena->execute([&] { flow = std::make_unique<GraphFlow>(options_, statistics_, gate_, runner); });
   gate_.open([&flow = *flow] { flow.reserve(); }, [&flow = *flow] { flow.release(); });
   {
+    // Only now and no longer than the work: the caller's thread enters the arena to make the graph and to destroy it,
+    // and the threads of lanes, readers and committer inherited its level.
+    const WorkerNiceness niceness(*arena, options_.worker_nice);
     std::jthread worker;  // the first of the workers; the caller's thread only sleeps
     std::jthread source;
     try {

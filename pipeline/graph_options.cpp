@@ -22,6 +22,7 @@ void check(const GraphOptions& options) {
   at_least("read_ahead", options.read_ahead, 1, "");
   at_least("lanes", options.lanes, 1, "");
   at_least("workers", options.workers, 1, "");
+  at_least("worker_nice", options.worker_nice, 0, "");
   const auto two_batches = 2 * std::int64_t{options.max_batch};
   const auto batch = std::to_string(options.max_batch);
   at_least("admission_items", options.admission_items, two_batches, ": two batches of " + batch + " frames");

@@ -14,7 +14,8 @@ struct GraphOptions {
   int read_ahead = 16;           ///< frames admitted but not yet granted bytes: bounds the encoded bytes in memory
   int lanes = 1;                 ///< batches on devices at a time, each on a thread of its own
   int workers = 1;               ///< cores that compute outside lanes: the slots of the TBB arena
-  int worker_nice = 0;           ///< nice level of the workers' threads, so that lanes on the same cores come first
+  int worker_nice = 0;  ///< nice levels the workers' threads stand behind the caller of run(), 0 to 19: lanes on the
+                        ///< same cores come first
 };
 
 /// Throws std::invalid_argument that names the option, its value and the smallest value allowed.

@@ -6,12 +6,27 @@
 #include "pipeline/crew.hpp"
 
 namespace millrace {
+namespace {
 
-void WorkerArena::Niceness::on_scheduler_entry(bool /*is_worker*/) {
+// On Linux the nice level belongs to the thread, and a thread's id is a process id to these calls.
+int nice_level() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
+
+}  // namespace
+
+// A slot is kept for the waiting thread only where there are others: an arena of nothing but a kept slot is given a
+// thread of TBB's as well as soon as something is enqueued, and would compute on two.
+std::unique_ptr<oneapi::tbb::task_arena> make_worker_arena(int workers) {
+  return std::make_unique<oneapi::tbb::task_arena>(workers, workers > 1 ? 1U : 0U);
+}
+
+WorkerNiceness::WorkerNiceness(oneapi::tbb::task_arena& arena, int nice)
+    : task_scheduler_observer(arena), level_(nice_level() + nice) {
+  observe(true);
+}
+
+void WorkerNiceness::on_scheduler_entry(bool /*is_worker*/) {
   name_this_thread("worker");
-  // On Linux the nice level belongs to the thread, and a thread's id is a process id to setpriority.
-  const auto thread = static_cast<id_t>(gettid());
-  if (nice_ > getpriority(PRIO_PROCESS, thread)) setpriority(PRIO_PROCESS, thread, nice_);
+  if (level_ > nice_level()) setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), level_);
 }
 
 }  // namespace millrace

@@ -3,37 +3,27 @@
 #include <oneapi/tbb/task_arena.h>
 #include <oneapi/tbb/task_scheduler_observer.h>
 
+#include <memory>
+
 namespace millrace {
 
-/// A TBB arena of `workers` slots: one for the thread that waits for the graph, the others for TBB's threads. Every
-/// thread that enters it is set to the nice level `nice` and stays there, TBB's threads being shared by all arenas of
-/// the process; a thread that is already nicer is left alone, since only a privileged process could get back.
-class WorkerArena {
- public:
-  // A slot is kept for the waiting thread only where there are others: an arena of nothing but a kept slot is given a
-  // thread of TBB's as well as soon as something is enqueued, and would compute on two.
-  WorkerArena(int workers, int nice) : arena_(workers, workers > 1 ? 1 : 0), niceness_(arena_, nice) {}
+/// A TBB arena on whose slots at most `workers` threads compute: the one that waits for the graph, and TBB's.
+[[nodiscard]] std::unique_ptr<oneapi::tbb::task_arena> make_worker_arena(int workers);
 
-  /// From now on, threads that enter are set to the nice level.
-  void start() { niceness_.observe(true); }
-  template <class Function>
-  void execute(const Function& function) {
-    arena_.execute(function);
-  }
+/// While it lives, every thread that enters the arena is set `nice` levels behind the thread that made this. It stays
+/// there, TBB's threads being shared by all arenas of the process; one that is further behind is left alone, since only
+/// a privileged process could get back.
+class WorkerNiceness final : public oneapi::tbb::task_scheduler_observer {
+ public:
+  WorkerNiceness(oneapi::tbb::task_arena& arena, int nice);
+  WorkerNiceness(const WorkerNiceness&) = delete;
+  WorkerNiceness& operator=(const WorkerNiceness&) = delete;
+  ~WorkerNiceness() override { observe(false); }
+
+  void on_scheduler_entry(bool is_worker) override;
 
  private:
-  class Niceness final : public oneapi::tbb::task_scheduler_observer {
-   public:
-    Niceness(oneapi::tbb::task_arena& arena, int nice) : task_scheduler_observer(arena), nice_(nice) {}
-    ~Niceness() override { observe(false); }
-    void on_scheduler_entry(bool is_worker) override;
-
-   private:
-    const int nice_;
-  };
-
-  oneapi::tbb::task_arena arena_;
-  Niceness niceness_;
+  const int level_;
 };
 
 }  // namespace millrace

@@ -1,5 +1,7 @@
 // Order, capacity, planned batches, lost credits and stops of the whole graph, on integers.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <future>
 #include <random>
@@ -310,6 +312,31 @@ TEST_CASE("lanes start before their first batch and stop after their last, on on
     threads.insert(lane.thread);
   }
   CHECK(threads.size() == 3);
+}
+
+TEST_CASE("workers stand behind the other threads, never more than there are slots compute") {
+  const auto nice_level = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
+  const int mine = nice_level();
+  for (const int workers : {1, 2}) {
+    Rig rig;
+    rig.options.workers = workers;
+    rig.options.worker_nice = 3;
+    rig.plan = fake::planned(100, 4);
+    std::atomic<bool> right{true};
+    fake::HighWater computing;
+    rig.in_frame = [&](Picture&, const std::string& stage) {
+      if (stage != "decode") return;
+      const fake::HighWater::Within one(computing);
+      if (nice_level() != std::min(mine + 3, 19)) right = false;
+    };
+    rig.in_batch = [&](Pictures&, const std::string& stage) {
+      if (stage == "encode" ? nice_level() != std::min(mine + 3, 19) : nice_level() != mine) right = false;
+    };
+    rig.run();
+    CHECK(right);
+    CHECK(computing.highest() <= workers);
+    CHECK(nice_level() == mine);
+  }
 }
 
 TEST_CASE("snapshots can be taken at any time") {
