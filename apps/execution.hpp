@@ -22,7 +22,7 @@ struct ExecutionSetup {
   const Numbers& numbers;
   const Packages& packages;
   std::vector<View> views;
-  std::string input_root;
+  std::string input_root{};  ///< what item paths are relative to; may be given later, before run()
   std::string output_folder;
 };
 
@@ -39,6 +39,8 @@ class Execution {
  public:
   Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFactory& factory, const Clock& clock);
   ~Execution();
+
+  void set_input_root(std::string folder) { setup_.input_root = std::move(folder); }
 
   /// Once. Throws what ended the run: StorageError, ModelError, PackageError, UsageError, FramesLost, ...
   Result run();

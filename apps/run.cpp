@@ -30,6 +30,8 @@ namespace {
 
 constexpr const char* tool = "millrace " MILLRACE_VERSION;
 
+constexpr std::int64_t told_at_most = 20;  // a line each on the console; more would bury what else stands there
+
 std::string utc_text(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
   std::tm parts{};
@@ -81,12 +83,14 @@ class Run {
         formats_(parse_options<Encode::Options>(Encode::name, settings_.values(Encode::name))),
         packages_(read_packages(settings_, chain)),
         numbers_(resolve(settings_, static_cast<int>(std::ceil(available_cores())), planned_team(output_))),
+        // Before the plan: what stages say against their options must not leave a plan behind.
+        execution_(
+            {settings_, chain_, numbers_, packages_, planned_views(settings_, Views(spec.views).names()), {}, output_},
+            ends(), factory, clock_),
         plan_(output_, plan_settings(settings_, numbers_, packages_), std::move(spec), plan_options()),
         store_(output_, plan_.hash(), store_options()),
-        feed_(plan_, store_, numbers_.batch_size),
-        execution_(
-            {settings_, chain_, numbers_, packages_, planned_views(settings_, plan_.views()), plan_.root(), output_},
-            ends(), factory, clock_) {
+        feed_(plan_, store_, numbers_.batch_size) {
+    execution_.set_input_root(plan_.root());
     store_for_plan_ = &store_;
   }
 
@@ -101,7 +105,7 @@ class Run {
       if (report.state == "finished" && formats_.has("coco")) export_coco(output_, output_ + "/coco.json", {});
     } catch (const std::exception& error) {
       report.state = "failed";
-      report.error = error.what();
+      report.error = message_of(error);
       write(report);
       throw;
     }
@@ -151,12 +155,23 @@ class Run {
       if (frame.failed()) {
         line.reason = frame.failure->reason;
         folder_.add_error(error_line(frame));
+        tell(frame);
       } else if (found != nullptr) {
         line.objects = static_cast<int>(found->list.size());
       }
       lines.push_back(std::move(line));
     }
     store_.append(batch.place().segment, batch.place().segment_batch, lines);
+  }
+
+  void tell(const Frame& frame) {
+    if (told_ == told_at_most) {
+      say("more pictures failed: all stand in " + display_name(folder_.path()) + "/errors.jsonl");
+    } else if (told_ < told_at_most) {
+      say(display_name(frame.item.path) + ": " + std::string(to_string(frame.failure->reason)) + ": " +
+          display_name(frame.failure->detail));
+    }
+    ++told_;
   }
 
   Result execute() {
@@ -262,12 +277,13 @@ class Run {
   const SteadyClock clock_;
   const Packages packages_;
   const Numbers numbers_;
+  std::int64_t written_bytes_ = 0;
+  std::int64_t told_ = 0;  // pictures of this attempt that failed
+  Execution execution_;
   const SegmentStore* store_for_plan_ = nullptr;
   Plan plan_;
   SegmentStore store_;
   Feed feed_;
-  std::int64_t written_bytes_ = 0;
-  Execution execution_;
 };
 
 }  // namespace
