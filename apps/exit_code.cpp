@@ -1,5 +1,9 @@
 #include "apps/exit_code.hpp"
 
+#include <new>
+#include <system_error>
+
+#include "apps/limits.hpp"
 #include "io/files.hpp"
 #include "io/lock.hpp"
 #include "io/plan.hpp"
@@ -10,6 +14,14 @@
 #include "stages/options.hpp"
 
 namespace millrace {
+namespace {
+
+// What std::thread throws; the system's word for it is "Resource temporarily unavailable".
+bool is_out_of_threads(const std::system_error& error) {
+  return error.code() == std::errc::resource_unavailable_try_again;
+}
+
+}  // namespace
 
 ExitCode exit_code_of(const std::exception_ptr& thrown) {
   try {
@@ -18,6 +30,10 @@ ExitCode exit_code_of(const std::exception_ptr& thrown) {
     return ExitCode::usage;
   } catch (const InputError&) {
     return ExitCode::usage;
+  } catch (const LimitError&) {
+    return ExitCode::environment;
+  } catch (const std::bad_alloc&) {
+    return ExitCode::environment;
   } catch (const PackageError&) {
     return ExitCode::environment;
   } catch (const ModelError&) {
@@ -30,9 +46,26 @@ ExitCode exit_code_of(const std::exception_ptr& thrown) {
     return ExitCode::mismatch;
   } catch (const PlanMismatch&) {
     return ExitCode::mismatch;
+  } catch (const std::system_error& error) {
+    return is_out_of_threads(error) ? ExitCode::environment : ExitCode::internal;
   } catch (...) {
     return ExitCode::internal;
   }
+}
+
+std::string message_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return "the memory is used up; give the program more (ulimit -v, the container's limit), or lower --set "
+           "gate.memory, "
+           "gate.slab and models.budget; the same command goes on from here";
+  }
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && is_out_of_threads(*system)) {
+    return "the system gives the program no more threads; raise the limit (ulimit -u, or pids.max of the container); "
+           "the "
+           "same command goes on from here";
+  }
+  return error.what();
 }
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include "apps/command_line.hpp"
 #include "apps/commands.hpp"
 #include "apps/exit_code.hpp"
+#include "apps/limits.hpp"
 #include "apps/resolve.hpp"
 #include "apps/run.hpp"
 #include "apps/run_options.hpp"
@@ -61,6 +62,7 @@ ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
     const Numbers numbers = resolve(settings, static_cast<int>(std::ceil(available_cores())),
                                     planned_team(settings.parse<OutputOptions>().folder));
     reexec_with_environment(argv, environment_for_teams(numbers.team));
+    check_limits(numbers);
   }
   StopSignals signals;
   return run(run_arguments, engines(), &signals);
@@ -100,7 +102,7 @@ int main(int argc, char** argv) {
   try {
     return static_cast<int>(dispatch({argv + 1, argv + argc}, argv));
   } catch (const std::exception& error) {
-    say(error.what());
+    say(message_of(error));
     return static_cast<int>(exit_code_of(std::current_exception()));
   }
 }

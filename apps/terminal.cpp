@@ -19,6 +19,10 @@ bool wants_colour(int descriptor) {
          std::string(terminal) != "dumb";
 }
 
-void say(const std::string& text) { std::fprintf(stderr, "millrace: %s\n", text.c_str()); }
+void say(const std::string& text) {
+  // The progress line stands there without a newline: it is wiped and drawn again half a second later.
+  const char* wipe = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
+  std::fprintf(stderr, "%smillrace: %s\n", wipe, text.c_str());
+}
 
 }  // namespace millrace

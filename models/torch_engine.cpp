@@ -52,10 +52,15 @@ std::optional<DType> dtype_of(c10::ScalarType type) {
   }
 }
 
-// LibTorch's errors carry a C++ stack trace; its first lines say what happened.
-std::string first_lines(std::string_view message) {
-  const std::size_t trace = message.find("\nException raised from");
-  return std::string(message.substr(0, trace));
+// LibTorch's errors carry stack traces: that of C++ behind what happened, that of TorchScript before it.
+std::string what_happened(std::string_view message) {
+  message = message.substr(0, message.find("\nException raised from"));
+  constexpr std::string_view last = "\nRuntimeError: ";
+  const std::size_t at = message.rfind(last);
+  if (message.find("Traceback of TorchScript") != std::string_view::npos && at != std::string_view::npos)
+    message.remove_prefix(at + last.size());
+  while (message.ends_with('\n')) message.remove_suffix(1);
+  return std::string(message);
 }
 
 void fix_process_settings() {
@@ -120,7 +125,8 @@ class TorchEngine final : public Engine {
   std::int64_t memory_bytes() const override { return bytes_; }
 
  private:
-  // Weights become constants of the graphs, norms fold into convolutions. torch::jit::freeze does this for `forward` only.
+  // Weights become constants of the graphs, norms fold into convolutions. torch::jit::freeze does this for `forward`
+  // only.
   torch::jit::Module frozen(const torch::jit::Module& module) const {
     torch::jit::Module result = torch::jit::freeze_module(module, methods_);
     for (const std::string& method : methods_) {
@@ -183,12 +189,12 @@ class TorchEngine final : public Engine {
     } catch (const ModelError&) {
       throw;
     } catch (const c10::OutOfMemoryError& failure) {
-      throw OutOfMemoryError(where() + ": out of memory: " + first_lines(failure.what_without_backtrace()));
+      throw OutOfMemoryError(where() + ": out of memory: " + what_happened(failure.what_without_backtrace()));
     } catch (const std::bad_alloc&) {
       throw OutOfMemoryError(where() + ": out of memory");
     } catch (const std::exception& failure) {
       const auto* torch_error = dynamic_cast<const c10::Error*>(&failure);
-      const std::string text = first_lines(torch_error ? torch_error->what_without_backtrace() : failure.what());
+      const std::string text = what_happened(torch_error ? torch_error->what_without_backtrace() : failure.what());
       if (says_out_of_memory(text)) throw OutOfMemoryError(where() + ": out of memory: " + text);
       throw ModelError(where() + ": " + text);
     }
