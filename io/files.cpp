@@ -17,6 +17,8 @@
 #include <system_error>
 #include <utility>
 
+#include "io/source_names.hpp"
+
 namespace millrace {
 namespace {
 
@@ -111,8 +113,9 @@ class Sha256 {
 }  // namespace
 
 StorageError::StorageError(std::string operation, std::string path, int error_number, const std::string& hint)
-    : std::runtime_error("cannot " + operation + " '" + path + "': " + std::system_category().message(error_number) +
-                         "; " + (hint.empty() ? advice(path, error_number) : hint)),
+    : std::runtime_error("cannot " + operation + " '" + display_name(path) +
+                         "': " + std::system_category().message(error_number) + "; " +
+                         (hint.empty() ? advice(path, error_number) : hint)),
       error_number_(error_number),
       path_(std::move(path)),
       operation_(std::move(operation)) {}
