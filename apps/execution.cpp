@@ -74,10 +74,20 @@ Execution::~Execution() = default;
 GraphBodies<Frame, Batch> Execution::bodies() {
   GraphBodies<Frame, Batch> bodies;
   bodies.next = [this] {
-    if (!std::exchange(begun_, true)) window_begun_ = graph_->snapshot();
+    if (!std::exchange(begun_, true)) {
+      wait_for_lanes();
+      window_begun_ = graph_->snapshot();
+    }
     return ends_.next();
   };
-  bodies.stop_next = ends_.stop_next;
+  bodies.stop_next = [this] {
+    {
+      const std::lock_guard lock(lanes_mutex_);
+      stopping_ = true;
+    }
+    lanes_changed_.notify_all();
+    if (ends_.stop_next) ends_.stop_next();
+  };
   bodies.read = [this](Frame& frame) { read(frame); };
   bodies.bytes = [](const Frame& frame) { return frame.info.pixel_bytes; };
   std::size_t index = 0;
@@ -99,7 +109,13 @@ GraphBodies<Frame, Batch> Execution::bodies() {
                                      ending_on_storage_errors(link->info.name, [&] { run_stage(*link, stage, batch); });
                                    }});
   }
-  bodies.lane_start = [this](int /*lane*/) { warm_up_packages(); };
+  if (!bodies.lane_stages.empty()) lanes_to_start_ = setup_.numbers.graph.lanes;
+  bodies.lane_start = [this](int /*lane*/) {
+    warm_up_packages();
+    const std::lock_guard lock(lanes_mutex_);
+    --lanes_to_start_;
+    lanes_changed_.notify_all();
+  };
   bodies.make_batch = [](std::vector<std::shared_ptr<Frame>> frames) {
     return std::make_shared<Batch>(std::move(frames));
   };
@@ -131,6 +147,12 @@ void Execution::read(Frame& frame) {
   frame.file = read_file(open_path(setup_.input_root, frame.item), expected);
   read_bytes_ += static_cast<std::int64_t>(frame.file.size);
   frame.info = probe(frame.file.span(), decode_limits_);
+}
+
+// Loading and warming up are told apart from the run: nothing is admitted before all lanes are ready.
+void Execution::wait_for_lanes() {
+  std::unique_lock lock(lanes_mutex_);
+  lanes_changed_.wait(lock, [&] { return lanes_to_start_ == 0 || stopping_; });
 }
 
 void Execution::warm_up_packages() {

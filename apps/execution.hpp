@@ -1,9 +1,11 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -62,10 +64,9 @@ class Execution {
   using FrameGraph = Graph<Frame, Batch>;
   GraphBodies<Frame, Batch> bodies();
   void read(Frame& frame);
-  void start_lane(int lane);
   void warm_up_packages();
   void commit(Batch& batch);
-  std::shared_ptr<Frame> first_next();
+  void wait_for_lanes();
 
   ExecutionSetup setup_;
   ExecutionEnds ends_;
@@ -81,6 +82,10 @@ class Execution {
   std::vector<std::unique_ptr<BatchStage>> batch_stages_;
   Snapshot window_begun_;
   bool begun_ = false;
+  std::mutex lanes_mutex_;
+  std::condition_variable lanes_changed_;
+  int lanes_to_start_ = 0;
+  bool stopping_ = false;
   std::atomic<std::int64_t> read_bytes_{0};
   std::atomic<std::int64_t> warm_up_ns_{0};
   std::unique_ptr<FrameGraph> graph_;  // last: its threads use all of the above

@@ -46,6 +46,8 @@ ExitCode exit_code_of(const std::exception_ptr& thrown) {
     return ExitCode::mismatch;
   } catch (const PlanMismatch&) {
     return ExitCode::mismatch;
+  } catch (const PlanDamaged&) {
+    return ExitCode::mismatch;
   } catch (const std::system_error& error) {
     return is_out_of_threads(error) ? ExitCode::environment : ExitCode::internal;
   } catch (...) {

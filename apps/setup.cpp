@@ -87,8 +87,10 @@ nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, c
   nlohmann::json plan = settings.results();
   plan["batch_size"] = numbers.batch_size;
   plan["team"] = numbers.team;
-  // What was left to the machine is fixed by now, however it was asked for; the input stands in the plan's source.
-  for (const char* group : {"batch", "threads", "input"}) plan["options"].erase(group);
+  // What was left to the machine is fixed by now, however it was asked for; the input stands in the plan's source, and
+  // a package is what is in it, wherever it lies.
+  plan["device"] = "cpu";
+  for (const char* group : {"batch", "threads", "input", "models", "device"}) plan["options"].erase(group);
   const auto models = settings.parse<ModelOptions>();
   const auto fingerprint = [&](const std::string& folder) {
     const auto found = packages.find(folder);
