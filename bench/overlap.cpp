@@ -3,7 +3,8 @@
 //     waiting:    frames/s <= servers / mean cost of the slowest stage
 //     CPU-bound:  frames/s <= min(slowest stage, cores / sum of the mean costs)
 //
-// Costs are those of the batches committed between 20 % and 80 % of the run, so filling and draining are left out.
+// What is compared is the work that the stages did between the commits at 20 % and 80 % of the run, and the least time
+// that this work takes by the bound; so filling and draining are left out.
 // A waiting stage's cost is the time it really waited, since timers are late; a burning stage's is the CPU time drawn.
 //
 //     bench_overlap [--check] [--repetitions N] [--batches N]
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -22,6 +24,7 @@
 #include <thread>
 
 #include "bench/simulated.hpp"
+#include "pipeline/verdict.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -67,7 +70,7 @@ double spend(double ms, bool burns) {
   return wall_ms() - start;
 }
 
-/// Costs of each stage for each frame or batch, drawn before the run; replaced by what they really were.
+/// Milliseconds of each stage for each frame or batch.
 using Costs = std::array<std::vector<double>, stages>;
 
 Costs draw(const Shape& shape, bool exponential, int batches, unsigned seed) {
@@ -87,11 +90,13 @@ Costs draw(const Shape& shape, bool exponential, int batches, unsigned seed) {
 
 struct Outcome {
   double of_bound = 0;  // throughput as a share of its bound
-  double others = 0;    // cores that other programs used meanwhile
+  double own = 0;       // cores used meanwhile by this program
+  double others = 0;    // and by others
+  std::string verdict{};
 };
 
 Outcome run(const Shape& shape, bool exponential, int batches, unsigned seed) {
-  auto costs = draw(shape, exponential, batches, seed);
+  const auto costs = draw(shape, exponential, batches, seed);
   const int cores = std::max(1, static_cast<int>(available_cores()));
   const GraphOptions options{.max_batch = max_batch,
                              .admission_items = 16 * max_batch,
@@ -100,32 +105,29 @@ Outcome run(const Shape& shape, bool exponential, int batches, unsigned seed) {
                              .read_threads = 4,
                              .read_ahead = 4 * max_batch,
                              .lanes = shape.lanes,
-                             .workers = cores};
+                             .workers = cores,
+                             .worker_nice = 10};
   auto bodies = empty_bodies(std::int64_t{batches} * max_batch, max_batch);
-  const auto spend_on = [&](Stage stage, std::int64_t index) {
-    auto& cost = costs[static_cast<std::size_t>(stage)][static_cast<std::size_t>(index)];
-    cost = spend(cost, shape.burns);
+  std::array<std::atomic<std::int64_t>, stages> spent_ns{};
+  const auto spend_on = [&](std::size_t stage, std::int64_t index) {
+    const double ms = spend(costs[stage][static_cast<std::size_t>(index)], shape.burns);
+    spent_ns[stage] += static_cast<std::int64_t>(ms * 1e6);
   };
   bodies.read = [&](SimulatedFrame& frame) { spend_on(read, frame.id); };
   bodies.frame_stages[0].run = [&](SimulatedFrame& frame) { spend_on(decode, frame.id); };
   bodies.lane_stages[0].run = [&](SimulatedBatch& batch, int) { spend_on(detect, batch.frames[0]->batch_id()); };
   bodies.batch_stages[0].run = [&](SimulatedBatch& batch) { spend_on(encode, batch.frames[0]->batch_id()); };
-  const int first = batches / 5;
-  const int last = batches - batches / 5;
   int committed = 0;
-  double first_ms = 0;
-  double last_ms = 0;
-  std::array<double, stages> window{};  // summed costs of the batches committed in it
+  double window_ms = 0;
+  std::array<double, stages> work_ms{};  // in the window
   bodies.commit = [&](SimulatedBatch& batch) {
-    const auto id = batch.frames[0]->batch_id();
-    spend_on(commit, id);
+    spend_on(commit, batch.frames[0]->batch_id());
     ++committed;
-    if (committed == first) first_ms = wall_ms();
-    if (committed == last) last_ms = wall_ms();
-    if (committed <= first || committed > last) return;
+    const int sign = committed == batches / 5 ? -1 : committed == batches - batches / 5 ? 1 : 0;
+    if (sign == 0) return;
+    window_ms += sign * wall_ms();
     for (std::size_t stage = 0; stage < stages; ++stage) {
-      const auto from = costs[stage].begin() + (stage <= decode ? id * max_batch : id);
-      window[stage] += std::accumulate(from, from + (stage <= decode ? max_batch : 1), 0.0);
+      work_ms[stage] += sign * static_cast<double>(spent_ns[stage]) / 1e6;
     }
   };
   const SteadyClock clock;
@@ -137,10 +139,11 @@ Outcome run(const Shape& shape, bool exponential, int batches, unsigned seed) {
   if (result.error != nullptr) std::rethrow_exception(result.error);
 
   const double servers[stages] = {4, 1.0 * cores, 1.0 * shape.lanes, 1.0 * cores, 1};
-  double least_ms = (window[decode] + window[encode]) / cores;  // they share the workers
-  for (std::size_t stage = 0; stage < stages; ++stage) least_ms = std::max(least_ms, window[stage] / servers[stage]);
-  if (shape.burns) least_ms = std::max(least_ms, std::accumulate(window.begin(), window.end(), 0.0) / cores);
-  return {least_ms / (last_ms - first_ms), std::max(others, 0.0)};
+  double least_ms = (work_ms[decode] + work_ms[encode]) / cores;  // they share the workers
+  for (std::size_t stage = 0; stage < stages; ++stage) least_ms = std::max(least_ms, work_ms[stage] / servers[stage]);
+  if (shape.burns) least_ms = std::max(least_ms, std::accumulate(work_ms.begin(), work_ms.end(), 0.0) / cores);
+  return {least_ms / window_ms, own_ms * 1e6 / static_cast<double>(whole.time_ns), std::max(others, 0.0),
+          judge(result.begun, result.finished).sentence};
 }
 
 int main(int argc, char** argv) {
@@ -167,10 +170,14 @@ int main(int argc, char** argv) {
   for (const auto& shape : shapes) {
     for (const bool exponential : {true, false}) {
       std::vector<double> ratios;
+      std::string verdict;
+      double own = 0;
       double others = 0;
       for (int i = 0; i < repetitions; ++i) {
         const auto outcome = run(shape, exponential, batches, static_cast<unsigned>(i + 1));
         ratios.push_back(outcome.of_bound);
+        verdict = outcome.verdict;
+        own = std::max(own, outcome.own);
         others = std::max(others, outcome.others);
       }
       if (others > 0.1) std::cerr << shape.name << ": other programs used up to " << others << " cores meanwhile\n";
@@ -179,10 +186,12 @@ int main(int argc, char** argv) {
       good = good && median >= bar;
       report["shapes"].push_back({{"name", shape.name},
                                   {"costs", exponential ? "exponential" : "lognormal"},
+                                  {"cores_used_most", own},
                                   {"cores_of_others_most", others},
                                   {"of_bound_median", median},
                                   {"of_bound_least", ratios.front()},
-                                  {"of_bound_most", ratios.back()}});
+                                  {"of_bound_most", ratios.back()},
+                                  {"verdict_of_last", verdict}});
     }
   }
   report["passes"] = good;

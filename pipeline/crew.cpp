@@ -10,23 +10,26 @@ void name_this_thread(const std::string& name) noexcept {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());  // longer names are refused
 }
 
-Crew::Crew(const std::string& name, int threads) {
+Crew::Crew(const std::string& name, int threads, std::function<bool(int)> start, std::function<void(int)> stop)
+    : start_(std::move(start)), stop_(std::move(stop)) {
   try {
     for (int i = 0; i < threads; ++i) {
-      threads_.emplace_back([this, name] {
-        name_this_thread(name);
-        work();
+      threads_.emplace_back([this, i, own_name = name + " " + std::to_string(i)] {
+        name_this_thread(own_name);
+        const bool started = start_ && start_(i);
+        work(i);
+        if (started && stop_) stop_(i);
       });
     }
   } catch (...) {
-    stop_and_join();
+    end_and_join();
     throw;
   }
 }
 
-Crew::~Crew() { stop_and_join(); }
+Crew::~Crew() { end_and_join(); }
 
-void Crew::post(std::function<void()> task) {
+void Crew::post(std::function<void(int)> task) {
   {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
@@ -34,24 +37,24 @@ void Crew::post(std::function<void()> task) {
   wake_.notify_one();
 }
 
-void Crew::work() {
+void Crew::work(int thread) {
   for (;;) {
-    std::function<void()> task;
+    std::function<void(int)> task;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stop_ || !tasks_.empty(); });
+      wake_.wait(lock, [&] { return ending_ || !tasks_.empty(); });
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
-    task();
+    task(thread);
   }
 }
 
-void Crew::stop_and_join() {
+void Crew::end_and_join() {
   {
     const std::lock_guard lock(mutex_);
-    stop_ = true;
+    ending_ = true;
   }
   wake_.notify_all();
   for (auto& thread : threads_) thread.join();

@@ -106,7 +106,6 @@ Result Graph<Frame, Batch>::run() {
     std::jthread worker;  // the first of the workers; the caller's thread only sleeps
     std::jthread source;
     try {
-      flow->start_lanes();
       worker = std::jthread([&] { flow->wait(); });
       source = std::jthread([&] { admit_all(*flow, runner); });
     } catch (...) {
