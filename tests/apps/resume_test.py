@@ -1,0 +1,345 @@
+"""Results are the same bytes whatever runs beside them, and however often the run was cut off."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+import program
+from program import Case, millrace
+
+SEED = 20240
+
+# What may change between attempts, in the extremes.
+THREADS = (
+    {"threads.workers": 1, "threads.lanes": 1, "read.threads": 1, "read.ahead": 1},
+    {"threads.workers": 2, "threads.lanes": 2, "gate.frames": 7, "gate.memory": "1G"},
+    {"threads.workers": 8, "threads.lanes": 3, "read.threads": 16, "gate.frames": 64, "models.budget": 1},
+)
+
+
+def settings(values):
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+class Run:
+    """The program in the background."""
+
+    def __init__(self, arguments):
+        self.process = subprocess.Popen([program.PROGRAM, "run", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.err = b""
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+        self.out = None
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.err += line
+
+    def said(self, text, seconds=60):
+        """Waits until the program has written `text` to stderr."""
+        end = time.monotonic() + seconds
+        while text.encode() not in self.err:
+            if time.monotonic() > end:
+                raise AssertionError(f"'{text}' was not said in {seconds} s, but: {self.err}")
+            time.sleep(0.005)
+
+    def wait(self):
+        self.out = self.process.stdout.read()
+        code = self.process.wait(timeout=120)
+        self.reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code
+
+
+def finished_items(output):
+    """Pictures in journals and segments of an output folder, as far as they are on disk."""
+    count = 0
+    folder = output / "segments"
+    for file in folder.glob("[0-9]*") if folder.is_dir() else ():
+        try:
+            if file.suffix in (".part", ".jsonl"):
+                count += file.read_bytes().count(b"\n")
+        except FileNotFoundError:  # renamed meanwhile
+            pass
+    return count
+
+
+def wait_for_items(run, output, items):
+    """Until that many pictures are finished on disk, or the run has ended."""
+    while run.process.poll() is None and finished_items(output) < items:
+        time.sleep(0.002)
+
+
+class Level1(Case):
+    """ARCHITECTURE, level 1: the segment files depend on the plan alone."""
+
+    def mixed_input(self, count):
+        """Pictures of two views and many sizes, some broken, with boxes for a part of them."""
+        rows = []
+        for i in range(count):
+            name = f"{'front' if i % 3 else 'back'}/{i:03}.jpg"
+            program.write_picture(self.folder / "in" / name, 40 + 17 * (i % 5), 30 + 23 * (i % 4), seed=i)
+            row = {"path": name, "view": name.split("/")[0]}
+            row["boxes"] = [[1, 2, 20 + j, 15, j] for j in range(i % 4)]
+            rows.append(row)
+        broken = self.folder / "in" / rows[5]["path"]
+        broken.write_bytes(broken.read_bytes()[: broken.stat().st_size // 2])
+        (self.folder / "in" / rows[11]["path"]).write_bytes(b"<html>404</html>")
+        return self.write("in/list.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+    def arguments(self, output, count=24):
+        manifest = self.folder / "in" / "list.jsonl"
+        if not manifest.exists():
+            self.mixed_input(count)
+        recipe = self.write("views.yaml", "views:\n  - {name: front}\n  - {name: back}\n")
+        return [recipe, "--input", manifest, "--segmenter", program.package("sam_small"), "--output", self.folder / output,
+                "--format", "coco,overlay,png", "--set", "batch.size=3", "--set", "threads.team=1"]
+
+    def test_threads_lanes_and_gates_change_no_byte(self):
+        first = None
+        for i, values in enumerate(THREADS):
+            output = self.folder / f"out{i}"
+            self.run_ok(*self.arguments(output.name), *settings(values), code=program.SOME_FAILED)
+            result = {name: program.tree(output / name) for name in ("plan", "segments", "overlay", "labels")}
+            result["coco"] = (output / "coco.json").read_bytes()
+            if first is None:
+                first = result
+                self.assertEqual(len(result["overlay"]), 22)
+                self.assertEqual(len(result["labels"]), 22)
+            self.assertEqual(result, first, values)
+
+    def test_with_the_detector_too(self):
+        program.write_pictures(self.folder / "in", 6, 120, 90)
+        first = None
+        for values in THREADS:
+            output = self.folder / f"out{len(list(self.folder.iterdir()))}"
+            self.run_ok("--input", self.folder / "in", "--detector", program.package("yolox"), "--segmenter", program.package("sam_small"),
+                        "--output", output, "--set", "threads.team=1", "--set", "detect.conf=0.02", *settings(values))
+            first = first or program.segments(output)
+            self.assertEqual(program.segments(output), first, values)
+        self.assertGreater(sum(len(line["objects"]) for line in program.lines(output)), 0)
+
+    def test_other_batches_are_within_level_2(self):
+        self.run_ok(*self.arguments("three"), code=program.SOME_FAILED)
+        self.run_ok(*self.arguments("five"), "--set", "batch.size=5", code=program.SOME_FAILED)
+        from pycocotools import mask
+
+        pairs = list(zip(program.lines(self.folder / "three"), program.lines(self.folder / "five")))
+        overlaps = []
+        for a, b in pairs:
+            self.assertEqual((a["path"], a["state"], len(a.get("objects", []))), (b["path"], b["state"], len(b.get("objects", []))))
+            for left, right in zip(a.get("objects", []), b.get("objects", [])):
+                self.assertEqual(left["box"], right["box"])
+                if left["area"] + right["area"] > 0:
+                    overlaps.append(mask.iou([left["rle"]], [right["rle"]], [0])[0][0])
+        self.assertGreater(len(overlaps), 10)
+        self.assertGreater(min(overlaps), 0.9)  # seeded weights: logits lie closer to the threshold than trained ones
+
+
+class Kills(Case):
+    """kill -9 at 20 random moments: the bytes are those of an uninterrupted run."""
+
+    def kill_until_done(self, arguments, output, kills, step, chance):
+        """Runs until the end, killing up to `kills` times, each time after up to `step` more pictures. Returns how often it killed."""
+        killed = 0
+        while True:
+            run = Run([*arguments, "--output", output])
+            if killed < kills:
+                wait_for_items(run, output, finished_items(output) + chance.randrange(step))
+                time.sleep(chance.random() * 0.02)
+                run.process.kill()
+            code = run.wait()
+            if code != -signal.SIGKILL:
+                self.assertEqual(code, program.OK, run.err)
+                return killed
+            killed += 1
+
+    def check(self, arguments, kills, step):
+        whole = self.folder / "whole"
+        self.run_ok(*arguments, "--output", whole)
+        chance = random.Random(SEED)
+        resumed = done = 0
+        while done < kills:
+            output = self.folder / f"cut{done}"
+            done += max(1, self.kill_until_done(arguments, output, kills - done, step, chance))
+            self.assertEqual(program.segments(output), program.segments(whole))
+            self.assertEqual(program.plan(output), program.plan(whole))
+            left = [name for name in program.tree(output) if ".tmp-" in name or name.endswith(".part") or name == "lock.json"]
+            self.assertEqual(left, [])
+            report = program.report(output)
+            resumed += report["items"]["resumed"]
+            self.assertEqual(report["items"]["planned"], report["items"]["ok"])
+            for name in ("overlay", "labels"):
+                if (whole / name).is_dir():
+                    self.assertEqual(program.tree(output / name), program.tree(whole / name))
+        self.assertGreater(resumed, 0)
+
+    def test_with_a_model(self):
+        rows = []
+        for i in range(60):
+            program.write_picture(self.folder / "in" / f"{i:03}.jpg", 80 + i, 60, seed=i)
+            rows.append(json.dumps({"path": f"{i:03}.jpg", "boxes": [[5, 5, 40, 30]]}))
+        manifest = self.write("in/list.jsonl", "\n".join(rows))
+        self.check(["--input", manifest, "--segmenter", program.package("sam_small"), "--format", "overlay,png", "--set", "threads.team=1",
+                    "--set", "batch.size=2"], 10, 12)
+
+    def test_three_segments(self):
+        original = program.write_picture(self.folder / "one.jpg")
+        for i in range(5000):
+            link = self.folder / "in" / f"{i % 7}" / f"{i}.jpg"
+            link.parent.mkdir(parents=True, exist_ok=True)
+            os.link(original, link)
+        recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        self.check([recipe, "--input", self.folder / "in"], 10, 1500)
+
+
+class Stops(Case):
+    """Ctrl-C and SIGTERM let what is inside come out; the same command goes on."""
+
+    pictures = 300
+
+    def setUp(self):
+        super().setUp()
+        original = program.write_picture(self.folder / "one.jpg", 1600, 1200)
+        (self.folder / "in").mkdir()
+        for i in range(self.pictures):
+            os.link(original, self.folder / "in" / f"{i:03}.jpg")
+        recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        self.out = self.folder / "out"
+        # Some hundred pictures wait inside, so that coming out takes a while.
+        self.command = [recipe, "--input", self.folder / "in", "--output", self.out, "--set", "gate.frames=100", "--set", "threads.workers=1"]
+
+    def start(self, items=3):
+        run = Run(self.command)
+        wait_for_items(run, self.out, items)
+        return run
+
+    def finish(self, at_least):
+        self.run_ok(*self.command)
+        report = program.report(self.out)
+        self.assertGreaterEqual(report["items"]["resumed"], at_least)
+        self.assertEqual(report["items"]["ok"], self.pictures)
+        self.assertEqual([line["id"] for line in program.lines(self.out)], list(range(self.pictures)))
+
+    def stop(self, number, code):
+        run = self.start()
+        run.process.send_signal(number)
+        self.assertEqual(run.wait(), code, run.err)
+        self.assertIn(b"once more to stop at once", run.err)
+        self.assertIn(b"the same command finishes the rest", run.err)
+        report = program.report(self.out)
+        self.assertEqual(report["state"], "stopped")
+        self.assertLess(report["items"]["ok"], self.pictures)
+        self.assertEqual(report["items"]["ok"], finished_items(self.out))
+        self.assertFalse((self.out / "lock.json").exists())
+        status = millrace("status", self.out)
+        self.assertEqual(status.code, program.OK)
+        self.assertIn(f"left      {self.pictures - report['items']['ok']}", status.out)
+        self.finish(report["items"]["ok"])
+
+    def test_interrupt(self):
+        self.stop(signal.SIGINT, program.INTERRUPTED)
+
+    def test_terminate(self):
+        self.stop(signal.SIGTERM, program.TERMINATED)
+
+    def test_a_second_signal_ends_at_once(self):
+        run = self.start()
+        # Both signals are there when it goes on: nothing can come out in between.
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            run.process.send_signal(number)
+        self.assertEqual(run.wait(), program.TERMINATED)
+        self.assertIn(b"stopped at once", run.err)
+        self.finish(3)
+
+    def test_two_runs_on_one_output(self):
+        run = self.start()
+        run.process.send_signal(signal.SIGSTOP)
+        second = millrace("run", *self.command)
+        status = millrace("status", self.out)
+        run.process.send_signal(signal.SIGCONT)
+        run.process.send_signal(signal.SIGTERM)
+        self.assertEqual(second.code, program.LOCKED, second)
+        self.assertIn(str(run.process.pid), second.err)
+        self.assertIn(str(run.process.pid), status.out)
+        self.assertEqual(run.wait(), program.TERMINATED)
+
+    def test_a_dead_runs_lock_is_taken_over(self):
+        run = self.start()
+        run.process.kill()
+        run.wait()
+        self.assertTrue((self.out / "lock.json").exists())
+        self.finish(3)
+        self.assertIn(str(run.process.pid), " ".join(program.report(self.out)["notes"]))
+
+
+class AgainAndAgain(Case):
+    """The same command, and nearly the same one, on an output that is there."""
+
+    def setUp(self):
+        super().setUp()
+        program.write_pictures(self.folder / "in", 5)
+        self.recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        self.out = self.folder / "out"
+        self.command = [self.recipe, "--input", self.folder / "in", "--output", self.out]
+
+    def test_a_finished_output_is_left_alone(self):
+        self.run_ok(*self.command)
+        before = program.segments(self.out), program.plan(self.out)
+        times = [f.stat().st_mtime_ns for f in sorted((self.out / "segments").iterdir())]
+        again = self.run_ok(*self.command)
+        self.assertEqual((program.segments(self.out), program.plan(self.out)), before)
+        self.assertEqual([f.stat().st_mtime_ns for f in sorted((self.out / "segments").iterdir())], times)
+        self.assertIn("5 were done before", again.out)
+        self.assertEqual(program.report(self.out)["items"]["resumed"], 5)
+
+    def test_other_settings_are_refused_by_name(self):
+        self.run_ok(*self.command)
+        before = program.tree(self.out / "segments")
+        for arguments, key in ((["--set", "decode.max_scans=7"], "decode.max_scans"), (["--limit", "3"], "limit"),
+                               (["--set", "batch.size=2"], "batch_size"), (["--set", "threads.team=3"], "team")):
+            done = self.run_ok(*self.command, *arguments, code=program.MISMATCH)
+            self.assertIn(key, done.err)
+            self.assertIn("new output folder", done.err)
+        self.assertEqual(program.tree(self.out / "segments"), before)
+
+    def test_settings_of_the_run_may_change(self):
+        self.run_ok(*self.command)
+        self.run_ok(*self.command, "--set", "threads.workers=3", "--set", "read.ahead=2", "--set", "gate.frames=9", "--set", "device.kind=cpu")
+
+    def test_the_plans_team_is_adopted(self):
+        self.run_ok(*self.command, "--set", "threads.team=3")
+        self.run_ok(*self.command)
+        self.assertEqual(program.report(self.out)["team"], 3)
+
+    def test_a_package_may_be_named_by_another_path(self):
+        command = ["--input", self.write("in/l.jsonl", '{"path": "0000.jpg", "boxes": [[1, 1, 20, 20]]}\n'), "--output", self.out, "--segmenter"]
+        first = program.package("sam_small")
+        moved = program.copy_package(first, self.folder / "elsewhere.pkg", lambda text: text)
+        self.run_ok(*command, first)
+        self.run_ok(*command, moved)
+        other = program.copy_package(first, self.folder / "other.pkg", lambda text: text.replace("scale: 1.0", "scale: 0.5"))
+        self.assertIn("segmenter", self.run_ok(*command, other, code=program.MISMATCH).err)
+
+    def test_add_new(self):
+        self.run_ok(*self.command)
+        first = program.segments(self.out)
+        program.write_picture(self.folder / "in" / "0002b.jpg", 99, 33)
+        self.run_ok(*self.command)
+        self.assertEqual(program.segments(self.out), first)
+        self.run_ok(*self.command, "--add-new")
+        now = program.segments(self.out)
+        self.assertEqual({name: now[name] for name in first}, first)
+        self.assertEqual([(line["id"], line["path"]) for line in program.lines(self.out)[5:]], [(5, "0002b.jpg")])
+        self.run_ok(*self.command, "--add-new")
+        self.assertEqual(program.segments(self.out), now)
+
+
+if __name__ == "__main__":
+    program.main()
