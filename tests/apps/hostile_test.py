@@ -1,0 +1,343 @@
+"""Hostile input through the real program: every line of RELIABILITY.md A3 and rows C1 to C8 and N1 to N13.
+
+A bad file costs its own result and nothing else: the run says which file and why, in one line on the console and one in
+errors.jsonl, ends with 3, keeps within its memory, and every good picture's line is the same as without the bad file.
+"""
+
+import json
+import os
+import re
+import socket
+import stat
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy
+from PIL import Image
+
+import hostile_pictures
+import program
+from program import OK, SOME_FAILED, USAGE
+
+# Above what the same run takes for the good pictures alone. A bomb of the catalogue unpacks to at least 256 MB; a
+# picture that is reduced while decoding takes a slab of 64 MB and some rows.
+MEMORY_MB = 128
+SANITIZED = os.environ.get("MILLRACE_SANITIZE", "") != ""
+TURNED = ("turned_1.png", "turned_2.png", "turned_3.png", "turned_4.png", "turned_5.png", "turned_6.png", "turned_7.png", "turned_8.png")
+
+
+def by_path(output):
+    """Segment lines by path, without the id: that is a position among the others."""
+    found = {}
+    for line in program.lines(output):
+        del line["id"]
+        found[line.get("path_b64", line["path"])] = line
+    return found
+
+
+def errors(output):
+    return [json.loads(line) for file in sorted(Path(output).glob("runs/*/errors.jsonl")) for line in file.read_text().splitlines()]
+
+
+def run_measured(*arguments):
+    """Runs `millrace run`; gives its exit code, stderr and peak memory in MB."""
+    process = subprocess.Popen([program.PROGRAM, "run", *(str(a) for a in arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    err = process.stderr.read().decode()
+    process.stderr.close()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, err, usage.ru_maxrss / 1024
+
+
+class HostileCase(program.Case):
+    def setUp(self):
+        super().setUp()
+        self.recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        self.input = self.folder / "in"
+        self.input.mkdir()
+        self.output = self.folder / "out"
+
+    def check_books(self, output):
+        """Every planned item is in exactly one line, and the report's counts are theirs."""
+        items = program.report(output)["items"]
+        lines = program.lines(output)
+        self.assertEqual([line["id"] for line in lines], list(range(items["planned"])))
+        self.assertEqual(items["ok"], sum(line["state"] == "ok" for line in lines))
+        self.assertEqual(sum(items["failed"].values()), sum(line["state"] == "failed" for line in lines))
+
+    def decode_only(self, code, *more, **options):
+        done = self.run_ok(self.recipe, "--input", self.input, "--output", self.output, "-q", *more, code=code, **options)
+        self.check_books(self.output)
+        return done
+
+    def skipped(self):
+        return program.report(self.output)["input"]["skipped"]
+
+
+class Pictures(HostileCase):
+    """A3 and C1 to C8: what is in the files."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.catalogue = hostile_pictures.catalogue()
+
+    def good_pictures(self, folder):
+        folder.mkdir(parents=True)
+        for i, name in enumerate(("a.jpg", "m.png", "z.webp")):
+            program.write_picture(folder / name, 300, 200, seed=i)
+
+    def test_each_alone_among_good_pictures(self):
+        self.good_pictures(self.folder / "good")
+        code, _, usual_mb = run_measured(self.recipe, "--input", self.folder / "good", "--output", self.folder / "good_out", "-q")
+        self.assertEqual(code, OK)
+        good = by_path(self.folder / "good_out")
+
+        def run_with(file):
+            folder = self.folder / file.name
+            self.good_pictures(folder / "in")
+            (folder / "in" / file.name).write_bytes(file.data)
+            return run_measured(self.recipe, "--input", folder / "in", "--output", folder / "out", "-q")
+
+        series = re.compile("cut_(progressive_)?[1-9]")  # its nine places differ in the row alone
+        odd = [f for f in self.catalogue if (f.reason or f.warns or "bomb" in f.name) and not series.match(f.name)]
+        with ThreadPoolExecutor(2) as pool:
+            for file, (code, err, peak_mb) in zip(odd, pool.map(run_with, odd)):
+                with self.subTest(file.name):
+                    self.check_alone(file, good, code, err)
+                    if not SANITIZED:
+                        self.assertLess(peak_mb, usual_mb + MEMORY_MB)
+
+    def check_alone(self, file, good, code, err):
+        output = self.folder / file.name / "out"
+        lines = by_path(output)
+        line = lines.pop(file.name)
+        self.assertEqual(lines, good)
+        self.check_books(output)
+        if file.reason is None:
+            self.assertEqual((code, line["state"], err), (OK, "ok", ""))
+            self.assertEqual(program.report(output)["calls"]["decode_warnings"], int(file.warns))
+            return
+        self.assertEqual((code, line["state"], line["reason"]), (SOME_FAILED, "failed", file.reason))
+        self.assertIn(file.says, line["detail"])
+        self.assertEqual(err, f"millrace: {file.name}: {file.reason}: {line['detail']}\n")
+        (error,) = errors(output)
+        self.assertEqual((error["path"], error["reason"], error["detail"]), (file.name, file.reason, line["detail"]))
+        self.assertEqual(program.report(output)["items"]["failed"], {file.reason: 1})
+
+    def test_all_at_once_with_the_pixels_of_what_is_decoded(self):
+        for file in self.catalogue:
+            (self.input / file.name).write_bytes(file.data)
+        done = self.decode_only(SOME_FAILED, "--format", "overlay")
+        lines = by_path(self.output)
+        self.assertEqual(set(lines), {file.name for file in self.catalogue})
+        for file in self.catalogue:
+            line = lines[file.name]
+            with self.subTest(file.name):
+                self.assertEqual(line.get("reason"), file.reason)
+                if file.reason is None:
+                    self.assertEqual((line["width"], line["height"]), file.size)
+                if file.pixels is not None:  # without objects an overlay is the picture itself
+                    seen = numpy.asarray(Image.open(self.output / "overlay" / (file.name + ".jpg")).convert("RGB"))
+                    self.assertEqual(seen.shape, file.pixels.shape)
+                    self.assertLess(numpy.abs(seen.astype(float) - file.pixels).mean(), 3)
+        failed = sum(file.reason is not None for file in self.catalogue)
+        self.assertEqual(len(errors(self.output)), failed)
+        # Twenty are told, then where all stand.
+        told = done.err.splitlines()
+        self.assertEqual(len(told), 21)
+        self.assertRegex(told[-1], "more pictures failed: .*errors.jsonl")
+
+    def test_the_full_pipeline_keeps_every_good_result(self):
+        good = self.folder / "good"
+        good.mkdir()
+        for name in ("room.jpg", "street.jpg", "picture1.jpg"):
+            (good / name).symlink_to(program.picture(name))
+            (self.input / name).symlink_to(program.picture(name))
+        models = ("--detector", program.package("yolox"), "--segmenter", program.package("sam_small"), "-q")
+        self.run_ok("--input", good, "--output", self.folder / "good_out", *models)
+        for file in self.catalogue:
+            (self.input / file.name).write_bytes(file.data)
+        self.run_ok("--input", self.input, "--output", self.output, *models, code=SOME_FAILED)
+        self.check_books(self.output)
+        expected, found = by_path(self.folder / "good_out"), by_path(self.output)
+        self.assertGreater(sum("rle" in found for line in expected.values() for found in line["objects"]), 5)
+        self.assertEqual({path: found[path] for path in expected}, expected)
+        for file in self.catalogue:  # down to a picture of one pixel, by one of 65,500
+            self.assertEqual(found[file.name].get("reason"), file.reason, file.name)
+        self.assertNotIn(b"NaN", b"".join(program.segments(self.output).values()))
+
+    def test_all_orientations_give_the_same_boxes(self):
+        upright = numpy.asarray(Image.open(program.picture("street.jpg")))[::2, ::2]
+        for i, name in enumerate(TURNED):
+            (self.input / name).write_bytes(hostile_pictures.png_with_orientation(upright, i + 1))
+        recipe = self.write("boxes.yaml", "stages: [decode, preprocess, detect, encode]\n")
+        self.run_ok(recipe, "--input", self.input, "--output", self.output, "--detector", program.package("yolox"), "-q")
+        lines = by_path(self.output)
+        first = lines[TURNED[0]]
+        self.assertGreater(len(first["objects"]), 2)
+        for name in TURNED:
+            self.assertEqual({**lines[name], "path": ""}, {**first, "path": ""})
+
+    def test_a_cut_jpeg_is_taken_when_asked_for(self):
+        whole = hostile_pictures.JPEG_LARGE
+        (self.input / "cut.jpg").write_bytes(whole[: len(whole) * 9 // 10])
+        self.decode_only(OK, "--set", "decode.accept_truncated=0.8")
+        self.assertEqual(program.report(self.output)["calls"]["decode_warnings"], 1)
+
+    def test_a_picture_over_the_slab_is_reduced_and_keeps_its_size(self):
+        grey = hostile_pictures.zeros_compressed(20000 * 2501)
+        (self.input / "large.png").write_bytes(hostile_pictures.png(20000, 20000, 1, 0, grey))
+        code, err, peak_mb = run_measured(self.recipe, "--input", self.input, "--output", self.output, "-q", "--set", "decode.max_megapixels=500")
+        self.assertEqual((code, err), (OK, ""))
+        (line,) = program.lines(self.output)
+        self.assertEqual((line["width"], line["height"]), (20000, 20000))
+        if not SANITIZED:
+            self.assertLess(peak_mb, 600)  # 1,200 MB of RGB otherwise
+
+    def test_a_file_over_the_limit_is_not_read(self):
+        program.write_picture(self.input / "a.jpg", 300, 200)
+        with open(self.input / "b.jpg", "wb") as file:
+            file.truncate(3 << 30)
+        code, err, peak_mb = run_measured(self.recipe, "--input", self.input, "--output", self.output, "-q")
+        self.assertEqual(code, SOME_FAILED)
+        self.assertRegex(err, "^millrace: b.jpg: too_large: the file has 3221225472 bytes; the limit is 1073741824\n$")
+        if not SANITIZED:
+            self.assertLess(peak_mb, 600)
+
+
+class Names(HostileCase):
+    """N1 to N13: how files are called, and what else lies in a folder."""
+
+    # N1, N2, N3, N5, N6
+    NAMES = ("a/x.jpg", "b/x.jpg", "x.jpg", "x.png", "new\nline.jpg", "tab\t.jpg", "quo\"te'.jpg", "com,ma.jpg", "%s%n.jpg", "-rf.jpg",
+             "*.jpg", "[a].jpg", "back\\slash.jpg", " .jpg", "a;b|c&d$(e)`f`.jpg", "<b>.jpg", "=1+1.jpg", "caf\u00e9.jpg", "cafe\u0301.jpg",
+             "\u202egpj.exe.jpg", "\x1b[31mred.jpg", "\U0001f600.jpg", "a.b.c.jpg", "UPPER.JPG", "l" * 251 + ".jpg")
+
+    def test_any_name_stands_in_the_line_and_has_a_side_file_of_its_own(self):
+        for i, name in enumerate(self.NAMES):
+            program.write_picture(self.input / name, 40 + i, 30, seed=i)
+        names = [os.fsencode(name) for name in self.NAMES] + [b"\xff\xfe.jpg", b"\xff\xfd.jpg"]  # N4
+        for i, name in enumerate(names[len(self.NAMES) :]):
+            Path(self.folder / "t.jpg").write_bytes((self.input / "x.jpg").read_bytes())
+            os.rename(self.folder / "t.jpg", os.path.join(os.fsencode(self.input), name))
+        done = self.decode_only(OK, "--format", "overlay,coco")
+        self.assertEqual(done.err, "")
+        lines = program.lines(self.output)
+        self.assertEqual({program.path_bytes(line) for line in lines}, set(names))
+        widths = {program.path_bytes(line): line["width"] for line in lines}
+        self.assertEqual([widths[os.fsencode(name)] for name in self.NAMES], [40 + i for i in range(len(self.NAMES))])
+        overlays = [f for f in (self.output / "overlay").rglob("*") if f.is_file()]
+        self.assertEqual(len(overlays), len(names))
+        self.assertEqual(len(json.loads((self.output / "coco.json").read_text())["images"]), len(names))
+
+    def test_a_failed_picture_with_an_evil_name_is_told_without_its_escapes(self):
+        (self.input / "\x1b]0;owned\x07\n.jpg").write_bytes(b"")
+        with open(os.fsencode(self.input) + b"/\xff.jpg", "wb"):
+            pass
+        done = self.decode_only(SOME_FAILED)
+        self.assertEqual(done.err, "millrace: \\x1b]0;owned\\x07\\n.jpg: empty: the file has no bytes\n"
+                                   "millrace: \\xff.jpg: empty: the file has no bytes\n")
+        self.assertNotIn("\x1b", done.out)
+        self.assertEqual(sorted(program.path_bytes(e) for e in errors(self.output)), [b"\x1b]0;owned\x07\n.jpg", b"\xff.jpg"])
+
+    def test_lists_may_be_nul_separated(self):
+        names = ["new\nline.jpg", " lead.jpg", "plain.jpg"]
+        for name in names:
+            program.write_picture(self.input / name)
+        listed = b"".join(os.fsencode(self.input / name) + b"\0" for name in names)
+        self.run_ok(self.recipe, "--input", "-", "-0", "--output", self.output, "-q", stdin=listed)
+        self.assertEqual([os.path.basename(line["path"]) for line in program.lines(self.output)], names)
+
+    def test_links(self):  # N7
+        outside = program.write_pictures(self.folder / "outside", 2)
+        program.write_picture(self.input / "a.jpg")
+        (self.input / "file_link.jpg").symlink_to(outside / "0000.jpg")
+        (self.input / "dangling.jpg").symlink_to(self.folder / "nowhere.jpg")
+        (self.input / "self.jpg").symlink_to("self.jpg")
+        (self.input / "folder_link").symlink_to(outside)
+        (self.input / "up").symlink_to("..")
+        self.decode_only(OK)
+        self.assertEqual(list(by_path(self.output)), ["a.jpg", "file_link.jpg"])
+        self.assertEqual(self.skipped(), {"dangling_link": 1, "loop": 1, "folder_link": 2})
+        (self.input / "up").unlink()
+        (self.input / "round").symlink_to(".")
+        self.output = self.folder / "followed"
+        self.decode_only(OK, "--follow-dirs")
+        self.assertEqual(list(by_path(self.output)), ["a.jpg", "file_link.jpg", "folder_link/0000.jpg", "folder_link/0001.jpg"])
+        self.assertEqual(self.skipped(), {"dangling_link": 1, "loop": 2})
+
+    def make_irregular(self):
+        os.mkfifo(self.input / "fifo.jpg")
+        (self.input / "folder.jpg").mkdir()
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        folder = os.getcwd()
+        os.chdir(self.input)  # a socket's path is short
+        listener.bind("socket.jpg")
+        os.chdir(folder)
+        made = ["fifo.jpg", "socket.jpg"]
+        try:
+            os.mknod(self.input / "null.jpg", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+            made.append("null.jpg")
+        except PermissionError:
+            pass
+        return made
+
+    def test_pipes_sockets_and_devices_are_passed_over(self):  # N8
+        program.write_picture(self.input / "a.jpg")
+        made = self.make_irregular()
+        self.decode_only(OK)
+        self.assertEqual(list(by_path(self.output)), ["a.jpg"])
+        self.assertEqual(self.skipped(), {"not_regular": len(made)})
+
+    def test_pipes_sockets_and_devices_named_in_a_list_fail(self):  # N8: nothing hangs
+        program.write_picture(self.input / "a.jpg")
+        made = self.make_irregular() + ["folder.jpg"]
+        listed = self.write("list.txt", "".join(f"{self.input / name}\n" for name in ["a.jpg", *made]))
+        done = self.run_ok(self.recipe, "--input", listed, "--output", self.output, "-q", code=SOME_FAILED)
+        self.check_books(self.output)
+        self.assertEqual([line.get("reason") for line in program.lines(self.output)], [None] + ["not_regular"] * len(made))
+        self.assertEqual(len(done.err.splitlines()), len(made))
+
+    def test_what_may_not_be_read(self):  # N9
+        for name in ("a.jpg", "closed.jpg", "closed/b.jpg", "open/c.jpg"):
+            program.write_picture(self.input / name)
+        (self.input / "closed.jpg").chmod(0)
+        (self.input / "closed").chmod(0)
+        self.addCleanup((self.input / "closed").chmod, 0o700)
+        # A root without the right to pass over modes is an ordinary user who owns the files.
+        without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
+        command = [*(without if os.geteuid() == 0 else []), program.PROGRAM, "run", self.recipe, "--input", self.input, "--output", self.output, "-q"]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (SOME_FAILED, "millrace: closed.jpg: permission: this user may not read the file\n"))
+        self.check_books(self.output)
+        self.assertEqual({path: line.get("reason") for path, line in by_path(self.output).items()},
+                         {"a.jpg": None, "closed.jpg": "permission", "open/c.jpg": None})
+        self.assertEqual(self.skipped(), {"unreadable_folder": 1})
+
+    def test_files_of_the_system_are_passed_over_by_rule(self):  # N10
+        for name in ("a.jpg", ".hidden.jpg", "._a.jpg", ".git/b.jpg", "@eaDir/c.jpg", "__MACOSX/d.jpg"):
+            program.write_picture(self.input / name)
+        for name in (".DS_Store", "Thumbs.db", "desktop.ini", "readme.txt", "film.mp4", "noext"):
+            (self.input / name).write_bytes(b"x")
+        self.decode_only(OK)
+        self.assertEqual(list(by_path(self.output)), ["a.jpg"])
+        self.assertEqual(self.skipped(), {"hidden": 4, "system_file": 4, "other_extension": 2})
+        self.assertEqual(program.report(self.output)["input"]["videos_not_read"], 1)
+        dry = self.run_ok(self.recipe, "--input", self.input, "--dry-run")
+        self.assertRegex(dry.out, "^1 pictures, ")
+        for part in ("4 hidden", "4 system_file", "2 other_extension", "1 videos"):
+            self.assertIn(part, dry.out)
+
+    def test_nothing_to_do_is_wrong_use(self):  # N13
+        done = self.run_ok(self.recipe, "--input", self.input, "--output", self.output, "-q", code=USAGE)
+        self.assertRegex(done.err, "^millrace: .*in.*\n$")
+        (self.input / "notes.txt").write_text("x")
+        done = self.run_ok(self.recipe, "--input", self.input / "*.jpg", "--output", self.output, "-q", code=USAGE)
+        done = self.run_ok(self.recipe, "--input", self.input / "nowhere", "--output", self.output, "-q", code=USAGE)
+        self.assertIn("nowhere", done.err)
+
+
+if __name__ == "__main__":
+    program.main()
