@@ -3,7 +3,7 @@
 
     apps -> stages -> { models, gpu, io, pipeline };  models -> { gpu, io };  pipeline -> gpu (handles only);  never upwards
     One library, one place: TBB in pipeline/, LibTorch in models/torch_engine.cpp, OpenCV in io/ and gpu/,
-    the CUDA runtime in gpu/, Boost in apps/. tests/ mirrors the tree and may use outside libraries as references.
+    the CUDA runtime in gpu/, Boost in apps/. Tests may include every part; tests and benchmarks may compare with outside libraries.
 """
 
 import pathlib
@@ -46,8 +46,9 @@ SOURCES = {".hpp", ".cpp", ".cu", ".cuh", ".h", ".cc"}
 
 def broken_rules(root, path):
     """Yields (line, message) for one file; path is relative to root."""
-    in_tests = path.parts[0] == "tests"
-    folder = path.parts[1] if in_tests and len(path.parts) > 2 else path.parts[0]
+    folder = path.parts[0]
+    in_tests = folder == "tests"
+    compares = in_tests or folder == "bench"
     allowed = MAY_INCLUDE.get(folder, set()) | {folder}
     lines = (root / path).read_text(encoding="utf-8").splitlines()
     if path.suffix in (".hpp", ".cuh", ".h") and not any(line.strip() == "#pragma once" for line in lines):
@@ -67,7 +68,7 @@ def broken_rules(root, path):
             elif target == "tests":
                 if not in_tests:
                     yield number, f'"{name}": only tests include from tests/'
-            elif target not in allowed and not (in_tests and folder == "tests"):
+            elif target not in allowed and not in_tests:
                 permitted = ", ".join(sorted(allowed - {folder})) or "nothing of ours"
                 yield number, f'"{name}": {folder}/ may include, besides itself, {permitted}'
             elif folder == "pipeline" and target == "gpu" and name not in GPU_HANDLES:
@@ -75,7 +76,7 @@ def broken_rules(root, path):
         elif target in MAY_INCLUDE and (root / name).is_file():
             yield number, f'<{name}>: includes of ours are written "{name}"'
         for library, (pattern, may, where) in LIBRARIES.items():
-            if pattern.match(name) and not in_tests and not may(path):
+            if pattern.match(name) and not compares and not may(path):
                 yield number, f"{library} is included only in {where}"
 
 
