@@ -36,6 +36,7 @@ void say(std::string_view text) {
 StopSignals::StopSignals() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over ulimit -f is an error of write, told like any other
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   wake_ = eventfd(0, EFD_CLOEXEC);
