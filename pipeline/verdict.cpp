@@ -168,7 +168,7 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   std::vector<Candidate> ranked;
   for (const auto& resource : window.resources) ranked.push_back(candidate(resource, wall_ns));
   ranked.push_back({"input", "", nullptr, verdict.input, 1});
-  std::ranges::stable_sort(ranked, std::ranges::greater{}, &Candidate::utilisation);
+  std::ranges::sort(ranked, std::ranges::greater{}, &Candidate::utilisation);
 
   // Where the cores are full, a slow input is slow because of them.
   const bool waits_for_input =
