@@ -28,7 +28,7 @@ GOOD = {
 PLANTED = [
     ("io/up.cpp", '#include <string>\n#include "stages/detect.cpp"\n', 2, "io/ may include"),
     ("io/sideways.cpp", '#include "gpu/tensor.hpp"\n', 1, "io/ may include"),
-    ("models/sideways.cpp", '#include "io/item.hpp"\n', 1, "models/ may include"),
+    ("models/sideways.cpp", '#include "pipeline/graph.hpp"\n', 1, "models/ may include"),
     ("pipeline/model.cpp", '#include "models/engine.hpp"\n', 1, "pipeline/ may include"),
     ("pipeline/more.cpp", '#include "gpu/tensor.hpp"\n', 1, "handles only"),
     ("stages/up.cpp", '#include "apps/main.cpp"\n', 1, "stages/ may include"),
