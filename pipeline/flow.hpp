@@ -26,8 +26,8 @@ namespace tbb_flow = oneapi::tbb::flow;
 /// keeps what waits in order of arrival, so that the oldest batch is completed first and lanes are fed evenly.
 ///
 /// A lane takes its next batch from its crew's queue by itself. With a join_node of batches and free lanes it would
-/// wait for a worker to do so, for as long as that worker's body takes: measured, lanes stood idle for 15 % of the
-/// time.
+/// wait for a worker to do so, for as long as that worker's body takes: on a loaded two-core machine one CPU-bound lane
+/// was idle 15 to 18 % of the time with 14 batches before it (one run each, bench/overlap).
 template <GraphFrame Frame, GraphBatch Batch>
 class Flow {
  public:
