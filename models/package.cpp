@@ -155,6 +155,13 @@ void read_files(YamlSection& root, Package& package) {
     root.fail("files", "model.ts is missing; every package has one");
 }
 
+std::string not_a_mapping(const std::string& file) {
+  const FileKind kind = sniff(file);
+  if (kind == FileKind::unknown) return fmt::format("{}: expected a mapping of keys to values", file);
+  return fmt::format("{}: expected a mapping of keys to values, but this file is {}; {}", file, look_of(kind),
+                     advice_for(kind));
+}
+
 Package parse_package(const std::filesystem::path& folder, const std::string& file, const std::string& text) {
   YAML::Node node;
   try {
@@ -162,7 +169,7 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
   } catch (const YAML::Exception& error) {
     throw PackageError(fmt::format("{}:{}: is no valid YAML: {}", file, error.mark.line + 1, error.msg));
   }
-  if (!node.IsMap()) throw PackageError(fmt::format("{}: expected a mapping of keys to values", file));
+  if (!node.IsMap()) throw PackageError(not_a_mapping(file));
   YamlSection root(node, file, "");
   if (root.number("schema", 1, 1'000'000) != schema_version)
     root.fail(
