@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <string_view>
@@ -46,7 +47,8 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
+  while (::write(wake_, &one, sizeof one) < 0 && errno == EINTR) {
+  }
   thread_.join();
   ::close(wake_);
 }

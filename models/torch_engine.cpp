@@ -55,10 +55,11 @@ std::optional<DType> dtype_of(c10::ScalarType type) {
 // LibTorch's errors carry stack traces: that of C++ behind what happened, that of TorchScript before it.
 std::string what_happened(std::string_view message) {
   message = message.substr(0, message.find("\nException raised from"));
-  constexpr std::string_view last = "\nRuntimeError: ";
-  const std::size_t at = message.rfind(last);
-  if (message.find("Traceback of TorchScript") != std::string_view::npos && at != std::string_view::npos)
-    message.remove_prefix(at + last.size());
+  constexpr std::string_view arrow = "<--- HERE", kind = "Error: ";
+  if (const std::size_t trace = message.rfind(arrow); trace != std::string_view::npos) {
+    if (const std::size_t at = message.find(kind, trace); at != std::string_view::npos)
+      message.remove_prefix(at + kind.size());
+  }
   while (message.ends_with('\n')) message.remove_suffix(1);
   return std::string(message);
 }
