@@ -200,7 +200,8 @@ Detections Detect::select(const LetterboxGeometry& geometry, Candidates found, c
   for (std::size_t i = 0; i < found.boxes.size(); ++i) {
     const Box box = geometry.to_picture(found.boxes[i]);
     const double area = static_cast<double>(box.x1 - box.x0) * static_cast<double>(box.y1 - box.y0);
-    if (!(area > 0) || area < options_.min_area || !wanted(found.classes[i], *result.class_names)) continue;
+    const bool has_area = box.x1 > box.x0 && box.y1 > box.y0;  // two negative sides make a positive area
+    if (!has_area || area < options_.min_area || !wanted(found.classes[i], *result.class_names)) continue;
     kept.boxes.push_back(found.boxes[i]);
     kept.scores.push_back(found.scores[i]);
     kept.classes.push_back(found.classes[i]);
