@@ -11,7 +11,7 @@ enum class ExitCode {
   internal = 1,       ///< a bug: a broken promise of our own
   usage = 2,          ///< command line, recipe, or nothing to do
   some_failed = 3,    ///< finished; some items failed, each with a reason
-  environment = 5,    ///< model, codec or device
+  environment = 5,    ///< model, codec, device, or a limit of the system
   storage = 6,        ///< writing failed; resumable
   locked = 7,         ///< another run writes to this output
   mismatch = 8,       ///< the output belongs to another plan
