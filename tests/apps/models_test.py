@@ -1,24 +1,20 @@
 """Models that are not what they should be, through the real program: rows M1 to M7 and M10 of RELIABILITY.md A4."""
 
 import hashlib
+import io
+import pickle
 import shutil
-import unittest
-from pathlib import Path
+import zipfile
 
 import numpy
+import torch
+from pycocotools import mask as coco_mask
 
 import program
 from program import ENVIRONMENT, MISMATCH, OK, SOME_FAILED
 
-try:
-    import torch
-    from pycocotools import mask as coco_mask
-except ImportError as missing:
-    raise unittest.SkipTest(f"{missing}") from missing
 
 BOXES = "stages: [decode, preprocess, detect, encode]\n"
-SIDE = 64
-ANCHORS = 84  # of strides 8, 16 and 32 in 64 x 64
 
 DETECTOR_YAML = """schema: 1
 name: stub
@@ -186,7 +182,6 @@ class Packages(ModelCase):
     def test_files_that_are_no_model(self):
         good = self.detector("")
         whole = (good / "model.ts").read_bytes()
-        import io, pickle, zipfile
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w") as file:
             file.writestr("notes.txt", "x")
