@@ -99,6 +99,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace millrace;
+  fill_closed_descriptors();
   try {
     return static_cast<int>(dispatch({argv + 1, argv + argc}, argv));
   } catch (const std::exception& error) {

@@ -1,5 +1,6 @@
 #include "apps/terminal.hpp"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -17,6 +18,15 @@ bool wants_colour(int descriptor) {
   const char* terminal = std::getenv("TERM");
   return isatty(descriptor) != 0 && std::getenv("NO_COLOR") == nullptr && terminal != nullptr &&
          std::string(terminal) != "dumb";
+}
+
+void fill_closed_descriptors() {
+  // Numbers are given from the lowest free one up, so this ends with the first above stderr.
+  for (;;) {
+    const int descriptor = ::open("/dev/null", O_RDWR);
+    if (descriptor > STDERR_FILENO) ::close(descriptor);
+    if (descriptor < 0 || descriptor > STDERR_FILENO) return;
+  }
 }
 
 void say(const std::string& text) {
