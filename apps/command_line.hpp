@@ -12,7 +12,7 @@ struct RunArguments {
   Settings settings;
   bool print_config = false;  ///< show the settings and end
   bool dry_run = false;       ///< scan and show what would be done, write nothing
-  bool quiet = false;         ///< no progress
+  bool quiet = false;         ///< neither progress nor table
   bool add_new = false;       ///< append what is new in the input to a finished plan
 };
 

@@ -44,6 +44,7 @@ std::string progress_line(const ProgressSample& before, const ProgressSample& no
   const double wall_s = static_cast<double>(window.time_ns) / 1e9;
   const double rate = wall_s > 0 ? static_cast<double>(window.committed) / wall_s : 0;
   std::string text = std::to_string(now.done) + "/" + std::to_string(now.planned) + (now.plan_complete ? "" : "+");
+  if (now.snapshot.planned == 0) return text + "  loading";
   std::array<char, 64> number{};
   std::snprintf(number.data(), number.size(), rate < 10 ? "  %.2f/s" : "  %.0f/s", rate);
   text += number.data();
@@ -80,6 +81,7 @@ void Progress::run() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, period, [&] { return ended_; })) {
     ProgressSample now = sample_();
+    if (now.snapshot.planned == 0) samples.assign(1, now);  // what was loading is no part of the rate
     while (samples.size() > 1 && now.snapshot.time_ns - samples[1].snapshot.time_ns >= window_ns) samples.pop_front();
     if (line) {
       std::fprintf(stderr, "\r\033[K%s",

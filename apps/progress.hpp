@@ -29,7 +29,8 @@ enum class ProgressStyle {
 ProgressStyle progress_style(bool quiet);
 
 /// The text of one line: done, rate over the last 10 s, time left, failed, and the stage with the highest utilisation
-/// over that window, from the same function as the report's verdict. `columns` 0: no limit.
+/// over that window, from the same function as the report's verdict; "loading" while nothing was admitted. `columns`
+/// 0: no limit.
 std::string progress_line(const ProgressSample& before, const ProgressSample& now, int columns);
 
 /// Prints progress to stderr from a thread of its own until it is destroyed.

@@ -35,6 +35,7 @@ std::string grouped(std::int64_t number) {
 
 std::string duration(std::int64_t ns) {
   const double s = seconds(ns);
+  if (s < 0.9995) return format("%.0f ms", 1000 * s);
   if (s < 120) return format("%.1f s", s);
   if (s < 7200) return format("%.1f min", s / 60);
   return format("%.1f h", s / 3600);
@@ -85,6 +86,10 @@ Json window_json(const Snapshot& window) {
           {"source",
            {{"without_credits_s", seconds(window.without_credits.busy_ns)},
             {"waiting_for_input_s", seconds(window.input.busy_ns)}}},
+          {"gate",
+           {{"frames", window.admission_items},
+            {"mean_waiting_for_bytes", window.bytes.mean_queue(window.time_ns)},
+            {"mean_waiting_for_batch", window.batch.mean_queue(window.time_ns)}}},
           {"cpu_s", seconds(window.cpu_ns)},
           {"cores", window.cores},
           {"cores_busy", window.cores > 0 && wall_s > 0 ? seconds(window.cpu_ns) / (wall_s * window.cores) : 0},
@@ -110,10 +115,9 @@ Json verdict_json(const Verdict& verdict) {
 std::string table_row(const Reading& reading, std::int64_t wall_ns, const std::string& label, bool part) {
   std::string row =
       format("  %-16s %9s %9s", label.c_str(), grouped(reading.items).c_str(), duration(reading.busy_ns).c_str());
-  row += reading.servers > 0 ? format(" %5.0f %%", 100 * reading.utilisation(wall_ns)) : std::string(8, ' ');
-  row += format(" %9.2f %9.2f", reading.latency.quantile_ns(0.5) / 1e6, reading.latency.quantile_ns(0.95) / 1e6);
-  row += reading.servers > 0 && !part ? format(" %6.0f %%", 100 * reading.starved(wall_ns)) : std::string(9, ' ');
-  if (!part) row += format(" %7.1f", reading.mean_queue(wall_ns));
+  row += format(" %5.0f %% %9.2f %9.2f", 100 * reading.utilisation(wall_ns), reading.latency.quantile_ns(0.5) / 1e6,
+                reading.latency.quantile_ns(0.95) / 1e6);
+  if (!part) row += format(" %6.0f %% %7.1f", 100 * reading.starved(wall_ns), reading.mean_queue(wall_ns));
   return row + "\n";
 }
 
@@ -221,16 +225,19 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
                    static_cast<double>(window.committed) / wall_s, duration(window.time_ns).c_str(),
                    duration(report.load_ns).c_str(), duration(report.warm_up_ns).c_str());
     text += "\n" + stage_table(window);
-    text += format("  source without credits %s of %s; cores %.1f of %.1f busy; read %s/s, written %s/s\n",
+    text += format("  source without credits %s of %s; cores %.1f of %.1f busy\n",
                    duration(window.without_credits.busy_ns).c_str(), duration(window.time_ns).c_str(),
-                   seconds(window.cpu_ns) / wall_s, window.cores,
+                   seconds(window.cpu_ns) / wall_s, window.cores);
+    text += format("  read %s/s, results written %s/s\n",
                    bytes_text(static_cast<double>(report.read_bytes) / wall_s).c_str(),
                    bytes_text(static_cast<double>(report.written_bytes) / wall_s).c_str());
-    text += "\n" + std::string(bold) + wrapped(report.verdict.sentence, columns, "") + plain;
+    std::string sentence = wrapped(report.verdict.sentence, columns, "");
+    sentence.insert(sentence.size() - 1, plain);  // before the newline: the next line is not part of it
+    text += "\n" + std::string(bold) + sentence;
   }
   for (const auto& note : report.notes) text += wrapped("note: " + note, columns, "  ");
-  text += "\nresults: " + display_name(report.output_folder) +
-          "/segments   report: " + display_name(report.output_folder) + "/runs/" + report.run + "/report.json\n";
+  const std::string folder = display_name(report.output_folder);
+  text += "\nresults  " + folder + "/segments\nreport   " + folder + "/runs/" + report.run + "/report.json\n";
   return text;
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -216,7 +217,8 @@ class Run {
     report.scan = plan_.counts();
     report.models = execution_.models();
     for (const auto& load : report.models.loads) report.load_ns += load.wall_ns;
-    report.warm_up_ns = execution_.warm_up_ns() - report.load_ns;
+    // Packages that come back after they were evicted load in the run proper.
+    report.warm_up_ns = std::max<std::int64_t>(0, execution_.warm_up_ns() - report.load_ns);
     report.window = execution_.window(result);
     report.verdict = judge(execution_.window_begun(), result.finished);
     report.read_bytes = execution_.read_bytes();
@@ -252,7 +254,8 @@ class Run {
   }
 
   void show(const RunReport& report) const {
-    std::fputs(to_text(report, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)).c_str(), stdout);
+    if (!arguments_.quiet)
+      std::fputs(to_text(report, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)).c_str(), stdout);
     std::fflush(stdout);
     if (report.state == "stopped") say("stopped before the end; the same command finishes the rest");
   }
