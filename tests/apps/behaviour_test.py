@@ -1,0 +1,588 @@
+"""The program as a user meets it: commands, recipes, inputs, views, outputs, terminals."""
+
+import base64
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import unittest
+from fcntl import ioctl
+
+import numpy
+import program
+from PIL import Image
+from program import Case, millrace
+
+
+class Commands(Case):
+    def test_help_version_and_wrong_words(self):
+        for arguments in (["--help"], ["run", "--help"], ["status", "-h"], ["inspect", "--help"], ["stages", "--help"], ["doctor", "--help"]):
+            done = millrace(*arguments)
+            self.assertEqual((done.code, done.err), (program.OK, ""), done)
+            self.assertIn("millrace", done.out)
+            self.assertLessEqual(max(map(len, done.out.splitlines())), 120)
+        self.assertRegex(millrace("--version").out, r"^millrace \d+\.\d+\.\d+\n$")
+        self.assertEqual(millrace().code, program.USAGE)
+        for arguments, hint in ((["rum"], "did you mean 'run'"), (["run", "--ouput", "x"], "did you mean --output"),
+                                (["run", "--set", "detct.conf=1"], "did you mean 'detect'"),
+                                (["run", "--set", "detect.cnf=1"], "did you mean 'conf'"),
+                                (["run", "--set", "conf=1"], "group.name"), (["run", "--set", "detect.conf"], "group.name=value"),
+                                (["run", "--input", self.folder], "--output"), (["run"], "--input"),
+                                (["run", "a.yaml", "b.yaml"], "second recipe"), (["run", "none.yaml"], "none.yaml"),
+                                (["inspect"], "package"), (["status"], "output folder"), (["status", self.folder], "no plan")):
+            done = millrace(*arguments)
+            self.assertEqual(done.code, program.USAGE, done)
+            self.assertIn(hint, done.err)
+            self.assertEqual(done.out, "")
+
+    def test_doctor_finds_what_runs_need(self):
+        done = millrace("doctor")
+        self.assertEqual(done.code, program.OK, done)
+        for word in ("LibTorch", "allocator", "OpenMP", "codecs", "GPU", "all there"):
+            self.assertIn(word, done.out)
+
+    def test_inspect(self):
+        done = millrace("inspect", program.package("yolox"), program.package("sam_small"))
+        self.assertEqual(done.code, program.OK, done)
+        for word in ("yolox_nano", "416 x 416", "person", "sha256", "segment"):
+            self.assertIn(word, done.out)
+        broken = program.copy_package(program.package("sam_small"), self.folder / "b.pkg", lambda text: text.replace("model.ts: 2", "model.ts: 3"))
+        done = millrace("inspect", broken)
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertIn("model.ts", done.err)
+        self.assertEqual(millrace("inspect", self.folder / "none.pkg").code, program.ENVIRONMENT)
+
+    def test_status_of_a_finished_run(self):
+        program.write_pictures(self.folder / "in", 3)
+        self.write("in/bad.jpg", b"no picture")
+        recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        self.run_ok(recipe, "--input", self.folder / "in", "--output", self.folder / "out", code=program.SOME_FAILED)
+        done = millrace("status", self.folder / "out")
+        self.assertEqual(done.code, program.OK)
+        for word in ("planned   4 pictures", "3 ok, 1 failed", "not_an_image: 1", "left      0"):
+            self.assertIn(word, done.out)
+        (self.folder / "out/segments/000000.manifest.json").write_bytes(b"{}\n")
+        self.assertEqual(millrace("status", self.folder / "out").code, program.MISMATCH)
+
+
+class Recipes(Case):
+    def test_layers_and_origins(self):
+        recipe = self.write("r.yaml", "stages: [decode, preprocess, detect, encode]\ndetect:\n  conf: 0.4\n  iou: 0.6\nbatch:\n  size: 3\n")
+        done = self.run_ok(recipe, "--input", "a b", "c", "--set", "detect.conf=0.7", "--format", "coco,png", "--print-config")
+        self.assertRegex(done.out, r'stages: \["decode", "preprocess", "detect", "encode"\] +# .*r\.yaml:1\n')
+        self.assertRegex(done.out, r"  conf: 0\.7 +# command line\n")
+        self.assertRegex(done.out, r"  iou: 0\.6 +# .*r\.yaml:4\n")
+        self.assertRegex(done.out, r"  size: 3 +# .*r\.yaml:6\n")
+        self.assertRegex(done.out, r"  max_detections: 100 +# default\n")
+        self.assertRegex(done.out, r'  paths: \["a b", "c"\] +# command line')
+        self.assertRegex(done.out, r'  format: \["coco", "png"\] +# command line, --format')
+        self.assertNotIn("segment:", done.out)
+        again = self.run_ok(self.write("again.yaml", done.out), "--print-config")
+        without_origins = [re.sub(r" +# .*", "", line) for line in done.out.splitlines()]
+        self.assertEqual([re.sub(r" +# .*", "", line) for line in again.out.splitlines()], without_origins)
+
+    def test_odd_names_come_back_from_a_printed_recipe(self):
+        names = ['quote".jpg', "colon: hash #", "back\\slash", "new\nline", "tab\t", "ünïcode", "a - dash", "yes"]
+        done = self.run_ok("--input", *names, "--print-config")
+        again = self.run_ok(self.write("again.yaml", done.out), "--print-config")
+        self.assertEqual(re.sub(r" +# .*", "", again.out), re.sub(r" +# .*", "", done.out))
+
+    def test_what_a_recipe_may_not_say(self):
+        for text, hint in (("detct: {conf: 1}\n", "did you mean 'detect'"), ("detect: {cnf: 1}\n", "did you mean 'conf'"),
+                           ("stages: [decode, detct]\n", "did you mean 'detect'"), ("stages: [decode, detect]\n", "preprocess"),
+                           ("detect: {conf: two}\n", "must be a number"), ("detect: {conf: 2}\n", "between 0 and 1"),
+                           ("views: []\n", "views"), ("views: [{name: a, mtch: b}]\n", "did you mean 'match'"), ("[1, 2]\n", "map"),
+                           ("a: b: c\n", "not valid YAML"), ("detect: 3\n", "detect"), ("stages: [encode, decode]\n", "encode"),
+                           ("encode: {format: [jpg]}\n", "coco, overlay and png")):
+            recipe = self.write("r.yaml", text)
+            done = millrace("run", recipe, "--input", self.folder, "--output", self.folder / "out")
+            self.assertEqual(done.code, program.USAGE, f"{text}{done}")
+            self.assertIn(hint, done.err, text)
+            self.assertFalse((self.folder / "out").exists(), text)
+
+    def test_shipped_recipes_can_be_read(self):
+        configs = program.Path(__file__).resolve().parents[2] / "configs"
+        self.assertGreater(len(list(configs.glob("*.yaml"))), 0)
+        for recipe in configs.glob("*.yaml"):
+            self.run_ok(recipe, "--print-config")
+
+
+class Inputs(Case):
+    """Every way to name pictures, through the quickest recipe."""
+
+    def setUp(self):
+        super().setUp()
+        self.recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        self.input = self.folder / "in"
+
+    def go(self, *arguments, code=program.OK, **options):
+        """Runs into a fresh output folder; returns its lines."""
+        self.out = self.folder / f"out{len(list(self.folder.glob('out*')))}"
+        self.done = self.run_ok(self.recipe, "--output", self.out, *arguments, code=code, **options)
+        return program.lines(self.out)
+
+    def paths(self, *arguments, **options):
+        return [line["path"] for line in self.go(*arguments, **options)]
+
+    def test_a_folder_is_walked_in_byte_order(self):
+        for name in ("b/2.jpg", "b/10.jpg", "a.png", "B.jpeg", "b.jpg", "c/d/e/f.jpg"):
+            program.write_picture(self.input / name)
+        self.assertEqual(self.paths("--input", self.input), ["B.jpeg", "a.png", "b/10.jpg", "b/2.jpg", "b.jpg", "c/d/e/f.jpg"])
+
+    def test_files_globs_and_lists(self):
+        program.write_pictures(self.input, 4)
+        a, b, c = (self.input / f"{i:04}.jpg" for i in range(3))
+        self.assertEqual(self.paths("--input", a), ["0000.jpg"])
+        self.assertEqual([name.rsplit("/", 1)[1] for name in self.paths("--input", b, a)], ["0001.jpg", "0000.jpg"])
+        self.assertEqual(self.paths("--input", f"{self.input}/000[12].jpg"), ["0001.jpg", "0002.jpg"])
+        text = self.write("list.txt", f"{c}\n\n{a}\r\n{b}")
+        self.assertEqual(self.paths("--input", text), [str(c), str(a), str(b)])
+        self.assertEqual(self.paths("--input", "-", stdin=f"{c}\n{a}".encode()), [str(c), str(a)])
+        zeros = f"{c}\0{a}\0".encode()
+        self.assertEqual(self.paths("--input", "-", "-0", stdin=zeros), [str(c), str(a)])
+        self.assertEqual(self.paths("--input", self.write("zeros.txt", zeros), "--null"), [str(c), str(a)])
+
+    def test_manifests(self):
+        program.write_pictures(self.input, 3)
+        csv = self.write("in/m.csv", 'note,path,view\n"a, b",0001.jpg,left\nx,0000.jpg,right\n')
+        views = self.write("views.yaml", program.DECODE_ONLY + "views: [{name: left}, {name: right}]\n")
+        self.recipe = views
+        self.assertEqual([(line["path"], line["view"]) for line in self.go("--input", csv)], [("0001.jpg", "left"), ("0000.jpg", "right")])
+        name = base64.b64encode(b"0002.jpg").decode()
+        jsonl = self.write("in/m.jsonl", f'{{"path": "?", "path_b64": "{name}", "view": "left"}}\n')
+        self.assertEqual([(line["path"], line["view"]) for line in self.go("--input", jsonl)], [("0002.jpg", "left")])
+        for text, hint in (("path,view\n0000.jpg,middle\n", "middle"), ("file\n0000.jpg\n", "path")):
+            wrong = self.write("in/w.csv", text)
+            done = millrace("run", views, "--input", wrong, "--output", self.folder / "wrong")
+            self.assertEqual(done.code, program.USAGE, done)
+            self.assertIn(hint, done.err)
+
+    def test_boxes_of_a_manifest_are_the_objects(self):
+        program.write_picture(self.input / "a.jpg", 100, 80)
+        boxes = self.write("in/m.jsonl", '{"path": "a.jpg", "boxes": [[10, 20, 30, 40, 7], [0.5, 0, 99.5, 80]]}\n{"path": "a.jpg", "boxes": []}\n')
+        self.recipe = self.write("boxes.yaml", "stages: [decode, preprocess, detect, encode]\n")
+        lines = self.go("--input", boxes, "--detector", program.package("yolox"))
+        self.assertEqual([[o["box"] for o in line["objects"]] for line in lines], [[[10, 20, 30, 40], [0.5, 0, 99.5, 80]], []])
+        self.assertEqual([o["class"] for o in lines[0]["objects"]], [7, 0])
+        self.assertEqual(program.report(self.out)["calls"]["detector_calls"], 0)
+
+    def test_limit_every_and_sample(self):
+        program.write_pictures(self.input, 40, 16, 12)
+        everything = self.paths("--input", self.input)
+        self.assertEqual(self.paths("--input", self.input, "--limit", "7"), everything[:7])
+        self.assertEqual(self.paths("--input", self.input, "--every", "9"), everything[::9])
+        self.assertEqual(self.paths("--input", self.input, "--every", "9", "--limit", "2"), everything[:18:9])
+        self.assertEqual(program.report(self.out)["input"]["not_selected"] > 0, True)
+        half = self.paths("--input", self.input, "--sample", "50%")
+        self.assertEqual(self.paths("--input", self.input, "--sample", "0.5"), half)
+        self.assertTrue(5 < len(half) < 35, half)
+        other = self.paths("--input", self.input, "--sample", "50%", "--set", "input.seed=1")
+        self.assertNotEqual(other, half)
+        program.write_picture(self.input / "new.jpg")
+        self.assertEqual([p for p in self.paths("--input", self.input, "--sample", "50%") if p != "new.jpg"], half)
+        for wrong in ("0", "101%", "half", "%", "-1%"):
+            self.assertIn("input.sample", self.run_ok(self.recipe, "--input", self.input, "--output", self.folder / "w", f"--sample={wrong}", code=program.USAGE).err)
+
+    def test_links_and_loops(self):
+        program.write_picture(self.folder / "elsewhere/x.jpg")
+        program.write_picture(self.input / "a.jpg")
+        os.symlink(self.folder / "elsewhere/x.jpg", self.input / "file.jpg")
+        os.symlink(self.folder / "elsewhere", self.input / "dir")
+        os.symlink(self.input, self.input / "loop")
+        os.symlink("nowhere", self.input / "dangling.jpg")
+        self.assertEqual(self.paths("--input", self.input), ["a.jpg", "file.jpg"])
+        skipped = program.report(self.out)["input"]["skipped"]
+        self.assertEqual((skipped["folder_link"], skipped["dangling_link"]), (2, 1))
+        self.assertEqual(self.paths("--input", self.input, "--follow-dirs"), ["a.jpg", "dir/x.jpg", "file.jpg"])
+        self.assertEqual(program.report(self.out)["input"]["skipped"]["loop"], 1)
+
+    def test_what_is_no_picture_is_counted(self):
+        program.write_picture(self.input / "a.jpg")
+        self.write("in/b.txt.bak", "x")
+        self.write("in/notes.md", "x")
+        self.write("in/.hidden.jpg", "x")
+        self.write("in/Thumbs.db", "x")
+        self.write("in/clip.mp4", "x")
+        os.mkfifo(self.input / "pipe.jpg")
+        self.assertEqual(self.paths("--input", self.input), ["a.jpg"])
+        found = program.report(self.out)["input"]
+        self.assertEqual(found["skipped"], {"other_extension": 2, "hidden": 1, "system_file": 1, "not_regular": 1})
+        self.assertEqual(found["videos_not_read"], 1)
+        self.assertIn("clip.mp4", self.done.out)
+        self.assertIn("not read yet", self.done.out)
+
+    def test_nothing_to_do_is_wrong_use(self):
+        self.input.mkdir()
+        for arguments in ([self.input], [self.folder / "none"], [f"{self.input}/*.jpg"]):
+            done = millrace("run", self.recipe, "--input", *arguments, "--output", self.folder / "out")
+            self.assertEqual(done.code, program.USAGE, done)
+            self.assertIn(str(self.folder), done.err)
+
+    def test_names_of_any_bytes(self):
+        names = [b"\xff\xfe.jpg", b"new\nline.jpg", b"quote\".jpg", b"%s.jpg", b"-dash.jpg", b"caf\xc3\xa9.jpg", b"cafe\xcc\x81.jpg"]
+        original = program.write_picture(self.folder / "one.jpg")
+        self.input.mkdir()
+        for name in names:
+            os.link(original, os.fsencode(self.input) + b"/" + name)
+        lines = self.go("--input", self.input)
+        found = [base64.b64decode(line["path_b64"]) if "path_b64" in line else line["path"].encode() for line in lines]
+        self.assertEqual(found, sorted(names))
+        self.assertEqual({line["state"] for line in lines}, {"ok"})
+
+    def test_a_path_listed_twice_is_two_items(self):
+        program.write_pictures(self.input, 1)
+        text = self.write("twice.txt", f"{self.input}/0000.jpg\n" * 3)
+        lines = self.go("--input", text, "--format", "overlay,png,coco")
+        self.assertEqual([(line["id"], line["state"]) for line in lines], [(0, "ok"), (1, "ok"), (2, "ok")])
+        self.assertEqual(len(program.tree(self.out / "overlay")), 1)
+
+    def test_dry_run_writes_nothing(self):
+        program.write_pictures(self.input, 12)
+        self.write("in/clip.mp4", "x")
+        before = program.tree(self.folder)
+        done = self.run_ok(self.recipe, "--input", self.input, "--output", self.folder / "out", "--dry-run")
+        self.assertEqual(program.tree(self.folder), before)
+        self.assertFalse((self.folder / "out").exists())
+        for word in ("12 pictures", "view default: 12", ".jpg: 12", "clip.mp4", "decode -> encode", "nothing was written"):
+            self.assertIn(word, done.out)
+
+    def test_an_output_inside_the_input_is_not_read(self):
+        program.write_pictures(self.input, 2)
+        for _ in range(2):
+            done = self.run_ok(self.recipe, "--input", self.input, "--output", self.input / "out", "--format", "overlay")
+        self.assertEqual(len(program.lines(self.input / "out")), 2, done)
+
+
+class Pictures(Case):
+    """Kinds of pictures come out as a viewer shows them."""
+
+    def overlay(self, out, name):
+        """Without objects an overlay is the picture itself."""
+        return numpy.asarray(Image.open(out / "overlay" / f"{name}.jpg").convert("RGB")).astype(int)
+
+    def run_folder(self, *more):
+        recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        out = self.folder / "out"
+        self.run_ok(recipe, "--input", self.folder / "in", "--output", out, "--format", "overlay", *more)
+        return out, {line["path"]: line for line in program.lines(out)}
+
+    def test_eight_orientations_are_one_picture(self):
+        pixels = program.raster(120, 80, seed=3)
+        undo = [lambda a: a, numpy.fliplr, lambda a: numpy.rot90(a, 2), numpy.flipud, lambda a: a.transpose(1, 0, 2), numpy.rot90,
+                lambda a: numpy.rot90(a, 2).transpose(1, 0, 2), lambda a: numpy.rot90(a, -1)]
+        (self.folder / "in").mkdir()
+        for orientation, stored in enumerate(undo, 1):
+            exif = Image.Exif()
+            exif[0x0112] = orientation
+            Image.fromarray(numpy.ascontiguousarray(stored(pixels))).save(self.folder / f"in/{orientation}.jpg", quality=98, subsampling=0, exif=exif)
+        out, lines = self.run_folder()
+        for orientation in range(1, 9):
+            name = f"{orientation}.jpg"
+            self.assertEqual((lines[name]["width"], lines[name]["height"]), (120, 80), name)
+            self.assertLess(abs(self.overlay(out, name) - pixels).mean(), 3, name)
+
+    def test_eight_orientations_have_the_same_boxes(self):
+        original = Image.open(program.picture("street.jpg")).convert("RGB")
+        pixels = numpy.asarray(original)
+        undo = [lambda a: a, numpy.fliplr, lambda a: numpy.rot90(a, 2), numpy.flipud, lambda a: a.transpose(1, 0, 2), numpy.rot90,
+                lambda a: numpy.rot90(a, 2).transpose(1, 0, 2), lambda a: numpy.rot90(a, -1)]
+        (self.folder / "in").mkdir()
+        for orientation, stored in enumerate(undo, 1):
+            exif = Image.Exif()
+            exif[0x0112] = orientation
+            Image.fromarray(numpy.ascontiguousarray(stored(pixels))).save(self.folder / f"in/{orientation}.jpg", quality=98, subsampling=0, exif=exif)
+        recipe = self.write("detect.yaml", "stages: [decode, preprocess, detect, encode]\n")
+        self.run_ok(recipe, "--input", self.folder / "in", "--output", self.folder / "out", "--detector", program.package("yolox"), "--set", "detect.conf=0.5")
+        lines = program.lines(self.folder / "out")
+        first = lines[0]["objects"]
+        self.assertGreaterEqual(len(first), 4)
+        for line in lines[1:]:
+            self.assertEqual([o["name"] for o in line["objects"]], [o["name"] for o in first], line["path"])
+            for here, there in zip(line["objects"], first):
+                # JPEG blocks lie differently in each: the pixels agree within its loss, the boxes within some pixels.
+                self.assertLess(max(abs(a - b) for a, b in zip(here["box"], there["box"])), 6, line["path"])
+
+    def test_grey_cmyk_sixteen_bits_alpha_palette(self):
+        pixels = program.raster(90, 60, seed=5)
+        grey = pixels.mean(2).astype(numpy.uint8)
+        folder = self.folder / "in"
+        folder.mkdir()
+        Image.fromarray(grey).save(folder / "grey.jpg", quality=98)
+        Image.fromarray(pixels).convert("CMYK").save(folder / "cmyk.jpg", quality=98)
+        Image.fromarray(grey.astype(numpy.uint16) * 257).save(folder / "grey16.png")
+        Image.fromarray(numpy.dstack([pixels, numpy.full(grey.shape, 255, numpy.uint8)])).save(folder / "opaque.png")
+        clear = numpy.dstack([pixels, numpy.full(grey.shape, 255, numpy.uint8)])
+        clear[:, 45:, 3] = 0
+        Image.fromarray(clear).save(folder / "clear.png")
+        Image.fromarray(pixels).quantize(255).save(folder / "palette.png")
+        for name in ("a.bmp", "a.webp", "a.tif"):
+            Image.fromarray(pixels).save(folder / name, **({"lossless": True} if name.endswith("webp") else {}))
+        out, lines = self.run_folder()
+        self.assertEqual({line["state"] for line in lines.values()}, {"ok"})
+        shown = {"grey.jpg": numpy.dstack([grey] * 3), "grey16.png": numpy.dstack([grey] * 3), "cmyk.jpg": pixels, "opaque.png": pixels,
+                 "palette.png": numpy.asarray(Image.open(folder / "palette.png").convert("RGB")), "a.bmp": pixels, "a.webp": pixels, "a.tif": pixels}
+        for name, expected in shown.items():
+            self.assertLess(abs(self.overlay(out, name) - expected).mean(), 4, name)
+        self.assertLess(abs(self.overlay(out, "clear.png")[:, :40] - pixels[:, :40]).mean(), 4)
+
+
+class Views(Case):
+    """Three views with a package each."""
+
+    names = ("front", "left", "right")
+
+    def setUp(self):
+        super().setUp()
+        self.packages = {}
+        for view in self.names:
+            self.packages[view] = program.copy_package(
+                program.package("yolox"), self.folder / f"{view}.pkg",
+                lambda text, view=view: re.sub(r"\b(person|bus)\b", view + r"-\1", text).replace("name: yolox_nano", f"name: yolox-{view}"))
+        street = program.picture("street.jpg")
+        for view in self.names:
+            (self.folder / "in" / view).mkdir(parents=True)
+            for i in range(2):
+                os.symlink(street, self.folder / "in" / view / f"{i}.jpg")
+
+    def recipe(self, patterns=True):
+        text = "stages: [decode, preprocess, detect, encode]\nviews:\n"
+        for view in self.names:
+            match = f'match: "{view}/**", ' if patterns else ""
+            text += f'  - {{name: {view}, {match}detector: "{self.packages[view]}"}}\n'
+        return self.write("views.yaml", text)
+
+    def check(self, lines, path_tells_view=True):
+        self.assertEqual(len(lines), 6)
+        boxes = None
+        for line in lines:
+            names = {o["name"] for o in line["objects"]}
+            self.assertIn(f"{line['view']}-person", names, line["path"])
+            self.assertFalse(any(name.startswith(other + "-") for name in names for other in self.names if other != line["view"]))
+            if path_tells_view:
+                self.assertTrue(line["path"].startswith(line["view"]))
+            boxes = boxes or [o["box"] for o in line["objects"]]
+            self.assertEqual([o["box"] for o in line["objects"]], boxes)
+
+    def test_by_pattern(self):
+        self.run_ok(self.recipe(), "--input", self.folder / "in", "--output", self.folder / "out", "--set", "batch.size=2")
+        self.check(program.lines(self.folder / "out"))
+        models = program.report(self.folder / "out")["models"]
+        self.assertEqual(sorted(load["package"] for load in models["loads"]), [f"yolox-{view}" for view in self.names])
+        self.assertEqual(models["evictions"], 0)
+
+    def test_by_manifest_column(self):
+        rows = "path,view\n" + "".join(f"front/{i}.jpg,{view}\n" for i in range(2) for view in self.names)
+        self.run_ok(self.recipe(patterns=False), "--input", self.write("in/m.csv", rows), "--output", self.folder / "out")
+        self.check(program.lines(self.folder / "out"), path_tells_view=False)
+
+    def test_a_budget_for_two_evicts_and_changes_no_byte(self):
+        size = (program.Path(self.packages["front"]) / "model.ts").stat().st_size
+        self.run_ok(self.recipe(), "--input", self.folder / "in", "--output", self.folder / "all", "--set", "threads.team=1")
+        self.run_ok(self.recipe(), "--input", self.folder / "in", "--output", self.folder / "two", "--set", "threads.team=1",
+                    "--set", f"models.budget={int(2.5 * size)}")
+        self.assertEqual(program.segments(self.folder / "two"), program.segments(self.folder / "all"))
+        models = program.report(self.folder / "two")["models"]
+        self.assertGreater(models["evictions"], 0)
+        self.assertLessEqual(models["resident_bytes"], int(2.5 * size))
+
+    def test_pictures_of_no_view_are_counted(self):
+        program.write_picture(self.folder / "in/other/a.jpg")
+        self.run_ok(self.recipe(), "--input", self.folder / "in", "--output", self.folder / "out")
+        self.assertEqual(program.report(self.folder / "out")["input"]["skipped"], {"no_view": 1})
+
+
+class Outputs(Case):
+    """What lies in an output folder agrees with itself and with the tools that read it."""
+
+    @classmethod
+    def setUpClass(cls):
+        import shutil
+        import tempfile
+        from pathlib import Path
+
+        cls.root = Path(tempfile.mkdtemp(prefix="millrace-test-"))
+        cls.addClassCleanup(shutil.rmtree, cls.root)
+        rows = []
+        for i in range(64):
+            program.write_picture(cls.root / "in" / "sub" / f"{i:02}.jpg", 160 + 3 * i, 120 + i % 7, seed=i)
+            boxes = [[5 + 10 * j, 4, 60, 70 + j, j] for j in range(i % 5)]
+            rows.append(json.dumps({"path": f"sub/{i:02}.jpg", "boxes": boxes}))
+        (cls.root / "in/sub/03.jpg").write_bytes(b"")
+        (cls.root / "in/m.jsonl").write_text("\n".join(rows))
+        cls.out = cls.root / "out"
+        cls.done = millrace("run", "--input", cls.root / "in/m.jsonl", "--segmenter", program.package("sam_small"), "--output", cls.out,
+                            "--format", "coco,overlay,png", "--set", "postprocess.mask_threshold=0")
+        cls.lines = program.lines(cls.out)
+
+    def test_books_balance(self):
+        self.assertEqual(self.done.code, program.SOME_FAILED, self.done)
+        report = program.report(self.out)
+        items = report["items"]
+        self.assertEqual((items["planned"], items["ok"], items["failed"]), (64, 63, {"empty": 1}))
+        self.assertEqual(items["objects"], sum(len(line.get("objects", [])) for line in self.lines))
+        manifest = json.loads((self.out / "segments/000000.manifest.json").read_text())
+        self.assertEqual((manifest["items"], manifest["ok"], manifest["failed"], manifest["objects"]), (64, 63, {"empty": 1}, items["objects"]))
+        run = next((self.out / "runs").iterdir())
+        errors = [json.loads(line) for line in (run / "errors.jsonl").read_text().splitlines()]
+        self.assertEqual([(e["path"], e["reason"]) for e in errors], [("sub/03.jpg", "empty")])
+
+    def test_coco_agrees_with_the_lines(self):
+        from pycocotools.coco import COCO
+
+        coco = COCO(str(self.out / "coco.json"))
+        ok = [line for line in self.lines if line["state"] == "ok"]
+        self.assertEqual(sorted(coco.getImgIds()), [line["id"] for line in ok])
+        for line in ok:
+            image = coco.loadImgs(line["id"])[0]
+            self.assertEqual((image["file_name"], image["width"], image["height"]), (line["path"], line["width"], line["height"]))
+            annotations = coco.loadAnns(coco.getAnnIds(line["id"]))
+            self.assertEqual([a["bbox"] for a in annotations], [o["box"] for o in line["objects"]])
+            for annotation, found in zip(annotations, line["objects"]):
+                self.assertEqual(coco.annToMask(annotation).sum(), found["area"])
+
+    def test_masks_and_label_maps_agree_with_the_lines(self):
+        from pycocotools import mask
+
+        pixels = 0
+        for line in self.lines:
+            label_map = self.out / "labels" / (line["path"] + ".png")
+            self.assertEqual(label_map.is_file(), line["state"] == "ok")
+            if line["state"] != "ok":
+                continue
+            labels = numpy.asarray(Image.open(label_map))
+            expected = numpy.zeros((line["height"], line["width"]), int)
+            order = sorted(range(len(line["objects"])), key=lambda i: (line["objects"][i]["score"], -i))
+            for i in order:
+                found = line["objects"][i]
+                raster = mask.decode(found["rle"])
+                self.assertEqual(raster.sum(), found["area"])
+                expected[raster == 1] = i + 1
+            self.assertTrue((labels == expected).all(), line["path"])
+            pixels += (expected > 0).sum()
+        self.assertGreater(pixels, 1000)
+
+    def test_overlays_have_the_size_of_their_pictures(self):
+        for line in self.lines:
+            file = self.out / "overlay" / (line["path"] + ".jpg")
+            self.assertEqual(file.is_file(), line["state"] == "ok")
+            if line["state"] == "ok":
+                self.assertEqual(Image.open(file).size, (line["width"], line["height"]))
+        with_boxes = self.out / "overlay" / "sub/04.jpg.jpg"
+        drawn = numpy.asarray(Image.open(with_boxes)).astype(int) - numpy.asarray(Image.open(self.root / "in/sub/04.jpg"))
+        self.assertGreater((abs(drawn) > 30).mean(), 0.01)
+
+    def test_report_has_the_tables_fields(self):
+        report = program.report(self.out)
+        self.assertEqual(report["state"], "finished")
+        window = report["run_window"]
+        self.assertEqual([r["name"] for r in window["resources"]], ["read", "workers", "lane", "commit"])
+        for resource in window["resources"]:
+            for reading in [resource, *resource.get("parts", [])]:
+                for key in ("items", "failed", "busy_s", "p50_ms", "p95_ms", "mean_queue", "concurrency", "utilisation"):
+                    self.assertIn(key, reading)
+            self.assertLessEqual(resource["utilisation"] + resource["starved"], 1.001)
+        lane = window["resources"][2]
+        self.assertEqual([part["name"] for part in lane["parts"]], ["preprocess", "detect", "segment", "postprocess"])
+        self.assertEqual([part["items"] for part in lane["parts"]], [63] * 4)
+        self.assertAlmostEqual(sum(part["busy_s"] for part in lane["parts"]), lane["busy_s"], delta=0.05 * lane["busy_s"] + 0.01)
+        for key in ("without_credits_s", "waiting_for_input_s"):
+            self.assertIn(key, window["source"])
+        self.assertGreater(report["load_s"], 0)
+        self.assertGreater(report["read_bytes"], sum(line["width"] for line in self.lines))
+        self.assertGreater(report["written_bytes"], 0)
+
+    def test_the_verdict_names_a_bottleneck_and_a_runner_up(self):
+        verdict = program.report(self.out)["verdict"]
+        stages = {"decode", "preprocess", "detect", "segment", "postprocess", "encode", "read", "commit"}
+        self.assertIn(verdict["bottleneck"], stages, verdict)
+        self.assertIn(verdict["runner_up"], stages | {"input"}, verdict)
+        self.assertIn(f"`{verdict['bottleneck']}`", verdict["sentence"])
+        self.assertIn(verdict["sentence"], " ".join(self.done.out.split()))
+
+    def test_the_table_is_tidy(self):
+        for line in self.done.out.splitlines():
+            self.assertEqual(line, line.rstrip())
+            if not line.startswith(("results", "report")):
+                self.assertLessEqual(len(line), 100)
+        rows = self.done.out[self.done.out.index("stage"):].splitlines()[1:10]
+        self.assertEqual([row.split()[0] for row in rows], ["read", "workers", "decode", "encode", "lane", "preprocess", "detect", "segment", "postprocess"])
+
+
+class Terminals(Case):
+    def setUp(self):
+        super().setUp()
+        original = program.write_picture(self.folder / "one.jpg", 1600, 1200)
+        (self.folder / "in").mkdir()
+        for i in range(200):
+            os.link(original, self.folder / "in" / f"{i:03}.jpg")
+        recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        self.command = [program.PROGRAM, "run", str(recipe), "--input", str(self.folder / "in"), "--output", str(self.folder / "out")]
+
+    def test_one_line_is_drawn_over_and_gone_at_the_end(self):
+        leader, follower = pty.openpty()
+        ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        process = subprocess.Popen(self.command, stdin=follower, stdout=follower, stderr=follower, env={**os.environ, "TERM": "xterm"})
+        os.close(follower)
+        text = b""
+        while True:
+            try:
+                if select.select([leader], [], [], 60)[0]:
+                    more = os.read(leader, 65536)
+                    text += more
+                    if more:
+                        continue
+            except OSError:  # the other end is closed
+                pass
+            break
+        os.close(leader)
+        self.assertEqual(process.wait(), program.OK)
+        text = text.decode()
+        progress, after = text.rsplit("\r\x1b[K", 1)
+        drawn = progress.split("\r\x1b[K")[1:]
+        self.assertNotIn("\n", "".join(drawn))
+        for line in drawn:
+            self.assertNotIn("nan", line)
+            self.assertRegex(line, r"^\d+/\d+\+? ")
+            self.assertLess(len(line), 60)
+        self.assertTrue(after.startswith("\x1b[1m200 ok"), after[:40])
+
+    def test_elsewhere_there_are_no_control_characters(self):
+        done = subprocess.run(self.command, capture_output=True, check=True)
+        self.assertNotIn(b"\r", done.stdout + done.stderr)
+        self.assertNotIn(b"\x1b", done.stdout + done.stderr)
+
+    def test_quiet_says_nothing(self):
+        done = subprocess.run([*self.command, "--quiet"], capture_output=True, check=True)
+        self.assertEqual(done.stdout + done.stderr, b"")
+        self.assertEqual(len(program.lines(self.folder / "out")), 200)
+
+    def test_a_reader_that_leaves_does_not_end_the_run(self):
+        process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.close()
+        process.stderr.close()
+        self.assertEqual(process.wait(), program.OK)
+        self.assertEqual(len(program.lines(self.folder / "out")), 200)
+
+    def test_closed_descriptors(self):
+        for closed in ("0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"):
+            done = subprocess.run(["bash", "-c", f'"$@" {closed}', "-", *self.command[:-1], str(self.folder / f"out {closed}")], capture_output=True, check=False)
+            self.assertEqual(done.returncode, program.OK, (closed, done))
+            out = self.folder / f"out {closed}"
+            self.assertEqual(len(program.lines(out)), 200, closed)
+            for file in out.rglob("*"):  # nothing of the table went into a file that took the number
+                if file.is_file():
+                    self.assertNotIn(b" ok, ", file.read_bytes(), file)
+
+    def test_a_full_stdout_does_not_lose_the_run(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(self.command, stdout=full, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(done.returncode, program.OK, done)
+        self.assertEqual(program.report(self.folder / "out")["state"], "finished")
+
+
+if __name__ == "__main__":
+    program.main()

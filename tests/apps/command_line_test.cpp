@@ -1,0 +1,75 @@
+// `millrace run` as it is typed.
+#include "apps/command_line.hpp"
+
+#include <doctest/doctest.h>
+
+#include "apps/run_options.hpp"
+#include "stages/encode.hpp"
+
+namespace millrace {
+namespace {
+
+std::string failure(const std::vector<std::string>& arguments) {
+  try {
+    parse_run(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("short options are settings") {
+  const auto run =
+      parse_run({"--input",  "a",           "b,c",           "-i",       "d",        "--output", "out", "--detector",
+                 "x.pkg",    "--segmenter", "y.pkg",         "--format", "coco,png", "--limit",  "5",   "--every=2",
+                 "--sample", "1%",          "--follow-dirs", "-0"});
+  const auto input = run.settings.parse<InputOptions>();
+  CHECK(input.paths == std::vector<std::string>{"a", "b,c", "d"});
+  CHECK(input.limit == 5);
+  CHECK(input.every == 2);
+  CHECK(input.sample == "1%");
+  CHECK(input.follow_dirs);
+  CHECK(input.nul_separated);
+  CHECK(run.settings.parse<OutputOptions>().folder == "out");
+  CHECK(run.settings.parse<ModelOptions>().detector == "x.pkg");
+  CHECK(run.settings.parse<ModelOptions>().segmenter == "y.pkg");
+  const auto encode = parse_options<Encode::Options>(Encode::name, run.settings.values(Encode::name));
+  CHECK(encode.format == std::vector<std::string>{"coco", "png"});
+  CHECK_FALSE(run.dry_run);
+  CHECK_FALSE(run.print_config);
+  CHECK_FALSE(run.quiet);
+  CHECK_FALSE(run.add_new);
+}
+
+TEST_CASE("stdin is an input, and the last --set wins") {
+  const auto run = parse_run({"--input", "-", "--set", "batch.size=2", "--set", "batch.size=3", "-q", "--add-new"});
+  CHECK(run.settings.parse<InputOptions>().paths == std::vector<std::string>{"-"});
+  CHECK(run.settings.parse<BatchOptions>().size == 3);
+  CHECK(run.quiet);
+  CHECK(run.add_new);
+}
+
+TEST_CASE("wrong words are named, with the nearest right one") {
+  CHECK(has(failure({"--ouput", "x"}), "did you mean --output?"));
+  CHECK(has(failure({"--in", "x"}), "--in is no option"));
+  CHECK(has(failure({"--output"}), "--output"));
+  CHECK(has(failure({"a.yaml", "b.yaml"}), "'b.yaml' is a second recipe"));
+  CHECK(has(failure({"no_such.yaml"}), "no_such.yaml"));
+  CHECK(has(failure({"--set", "detect.cnf=1"}), "did you mean 'conf'?"));
+  CHECK(has(failure({"--limit", "1", "--limit", "2"}), "limit"));
+}
+
+TEST_CASE("the help names every option and every exit code") {
+  const std::string help = run_help();
+  for (const char* word :
+       {"--input", "--output", "--detector", "--segmenter", "--format", "--limit", "--every", "--sample",
+        "--follow-dirs", "--null", "--set", "--print-config", "--dry-run", "--add-new", "--quiet", "130", "143"}) {
+    CAPTURE(word);
+    CHECK(has(help, word));
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,338 @@
+"""For every option that `millrace stages` lists, a run in which it changes the result or the run.
+
+Class Options has one method for each, named group_option; an option without a method fails the test.
+"""
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import program
+from program import Case, millrace
+
+
+def options():
+    """Every group.name of `millrace stages`."""
+    return re.findall(r"^  [! ] ([a-z_]+\.[a-z_]+) ", millrace("stages").out, re.MULTILINE)
+
+
+class Options(Case):
+    def setUp(self):
+        super().setUp()
+        self.input = self.folder / "in"
+        self.runs = 0
+
+    def go(self, recipe, *arguments, code=program.OK, stdin=b"", **values):
+        """Runs into a fresh output folder; values are options, written group__name."""
+        self.runs += 1
+        self.out = self.folder / f"out{self.runs}"
+        file = self.write(f"recipe{self.runs}.yaml", recipe)
+        words = [word for key, value in values.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
+        self.done = self.run_ok(file, *(arguments or ["--input", self.input]), "--output", self.out, *words, code=code, stdin=stdin)
+        return program.lines(self.out)
+
+    def decode(self, *arguments, **values):
+        return self.go(program.DECODE_ONLY, *arguments, **values)
+
+    def detect(self, **values):
+        """Objects of street.jpg."""
+        street = program.picture("street.jpg")
+        recipe = "stages: [decode, preprocess, detect, encode]\n"
+        return self.go(recipe, "--input", street, "--detector", program.package("yolox"), **values)[0]["objects"]
+
+    def segment(self, boxes=(1,), **values):
+        """Pictures with that many manifest boxes each through the segmenter; returns the counts of calls."""
+        rows = []
+        for i, count in enumerate(boxes):
+            program.write_picture(self.input / f"{i}.jpg", 100, 80, seed=i)
+            rows.append({"path": f"{i}.jpg", "boxes": [[3 * j, 5, 40, 30 + j] for j in range(count)]})
+        manifest = self.write("in/m.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        self.lines = self.go("", "--input", manifest, "--segmenter", program.package("sam_small"), **values)
+        return program.report(self.out)["calls"]
+
+    def resource(self, name):
+        return next(r for r in program.report(self.out)["run_window"]["resources"] if r["name"] == name)
+
+    def gate(self):
+        return program.report(self.out)["run_window"]["gate"]
+
+    def many(self, count=60, width=800, height=600):
+        original = program.write_picture(self.folder / "one.jpg", width, height)
+        self.input.mkdir(exist_ok=True)
+        for i in range(count):
+            (self.input / f"{i:03}.jpg").hardlink_to(original)
+
+    # input
+
+    def input_paths(self):
+        program.write_pictures(self.input, 2)
+        self.assertEqual(len(self.decode("--quiet", input__paths=f"{self.input}/0000.jpg,{self.input}/0001.jpg")), 2)
+        self.assertEqual(len(self.decode("--quiet", input__paths=f"{self.input}/0001.jpg")), 1)
+
+    def input_follow_dirs(self):
+        program.write_picture(self.folder / "far/a.jpg")
+        program.write_picture(self.input / "b.jpg")
+        (self.input / "link").symlink_to(self.folder / "far")
+        self.assertEqual([len(self.decode(input__follow_dirs=value)) for value in ("no", "yes")], [1, 2])
+
+    def input_nul_separated(self):
+        name = self.input / "new\nline.jpg"
+        program.write_picture(self.input / "a.jpg").rename(name)
+        names = str(name).encode() + b"\0"
+        self.assertEqual([line["state"] for line in self.decode("--input", "-", stdin=names, input__nul_separated="yes")], ["ok"])
+        done = self.run_ok(self.folder / "recipe1.yaml", "--input", "-", "--output", self.folder / "n", stdin=names, code=program.USAGE)
+        self.assertIn("-0", done.err)
+
+    def input_every(self):
+        program.write_pictures(self.input, 5)
+        self.assertEqual([len(self.decode(input__every=value)) for value in (1, 2, 5)], [5, 3, 1])
+
+    def input_limit(self):
+        program.write_pictures(self.input, 5)
+        self.assertEqual([len(self.decode(input__limit=value)) for value in (0, 2)], [5, 2])
+
+    def input_sample(self):
+        program.write_pictures(self.input, 30)
+        self.assertTrue(0 < len(self.decode(input__sample="40%")) < 30)
+
+    def input_seed(self):
+        program.write_pictures(self.input, 30)
+        chosen = [[line["path"] for line in self.decode(input__sample="40%", input__seed=seed)] for seed in (1, 2)]
+        self.assertNotEqual(*chosen)
+
+    # output, models, device
+
+    def output_folder(self):
+        program.write_pictures(self.input, 1)
+        other = self.folder / "other"
+        self.run_ok(self.write("r.yaml", program.DECODE_ONLY), "--input", self.input, "--set", f"output.folder={other}")
+        self.assertEqual(len(program.lines(other)), 1)
+
+    def models_detector(self):
+        self.assertGreater(len(self.detect()), 0)
+        none = millrace("run", "--input", program.picture("street.jpg"), "--output", self.folder / "n", "--set", f"models.detector={self.folder}")
+        self.assertEqual(none.code, program.ENVIRONMENT, none)
+
+    def models_segmenter(self):
+        self.segment()
+        self.assertIn("rle", self.lines[0]["objects"][0])
+        none = millrace("run", "--input", self.input / "m.jsonl", "--output", self.folder / "n", "--set", f"models.segmenter={self.folder}")
+        self.assertEqual(none.code, program.ENVIRONMENT, none)
+
+    def models_budget(self):
+        self.detect(models__segmenter=program.package("sam_small"))
+        program.write_pictures(self.input, 2)
+        both = ["--input", self.input, "--detector", program.package("yolox"), "--segmenter", program.package("sam_small")]
+        evictions = []
+        for budget in ("4G", "1M"):
+            self.go("", *both, models__budget=budget)
+            evictions.append(program.report(self.out)["models"]["evictions"])
+        self.assertEqual(evictions[0], 0)
+        self.assertGreater(evictions[1], 0)
+
+    def device_kind(self):
+        program.write_pictures(self.input, 1)
+        self.decode(device__kind="cpu")
+        done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--set", "device.kind=tpu")
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+
+    # threads, batch, gate, read
+
+    def threads_workers(self):
+        program.write_pictures(self.input, 2)
+        for workers in (1, 3):
+            self.decode(threads__workers=workers)
+            self.assertEqual(self.resource("workers")["concurrency"], workers)
+
+    def threads_lanes(self):
+        for lanes in (1, 2):
+            self.segment(threads__lanes=lanes)
+            self.assertEqual(self.resource("lane")["concurrency"], lanes)
+
+    def threads_team(self):
+        for team in (1, 2):
+            self.segment(threads__team=team)
+            self.assertEqual(program.report(self.out)["team"], team)
+            self.assertIn(f'"team":{team}', (self.out / "plan/plan.json").read_text().replace(" ", ""))
+
+    def batch_size(self):
+        program.write_pictures(self.input, 6)
+        for size, batches in ((1, 6), (4, 2)):
+            self.decode(batch__size=size)
+            self.assertEqual(self.resource("commit")["items"], batches)
+
+    def gate_frames(self):
+        self.many()
+        for frames in (2, 40):
+            self.decode(gate__frames=frames)
+            self.assertEqual(self.gate()["frames"], frames)
+            inside = sum(r["mean_queue"] for r in program.report(self.out)["run_window"]["resources"])
+            self.assertTrue(inside <= 2 if frames == 2 else inside > 2, inside)
+
+    def gate_memory(self):
+        self.many()
+        waiting = []
+        for memory in ("3M", "1G"):
+            self.decode(gate__memory=memory, gate__slab="1500k")
+            waiting.append(self.gate()["mean_waiting_for_bytes"])
+        self.assertGreater(waiting[0], 2)  # two pictures fit, the others wait
+        self.assertLess(waiting[1], 0.5)
+        done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--set", "gate.memory=1M")
+        self.assertEqual(done.code, program.USAGE, done)
+
+    def gate_slab(self):
+        street = [self.detect(gate__slab=slab) for slab in ("64M", "300k")]
+        self.assertNotEqual([o["box"] for o in street[0]], [o["box"] for o in street[1]])
+        self.assertEqual(street[0][0]["name"], street[1][0]["name"])
+
+    def read_threads(self):
+        program.write_pictures(self.input, 2)
+        for threads in (1, 9):
+            self.decode(read__threads=threads)
+            self.assertEqual(self.resource("read")["concurrency"], threads)
+
+    def read_ahead(self):
+        self.many()
+        waiting = []
+        for ahead in (1, 16):
+            self.decode(read__ahead=ahead, gate__memory="3M", gate__slab="1500k", gate__frames=40)
+            waiting.append(self.gate()["mean_waiting_for_bytes"])
+        self.assertLessEqual(waiting[0], 1)  # read, and waiting for its bytes
+        self.assertGreater(waiting[1], 2)
+
+    def read_max_file(self):
+        file = program.write_picture(self.input / "a.jpg")
+        size = file.stat().st_size
+        self.decode(read__max_file=size)
+        self.assertEqual(self.decode(read__max_file=size - 1, code=program.SOME_FAILED)[0]["reason"], "too_large")
+
+    # decode
+
+    def decode_max_megapixels(self):
+        program.write_picture(self.input / "a.jpg", 200, 100)
+        self.decode(decode__max_megapixels=0.02)
+        self.assertEqual(self.decode(decode__max_megapixels=0.0199, code=program.SOME_FAILED)[0]["reason"], "too_large")
+
+    def decode_max_scans(self):
+        program.write_picture(self.input / "a.jpg", 200, 100, progressive=True)
+        self.decode(decode__max_scans=20)
+        self.assertEqual(self.decode(decode__max_scans=3, code=program.SOME_FAILED)[0]["reason"], "too_large")
+
+    def decode_accept_truncated(self):
+        file = program.write_picture(self.input / "a.jpg", 400, 800)
+        file.write_bytes(file.read_bytes()[: file.stat().st_size * 3 // 4])
+        self.assertEqual(self.decode(code=program.SOME_FAILED)[0]["reason"], "truncated")
+        self.decode(decode__accept_truncated=0.5)
+        self.assertEqual(program.report(self.out)["calls"]["decode_warnings"], 1)
+        self.decode(decode__accept_truncated=0.95, code=program.SOME_FAILED)
+
+    # detect
+
+    def detect_conf(self):
+        low, high = self.detect(detect__conf=0.1), self.detect(detect__conf=0.6)
+        self.assertGreater(len(low), len(high))
+        self.assertTrue(all(o["score"] >= 0.6 for o in high))
+
+    def detect_iou(self):
+        self.assertGreater(len(self.detect(detect__iou=0.95)), len(self.detect(detect__iou=0.3)))
+
+    def detect_max_detections(self):
+        best = self.detect(detect__max_detections=2)
+        self.assertEqual(len(best), 2)
+        self.assertEqual(program.report(self.out)["calls"]["truncated_detections"], 1)
+        self.assertEqual(best, self.detect()[:2])
+
+    def detect_min_area(self):
+        everything = self.detect(detect__conf=0.1)
+        areas = [o["box"][2] * o["box"][3] for o in everything]
+        least = sorted(areas)[len(areas) // 2]
+        large = self.detect(detect__conf=0.1, detect__min_area=least)
+        self.assertTrue(0 < len(large) < len(everything))
+        self.assertTrue(all(o["box"][2] * o["box"][3] > least - 10 for o in large))  # boxes stand to 1/100 pixel in the line
+
+    def detect_classes(self):
+        everything = self.detect()
+        for classes in ("bus", "5"):
+            self.assertEqual(self.detect(detect__classes=classes), [o for o in everything if o["name"] == "bus"])
+        self.assertEqual(self.detect(detect__classes="person,bus"), [o for o in everything if o["name"] in ("bus", "person")])
+
+    def detect_class_agnostic(self):
+        within = self.detect(detect__conf=0.02, detect__iou=0.3)
+        across = self.detect(detect__conf=0.02, detect__iou=0.3, detect__class_agnostic="yes")
+        self.assertLess(len(across), len(within))
+
+    def detect_exec_batch(self):
+        program.write_pictures(self.input, 4, 96, 64)
+        recipe = "stages: [decode, preprocess, detect, encode]\n"
+        calls = []
+        for size in (1, 2, 0):
+            self.go(recipe, "--input", self.input, "--detector", program.package("yolov8n"), batch__size=4, detect__exec_batch=size)
+            calls.append(program.report(self.out)["calls"]["detector_calls"])
+        self.assertEqual(calls, [4, 2, 1])
+
+    def detect_skip_with_boxes(self):
+        street = program.picture("street.jpg")
+        manifest = self.write("m.jsonl", json.dumps({"path": str(street), "boxes": [[1, 2, 30, 40]]}))
+        recipe = "stages: [decode, preprocess, detect, encode]\n"
+        for skip, calls in (("yes", 0), ("no", 1)):
+            line = self.go(recipe, "--input", manifest, "--detector", program.package("yolox"), detect__skip_with_boxes=skip)[0]
+            self.assertEqual(program.report(self.out)["calls"]["detector_calls"], calls)
+            self.assertEqual([o["box"] for o in line["objects"]], [[1, 2, 30, 40]])
+
+    # segment
+
+    def segment_box_batch(self):
+        self.assertEqual([self.segment([6], segment__box_batch=size)["decoder_calls"] for size in (16, 2, 1)], [1, 3, 6])
+
+    def segment_pack(self):
+        # 16 pictures of 3 boxes: 48 boxes are 3 calls of 16 when packed, else one a picture.
+        calls = [self.segment([3] * 16, batch__size=16, segment__pack=pack)["decoder_calls"] for pack in ("yes", "no")]
+        self.assertEqual(calls, [3, 16])
+
+    def segment_pad(self):
+        calls = [self.segment([3], segment__pad=pad, segment__box_batch=8) for pad in ("no", "yes")]
+        self.assertEqual([(c["decoder_boxes"], c["decoder_slots"]) for c in calls], [(3, 3), (3, 8)])
+
+    def segment_image_batch(self):
+        calls = [self.segment([1] * 8, batch__size=8, segment__image_batch=size)["encoder_calls"] for size in (1, 4)]
+        self.assertEqual(calls, [8, 2])
+
+    # postprocess, encode
+
+    def postprocess_mask_threshold(self):
+        areas = []
+        for threshold in (-1000, 0, 1000):
+            self.segment([2], postprocess__mask_threshold=threshold)
+            areas.append(sum(o["area"] for o in self.lines[0]["objects"]))
+        self.assertEqual((areas[0], areas[2]), (2 * 100 * 80, 0))
+        self.assertTrue(0 <= areas[1] <= areas[0])
+
+    def encode_format(self):
+        program.write_pictures(self.input, 1)
+        for value, there in (("", []), ("overlay", ["overlay"]), ("png", ["labels"]), ("coco", ["coco.json"]),
+                             ("coco,overlay,png", ["coco.json", "labels", "overlay"])):
+            self.decode(**({"encode__format": value} if value else {}))
+            self.assertEqual(sorted(f.name for f in self.out.iterdir() if f.name not in ("plan", "segments", "runs")), there)
+
+    def test_every_option_has_its_run(self):
+        listed = options()
+        self.assertGreater(len(listed), 30)
+        methods = {name for name in vars(Options) if not name.startswith(("test", "_"))}
+        not_tested = [option for option in listed if option.replace(".", "_", 1) not in methods]
+        self.assertEqual(not_tested, [], "options without a run that they change: write one, or remove the option")
+        for option in listed:
+            with self.subTest(option):
+                folder = Path(tempfile.mkdtemp(dir=self.folder))
+                self.folder, kept = folder, self.folder
+                self.input = folder / "in"
+                try:
+                    getattr(self, option.replace(".", "_", 1))()
+                finally:
+                    self.folder = kept
+                    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    program.main()
