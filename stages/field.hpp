@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -27,12 +28,13 @@ template <class T>
 struct Field : FieldBase {
   using Line = void (*)(const T& value, JsonWriter& json);
   using Object = void (*)(const T& value, std::size_t index, JsonWriter& json);
-  constexpr explicit Field(std::string_view field_name, Line write_line = nullptr, Object write_object = nullptr)
-      : FieldBase{field_name, write_line != nullptr || write_object != nullptr},
-        line(write_line),
-        object(write_object) {}
-  Line line;
-  Object object;
+  // Three, because GCC's sanitizers take comparing a function with nullptr for no constant.
+  constexpr explicit Field(std::string_view field_name) : FieldBase{field_name, false} {}
+  constexpr Field(std::string_view field_name, Line write_line) : FieldBase{field_name, true}, line(write_line) {}
+  constexpr Field(std::string_view field_name, std::nullptr_t, Object write_object)
+      : FieldBase{field_name, true}, object(write_object) {}
+  Line line = nullptr;
+  Object object = nullptr;
 };
 
 using Fields = std::vector<const FieldBase*>;
