@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "stages/stage_entry.hpp"
+
 namespace millrace {
 
 void Decode::Options::visit(OptionVisitor& v) {
@@ -39,5 +41,7 @@ void Decode::run(Frame& frame) const {
   if (!decoded.warnings.empty()) ++warnings_;
   frame.columns.set(pixels, std::move(decoded.pixels));
 }
+
+template StageEntry stage_entry<Decode>();
 
 }  // namespace millrace

@@ -9,6 +9,7 @@
 #include "models/nearest.hpp"
 #include "models/yolo_head.hpp"
 #include "stages/model_call.hpp"
+#include "stages/stage_entry.hpp"
 
 namespace millrace {
 namespace {
@@ -219,5 +220,7 @@ Detections Detect::select(const LetterboxGeometry& geometry, Candidates found, c
   }
   return result;
 }
+
+template StageEntry stage_entry<Detect>();
 
 }  // namespace millrace

@@ -9,6 +9,7 @@
 #include "io/label_map.hpp"
 #include "io/overlay.hpp"
 #include "stages/decode.hpp"
+#include "stages/stage_entry.hpp"
 
 namespace millrace {
 namespace {
@@ -154,5 +155,7 @@ void Encode::write_label_map(const Frame& frame) const {
   label_maps_->write(frame.item.id, frame.item.path,
                      encode_label_map(frame.info.width, frame.info.height, objects_of(frame)));
 }
+
+template StageEntry stage_entry<Encode>();
 
 }  // namespace millrace

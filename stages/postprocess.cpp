@@ -3,6 +3,7 @@
 #include "gpu/finite.hpp"
 #include "gpu/outline.hpp"
 #include "io/json_line.hpp"
+#include "stages/stage_entry.hpp"
 
 namespace millrace {
 
@@ -54,5 +55,7 @@ void Postprocess::run(Batch& batch) {
     }
   }
 }
+
+template StageEntry stage_entry<Postprocess>();
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "stages/decode.hpp"
+#include "stages/stage_entry.hpp"
 
 namespace millrace {
 
@@ -45,5 +46,7 @@ ModelInput Preprocess::make(const Batch& batch, const InputSpec& spec, Tensor& b
   }
   return input;
 }
+
+template StageEntry stage_entry<Preprocess>();
 
 }  // namespace millrace

@@ -11,6 +11,6 @@ namespace millrace {
 const std::vector<StageEntry>& stage_table();
 
 /// The row of that name; throws UsageError with the nearest name if there is none.
-const StageEntry& find_stage(std::string_view name);
+const StageEntry& find_stage(std::string_view name, const std::vector<StageEntry>& table = stage_table());
 
 }  // namespace millrace

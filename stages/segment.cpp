@@ -6,6 +6,7 @@
 #include "gpu/finite.hpp"
 #include "models/cache.hpp"
 #include "stages/model_call.hpp"
+#include "stages/stage_entry.hpp"
 
 namespace millrace {
 
@@ -203,5 +204,7 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
         outcomes[i].outputs, outcomes[i].row, iou};
   }
 }
+
+template StageEntry stage_entry<Segment>();
 
 }  // namespace millrace

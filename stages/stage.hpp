@@ -92,24 +92,9 @@ struct StageEntry {
       make_batch_stage;  ///< empty for others
 };
 
-/// Makes the row of stage class S, which has `Options`, `static constexpr const char* name`, `static StageInfo
-/// info(const Options&)`, a constructor (Options, const StageContext&) and `run`.
+/// The row of stage class S. Declared here so that the table needs no stage's header; defined in stages/stage_entry.hpp
+/// and instantiated in the stage's own source.
 template <class S>
-StageEntry stage_entry() {
-  using Options = typename S::Options;
-  StageEntry entry;
-  entry.name = S::name;
-  entry.options = describe_options<Options>();
-  entry.info = [](const OptionValues& values) { return S::info(parse_options<Options>(S::name, values)); };
-  const auto make = [](const OptionValues& values, const StageContext& context) {
-    return std::make_unique<S>(parse_options<Options>(S::name, values), context);
-  };
-  if constexpr (std::is_base_of_v<FrameStage, S>) {
-    entry.make_frame_stage = make;
-  } else {
-    entry.make_batch_stage = make;
-  }
-  return entry;
-}
+StageEntry stage_entry();
 
 }  // namespace millrace

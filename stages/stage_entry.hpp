@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+#include "stages/stage.hpp"
+
+namespace millrace {
+
+/// Makes the row of stage class S, which has `Options`, `static constexpr const char* name`, `static StageInfo
+/// info(const Options&)`, a constructor (Options, const StageContext&) and `run`. Only the source of S includes this,
+/// and says, at its end,
+///
+///     template StageEntry stage_entry<S>();
+template <class S>
+StageEntry stage_entry() {
+  using Options = typename S::Options;
+  StageEntry entry;
+  entry.name = S::name;
+  entry.options = describe_options<Options>();
+  entry.info = [](const OptionValues& values) { return S::info(parse_options<Options>(S::name, values)); };
+  const auto make = [](const OptionValues& values, const StageContext& context) {
+    return std::make_unique<S>(parse_options<Options>(S::name, values), context);
+  };
+  if constexpr (std::is_base_of_v<FrameStage, S>) {
+    entry.make_frame_stage = make;
+  } else {
+    entry.make_batch_stage = make;
+  }
+  return entry;
+}
+
+}  // namespace millrace
