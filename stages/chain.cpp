@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <new>
 
-#include "stages/registry.hpp"
-
 namespace millrace {
 namespace {
 
@@ -12,8 +10,8 @@ bool contains(const Fields& fields, const FieldBase* field) {
   return std::find(fields.begin(), fields.end(), field) != fields.end();
 }
 
-std::string writer_of(const FieldBase* field) {
-  for (const auto& entry : stage_table()) {
+std::string writer_of(const FieldBase* field, const std::vector<StageEntry>& table) {
+  for (const auto& entry : table) {
     if (contains(entry.info({}).writes, field)) return entry.name;
   }
   return {};
@@ -31,12 +29,12 @@ const char* section_name(Section section) {
   return "";
 }
 
-void check_reads(const std::vector<ChainLink>& before, const StageInfo& info) {
+void check_reads(const std::vector<ChainLink>& before, const StageInfo& info, const std::vector<StageEntry>& table) {
   for (const FieldBase* field : info.reads) {
     const bool written = std::any_of(before.begin(), before.end(),
                                      [&](const ChainLink& link) { return contains(link.info.writes, field); });
     if (written) continue;
-    const std::string writer = writer_of(field);
+    const std::string writer = writer_of(field, table);
     throw UsageError("stage '" + info.name + "' reads '" + std::string(field->name) +
                      "', which no stage before it writes" + (writer.empty() ? "" : "; put '" + writer + "' before it"));
   }
@@ -53,10 +51,14 @@ void check_writes(const std::vector<ChainLink>& before, const StageInfo& info) {
   }
 }
 
-// A field dies with its last reader; one that stands in the line lives on.
+// A field dies with its last reader, at once when it has none. One that stands in the line lives on, and so does what
+// the last section writes: that is for the commit.
 void plan_frees(std::vector<ChainLink>& links) {
   for (std::size_t i = 0; i < links.size(); ++i) {
-    for (const FieldBase* field : links[i].access.reads) {
+    Fields touched = links[i].access.reads;
+    if (links[i].info.section != Section::batch)
+      touched.insert(touched.end(), links[i].info.writes.begin(), links[i].info.writes.end());
+    for (const FieldBase* field : touched) {
       const bool later = std::any_of(links.begin() + static_cast<std::ptrdiff_t>(i) + 1, links.end(),
                                      [&](const ChainLink& link) { return contains(link.access.reads, field); });
       if (!later && !field->in_line) links[i].frees.push_back(field);
@@ -72,19 +74,19 @@ void free_columns(const ChainLink& link, Columns& columns, bool failed) {
 
 }  // namespace
 
-Chain::Chain(const std::vector<std::string>& names,
-             const std::function<OptionValues(const std::string& stage)>& values) {
+Chain::Chain(const std::vector<std::string>& names, const std::function<OptionValues(const std::string& stage)>& values,
+             const std::vector<StageEntry>& table) {
   if (names.empty()) throw UsageError("the recipe names no stages");
   for (const auto& name : names) {
     ChainLink link;
-    link.entry = &find_stage(name);
+    link.entry = &find_stage(name, table);
     link.values = values(name);
     link.info = link.entry->info(link.values);
     if (!links_.empty() && links_.back().info.section > link.info.section) {
       throw UsageError("stage '" + name + "' works " + section_name(link.info.section) + " and cannot come after '" +
                        links_.back().info.name + "', which works " + section_name(links_.back().info.section));
     }
-    check_reads(links_, link.info);
+    check_reads(links_, link.info, table);
     check_writes(links_, link.info);
     link.access = {name, link.info.reads, link.info.writes};
     link.access.reads.insert(link.access.reads.end(), link.info.uses.begin(), link.info.uses.end());

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "stages/registry.hpp"
 #include "stages/stage.hpp"
 
 namespace millrace {
@@ -23,7 +24,9 @@ class Chain {
  public:
   /// Throws UsageError when a name is unknown, an option cannot be meant, sections are out of order, a stage reads what
   /// no stage before it writes (the message names the stage that would), or two stages write one field.
-  Chain(const std::vector<std::string>& names, const std::function<OptionValues(const std::string& stage)>& values);
+  /// The table outlives the chain.
+  Chain(const std::vector<std::string>& names, const std::function<OptionValues(const std::string& stage)>& values,
+        const std::vector<StageEntry>& table = stage_table());
 
   const std::vector<ChainLink>& links() const { return links_; }
   std::vector<const ChainLink*> of(Section section) const;
