@@ -1,6 +1,7 @@
 #include "stages/detect.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "gpu/finite.hpp"
 #include "gpu/nms.hpp"
@@ -50,6 +51,11 @@ HeadSpec head_of(const Package& package) {
   return head;
 }
 
+// Whether an entry of detect.classes means this class, by name or number.
+bool is_class(const std::string& entry, std::size_t id, const std::vector<std::string>& names) {
+  return entry == names[id] || entry == std::to_string(id);
+}
+
 }  // namespace
 
 std::string_view Detections::name_of(std::size_t i) const {
@@ -70,6 +76,8 @@ void write_detection(const Detections& detections, std::size_t index, JsonWriter
   if (const auto known = detections.name_of(index); !known.empty()) json.key("name").value(known);
 }
 
+void write_detector(const std::string& package, JsonWriter& json) { json.value(package); }
+
 void Detect::Options::visit(OptionVisitor& v) {
   v.option("conf", conf, "least score of a detection", {0, 1});
   v.option("iou", iou, "overlap above which the lower score of a class is dropped", {0, 1});
@@ -83,7 +91,7 @@ void Detect::Options::visit(OptionVisitor& v) {
 }
 
 StageInfo Detect::info(const Options& /*options*/) {
-  return {name, Section::lane, "YOLO head and class-aware NMS", {&detector_input}, {&detections}, {}};
+  return {name, Section::lane, "YOLO head and class-aware NMS", {&detector_input}, {&detections, &detector}, {}};
 }
 
 Detect::Detect(const Options& options, const StageContext& context) : options_(options), context_(context) {
@@ -91,8 +99,9 @@ Detect::Detect(const Options& options, const StageContext& context) : options_(o
     if (view.detector.empty()) continue;
     const auto& names = context.packages.at(view.detector)->classes;
     for (const auto& wanted_class : options.classes) {
-      const bool number = !wanted_class.empty() && wanted_class.find_first_not_of("0123456789") == std::string::npos;
-      if (number || std::find(names.begin(), names.end(), wanted_class) != names.end()) continue;
+      bool known = false;
+      for (std::size_t id = 0; id < names.size(); ++id) known = known || is_class(wanted_class, id, names);
+      if (known) continue;
       const std::string near = nearest_name(wanted_class, names);
       throw UsageError("detect.classes: the detector of view '" + view.name + "' has no class '" + wanted_class + "'" +
                        (near.empty() ? "" : "; did you mean '" + near + "'?") + " `millrace inspect " + view.detector +
@@ -146,9 +155,8 @@ void Detect::from_manifest(Frame& frame) const {
 bool Detect::wanted(int class_id, const std::vector<std::string>& names) const {
   if (options_.classes.empty()) return true;
   const auto id = static_cast<std::size_t>(class_id);
-  return std::any_of(options_.classes.begin(), options_.classes.end(), [&](const std::string& entry) {
-    return entry == std::to_string(class_id) || (id < names.size() && entry == names[id]);
-  });
+  return std::any_of(options_.classes.begin(), options_.classes.end(),
+                     [&](const std::string& entry) { return is_class(entry, id, names); });
 }
 
 void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count) const {
@@ -162,8 +170,10 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
   const std::string& folder = context_.views[static_cast<std::size_t>(batch.view())].detector;
   const Package& package = *context_.packages.at(folder);
   const auto engine = context_.models.acquire(package);
+  std::vector<int> pictures(static_cast<std::size_t>(count));
+  std::iota(pictures.begin(), pictures.end(), 0);
   const auto outcomes = call_rows(
-      count,
+      pictures,
       [&](std::span<const int> rows, const std::vector<bool>& blank) {
         return std::vector<Tensor>{take_rows(input.images, first, rows, blank)};
       },
@@ -185,6 +195,7 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
     try {
       Candidates found =
           decode_head(outcome.outputs->front(), outcome.row, head_of(package), static_cast<float>(options_.conf));
+      frame.columns.set(detector, package.name);
       frame.columns.set(detections,
                         select(input.geometry[static_cast<std::size_t>(first + row)], std::move(found), folder));
     } catch (const NonFinite& error) {

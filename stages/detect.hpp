@@ -28,10 +28,14 @@ struct Detections {
 void write_detection(const Detections& detections, std::size_t index, JsonWriter& json);
 inline constexpr Field<Detections> detections{"detections", nullptr, write_detection};
 
-/// Runs the view's detector, its head and class-aware NMS. Reads `detector_input`, writes `detections`. Host.
-/// A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not finite fails as
-/// non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a call in which it is
-/// blank.
+void write_detector(const std::string& package, JsonWriter& json);
+/// Name of the package that found the objects, as its model.yaml has it; not written where a manifest gave the boxes.
+inline constexpr Field<std::string> detector{"detector", write_detector};
+
+/// Runs the view's detector, its head and class-aware NMS. Reads `detector_input`, writes `detections` and `detector`.
+/// Host. A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not finite
+/// fails as non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a call in
+/// which it is blank.
 class Detect final : public BatchStage {
  public:
   static constexpr const char* name = "detect";

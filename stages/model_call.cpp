@@ -1,7 +1,10 @@
 #include "stages/model_call.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "models/engine.hpp"
 
@@ -10,12 +13,13 @@ namespace {
 
 class Calls {
  public:
-  Calls(int count, const MakeInputs& make, const ModelCall& call, StageCounters& counters)
-      : make_(make),
+  Calls(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call, StageCounters& counters)
+      : pictures_(pictures),
+        make_(make),
         call_(call),
         counters_(counters),
-        blank_(static_cast<std::size_t>(count)),
-        outcomes_(blank_.size()) {}
+        blank_(pictures.size()),
+        outcomes_(pictures.size()) {}
 
   std::vector<RowOutcome> run() {
     std::vector<int> rows(blank_.size());
@@ -25,50 +29,76 @@ class Calls {
   }
 
  private:
+  int picture_of(int row) const { return pictures_[static_cast<std::size_t>(row)]; }
+  bool is_blank(int row) const { return blank_[static_cast<std::size_t>(row)]; }
+
   void run(const std::vector<int>& rows, bool split) {
-    while (std::any_of(rows.begin(), rows.end(), [&](int row) { return !blank_[static_cast<std::size_t>(row)]; })) {
+    bool repeated = false;
+    while (!std::all_of(rows.begin(), rows.end(), [&](int row) { return is_blank(row); })) {
       try {
         keep(rows, call_(make_(rows, blank_)), split);
         return;
       } catch (const OutOfMemoryError& error) {
-        if (rows.size() == 1) return mark(rows.front(), error.what());
-        ++counters_.split_calls;
-        const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
-        run({rows.begin(), middle}, true);
-        run({middle, rows.end()}, true);
-        return;
+        if (rows.size() > 1) return run_halves(rows);
+        blame(picture_of(rows.front()), error.what());
       } catch (const ModelError& error) {
-        const int culprit = find_culprit(rows);
-        mark(culprit, error.what());
+        const std::optional<int> culprit = find_culprit(rows);
+        if (culprit) {
+          blame(*culprit, error.what());
+        } else if (std::exchange(repeated, true)) {
+          return run_halves(rows);
+        }
       }
     }
+  }
+
+  void run_halves(const std::vector<int>& rows) {
+    ++counters_.split_calls;
+    const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
+    run({rows.begin(), middle}, true);
+    run({middle, rows.end()}, true);
   }
 
   void keep(const std::vector<int>& rows, std::vector<Tensor> result, bool split) {
     const auto outputs = std::make_shared<const std::vector<Tensor>>(std::move(result));
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      const auto row = static_cast<std::size_t>(rows[i]);
-      if (blank_[row]) continue;
-      outcomes_[row].outputs = outputs;
-      outcomes_[row].row = static_cast<int>(i);
-      outcomes_[row].split = split;
+      if (is_blank(rows[i])) continue;
+      outcomes_[static_cast<std::size_t>(rows[i])] = {outputs, static_cast<int>(i), split, {}};
     }
   }
 
-  void mark(int row, const std::string& error) {
-    blank_[static_cast<std::size_t>(row)] = true;
-    outcomes_[static_cast<std::size_t>(row)].error = error;
+  void blame(int picture, const std::string& error) {
+    for (std::size_t row = 0; row < blank_.size(); ++row) {
+      if (pictures_[row] != picture) continue;
+      blank_[row] = true;
+      outcomes_[row] = {nullptr, 0, false, error};
+    }
   }
 
-  // Assumes that one row is to blame: it is in the first half if that half fails alone, else in the second.
-  int find_culprit(std::vector<int> rows) {
-    std::erase_if(rows, [&](int row) { return blank_[static_cast<std::size_t>(row)]; });
-    while (rows.size() > 1) {
-      const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
-      std::vector<int> first(rows.begin(), middle);
-      rows = fails(first) ? std::move(first) : std::vector<int>(middle, rows.end());
+  // The picture whose rows fail without the others'. Supposes that there is one; nothing where that proves wrong.
+  std::optional<int> find_culprit(std::vector<int> rows) {
+    std::erase_if(rows, [&](int row) { return is_blank(row); });
+    std::vector<int> suspects;
+    for (const int row : rows) {
+      if (suspects.empty() || suspects.back() != picture_of(row)) suspects.push_back(picture_of(row));
     }
-    return rows.front();
+    const auto fail = [&](std::span<const int> these) {
+      std::vector<int> taken;
+      std::copy_if(rows.begin(), rows.end(), std::back_inserter(taken),
+                   [&](int row) { return std::find(these.begin(), these.end(), picture_of(row)) != these.end(); });
+      return fails(taken);
+    };
+    std::span<const int> left = suspects;
+    bool seen_failing = left.size() == 1;
+    while (left.size() > 1) {
+      const auto first = left.first(left.size() / 2);
+      const bool failed = fail(first);
+      seen_failing = seen_failing || failed;
+      left = failed ? first : left.subspan(first.size());
+    }
+    // Every call of the search went well: is it really the last one, or did the failure come from elsewhere?
+    if (!seen_failing && !fail(left)) return std::nullopt;
+    return left.front();
   }
 
   bool fails(const std::vector<int>& rows) {
@@ -81,6 +111,7 @@ class Calls {
     }
   }
 
+  const std::span<const int> pictures_;
   const MakeInputs& make_;
   const ModelCall& call_;
   StageCounters& counters_;
@@ -90,9 +121,9 @@ class Calls {
 
 }  // namespace
 
-std::vector<RowOutcome> call_rows(int count, const MakeInputs& make, const ModelCall& call, StageCounters& counters) {
-  if (count == 0) return {};
-  return Calls(count, make, call, counters).run();
+std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
+                                  StageCounters& counters) {
+  return Calls(pictures, make, call, counters).run();
 }
 
 }  // namespace millrace

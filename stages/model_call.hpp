@@ -19,14 +19,17 @@ struct RowOutcome {
   std::string error;
 };
 
-/// Inputs of a call for these rows of the chunk, in order; a row marked in `blank` is filled with zeros.
+/// Inputs of a call for these rows of the chunk, in order; what a row marked in `blank` brings is filled with zeros.
 using MakeInputs = std::function<std::vector<Tensor>(std::span<const int> rows, const std::vector<bool>& blank)>;
 using ModelCall = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
-/// Calls a model for rows 0..count-1 at once and keeps one bad row from costing the others.
-/// Out of memory: the rows are halved until they fit. Any other ModelError: the culprit is found by bisection
-/// (log2(count) calls) and the call is made once more in its original shape with that row blank, so that the others'
-/// results are exactly those of the plan.
-std::vector<RowOutcome> call_rows(int count, const MakeInputs& make, const ModelCall& call, StageCounters& counters);
+/// Calls a model once for all rows and keeps a bad picture from costing the others. pictures[row] says whose a row is;
+/// rows of a picture stand together, and one that fails takes the others of its picture with it.
+/// Out of memory: the rows are halved until they fit. Any other ModelError: the picture to blame is found by bisection,
+/// at most log2(pictures) + 1 calls, and the call is made once more in its original shape with that picture blank, so
+/// that the others' results are exactly those of the plan. Where no picture fails alone, the call is repeated, and when
+/// it fails again done in halves.
+std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
+                                  StageCounters& counters);
 
 }  // namespace millrace

@@ -20,6 +20,7 @@ struct Segment::Work {
   const Package* package = nullptr;
   std::shared_ptr<Engine> engine;
   const ModelInput* input = nullptr;
+  std::size_t boxes_a_call = 1;
   std::vector<Tensor> embeddings;  // [C,h,w] of each slot; no data where the picture has no boxes or failed
   std::vector<Prompt> prompts;
   std::vector<PictureLogits> results;  // of each slot
@@ -32,6 +33,12 @@ Tensor row_of(const Tensor& batch, std::int64_t row) {
   one.shape.erase(one.shape.begin());
   one.data = static_cast<std::byte*>(batch.data) + static_cast<std::size_t>(row) * one.bytes();
   return one;
+}
+
+Tensor zeros_like(const Tensor& tensor) {
+  Tensor zeros = Tensor::empty(tensor.shape, tensor.dtype);
+  std::memset(zeros.data, 0, zeros.bytes());
+  return zeros;
 }
 
 Tensor stack(const std::vector<const Tensor*>& rows) {
@@ -54,9 +61,9 @@ Tensor stack(const std::vector<const Tensor*>& rows) {
 }  // namespace
 
 void Segment::Options::visit(OptionVisitor& v) {
-  v.option("box_batch", box_batch, "most boxes a decoder call", {1, 4096});
+  v.option("box_batch", box_batch, "most boxes a decoder call, at most what the package allows", {1, 4096});
   v.option("pack", pack, "fill decoder calls with boxes of all pictures of the batch");
-  v.option("pad", pad, "pad every decoder call to box_batch, so that it has one shape");
+  v.option("pad", pad, "pad every decoder call to its most boxes, so that it has one shape");
   v.option("image_batch", image_batch, "pictures an encoder call, at most what the package allows", {1, 1024});
 }
 
@@ -78,6 +85,7 @@ void Segment::run(Batch& batch) {
   Work work;
   work.package = context_.packages.at(context_.segmenter).get();
   work.engine = context_.models.acquire(*work.package);
+  work.boxes_a_call = static_cast<std::size_t>(std::min(options_.box_batch, work.package->max_boxes));
   work.input = &batch.columns.get(segmenter_input);
   work.embeddings.resize(batch.frames.size());
   work.results.resize(batch.frames.size());
@@ -99,9 +107,8 @@ void Segment::run(Batch& batch) {
     }
   }
 
-  const auto limit = static_cast<std::size_t>(options_.box_batch);
   for (std::size_t first = 0; first < work.prompts.size();) {
-    std::size_t count = std::min(limit, work.prompts.size() - first);
+    std::size_t count = std::min(work.boxes_a_call, work.prompts.size() - first);
     if (!options_.pack) {
       const int slot = work.prompts[first].slot;
       std::size_t same = 1;
@@ -126,16 +133,12 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
   for (std::size_t first = 0; first < slots.size(); first += chunk) {
     const std::size_t count = std::min(chunk, slots.size() - first);
     const auto outcomes = call_rows(
-        static_cast<int>(count),
+        std::span(slots).subspan(first, count),
         [&](std::span<const int> rows, const std::vector<bool>& blank) {
           std::vector<Tensor> pictures;
           for (const int row : rows) {
             Tensor picture = row_of(work.input->images, slots[first + static_cast<std::size_t>(row)]);
-            if (blank[static_cast<std::size_t>(row)]) {
-              picture = Tensor::empty(picture.shape, picture.dtype);
-              std::memset(picture.data, 0, picture.bytes());
-            }
-            pictures.push_back(std::move(picture));
+            pictures.push_back(blank[static_cast<std::size_t>(row)] ? zeros_like(picture) : std::move(picture));
           }
           std::vector<const Tensor*> pointers;
           for (const auto& picture : pictures) pointers.push_back(&picture);
@@ -160,24 +163,33 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
 }
 
 void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::size_t count) const {
-  const std::size_t padded = options_.pad ? static_cast<std::size_t>(options_.box_batch) : count;
+  const std::size_t padded = options_.pad ? work.boxes_a_call : count;
+  std::vector<int> pictures;
+  bool any = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    pictures.push_back(work.prompts[first + i].slot);
+    any = any || !batch.frames[static_cast<std::size_t>(pictures.back())]->failed();
+  }
+  if (!any) return;
+  Tensor nothing;  // the embedding of a blank picture, made when one is needed
   const auto make = [&](std::span<const int> rows, const std::vector<bool>& blank) {
     std::vector<const Tensor*> embeddings;
     std::vector<int> slots;
     const auto total = static_cast<std::int64_t>(rows.size() == count ? padded : rows.size());
-    Tensor boxes = Tensor::empty({total, 4});
-    Tensor index = Tensor::empty({total}, DType::i64);
-    std::fill(boxes.host<float>().begin(), boxes.host<float>().end(), 0.0F);
-    std::fill(index.host<std::int64_t>().begin(), index.host<std::int64_t>().end(), 0);
+    const Tensor boxes = zeros_like({nullptr, nullptr, {total, 4}});
+    const Tensor index = zeros_like({nullptr, nullptr, {total}, DType::i64});
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Prompt& prompt = work.prompts[first + static_cast<std::size_t>(rows[i])];
+      const auto slot = static_cast<std::size_t>(prompt.slot);
+      // A picture that failed in an earlier call keeps its place too, so that shapes follow from the plan.
+      const bool empty = blank[static_cast<std::size_t>(rows[i])] || batch.frames[slot]->failed();
+      if (empty && nothing.data == nullptr) nothing = zeros_like(work.embeddings[slot]);
       if (slots.empty() || slots.back() != prompt.slot) {
         slots.push_back(prompt.slot);
-        embeddings.push_back(&work.embeddings[static_cast<std::size_t>(prompt.slot)]);
+        embeddings.push_back(empty ? &nothing : &work.embeddings[slot]);
       }
       index.host<std::int64_t>()[i] = static_cast<std::int64_t>(slots.size()) - 1;
-      if (!blank[static_cast<std::size_t>(rows[i])])
-        std::memcpy(&boxes.host<float>()[4 * i], &prompt.box, sizeof prompt.box);
+      if (!empty) std::memcpy(&boxes.host<float>()[4 * i], &prompt.box, sizeof prompt.box);
     }
     return std::vector<Tensor>{stack(embeddings), boxes, index};
   };
@@ -187,7 +199,7 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
     return work.engine->call("decode", inputs);
   };
   context_.counters.decoder_boxes += static_cast<std::int64_t>(count);
-  const auto outcomes = call_rows(static_cast<int>(count), make, call, context_.counters);
+  const auto outcomes = call_rows(pictures, make, call, context_.counters);
   for (std::size_t i = 0; i < count; ++i) {
     const Prompt& prompt = work.prompts[first + i];
     Frame& frame = *batch.frames[static_cast<std::size_t>(prompt.slot)];
