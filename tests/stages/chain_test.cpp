@@ -1,0 +1,204 @@
+#include "stages/chain.hpp"
+
+#include <doctest/doctest.h>
+
+#include "stages/decode.hpp"
+#include "stages/encode.hpp"
+#include "stages/stage_entry.hpp"
+#include "tests/stages/surroundings.hpp"
+
+namespace millrace {
+namespace {
+
+std::string error_of(const std::vector<std::string>& names, const std::vector<StageEntry>& table = stage_table()) {
+  try {
+    const Chain chain(
+        names, [](const std::string&) { return OptionValues{}; }, table);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A row of a table of the test's own.
+StageEntry row(const StageInfo& info) {
+  StageEntry entry;
+  entry.name = info.name;
+  entry.info = [info](const OptionValues&) { return info; };
+  return entry;
+}
+
+TEST_CASE("the table has every stage in the order of a full pipeline, and that is a chain") {
+  const std::vector<std::string> full{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
+  std::vector<std::string> names;  // stages of your own may stand between them
+  for (const auto& entry : stage_table()) {
+    if (std::find(full.begin(), full.end(), entry.name) != full.end()) names.push_back(entry.name);
+  }
+  CHECK(names == full);
+  CHECK(error_of(full) == "");
+  for (const auto& entry : stage_table()) {
+    CHECK(entry.info({}).name == entry.name);
+    CHECK_FALSE(entry.info({}).summary.empty());
+    CHECK(static_cast<bool>(entry.make_frame_stage) != static_cast<bool>(entry.make_batch_stage));
+    CHECK(static_cast<bool>(entry.make_frame_stage) == (entry.info({}).section == Section::frame));
+  }
+}
+
+TEST_CASE("a recipe that cannot work is refused with what to do") {
+  CHECK(error_of({}) == "the recipe names no stages");
+  CHECK(error_of({"decode", "dedect"}) == "'dedect' is no stage; did you mean 'detect'? `millrace stages` lists them");
+  CHECK(error_of({"decode", "detect"}) ==
+        "stage 'detect' reads 'detector_input', which no stage before it writes; put 'preprocess' before it");
+  CHECK(error_of({"preprocess"}) ==
+        "stage 'preprocess' reads 'pixels', which no stage before it writes; put 'decode' before it");
+  CHECK(error_of({"decode", "preprocess", "segment"}) ==
+        "stage 'segment' reads 'detections', which no stage before it writes; put 'detect' before it");
+  CHECK(error_of({"decode", "preprocess", "detect", "postprocess", "segment"}) ==
+        "stage 'postprocess' reads 'mask_logits', which no stage before it writes; put 'segment' before it");
+  CHECK(error_of({"decode", "encode", "preprocess"}) ==
+        "stage 'preprocess' works in the lane and cannot come after 'encode', which works on batches after the lane");
+  CHECK(error_of({"decode", "preprocess", "decode"}) ==
+        "stage 'decode' works on single pictures and cannot come after 'preprocess', which works in the lane");
+  CHECK(error_of({"decode", "decode"}) == "stage 'decode' stands twice in the recipe");
+  CHECK(error_of({"decode", "preprocess", "detect", "detect"}) == "stage 'detect' stands twice in the recipe");
+}
+
+TEST_CASE("a field has one writer") {
+  static constexpr Field<int> size{"size"};
+  const std::vector<StageEntry> table{row({"measure", Section::frame, "", {}, {&size}, {}}),
+                                      row({"guess", Section::frame, "", {}, {&size}, {}})};
+  CHECK(error_of({"measure"}, table) == "");
+  CHECK(error_of({"measure", "guess"}, table) == "stages 'measure' and 'guess' both write 'size'");
+}
+
+TEST_CASE("a field that no stage writes is named without advice") {
+  static constexpr Field<int> depth{"depth"};
+  CHECK(error_of({"fog"}, {row({"fog", Section::lane, "", {&depth}, {}, {}})}) ==
+        "stage 'fog' reads 'depth', which no stage before it writes");
+}
+
+TEST_CASE("options reach their stage and are checked with the chain") {
+  const auto with = [](const OptionValues& values) {
+    return [values](const std::string& stage) { return stage == "encode" ? values : OptionValues{}; };
+  };
+  CHECK_THROWS_WITH_AS(Chain({"decode", "encode"}, with({{"formt", {"png"}}})),
+                       doctest::Contains("did you mean encode.format?"), UsageError);
+  CHECK_THROWS_WITH_AS(Chain({"decode", "encode"}, with({{"format", {"gif"}}})),
+                       doctest::Contains("encode.format knows coco, overlay and png, not 'gif'"), UsageError);
+  const Chain chain({"decode", "encode"}, with({{"format", {"png"}}}));
+  CHECK(chain.find("encode")->values.at("format").front() == "png");
+  CHECK(chain.find("detect") == nullptr);
+  CHECK(chain.of(Section::frame).size() == 1);
+  CHECK(chain.of(Section::lane).empty());
+  CHECK(chain.of(Section::batch).size() == 1);
+}
+
+TEST_CASE("a field is freed after its last reader") {
+  const auto frees = [](const std::vector<std::string>& names, const char* stage, const OptionValues& encode = {}) {
+    const Chain chain(names, [&](const std::string& s) { return s == "encode" ? encode : OptionValues{}; });
+    std::vector<std::string> found;
+    for (const FieldBase* field : chain.find(stage)->frees) found.emplace_back(field->name);
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  const Names full{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
+  CHECK(frees(full, "decode").empty());
+  CHECK(frees(full, "preprocess") == Names{"pixels"});
+  CHECK(frees(full, "detect") == Names{"detector_input"});
+  CHECK(frees(full, "segment") == Names{"segmenter_input"});
+  CHECK(frees(full, "postprocess") == Names{"mask_logits"});
+  CHECK(frees(full, "encode").empty());  // what stands in the line stays
+  CHECK(frees(full, "preprocess", {{"format", {"overlay"}}}).empty());
+  CHECK(frees(full, "encode", {{"format", {"overlay"}}}) == Names{"pixels"});
+  CHECK(frees({"decode", "encode"}, "decode") == Names{"pixels"});  // nobody reads it
+  CHECK(frees({"decode", "preprocess", "detect", "encode"}, "preprocess") == Names{"pixels", "segmenter_input"});
+}
+
+// The byte credit rides with the pixels; a test's pixels give theirs back through the deleter as decode's do.
+std::shared_ptr<Frame> picture_with_credit(const std::shared_ptr<CountingBudget>& budget) {
+  auto frame = picture(5);
+  const auto credit = std::make_shared<ByteCredit>(budget, 1000);
+  PixelBuffer raster = frame->columns.get(pixels);
+  frame->columns.drop(pixels);
+  const auto* data = raster.data.get();
+  raster.data = {raster.data.get(), [kept = raster.data, credit](std::uint8_t*) {}};
+  CHECK(raster.data.get() == data);
+  frame->columns.set(pixels, std::move(raster));
+  return frame;
+}
+
+TEST_CASE("pixels give their bytes back after preprocess, with overlays after encode") {
+  for (const bool overlay : {false, true}) {
+    CAPTURE(overlay);
+    Surroundings around;
+    around.add_view(detector_package(), detector_by_code({}));
+    const Chain chain({"decode", "preprocess", "detect", "encode"}, [&](const std::string& stage) {
+      return overlay && stage == "encode" ? OptionValues{{"format", {"overlay"}}} : OptionValues{};
+    });
+    const auto budget = std::make_shared<CountingBudget>();
+    Batch batch({picture_with_credit(budget)});
+    const ChainLink& link = *chain.find("preprocess");
+    run_stage(link, *link.entry->make_batch_stage({}, around.context()), batch);
+    CHECK(budget->returned == (overlay ? 0 : 1000));
+  }
+}
+
+TEST_CASE("a frame that fails in a stage gives its bytes back at once") {
+  static constexpr Field<int> seen{"seen"};
+  struct Fails final : FrameStage {
+    void run(Frame& frame) const override { frame.fail("check", Reason::corrupt_data, "torn"); }
+  };
+  const std::vector<StageEntry> table{row({"load", Section::frame, "", {}, {&pixels}, {}}),
+                                      row({"check", Section::frame, "", {&pixels}, {&seen}, {}}),
+                                      row({"draw", Section::batch, "", {&pixels}, {}, {}})};
+  const Chain chain(
+      {"load", "check", "draw"}, [](const std::string&) { return OptionValues{}; }, table);
+  const auto budget = std::make_shared<CountingBudget>();
+  const auto frame = picture_with_credit(budget);
+  run_stage(*chain.find("check"), Fails(), *frame);
+  CHECK(budget->returned == 1000);
+}
+
+TEST_CASE("what a stage throws becomes the frame's failure") {
+  const auto failure_of = [](const auto& thrown) {
+    const auto budget = std::make_shared<CountingBudget>();
+    const auto frame = picture_with_credit(budget);
+    fail_frame(*frame, "decode", std::make_exception_ptr(thrown));
+    CHECK(budget->returned == 1000);
+    return *frame->failure;
+  };
+  Failure failure = failure_of(PictureError(Reason::truncated, "the data end"));
+  CHECK(failure.stage == "decode");
+  CHECK(failure.reason == Reason::truncated);
+  CHECK(failure.detail == "the data end");
+  CHECK(failure_of(std::bad_alloc()).reason == Reason::oom_host);
+  failure = failure_of(std::runtime_error("surprise"));
+  CHECK(failure.reason == Reason::internal);
+  CHECK(failure.detail == "decode: surprise");
+  CHECK(failure_of(42).reason == Reason::internal);
+}
+
+TEST_CASE("the first failure of a frame stays") {
+  const auto frame = picture(1);
+  frame->fail("decode", Reason::truncated, "first");
+  frame->fail("encode", Reason::internal, "second");
+  CHECK(frame->failure->detail == "first");
+}
+
+#ifdef MILLRACE_CHECK_FIELDS
+TEST_CASE("a stage that reads a field it does not list is caught when it runs") {
+  struct Peeks final : BatchStage {
+    void run(Batch& batch) override { batch.frames.front()->columns.find(detections); }
+  };
+  const std::vector<StageEntry> table{row({"peek", Section::lane, "", {}, {}, {}})};
+  const Chain chain(
+      {"peek"}, [](const std::string&) { return OptionValues{}; }, table);
+  Peeks stage;
+  Batch batch = batch_of({1});
+  CHECK_THROWS_WITH_AS(run_stage(*chain.find("peek"), stage, batch),
+                       doctest::Contains("stage 'peek' reads field 'detections'"), std::logic_error);
+}
+#endif
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,118 @@
+#include "stages/decode.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/io/decode_inputs.hpp"
+#include "tests/stages/surroundings.hpp"
+
+namespace millrace {
+namespace {
+
+// A frame as `read` leaves it.
+Frame frame_of(const test::File& file, const DecodeLimits& limits) {
+  Frame frame(Item{}, Place{});
+  frame.file.size = file.size();
+  frame.file.data = std::make_unique<std::uint8_t[]>(file.size());
+  std::copy(file.begin(), file.end(), frame.file.data.get());
+  frame.info = probe(frame.file.span(), limits);
+  return frame;
+}
+
+DecodeLimits limits_with(const OptionValues& values, std::int64_t slab_bytes = 64 << 20) {
+  return Decode::limits(parse_options<Decode::Options>(Decode::name, values), slab_bytes);
+}
+
+// Decodes under these options; the reason why not.
+std::optional<Reason> reason_of(const test::File& file, const OptionValues& values) {
+  Surroundings around;
+  around.decode_limits = limits_with(values);
+  try {
+    Frame frame = frame_of(file, around.decode_limits);
+    Decode({}, around.context()).run(frame);
+    return std::nullopt;
+  } catch (const PictureError& error) {
+    return error.reason();
+  }
+}
+
+TEST_CASE("a file's bytes become pixels, and the bytes go") {
+  const test::Rgb ramp = test::ramp(37, 21);
+  Surroundings around;
+  Frame frame = frame_of(test::make_png(ramp), around.decode_limits);
+  Decode({}, around.context()).run(frame);
+  const PixelBuffer& raster = frame.columns.get(pixels);
+  REQUIRE(raster.width == 37);
+  REQUIRE(raster.height == 21);
+  CHECK(std::equal(ramp.data.begin(), ramp.data.end(), raster.data.get()));
+  CHECK(frame.file.data == nullptr);
+  CHECK(around.counters.decode_warnings == 0);
+}
+
+TEST_CASE("the byte credit lives as long as the pixels, whoever holds them last") {
+  Surroundings around;
+  const auto budget = std::make_shared<CountingBudget>();
+  Frame frame = frame_of(test::make_png(test::ramp(8, 8)), around.decode_limits);
+  frame.set_credit(ByteCredit(budget, frame.info.pixel_bytes));
+  Decode({}, around.context()).run(frame);
+  CHECK(frame.credit.bytes() == 0);
+  std::optional<PixelBuffer> other = frame.columns.get(pixels);
+  frame.columns.drop(pixels);
+  CHECK(budget->returned == 0);
+  other.reset();
+  CHECK(budget->returned == 8 * 8 * 3);
+}
+
+TEST_CASE("a picture that does not decode gives its credit back") {
+  Surroundings around;
+  const auto budget = std::make_shared<CountingBudget>();
+  const test::File whole = test::make_jpeg(test::ramp(64, 256));
+  Frame frame = frame_of(test::cut(whole, whole.size() * 9 / 10), around.decode_limits);
+  frame.set_credit(ByteCredit(budget, frame.info.pixel_bytes));
+  CHECK_THROWS_AS(Decode({}, around.context()).run(frame), PictureError);
+  CHECK(budget->returned == 64 * 256 * 3);
+  CHECK(frame.columns.find(pixels) == nullptr);
+}
+
+TEST_CASE("a picture larger than a slab is reduced, its info keeps the full size") {
+  Surroundings around;
+  around.decode_limits = limits_with({}, 2000);
+  Frame frame = frame_of(test::make_png(test::ramp(60, 40)), around.decode_limits);
+  Decode({}, around.context()).run(frame);
+  CHECK(frame.info.width == 60);
+  CHECK(frame.info.height == 40);
+  CHECK(frame.info.reduction > 1);
+  CHECK(frame.columns.get(pixels).width == (60 + frame.info.reduction - 1) / frame.info.reduction);
+}
+
+TEST_CASE("decode.max_megapixels") {
+  const test::File file = test::make_png(test::ramp(50, 40));
+  CHECK(reason_of(file, {}) == std::nullopt);
+  CHECK(reason_of(file, {{"max_megapixels", {"0.002"}}}) == std::nullopt);
+  CHECK(reason_of(file, {{"max_megapixels", {"0.0019"}}}) == Reason::too_large);
+}
+
+TEST_CASE("decode.max_scans") {
+  const test::File file = test::make_jpeg(test::ramp(64, 64), {.progressive = true});
+  CHECK(reason_of(file, {}) == std::nullopt);
+  CHECK(reason_of(file, {{"max_scans", {"2"}}}) == Reason::too_large);
+}
+
+TEST_CASE("decode.accept_truncated") {
+  const test::File whole = test::make_jpeg(test::ramp(64, 256));
+  const test::File most = test::cut(whole, whole.size() * 9 / 10);
+  CHECK(reason_of(whole, {}) == std::nullopt);
+  CHECK(reason_of(most, {}) == Reason::truncated);
+  CHECK(reason_of(most, {{"accept_truncated", {"0.5"}}}) == std::nullopt);
+  CHECK(reason_of(most, {{"accept_truncated", {"0.99"}}}) == Reason::truncated);
+
+  Surroundings around;
+  around.decode_limits = limits_with({{"accept_truncated", {"0.5"}}});
+  Frame frame = frame_of(most, around.decode_limits);
+  Decode({}, around.context()).run(frame);
+  CHECK(around.counters.decode_warnings == 1);
+}
+
+}  // namespace
+}  // namespace millrace

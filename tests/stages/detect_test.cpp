@@ -1,0 +1,291 @@
+#include "stages/detect.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+#include "tests/stages/surroundings.hpp"
+
+namespace millrace {
+namespace {
+
+const std::vector<Answer> four{
+    {10, 10, 30, 30, 0.9F, 0},  // a cat
+    {11, 10, 31, 30, 0.8F, 0},  // the same cat again: IoU 0.9
+    {12, 10, 32, 30, 0.6F, 1},  // a dog at the same place
+    {40, 40, 44, 44, 0.3F, 2},  // a small bird
+};
+
+// Scores that are found in a picture with the four answers under these options.
+std::vector<float> scores_with(const OptionValues& values, StageCounters* counters = nullptr) {
+  Surroundings around;
+  around.add_view(detector_package(), detector_by_code({{1, four}}));
+  Lane lane(around.context(), {"preprocess", "detect"}, {{"detect", values}});
+  Batch batch = batch_of({1});
+  lane.run(batch);
+  std::vector<float> scores;
+  for (const auto& found : batch.frames[0]->columns.get(detections).list) scores.push_back(found.score);
+  if (counters != nullptr) counters->truncated_detections = around.counters.truncated_detections.load();
+  return scores;
+}
+
+using Scores = std::vector<float>;
+
+TEST_CASE("objects of each picture, best first, in picture pixels") {
+  Surroundings around;
+  around.add_view(detector_package(), detector_by_code({{1, four}, {2, {{-5, 20, 15, 90, 0.5F, 1}}}}));
+  Lane lane(around.context(), {"preprocess", "detect"});
+  Batch batch = batch_of({2, 7, 1});
+  lane.run(batch);
+  CHECK(line_of(*batch.frames[0], around.context()).dump() ==
+        nlohmann::json::parse(R"({"id": 0, "path": "picture0.png", "width": 64, "height": 64, "view": "all",
+          "state": "ok", "detector": "fake-yolo",
+          "objects": [{"box": [0, 20, 15, 44], "score": 0.5, "class": 1, "name": "dog"}]})")
+            .dump());
+  CHECK(line_of(*batch.frames[1], around.context())["objects"].empty());
+  CHECK(line_of(*batch.frames[1], around.context())["state"] == "ok");
+  CHECK(line_of(*batch.frames[2], around.context())["objects"].size() == 3);
+}
+
+TEST_CASE("detect.conf, iou, max_detections, min_area, classes, class_agnostic change what is found") {
+  CHECK(scores_with({}) == Scores{0.9F, 0.6F, 0.3F});
+  CHECK(scores_with({{"conf", {"0.5"}}}) == Scores{0.9F, 0.6F});
+  CHECK(scores_with({{"iou", {"0.95"}}}) == Scores{0.9F, 0.8F, 0.6F, 0.3F});
+  CHECK(scores_with({{"min_area", {"17"}}}) == Scores{0.9F, 0.6F});
+  CHECK(scores_with({{"min_area", {"16"}}}) == Scores{0.9F, 0.6F, 0.3F});
+  CHECK(scores_with({{"classes", {"dog"}}}) == Scores{0.6F});
+  CHECK(scores_with({{"classes", {"2", "cat"}}}) == Scores{0.9F, 0.3F});
+  CHECK(scores_with({{"class_agnostic", {"yes"}}}) == Scores{0.9F, 0.3F});
+}
+
+TEST_CASE("detect.max_detections keeps the best and counts the pictures it cut") {
+  StageCounters counters;
+  CHECK(scores_with({{"max_detections", {"2"}}}, &counters) == Scores{0.9F, 0.6F});
+  CHECK(counters.truncated_detections == 1);
+  CHECK(scores_with({{"max_detections", {"3"}}}, &counters) == Scores{0.9F, 0.6F, 0.3F});
+  CHECK(counters.truncated_detections == 0);
+}
+
+TEST_CASE("unwanted classes take nobody's place") {
+  CHECK(scores_with({{"classes", {"bird"}}, {"max_detections", {"1"}}}) == Scores{0.3F});
+  CHECK(scores_with({{"classes", {"dog"}}, {"class_agnostic", {"yes"}}}) == Scores{0.6F});
+}
+
+TEST_CASE("a class that the detector does not know is refused") {
+  CHECK_THROWS_WITH_AS(scores_with({{"classes", {"dgo"}}}),
+                       doctest::Contains("the detector of view 'all' has no class 'dgo'; did you mean 'dog'?"),
+                       UsageError);
+  CHECK_THROWS_WITH_AS(scores_with({{"classes", {"3"}}}), doctest::Contains("has no class '3'"), UsageError);
+}
+
+TEST_CASE("detect.exec_batch: pictures a call, at most what the package allows") {
+  const auto calls = [](const OptionValues& values, int max_batch, int batch_size) {
+    Surroundings around(batch_size);
+    const Package package = detector_package("fake-yolo", max_batch);
+    around.add_view(package, detector_by_code({{1, four}}));
+    Lane lane(around.context(), {"preprocess", "detect"}, {{"detect", values}});
+    Batch batch = batch_of({1, 1, 1, 1, 1, 1, 1, 1});
+    lane.run(batch);
+    for (const auto& frame : batch.frames) CHECK(frame->columns.get(detections).list.size() == 3);
+    CHECK(around.counters.detector_calls == around.calls(package, "forward"));
+    return around.calls(package, "forward");
+  };
+  CHECK(calls({}, 16, 8) == 1);
+  CHECK(calls({}, 1, 8) == 8);
+  CHECK(calls({}, 3, 8) == 3);
+  CHECK(calls({{"exec_batch", {"4"}}}, 16, 8) == 2);
+  CHECK(calls({{"exec_batch", {"100"}}}, 4, 8) == 2);
+}
+
+TEST_CASE("three views with three detectors that answer differently on the same picture") {
+  const auto package = [](const char* name, const char* first_class) {
+    Package made = detector_package(name);
+    made.classes[0] = first_class;
+    return made;
+  };
+  const auto run = [&](std::int64_t budget, int rounds, CacheStatistics& statistics) {
+    Surroundings around(1, budget);
+    around.add_view(package("yolo-front", "car"), detector_by_code({{1, {{0, 0, 10, 10, 0.5F, 0}}}}), "front");
+    around.add_view(package("yolo-left", "kerb"), detector_by_code({{1, {{0, 0, 20, 20, 0.6F, 0}}}}), "left");
+    around.add_view(package("yolo-right", "tree"), detector_by_code({{1, {{0, 0, 30, 30, 0.7F, 0}}}}), "right");
+    Lane lane(around.context(), {"preprocess", "detect"});
+    std::vector<std::string> lines;
+    for (int batch_index = 0; batch_index < 3 * rounds; ++batch_index) {
+      Batch batch = batch_of({1}, batch_index % 3);
+      lane.run(batch);
+      lines.push_back(lines_of(batch, around.context()).front());
+    }
+    statistics = around.models().statistics();
+    CHECK(around.loads.size() == statistics.loads.size());
+    return lines;
+  };
+  CacheStatistics statistics;
+  const auto lines = run(300, 3, statistics);
+  CHECK(statistics.loads.size() == 3);  // each once
+  CHECK(statistics.evictions == 0);
+  const char* const expected[3][4] = {{"front", "yolo-front", "car", "[0,0,10,10]"},
+                                      {"left", "yolo-left", "kerb", "[0,0,20,20]"},
+                                      {"right", "yolo-right", "tree", "[0,0,30,30]"}};
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto line = nlohmann::json::parse(lines[i]);
+    CHECK(line["view"] == expected[i % 3][0]);
+    CHECK(line["detector"] == expected[i % 3][1]);
+    CHECK(line["objects"][0]["name"] == expected[i % 3][2]);
+    CHECK(line["objects"][0]["box"].dump() == expected[i % 3][3]);
+  }
+  const auto again = run(250, 3, statistics);  // room for two
+  CHECK(again == lines);
+  CHECK(statistics.loads.size() == 9);
+  CHECK(statistics.evictions == 7);
+  CHECK(statistics.resident_bytes == 200);
+}
+
+TEST_CASE("boxes of a manifest replace the detector and are clipped") {
+  Surroundings around;
+  const Package package = detector_package();
+  around.add_view(package, detector_by_code({{1, four}}));
+  Lane lane(around.context(), {"preprocess", "detect"});
+  Batch batch = batch_of({1, 1});
+  batch.frames[0]->item.boxes = {{-10, 5, 30, 10, 2}, {60, 60, 20, 20, 0}, {100, 100, 5, 5, 9}};
+  batch.frames[1]->item.boxes = std::vector<PromptBox>{};
+  lane.run(batch);
+  CHECK(around.calls(package, "forward") == 0);
+  CHECK(around.loads.empty());
+  CHECK(around.counters.detector_skipped == 2);
+  const auto line = line_of(*batch.frames[0], around.context());
+  CHECK(line["objects"].dump() == nlohmann::json::parse(R"([
+      {"box": [0, 5, 20, 10], "score": 1, "class": 2, "name": "bird"},
+      {"box": [60, 60, 4, 4], "score": 1, "class": 0, "name": "cat"},
+      {"box": [64, 64, 0, 0], "score": 1, "class": 9}])")
+                                      .dump());
+  CHECK_FALSE(line.contains("detector"));
+  CHECK(line_of(*batch.frames[1], around.context())["objects"].empty());
+  CHECK(line_of(*batch.frames[1], around.context())["state"] == "ok");
+}
+
+TEST_CASE("pictures with and without boxes in one batch") {
+  Surroundings around;
+  const Package package = detector_package();
+  around.add_view(package, detector_by_code({{1, four}}));
+  Lane lane(around.context(), {"preprocess", "detect"});
+  Batch batch = batch_of({1, 1, 1});
+  batch.frames[1]->item.boxes = {{1, 2, 3, 4, 0}};
+  lane.run(batch);
+  CHECK(around.calls(package, "forward") == 1);
+  CHECK(batch.frames[0]->columns.get(detections).list.size() == 3);
+  CHECK(batch.frames[1]->columns.get(detections).list.size() == 1);
+  CHECK(batch.frames[2]->columns.get(detections).list.size() == 3);
+}
+
+TEST_CASE("detect.skip_with_boxes=no shows them to the detector and keeps the boxes") {
+  Surroundings around;
+  const Package package = detector_package();
+  around.add_view(package, detector_by_code({{1, four}}));
+  Lane lane(around.context(), {"preprocess", "detect"}, {{"detect", {{"skip_with_boxes", {"no"}}}}});
+  Batch batch = batch_of({1});
+  batch.frames[0]->item.boxes = {{1, 2, 3, 4, 0}};
+  lane.run(batch);
+  CHECK(around.calls(package, "forward") == 1);
+  CHECK(around.counters.detector_skipped == 0);
+  CHECK(batch.frames[0]->columns.get(detections).list.size() == 1);
+}
+
+TEST_CASE("a view without a detector takes boxes from the manifest only") {
+  Surroundings around;
+  around.add_view_without_detector();
+  Lane lane(around.context(), {"preprocess", "detect"});
+  Batch batch = batch_of({1, 1});
+  batch.frames[0]->item.boxes = {{1, 2, 3, 4, 5}};
+  lane.run(batch);
+  CHECK(line_of(*batch.frames[0], around.context())["objects"].dump() == R"([{"box":[1,2,3,4],"class":5,"score":1}])");
+  REQUIRE(batch.frames[1]->failed());
+  CHECK(batch.frames[1]->failure->detail.find("name a --detector") != std::string::npos);
+}
+
+// Runs 16 pictures, codes 1 to 16, and returns their lines.
+std::vector<std::string> sixteen(const FakeEngine::Function& function, int blank_slot,
+                                 StageCounters* counters = nullptr) {
+  Surroundings around;
+  around.add_view(detector_package(), function);
+  Lane lane(around.context(), {"preprocess", "detect"});
+  std::vector<int> codes(16);
+  for (int i = 0; i < 16; ++i) codes[static_cast<std::size_t>(i)] = i + 1;
+  Batch batch = batch_of(codes);
+  if (blank_slot >= 0) batch.frames[static_cast<std::size_t>(blank_slot)]->fail("decode", Reason::truncated, "cut");
+  lane.run(batch);
+  if (counters != nullptr) {
+    counters->bisect_calls = around.counters.bisect_calls.load();
+    counters->split_calls = around.counters.split_calls.load();
+  }
+  return lines_of(batch, around.context());
+}
+
+// A box of its own for each picture.
+std::map<int, std::vector<Answer>> sixteen_answers() {
+  std::map<int, std::vector<Answer>> answers;
+  for (int code = 1; code <= 16; ++code) {
+    const auto c = static_cast<float>(code);
+    answers[code] = {{c, c, 2 * c + 10, 50, 0.5F + c / 100, code % 3}};
+  }
+  return answers;
+}
+
+TEST_CASE("a picture that makes the call fail costs its neighbours nothing") {
+  for (const int bad : {0, 5, 15}) {
+    CAPTURE(bad);
+    StageCounters counters;
+    const auto lines = sixteen(detector_by_code(sixteen_answers(), fails_on(bad + 1)), -1, &counters);
+    const auto blank = sixteen(detector_by_code(sixteen_answers()), bad);
+    CHECK(counters.bisect_calls <= 5);  // log2(16) + 1
+    for (int i = 0; i < 16; ++i) {
+      const auto slot = static_cast<std::size_t>(i);
+      if (i != bad) CHECK(lines[slot] == blank[slot]);
+    }
+    const auto failed = nlohmann::json::parse(lines[static_cast<std::size_t>(bad)]);
+    CHECK(failed["state"] == "failed");
+    CHECK(failed["reason"] == "model_failed");
+    CHECK(failed["detail"] == "cannot bear this picture");
+    CHECK_FALSE(failed.contains("objects"));
+  }
+}
+
+TEST_CASE("out of memory: halves, marked, with the same results") {
+  StageCounters counters;
+  const auto lines = sixteen(detector_by_code(sixteen_answers(), holds(4)), -1, &counters);
+  const auto whole = sixteen(detector_by_code(sixteen_answers()), -1);
+  CHECK(counters.split_calls == 3);
+  for (std::size_t i = 0; i < 16; ++i) {
+    auto line = nlohmann::json::parse(lines[i]);
+    CHECK(line["exec"] == "split");
+    line.erase("exec");
+    CHECK(line == nlohmann::json::parse(whole[i]));
+  }
+}
+
+TEST_CASE("NaN from the detector fails that picture alone") {
+  for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    auto answers = sixteen_answers();
+    answers[4][0].x0 = poison;
+    const auto lines = sixteen(detector_by_code(answers), -1);
+    const auto clean = sixteen(detector_by_code(sixteen_answers()), -1);
+    for (std::size_t i = 0; i < 16; ++i) {
+      if (i != 3) CHECK(lines[i] == clean[i]);
+    }
+    CHECK(nlohmann::json::parse(lines[3])["reason"] == "non_finite");
+  }
+}
+
+TEST_CASE("a batch whose frames all failed does not reach the detector") {
+  Surroundings around;
+  const Package package = detector_package();
+  around.add_view(package, detector_by_code({{1, four}}));
+  Lane lane(around.context(), {"preprocess", "detect"});
+  Batch batch = batch_of({1, 1});
+  for (const auto& frame : batch.frames) frame->fail("decode", Reason::empty, "no bytes");
+  lane.run(batch);
+  CHECK(around.loads.empty());
+  CHECK(line_of(*batch.frames[0], around.context())["reason"] == "empty");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,189 @@
+#include "stages/model_call.hpp"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+#include <set>
+
+#include "models/engine.hpp"
+
+namespace millrace {
+namespace {
+
+// Rows hold 100 + their index, blank ones 0; the model doubles them. `react` sees each call first.
+struct Model {
+  std::function<void(const std::vector<int>& values)> react = [](const auto&) {};
+  std::vector<std::vector<int>> calls{};
+  StageCounters counters{};
+
+  std::vector<RowOutcome> run(const std::vector<int>& pictures) {
+    const MakeInputs make = [](std::span<const int> rows, const std::vector<bool>& blank) {
+      Tensor input = Tensor::empty({static_cast<std::int64_t>(rows.size())}, DType::i32);
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        input.host<int>()[i] = blank[static_cast<std::size_t>(rows[i])] ? 0 : 100 + rows[i];
+      return std::vector<Tensor>{input};
+    };
+    const ModelCall call = [&](const std::vector<Tensor>& inputs) {
+      const auto values = inputs.front().host<int>();
+      calls.emplace_back(values.begin(), values.end());
+      react(calls.back());
+      Tensor output = Tensor::empty(inputs.front().shape, DType::i32);
+      std::transform(values.begin(), values.end(), output.host<int>().begin(), [](int v) { return 2 * v; });
+      return std::vector<Tensor>{output};
+    };
+    return call_rows(pictures, make, call, counters);
+  }
+};
+
+std::vector<int> each_its_own(int count) {
+  std::vector<int> pictures(static_cast<std::size_t>(count));
+  std::iota(pictures.begin(), pictures.end(), 0);
+  return pictures;
+}
+
+bool holds_any(const std::vector<int>& values, const std::set<int>& bad) {
+  return std::any_of(values.begin(), values.end(), [&](int value) { return bad.count(value) != 0; });
+}
+
+void check_good(const RowOutcome& outcome, int row, bool split) {
+  CAPTURE(row);
+  REQUIRE(outcome.outputs != nullptr);
+  CHECK(outcome.outputs->front().host<const int>()[static_cast<std::size_t>(outcome.row)] == 2 * (100 + row));
+  CHECK(outcome.split == split);
+  CHECK(outcome.error.empty());
+}
+
+int log2_up(int count) {
+  int steps = 0;
+  while ((1 << steps) < count) ++steps;
+  return steps;
+}
+
+TEST_CASE("a call that succeeds is one call") {
+  for (const int count : {0, 1, 7}) {
+    Model model;
+    const auto outcomes = model.run(each_its_own(count));
+    REQUIRE(outcomes.size() == static_cast<std::size_t>(count));
+    CHECK(model.calls.size() == (count == 0 ? 0 : 1));
+    for (int row = 0; row < count; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, false);
+    CHECK(model.counters.bisect_calls == 0);
+    CHECK(model.counters.split_calls == 0);
+  }
+}
+
+TEST_CASE("one bad row is found wherever it stands, the rest runs in the planned shape") {
+  for (const int count : {1, 2, 3, 4, 5, 8, 16, 17}) {
+    for (int bad = 0; bad < count; ++bad) {
+      CAPTURE(count);
+      CAPTURE(bad);
+      Model model{[&](const auto& values) {
+        if (holds_any(values, {100 + bad})) throw ModelError("bad row");
+      }};
+      const auto outcomes = model.run(each_its_own(count));
+      CHECK(model.counters.bisect_calls <= log2_up(count) + 1);
+      CHECK(model.counters.split_calls == 0);
+      for (int row = 0; row < count; ++row) {
+        if (row != bad) check_good(outcomes[static_cast<std::size_t>(row)], row, false);
+      }
+      CHECK(outcomes[static_cast<std::size_t>(bad)].outputs == nullptr);
+      CHECK(outcomes[static_cast<std::size_t>(bad)].error == "bad row");
+      if (count == 1) continue;
+      std::vector<int> planned = model.calls.front();
+      planned[static_cast<std::size_t>(bad)] = 0;
+      CHECK(model.calls.back() == planned);
+    }
+  }
+}
+
+TEST_CASE("several bad rows are found one after another") {
+  Model model{[](const auto& values) {
+    if (holds_any(values, {102, 103, 111})) throw ModelError("bad row");
+  }};
+  const auto outcomes = model.run(each_its_own(16));
+  for (int row = 0; row < 16; ++row) {
+    if (row == 2 || row == 3 || row == 11) {
+      CHECK(outcomes[static_cast<std::size_t>(row)].outputs == nullptr);
+    } else {
+      check_good(outcomes[static_cast<std::size_t>(row)], row, false);
+    }
+  }
+}
+
+TEST_CASE("all rows bad: each fails, and the model is left alone") {
+  Model model{[](const auto& values) {
+    if (std::any_of(values.begin(), values.end(), [](int value) { return value != 0; })) throw ModelError("all bad");
+  }};
+  for (const auto& outcome : model.run(each_its_own(8))) CHECK(outcome.error == "all bad");
+}
+
+TEST_CASE("a failure that does not come again costs nobody anything") {
+  int calls = 0;
+  Model model{[&](const auto&) {
+    if (++calls == 1) throw ModelError("once");
+  }};
+  const auto outcomes = model.run(each_its_own(8));
+  for (int row = 0; row < 8; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, false);
+  CHECK(model.calls.back() == model.calls.front());
+  CHECK(model.counters.bisect_calls == 4);
+}
+
+TEST_CASE("a call that fails for its size alone is done in halves and blames nobody") {
+  Model model{[](const auto& values) {
+    if (values.size() > 4) throw ModelError("too many for me");
+  }};
+  const auto outcomes = model.run(each_its_own(8));
+  for (int row = 0; row < 8; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, true);
+  CHECK(model.counters.split_calls == 1);
+}
+
+TEST_CASE("rows of a picture fail together, and the search goes by pictures") {
+  const std::vector<int> pictures{4, 4, 4, 9, 9, 11, 11, 11};
+  Model model{[](const auto& values) {
+    if (holds_any(values, {103})) throw ModelError("bad box");  // the first row of picture 9
+  }};
+  const auto outcomes = model.run(pictures);
+  for (int row = 0; row < 8; ++row) {
+    if (row == 3 || row == 4) {
+      CHECK(outcomes[static_cast<std::size_t>(row)].outputs == nullptr);
+      CHECK(outcomes[static_cast<std::size_t>(row)].error == "bad box");
+    } else {
+      check_good(outcomes[static_cast<std::size_t>(row)], row, false);
+    }
+  }
+  CHECK(model.calls.back() == std::vector<int>{100, 101, 102, 0, 0, 105, 106, 107});
+  CHECK(model.counters.bisect_calls <= 3);
+}
+
+TEST_CASE("out of memory halves the call until it fits") {
+  for (const std::size_t most : {1U, 2U, 3U, 8U}) {
+    CAPTURE(most);
+    Model model{[&](const auto& values) {
+      if (values.size() > most) throw OutOfMemoryError("no memory");
+    }};
+    const auto outcomes = model.run(each_its_own(11));
+    for (int row = 0; row < 11; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, true);
+    CHECK(model.counters.split_calls >= 1);
+    CHECK(model.counters.bisect_calls == 0);
+  }
+}
+
+TEST_CASE("a row that does not fit alone fails with its picture, the others are done") {
+  Model model{[](const auto& values) {
+    if (holds_any(values, {101})) throw OutOfMemoryError("no memory");
+  }};
+  const auto outcomes = model.run({0, 0, 1, 1});
+  CHECK(outcomes[0].outputs == nullptr);
+  CHECK(outcomes[0].error == "no memory");
+  CHECK(outcomes[1].error == "no memory");
+  check_good(outcomes[2], 2, true);
+  check_good(outcomes[3], 3, true);
+}
+
+TEST_CASE("other errors are not the picture's and pass through") {
+  Model model{[](const auto&) { throw std::logic_error("our own fault"); }};
+  CHECK_THROWS_AS(model.run(each_its_own(3)), std::logic_error);
+  CHECK(model.calls.size() == 1);
+}
+
+}  // namespace
+}  // namespace millrace

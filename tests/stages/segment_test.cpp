@@ -1,0 +1,270 @@
+#include "stages/segment.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+#include "stages/postprocess.hpp"
+#include "tests/stages/surroundings.hpp"
+
+namespace millrace {
+namespace {
+
+// Three boxes for each of the pictures 1 to 16, none like another.
+std::map<int, std::vector<Answer>> three_each() {
+  std::map<int, std::vector<Answer>> answers;
+  for (int code = 1; code <= 16; ++code) {
+    const auto c = static_cast<float>(code);
+    answers[code] = {{c, 4, c + 30, 20, 0.9F, 0}, {c / 2, 24, 40, 44, 0.8F, 1}, {20, c, 60, 60, 0.7F, 2}};
+  }
+  return answers;
+}
+
+struct Outcome {
+  std::vector<std::string> lines;
+  std::vector<std::shared_ptr<Frame>> frames;
+  int encodes = 0, decodes = 0;
+  std::int64_t boxes = 0, slots = 0, bisects = 0, splits = 0;
+};
+
+struct Given {
+  OptionValues segment{};
+  Before before_encode{}, before_decode{};
+  std::map<int, std::vector<Answer>> answers = three_each();
+  std::vector<int> codes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+  int blank_slot = -1;
+  int max_batch = 16, max_boxes = 64;
+  std::function<void(std::vector<Tensor>& outputs, std::string_view method)> change{};
+};
+
+Outcome run(const Given& given) {
+  Surroundings around;
+  const Package sam = segmenter_package(given.max_batch, given.max_boxes);
+  around.add_view(detector_package(), detector_by_code(given.answers));
+  const auto model = segmenter_by_code(given.before_encode, given.before_decode);
+  around.set_segmenter(sam, [&, model](std::string_view method, std::span<const Tensor> inputs) {
+    auto outputs = model(method, inputs);
+    if (given.change) given.change(outputs, method);
+    return outputs;
+  });
+  Lane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"}, {{"segment", given.segment}});
+  Batch batch = batch_of(given.codes);
+  if (given.blank_slot >= 0)
+    batch.frames[static_cast<std::size_t>(given.blank_slot)]->fail("decode", Reason::truncated, "cut");
+  lane.run(batch);
+  return {lines_of(batch, around.context()), batch.frames,
+          around.calls(sam, "encode"),       around.calls(sam, "decode"),
+          around.counters.decoder_boxes,     around.counters.decoder_slots,
+          around.counters.bisect_calls,      around.counters.split_calls};
+}
+
+// Every object has the mask and predicted IoU of its own box on its own picture, computed here without the stages.
+void check_objects(const Outcome& outcome, const Given& given) {
+  for (std::size_t slot = 0; slot < outcome.frames.size(); ++slot) {
+    const Frame& frame = *outcome.frames[slot];
+    if (frame.failed()) continue;
+    CAPTURE(slot);
+    const int code = given.codes[slot];
+    const auto& found = frame.columns.get(detections).list;
+    const auto& traced = frame.columns.get(masks);
+    REQUIRE(traced.size() == found.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      CHECK(traced[i].predicted_iou == doctest::Approx(fake_iou(code, found[i].x0, found[i].y0)).epsilon(1e-6));
+      // The fake's mask in logits cells of 4 x 4 pixels; bilinear edges lie half a cell around the cells' outline.
+      double cells = 0;
+      const float right = found[i].x0 + (found[i].x1 - found[i].x0) * (1 + static_cast<float>(code % 8)) / 8;
+      for (int y = 2; y < side; y += 4) {
+        for (int x = 2; x < side; x += 4)
+          cells += static_cast<float>(x) >= found[i].x0 && static_cast<float>(x) < right &&
+                   static_cast<float>(y) >= found[i].y0 && static_cast<float>(y) < found[i].y1;
+      }
+      CHECK(static_cast<double>(traced[i].area) == doctest::Approx(16 * cells).epsilon(0.12));
+      CHECK(traced[i].width == side);
+    }
+  }
+}
+
+TEST_CASE("16 pictures of 3 boxes: 3 decoder calls when packed, 16 when not, with equal masks") {
+  Given given{.segment = {{"box_batch", {"16"}}, {"pack", {"yes"}}}};
+  const Outcome packed = run(given);
+  CHECK(packed.decodes == 3);
+  CHECK(packed.encodes == 16);
+  CHECK(packed.boxes == 48);
+  CHECK(packed.slots == 48);
+  check_objects(packed, given);
+
+  given.segment["pack"] = {"no"};
+  const Outcome alone = run(given);
+  CHECK(alone.decodes == 16);
+  check_objects(alone, given);
+  CHECK(alone.lines == packed.lines);
+}
+
+TEST_CASE("segment.box_batch: most boxes a decoder call, at most what the package allows") {
+  const auto decodes = [](const char* box_batch, const char* pack, int max_boxes) {
+    const Given given{.segment = {{"box_batch", {box_batch}}, {"pack", {pack}}}, .max_boxes = max_boxes};
+    const Outcome outcome = run(given);
+    check_objects(outcome, given);
+    return outcome.decodes;
+  };
+  CHECK(decodes("1", "yes", 64) == 48);
+  CHECK(decodes("5", "yes", 64) == 10);
+  CHECK(decodes("48", "yes", 64) == 1);
+  CHECK(decodes("1000", "yes", 64) == 1);
+  CHECK(decodes("64", "yes", 10) == 5);
+  CHECK(decodes("2", "no", 64) == 32);
+}
+
+TEST_CASE("segment.pad gives every decoder call one shape and changes no result") {
+  Given given{.segment = {{"box_batch", {"20"}}}};
+  const Outcome plain = run(given);
+  CHECK(plain.slots == 48);
+  given.segment["pad"] = {"yes"};
+  const Outcome padded = run(given);
+  CHECK(padded.decodes == 3);
+  CHECK(padded.boxes == 48);
+  CHECK(padded.slots == 60);
+  CHECK(padded.lines == plain.lines);
+  given.max_boxes = 8;
+  CHECK(run(given).slots == 48);
+}
+
+TEST_CASE("segment.image_batch: pictures an encoder call, at most what the package allows") {
+  Given given;
+  const Outcome one = run(given);
+  CHECK(one.encodes == 16);
+  given.segment = {{"image_batch", {"5"}}};
+  const Outcome five = run(given);
+  CHECK(five.encodes == 4);
+  CHECK(five.lines == one.lines);
+  given.max_batch = 2;
+  CHECK(run(given).encodes == 8);
+}
+
+TEST_CASE("pictures without boxes are fine and cost no call") {
+  Given given{.segment = {{"image_batch", {"16"}}}};
+  given.answers.erase(2);
+  given.codes = {1, 2, 3};
+  const Outcome outcome = run(given);
+  CHECK(outcome.encodes == 1);
+  CHECK(outcome.decodes == 1);
+  CHECK(outcome.boxes == 6);
+  const auto line = nlohmann::json::parse(outcome.lines[1]);
+  CHECK(line["state"] == "ok");
+  CHECK(line["objects"].empty());
+  check_objects(outcome, given);
+
+  given.codes = {2, 2};
+  const Outcome none = run(given);
+  CHECK(none.encodes == 0);
+  CHECK(none.decodes == 0);
+  CHECK(nlohmann::json::parse(none.lines[0])["objects"].empty());
+}
+
+TEST_CASE("boxes of the detector come to the decoder in its own pixels") {
+  // The segmenter's input is 64 x 64; a picture twice as large is shown at half the size.
+  Surroundings around;
+  around.add_view_without_detector();
+  std::vector<float> seen;
+  const auto model = segmenter_by_code();
+  around.set_segmenter(segmenter_package(), [&](std::string_view method, std::span<const Tensor> inputs) {
+    if (method == "decode") {
+      const auto boxes = inputs[1].host<const float>();
+      seen.assign(boxes.begin(), boxes.end());
+    }
+    return model(method, inputs);
+  });
+  Lane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"});
+  Batch batch = batch_of({3});
+  batch.frames[0]->info.width = batch.frames[0]->info.height = 2 * side;
+  batch.frames[0]->item.boxes = {{20, 40, 60, 80, 0}};
+  lane.run(batch);
+  CHECK(seen == std::vector<float>{10, 20, 40, 60});
+  const auto& mask = batch.frames[0]->columns.get(masks).front();
+  CHECK(mask.width == 2 * side);
+  std::int64_t pixels_of_mask = 0;
+  for (std::size_t i = 0; i < mask.counts.size(); ++i) pixels_of_mask += mask.counts[i];
+  CHECK(pixels_of_mask == 4 * side * side);
+}
+
+void check_neighbours(const Outcome& outcome, const Outcome& blank, int bad) {
+  for (int i = 0; i < static_cast<int>(outcome.lines.size()); ++i) {
+    const auto slot = static_cast<std::size_t>(i);
+    CAPTURE(i);
+    if (i != bad) CHECK(outcome.lines[slot] == blank.lines[slot]);
+  }
+  const auto line = nlohmann::json::parse(outcome.lines[static_cast<std::size_t>(bad)]);
+  CHECK(line["reason"] == "model_failed");
+}
+
+TEST_CASE("a picture that the encoder cannot bear costs its neighbours nothing") {
+  for (const int bad : {0, 6, 15}) {
+    CAPTURE(bad);
+    const OptionValues values{{"image_batch", {"16"}}};
+    const Outcome outcome = run({.segment = values, .before_encode = fails_on(bad + 1)});
+    CHECK(outcome.bisects <= 5);
+    check_neighbours(outcome, run({.segment = values, .blank_slot = bad}), bad);
+  }
+}
+
+TEST_CASE("a picture that the decoder cannot bear costs its neighbours nothing") {
+  for (const int bad : {0, 5, 15}) {  // picture 5 has its boxes in two calls
+    CAPTURE(bad);
+    const Outcome outcome = run({.before_decode = fails_on(bad + 1)});
+    CHECK(outcome.bisects <= 5);  // the second call already has it blank
+    check_neighbours(outcome, run({.blank_slot = bad}), bad);
+  }
+}
+
+TEST_CASE("out of memory: halves, marked, with the same results") {
+  const OptionValues values{{"image_batch", {"16"}}};
+  const Outcome whole = run({.segment = values});
+  const auto check = [&](const Outcome& outcome) {
+    CHECK(outcome.splits >= 1);
+    for (std::size_t i = 0; i < 16; ++i) {
+      auto line = nlohmann::json::parse(outcome.lines[i]);
+      CHECK(line["exec"] == "split");
+      line.erase("exec");
+      CHECK(line == nlohmann::json::parse(whole.lines[i]));
+    }
+  };
+  check(run({.segment = values, .before_encode = holds(3)}));
+  check(run({.segment = values, .before_decode = holds(2)}));
+}
+
+TEST_CASE("NaN and infinity fail their picture alone, wherever they come from") {
+  const Outcome clean = run({});
+  for (const float poison : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    for (const std::size_t output : {0U, 1U}) {
+      CAPTURE(output);
+      int calls = 0;
+      const Outcome outcome = run({.change = [&](std::vector<Tensor>& outputs, std::string_view method) {
+        if (method != "decode" || ++calls != 1) return;
+        const std::size_t size = output == 0 ? 16 * 16 : 1;
+        outputs[output].host<float>()[4 * size + size / 2] = poison;  // box 4 is of picture 1
+      }});
+      for (std::size_t i = 0; i < 16; ++i) {
+        if (i != 1) CHECK(outcome.lines[i] == clean.lines[i]);
+      }
+      const auto line = nlohmann::json::parse(outcome.lines[1]);
+      CHECK(line["state"] == "failed");
+      CHECK(line["reason"] == "non_finite");
+    }
+  }
+}
+
+TEST_CASE("a failed frame is not segmented") {
+  const Outcome outcome = run({.codes = {1, 2}, .blank_slot = 0});
+  CHECK(outcome.encodes == 1);
+  CHECK(outcome.boxes == 3);
+  CHECK(nlohmann::json::parse(outcome.lines[0])["reason"] == "truncated");
+}
+
+TEST_CASE("a recipe with 'segment' needs a segmenter") {
+  Surroundings around;
+  around.add_view(detector_package(), detector_by_code({}));
+  CHECK_THROWS_WITH_AS(Segment({}, around.context()), doctest::Contains("add --segmenter PACKAGE"), UsageError);
+}
+
+}  // namespace
+}  // namespace millrace
