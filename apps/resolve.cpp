@@ -1,7 +1,10 @@
 #include "apps/resolve.hpp"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
+#include <string_view>
+#include <utility>
 
 #include "apps/run_options.hpp"
 
@@ -10,6 +13,15 @@ namespace {
 
 constexpr int cores_of_a_lane = 8;  // beyond that a team gains little: ARCHITECTURE of lanes in docs/architecture.md
 constexpr int worker_nice = 10;     // the lane's team stalls as a whole when one member waits for a core
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"admission_items", "gate.frames"},
+                                                                              {"byte_budget", "gate.memory"},
+                                                                              {"slab_bytes", "gate.slab"},
+                                                                              {"read_ahead", "read.ahead"},
+                                                                              {"read_threads", "read.threads"},
+                                                                              {"max_batch", "batch.size"},
+                                                                              {"lanes", "threads.lanes"},
+                                                                              {"workers", "threads.workers"}}};
 
 }  // namespace
 
@@ -35,9 +47,22 @@ Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_
   try {
     check(graph);
   } catch (const std::invalid_argument& error) {
-    throw UsageError(error.what());
+    throw UsageError(in_users_words(error.what()));
   }
   return numbers;
+}
+
+std::string in_users_words(std::string message) {
+  for (const auto& [graph_name, user_name] : names) {
+    // The last two are also plain words of sentences: only a message that begins with one means the option.
+    const bool plain_word = graph_name.find('_') == std::string_view::npos;
+    for (auto at = message.find(graph_name); at != std::string::npos;
+         at = message.find(graph_name, at + user_name.size())) {
+      if (plain_word && at != 0) break;
+      message.replace(at, graph_name.size(), user_name);
+    }
+  }
+  return message;
 }
 
 }  // namespace millrace

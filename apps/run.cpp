@@ -221,6 +221,7 @@ class Run {
     report.warm_up_ns = std::max<std::int64_t>(0, execution_.warm_up_ns() - report.load_ns);
     report.window = execution_.window(result);
     report.verdict = judge(execution_.window_begun(), result.finished);
+    report.verdict.sentence = in_users_words(report.verdict.sentence);
     report.read_bytes = execution_.read_bytes();
     report.written_bytes = written_bytes_;
     const StageCounters& counters = execution_.counters();

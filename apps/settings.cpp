@@ -85,25 +85,30 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
+template <class Options>
+std::vector<OptionInfo> described(const OptionValues& values) {
+  return describe_options(parse_options<Options>(Options::name, values));
+}
+
 }  // namespace
 
 Settings::Settings() {
-  add_group(InputOptions::name, describe_options<InputOptions>());
-  add_group(OutputOptions::name, describe_options<OutputOptions>());
-  add_group(ModelOptions::name, describe_options<ModelOptions>());
-  add_group(DeviceOptions::name, describe_options<DeviceOptions>());
-  add_group(ThreadOptions::name, describe_options<ThreadOptions>());
-  add_group(BatchOptions::name, describe_options<BatchOptions>());
-  add_group(GateOptions::name, describe_options<GateOptions>());
-  add_group(ReadOptions::name, describe_options<ReadOptions>());
-  for (const auto& stage : stage_table()) add_group(stage.name, stage.options);
+  add_group(InputOptions::name, described<InputOptions>);
+  add_group(OutputOptions::name, described<OutputOptions>);
+  add_group(ModelOptions::name, described<ModelOptions>);
+  add_group(DeviceOptions::name, described<DeviceOptions>);
+  add_group(ThreadOptions::name, described<ThreadOptions>);
+  add_group(BatchOptions::name, described<BatchOptions>);
+  add_group(GateOptions::name, described<GateOptions>);
+  add_group(ReadOptions::name, described<ReadOptions>);
+  for (const auto& stage : stage_table()) add_group(stage.name, stage.options_with);
   stages_ = {"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
   views_ = {View{default_view, "", ""}};
 }
 
-void Settings::add_group(const std::string& name, const std::vector<OptionInfo>& options) {
+void Settings::add_group(const std::string& name, Describe describe) {
   Group group;
-  for (const auto& option : options) {
+  for (const auto& option : describe({})) {
     Setting setting;
     setting.option = option;
     setting.values =
@@ -111,6 +116,7 @@ void Settings::add_group(const std::string& name, const std::vector<OptionInfo>&
     group.emplace_back(option.name, std::move(setting));
   }
   groups_.emplace_back(name, std::move(group));
+  describe_.emplace(name, std::move(describe));
 }
 
 Setting& Settings::find(const std::string& group, const std::string& name, const std::string& where) {
@@ -248,12 +254,15 @@ nlohmann::json Settings::results() const {
   }
   for (const auto& [group, options] : groups_) {
     if (!used(group)) continue;
-    for (const auto& [name, setting] : options) {
+    // As the program understood them, so that 0.30 is 0.3 and true is yes.
+    const auto understood = describe_.at(group)(values(group));
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      const auto& [name, setting] = options[i];
       if (setting.option.affects != Affects::results) continue;
       if (setting.option.type == "list") {
         out["options"][group][name] = setting.values;
       } else {
-        out["options"][group][name] = setting.values.empty() ? "" : setting.values.front();
+        out["options"][group][name] = understood[i].default_value;
       }
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -59,11 +60,13 @@ class Settings {
 
  private:
   using Group = std::vector<std::pair<std::string, Setting>>;
+  using Describe = std::function<std::vector<OptionInfo>(const OptionValues&)>;
   Setting& find(const std::string& group, const std::string& name, const std::string& where);
-  void add_group(const std::string& name, const std::vector<OptionInfo>& options);
+  void add_group(const std::string& name, Describe describe);
   bool used(const std::string& group) const;
 
   std::vector<std::pair<std::string, Group>> groups_;
+  std::map<std::string, Describe> describe_;  // the options of a group with values in place
   std::vector<std::string> stages_;
   std::string stages_origin_ = "default";
   std::vector<View> views_;

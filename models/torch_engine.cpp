@@ -91,10 +91,7 @@ at::Tensor borrow(const Tensor& tensor) {
 class TorchEngine final : public Engine {
  public:
   TorchEngine(const Package& package, const EngineOptions& options)
-      : folder_(package.folder.string()),
-        methods_(methods_of(package)),
-        bytes_(package.file_bytes()),
-        threads_(options.threads) {
+      : name_(package.name), methods_(methods_of(package)), bytes_(package.file_bytes()), threads_(options.threads) {
     if (options.device >= 0)
       throw error("asked to run on CUDA device ", options.device, ", but this engine runs on the CPU only");
     fix_process_settings();
@@ -174,7 +171,7 @@ class TorchEngine final : public Engine {
 
   template <class... Parts>
   ModelError error(const Parts&... parts) const {
-    return ModelError(c10::str(folder_, ": ", parts...));
+    return ModelError(c10::str(name_, ": ", parts...));
   }
 
   // Every error of LibTorch becomes one of ours, which says which model, which method and which shapes.
@@ -183,7 +180,7 @@ class TorchEngine final : public Engine {
     const auto where = [&] {
       std::string shapes;
       for (const Tensor& input : inputs) shapes += c10::str(" ", c10::IntArrayRef(input.shape));
-      return c10::str(folder_, ": ", what, shapes);
+      return c10::str(name_, ": ", what, shapes);
     };
     try {
       return work();
@@ -201,7 +198,7 @@ class TorchEngine final : public Engine {
     }
   }
 
-  std::string folder_;
+  std::string name_;
   std::vector<std::string> methods_;
   std::int64_t bytes_;
   int threads_;

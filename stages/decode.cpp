@@ -1,11 +1,46 @@
 #include "stages/decode.hpp"
 
+#include <algorithm>
+#include <initializer_list>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "io/scan.hpp"
 #include "stages/stage_entry.hpp"
 
 namespace millrace {
+
+namespace {
+
+// A picture is decoded by its content, whatever it is called; a name that says otherwise is worth a look.
+bool wrong_extension(const Frame& frame) {
+  const std::string extension = extension_of(frame.item.path);
+  if (!is_picture_extension(extension)) return false;
+  const auto is_one_of = [&](std::initializer_list<const char*> names) {
+    return std::find(names.begin(), names.end(), extension) != names.end();
+  };
+  switch (frame.info.format) {
+    case PictureFormat::jpeg:
+      return !is_one_of({"jpg", "jpeg", "jpe", "jfif"});
+    case PictureFormat::png:
+      return !is_one_of({"png", "apng"});
+    case PictureFormat::bmp:
+      return !is_one_of({"bmp", "dib"});
+    case PictureFormat::webp:
+      return !is_one_of({"webp"});
+    case PictureFormat::tiff:
+      return !is_one_of({"tif", "tiff"});
+    case PictureFormat::pnm:
+      return !is_one_of({"pbm", "pgm", "ppm", "pnm", "pam"});
+    case PictureFormat::jpeg2000:
+      return !is_one_of({"jp2", "j2k", "jpf", "jpx", "jpc", "j2c"});
+    default:
+      return false;
+  }
+}
+
+}  // namespace
 
 void Decode::Options::visit(OptionVisitor& v) {
   v.option("max_megapixels", max_megapixels, "larger pictures fail as too_large", {1e-6, 1e6});
@@ -38,7 +73,7 @@ void Decode::run(Frame& frame) const {
   };
   Decoded decoded = decode(frame.file.span(), frame.info, limits_, allocate);
   frame.file = {};
-  if (!decoded.warnings.empty()) ++warnings_;
+  if (!decoded.warnings.empty() || wrong_extension(frame)) ++warnings_;
   frame.columns.set(pixels, std::move(decoded.pixels));
 }
 

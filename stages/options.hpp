@@ -68,9 +68,9 @@ class OptionVisitor {
   virtual void visit(const Access& access) = 0;
 };
 
-/// What the options of this struct are, with their defaults.
+/// What the options of this struct are, with their defaults; for given options, `default_value` is the value they have.
 template <class Options>
-std::vector<OptionInfo> describe_options();
+std::vector<OptionInfo> describe_options(Options options = {});
 
 /// Defaults overridden by `values`. Throws UsageError for a value that does not parse or is out of range, and for a
 /// name that is no option, with the nearest one; `group` stands in the message.
@@ -105,8 +105,7 @@ class Parse final : public OptionVisitor {
 }  // namespace detail
 
 template <class Options>
-std::vector<OptionInfo> describe_options() {
-  Options options;
+std::vector<OptionInfo> describe_options(Options options) {
   detail::Describe describe;
   options.visit(describe);
   return describe.found;

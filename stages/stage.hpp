@@ -85,6 +85,7 @@ class BatchStage {
 struct StageEntry {
   std::string name;
   std::vector<OptionInfo> options;
+  std::function<std::vector<OptionInfo>(const OptionValues&)> options_with;  ///< `options` with these values in place
   std::function<StageInfo(const OptionValues&)> info;  ///< throws UsageError for options that cannot be meant
   std::function<std::unique_ptr<FrameStage>(const OptionValues&, const StageContext&)>
       make_frame_stage;  ///< empty for others

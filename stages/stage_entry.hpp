@@ -18,6 +18,9 @@ StageEntry stage_entry() {
   StageEntry entry;
   entry.name = S::name;
   entry.options = describe_options<Options>();
+  entry.options_with = [](const OptionValues& values) {
+    return describe_options(parse_options<Options>(S::name, values));
+  };
   entry.info = [](const OptionValues& values) { return S::info(parse_options<Options>(S::name, values)); };
   const auto make = [](const OptionValues& values, const StageContext& context) {
     return std::make_unique<S>(parse_options<Options>(S::name, values), context);
