@@ -1,15 +1,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -152,6 +148,7 @@ class Surroundings {
  public:
   explicit Surroundings(int batch_size = 16, std::int64_t model_budget = 1 << 30)
       : batch_size_(batch_size), models_(model_budget, [this](const Package& package, const EngineOptions&) {
+          const std::lock_guard lock(mutex_);
           loads.push_back(package.name);
           return std::make_shared<FakeEngine>(functions_.at(package.folder.string()), "", 100);
         }) {}
@@ -169,6 +166,7 @@ class Surroundings {
   const StageContext& context() const { return context_; }
   /// Calls of a method of a package so far.
   int calls(const Package& package, std::string_view method) const {
+    const std::lock_guard lock(mutex_);
     const auto found = calls_.find(package.folder.string() + " " + std::string(method));
     return found == calls_.end() ? 0 : found->second;
   }
@@ -183,12 +181,16 @@ class Surroundings {
     const std::string folder = package.folder.string();
     packages_[folder] = std::make_shared<const Package>(package);
     functions_[folder] = [this, folder, function = std::move(function)](std::string_view method, auto inputs) {
-      ++calls_[folder + " " + std::string(method)];
+      {
+        const std::lock_guard lock(mutex_);
+        ++calls_[folder + " " + std::string(method)];
+      }
       return function(method, inputs);
     };
     return folder;
   }
 
+  mutable std::mutex mutex_;  // guards loads and calls_: lanes may run side by side
   int batch_size_;
   std::vector<View> views_;
   std::string segmenter_;
