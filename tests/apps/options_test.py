@@ -82,7 +82,7 @@ class Options(Case):
         program.write_picture(self.input / "a.jpg").rename(name)
         names = str(name).encode() + b"\0"
         self.assertEqual([line["state"] for line in self.decode("--input", "-", stdin=names, input__nul_separated="yes")], ["ok"])
-        done = self.run_ok(self.folder / "recipe1.yaml", "--input", "-", "--output", self.folder / "n", stdin=names, code=program.USAGE)
+        done = self.run_ok(self.folder / f"recipe{self.runs}.yaml", "--input", "-", "--output", self.folder / "n", stdin=names, code=program.USAGE)
         self.assertIn("-0", done.err)
 
     def input_every(self):
