@@ -155,7 +155,7 @@ class Plan::Impl {
     std::string text =
         "the plan in '" + display_name(out_folder) + "' is complete, but these lists have changed since:";
     for (const auto& [number, hash] : now.items()) {
-      if (end_->lists.value(number, "") == hash) continue;
+      if (end_->lists.value(number, "") == hash.get<std::string>()) continue;
       text += " '" + display_name(source_.spec().inputs.at(std::stoul(number))) + "'";
     }
     throw PlanMismatch(text + ". Use --add-new to append what is new in them, or a new output folder");
