@@ -15,11 +15,11 @@ struct PromptBox {
 
 /// One picture of the plan.
 struct Item {
-  std::int64_t id = 0;           ///< position in the plan, from 0, without gaps
-  std::string path;              ///< bytes as the file system has them; relative to Plan::root unless it starts with '/'
-  std::int64_t bytes = 0;        ///< size when planned
-  std::int64_t mtime_ns = 0;     ///< modification time when planned; compared only for equality
-  int view = 0;                  ///< index into the run's views
+  std::int64_t id = 0;        ///< position in the plan, from 0, without gaps
+  std::string path;           ///< bytes as the file system has them; relative to Plan::root unless it starts with '/'
+  std::int64_t bytes = 0;     ///< size when planned
+  std::int64_t mtime_ns = 0;  ///< modification time when planned; compared only for equality
+  int view = 0;               ///< index into the run's views
   std::optional<std::vector<PromptBox>> boxes;  ///< from a manifest; an empty list means "no objects here"
 };
 

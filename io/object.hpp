@@ -14,7 +14,7 @@ struct Object {
   std::string name;                       ///< class name; empty when the package has none
   std::vector<std::uint32_t> rle_counts;  ///< column-major runs, zeros first, sum = picture area; empty: no mask
   float predicted_iou = 0;
-  std::int64_t area = 0;                  ///< pixels of the mask
+  std::int64_t area = 0;  ///< pixels of the mask
 };
 
 }  // namespace millrace
