@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <utility>
 
 #include "io/source_names.hpp"
 
@@ -58,7 +59,7 @@ std::optional<PlanEnd> PlanScan::run(const std::stop_token& stop, const Closed& 
       // Measured only now: a scan that catches up asks the file system for nothing but names.
       source_.measure(item);
       item.id = items_ + static_cast<std::int64_t>(open_.size());
-      open_.push_back(std::move(item));
+      open_.push_back(std::exchange(item, Item{}));
       open_last_ = position;
       open_chain_ = chain_;
     }
