@@ -160,7 +160,11 @@ void Execution::warm_up_packages() {
   const int boxes = setup_.chain.find("segment") != nullptr ? 1 : 0;
   for (const auto& [folder, package] : setup_.packages) {
     const auto engine = models_.acquire(*package);
-    warm_up(*engine, *package, std::min(setup_.numbers.batch_size, package->max_batch), boxes);
+    try {
+      warm_up(*engine, *package, std::min(setup_.numbers.batch_size, package->max_batch), boxes);
+    } catch (const ModelError& error) {
+      throw ModelError(folder + ": " + error.what());
+    }
     if (models_.statistics().evictions > 0)
       break;  // the budget does not hold them all: the rest is loaded when its turn comes
   }

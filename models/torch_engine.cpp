@@ -91,7 +91,10 @@ at::Tensor borrow(const Tensor& tensor) {
 class TorchEngine final : public Engine {
  public:
   TorchEngine(const Package& package, const EngineOptions& options)
-      : name_(package.name), methods_(methods_of(package)), bytes_(package.file_bytes()), threads_(options.threads) {
+      : name_(package.folder.string()),
+        methods_(methods_of(package)),
+        bytes_(package.file_bytes()),
+        threads_(options.threads) {
     if (options.device >= 0)
       throw error("asked to run on CUDA device ", options.device, ", but this engine runs on the CPU only");
     fix_process_settings();
@@ -105,6 +108,7 @@ class TorchEngine final : public Engine {
       }
       if (options.freeze) module_ = frozen(module_);
     });
+    name_ = package.name;
   }
 
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs) override {
@@ -198,7 +202,7 @@ class TorchEngine final : public Engine {
     }
   }
 
-  std::string name_;
+  std::string name_;  // in messages: the folder while it loads; later the package, since they reach the segments
   std::vector<std::string> methods_;
   std::int64_t bytes_;
   int threads_;
