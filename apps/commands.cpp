@@ -69,12 +69,15 @@ ExitCode stages_command(const std::vector<std::string>& arguments) {
 ExitCode status_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     std::fputs(
-        "Usage: millrace status OUT\n\nSays what an output folder holds. It takes no lock and changes nothing.\n",
+        "Usage: millrace status OUT [--verify]\n\nSays what an output folder holds. It takes no lock and changes "
+        "nothing.\n\n  --verify  read every byte of the finished segments and compare it with their manifests\n",
         stdout);
     return ExitCode::ok;
   }
-  if (arguments.size() != 1) throw UsageError("millrace status takes one output folder");
-  const std::string& folder = arguments.front();
+  auto folders = arguments;
+  const bool verify = std::erase(folders, "--verify") > 0;
+  if (folders.size() != 1) throw UsageError("millrace status takes one output folder, and --verify");
+  const std::string& folder = folders.front();
   const PlanFiles plan(folder);
   const auto settings = plan.read_plan();
   if (!settings)
@@ -85,11 +88,20 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   const auto end = plan.read_end(hash, headers);
   std::int64_t planned = 0;
   for (const auto& header : headers) planned += header.items;
-  const Books books = read_books(folder, hash, planned);
+  Books books = read_books(folder, hash, planned);
+  if (verify) {
+    books.problems.clear();
+    for (const auto& damaged : verify_segments(folder)) {
+      books.problems.push_back(damaged.problem + (damaged.first_item < 0
+                                                      ? ""
+                                                      : " (items " + std::to_string(damaged.first_item) + " to " +
+                                                            std::to_string(damaged.last_item) + ")"));
+    }
+  }
 
   const auto number = [](std::int64_t value) { return static_cast<long long>(value); };
-  std::printf("planned   %lld pictures in %zu segments%s\n", number(planned), headers.size(),
-              end ? "" : "; the scan has not ended");
+  std::printf("planned   %lld pictures in %zu segment%s%s\n", number(planned), headers.size(),
+              headers.size() == 1 ? "" : "s", end ? "" : "; the scan has not ended");
   std::printf("done      %lld: %lld ok, %lld failed, %lld objects\n", number(books.counts.items),
               number(books.counts.ok), number(books.counts.failed_items()), number(books.counts.objects));
   for (const auto& [reason, count] : books.counts.failed) {
@@ -103,6 +115,12 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   std::printf("left      %lld\n", number(left));
   if (books.locked_by) std::printf("running   %s\n", books.locked_by->describe().c_str());
   for (const auto& problem : books.problems) std::printf("problem   %s\n", problem.c_str());
+  if (verify && books.problems.empty())
+    std::printf("verified  every byte of %lld segment%s\n", number(books.done_segments),
+                books.done_segments == 1 ? "" : "s");
+  if (!books.problems.empty()) {
+    std::printf("to mend   delete the manifest.json of each damaged segment, then run the same command as before\n");
+  }
   if (left > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
   return books.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
 }

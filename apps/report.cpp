@@ -194,6 +194,7 @@ Json to_json(const RunReport& report) {
       {"input",
        {{"skipped", skipped},
         {"videos_not_read", report.scan.videos.count},
+        {"inputs_without_pictures", report.scan.empty_inputs.count},
         {"not_selected", report.scan.not_selected}}},
       {"load_s", seconds(report.load_ns)},
       {"warm_up_s", seconds(report.warm_up_ns)},

@@ -28,6 +28,13 @@ struct Folder {
   std::vector<std::int64_t> journals;
 };
 
+/// Lines must not be missing unsaid.
+void require_manifests(const std::string& out_folder, const Folder& folder) {
+  if (folder.damaged.empty()) return;
+  throw StorageError("read", path_of(out_folder, folder.damaged.front()), EIO,
+                     "the manifest is damaged: the same run again computes its segment anew");
+}
+
 Folder look_at(const std::string& out_folder, const std::string& plan_hash, const FileSystem& files) {
   Folder folder;
   std::map<std::int64_t, std::map<int, Manifest>> manifests;
@@ -52,8 +59,8 @@ Folder look_at(const std::string& out_folder, const std::string& plan_hash, cons
 void for_each_line_of_file(const std::string& path, std::int64_t expected_bytes, const FileSystem& files,
                            const std::function<bool(std::string_view)>& take) {
   const File file(path, O_RDONLY, files);
-  const StorageError not_whole("read", path, EIO,
-                               "it is not as long as its manifest says: 'millrace verify' lists what is damaged");
+  const StorageError not_whole(
+      "read", path, EIO, "it is not as long as its manifest says: 'millrace status --verify' lists what is damaged");
   if (file.size() != expected_bytes) throw not_whole;
   std::vector<char> chunk(chunk_bytes);
   std::string held;
@@ -81,7 +88,8 @@ std::int64_t item_id_of(std::string_view line, const std::string& path) {
     std::from_chars(line.data() + digits, line.data() + line.size(), id);
   }
   if (id < 0) {
-    throw StorageError("read", path, EIO, "a line does not begin with its id: 'millrace verify' lists what is damaged");
+    throw StorageError("read", path, EIO,
+                       "a line does not begin with its id: 'millrace status --verify' lists what is damaged");
   }
   return id;
 }
@@ -132,13 +140,11 @@ std::int64_t count_journaled(const std::string& path, const FileSystem& files) {
   return static_cast<std::int64_t>(items.size());
 }
 
-std::optional<std::string> problem_of(const std::string& path, const Manifest& manifest, const FileSystem& files) {
+std::optional<std::string> problem_of(const std::string& out_folder, const Manifest& manifest,
+                                      const FileSystem& files) {
   try {
-    const std::int64_t bytes = File(path, O_RDONLY, files).size();
-    if (bytes != manifest.bytes) {
-      return "'" + path + "' has " + std::to_string(bytes) + " bytes, its manifest says " +
-             std::to_string(manifest.bytes);
-    }
+    if (auto problem = length_problem(out_folder, manifest, files)) return problem;
+    const std::string path = path_of(out_folder, {manifest.segment, manifest.revision, SegmentFile::Kind::data});
     const std::string hash = xxh3_64_file_hex(path, files);
     if (hash != manifest.xxh3) return "'" + path + "' has hash " + hash + ", its manifest says " + manifest.xxh3;
   } catch (const StorageError& error) {
@@ -161,6 +167,9 @@ Books read_books(const std::string& out_folder, const std::string& plan_hash, st
   for (const SegmentFile& file : folder.damaged) books.problems.push_back(damaged_manifest(out_folder, file));
   for (const auto& [segment, revisions] : folder.done) {
     ++books.done_segments;
+    for (const Manifest& manifest : revisions) {
+      if (auto problem = length_problem(out_folder, manifest, files)) books.problems.push_back(*std::move(problem));
+    }
     books.counts.add(revisions.size() == 1 ? revisions.front().counts : recount(out_folder, revisions, files));
   }
   for (const std::int64_t segment : folder.journals) {
@@ -174,14 +183,18 @@ Books read_books(const std::string& out_folder, const std::string& plan_hash, st
 
 void for_each_line(const std::string& out_folder, const std::function<bool(const SegmentLine&)>& take,
                    const FileSystem& files) {
-  for (const auto& [segment, revisions] : look_at(out_folder, {}, files).done) {
+  const Folder folder = look_at(out_folder, {}, files);
+  require_manifests(out_folder, folder);
+  for (const auto& [segment, revisions] : folder.done) {
     if (!for_each_line_of_segment(out_folder, revisions, files, take)) return;
   }
 }
 
 void for_each_failed(const std::string& out_folder, const std::function<void(const FrameRecord&)>& take,
                      const FileSystem& files) {
-  for (const auto& [segment, revisions] : look_at(out_folder, {}, files).done) {
+  const Folder folder = look_at(out_folder, {}, files);
+  require_manifests(out_folder, folder);
+  for (const auto& [segment, revisions] : folder.done) {
     const auto has_failed = [](const Manifest& manifest) { return manifest.counts.failed_items() > 0; };
     if (std::none_of(revisions.begin(), revisions.end(), has_failed)) continue;
     for_each_line_of_segment(out_folder, revisions, files, [&](const SegmentLine& line) {
@@ -202,8 +215,7 @@ std::vector<DamagedSegment> verify_segments(const std::string& out_folder, const
   }
   for (const auto& [segment, revisions] : folder.done) {
     for (const Manifest& manifest : revisions) {
-      const std::string path = path_of(out_folder, {segment, manifest.revision, SegmentFile::Kind::data});
-      const auto problem = problem_of(path, manifest, files);
+      const auto problem = problem_of(out_folder, manifest, files);
       if (!problem) continue;
       damaged.push_back({segment, manifest.revision, manifest.first_item, manifest.last_item, *problem});
     }

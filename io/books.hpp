@@ -22,7 +22,7 @@ struct Books {
   std::int64_t journaled_items = 0;         ///< have a line in a segment that is still open
   std::vector<std::int64_t> open_segments;  ///< those with a journal and no manifest
   std::optional<LockHolder> locked_by;
-  std::vector<std::string> problems;  ///< damaged manifests, as sentences
+  std::vector<std::string> problems;  ///< damaged manifests, data files missing or of another length; sentences
 
   /// Every planned item is in exactly one state: planned = ok + failed. False if planned is not known.
   bool balanced() const { return planned == counts.items && problems.empty(); }
@@ -41,8 +41,8 @@ struct SegmentLine {
 };
 
 /// All lines of all done segments in plan order, streaming. Where a revision has a line of an item, that of the highest
-/// revision comes in its place. Return false to stop. Segments whose manifest is damaged are left out (read_books names
-/// them). Throws StorageError if a data file is missing or not as long as its manifest says.
+/// revision comes in its place. Return false to stop. Throws StorageError if a manifest is damaged, or a data file
+/// missing or not as long as its manifest says.
 void for_each_line(const std::string& out_folder, const std::function<bool(const SegmentLine&)>& take,
                    const FileSystem& files = real_files);
 

@@ -209,6 +209,7 @@ std::optional<PlanEnd> PlanFiles::read_end(const std::string& plan_hash,
       end.counts.skipped[i] = tally_from(object.at("skipped").at(std::string(to_string(static_cast<Skip>(i)))));
     }
     end.counts.videos = tally_from(object.at("videos"));
+    end.counts.empty_inputs = tally_from(object.at("empty_inputs"));
     end.counts.not_selected = object.at("not_selected").get<std::int64_t>();
     if (object.at("plan") != plan_hash) damaged("end.json", "belongs to another plan");
     const auto on_disk = static_cast<std::int64_t>(headers.size());
@@ -283,6 +284,7 @@ void PlanFiles::write_end(const PlanEnd& end, const std::string& plan_hash,
                     {"segments_sha256", hash_of_hashes(segment_hashes)},
                     {"skipped", skipped},
                     {"videos", tally_json(end.counts.videos)},
+                    {"empty_inputs", tally_json(end.counts.empty_inputs)},
                     {"not_selected", end.counts.not_selected}};
   write_durably(folder_, "end.json", json::parse(seal(object)).dump(2) + "\n", files_);
 }

@@ -37,8 +37,9 @@ struct Transient {
     case ENOENT:
     case ENOTDIR:
     case ELOOP:
-      throw PictureError(Reason::vanished, "the file is in the plan but no longer there (" +
-                                               std::generic_category().message(error) + ")");
+      throw PictureError(Reason::vanished,
+                         "the file is in the plan but not there: removed since, or a link to nothing (" +
+                             std::generic_category().message(error) + ")");
     case EACCES:
     case EPERM:
       throw PictureError(Reason::permission, "this user may not read the file");

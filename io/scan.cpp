@@ -16,7 +16,7 @@ namespace millrace {
 namespace {
 
 constexpr std::array<std::string_view, skip_count> skip_names{
-    "other_extension",   "hidden",        "system_file", "not_regular", "folder_link", "loop", "dangling_link",
+    "other_extension",   "hidden",        "system_file", "not_regular", "folder_link", "loop",
     "unreadable_folder", "output_folder", "vanished",    "not_matched", "no_view"};
 
 constexpr std::array<std::string_view, 24> picture_extensions{
@@ -65,6 +65,10 @@ std::string ScanCounts::summary() const {
     if (skipped[i].count > 0) part(skipped[i].count, std::string(skip_names[i]) + " (" + names(skipped[i]) + ")");
   }
   if (videos.count > 0) part(videos.count, "videos (not read yet: " + names(videos) + ")");
+  if (empty_inputs.count > 0) {
+    part(empty_inputs.count, std::string(empty_inputs.count == 1 ? "input" : "inputs") + " without a picture (" +
+                                 names(empty_inputs) + ")");
+  }
   if (not_selected > 0) part(not_selected, "left out by the sample");
   return text;
 }
@@ -209,9 +213,9 @@ bool FolderWalk::resolve(std::string_view name, bool whole) {
   }
   const bool is_link = S_ISLNK(own.st_mode);
   if (::stat(path.c_str(), &target) != 0) {
-    // Where the way to the target is closed to us, the name decides and reading it says why it failed.
-    if (errno == EACCES) return takes_file(name, whole);
-    counts_[errno == ELOOP ? Skip::loop : is_link ? Skip::dangling_link : Skip::vanished].add(relative_);
+    // A link to nothing, or to where we may not look: the name decides, and reading it says why it failed.
+    if (errno == EACCES || (is_link && errno == ENOENT)) return takes_file(name, whole);
+    counts_[errno == ELOOP ? Skip::loop : Skip::vanished].add(relative_);
     return false;
   }
   if (S_ISREG(target.st_mode)) return takes_file(name, whole);

@@ -30,14 +30,13 @@ enum class Skip {
   not_regular,        ///< a pipe, socket or device
   folder_link,        ///< a link to a folder, without follow_dirs
   loop,               ///< a folder that contains itself by a link or mount, or a link that leads to itself
-  dangling_link,      ///< a link to nothing
   unreadable_folder,  ///< a folder that could not be listed
   output_folder,      ///< this run's output
   vanished,           ///< removed while the scan ran
   not_matched,        ///< beside the glob pattern
   no_view,            ///< matches the pattern of no view
 };
-inline constexpr std::size_t skip_count = 12;
+inline constexpr std::size_t skip_count = 11;
 
 /// The stable name, e.g. "other_extension".
 std::string_view to_string(Skip skip);
@@ -54,6 +53,7 @@ struct Tally {
 struct ScanCounts {
   std::array<Tally, skip_count> skipped;
   Tally videos;                   ///< not read yet
+  Tally empty_inputs;             ///< of several inputs, those without a single picture
   std::int64_t not_selected = 0;  ///< left out by --sample and --every
 
   Tally& operator[](Skip skip) { return skipped[static_cast<std::size_t>(skip)]; }

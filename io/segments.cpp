@@ -70,6 +70,10 @@ void SegmentStore::find_done_segments() {
       notes_.push_back("'" + folder_ + "/" + name + "' is damaged: its segment is computed again");
       continue;
     }
+    if (const auto problem = length_problem(out_folder_, *manifest, files_)) {
+      notes_.push_back(*problem + ": its segment is computed again");
+      continue;
+    }
     done_.emplace(file->segment, manifest->items_hash);
     totals_.add(manifest->counts);
     totals_.resumed += manifest->counts.items;

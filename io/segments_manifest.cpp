@@ -1,7 +1,10 @@
 #include "io/segments_manifest.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -163,6 +166,21 @@ std::optional<Manifest> read_manifest(const std::string& out_folder, const Segme
                               ": run with the settings and inputs of that plan, or choose another output folder");
   }
   return manifest;
+}
+
+std::optional<std::string> length_problem(const std::string& out_folder, const Manifest& manifest,
+                                          const FileSystem& files) {
+  const std::string path = segments_folder(out_folder) + "/" +
+                           SegmentFile{manifest.segment, manifest.revision, SegmentFile::Kind::data}.name();
+  try {
+    const std::int64_t bytes = File(path, O_RDONLY, files).size();
+    if (bytes == manifest.bytes) return std::nullopt;
+    return "'" + path + "' has " + std::to_string(bytes) + " bytes, its manifest says " +
+           std::to_string(manifest.bytes);
+  } catch (const StorageError& error) {
+    if (error.error_number() != ENOENT) throw;
+    return "'" + path + "' is missing, its manifest is there";
+  }
 }
 
 }  // namespace millrace

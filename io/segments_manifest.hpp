@@ -71,4 +71,8 @@ std::string segments_folder(const std::string& out_folder);
 std::optional<Manifest> read_manifest(const std::string& out_folder, const SegmentFile& file,
                                       std::string_view plan_hash, const FileSystem& files = real_files);
 
+/// The sentence for a data file that is missing or not as long as its manifest says; nothing if it is whole by that.
+std::optional<std::string> length_problem(const std::string& out_folder, const Manifest& manifest,
+                                          const FileSystem& files = real_files);
+
 }  // namespace millrace

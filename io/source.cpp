@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "io/source_inputs.hpp"
 #include "io/source_names.hpp"
@@ -84,8 +85,12 @@ class Source::Impl {
       const Step step = inputs_[current_]->next(listed_);
       if (step == Step::idle) return step;
       if (step == Step::end) {
+        if (!std::exchange(has_given_, false) && inputs_.size() > 1) counts_.empty_inputs.add(spec_.inputs[current_]);
         ++current_;
-      } else if (accept(item)) {
+        continue;
+      }
+      has_given_ = true;
+      if (accept(item)) {
         position = {static_cast<int>(current_), listed_.line};
         return Step::item;
       }
@@ -167,6 +172,7 @@ class Source::Impl {
 
   std::vector<std::unique_ptr<Input>> inputs_;
   std::size_t current_ = 0;
+  bool has_given_ = false;  // whether the current input listed anything
   ListedItem listed_;
   std::int64_t sampled_ = 0;
 };

@@ -257,15 +257,17 @@ class Names(HostileCase):
         (self.input / "self.jpg").symlink_to("self.jpg")
         (self.input / "folder_link").symlink_to(outside)
         (self.input / "up").symlink_to("..")
-        self.decode_only(OK)
-        self.assertEqual(list(by_path(self.output)), ["a.jpg", "file_link.jpg"])
-        self.assertEqual(self.skipped(), {"dangling_link": 1, "loop": 1, "folder_link": 2})
+        done = self.decode_only(SOME_FAILED)
+        self.assertIn("dangling.jpg: vanished", done.err)
+        self.assertEqual(list(by_path(self.output)), ["a.jpg", "dangling.jpg", "file_link.jpg"])
+        self.assertEqual(by_path(self.output)["dangling.jpg"]["reason"], "vanished")
+        self.assertEqual(self.skipped(), {"loop": 1, "folder_link": 2})
         (self.input / "up").unlink()
         (self.input / "round").symlink_to(".")
         self.output = self.folder / "followed"
-        self.decode_only(OK, "--follow-dirs")
-        self.assertEqual(list(by_path(self.output)), ["a.jpg", "file_link.jpg", "folder_link/0000.jpg", "folder_link/0001.jpg"])
-        self.assertEqual(self.skipped(), {"dangling_link": 1, "loop": 2})
+        self.decode_only(SOME_FAILED, "--follow-dirs")
+        self.assertEqual(list(by_path(self.output)), ["a.jpg", "dangling.jpg", "file_link.jpg", "folder_link/0000.jpg", "folder_link/0001.jpg"])
+        self.assertEqual(self.skipped(), {"loop": 2})
 
     def make_irregular(self):
         os.mkfifo(self.input / "fifo.jpg")

@@ -185,10 +185,12 @@ TEST_CASE("verify finds any changed byte, a shorter, longer or missing file, and
     write_durably(folder, name, changed);
     check_damaged();
     CHECK_THROWS_WITH_AS(for_each_line(out.path(), [](const SegmentLine&) { return true; }),
-                         doctest::Contains("millrace verify"), StorageError);
+                         doctest::Contains("millrace status --verify"), StorageError);
+    CHECK(read_books(out.path(), "plan", 12).problems.size() == 1);
   }
   remove_file(folder + "/" + name);
   check_damaged();
+  CHECK(read_books(out.path(), "plan", 12).problems.size() == 1);
   write_durably(folder, name, data);
   CHECK(verify_segments(out.path()).empty());
 }
@@ -205,6 +207,9 @@ TEST_CASE("a damaged manifest is a problem in the books and in verify") {
   CHECK(!books.balanced());
   REQUIRE(verify_segments(out.path()).size() == 1);
   CHECK(verify_segments(out.path())[0].segment == 2);
+  CHECK_THROWS_WITH_AS(for_each_line(out.path(), [](const SegmentLine&) { return true; }),
+                       doctest::Contains("000002.manifest.json"), StorageError);
+  CHECK_THROWS_AS(for_each_failed(out.path(), [](const FrameRecord&) {}), StorageError);
 }
 
 TEST_CASE("lines longer than what is read at a time, and lines without objects, come whole") {

@@ -425,6 +425,29 @@ TEST_CASE("a damaged manifest has its segment computed again, with a note") {
   }
 }
 
+TEST_CASE("a data file that is missing or of another length has its segment computed again, with a note") {
+  const auto expected = uninterrupted();
+  const std::string path = "/out/segments/000002.jsonl";
+  for (const std::size_t length : {std::size_t{0}, expected.at(path).size() - 1, expected.at(path).size() + 1}) {
+    const MemoryFiles files;
+    run(small_plan, files);
+    files.restart();
+    files.content(path).resize(length, 'x');
+    const auto notes = SegmentStore("/out", "plan", {}, files).notes();
+    REQUIRE(notes.size() == 1);
+    CHECK(notes[0].find(path) != std::string::npos);
+    CHECK(run(small_plan, files).resumed == 8);
+    REQUIRE(files.contents() == expected);
+  }
+  const MemoryFiles files;
+  run(small_plan, files);
+  files.restart();
+  remove_file(path, files);
+  CHECK(SegmentStore("/out", "plan", {}, files).notes().size() == 1);
+  CHECK(run(small_plan, files).resumed == 8);
+  CHECK(files.contents() == expected);
+}
+
 TEST_CASE("what the plan does not know is refused, and nothing of it is written") {
   const MemoryFiles files;
   SegmentStore store("/out", "plan", {}, files);
