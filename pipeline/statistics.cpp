@@ -8,6 +8,11 @@
 namespace millrace {
 namespace {
 
+Unit unit_of(std::size_t frame_stages, std::size_t batch_stages) {
+  if (frame_stages > 0 && batch_stages > 0) return Unit::tasks;
+  return batch_stages > 0 ? Unit::batches : Unit::frames;
+}
+
 double ratio(std::int64_t part_ns, double whole_ns) {
   return whole_ns > 0 ? static_cast<double>(part_ns) / whole_ns : 0;
 }
@@ -20,6 +25,18 @@ std::vector<Reading> read_all(const std::deque<Meter>& first, const std::deque<M
 }
 
 }  // namespace
+
+std::string_view to_string(Unit unit) {
+  switch (unit) {
+    case Unit::frames:
+      return "frames";
+    case Unit::batches:
+      return "batches";
+    case Unit::tasks:
+      return "tasks";
+  }
+  return "";
+}
 
 double Reading::utilisation(std::int64_t wall_ns) const {
   return ratio(busy_ns, static_cast<double>(wall_ns) * servers);
@@ -59,10 +76,11 @@ Snapshot operator-(Snapshot to, const Snapshot& from) {
   return to;
 }
 
-Meter::Meter(std::string name, int servers, const Clock& clock, Meter* within)
+Meter::Meter(std::string name, int servers, const Clock& clock, Unit unit, Meter* within)
     : name_(std::move(name)), clock_(clock), within_(within), since_ns_(clock.now_ns()) {
   reading_.name = name_;
   reading_.servers = servers;
+  reading_.unit = unit;
 }
 
 void Meter::advance(std::int64_t now_ns) noexcept {
@@ -134,16 +152,16 @@ Statistics::Statistics(const GraphOptions& options, const std::vector<std::strin
       without_credits("gate", 1, clock),
       read("read", options.read_threads, clock),
       bytes("bytes", 0, clock),
-      workers("workers", options.workers, clock),
+      workers("workers", options.workers, clock, unit_of(frame_names.size(), batch_names.size())),
       batch("batch", 0, clock),
-      lane("lane", options.lanes, clock),
-      commit("commit", 1, clock),
+      lane("lane", options.lanes, clock, Unit::batches),
+      commit("commit", 1, clock, Unit::batches),
       clock_(clock),
       cores_(available_cores()),
       admission_items_(options.admission_items) {
-  for (const auto& name : frame_names) frame_stages.emplace_back(name, options.workers, clock, &workers);
-  for (const auto& name : lane_names) lane_stages.emplace_back(name, options.lanes, clock);
-  for (const auto& name : batch_names) batch_stages.emplace_back(name, options.workers, clock, &workers);
+  for (const auto& name : frame_names) frame_stages.emplace_back(name, options.workers, clock, Unit::frames, &workers);
+  for (const auto& name : lane_names) lane_stages.emplace_back(name, options.lanes, clock, Unit::batches);
+  for (const auto& name : batch_names) batch_stages.emplace_back(name, options.workers, clock, Unit::batches, &workers);
 }
 
 Snapshot Statistics::snapshot() const {
@@ -157,7 +175,7 @@ Snapshot Statistics::snapshot() const {
   if (!frame_stages.empty() || !batch_stages.empty()) {
     now.resources.push_back({workers.read(), read_all(frame_stages, batch_stages)});
   }
-  if (!lane_stages.empty()) now.resources.push_back({lane.read(), read_all(lane_stages)});
+  if (!lane_stages.empty()) now.resources.push_back({lane.read(), read_all(lane_stages), true});
   now.resources.push_back({commit.read(), {}});
   now.cpu_ns = process_cpu_ns();
   now.cores = cores_;

@@ -4,6 +4,7 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pipeline/clock.hpp"
@@ -12,11 +13,16 @@
 
 namespace millrace {
 
+/// What a place counts. A resource whose stages are some of frames and some of batches counts each service as a task.
+enum class Unit { frames, batches, tasks };
+[[nodiscard]] std::string_view to_string(Unit unit);
+
 /// What a meter counted from its start to one moment. Differences of two readings describe the time between.
 struct Reading {
   std::string name;
   int servers = 0;                ///< how many items can be in service at a time; 0 for a place where items only wait
-  std::int64_t items = 0;         ///< served (frames before `batch`, batches from there on)
+  Unit unit = Unit::frames;       ///< what `items`, `failed` and the queue count
+  std::int64_t items = 0;         ///< served
   std::int64_t failed = 0;        ///< of these, how many failed here
   std::int64_t busy_ns = 0;       ///< time in service, summed over servers, items still in service included
   std::int64_t starved_ns = 0;    ///< time servers were idle with nothing waiting, summed over servers
@@ -34,6 +40,9 @@ struct Reading {
 struct ResourceReading {
   Reading total;
   std::vector<Reading> parts;  ///< empty where the resource is one stage
+  /// An item goes through all parts in turn, on one server: it waits before the first only, and what parts say of
+  /// queues and starvation means nothing.
+  bool in_turn = false;
 };
 
 /// All statistics of a graph at one moment; `to - from` is the window between two.
@@ -56,7 +65,7 @@ struct Snapshot {
 class Meter {
  public:
   /// `servers`: how many items can be in service at a time; `within` (may be null) counts every event as well.
-  Meter(std::string name, int servers, const Clock& clock, Meter* within = nullptr);
+  Meter(std::string name, int servers, const Clock& clock, Unit unit = Unit::frames, Meter* within = nullptr);
 
   void arrive() noexcept;                                 ///< an item begins to wait
   void leave(int items = 1) noexcept;                     ///< waiting items go on without service

@@ -8,9 +8,10 @@
 namespace millrace {
 namespace {
 
-constexpr double full = 0.9;               // from here on a resource counts as saturated
-constexpr double idle = 0.6;               // below, a resource does not explain the rate by itself
-constexpr std::int64_t least_batches = 8;  // batches a window must hold
+constexpr double full = 0.9;                           // from here on a resource counts as saturated
+constexpr double idle = 0.6;                           // below, a resource does not explain the rate by itself
+constexpr std::int64_t least_batches = 8;              // from here on one slow batch does not make the picture
+constexpr std::int64_t least_wall_ns = 1'000'000'000;  // below, starting and ending are as long as what is judged
 
 /// One thing that can bind: a resource, the input, or the cores.
 struct Candidate {
@@ -27,6 +28,10 @@ std::string one_decimal(double value) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
 }
 std::string quoted(const std::string& stage) { return "`" + stage + "`"; }
+std::string counted(std::int64_t count, const std::string& one, const std::string& many) {
+  return std::to_string(count) + " " + (count == 1 ? one : many);
+}
+std::string frames(std::int64_t count) { return counted(count, "frame", "frames"); }
 
 double share_of(const Reading& part, const ResourceReading& resource) {
   return resource.total.busy_ns > 0 ? static_cast<double>(part.busy_ns) / static_cast<double>(resource.total.busy_ns)
@@ -92,64 +97,109 @@ std::string what_if_clause(const Verdict& verdict) {
   return start + quoted(verdict.then_binds) + " binds.";
 }
 
+std::string runner_up_name(const Verdict& verdict) {
+  return verdict.runner_up == "input" ? "the input" : quoted(verdict.runner_up);
+}
+
 std::string runner_up_clause(const Verdict& verdict) {
   if (verdict.runner_up.empty()) return "";
-  const auto name = verdict.runner_up == "input" ? std::string("the input") : quoted(verdict.runner_up);
-  return " Runner-up: " + name + " at " + percent(verdict.runner_up_utilisation) + ".";
+  return " Runner-up: " + runner_up_name(verdict) + " at " + percent(verdict.runner_up_utilisation) + ".";
+}
+
+/// Where the sentence has not come to a stage by itself.
+std::string busiest_clause(const Verdict& verdict) {
+  if (verdict.stage.empty()) return "";
+  std::string text = " The busiest stage was " + quoted(verdict.stage) + " with " + percent(verdict.utilisation);
+  if (!verdict.runner_up.empty())
+    text += ", then " + runner_up_name(verdict) + " with " + percent(verdict.runner_up_utilisation);
+  return text + ".";
 }
 
 std::string evidence(const Verdict& verdict, const Candidate& it) {
-  return busy_clause(it) + ", starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +
-         " waiting before it; the source had no credits " + percent(verdict.without_credits) + " of the time.";
+  return busy_clause(it) + ", starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) + " " +
+         std::string(to_string(it.reading->total.unit)) + " waiting before it; the source had no credits " +
+         percent(verdict.without_credits) + " of the time.";
+}
+
+/// "3 frames came out in 0.4 s"
+std::string came_out(const Snapshot& window) {
+  const auto ms = window.time_ns / 1'000'000;
+  const std::string time =
+      ms < 1000 ? std::to_string(ms) + " ms" : one_decimal(static_cast<double>(window.time_ns) / 1e9) + " s";
+  return (window.committed > 0 ? frames(window.committed) : std::string("nothing")) + " came out in " + time;
 }
 
 void describe(Verdict& verdict, const Candidate& it, const Snapshot& window) {
+  const std::string colon = verdict.thin.empty() ? ": " : " (" + verdict.thin + "): ";
   switch (verdict.kind) {
     case Verdict::Kind::too_short:
-      verdict.sentence = "Too short to judge: " + std::to_string(window.committed) + " frames came out, and filling " +
-                         "and draining the pipeline takes " + std::to_string(window.admission_items) + ".";
+      verdict.sentence = "Too short to judge: " + came_out(window) + "." + busiest_clause(verdict);
       break;
     case Verdict::Kind::input:
-      verdict.sentence = "The input holds the run back: the source waited for it " + percent(verdict.input) +
-                         " of the time." + runner_up_clause(verdict);
+      verdict.sentence = "The input holds the run back" + colon + "the source waited for it " + percent(verdict.input) +
+                         " of the time." + busiest_clause(verdict);
       break;
     case Verdict::Kind::stage:
-      verdict.sentence = quoted(it.stage) + " holds the run back: " + evidence(verdict, it) +
+      verdict.sentence = quoted(it.stage) + " holds the run back" + colon + evidence(verdict, it) +
                          runner_up_clause(verdict) + " " + what_if_clause(verdict);
       break;
     case Verdict::Kind::cores:
-      verdict.sentence = "The cores hold the run back: " + one_decimal(window.cores) + " cores were " +
+      verdict.sentence = "The cores hold the run back" + colon + one_decimal(window.cores) + " cores were " +
                          percent(verdict.cores) + " busy. The busiest stage is " + quoted(it.stage) + ": " +
                          evidence(verdict, it) + runner_up_clause(verdict) + " " + what_if_clause(verdict);
       break;
     case Verdict::Kind::credits: {
       const double for_bytes = window.bytes.mean_queue(window.time_ns);
-      verdict.sentence = "The gate holds the run back: the source had no credits " + percent(verdict.without_credits) +
-                         " of the time, and yet nothing was busy more than " + percent(verdict.utilisation) + " (" +
-                         quoted(it.stage) + "). ";
+      verdict.sentence = "The gate holds the run back" + colon + "the source had no credits " +
+                         percent(verdict.without_credits) + " of the time, and yet nothing was busy more than " +
+                         percent(verdict.utilisation) + " (" + quoted(it.stage) + ")." + runner_up_clause(verdict) +
+                         " ";
       verdict.sentence +=
           for_bytes >= 1 ? one_decimal(for_bytes) + " frames waited for bytes: raise byte_budget."
                          : "Raise admission_items, now " + std::to_string(window.admission_items) + ", or read_ahead.";
       break;
     }
     case Verdict::Kind::balanced:
-      verdict.sentence = "No part holds the run back by itself: the busiest is " + quoted(it.stage) + " with " +
-                         percent(verdict.utilisation) + ", the source had no credits " +
+      verdict.sentence = "No part holds the run back by itself" + colon + "the busiest is " + quoted(it.stage) +
+                         " with " + percent(verdict.utilisation) + ", the source had no credits " +
                          percent(verdict.without_credits) + " of the time and waited for input " +
                          percent(verdict.input) + "." + runner_up_clause(verdict);
       break;
   }
 }
 
-/// Whether the window says something: not only the filling of the pipeline, and more than a few items.
-bool long_enough(const Snapshot& from, const Snapshot& window) {
+/// Why the window says little: mostly filling and draining, or a few batches only. Empty where it says enough.
+std::string thin_because(const Snapshot& from, const Snapshot& window) {
   const auto commit = std::ranges::find(window.resources, "commit", [](const auto& it) { return it.total.name; });
-  if (window.time_ns <= 0 || commit == window.resources.end()) return false;
-  const bool with_fill = from.committed == 0;
-  return commit->total.items >= least_batches && (!with_fill || window.committed >= window.admission_items);
+  const auto batches = commit != window.resources.end() ? commit->total.items : 0;
+  const bool from_start = from.committed == 0;
+  const bool fills = from_start && window.committed < window.admission_items;
+  if (batches >= least_batches && !fills) return "";
+  std::string text = from_start ? "a short run: " : "a short window: ";
+  text += frames(window.committed) + " came out in " + (fills ? "" : "only ") + counted(batches, "batch", "batches");
+  if (fills) text += ", and filling and draining the pipeline takes " + frames(window.admission_items);
+  return text;
 }
 
 }  // namespace
+
+std::string_view to_string(Verdict::Kind kind) {
+  switch (kind) {
+    case Verdict::Kind::too_short:
+      return "too_short";
+    case Verdict::Kind::input:
+      return "input";
+    case Verdict::Kind::stage:
+      return "stage";
+    case Verdict::Kind::cores:
+      return "cores";
+    case Verdict::Kind::credits:
+      return "credits";
+    case Verdict::Kind::balanced:
+      return "balanced";
+  }
+  return "";
+}
 
 Verdict judge(const Snapshot& from, const Snapshot& to) {
   const auto window = to - from;
@@ -160,45 +210,50 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   if (wall_ns > 0 && window.cores > 0) {
     verdict.cores = static_cast<double>(window.cpu_ns) / (static_cast<double>(wall_ns) * window.cores);
   }
-  if (!long_enough(from, window)) {
-    describe(verdict, {}, window);
-    return verdict;
-  }
+  verdict.thin = thin_because(from, window);
 
   std::vector<Candidate> ranked;
   for (const auto& resource : window.resources) ranked.push_back(candidate(resource, wall_ns));
-  ranked.push_back({"input", "", nullptr, verdict.input, 1});
-  std::ranges::sort(ranked, std::ranges::greater{}, &Candidate::utilisation);
-
-  // Where the cores are full, a slow input is slow because of them.
-  const bool waits_for_input =
-      ranked.front().reading == nullptr && ranked.front().utilisation >= 0.5 && verdict.cores < full;
-  const auto chosen = waits_for_input
-                          ? ranked.begin()
-                          : std::ranges::find_if(ranked, [](const Candidate& it) { return it.reading != nullptr; });
-  const Candidate binds = *chosen;
-  ranked.erase(chosen);
-  verdict.stage = waits_for_input ? "" : binds.stage;
-  verdict.resource = binds.resource;
-  verdict.utilisation = binds.utilisation;
-  verdict.runner_up = ranked.front().stage;
-  verdict.runner_up_utilisation = ranked.front().utilisation;
-  if (binds.reading != nullptr) {
-    verdict.starved = binds.reading->total.starved(wall_ns);
-    verdict.mean_queue = binds.reading->total.mean_queue(wall_ns);
-    what_if(verdict, binds, ranked, window);
+  Candidate busiest;
+  const auto first = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
+  if (first != ranked.end() && first->utilisation > 0) {
+    busiest = *first;
+    ranked.erase(first);
+    verdict.stage = busiest.stage;
+    verdict.resource = busiest.resource;
+    verdict.utilisation = busiest.utilisation;
+    verdict.starved = busiest.reading->total.starved(wall_ns);
+    verdict.mean_queue = busiest.reading->total.mean_queue(wall_ns);
   }
+  // Where the cores are full, a slow input is slow because of them.
+  const bool waits_for_input = verdict.input >= 0.5 && verdict.input > busiest.utilisation && verdict.cores < full;
+  const auto next = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
+  if (next != ranked.end() && next->utilisation > 0) {
+    verdict.runner_up = next->stage;
+    verdict.runner_up_utilisation = next->utilisation;
+  }
+  // An input above the busiest is no runner-up: it binds, or is slow because of full cores.
+  if (verdict.input > verdict.runner_up_utilisation && verdict.input <= busiest.utilisation) {
+    verdict.runner_up = "input";
+    verdict.runner_up_utilisation = verdict.input;
+  }
+  ranked.push_back({"input", "", nullptr, verdict.input, 1});
+  if (busiest.reading != nullptr) what_if(verdict, busiest, ranked, window);
 
-  if (verdict.cores >= full) {
+  // A source that waits says so by itself; for the rest something must have come out.
+  const bool told = waits_for_input || (window.committed > 0 && busiest.reading != nullptr);
+  if (!told || (!verdict.thin.empty() && wall_ns < least_wall_ns)) {
+    verdict.kind = Verdict::Kind::too_short;
+  } else if (verdict.cores >= full) {
     verdict.kind = Verdict::Kind::cores;
   } else if (waits_for_input) {
     verdict.kind = Verdict::Kind::input;
-  } else if (binds.utilisation >= idle) {
+  } else if (busiest.utilisation >= idle) {
     verdict.kind = Verdict::Kind::stage;
   } else {
     verdict.kind = verdict.without_credits >= 0.5 ? Verdict::Kind::credits : Verdict::Kind::balanced;
   }
-  describe(verdict, binds, window);
+  describe(verdict, busiest, window);
   return verdict;
 }
 

@@ -61,8 +61,8 @@ TEST_CASE("a meter integrates queue, service and starvation over time") {
 TEST_CASE("what happens at a part happens at its resource") {
   HandClock clock;
   Meter workers("workers", 1, clock);
-  Meter decode("decode", 1, clock, &workers);
-  Meter encode("encode", 1, clock, &workers);
+  Meter decode("decode", 1, clock, Unit::frames, &workers);
+  Meter encode("encode", 1, clock, Unit::batches, &workers);
   decode.arrive();
   encode.arrive();
   auto begun = decode.begin();
@@ -158,6 +158,15 @@ TEST_CASE("a graph's statistics, exactly, with one frame and a clock moved by it
   CHECK(workers.parts[0].busy_ns == 5);
   CHECK(workers.parts[1].busy_ns == 13);
   CHECK(lane.total.busy_ns == 18);
+  CHECK(read.total.unit == Unit::frames);
+  CHECK(workers.total.unit == Unit::tasks);
+  CHECK(workers.parts[0].unit == Unit::frames);
+  CHECK(workers.parts[1].unit == Unit::batches);
+  CHECK(lane.total.unit == Unit::batches);
+  CHECK(lane.parts[0].unit == Unit::batches);
+  CHECK(commit.total.unit == Unit::batches);
+  CHECK_FALSE(workers.in_turn);
+  CHECK(lane.in_turn);
   CHECK(lane.parts[0].busy_ns == 7);
   CHECK(lane.parts[1].busy_ns == 11);
   CHECK(lane.parts[1].latency.quantile_ns(0.5) == 11);

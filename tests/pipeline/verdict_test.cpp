@@ -15,6 +15,7 @@ Reading reading(const std::string& name, int servers, double busy_s, double star
   it.name = name;
   it.servers = servers;
   it.items = 100;
+  it.unit = name == "read" || name == "decode" ? Unit::frames : name == "workers" ? Unit::tasks : Unit::batches;
   it.busy_ns = seconds(busy_s);
   it.starved_ns = seconds(starved_s);
   it.queued_ns = seconds(queued_s);
@@ -56,11 +57,12 @@ TEST_CASE("a lane that binds is named by its largest part, with evidence and a w
   // The lane would be busy 0.97 - 0.35 = 0.62 of today's time, the workers 0.73 as before.
   CHECK(verdict.gain == doctest::Approx(1 / 0.73 - 1));
   CHECK(verdict.then_binds == "decode");
-  CHECK(verdict.sentence ==
-        "`detect` holds the run back: the lane section was busy 97 % of the time (3 at a time), of that detect 72 %, "
-        "segment 21 %, preprocess 7 %, starved 1 %, with 3.2 waiting before it; the source had no credits 90 % of the "
-        "time. Runner-up: `decode` at 73 %. If `detect` were twice as fast, the run would gain at most 37 %: then "
-        "`decode` binds.");
+  CHECK(
+      verdict.sentence ==
+      "`detect` holds the run back: the lane section was busy 97 % of the time (3 at a time), of that detect 72 %, "
+      "segment 21 %, preprocess 7 %, starved 1 %, with 3.2 batches waiting before it; the source had no credits 90 % "
+      "of the time. Runner-up: `decode` at 73 %. If `detect` were twice as fast, the run would gain at most 37 %: then "
+      "`decode` binds.");
 }
 
 TEST_CASE("only the window between two snapshots counts") {
@@ -138,9 +140,40 @@ TEST_CASE("a slow input is said") {
   it.resources[2].total.busy_ns = seconds(12);
   const auto verdict = judge({}, it);
   CHECK(verdict.kind == Verdict::Kind::input);
-  CHECK(verdict.stage.empty());
+  CHECK(verdict.stage == "decode");
+  CHECK(verdict.utilisation == doctest::Approx(0.73));
+  CHECK(verdict.runner_up == "detect");
+  CHECK(verdict.runner_up_utilisation == doctest::Approx(0.4));
   CHECK(verdict.sentence ==
-        "The input holds the run back: the source waited for it 88 % of the time. Runner-up: `decode` at 73 %.");
+        "The input holds the run back: the source waited for it 88 % of the time. The busiest stage was `decode` with "
+        "73 %, then `detect` with 40 %.");
+}
+
+TEST_CASE("an input that is busy and does not bind is the runner-up") {
+  auto it = lane_bound();
+  it.input.busy_ns = seconds(8.8);
+  const auto verdict = judge({}, it);
+  CHECK(verdict.kind == Verdict::Kind::stage);
+  CHECK(verdict.stage == "detect");
+  CHECK(verdict.runner_up == "input");
+  CHECK(verdict.sentence.find(" Runner-up: the input at 88 %.") != std::string::npos);
+}
+
+TEST_CASE("a source that waits says so before anything came out") {
+  Snapshot it;
+  it.time_ns = 10 * second;
+  it.input = reading("input", 1, 10);
+  it.resources = {{reading("read", 4, 0), {}}, {reading("commit", 1, 0), {}}};
+  it.resources[1].total.items = 0;
+  it.cores = 4;
+  it.admission_items = 96;
+  const auto verdict = judge({}, it);
+  CHECK(verdict.kind == Verdict::Kind::input);
+  CHECK(verdict.stage.empty());
+  CHECK(verdict.runner_up.empty());
+  CHECK(verdict.sentence ==
+        "The input holds the run back (a short run: 0 frames came out in 0 batches, and filling and draining the "
+        "pipeline takes 96 frames): the source waited for it 100 % of the time.");
 }
 
 TEST_CASE("too few credits are said, and which") {
@@ -149,9 +182,11 @@ TEST_CASE("too few credits are said, and which") {
   it.resources[2].total.busy_ns = seconds(15);
   auto verdict = judge({}, it);
   CHECK(verdict.kind == Verdict::Kind::credits);
+  CHECK(verdict.stage == "detect");
+  CHECK(verdict.runner_up == "decode");
   CHECK(verdict.sentence ==
         "The gate holds the run back: the source had no credits 90 % of the time, and yet nothing was busy more than "
-        "50 % (`detect`). Raise admission_items, now 96, or read_ahead.");
+        "50 % (`detect`). Runner-up: `decode` at 30 %. Raise admission_items, now 96, or read_ahead.");
   it.bytes.queued_ns = seconds(51);
   verdict = judge({}, it);
   CHECK(verdict.sentence.ends_with("5.1 frames waited for bytes: raise byte_budget."));
@@ -169,16 +204,112 @@ TEST_CASE("nothing binds") {
         "the time and waited for input 5 %. Runner-up: `decode` at 30 %.");
 }
 
-TEST_CASE("a short run is not judged") {
-  CHECK(judge({}, {}).kind == Verdict::Kind::too_short);
+/// Fourteen frames of a slow model on one lane, each a batch of its own.
+Snapshot slow() {
   auto it = lane_bound();
-  it.committed = 95;
+  it.time_ns = seconds(26.6);
+  it.planned = it.committed = 14;
+  it.admission_items = 16;
+  it.without_credits.busy_ns = 0;
+  it.resources = {{reading("read", 4, 0.1), {}},
+                  {reading("workers", 1, 2.7, 23.9), {reading("decode", 1, 2.6), reading("encode", 1, 0.1)}},
+                  {reading("lane", 1, 26.5, 0.1, 133),
+                   {reading("preprocess", 1, 0.5), reading("detect", 1, 1), reading("segment", 1, 25)}},
+                  {reading("commit", 1, 0.1), {}}};
+  it.resources[3].total.items = 14;
+  it.cpu_ns = seconds(20);
+  return it;
+}
+
+TEST_CASE("a short run is judged, and the sentence says how short it was") {
+  const auto verdict = judge({}, slow());
+  CHECK(verdict.kind == Verdict::Kind::stage);
+  CHECK(verdict.stage == "segment");
+  CHECK(verdict.runner_up == "decode");
+  CHECK(verdict.thin ==
+        "a short run: 14 frames came out in 14 batches, and filling and draining the pipeline takes 16 frames");
+  CHECK(verdict.sentence ==
+        "`segment` holds the run back (" + verdict.thin +
+            "): the lane section was busy 100 % of the time, of that segment 94 %, detect 4 %, preprocess 2 %, starved "
+            "0 %, with 5.0 batches waiting before it; the source had no credits 0 % of the time. Runner-up: `decode` "
+            "at 10 %. If `segment` were twice as fast, the run would gain at most 90 %: then it still binds.");
+}
+
+TEST_CASE("few batches of many frames are the reason where they are") {
+  auto it = lane_bound();
+  it.resources[3].total.items = 7;
+  const auto verdict = judge({}, it);
+  CHECK(verdict.kind == Verdict::Kind::stage);
+  CHECK(verdict.stage == "detect");
+  CHECK(
+      verdict.sentence.starts_with("`detect` holds the run back (a short run: 990 frames came out in only 7 batches): "
+                                   "the lane section was busy 97 %"));
+  it.resources[3].total.items = 8;
+  CHECK(judge({}, it).thin.empty());
+}
+
+TEST_CASE("every kind says what it rests on") {
+  auto it = slow();
+  it.cpu_ns = seconds(26.6 * 4);
+  CHECK(judge({}, it).sentence.starts_with("The cores hold the run back (a short run: 14 frames"));
+  it = slow();
+  it.resources[2].total.busy_ns = seconds(13.3);
+  CHECK(judge({}, it).sentence.starts_with("No part holds the run back by itself (a short run: 14 frames"));
+  it.without_credits.busy_ns = seconds(20);
+  CHECK(judge({}, it).sentence.starts_with("The gate holds the run back (a short run: 14 frames"));
+  it.input.busy_ns = seconds(20);
+  CHECK(judge({}, it).sentence.starts_with("The input holds the run back (a short run: 14 frames"));
+}
+
+TEST_CASE("a window inside a run in which little came out") {
+  auto from = slow();
+  auto to = from;
+  to.time_ns += 10 * second;
+  to.committed += 1;
+  to.resources[3].total.items += 1;
+  to.resources[2].total.busy_ns += seconds(9.5);
+  to.resources[2].parts[2].busy_ns += seconds(9.5);
+  auto verdict = judge(from, to);
+  CHECK(verdict.kind == Verdict::Kind::stage);
+  CHECK(verdict.stage == "segment");
+  CHECK(verdict.utilisation == doctest::Approx(0.95));
+  CHECK(verdict.runner_up.empty());  // nothing else was busy
+  CHECK(verdict.thin == "a short window: 1 frame came out in only 1 batch");
+  to.committed = from.committed;
+  to.resources[3].total.items = from.resources[3].total.items;
+  verdict = judge(from, to);
+  CHECK(verdict.kind == Verdict::Kind::too_short);
+  CHECK(verdict.stage == "segment");
+  CHECK(verdict.sentence ==
+        "Too short to judge: nothing came out in 10.0 s. The busiest stage was `segment` with 95 %.");
+}
+
+TEST_CASE("a very short run is not judged, and names the busiest stage all the same") {
+  auto it = slow();
+  it.time_ns = seconds(0.9);
+  it.committed = 1;
+  it.resources[2].total.busy_ns = seconds(0.36);
+  it.resources[1].total.busy_ns = seconds(0.18);
   const auto verdict = judge({}, it);
   CHECK(verdict.kind == Verdict::Kind::too_short);
-  CHECK(verdict.sentence == "Too short to judge: 95 frames came out, and filling and draining the pipeline takes 96.");
-  it = lane_bound();
-  it.resources[3].total.items = 7;
-  CHECK(judge({}, it).kind == Verdict::Kind::too_short);
+  CHECK(verdict.stage == "segment");
+  CHECK(verdict.sentence ==
+        "Too short to judge: 1 frame came out in 900 ms. The busiest stage was `segment` with 40 %, then `decode` with "
+        "20 %.");
+}
+
+TEST_CASE("where no time passed or nothing was busy no stage is named") {
+  const auto nothing = judge({}, {});
+  CHECK(nothing.kind == Verdict::Kind::too_short);
+  CHECK(nothing.stage.empty());
+  CHECK(nothing.runner_up.empty());
+  CHECK(nothing.sentence == "Too short to judge: nothing came out in 0 ms.");
+  const auto same = judge(lane_bound(), lane_bound());
+  CHECK(same.kind == Verdict::Kind::too_short);
+  CHECK(same.stage.empty());
+  auto idle = lane_bound();
+  idle.time_ns += 10 * second;
+  CHECK(judge(lane_bound(), idle).stage.empty());
 }
 
 TEST_CASE("resources that a caller appends are judged like the others") {
