@@ -77,6 +77,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
     if (!std::exchange(begun_, true)) {
       wait_for_lanes();
       window_begun_ = graph_->snapshot();
+      ready_ = true;
     }
     return ends_.next();
   };

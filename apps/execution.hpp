@@ -49,6 +49,8 @@ class Execution {
 
   void request_stop() { graph_->request_stop(); }
   Snapshot snapshot() const { return graph_->snapshot(); }
+  /// From any thread: the lanes are ready, the source asks for frames.
+  bool ready() const { return ready_; }
 
   /// The window of the run proper: from the first admission, when models are loaded and warm, to the last commit.
   Snapshot window(const Result& result) const { return result.finished - window_begun_; }
@@ -82,6 +84,7 @@ class Execution {
   std::vector<std::unique_ptr<BatchStage>> batch_stages_;
   Snapshot window_begun_;
   bool begun_ = false;
+  std::atomic<bool> ready_{false};
   std::mutex lanes_mutex_;
   std::condition_variable lanes_changed_;
   int lanes_to_start_ = 0;

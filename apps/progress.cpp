@@ -6,7 +6,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <deque>
 #include <string>
 #include <utility>
 
@@ -17,6 +16,9 @@ namespace millrace {
 namespace {
 
 constexpr std::int64_t window_ns = 10'000'000'000;
+constexpr std::int64_t plain_ns = 10'000'000'000;
+constexpr std::chrono::milliseconds tick(500);
+constexpr std::int64_t half_tick_ns = 250'000'000;  // samples come a little early or late
 
 std::string time_left(double seconds) {
   std::array<char, 32> text{};
@@ -32,6 +34,11 @@ std::string time_left(double seconds) {
   return text.data();
 }
 
+std::string cut(std::string text, int columns) {
+  if (columns > 0 && text.size() > static_cast<std::size_t>(columns)) text.resize(static_cast<std::size_t>(columns));
+  return text;
+}
+
 }  // namespace
 
 ProgressStyle progress_style(bool quiet) {
@@ -44,7 +51,7 @@ std::string progress_line(const ProgressSample& before, const ProgressSample& no
   const double wall_s = static_cast<double>(window.time_ns) / 1e9;
   const double rate = wall_s > 0 ? static_cast<double>(window.committed) / wall_s : 0;
   std::string text = std::to_string(now.done) + "/" + std::to_string(now.planned) + (now.plan_complete ? "" : "+");
-  if (now.snapshot.planned == 0) return text + "  loading";
+  if (now.snapshot.planned == 0) return cut(text + (now.ready ? "  waiting for input" : "  loading"), columns);
   std::array<char, 64> number{};
   std::snprintf(number.data(), number.size(), rate < 10 ? "  %.2f/s" : "  %.0f/s", rate);
   text += number.data();
@@ -52,11 +59,31 @@ std::string progress_line(const ProgressSample& before, const ProgressSample& no
     text += "  " + time_left(static_cast<double>(now.planned - now.done) / rate) + " left";
   if (now.failed > 0) text += "  " + std::to_string(now.failed) + " failed";
   const Verdict verdict = judge(before.snapshot, now.snapshot);
+  if (verdict.kind == Verdict::Kind::input) {
+    std::snprintf(number.data(), number.size(), "  waiting for input %.0f %%", 100 * verdict.input);
+    text += number.data();
+  }
   if (!verdict.stage.empty()) {
     std::snprintf(number.data(), number.size(), " %.0f %%", 100 * verdict.utilisation);
     text += "  busiest: " + verdict.stage + number.data();
   }
-  if (columns > 0 && text.size() > static_cast<std::size_t>(columns)) text.resize(static_cast<std::size_t>(columns));
+  return cut(std::move(text), columns);
+}
+
+std::string ProgressLines::add(ProgressSample now, int columns) {
+  const std::int64_t now_ns = now.snapshot.time_ns;
+  if (window_.empty()) due_ns_ = now_ns + plain_ns;
+  // What was loading, or waiting for a first item, is no part of the rate.
+  if (window_.empty() || now.snapshot.planned == 0) window_.assign(1, now);
+  while (window_.size() > 1 && now_ns - window_[1].snapshot.time_ns >= window_ns) window_.pop_front();
+  std::string text;
+  if (style_ == ProgressStyle::line) {
+    text = "\r\033[K" + progress_line(window_.front(), now, columns);
+  } else if (now_ns + half_tick_ns >= due_ns_) {
+    text = progress_line(window_.front(), now, columns) + "\n";
+    while (now_ns + half_tick_ns >= due_ns_) due_ns_ += plain_ns;
+  }
+  window_.push_back(std::move(now));
   return text;
 }
 
@@ -76,21 +103,14 @@ Progress::~Progress() {
 
 void Progress::run() {
   const bool line = style_ == ProgressStyle::line;
-  const auto period = line ? std::chrono::milliseconds(500) : std::chrono::milliseconds(10'000);
-  std::deque<ProgressSample> samples{sample_()};
+  ProgressLines lines(style_);
+  lines.add(sample_(), 0);  // the first window begins here
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, period, [&] { return ended_; })) {
-    ProgressSample now = sample_();
-    if (now.snapshot.planned == 0) samples.assign(1, now);  // what was loading is no part of the rate
-    while (samples.size() > 1 && now.snapshot.time_ns - samples[1].snapshot.time_ns >= window_ns) samples.pop_front();
-    if (line) {
-      std::fprintf(stderr, "\r\033[K%s",
-                   progress_line(samples.front(), now, terminal_columns(STDERR_FILENO) - 1).c_str());
-    } else {
-      std::fprintf(stderr, "%s\n", progress_line(samples.front(), now, 0).c_str());
-    }
+  while (!wake_.wait_for(lock, tick, [&] { return ended_; })) {
+    const std::string text = lines.add(sample_(), line ? terminal_columns(STDERR_FILENO) - 1 : 0);
+    if (text.empty()) continue;
+    std::fputs(text.c_str(), stderr);
     std::fflush(stderr);
-    samples.push_back(std::move(now));
   }
   if (line) std::fputs("\r\033[K", stderr);
 }

@@ -2,8 +2,10 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "pipeline/statistics.hpp"
@@ -17,6 +19,7 @@ struct ProgressSample {
   std::int64_t failed = 0;
   std::int64_t planned = 0;  ///< items known so far
   bool plan_complete = false;
+  bool ready = false;  ///< models are loaded and warm: what is not admitted now waits for the input
 };
 
 enum class ProgressStyle {
@@ -28,10 +31,28 @@ enum class ProgressStyle {
 /// A terminal on stderr gets the line, everything else plain lines.
 ProgressStyle progress_style(bool quiet);
 
-/// The text of one line: done, rate over the last 10 s, time left, failed, and the stage with the highest utilisation
-/// over that window, from the same function as the report's verdict; "loading" while nothing was admitted. `columns`
-/// 0: no limit.
+/// The text of one line: done, rate, time left and failed, whether the input is waited for, and the stage on the
+/// busiest resource with that resource's utilisation, from the same function as the report's verdict; rate and
+/// utilisation are of the time between the samples. Before anything was admitted: "loading" or "waiting for input".
+/// `columns` 0: no limit.
 std::string progress_line(const ProgressSample& before, const ProgressSample& now, int columns);
+
+/// Decides when which line is due. Time is that of the samples, which may come as often as wished.
+class ProgressLines {
+ public:
+  /// `style` is not `none`.
+  explicit ProgressLines(ProgressStyle style) : style_(style) {}
+
+  /// What to write for this sample: with `line` always a line that draws over the one before it, with `plain` one that
+  /// ends with a newline for each 10 s since the first sample, else nothing. Rate and utilisation are over the last 10
+  /// s, loading left out. `columns` of the terminal, 0: no limit.
+  std::string add(ProgressSample now, int columns);
+
+ private:
+  const ProgressStyle style_;
+  std::deque<ProgressSample> window_;  // the first one is up to 10 s old
+  std::int64_t due_ns_ = 0;
+};
 
 /// Prints progress to stderr from a thread of its own until it is destroyed.
 class Progress {

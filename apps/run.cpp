@@ -193,7 +193,8 @@ class Run {
   ProgressSample sample() const {
     const Counts counts = store_.totals();
     const PlanTotals totals = plan_.totals();
-    return {execution_.snapshot(), counts.items, counts.failed_items(), totals.items, totals.complete};
+    return {execution_.snapshot(), counts.items,    counts.failed_items(),
+            totals.items,          totals.complete, execution_.ready()};
   }
 
   RunReport begin_report() const {

@@ -522,9 +522,10 @@ class Outputs(Case):
     def test_the_verdict_names_a_bottleneck_and_a_runner_up(self):
         verdict = program.report(self.out)["verdict"]
         stages = {"decode", "preprocess", "detect", "segment", "postprocess", "encode", "read", "commit"}
-        self.assertIn(verdict["bottleneck"], stages, verdict)
+        self.assertIn(verdict["busiest"], stages, verdict)
+        self.assertIn(verdict["bottleneck"], {verdict["busiest"], "input", "gate"}, verdict)
         self.assertIn(verdict["runner_up"], stages | {"input"}, verdict)
-        self.assertIn(f"`{verdict['bottleneck']}`", verdict["sentence"])
+        self.assertIn(f"`{verdict['busiest']}`", verdict["sentence"])
         self.assertIn(verdict["sentence"], " ".join(self.done.out.split()))
 
     def test_the_table_is_tidy(self):
@@ -573,6 +574,21 @@ class Terminals(Case):
             self.assertRegex(line, r"^\d+/\d+\+? ")
             self.assertLess(len(line), 60)
         self.assertTrue(after.startswith("\x1b[1m200 ok"), after[:40])
+
+    def test_a_silent_stdin_is_waited_for(self):
+        leader, follower = pty.openpty()
+        recipe = self.command[2]
+        command = [program.PROGRAM, "run", recipe, "--input", "-", "--output", str(self.folder / "out")]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=follower)
+        os.close(follower)
+        text = b""
+        while b"waiting for input" not in text and select.select([leader], [], [], 60)[0]:
+            text += os.read(leader, 65536)
+        process.communicate(os.fsencode(self.folder / "one.jpg") + b"\n")
+        os.close(leader)
+        self.assertEqual(process.returncode, program.OK)
+        self.assertIn(b"0/0+  waiting for input", text)
+        self.assertNotIn(b"loading", text.split(b"waiting for input", 1)[1])
 
     def test_elsewhere_there_are_no_control_characters(self):
         done = subprocess.run(self.command, capture_output=True, check=True)

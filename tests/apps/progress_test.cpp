@@ -3,6 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <string>
+#include <vector>
+
 namespace millrace {
 namespace {
 
@@ -47,7 +51,7 @@ TEST_CASE("failures are told, and a plan that still grows has no end") {
   auto now = sample(20, 105, 10000);
   now.failed = 3;
   now.plan_complete = false;
-  CHECK(progress_line(sample(10, 100, 9000), now, 0) == "105/10000+  0.50/s  3 failed");
+  CHECK(progress_line(sample(10, 100, 9000), now, 0) == "105/10000+  0.50/s  3 failed  busiest: detect 90 %");
 }
 
 TEST_CASE("nothing is divided by nothing") {
@@ -55,9 +59,88 @@ TEST_CASE("nothing is divided by nothing") {
   loading.planned = 64;
   loading.plan_complete = true;
   CHECK(progress_line(loading, loading, 0) == "0/64  loading");
+  CHECK(progress_line(loading, loading, 8) == "0/64  lo");
   const auto now = sample(10, 100, 200);
   CHECK(progress_line(now, now, 0) == "100/200  0.00/s");
-  CHECK(progress_line(sample(0, 0, 200), sample(10, 0, 200), 0) == "0/200  0.00/s");
+  CHECK(progress_line(sample(0, 0, 200), sample(10, 0, 200), 0) == "0/200  0.00/s  busiest: detect 90 %");
+}
+
+TEST_CASE("a slow model is the busiest, however few batches come out in 10 s") {
+  for (const std::int64_t batches : {0, 1, 2, 7}) {
+    CAPTURE(batches);
+    const std::string line = progress_line(sample(10, 2, 14), sample(20, 2 + batches, 14), 0);
+    CHECK(line.ends_with("  busiest: detect 90 %"));
+  }
+  CHECK(progress_line(sample(16.6, 3, 14), sample(26.6, 9, 14), 0) == "9/14  0.60/s  8 s left  busiest: detect 90 %");
+}
+
+TEST_CASE("an input that keeps the run waiting is said, before the first picture and later") {
+  ProgressSample silent;
+  silent.ready = true;
+  silent.snapshot.time_ns = 3 * second;
+  CHECK(progress_line(silent, silent, 0) == "0/0+  waiting for input");
+  const auto before = sample(10, 12, 12);
+  auto now = sample(20, 12, 12);
+  now.plan_complete = false;
+  now.snapshot.input.busy_ns += 10 * second;
+  CHECK(progress_line(before, now, 0) == "12/12+  0.00/s  waiting for input 100 %  busiest: detect 90 %");
+  now.snapshot.resources = before.snapshot.resources;
+  CHECK(progress_line(before, now, 0) == "12/12+  0.00/s  waiting for input 100 %");
+}
+
+TEST_CASE("plain lines come every 10 s of the samples' time, however often there is a sample") {
+  for (const double every_s : {0.5, 0.502, 2.5, 10.0}) {
+    CAPTURE(every_s);
+    ProgressLines lines(ProgressStyle::plain);
+    std::vector<std::string> written;
+    for (int i = 0; i * every_s <= 61; ++i) {
+      const double time_s = i * every_s;
+      const auto done = static_cast<std::int64_t>(10 * time_s);
+      const std::string text = lines.add(sample(100 + time_s, 1000 + done, 10000), 0);
+      if (text.empty()) continue;
+      written.push_back(text);
+      CHECK(std::abs(time_s - 10.0 * static_cast<double>(written.size())) < 0.5);
+    }
+    CHECK(written.size() == 6);
+    for (const auto& text : written) {
+      CHECK(text.ends_with(" left  busiest: detect 90 %\n"));
+      CHECK(text.find('\r') == std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a pause makes one plain line, not those that were missed") {
+  ProgressLines lines(ProgressStyle::plain);
+  CHECK(lines.add(sample(0, 0, 100), 0).empty());
+  CHECK_FALSE(lines.add(sample(45, 10, 100), 0).empty());
+  CHECK(lines.add(sample(45.5, 10, 100), 0).empty());
+  CHECK_FALSE(lines.add(sample(50, 10, 100), 0).empty());
+}
+
+TEST_CASE("a terminal's line is drawn for every sample, cut to its columns") {
+  ProgressLines lines(ProgressStyle::line);
+  CHECK(lines.add(sample(0, 0, 100), 0) == "\r\033[K0/100  0.00/s");
+  CHECK(lines.add(sample(0.5, 1, 100), 12) == "\r\033[K1/100  2.00/");
+}
+
+TEST_CASE("rate and utilisation are of the last 10 s, without what was loading") {
+  ProgressLines lines(ProgressStyle::line);
+  ProgressSample loading;
+  loading.planned = 1000;
+  loading.plan_complete = true;
+  for (int i = 0; i < 16; ++i) {
+    loading.snapshot.time_ns = i * second / 2;
+    CHECK(lines.add(loading, 0) == "\r\033[K0/1000  loading");
+  }
+  // At 7.5 s it began; 10 pictures come out in the first 5 s, then 1 a second.
+  auto at = [](double time_s, std::int64_t done) {
+    auto it = sample(time_s - 7.5, done, 1000);
+    it.snapshot.time_ns = static_cast<std::int64_t>(time_s * second);
+    return it;
+  };
+  CHECK(lines.add(at(12.5, 10), 0).starts_with("\r\033[K10/1000  2.00/s"));
+  CHECK(lines.add(at(17.5, 15), 0).starts_with("\r\033[K15/1000  1.50/s"));
+  CHECK(lines.add(at(22.5, 20), 0).starts_with("\r\033[K20/1000  1.00/s"));
 }
 
 TEST_CASE("time left is told in the unit that suits it") {
