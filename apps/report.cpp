@@ -53,6 +53,7 @@ std::string bytes_text(double bytes) {
 
 Json reading_json(const Reading& reading, std::int64_t wall_ns) {
   Json json{{"name", reading.name},
+            {"counts", to_string(reading.unit)},
             {"items", reading.items},
             {"failed", reading.failed},
             {"busy_s", seconds(reading.busy_ns)},
@@ -73,7 +74,7 @@ Json window_json(const Snapshot& window) {
     Json json = reading_json(resource.total, window.time_ns);
     for (const auto& part : resource.parts) {
       Json one = reading_json(part, window.time_ns);
-      one.erase("starved");  // a part waits for the others of its resource: only the resource can starve
+      if (resource.in_turn) one.erase("starved");  // a part then waits for the one before it: only the whole can starve
       json["parts"].push_back(std::move(one));
     }
     resources.push_back(std::move(json));
@@ -98,7 +99,12 @@ Json window_json(const Snapshot& window) {
 
 Json verdict_json(const Verdict& verdict) {
   return {{"sentence", verdict.sentence},
-          {"bottleneck", verdict.stage},
+          {"kind", to_string(verdict.kind)},
+          {"bottleneck", verdict.kind == Verdict::Kind::input     ? "input"
+                         : verdict.kind == Verdict::Kind::credits ? "gate"
+                                                                  : verdict.stage},
+          {"short_because", verdict.thin},
+          {"busiest", verdict.stage},
           {"resource", verdict.resource},
           {"utilisation", verdict.utilisation},
           {"starved", verdict.starved},
@@ -112,12 +118,20 @@ Json verdict_json(const Verdict& verdict) {
           {"then_binds", verdict.then_binds}};
 }
 
-std::string table_row(const Reading& reading, std::int64_t wall_ns, const std::string& label, bool part) {
-  std::string row =
-      format("  %-16s %9s %9s", label.c_str(), grouped(reading.items).c_str(), duration(reading.busy_ns).c_str());
-  row += format(" %5.0f %% %9.2f %9.2f", 100 * reading.utilisation(wall_ns), reading.latency.quantile_ns(0.5) / 1e6,
-                reading.latency.quantile_ns(0.95) / 1e6);
-  if (!part) row += format(" %6.0f %% %7.1f", 100 * reading.starved(wall_ns), reading.mean_queue(wall_ns));
+/// Milliseconds in at most six characters: 0.05, 38.80, 2349.
+std::string ms_text(double ns) {
+  const double ms = ns / 1e6;
+  return format(ms < 99.995 ? "%.2f" : ms < 999.95 ? "%.1f" : "%.0f", ms);
+}
+
+/// A row fits 79 columns: what is longer than its column moves the rest of the row.
+std::string table_row(const Reading& reading, std::int64_t wall_ns, const std::string& label, bool waits) {
+  std::string row = format("  %-14s %9s %-7s %9s", label.c_str(), grouped(reading.items).c_str(),
+                           std::string(to_string(reading.unit)).c_str(), duration(reading.busy_ns).c_str());
+  row += format(" %3.0f %% %6s %6s", 100 * reading.utilisation(wall_ns),
+                ms_text(reading.latency.quantile_ns(0.5)).c_str(), ms_text(reading.latency.quantile_ns(0.95)).c_str());
+  row += waits ? format(" %5.0f %% %6.1f", 100 * reading.starved(wall_ns), reading.mean_queue(wall_ns))
+               : format(" %7s %6s", "-", "-");
   return row + "\n";
 }
 
@@ -128,12 +142,13 @@ std::string label_of(const ResourceReading& resource) {
 }
 
 std::string stage_table(const Snapshot& window) {
-  std::string text = format("  %-16s %9s %9s %7s %9s %9s %8s %7s\n", "stage", "items", "busy", "util", "p50 ms",
-                            "p95 ms", "starved", "queue");
+  std::string text = format("  %-14s %9s %-7s %9s %5s %6s %6s %7s %6s\n", "stage", "items", "", "busy", "util",
+                            "p50 ms", "p95 ms", "starved", "queue");
   for (const auto& resource : window.resources) {
     if (resource.total.items == 0) continue;
-    text += table_row(resource.total, window.time_ns, label_of(resource), false);
-    for (const auto& part : resource.parts) text += table_row(part, window.time_ns, "  " + part.name, true);
+    text += table_row(resource.total, window.time_ns, label_of(resource), true);
+    for (const auto& part : resource.parts)
+      text += table_row(part, window.time_ns, "  " + part.name, !resource.in_turn);
   }
   return text;
 }
@@ -145,7 +160,8 @@ std::string wrapped(const std::string& text, int columns, const std::string& ind
   while (start < text.size()) {
     std::size_t length = text.size() - start;
     if (length > width) {
-      const auto space = text.rfind(' ', start + width);
+      auto space = text.rfind(' ', start + width);
+      if (space != std::string::npos && space > start && text[space + 1] == '%') space = text.rfind(' ', space - 1);
       length = space != std::string::npos && space > start ? space - start : width;
     }
     out += (out.empty() ? "" : "\n") + indent + text.substr(start, length);

@@ -18,7 +18,14 @@ Reading reading(const std::string& name, int servers, std::int64_t items, double
   it.items = items;
   it.busy_ns = static_cast<std::int64_t>(busy_s * second);
   it.queued_ns = 25 * second;
+  it.starved_ns = 10 * second * servers;
   it.latency.add(2'000'000);
+  it.latency.add(64'000'000);
+  return it;
+}
+Reading reading(Unit unit, const std::string& name, int servers, std::int64_t items, double busy_s) {
+  Reading it = reading(name, servers, items, busy_s);
+  it.unit = unit;
   return it;
 }
 
@@ -40,10 +47,21 @@ RunReport sample() {
   report.window.committed = 5000;
   report.window.cores = 8;
   report.window.cpu_ns = 100 * second;
+  report.window.without_credits.servers = 1;
+  report.window.without_credits.busy_ns = 33 * second;
+  report.read_bytes = std::int64_t{2'500'000} * 50;
+  report.written_bytes = std::int64_t{4'600} * 50;
   report.window.resources = {
       {reading("read", 4, 5000, 3), {}},
-      {reading("lane", 3, 5000, 140), {reading("detect", 3, 5000, 100), reading("segment", 3, 5000, 40)}},
+      {reading(Unit::tasks, "workers", 2, 6250, 30),
+       {reading("decode", 2, 5000, 25), reading(Unit::batches, "encode", 2, 1250, 5)}},
+      {reading(Unit::batches, "lane", 3, 1250, 140),
+       {reading(Unit::batches, "preprocess", 3, 1250, 5), reading(Unit::batches, "detect", 3, 1250, 95),
+        reading(Unit::batches, "segment", 3, 1250, 30), reading(Unit::batches, "postprocess", 3, 1250, 10)},
+       true},
       {reading("idle", 1, 0, 0), {}}};
+  report.verdict.kind = Verdict::Kind::stage;
+  report.verdict.stage = "detect";
   report.verdict.sentence = "`detect` holds the run back: " + std::string(200, 'x') + " and so on for a while.";
   report.calls = {{"detector_calls", 5000}};
   return report;
@@ -59,10 +77,23 @@ TEST_CASE("the table is aligned, within the columns, and without trailing spaces
       CHECK(line.find('\033') == std::string::npos);
       if (line.find("p50 ms") != std::string::npos) header = line.size();
       if (line.find("  read ") == 0 && line.find("/s") == std::string::npos) CHECK(line.size() == header);
-      if (line.find("  lane") == 0) CHECK(line.size() == header);
+      for (const char* row : {"  workers", "    decode", "    encode", "  lane", "    preprocess", "    detect"}) {
+        if (line.starts_with(row)) CHECK(line.size() == header);
+      }
     }
-    CHECK(header > 0);
-    CHECK(header <= 100);
+    CHECK(header == 79);  // and one column left on a terminal of 80
+  }
+}
+
+TEST_CASE("a number keeps its percent sign when a sentence is wrapped") {
+  RunReport report = sample();
+  report.verdict.sentence.clear();
+  for (int i = 0; i < 60; ++i)
+    report.verdict.sentence += (i > 0 ? " " : "") + std::string(1 + static_cast<std::size_t>(i) % 7, 'a') + " 10 %";
+  for (int columns = 40; columns < 100; ++columns) {
+    const std::string text = to_text(report, columns, false);
+    CHECK(text.find("\n%") == std::string::npos);
+    CHECK(text.find(" \n") == std::string::npos);
   }
 }
 
@@ -70,12 +101,65 @@ TEST_CASE("the headline, reasons, and where everything is") {
   const std::string text = to_text(sample(), 100, false);
   CHECK(text.find("1,234,560 ok, 7 failed of 1,234,567 pictures, 9,876,543 objects (1,000 were done before)\n") == 0);
   for (const char* part : {"failed, truncated: 7", "100.00 pictures/s over 50.0 s", "loading 2.0 s", "warm-up 500 ms",
-                           "lane x3", "    detect", "93 %", "cores 2.0 of 8.0 busy", "/data/out/segments",
-                           "/data/out/runs/20260101T000000Z-1/report.json"}) {
+                           "lane x3", "    detect", "93 %", "cores 2.0 of 8.0 busy",
+                           "source without credits 33.0 s of 50.0 s;", "read 2.5 MB/s, results written 4.6 kB/s",
+                           "/data/out/segments", "/data/out/runs/20260101T000000Z-1/report.json"}) {
     CAPTURE(part);
     CHECK(text.find(part) != std::string::npos);
   }
   CHECK(text.find("idle") == std::string::npos);  // a resource that had nothing to do has no row
+}
+
+TEST_CASE("a row tells what it counts, how busy it was, its quantiles, and how it waited") {
+  const std::string text = to_text(sample(), 80, false);
+  // 2 and 64 ms as the middles of their bins; of the lane's parts only the whole waits and starves.
+  for (const std::string row : {"  stage              items              busy  util p50 ms p95 ms starved  queue\n",
+                                "  read               5,000 frames      3.0 s   2 %   2.00  63.96    20 %    0.5\n",
+                                "  workers x2         6,250 tasks      30.0 s  30 %   2.00  63.96    20 %    0.5\n",
+                                "    decode           5,000 frames     25.0 s  25 %   2.00  63.96    20 %    0.5\n",
+                                "    encode           1,250 batches     5.0 s   5 %   2.00  63.96    20 %    0.5\n",
+                                "  lane x3            1,250 batches   2.3 min  93 %   2.00  63.96    20 %    0.5\n",
+                                "    preprocess       1,250 batches     5.0 s   3 %   2.00  63.96       -      -\n",
+                                "    detect           1,250 batches    95.0 s  63 %   2.00  63.96       -      -\n",
+                                "    segment          1,250 batches    30.0 s  20 %   2.00  63.96       -      -\n",
+                                "    postprocess      1,250 batches    10.0 s   7 %   2.00  63.96       -      -\n"}) {
+    CAPTURE(row);
+    CHECK(text.find(row) != std::string::npos);
+  }
+}
+
+TEST_CASE("times keep their column, long ones lose their fraction") {
+  for (const auto& [ns, expected] : {std::pair{std::int64_t{50'000}, " 0.05 "},
+                                     {std::int64_t{234'000'000}, " 23"},
+                                     {std::int64_t{2'350'000'000}, " 23"}}) {
+    RunReport report = sample();
+    report.window.resources = {{reading("read", 4, 5000, 3), {}}};
+    report.window.resources[0].total.latency = {};
+    report.window.resources[0].total.latency.add(ns);
+    std::istringstream text(to_text(report, 80, false));
+    for (std::string line; std::getline(text, line);) {
+      if (!line.starts_with("  read  ")) continue;
+      CAPTURE(line);
+      CHECK(line.size() == 79);
+      CHECK(line.find(expected) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("the bottleneck is what holds the run back, the busiest stage stands beside it") {
+  RunReport report = sample();
+  report.verdict.thin = "a short run";
+  auto verdict = to_json(report)["verdict"];
+  CHECK(verdict["kind"] == "stage");
+  CHECK(verdict["bottleneck"] == "detect");
+  CHECK(verdict["busiest"] == "detect");
+  CHECK(verdict["short_because"] == "a short run");
+  report.verdict.kind = Verdict::Kind::input;
+  verdict = to_json(report)["verdict"];
+  CHECK(verdict["bottleneck"] == "input");
+  CHECK(verdict["busiest"] == "detect");
+  report.verdict.kind = Verdict::Kind::credits;
+  CHECK(to_json(report)["verdict"]["bottleneck"] == "gate");
 }
 
 TEST_CASE("colours are closed on the line on which they began") {
@@ -106,12 +190,27 @@ TEST_CASE("report.json holds the numbers of the table") {
   CHECK(json["items"]["resumed"] == 1000);
   CHECK(json["run_window"]["pictures_per_s"] == doctest::Approx(100));
   CHECK(json["run_window"]["cores_busy"] == doctest::Approx(0.25));
-  const auto& lane = json["run_window"]["resources"][1];
+  CHECK(json["warm_up_s"] == doctest::Approx(0.5));
+  CHECK(json["read_bytes"] == 125'000'000);
+  CHECK(json["written_bytes"] == 230'000);
+  CHECK(json["run_window"]["source"]["without_credits_s"] == doctest::Approx(33));
+  const auto& workers = json["run_window"]["resources"][1];
+  CHECK(workers["counts"] == "tasks");
+  CHECK(workers["parts"][0]["counts"] == "frames");
+  CHECK(workers["parts"][1]["counts"] == "batches");
+  for (const auto& part : workers["parts"]) {
+    CHECK(part["mean_queue"] == doctest::Approx(0.5));
+    CHECK(part["starved"] == doctest::Approx(0.2));
+  }
+  const auto& lane = json["run_window"]["resources"][2];
+  CHECK(lane["counts"] == "batches");
+  CHECK(lane["starved"] == doctest::Approx(0.2));
+  CHECK(lane["p95_ms"] == doctest::Approx(64).epsilon(0.04));
   CHECK(lane["concurrency"] == 3);
   CHECK(lane["utilisation"] == doctest::Approx(140.0 / 150));
   CHECK(lane["mean_queue"] == doctest::Approx(0.5));
   CHECK(lane["p50_ms"] == doctest::Approx(2).epsilon(0.04));
-  CHECK(lane["parts"].size() == 2);
+  CHECK(lane["parts"].size() == 4);
   CHECK_FALSE(lane["parts"][0].contains("starved"));
   CHECK(json["calls"]["detector_calls"] == 5000);
   CHECK(json["load_s"] == doctest::Approx(2));
