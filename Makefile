@@ -38,7 +38,8 @@ format: ## clang-format every source file in place
 	@tools/setup.sh core check
 	@tools/lint.sh --format
 
-bench: setup ## the benchmarks, warm-up and spread in every number
+bench: ## the benchmarks, warm-up and spread in every number
+	@tools/setup.sh core python
 	@tools/build.sh release
 	@tools/bench.sh
 

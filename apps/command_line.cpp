@@ -86,12 +86,11 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
     }
     run.settings.read_recipe(recipes.front());
   }
-  if (given.count("input") != 0U)
-    run.settings.set("input.paths", given["input"].as<std::vector<std::string>>(), "command line");
+  if (given.count("input") != 0U) run.settings.set("input.paths", given["input"].as<std::vector<std::string>>());
   for (const auto& shorthand : shorthands) {
     if (given.count(shorthand.flag) == 0U) continue;
     run.settings.set(std::string(shorthand.key) + "=" + given[shorthand.flag].as<std::string>(),
-                     std::string("command line, --") + shorthand.flag);
+                     std::string(command_line) + ", --" + shorthand.flag);
   }
   if (given.count("follow-dirs") != 0U) run.settings.set("input.follow_dirs=yes");
   if (given.count("null") != 0U) run.settings.set("input.nul_separated=yes");

@@ -60,7 +60,6 @@ class Execution {
   CacheStatistics models() const { return models_.statistics(); }
   std::int64_t read_bytes() const { return read_bytes_; }
   std::int64_t warm_up_ns() const { return warm_up_ns_; }
-  std::int64_t decode_warnings() const { return counters_.decode_warnings; }
 
  private:
   using FrameGraph = Graph<Frame, Batch>;

@@ -41,8 +41,9 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-ExitCode show_dry_run(const SourceSpec& spec, const Chain& chain) {
+ExitCode show_dry_run(const SourceSpec& spec, const Chain& chain, const Packages& packages) {
   const DryRun found = dry_run(spec);
+  if (found.items == 0) throw InputError(found.nothing_found);
   std::printf("%lld pictures, %.1f MB\n", static_cast<long long>(found.items), static_cast<double>(found.bytes) / 1e6);
   for (std::size_t i = 0; i < found.view_names.size(); ++i) {
     std::printf("  view %s: %lld\n", found.view_names[i].c_str(), static_cast<long long>(found.per_view[i]));
@@ -55,8 +56,13 @@ ExitCode show_dry_run(const SourceSpec& spec, const Chain& chain) {
     std::printf("passed over: %s\n", skipped.c_str());
   std::string stages;
   for (const auto& link : chain.links()) stages += (stages.empty() ? "" : " -> ") + link.info.name;
-  std::printf("stages: %s\nnothing was written\n", stages.c_str());
-  return found.items > 0 ? ExitCode::ok : ExitCode::usage;
+  std::printf("stages: %s\n", stages.c_str());
+  for (const auto& [folder, package] : packages) {
+    std::printf("%s: %s (%s)\n", package->task == Task::detect ? "detector" : "segmenter", package->name.c_str(),
+                display_name(folder).c_str());
+  }
+  std::puts("nothing was written");
+  return ExitCode::ok;
 }
 
 std::string error_line(const Frame& frame) {
@@ -101,12 +107,14 @@ class Run {
     RunReport report = begin_report();
     try {
       const Result result = execute();
-      fill(report, result);
+      fill_books(report);
+      fill_times(report, result);
       check_books(report);
       if (report.state == "finished" && formats_.has("coco")) export_coco(output_, output_ + "/coco.json", {});
     } catch (const std::exception& error) {
       report.state = "failed";
       report.error = message_of(error);
+      fill_books(report);
       write(report);
       throw;
     }
@@ -129,10 +137,7 @@ class Run {
   SegmentStoreOptions store_options() {
     SegmentStoreOptions options;
     if (formats_.has("overlay") || formats_.has("png")) {
-      options.before_manifest = [this](std::int64_t /*segment*/) {
-        sync_file_system(output_);
-        return std::vector<std::string>{};
-      };
+      options.sync_side_files = [this] { sync_file_system(output_); };
     }
     return options;
   }
@@ -209,23 +214,28 @@ class Run {
     return report;
   }
 
-  void fill(RunReport& report, const Result& result) const {
+  void fill_times(RunReport& report, const Result& result) const {
     report.state = result.stopped ? "stopped" : "finished";
-    const PlanTotals totals = plan_.totals();
-    report.planned = totals.items;
-    report.plan_complete = totals.complete;
-    report.counts = store_.totals();
-    report.scan = plan_.counts();
-    report.models = execution_.models();
     for (const auto& load : report.models.loads) report.load_ns += load.wall_ns;
     // Packages that come back after they were evicted load in the run proper.
     report.warm_up_ns = std::max<std::int64_t>(0, execution_.warm_up_ns() - report.load_ns);
     report.window = execution_.window(result);
     report.verdict = judge(execution_.window_begun(), result.finished);
     report.verdict.sentence = in_users_words(report.verdict.sentence);
-    report.read_bytes = execution_.read_bytes();
-    report.written_bytes = written_bytes_;
+  }
+
+  void fill_books(RunReport& report) const {
+    const PlanTotals totals = plan_.totals();
+    report.planned = totals.items;
+    report.plan_complete = totals.complete;
+    report.counts = store_.totals();
+    report.scan = plan_.counts();
+    report.models = execution_.models();
     const StageCounters& counters = execution_.counters();
+    report.read_bytes = execution_.read_bytes() + counters.bytes_read_again;
+    report.written_bytes = written_bytes_ + counters.side_file_bytes;
+    note(report, counters.decode_warnings.get(), "taken although their data have faults");
+    note(report, counters.wrong_extensions.get(), "of another format than their names say");
     report.calls = {{"detector_calls", counters.detector_calls},
                     {"detector_skipped", counters.detector_skipped},
                     {"encoder_calls", counters.encoder_calls},
@@ -236,7 +246,24 @@ class Run {
                     {"bisect_calls", counters.bisect_calls},
                     {"truncated_detections", counters.truncated_detections},
                     {"overlays_left_out", counters.overlays_left_out},
-                    {"decode_warnings", counters.decode_warnings}};
+                    {"decode_warnings", counters.decode_warnings.get().count},
+                    {"wrong_extensions", counters.wrong_extensions.get().count}};
+  }
+
+  static void note(RunReport& report, const Tally& pictures, const std::string& what) {
+    if (pictures.count == 0) return;
+    report.notes.push_back(std::to_string(pictures.count) + (pictures.count == 1 ? " picture, " : " pictures, ") +
+                           what + ": " + names_of(pictures));
+  }
+
+  /// What lay in folders that could not be listed is neither planned nor failed: it must be said, and seen in the exit
+  /// code.
+  void tell_unreadable(const RunReport& report) const {
+    const Tally& folders = report.scan[Skip::unreadable_folder];
+    if (folders.count == 0) return;
+    say(std::to_string(folders.count) + (folders.count == 1 ? " folder" : " folders") + " could not be listed (" +
+        names_of(folders) +
+        "), so what is in there is not in the plan: make it readable, then run again with --add-new");
   }
 
   static void check_books(const RunReport& report) {
@@ -259,6 +286,7 @@ class Run {
     if (!arguments_.quiet)
       std::fputs(to_text(report, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)).c_str(), stdout);
     std::fflush(stdout);
+    tell_unreadable(report);
     if (report.state == "stopped") say("stopped before the end; the same command finishes the rest");
   }
 
@@ -266,7 +294,8 @@ class Run {
     if (report.state == "stopped") {
       return signals_ != nullptr && signals_->received() == SIGTERM ? ExitCode::terminated : ExitCode::interrupted;
     }
-    return report.counts.failed_items() > 0 ? ExitCode::some_failed : ExitCode::ok;
+    const bool all_good = report.counts.failed_items() == 0 && report.scan[Skip::unreadable_folder].count == 0;
+    return all_good ? ExitCode::ok : ExitCode::some_failed;
   }
 
   // In the order in which they are needed: the output is locked and proved writable before anything slow is read.
@@ -295,6 +324,7 @@ class Run {
 
 ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSignals* signals) {
   const Settings& settings = arguments.settings;
+  settings.check();
   if (arguments.print_config) {
     std::fputs(settings.print().c_str(), stdout);
     return ExitCode::ok;
@@ -305,7 +335,11 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     throw PackageError("device.kind is '" + device + "', and this build runs on the CPU only; leave it out or say cpu");
   }
   SourceSpec spec = source_spec(settings);
-  if (arguments.dry_run) return show_dry_run(spec, chain);
+  if (!arguments.dry_run && settings.parse<OutputOptions>().folder.empty()) {
+    throw UsageError("no output folder is named; add --output FOLDER");
+  }
+  check_models(settings, chain, spec);
+  if (arguments.dry_run) return show_dry_run(spec, chain, read_packages(settings, chain));
   return Run(arguments, chain, std::move(spec), factory, signals).run();
 }
 

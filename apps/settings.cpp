@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/run_options.hpp"
@@ -18,7 +19,10 @@ std::vector<std::string> split(const std::string& text, char separator) {
   std::size_t start = 0;
   while (start <= text.size()) {
     const auto end = std::min(text.find(separator, start), text.size());
-    if (end > start) parts.push_back(text.substr(start, end - start));
+    std::string part = text.substr(start, end - start);
+    part.erase(0, part.find_first_not_of(' '));
+    part.erase(part.find_last_not_of(' ') + 1);
+    if (!part.empty()) parts.push_back(std::move(part));
     start = end + 1;
   }
   return parts;
@@ -137,11 +141,17 @@ Setting& Settings::find(const std::string& group, const std::string& name, const
 }
 
 void Settings::read_recipe(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path) && std::filesystem::exists(path)) {
+    throw UsageError("'" + path +
+                     "' stands where the recipe (a YAML file) does, and is no file; pictures are named with --input");
+  }
   YAML::Node recipe;
   try {
     recipe = YAML::LoadFile(path);
   } catch (const YAML::BadFile&) {
-    throw UsageError("the recipe '" + path + "' cannot be read; is the path right?");
+    throw UsageError("the recipe '" + path +
+                     "' cannot be read; is the path right? (pictures are named with --input; values of one option are "
+                     "separated by commas: coco,overlay)");
   } catch (const YAML::ParserException& error) {
     throw UsageError(path + ":" + std::to_string(error.mark.line + 1) + ": not valid YAML: " + error.msg);
   }
@@ -220,6 +230,18 @@ bool Settings::used(const std::string& group) const {
   const bool is_stage =
       std::any_of(table.begin(), table.end(), [&](const StageEntry& entry) { return entry.name == group; });
   return !is_stage || std::find(stages_.begin(), stages_.end(), group) != stages_.end();
+}
+
+void Settings::check() const {
+  for (const auto& [group, options] : groups_) {
+    (void)describe_.at(group)(values(group));
+    if (used(group)) continue;
+    for (const auto& [name, setting] : options) {
+      if (setting.origin == "default") continue;
+      throw UsageError(setting.origin + ": " + group + "." + name + " has no effect, since " + group +
+                       " is not among the stages " + flow_list(stages_) + ". Leave it out, or add the stage");
+    }
+  }
 }
 
 std::string Settings::print() const {

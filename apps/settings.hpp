@@ -13,6 +13,9 @@
 
 namespace millrace {
 
+/// The origin of what the command line sets; of its shorthands, the beginning.
+inline constexpr const char* command_line = "command line";
+
 /// One value and where it came from: "default", "configs/a.yaml:12" or "command line".
 struct Setting {
   std::vector<std::string> values;
@@ -34,8 +37,12 @@ class Settings {
   void read_recipe(const std::string& path);
 
   /// Overrides one value; a list is split at commas. `key_value` is "detect.conf=0.3".
-  void set(const std::string& key_value, const std::string& origin = "command line");
-  void set(const std::string& key, std::vector<std::string> values, const std::string& origin = "command line");
+  void set(const std::string& key_value, const std::string& origin = command_line);
+  void set(const std::string& key, std::vector<std::string> values, const std::string& origin = command_line);
+
+  /// Throws UsageError for a value that cannot be, and for an option that is set although its stage is not in the
+  /// recipe.
+  void check() const;
 
   /// The values of a group that differ in origin from the defaults; a group's Options struct is parsed from them.
   OptionValues values(const std::string& group) const;

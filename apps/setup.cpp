@@ -1,7 +1,9 @@
 #include "apps/setup.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "apps/run_options.hpp"
@@ -26,6 +28,37 @@ double parse_share(const std::string& text) {
   return share;
 }
 
+// Manifests may; what they hold is known only as they are read.
+bool may_bring_boxes(const std::string& input) {
+  const std::string extension = extension_of(input);
+  return extension == "csv" || extension == "jsonl" || extension == "ndjson";
+}
+
+bool is_recipe(const std::string& input) {
+  const std::string extension = extension_of(input);
+  return extension == "yaml" || extension == "yml";
+}
+
+void check_detectors(const Settings& settings, const Chain& chain, const SourceSpec& spec) {
+  if (chain.find("detect") == nullptr) return;
+  std::map<std::string, std::string> named;
+  for (const auto& rule : settings.views()) {
+    if (rule.detector.empty()) continue;
+    const auto [first, is_new] = named.emplace(rule.name, rule.detector);
+    if (!is_new && first->second != rule.detector) {
+      throw UsageError("view '" + rule.name + "' has two detectors, '" + first->second + "' and '" + rule.detector +
+                       "': a view has one; give the second rule another name");
+    }
+  }
+  if (std::any_of(spec.inputs.begin(), spec.inputs.end(), may_bring_boxes)) return;
+  for (const auto& view : planned_views(settings, Views(spec.views).names())) {
+    if (!view.detector.empty()) continue;
+    throw UsageError(
+        (settings.views().size() == 1 ? "no detector is named" : "view '" + view.name + "' has no detector") +
+        std::string(": add --detector PACKAGE, or give the boxes in a CSV or JSONL manifest"));
+  }
+}
+
 }  // namespace
 
 SourceSpec source_spec(const Settings& settings) {
@@ -33,6 +66,17 @@ SourceSpec source_spec(const Settings& settings) {
   if (input.paths.empty()) {
     throw UsageError(
         "no input is named; add --input with a folder, pictures, a glob, a list, a manifest, or - for stdin");
+  }
+  const auto recipe = std::find_if(input.paths.begin(), input.paths.end(), is_recipe);
+  if (recipe != input.paths.end()) {
+    throw UsageError("'" + *recipe + "' is named as an input and looks like a recipe: put it before --input");
+  }
+  const auto output = settings.parse<OutputOptions>().folder;
+  for (const auto& path : input.paths) {
+    std::error_code missing;  // then it is not the same
+    if (!output.empty() && std::filesystem::equivalent(path, output, missing)) {
+      throw UsageError("the output folder '" + output + "' is an input too: choose another --output");
+    }
   }
   SourceSpec spec;
   spec.inputs = input.paths;
@@ -49,17 +93,26 @@ SourceSpec source_spec(const Settings& settings) {
   return spec;
 }
 
+void check_models(const Settings& settings, const Chain& chain, const SourceSpec& spec) {
+  check_detectors(settings, chain, spec);
+  if (chain.find("segment") != nullptr && settings.parse<ModelOptions>().segmenter.empty()) {
+    throw UsageError(
+        "no segmenter is named: add --segmenter PACKAGE, or name a recipe without 'segment' and 'postprocess', such as "
+        "configs/detect.yaml");
+  }
+}
+
 Packages read_packages(const Settings& settings, const Chain& chain) {
   const auto models = settings.parse<ModelOptions>();
   Packages packages;
   const auto add = [&](const std::string& folder, Task task, const std::string& what) {
-    if (folder.empty() || packages.count(folder) != 0U) return;
-    auto package = std::make_shared<const Package>(read_package(folder));
+    if (folder.empty()) return;
+    auto& package = packages[folder];
+    if (package == nullptr) package = std::make_shared<const Package>(read_package(folder));
     if (package->task != task) {
       throw PackageError("'" + folder + "' is named as " + what +
                          ", but its model.yaml says task: " + (package->task == Task::detect ? "detect" : "segment"));
     }
-    packages.emplace(folder, std::move(package));
   };
   if (chain.find("detect") != nullptr) {
     add(models.detector, Task::detect, "the detector");
@@ -116,7 +169,6 @@ std::optional<int> planned_team(const std::string& output_folder) {
 
 std::string make_output_folder(const Settings& settings) {
   const auto folder = settings.parse<OutputOptions>().folder;
-  if (folder.empty()) throw UsageError("no output folder is named; add --output FOLDER");
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw StorageError("create the output folder", folder, error.value());

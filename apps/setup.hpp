@@ -21,6 +21,9 @@ using Packages = std::map<std::string, std::shared_ptr<const Package>>;
 /// What the plan is made from. Throws UsageError when no input is named.
 SourceSpec source_spec(const Settings& settings);
 
+/// Throws UsageError where a stage of the chain has no model that it could run, or a view has two detectors.
+void check_models(const Settings& settings, const Chain& chain, const SourceSpec& spec);
+
 /// Reads and checks every package that a stage of the chain needs. Throws PackageError.
 Packages read_packages(const Settings& settings, const Chain& chain);
 
@@ -34,8 +37,7 @@ nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, c
 /// The team size of the plan in this output folder, if there is a plan.
 std::optional<int> planned_team(const std::string& output_folder);
 
-/// Makes the output folder and returns its absolute path. Throws UsageError when none is named, StorageError when it
-/// cannot be.
+/// Makes the output folder and returns its absolute path. Throws StorageError when it cannot be.
 std::string make_output_folder(const Settings& settings);
 
 }  // namespace millrace

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -27,7 +27,9 @@ sigset_t stop_signals() {
   return set;
 }
 
-void say(std::string_view text) {
+void say(std::string text) {
+  // The progress line stands there, and ^C behind it.
+  text = (::isatty(STDERR_FILENO) != 0 ? "\nmillrace: " : "millrace: ") + text + "\n";
   // The streams may be locked by a thread that hangs; this is the way out.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
 }
@@ -68,7 +70,7 @@ void StopSignals::wait() {
     // What is inside gets this long to come out: less than the 30 s that Slurm and Kubernetes wait before they kill.
     const int ready = ::poll(watched.data(), watched.size(), received_ == 0 ? -1 : drain_ms);
     if (ready == 0) {
-      say("millrace: what is inside did not finish in 20 s: stopped at once; the same command finishes the rest\n");
+      say("what was in work did not come out in 20 s: stopped at once; the same command finishes the rest");
       ::_exit(128 + received_);
     }
     if (ready < 0) continue;
@@ -77,11 +79,11 @@ void StopSignals::wait() {
     if (::read(signals, &info, sizeof info) != sizeof info) continue;
     const int signal = static_cast<int>(info.ssi_signo);
     if (received_ != 0) {
-      say("millrace: stopped at once; the same command finishes the rest\n");
+      say("stopped at once; the same command finishes the rest");
       ::_exit(128 + signal);
     }
     received_ = signal;
-    say("\nmillrace: stopping: what is inside is finished; once more to stop at once\n");
+    say("stopping: finishing what is in work, for at most 20 s; once more to stop at once");
     const std::lock_guard lock(mutex_);
     if (stop_) stop_(signal);
   }

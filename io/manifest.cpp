@@ -21,6 +21,14 @@ void drop_byte_order_mark(std::string& line, std::int64_t number) {
   if (number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
 }
 
+/// Other columns are the user's own, but boxes under another name would be left out unseen.
+void check_key(std::string_view key, const std::string& where) {
+  if (key == "box" || key == "bbox" || key == "bboxes") {
+    fail(where, "'" + std::string(key) + "' is not read: boxes are named 'boxes' and are [[x, y, width, height], ...]");
+  }
+  if (key == "views") fail(where, "'views' is not read: the view is named 'view'");
+}
+
 void check_path(const std::string& path, const std::string& where) {
   if (path.empty()) fail(where, "the path is empty");
   if (path.find('\0') != std::string::npos) fail(where, "the path holds a NUL byte, which no file name can");
@@ -195,6 +203,7 @@ class CsvManifest final : public ItemList {
       fail(where(), "the header has no column 'path'; it reads '" + display_name(row_.substr(0, 80)) +
                         (other ? "' (columns are separated by commas)" : "' (the first row names the columns)"));
     }
+    for (const std::string& name : fields_) check_key(name, where());
     path_ = *path;
     view_ = column("view");
     boxes_ = column("boxes");
@@ -221,6 +230,7 @@ class JsonlManifest final : public ItemList {
     const std::string where = lines_->where();
     const json object = parse_json(line_, where, "the line");
     if (!object.is_object()) fail(where, R"(not an object like {"path": "a.jpg"})");
+    for (const auto& [key, value] : object.items()) check_key(key, where);
     item = {path_of(object, where), text_of(object, "view", where), {}, lines_->line_number()};
     check_path(item.path, where);
     if (const auto boxes = object.find("boxes"); boxes != object.end() && !boxes->is_null()) {

@@ -20,6 +20,7 @@ enum class Reason {
   permission,          ///< not readable by this user
   not_regular,         ///< a pipe, socket, device or folder
   changed_since_plan,  ///< size or time differ from the plan
+  no_boxes,            ///< its view has no detector, and the manifest gives no boxes for it
   oom_host,            ///< no host memory for this picture
   non_finite,          ///< a model returned NaN or infinity for it
   model_failed,        ///< the model call failed for this picture alone

@@ -44,6 +44,23 @@ void Tally::add(std::string_view path) {
   if (first.size() < names_kept) first.emplace_back(path);
 }
 
+std::string names_of(const Tally& tally) {
+  constexpr std::size_t shown = 3;
+  constexpr std::size_t most_bytes = 120;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(shown, tally.first.size()); ++i) {
+    std::string name = display_name(tally.first[i]);
+    // The end of a path tells more than its beginning. Cut between characters.
+    if (name.size() > most_bytes) {
+      std::size_t from = name.size() - most_bytes;
+      while (from < name.size() && (static_cast<unsigned char>(name[from]) & 0xC0U) == 0x80U) ++from;
+      name = "..." + name.substr(from);
+    }
+    list += (i == 0 ? "" : ", ") + name;
+  }
+  return list + (tally.count > static_cast<std::int64_t>(shown) ? ", ..." : "");
+}
+
 std::int64_t ScanCounts::total_skipped() const {
   return std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0},
                          [](std::int64_t sum, const Tally& tally) { return sum + tally.count; });
@@ -51,23 +68,16 @@ std::int64_t ScanCounts::total_skipped() const {
 
 std::string ScanCounts::summary() const {
   std::string text;
-  const auto names = [](const Tally& tally) {
-    std::string list;
-    for (std::size_t i = 0; i < std::min<std::size_t>(3, tally.first.size()); ++i) {
-      list += (i == 0 ? "" : ", ") + display_name(tally.first[i]);
-    }
-    return list + (tally.count > 3 ? ", ..." : "");
-  };
   const auto part = [&](std::int64_t count, const std::string& what) {
     text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
   };
   for (std::size_t i = 0; i < skip_count; ++i) {
-    if (skipped[i].count > 0) part(skipped[i].count, std::string(skip_names[i]) + " (" + names(skipped[i]) + ")");
+    if (skipped[i].count > 0) part(skipped[i].count, std::string(skip_names[i]) + " (" + names_of(skipped[i]) + ")");
   }
-  if (videos.count > 0) part(videos.count, "videos (not read yet: " + names(videos) + ")");
+  if (videos.count > 0) part(videos.count, "videos (not read yet: " + names_of(videos) + ")");
   if (empty_inputs.count > 0) {
     part(empty_inputs.count, std::string(empty_inputs.count == 1 ? "input" : "inputs") + " without a picture (" +
-                                 names(empty_inputs) + ")");
+                                 names_of(empty_inputs) + ")");
   }
   if (not_selected > 0) part(not_selected, "left out by the sample");
   return text;

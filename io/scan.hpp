@@ -49,6 +49,9 @@ struct Tally {
   void add(std::string_view path);
 };
 
+/// The first three names, printable and of a length to be read: "a.jpg, b.jpg, c.jpg, ...".
+std::string names_of(const Tally& tally);
+
 /// Everything a scan saw that did not become an item.
 struct ScanCounts {
   std::array<Tally, skip_count> skipped;

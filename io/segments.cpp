@@ -242,8 +242,8 @@ Manifest SegmentStore::write_data(std::int64_t segment, const OpenSegment& open)
 void SegmentStore::commit(std::int64_t segment) {
   const auto found = open_.find(segment);
   const std::string journal_path = found->second.journal->path();
-  Manifest manifest = write_data(segment, found->second);
-  if (options_.before_manifest) manifest.side_files = options_.before_manifest(segment);
+  const Manifest manifest = write_data(segment, found->second);
+  if (options_.sync_side_files) options_.sync_side_files();
   write_durably(folder_, SegmentFile{segment, 0, SegmentFile::Kind::manifest}.name(), manifest.to_text(), files_);
   done_.emplace(segment, found->second.items_hash);
   open_.erase(found);
@@ -256,6 +256,7 @@ void SegmentStore::sync() {
 }
 
 void SegmentStore::sync_journals() {
+  if (options_.sync_side_files && !open_.empty()) options_.sync_side_files();
   for (auto& [segment, open] : open_) open.journal->sync();
   // A journal whose name is lost in a power cut is lost with all its lines.
   if (names_unsynced_) sync_folder(folder_, files_);

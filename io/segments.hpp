@@ -21,17 +21,17 @@ struct SegmentStoreOptions {
   std::function<std::int64_t()> now_ns;
   /// Journals are synced by the first append() this long after the last sync: what a power cut may cost.
   std::int64_t sync_every_ns = 5'000'000'000;
-  /// Called when a segment's data are durable and its manifest is not yet written. Makes the segment's side files
-  /// durable (sync_file_system) and returns their names relative to the output folder. It is called under the store's
-  /// lock and must not call the store.
-  std::function<std::vector<std::string>(std::int64_t segment)> before_manifest;
+  /// Makes all side files written so far durable (sync_file_system): called before journals are synced and before a
+  /// manifest is written, so that neither promises a side file that a power cut can take. It is called under the
+  /// store's lock and must not call the store.
+  std::function<void()> sync_side_files;
 };
 
 /// The results of a run: lines come in by batch in any order, segments come out in plan order, and whatever is
 /// interrupted goes on where it was. Bytes of the segments depend on plan and lines alone.
 ///
 /// A finished batch is appended to `segments/000123.part`. With the last one the segment is committed, in this order:
-/// data aside, fsync; rename; fsync folder; before_manifest; manifest aside, fsync; rename; fsync folder; the journal
+/// data aside, fsync; rename; fsync folder; sync_side_files; manifest aside, fsync; rename; fsync folder; the journal
 /// goes. A manifest that is there is a segment that is done, and is never changed.
 ///
 /// Memory: some 64 bytes an item of the open segments, one batch, one line. All functions may be called from any

@@ -9,30 +9,16 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "io/base64.hpp"
-
 namespace millrace {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t manifest_limit_bytes = 256 << 20;
-
-bool is_utf8(const std::string& text) {
-  try {
-    return !Json(text).dump().empty();
-  } catch (const Json::type_error&) {
-    return false;
-  }
-}
+constexpr std::int64_t manifest_limit_bytes = 1 << 20;
 
 Json to_json(const Manifest& manifest) {
   Json failed = Json::object();
   for (const auto& [reason, count] : manifest.counts.failed) failed[std::string(to_string(reason))] = count;
-  Json side_files = Json::array();
-  for (const std::string& name : manifest.side_files) {
-    side_files.push_back(is_utf8(name) ? Json(name) : Json{{"path_b64", to_base64(name)}});
-  }
   return Json{{"schema", Manifest::schema},
               {"segment", manifest.segment},
               {"revision", manifest.revision},
@@ -45,8 +31,7 @@ Json to_json(const Manifest& manifest) {
               {"failed", failed},
               {"objects", manifest.counts.objects},
               {"bytes", manifest.bytes},
-              {"xxh3", manifest.xxh3},
-              {"side_files", side_files}};
+              {"xxh3", manifest.xxh3}};
 }
 
 Manifest from_json(const Json& json) {
@@ -65,10 +50,6 @@ Manifest from_json(const Json& json) {
   manifest.counts.objects = json.at("objects").get<std::int64_t>();
   manifest.bytes = json.at("bytes").get<std::int64_t>();
   manifest.xxh3 = json.at("xxh3").get<std::string>();
-  for (const auto& name : json.at("side_files")) {
-    manifest.side_files.push_back(name.is_string() ? name.get<std::string>()
-                                                   : from_base64(name.at("path_b64").get<std::string>()));
-  }
   return manifest;
 }
 

@@ -43,8 +43,7 @@ struct Manifest {
   std::int64_t first_item = -1, last_item = -1;  ///< -1 without items
   Counts counts;
   std::int64_t bytes = 0;
-  std::string xxh3;                     ///< of the data file
-  std::vector<std::string> side_files;  ///< relative to the output folder
+  std::string xxh3;  ///< of the data file
 
   /// One JSON object, with a hash of itself as its last member.
   std::string to_text() const;

@@ -144,6 +144,10 @@ class Source::Impl {
   bool accept(Item& item) {
     std::string path = listed_.path;
     const std::string& base = inputs_[current_]->base();
+    if (is_video_extension(extension_of(path))) {
+      counts_.videos.add(path);
+      return false;
+    }
     if (listed_.line > 0) path = clean_path(join_path(base, path));
     if (base != root_) path = join_path(base, path);
     path = relative_below(root_, path);
@@ -165,7 +169,8 @@ class Source::Impl {
     if (!view) {
       throw InputError("'" + display_name(spec_.inputs[current_]) + "' line " + std::to_string(listed_.line) +
                        ": unknown view '" + display_name(listed_.view) + "'" +
-                       name_suggestion(listed_.view, views_.names()));
+                       (spec_.views.empty() ? "; name the views in a recipe, such as views: [{name: front}]"
+                                            : name_suggestion(listed_.view, views_.names())));
     }
     return view;
   }
@@ -218,6 +223,7 @@ DryRun dry_run(const SourceSpec& spec, std::size_t first_paths, StdinOptions std
   }
   found.per_extension.assign(extensions.begin(), extensions.end());
   found.counts = source.counts();
+  if (found.items == 0) found.nothing_found = source.nothing_found();
   return found;
 }
 

@@ -125,6 +125,7 @@ struct DryRun {
   std::vector<std::pair<std::string, std::int64_t>> per_extension;  ///< sorted by extension
   std::vector<std::string> first_paths;
   ScanCounts counts;
+  std::string nothing_found;  ///< without items: the sentence of Source::nothing_found()
 };
 /// Scans everything; reads stdin to its end.
 DryRun dry_run(const SourceSpec& spec, std::size_t first_paths = 10, StdinOptions stdin_options = {},

@@ -62,7 +62,7 @@ DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
 }
 
 Decode::Decode(const Options& /*options*/, const StageContext& context)
-    : limits_(context.decode_limits), warnings_(context.counters.decode_warnings) {}
+    : limits_(context.decode_limits), counters_(context.counters) {}
 
 void Decode::run(Frame& frame) const {
   // The credit must outlive the raster, whoever holds it last: it rides in the deleter.
@@ -73,7 +73,8 @@ void Decode::run(Frame& frame) const {
   };
   Decoded decoded = decode(frame.file.span(), frame.info, limits_, allocate);
   frame.file = {};
-  if (!decoded.warnings.empty() || wrong_extension(frame)) ++warnings_;
+  if (!decoded.warnings.empty()) counters_.decode_warnings.add(frame.item.path);
+  if (wrong_extension(frame)) counters_.wrong_extensions.add(frame.item.path);
   frame.columns.set(pixels, std::move(decoded.pixels));
 }
 

@@ -28,7 +28,7 @@ class Decode final : public FrameStage {
 
  private:
   const DecodeLimits& limits_;
-  std::atomic<std::int64_t>& warnings_;
+  StageCounters& counters_;
 };
 
 }  // namespace millrace

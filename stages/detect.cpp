@@ -122,7 +122,7 @@ void Detect::run(Batch& batch) {
   if (package.empty()) {
     for (const auto& frame : batch.frames) {
       if (!frame->failed() && !frame->item.boxes) {
-        frame->fail(name, Reason::internal,
+        frame->fail(name, Reason::no_boxes,
                     "the view has no detector and the manifest no boxes for this picture; name a --detector");
       }
     }

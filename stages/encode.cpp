@@ -4,10 +4,12 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "io/files.hpp"
 #include "io/image_write.hpp"
 #include "io/json_line.hpp"
 #include "io/label_map.hpp"
 #include "io/overlay.hpp"
+#include "stages/chain.hpp"
 #include "stages/decode.hpp"
 #include "stages/stage_entry.hpp"
 
@@ -72,14 +74,13 @@ StageInfo Encode::info(const Options& options) {
 }
 
 Encode::Encode(const Options& options, const StageContext& context) : context_(context) {
-  if (options.has("overlay")) overlays_.emplace(context.output_folder, "overlay", ".jpg");
-  if (options.has("png")) label_maps_.emplace(context.output_folder, "labels", ".png");
+  overlays_.wanted = options.has("overlay");
+  label_maps_.wanted = options.has("png");
 }
 
 void Encode::run(Batch& batch) {
   for (const auto& frame : batch.frames) {
-    if (overlays_ && !frame->failed()) write_overlay(*frame);
-    if (label_maps_ && !frame->failed()) write_label_map(*frame);
+    write_side_files(*frame);
     std::string line;
     try {
       line = make_segment_line(*frame, context_.views);
@@ -133,8 +134,21 @@ PixelBuffer Encode::overlay_raster(const Frame& frame, PictureInfo& info) const 
   DecodeLimits limits = context_.decode_limits;
   limits.slab_bytes = std::max(limits.slab_bytes, overlay_bytes);
   const FileBytes file = read_file(open_path(context_.input_root, frame.item), {});
+  context_.counters.bytes_read_again += static_cast<std::int64_t>(file.size);
   info = probe(file.span(), limits);
   return decode(file.span(), info, limits, new_raster).pixels;
+}
+
+void Encode::write_side_files(Frame& frame) const {
+  if (frame.failed()) return;
+  try {
+    if (label_maps_.wanted) write_label_map(frame);
+    if (overlays_.wanted) write_overlay(frame);
+  } catch (const StorageError&) {
+    throw;  // of the output; a picture that cannot be read again throws PictureError
+  } catch (...) {
+    fail_frame(frame, name, std::current_exception());
+  }
 }
 
 void Encode::write_overlay(const Frame& frame) const {
@@ -147,13 +161,20 @@ void Encode::write_overlay(const Frame& frame) const {
     return;
   }
   draw_overlay(raster, info, objects_of(frame));
-  overlays_->write(frame.item.id, frame.item.path,
-                   encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality));
+  write_side_file(overlays_, "overlay", ".jpg", frame.item,
+                  encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality));
 }
 
 void Encode::write_label_map(const Frame& frame) const {
-  label_maps_->write(frame.item.id, frame.item.path,
-                     encode_label_map(frame.info.width, frame.info.height, objects_of(frame)));
+  write_side_file(label_maps_, "labels", ".png", frame.item,
+                  encode_label_map(frame.info.width, frame.info.height, objects_of(frame)));
+}
+
+void Encode::write_side_file(const Kind& kind, const char* folder, const char* suffix, const Item& item,
+                             std::span<const std::uint8_t> content) const {
+  std::call_once(kind.once, [&] { kind.files.emplace(context_.output_folder, folder, suffix); });
+  kind.files->write(item.id, item.path, content);
+  context_.counters.side_file_bytes += static_cast<std::int64_t>(content.size());
 }
 
 template StageEntry stage_entry<Encode>();

@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,8 @@ inline constexpr Field<std::string> segment_line{"segment_line"};
 std::string make_segment_line(const Frame& frame, const std::vector<View>& views);
 
 /// Writes each frame's segment line, failed frames included, and the side files asked for. Reads what stands in the
-/// line, and `pixels` for overlays; writes `segment_line`. Host, any thread. Throws StorageError when a side file
-/// cannot be written.
+/// line, and `pixels` for overlays; writes `segment_line`. Host, any thread. What goes wrong with one picture
+/// fails that picture; throws StorageError when a side file cannot be written.
 class Encode final : public BatchStage {
  public:
   static constexpr const char* name = "encode";
@@ -35,15 +36,24 @@ class Encode final : public BatchStage {
   void run(Batch& batch) override;
 
  private:
+  void write_side_files(Frame& frame) const;
   void write_overlay(const Frame& frame) const;
   void write_label_map(const Frame& frame) const;
 
   PixelBuffer overlay_raster(const Frame& frame, PictureInfo& info) const;
 
+  /// Side files of one kind. Their folder is made with the first of them, so that a run that is refused leaves none.
+  struct Kind {
+    bool wanted = false;
+    mutable std::once_flag once{};
+    mutable std::optional<SideFiles> files{};
+  };
+  void write_side_file(const Kind& kind, const char* folder, const char* suffix, const Item& item,
+                       std::span<const std::uint8_t> content) const;
+
   const StageContext& context_;
+  Kind overlays_, label_maps_;
   mutable std::mutex large_;  // one reduced picture at a time is decoded again for its overlay
-  std::optional<SideFiles> overlays_;
-  std::optional<SideFiles> label_maps_;
 };
 
 }  // namespace millrace

@@ -74,11 +74,7 @@ StageInfo Segment::info(const Options& /*options*/) {
 }
 
 Segment::Segment(const Options& options, const StageContext& context) : options_(options), context_(context) {
-  if (context.segmenter.empty()) {
-    throw UsageError(
-        "the recipe has the stage 'segment' and no segmenter is named: add --segmenter PACKAGE, or leave out 'segment' "
-        "and 'postprocess'");
-  }
+  if (context.segmenter.empty()) throw std::invalid_argument("the stage 'segment' without a segmenter");
 }
 
 void Segment::run(Batch& batch) {

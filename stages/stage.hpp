@@ -5,9 +5,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "io/scan.hpp"
 #include "models/package.hpp"
 #include "stages/batch.hpp"
 #include "stages/options.hpp"
@@ -37,6 +40,23 @@ struct View {
   std::string detector;  ///< folder of the model package; empty: boxes come from the manifest
 };
 
+/// How many pictures something was met in, and the first few by name.
+class NamedCounter {
+ public:
+  void add(std::string_view path) {
+    const std::lock_guard lock(mutex_);
+    tally_.add(path);
+  }
+  Tally get() const {
+    const std::lock_guard lock(mutex_);
+    return tally_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Tally tally_;
+};
+
 /// Counted by stages, shown in the report.
 struct StageCounters {
   std::atomic<std::int64_t> detector_calls{0};
@@ -49,7 +69,10 @@ struct StageCounters {
   std::atomic<std::int64_t> bisect_calls{0};          ///< extra calls to find the picture that makes a call fail
   std::atomic<std::int64_t> truncated_detections{0};  ///< pictures with more than max_detections
   std::atomic<std::int64_t> overlays_left_out{0};     ///< pictures longer than a JPEG can be
-  std::atomic<std::int64_t> decode_warnings{0};       ///< pictures taken although something was odd about their file
+  std::atomic<std::int64_t> side_file_bytes{0};       ///< overlays and label maps
+  std::atomic<std::int64_t> bytes_read_again{0};      ///< for overlays of pictures that were reduced
+  NamedCounter decode_warnings;                       ///< pictures taken although their data have faults
+  NamedCounter wrong_extensions;                      ///< pictures of another format than their names say
 };
 
 /// What a stage may use; outlives the stage.

@@ -1,6 +1,5 @@
 """The program as a user meets it: commands, recipes, inputs, views, outputs, terminals."""
 
-import base64
 import json
 import os
 import pty
@@ -9,7 +8,6 @@ import select
 import struct
 import subprocess
 import termios
-import unittest
 from fcntl import ioctl
 
 import numpy
@@ -121,164 +119,45 @@ class Recipes(Case):
             self.assertIn(hint, done.err, text)
             self.assertFalse((self.folder / "out").exists(), text)
 
+    def test_a_recipe_that_cannot_work_is_refused_before_anything_is_written(self):
+        program.write_picture(self.folder / "in/a.jpg")
+        sam, yolox = program.package("sam_small"), program.package("yolox")
+        detect = self.write("detect.yaml", "stages: [decode, preprocess, detect, encode]\n")
+        half = self.write("half.yaml", f"views:\n  - {{name: a, match: a*, detector: {yolox}}}\n  - {{name: b}}\n")
+        twice = self.write("twice.yaml", f"views:\n  - {{name: a, match: a*, detector: {yolox}}}\n  - {{name: a, match: b*, detector: {sam}}}\n")
+        for arguments, code, hint in (
+            (["--segmenter", sam], program.USAGE, "no detector is named"),
+            (["--detector", yolox], program.USAGE, "no segmenter is named"),
+            ([half, "--segmenter", sam], program.USAGE, "view 'b' has no detector"),
+            ([twice, "--segmenter", sam], program.USAGE, "view 'a' has two detectors"),
+            ([detect, "--detector", yolox, "--set", "segment.pack=no"], program.USAGE, "segment.pack has no effect"),
+            ([self.write("decode.yaml", "stages: [decode]\n"), "--format", "overlay"], program.USAGE, "encode.format has no effect"),
+            ([detect, "--detector", yolox, "--set", "detect.conf=7"], program.USAGE, "between 0 and 1"),
+            (["--detector", yolox, "--segmenter", yolox, "--dry-run"], program.ENVIRONMENT, "task: detect"),
+            (["--detector", self.folder, "--segmenter", sam, "--dry-run"], program.ENVIRONMENT, "model.yaml"),
+        ):
+            done = millrace("run", *arguments, "--input", self.folder / "in", "--output", self.folder / "out")
+            self.assertEqual(done.code, code, done)
+            self.assertIn(hint, done.err)
+            self.assertFalse((self.folder / "out").exists(), done)
+        for arguments, hint in (([self.folder / "in"], "pictures are named with --input"), (["--input", self.folder / "in", detect], "looks like a recipe"),
+                                ([detect, "--input", self.folder / "in", "--output", self.folder / "in"], "is an input too")):
+            done = millrace("run", *arguments)
+            self.assertEqual(done.code, program.USAGE, done)
+            self.assertIn(hint, done.err)
+        self.assertEqual(sorted(f.name for f in (self.folder / "in").iterdir()), ["a.jpg"])
+
+    def test_pictures_without_boxes_and_without_a_detector_fail_by_that_name(self):
+        program.write_pictures(self.folder / "in", 2)
+        manifest = self.write("in/m.jsonl", '{"path": "0000.jpg", "boxes": [[1, 1, 20, 20]]}\n{"path": "0001.jpg"}\n')
+        self.run_ok("--input", manifest, "--segmenter", program.package("sam_small"), "--output", self.folder / "out", code=program.SOME_FAILED)
+        self.assertEqual([line.get("reason") for line in program.lines(self.folder / "out")], [None, "no_boxes"])
+
     def test_shipped_recipes_can_be_read(self):
         configs = program.Path(__file__).resolve().parents[2] / "configs"
         self.assertGreater(len(list(configs.glob("*.yaml"))), 0)
         for recipe in configs.glob("*.yaml"):
             self.run_ok(recipe, "--print-config")
-
-
-class Inputs(Case):
-    """Every way to name pictures, through the quickest recipe."""
-
-    def setUp(self):
-        super().setUp()
-        self.recipe = self.write("decode.yaml", program.DECODE_ONLY)
-        self.input = self.folder / "in"
-
-    def go(self, *arguments, code=program.OK, **options):
-        """Runs into a fresh output folder; returns its lines."""
-        self.out = self.folder / f"out{len(list(self.folder.glob('out*')))}"
-        self.done = self.run_ok(self.recipe, "--output", self.out, *arguments, code=code, **options)
-        return program.lines(self.out)
-
-    def paths(self, *arguments, **options):
-        return [line["path"] for line in self.go(*arguments, **options)]
-
-    def test_a_folder_is_walked_in_byte_order(self):
-        for name in ("b/2.jpg", "b/10.jpg", "a.png", "B.jpeg", "b.jpg", "c/d/e/f.jpg"):
-            program.write_picture(self.input / name)
-        self.assertEqual(self.paths("--input", self.input), ["B.jpeg", "a.png", "b/10.jpg", "b/2.jpg", "b.jpg", "c/d/e/f.jpg"])
-
-    def test_files_globs_and_lists(self):
-        program.write_pictures(self.input, 4)
-        a, b, c = (self.input / f"{i:04}.jpg" for i in range(3))
-        self.assertEqual(self.paths("--input", a), ["0000.jpg"])
-        self.assertEqual([name.rsplit("/", 1)[1] for name in self.paths("--input", b, a)], ["0001.jpg", "0000.jpg"])
-        self.assertEqual(self.paths("--input", f"{self.input}/000[12].jpg"), ["0001.jpg", "0002.jpg"])
-        text = self.write("list.txt", f"{c}\n\n{a}\r\n{b}")
-        self.assertEqual(self.paths("--input", text), [str(c), str(a), str(b)])
-        self.assertEqual(self.paths("--input", "-", stdin=f"{c}\n{a}".encode()), [str(c), str(a)])
-        zeros = f"{c}\0{a}\0".encode()
-        self.assertEqual(self.paths("--input", "-", "-0", stdin=zeros), [str(c), str(a)])
-        self.assertEqual(self.paths("--input", self.write("zeros.txt", zeros), "--null"), [str(c), str(a)])
-
-    def test_manifests(self):
-        program.write_pictures(self.input, 3)
-        csv = self.write("in/m.csv", 'note,path,view\n"a, b",0001.jpg,left\nx,0000.jpg,right\n')
-        views = self.write("views.yaml", program.DECODE_ONLY + "views: [{name: left}, {name: right}]\n")
-        self.recipe = views
-        self.assertEqual([(line["path"], line["view"]) for line in self.go("--input", csv)], [("0001.jpg", "left"), ("0000.jpg", "right")])
-        name = base64.b64encode(b"0002.jpg").decode()
-        jsonl = self.write("in/m.jsonl", f'{{"path": "?", "path_b64": "{name}", "view": "left"}}\n')
-        self.assertEqual([(line["path"], line["view"]) for line in self.go("--input", jsonl)], [("0002.jpg", "left")])
-        for text, hint in (("path,view\n0000.jpg,middle\n", "middle"), ("file\n0000.jpg\n", "path")):
-            wrong = self.write("in/w.csv", text)
-            done = millrace("run", views, "--input", wrong, "--output", self.folder / "wrong")
-            self.assertEqual(done.code, program.USAGE, done)
-            self.assertIn(hint, done.err)
-
-    def test_boxes_of_a_manifest_are_the_objects(self):
-        program.write_picture(self.input / "a.jpg", 100, 80)
-        boxes = self.write("in/m.jsonl", '{"path": "a.jpg", "boxes": [[10, 20, 30, 40, 7], [0.5, 0, 99.5, 80]]}\n{"path": "a.jpg", "boxes": []}\n')
-        self.recipe = self.write("boxes.yaml", "stages: [decode, preprocess, detect, encode]\n")
-        lines = self.go("--input", boxes, "--detector", program.package("yolox"))
-        self.assertEqual([[o["box"] for o in line["objects"]] for line in lines], [[[10, 20, 30, 40], [0.5, 0, 99.5, 80]], []])
-        self.assertEqual([o["class"] for o in lines[0]["objects"]], [7, 0])
-        self.assertEqual(program.report(self.out)["calls"]["detector_calls"], 0)
-
-    def test_limit_every_and_sample(self):
-        program.write_pictures(self.input, 40, 16, 12)
-        everything = self.paths("--input", self.input)
-        self.assertEqual(self.paths("--input", self.input, "--limit", "7"), everything[:7])
-        self.assertEqual(self.paths("--input", self.input, "--every", "9"), everything[::9])
-        self.assertEqual(self.paths("--input", self.input, "--every", "9", "--limit", "2"), everything[:18:9])
-        self.assertEqual(program.report(self.out)["input"]["not_selected"] > 0, True)
-        half = self.paths("--input", self.input, "--sample", "50%")
-        self.assertEqual(self.paths("--input", self.input, "--sample", "0.5"), half)
-        self.assertTrue(5 < len(half) < 35, half)
-        other = self.paths("--input", self.input, "--sample", "50%", "--set", "input.seed=1")
-        self.assertNotEqual(other, half)
-        program.write_picture(self.input / "new.jpg")
-        self.assertEqual([p for p in self.paths("--input", self.input, "--sample", "50%") if p != "new.jpg"], half)
-        for wrong in ("0", "101%", "half", "%", "-1%"):
-            self.assertIn("input.sample", self.run_ok(self.recipe, "--input", self.input, "--output", self.folder / "w", f"--sample={wrong}", code=program.USAGE).err)
-
-    def test_links_and_loops(self):
-        program.write_picture(self.folder / "elsewhere/x.jpg")
-        program.write_picture(self.input / "a.jpg")
-        os.symlink(self.folder / "elsewhere/x.jpg", self.input / "file.jpg")
-        os.symlink(self.folder / "elsewhere", self.input / "dir")
-        os.symlink(self.input, self.input / "loop")
-        self.assertEqual(self.paths("--input", self.input), ["a.jpg", "file.jpg"])
-        skipped = program.report(self.out)["input"]["skipped"]
-        self.assertEqual(skipped["folder_link"], 2)
-        self.assertEqual(self.paths("--input", self.input, "--follow-dirs"), ["a.jpg", "dir/x.jpg", "file.jpg"])
-        self.assertEqual(program.report(self.out)["input"]["skipped"]["loop"], 1)
-
-    def test_an_input_without_pictures_is_named(self):
-        program.write_picture(self.input / "a.jpg")
-        pattern = self.input / "*.tiff"
-        self.assertEqual(self.paths("--input", pattern, self.input / "a.jpg"), [str(self.input / "a.jpg")])
-        self.assertEqual(program.report(self.out)["input"]["inputs_without_pictures"], 1)
-        self.assertIn("1 input without a picture", self.done.out)
-        self.assertIn("*.tiff", self.done.out)
-
-    def test_what_is_no_picture_is_counted(self):
-        program.write_picture(self.input / "a.jpg")
-        self.write("in/b.txt.bak", "x")
-        self.write("in/notes.md", "x")
-        self.write("in/.hidden.jpg", "x")
-        self.write("in/Thumbs.db", "x")
-        self.write("in/clip.mp4", "x")
-        os.mkfifo(self.input / "pipe.jpg")
-        self.assertEqual(self.paths("--input", self.input), ["a.jpg"])
-        found = program.report(self.out)["input"]
-        self.assertEqual(found["skipped"], {"other_extension": 2, "hidden": 1, "system_file": 1, "not_regular": 1})
-        self.assertEqual(found["videos_not_read"], 1)
-        self.assertIn("clip.mp4", self.done.out)
-        self.assertIn("not read yet", self.done.out)
-
-    def test_nothing_to_do_is_wrong_use(self):
-        self.input.mkdir()
-        for arguments in ([self.input], [self.folder / "none"], [f"{self.input}/*.jpg"]):
-            done = millrace("run", self.recipe, "--input", *arguments, "--output", self.folder / "out")
-            self.assertEqual(done.code, program.USAGE, done)
-            self.assertIn(str(self.folder), done.err)
-
-    def test_names_of_any_bytes(self):
-        names = [b"\xff\xfe.jpg", b"new\nline.jpg", b"quote\".jpg", b"%s.jpg", b"-dash.jpg", b"caf\xc3\xa9.jpg", b"cafe\xcc\x81.jpg"]
-        original = program.write_picture(self.folder / "one.jpg")
-        self.input.mkdir()
-        for name in names:
-            os.link(original, os.fsencode(self.input) + b"/" + name)
-        lines = self.go("--input", self.input)
-        found = [base64.b64decode(line["path_b64"]) if "path_b64" in line else line["path"].encode() for line in lines]
-        self.assertEqual(found, sorted(names))
-        self.assertEqual({line["state"] for line in lines}, {"ok"})
-
-    def test_a_path_listed_twice_is_two_items(self):
-        program.write_pictures(self.input, 1)
-        text = self.write("twice.txt", f"{self.input}/0000.jpg\n" * 3)
-        lines = self.go("--input", text, "--format", "overlay,png,coco")
-        self.assertEqual([(line["id"], line["state"]) for line in lines], [(0, "ok"), (1, "ok"), (2, "ok")])
-        self.assertEqual(len(program.tree(self.out / "overlay")), 1)
-
-    def test_dry_run_writes_nothing(self):
-        program.write_pictures(self.input, 12)
-        self.write("in/clip.mp4", "x")
-        before = program.tree(self.folder)
-        done = self.run_ok(self.recipe, "--input", self.input, "--output", self.folder / "out", "--dry-run")
-        self.assertEqual(program.tree(self.folder), before)
-        self.assertFalse((self.folder / "out").exists())
-        for word in ("12 pictures", "view default: 12", ".jpg: 12", "clip.mp4", "decode -> encode", "nothing was written"):
-            self.assertIn(word, done.out)
-
-    def test_an_output_inside_the_input_is_not_read(self):
-        program.write_pictures(self.input, 2)
-        for _ in range(2):
-            done = self.run_ok(self.recipe, "--input", self.input, "--output", self.input / "out", "--format", "overlay")
-        self.assertEqual(len(program.lines(self.input / "out")), 2, done)
 
 
 class Pictures(Case):

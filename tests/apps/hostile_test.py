@@ -302,21 +302,39 @@ class Names(HostileCase):
         self.assertEqual([line.get("reason") for line in program.lines(self.output)], [None] + ["not_regular"] * len(made))
         self.assertEqual(len(done.err.splitlines()), len(made))
 
+    def run_without_rights(self):
+        # A root without the right to pass over modes is an ordinary user who owns the files.
+        without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
+        command = [*(without if os.geteuid() == 0 else []), program.PROGRAM, "run", self.recipe, "--input", self.input, "--output", self.output, "-q"]
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+
     def test_what_may_not_be_read(self):  # N9
         for name in ("a.jpg", "closed.jpg", "closed/b.jpg", "open/c.jpg"):
             program.write_picture(self.input / name)
         (self.input / "closed.jpg").chmod(0)
         (self.input / "closed").chmod(0)
         self.addCleanup((self.input / "closed").chmod, 0o700)
-        # A root without the right to pass over modes is an ordinary user who owns the files.
-        without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
-        command = [*(without if os.geteuid() == 0 else []), program.PROGRAM, "run", self.recipe, "--input", self.input, "--output", self.output, "-q"]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-        self.assertEqual((done.returncode, done.stderr), (SOME_FAILED, "millrace: closed.jpg: permission: this user may not read the file\n"))
+        done = self.run_without_rights()
+        self.assertEqual(done.returncode, SOME_FAILED)
+        said = done.stderr.splitlines()
+        self.assertEqual(said[0], "millrace: closed.jpg: permission: this user may not read the file")
+        self.assertEqual(len(said), 2)
+        self.assertIn("1 folder could not be listed (closed)", said[1])
         self.check_books(self.output)
         self.assertEqual({path: line.get("reason") for path, line in by_path(self.output).items()},
                          {"a.jpg": None, "closed.jpg": "permission", "open/c.jpg": None})
         self.assertEqual(self.skipped(), {"unreadable_folder": 1})
+
+    def test_a_folder_that_may_not_be_listed_is_seen_in_the_exit_code(self):  # N9
+        program.write_picture(self.input / "a.jpg")
+        program.write_picture(self.input / "closed/b.jpg")
+        (self.input / "closed").chmod(0)
+        self.addCleanup((self.input / "closed").chmod, 0o700)
+        done = self.run_without_rights()
+        self.assertEqual(done.returncode, SOME_FAILED)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertIn("(closed)", done.stderr)
+        self.assertEqual(program.report(self.output)["items"]["ok"], 1)
 
     def test_files_of_the_system_are_passed_over_by_rule(self):  # N10
         for name in ("a.jpg", ".hidden.jpg", "._a.jpg", ".git/b.jpg", "@eaDir/c.jpg", "__MACOSX/d.jpg"):

@@ -112,7 +112,8 @@ class Options(Case):
 
     def models_detector(self):
         self.assertGreater(len(self.detect()), 0)
-        none = millrace("run", "--input", program.picture("street.jpg"), "--output", self.folder / "n", "--set", f"models.detector={self.folder}")
+        recipe = self.write("detect.yaml", "stages: [decode, preprocess, detect, encode]\n")
+        none = millrace("run", recipe, "--input", program.picture("street.jpg"), "--output", self.folder / "n", "--set", f"models.detector={self.folder}")
         self.assertEqual(none.code, program.ENVIRONMENT, none)
 
     def models_segmenter(self):

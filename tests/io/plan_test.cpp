@@ -456,6 +456,16 @@ TEST_CASE("stdin: a silence closes a segment, and the same list continues a plan
   ::close(bench.options.stdin_options.descriptor);
   bench.options.stdin_options.descriptor = -1;  // closed: a complete plan needs no list
   CHECK(bench.run().size() == 9);
+  feed("a.jpg\nb.jpg\nc.jpg\nd.jpg\ne.jpg\nf.jpg\ng.jpg\nh.jpg\nz.jpg");
+  CHECK(contains(bench.error<PlanMismatch>(), "'-' is not the one"));
+  ::close(bench.options.stdin_options.descriptor);
+  feed("a.jpg\nb.jpg\n");
+  CHECK(contains(bench.error<PlanMismatch>(), "more lines than it has now"));
+  ::close(bench.options.stdin_options.descriptor);
+  feed("a.jpg\nb.jpg\nc.jpg\nd.jpg\ne.jpg\nf.jpg\ng.jpg\nh.jpg\ni.jpg\nj.jpg");
+  CHECK(bench.run().size() == 10);
+  CHECK(bench.run().size() == 10);
+  ::close(bench.options.stdin_options.descriptor);
   bench.clear_output();
   CHECK(contains(bench.error<InputError>(), "nothing is there"));
 }

@@ -72,10 +72,7 @@ Counts run(const std::vector<PlannedSegment>& plan, const FileSystem& files, uns
   SegmentStoreOptions options;
   std::int64_t clock = 0;
   options.now_ns = [&clock] { return clock += 1'000'000'000; };
-  options.before_manifest = [&](std::int64_t segment) {
-    sync_file_system(out, files);
-    return std::vector<std::string>{"overlays/" + std::to_string(segment) + ".jpg", "overlays/\xff.jpg"};
-  };
+  options.sync_side_files = [&] { sync_file_system(out, files); };
   SegmentStore store(out, "plan", options, files);
   std::vector<std::pair<std::size_t, std::size_t>> waiting;
   std::size_t next = 0;
@@ -147,8 +144,6 @@ TEST_CASE("segments hold the lines in plan order and manifests that say so") {
     CHECK(manifest->first_item == segment.item_ids.front());
     CHECK(manifest->last_item == segment.item_ids.back());
     check_counts(manifest->counts, expected_counts({segment}));
-    CHECK(manifest->side_files ==
-          std::vector<std::string>{"overlays/" + std::to_string(segment.number) + ".jpg", "overlays/\xff.jpg"});
   }
 }
 
@@ -487,9 +482,6 @@ TEST_CASE("segments are opened by one thread while others append") {
   const TemporaryFolder folder;
   SegmentStoreOptions options;
   options.sync_every_ns = 1'000'000;
-  options.before_manifest = [](std::int64_t segment) {
-    return std::vector<std::string>{"overlays/" + std::to_string(segment) + ".jpg", "overlays/\xff.jpg"};
-  };
   SegmentStore store(folder.path(), "plan", options);
   std::mutex mutex;
   std::vector<std::pair<std::size_t, std::size_t>> waiting;

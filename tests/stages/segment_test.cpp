@@ -263,7 +263,7 @@ TEST_CASE("a failed frame is not segmented") {
 TEST_CASE("a recipe with 'segment' needs a segmenter") {
   Surroundings around;
   around.add_view(detector_package(), detector_by_code({}));
-  CHECK_THROWS_WITH_AS(Segment({}, around.context()), doctest::Contains("add --segmenter PACKAGE"), UsageError);
+  CHECK_THROWS_WITH_AS(Segment({}, around.context()), doctest::Contains("without a segmenter"), std::invalid_argument);
 }
 
 }  // namespace
