@@ -8,7 +8,7 @@ mapfile -t programs < <(find build/release/bench -maxdepth 1 -type f -executable
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores, $(awk '/MemTotal/ {printf "%.0f GB", $2 / 1e6}' /proc/meminfo)"
 echo "commit:  $(git describe --always --dirty 2> /dev/null || echo unknown)"
 # The models of bench_overhead, with seeded weights; made once.
-packages=build/release/test-packages
+packages=$(sed -n "s/^MILLRACE_TEST_PACKAGES:PATH=//p" build/release/CMakeCache.txt)
 ctest --preset release --tests-regex '^make_test_packages$' --output-on-failure > /dev/null || { echo "bench: the test packages could not be made; ctest --preset release -R make_test_packages says why" >&2; exit 1; }
 for program in "${programs[@]}"; do
   echo "== $(basename "$program")"
