@@ -4,7 +4,7 @@
 #include <boost/program_options.hpp>
 #include <sstream>
 
-#include "models/nearest.hpp"
+#include "io/nearest.hpp"
 
 namespace millrace {
 namespace {
@@ -54,9 +54,7 @@ std::vector<std::string> long_names(const po::options_description& options) {
 
 std::string unknown_option(const std::string& given, const po::options_description& options) {
   const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
-  std::string near = nearest_name(name, long_names(options));
-  if (!near.empty()) near = "; did you mean --" + near + "?";
-  return given + " is no option" + near + " `millrace run --help` lists them";
+  return given + " is no option" + did_you_mean(name, long_names(options), "`millrace run --help` lists them", "--");
 }
 
 }  // namespace

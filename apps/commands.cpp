@@ -102,14 +102,14 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   const auto number = [](std::int64_t value) { return static_cast<long long>(value); };
   std::printf("planned   %lld pictures in %zu segment%s%s\n", number(planned), headers.size(),
               headers.size() == 1 ? "" : "s", end ? "" : "; the scan has not ended");
-  std::printf("done      %lld: %lld ok, %lld failed, %lld objects\n", number(books.counts.items),
-              number(books.counts.ok), number(books.counts.failed_items()), number(books.counts.objects));
+  std::printf("done      %lld\n", number(books.counts.items + books.journaled_items));
+  std::printf("          in finished segments: %lld ok, %lld failed, %lld objects\n", number(books.counts.ok),
+              number(books.counts.failed_items()), number(books.counts.objects));
   for (const auto& [reason, count] : books.counts.failed) {
-    std::printf("          %s: %lld\n", std::string(to_string(reason)).c_str(), number(count));
+    std::printf("            %s: %lld\n", std::string(to_string(reason)).c_str(), number(count));
   }
   if (books.journaled_items > 0) {
-    std::printf("in work   %lld finished in %zu open segments\n", number(books.journaled_items),
-                books.open_segments.size());
+    std::printf("          in open segments: %lld\n", number(books.journaled_items));
   }
   const std::int64_t left = planned - books.counts.items - books.journaled_items;
   std::printf("left      %lld\n", number(left));

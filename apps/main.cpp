@@ -13,7 +13,7 @@
 #include "apps/setup.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
-#include "models/nearest.hpp"
+#include "io/nearest.hpp"
 #include "models/threads.hpp"
 #ifdef MILLRACE_TORCH
 #include "models/torch_engine.hpp"
@@ -89,9 +89,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, char** argv) {
   if (command == "stages") return stages_command(rest);
   if (command == "doctor") return doctor_command(rest);
   const std::vector<std::string> known{"run", "status", "inspect", "stages", "doctor", "help"};
-  const std::string near = nearest_name(command, known);
-  throw UsageError("'" + command + "' is no command" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
-                   " `millrace --help` lists them");
+  throw UsageError("'" + command + "' is no command" + did_you_mean(command, known, "`millrace --help` lists them"));
 }
 
 }  // namespace

@@ -175,7 +175,10 @@ std::string headline(const RunReport& report) {
   std::string text = grouped(report.counts.ok) + " ok, " + grouped(report.counts.failed_items()) + " failed of " +
                      grouped(report.planned) + (report.plan_complete ? " pictures" : " pictures known so far") + ", " +
                      grouped(report.counts.objects) + " objects";
-  if (report.counts.resumed > 0) text += " (" + grouped(report.counts.resumed) + " were done before)";
+  if (report.counts.resumed > 0) {
+    const bool all = report.plan_complete && report.counts.resumed == report.planned;
+    text += " (" + grouped(report.counts.resumed) + " were done before" + (all ? "; nothing was left to do)" : ")");
+  }
   return text;
 }
 
@@ -254,7 +257,12 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
   }
   for (const auto& note : report.notes) text += wrapped("note: " + note, columns, "  ");
   const std::string folder = display_name(report.output_folder);
-  text += "\nresults  " + folder + "/segments\nreport   " + folder + "/runs/" + report.run + "/report.json\n";
+  text += "\nresults  " + folder + "/segments\n";
+  for (const auto& name : report.side_outputs) text += "         " + folder + "/" + name + "\n";
+  if (report.counts.failed_items() > 0) {
+    text += "failed   " + folder + "/runs/" + report.run + "/errors.jsonl lists those of this run\n";
+  }
+  text += "report   " + folder + "/runs/" + report.run + "/report.json\n";
   return text;
 }
 

@@ -19,9 +19,10 @@ namespace millrace {
 struct RunReport {
   std::string run;  ///< name of its folder below runs/
   std::string output_folder;
-  std::string started;  ///< UTC
-  std::string state;    ///< "finished", "stopped" or "failed"
-  std::string error;    ///< what ended a failed run
+  std::vector<std::string> side_outputs;  ///< beside the segments, below output_folder: "overlay", "coco.json"
+  std::string started;                    ///< UTC
+  std::string state;                      ///< "finished", "stopped" or "failed"
+  std::string error;                      ///< what ended a failed run
 
   std::int64_t planned = 0;  ///< items of the plan; final when plan_complete
   bool plan_complete = false;

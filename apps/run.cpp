@@ -206,6 +206,9 @@ class Run {
     RunReport report;
     report.run = std::filesystem::path(folder_.path()).filename().string();
     report.output_folder = output_;
+    if (formats_.has("overlay")) report.side_outputs.emplace_back("overlay");
+    if (formats_.has("png")) report.side_outputs.emplace_back("labels");
+    if (formats_.has("coco")) report.side_outputs.emplace_back("coco.json");
     report.started = utc_text(started_);
     report.batch_size = numbers_.batch_size;
     report.team = numbers_.team;

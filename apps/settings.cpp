@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/run_options.hpp"
-#include "models/nearest.hpp"
+#include "io/nearest.hpp"
 #include "stages/registry.hpp"
 
 namespace millrace {
@@ -26,11 +26,6 @@ std::vector<std::string> split(const std::string& text, char separator) {
     start = end + 1;
   }
   return parts;
-}
-
-std::string did_you_mean(const std::string& wrong, const std::vector<std::string>& known) {
-  const std::string near = nearest_name(wrong, known);
-  return near.empty() ? std::string() : "; did you mean '" + near + "'?";
 }
 
 std::string place(const std::string& path, const YAML::Node& node) {
@@ -133,11 +128,11 @@ Setting& Settings::find(const std::string& group, const std::string& name, const
       if (option_name == name) return setting;
       names.push_back(option_name);
     }
-    throw UsageError(where + ": " + group + " has no option '" + name + "'" + did_you_mean(name, names) +
-                     " `millrace stages` lists all options");
+    throw UsageError(where + ": " + group + " has no option '" + name + "'" +
+                     did_you_mean(name, names, "`millrace stages` lists all options"));
   }
-  throw UsageError(where + ": there is no stage or group '" + group + "'" + did_you_mean(group, known) +
-                   " `millrace stages` lists all of them");
+  throw UsageError(where + ": there is no stage or group '" + group + "'" +
+                   did_you_mean(group, known, "`millrace stages` lists all of them"));
 }
 
 void Settings::read_recipe(const std::string& path) {

@@ -59,8 +59,23 @@ Item item_from(const json& line, const std::vector<std::string>& views) {
   return item;
 }
 
+// A list of plain values is one value, as it is for the user.
+bool is_leaf(const json& value) {
+  return !value.is_structured() || value.empty() ||
+         (value.is_array() &&
+          std::none_of(value.begin(), value.end(), [](const json& part) { return part.is_structured(); }));
+}
+
+// As the user knows it: the settings' inner names are ours.
+std::string known_key(std::string_view key) {
+  for (const std::string_view ours : {"settings.options.", "settings.", "source."}) {
+    if (key.starts_with(ours)) return std::string(key.substr(ours.size()));
+  }
+  return std::string(key);
+}
+
 void flatten(const json& value, const std::string& key, std::map<std::string, std::string>& leaves) {
-  if (value.is_structured() && !value.empty()) {
+  if (!is_leaf(value)) {
     for (const auto& [name, part] : value.items()) {
       flatten(part, value.is_array() ? key + "[" + name + "]" : key.empty() ? name : key + "." + name, leaves);
     }
@@ -111,13 +126,13 @@ std::vector<std::string> json_differences(const json& planned, const json& now) 
   for (const auto& [key, value] : before) {
     const auto found = after.find(key);
     if (found == after.end()) {
-      differences.push_back(key + ": " + value + " in the plan, not given now");
+      differences.push_back(known_key(key) + ": " + value + " in the plan, not given now");
     } else if (found->second != value) {
-      differences.push_back(key + ": " + value + " in the plan, " + found->second + " now");
+      differences.push_back(known_key(key) + ": " + value + " in the plan, " + found->second + " now");
     }
   }
   for (const auto& [key, value] : after) {
-    if (!before.contains(key)) differences.push_back(key + ": not in the plan, " + value + " now");
+    if (!before.contains(key)) differences.push_back(known_key(key) + ": not in the plan, " + value + " now");
   }
   return differences;
 }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "io/nearest.hpp"
 #include "io/source_inputs.hpp"
 #include "io/source_names.hpp"
 
@@ -170,9 +171,15 @@ class Source::Impl {
       throw InputError("'" + display_name(spec_.inputs[current_]) + "' line " + std::to_string(listed_.line) +
                        ": unknown view '" + display_name(listed_.view) + "'" +
                        (spec_.views.empty() ? "; name the views in a recipe, such as views: [{name: front}]"
-                                            : name_suggestion(listed_.view, views_.names())));
+                                            : did_you_mean(listed_.view, views_.names(), "known: " + known_views())));
     }
     return view;
+  }
+
+  std::string known_views() const {
+    std::string text;
+    for (const std::string& name : views_.names()) text += (text.empty() ? "'" : ", '") + display_name(name) + "'";
+    return text;
   }
 
   std::vector<std::unique_ptr<Input>> inputs_;

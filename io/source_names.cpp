@@ -4,8 +4,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <numeric>
-#include <utility>
 
 #include "io/json_writer.hpp"
 
@@ -49,20 +47,6 @@ std::string escaped_ascii(char c) {
   return {c};
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 std::string display_name(std::string_view bytes) {
@@ -93,21 +77,6 @@ std::string to_utf8_lossy(std::string_view bytes) {
     text += length < 0 ? "\xEF\xBF\xBD" : bytes.substr(0, used);
     bytes.remove_prefix(used);
   }
-  return text;
-}
-
-std::string name_suggestion(std::string_view unknown, const std::vector<std::string>& known) {
-  std::string text;
-  const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(unknown, a) < edit_distance(unknown, b);
-  });
-  if (nearest != known.end() && edit_distance(unknown, *nearest) <= std::max<std::size_t>(1, nearest->size() / 3)) {
-    text += "; did you mean '" + display_name(*nearest) + "'?";
-  } else {
-    text += ".";
-  }
-  text += " Known:";
-  for (const std::string& name : known) text += (&name == known.data() ? " '" : ", '") + display_name(name) + "'";
   return text;
 }
 

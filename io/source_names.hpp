@@ -2,7 +2,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace millrace {
 
@@ -13,8 +12,5 @@ std::string display_name(std::string_view bytes);
 
 /// The text with U+FFFD for each maximal part that is not UTF-8, as Unicode recommends.
 std::string to_utf8_lossy(std::string_view bytes);
-
-/// "; did you mean 'left'? Known: 'left', 'right'": the end of a message about an unknown name.
-std::string name_suggestion(std::string_view unknown, const std::vector<std::string>& known);
 
 }  // namespace millrace

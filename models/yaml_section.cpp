@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "models/nearest.hpp"
+#include "io/nearest.hpp"
 #include "models/package.hpp"
 
 namespace millrace {
@@ -160,9 +160,8 @@ std::size_t YamlSection::index_of(const std::string& key, const std::vector<std:
   const YAML::Node value = required(key, "one of " + joined(names));
   const auto found = value.IsScalar() ? std::find(names.begin(), names.end(), value.Scalar()) : names.end();
   if (found == names.end()) {
-    const std::string near = value.IsScalar() ? nearest_name(value.Scalar(), names) : std::string();
     fail(key, "expected one of " + joined(names) + ", got " + shown(value) +
-                  (near.empty() ? "" : "; did you mean '" + near + "'?"));
+                  (value.IsScalar() ? did_you_mean(value.Scalar(), names) : std::string()));
   }
   return static_cast<std::size_t>(found - names.begin());
 }

@@ -6,8 +6,8 @@
 #include "gpu/finite.hpp"
 #include "gpu/nms.hpp"
 #include "io/json_writer.hpp"
+#include "io/nearest.hpp"
 #include "models/cache.hpp"
-#include "models/nearest.hpp"
 #include "models/yolo_head.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
@@ -102,10 +102,8 @@ Detect::Detect(const Options& options, const StageContext& context) : options_(o
       bool known = false;
       for (std::size_t id = 0; id < names.size(); ++id) known = known || is_class(wanted_class, id, names);
       if (known) continue;
-      const std::string near = nearest_name(wanted_class, names);
       throw UsageError("detect.classes: the detector of view '" + view.name + "' has no class '" + wanted_class + "'" +
-                       (near.empty() ? "" : "; did you mean '" + near + "'?") + " `millrace inspect " + view.detector +
-                       "` lists them");
+                       did_you_mean(wanted_class, names, "`millrace inspect " + view.detector + "` lists them"));
     }
   }
 }

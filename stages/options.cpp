@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "models/nearest.hpp"
+#include "io/nearest.hpp"
 
 namespace millrace {
 namespace {
@@ -149,10 +149,8 @@ void Parse::visit(const Access& access) {
 void Parse::check_all_taken() const {
   for (const auto& [name, written] : values_) {
     if (std::find(names_.begin(), names_.end(), name) != names_.end()) continue;
-    const std::string near = nearest_name(name, names_);
     throw UsageError(group_ + "." + name + " is no option" +
-                     (near.empty() ? "; " : "; did you mean " + group_ + "." + near + "? ") +
-                     "`millrace stages` lists all options");
+                     did_you_mean(name, names_, "`millrace stages` lists all options", group_ + "."));
   }
 }
 

@@ -1,6 +1,6 @@
 #include "stages/registry.hpp"
 
-#include "models/nearest.hpp"
+#include "io/nearest.hpp"
 
 namespace millrace {
 
@@ -32,9 +32,8 @@ const StageEntry& find_stage(std::string_view name, const std::vector<StageEntry
     if (entry.name == name) return entry;
     names.push_back(entry.name);
   }
-  const std::string near = nearest_name(name, names);
-  throw UsageError("'" + std::string(name) + "' is no stage" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
-                   " `millrace stages` lists them");
+  throw UsageError("'" + std::string(name) + "' is no stage" +
+                   did_you_mean(name, names, "`millrace stages` lists them"));
 }
 
 }  // namespace millrace

@@ -25,7 +25,7 @@ class Commands(Case):
             self.assertLessEqual(max(map(len, done.out.splitlines())), 120)
         self.assertRegex(millrace("--version").out, r"^millrace \d+\.\d+\.\d+\n$")
         self.assertEqual(millrace().code, program.USAGE)
-        for arguments, hint in ((["rum"], "did you mean 'run'"), (["run", "--ouput", "x"], "did you mean --output"),
+        for arguments, hint in ((["rum"], "did you mean 'run'"), (["run", "--ouput", "x"], "did you mean '--output'"),
                                 (["run", "--set", "detct.conf=1"], "did you mean 'detect'"),
                                 (["run", "--set", "detect.cnf=1"], "did you mean 'conf'"),
                                 (["run", "--set", "conf=1"], "group.name"), (["run", "--set", "detect.conf"], "group.name=value"),

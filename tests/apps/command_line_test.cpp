@@ -52,7 +52,7 @@ TEST_CASE("stdin is an input, and the last --set wins") {
 }
 
 TEST_CASE("wrong words are named, with the nearest right one") {
-  CHECK(has(failure({"--ouput", "x"}), "did you mean --output?"));
+  CHECK(has(failure({"--ouput", "x"}), "did you mean '--output'?"));
   CHECK(has(failure({"--in", "x"}), "--in is no option"));
   CHECK(has(failure({"--output"}), "--output"));
   CHECK(has(failure({"a.yaml", "b.yaml"}), "'b.yaml' is a second recipe"));

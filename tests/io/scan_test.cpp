@@ -184,8 +184,6 @@ TEST_CASE("names are safe to show") {
                      "31m") == "\\u009b31m");
   CHECK(display_name("\x7f") == "\\x7f");
   CHECK(to_utf8_lossy("a\xff\xC3z\xE2\x82") == "a\xEF\xBF\xBD\xEF\xBF\xBDz\xEF\xBF\xBD");
-  CHECK(name_suggestion("lefft", {"left", "right"}) == "; did you mean 'left'? Known: 'left', 'right'");
-  CHECK(name_suggestion("top", {"left"}) == ". Known: 'left'");
 }
 
 TEST_CASE("scan order is the order of names, not of bytes of the path") {

@@ -82,7 +82,7 @@ TEST_CASE("options reach their stage and are checked with the chain") {
     return [values](const std::string& stage) { return stage == "encode" ? values : OptionValues{}; };
   };
   CHECK_THROWS_WITH_AS(Chain({"decode", "encode"}, with({{"formt", {"png"}}})),
-                       doctest::Contains("did you mean encode.format?"), UsageError);
+                       doctest::Contains("did you mean 'encode.format'?"), UsageError);
   CHECK_THROWS_WITH_AS(Chain({"decode", "encode"}, with({{"format", {"gif"}}})),
                        doctest::Contains("encode.format knows coco, overlay and png, not 'gif'"), UsageError);
   const Chain chain({"decode", "encode"}, with({{"format", {"png"}}}));

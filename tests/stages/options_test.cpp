@@ -88,7 +88,7 @@ TEST_CASE("what cannot be meant is refused with the option's name") {
 
 TEST_CASE("an unknown name suggests the nearest") {
   CHECK_THROWS_WITH_AS(parse({{"confidence", {"1"}}}), doctest::Contains("detect.confidence is no option"), UsageError);
-  CHECK_THROWS_WITH_AS(parse({{"cuont", {"1"}}}), doctest::Contains("did you mean detect.count?"), UsageError);
+  CHECK_THROWS_WITH_AS(parse({{"cuont", {"1"}}}), doctest::Contains("did you mean 'detect.count'?"), UsageError);
 }
 
 TEST_CASE("options describe themselves") {

@@ -1,4 +1,4 @@
-#include "models/nearest.hpp"
+#include "io/nearest.hpp"
 
 #include <doctest/doctest.h>
 
@@ -17,6 +17,15 @@ TEST_CASE("the nearest name") {
   CHECK(nearest_name("colour", known).empty());
   CHECK(nearest_name("", known).empty());
   CHECK(nearest_name("x", {}).empty());
+}
+
+TEST_CASE("the end of a message about an unknown name") {
+  const std::vector<std::string> known{"left", "right"};
+  CHECK(did_you_mean("lefft", known) == "; did you mean 'left'?");
+  CHECK(did_you_mean("lefft", known, "known: all") == "; did you mean 'left'? known: all");
+  CHECK(did_you_mean("lefft", known, "see --help", "--") == "; did you mean '--left'? see --help");
+  CHECK(did_you_mean("top", known).empty());
+  CHECK(did_you_mean("top", known, "see --help") == "; see --help");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "models/nearest.hpp"
+#include "io/nearest.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -37,6 +37,15 @@ std::string nearest_name(std::string_view given, std::span<const std::string> kn
     }
   }
   return nearest;
+}
+
+std::string did_you_mean(std::string_view given, std::span<const std::string> known, std::string_view rest,
+                         std::string_view prefix) {
+  const std::string near = nearest_name(given, known);
+  std::string text;
+  if (!near.empty()) text = "; did you mean '" + std::string(prefix) + near + "'?";
+  if (!rest.empty()) text += (near.empty() ? "; " : " ") + std::string(rest);
+  return text;
 }
 
 }  // namespace millrace
