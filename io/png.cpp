@@ -17,7 +17,8 @@ namespace millrace {
 namespace {
 
 constexpr std::uint64_t signature_bytes = 8;
-constexpr std::uint64_t chunk_frame_bytes = 12;  // length, type, checksum
+constexpr std::uint64_t chunk_frame_bytes = 12;    // length, type, checksum
+constexpr std::size_t longest_chunk = 0x7FFFFFFF;  // by the PNG standard
 constexpr std::uint8_t filler = 128;
 
 /// One chunk as it lies in the file, cut where the file is.
@@ -166,8 +167,10 @@ class PngFile {
  public:
   explicit PngFile(Bytes bytes) : chunks_(bytes), context_(spng_ctx_new(0), spng_ctx_free) {
     if (!context_) throw std::bad_alloc();
-    // Chunks cannot be longer than the file; tRNS and PLTE, the only ones kept, are small.
-    check(spng_set_chunk_limits(context_.get(), std::max<std::size_t>(bytes.size(), 1024), std::size_t{1} << 20));
+    // No chunk is longer than the file or than the format allows. What libspng keeps of chunks may not be limited to
+    // less than a chunk; it sees none that it would keep or unpack but PLTE and tRNS, which are small (ShownChunks).
+    const std::size_t longest = std::clamp<std::size_t>(bytes.size(), 1024, longest_chunk);
+    check(spng_set_chunk_limits(context_.get(), longest, longest));
     const auto read = [](spng_ctx*, void* chunks, void* to, std::size_t count) -> int {
       return static_cast<ShownChunks*>(chunks)->read(static_cast<std::uint8_t*>(to), count) ? SPNG_OK : SPNG_IO_EOF;
     };

@@ -209,6 +209,9 @@ def catalogue():
     rows = b"".join(b"\0" + row.tobytes() for row in deep)
     decodes("rgb16.png", png(WIDTH, HEIGHT, 16, 2, zlib.compress(rows)))
     decodes("interlaced.png", interlaced_png(PIXELS))
+    large_rows = raster(700, 600, seed=4)  # 1.2 MB as they are stored, in data chunks of 64 KB and in one
+    decodes("large.png", saved(Image.fromarray(large_rows), "PNG", compress_level=0), large_rows)
+    decodes("large_chunk.png", png(700, 600, 8, 2, zlib.compress(b"".join(b"\0" + row.tobytes() for row in large_rows), 0)), large_rows)
     fails("twelve_bit.jpg", jpeg_with(JPEG, precision=12, marker=0xC1), "unsupported_format")
     fails("lossless.jpg", jpeg_with(JPEG, marker=0xC3), "unsupported_format")
     decodes("profile.jpg", saved(PICTURE, "JPEG", quality=92, subsampling=0, icc_profile=random.Random(9).randbytes(3000)))

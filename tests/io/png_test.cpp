@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <random>
 #include <string>
 
 #include "tests/io/decode_inputs.hpp"
@@ -184,6 +185,31 @@ TEST_CASE("png: other chunks do no harm") {
   CHECK(animated.warnings[0].find("animated") != std::string::npos);
   options.chunks = {{"ABCD", {1, 2, 3}}};
   expect(make_png(30, 20, samples, options), Reason::corrupt_data, "critical");
+}
+
+TEST_CASE("png: files over 1 MB, in many data chunks and in one") {
+  Rgb noise{800, 600, {}};
+  std::mt19937 random(11);
+  for (int i = 0; i < 3 * 800 * 600; ++i) noise.data.push_back(static_cast<std::uint8_t>(random()));
+  for (const bool interlaced : {false, true}) {
+    const File file = make_png(noise, interlaced);
+    REQUIRE(file.size() > std::size_t{1} << 20);
+    CHECK(pixels_of(decode_file(file)) == noise);
+    File data;
+    int chunks = 0;
+    for (std::size_t at = 33, length = 0; at < file.size(); at += 12 + length) {
+      length =
+          std::size_t{file[at]} << 24 | std::size_t{file[at + 1]} << 16 | std::size_t{file[at + 2]} << 8 | file[at + 3];
+      if (file[at + 4] != 'I' || file[at + 5] != 'D') continue;
+      ++chunks;
+      data.insert(data.end(), file.begin() + static_cast<std::ptrdiff_t>(at + 8),
+                  file.begin() + static_cast<std::ptrdiff_t>(at + 8 + length));
+    }
+    CHECK(chunks > 1);
+    const File one = cut(file, 33) + png_chunk("IDAT", data) + png_chunk("IEND", {});
+    CHECK(pixels_of(decode_file(one)) == noise);
+    expect(cut(one, one.size() * 9 / 10), Reason::truncated, "rows complete");
+  }
 }
 
 TEST_CASE("png: bombs are refused from the header") {
