@@ -1,5 +1,7 @@
 #include "apps/execution.hpp"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "apps/run_options.hpp"
@@ -30,6 +32,8 @@ void ending_on_storage_errors(const std::string& stage, const Run& run) {
     throw StorageFailed(stage, error);
   }
 }
+
+bool was_there_when_planned(const Item& item) { return item.mtime_ns != 0; }
 
 [[noreturn]] void rethrow(const std::exception_ptr& error) {
   try {
@@ -89,8 +93,9 @@ GraphBodies<Frame, Batch> Execution::bodies() {
     lanes_changed_.notify_all();
     if (ends_.stop_next) ends_.stop_next();
   };
+  bodies.file_bytes = [this](const Frame& frame) { return file_bytes(frame); };
   bodies.read = [this](Frame& frame) { read(frame); };
-  bodies.bytes = [](const Frame& frame) { return frame.info.pixel_bytes; };
+  bodies.bytes = [](const Frame& frame) { return ByteNeed(frame.info.pixel_bytes, frame.info.working_bytes); };
   std::size_t index = 0;
   for (const ChainLink* link : setup_.chain.of(Section::frame)) {
     const FrameStage& stage = *frame_stages_[index++];
@@ -138,10 +143,17 @@ Result Execution::run() {
   return result;
 }
 
+std::int64_t Execution::file_bytes(const Frame& frame) const {
+  if (was_there_when_planned(frame.item)) return frame.item.bytes;  // another size fails to be read
+  std::error_code unknown;
+  const auto bytes = std::filesystem::file_size(open_path(setup_.input_root, frame.item), unknown);
+  return unknown ? 0 : static_cast<std::int64_t>(bytes);
+}
+
 void Execution::read(Frame& frame) {
   FileExpectations expected;
   expected.max_bytes = max_file_bytes_;
-  if (frame.item.mtime_ns != 0) {  // 0: it was not there when it was planned
+  if (was_there_when_planned(frame.item)) {
     expected.bytes = frame.item.bytes;
     expected.mtime_ns = frame.item.mtime_ns;
   }

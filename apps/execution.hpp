@@ -64,6 +64,7 @@ class Execution {
  private:
   using FrameGraph = Graph<Frame, Batch>;
   GraphBodies<Frame, Batch> bodies();
+  std::int64_t file_bytes(const Frame& frame) const;
   void read(Frame& frame);
   void warm_up_packages();
   void commit(Batch& batch);

@@ -64,7 +64,8 @@ struct GateOptions {
   void visit(OptionVisitor& v) {
     v.option("frames", frames, "pictures inside the pipeline at once; 0: six batches, at least 16", {0, 1e6},
              Affects::run);
-    v.bytes("memory", memory, "decoded pixels inside the pipeline at once; 0: two batches of slabs, at least 1G", {},
+    v.bytes("memory", memory,
+            "for pixels, decoding and, an eighth of it, files read ahead; 0: two batches of slabs, at least 1G", {},
             Affects::run);
     v.bytes("slab", slab, "most bytes of decoded pixels a picture may keep; larger ones are reduced while decoding",
             {3 * 1024, 4e9});

@@ -18,8 +18,8 @@ class ByteBudget {
   virtual void give_back(std::int64_t bytes) noexcept = 0;
 };
 
-/// The right to hold a number of bytes of decoded pixels. Keep it beside the pixels and let go of it with them, on any
-/// thread, but before the commit of the frame's batch returns. The budget outlives the graph where it has to.
+/// The right to hold a number of bytes, e.g. of decoded pixels. Keep it beside the pixels and let go of it with them,
+/// on any thread, but before the commit of the frame's batch returns. The budget outlives the graph where it has to.
 class ByteCredit {
  public:
   ByteCredit() = default;
@@ -40,7 +40,7 @@ class ByteCredit {
   void release() noexcept {
     const auto budget = std::move(budget_);
     budget_ = nullptr;
-    if (budget != nullptr) budget->give_back(std::exchange(bytes_, 0));
+    if (budget != nullptr && bytes_ > 0) budget->give_back(std::exchange(bytes_, 0));
   }
 
  private:
@@ -48,68 +48,95 @@ class ByteCredit {
   std::int64_t bytes_ = 0;
 };
 
+/// The bytes a message asks for.
+struct ByteNeed {
+  ByteNeed(std::int64_t to_keep, std::int64_t to_pass = 0) : kept(to_keep), passing(to_pass) {}
+  std::int64_t kept;     ///< held on, e.g. decoded pixels
+  std::int64_t passing;  ///< given back soon, whatever else waits, e.g. what decoding takes beside the pixels
+};
+
 /// Grants bytes in the order of admission. Messages arrive in any order, each with its sequence number (0, 1, 2, ...,
-/// without gaps) and the bytes it is going to hold; the next in sequence passes once its bytes are free.
+/// without gaps) and what it needs; the next in sequence passes once its bytes are free. Where they are not, it passes
+/// as the only one with passing bytes, if its kept bytes are free: so a need beyond the budget is met, one at a time,
+/// and no more is held than the budget and one message's passing bytes.
 ///
-/// Strict order wastes some of the budget and cannot deadlock: what holds bytes is older than what waits, belongs to
-/// batches that can be completed with the budget of two batches, and gives its bytes back on its way.
+/// Strict order wastes some of the budget and cannot deadlock: what holds bytes is older than what waits; passing bytes
+/// come back by themselves; kept ones belong to batches that can be completed with a batch's worth of them.
 template <class Message>
 class ByteGate final : public ByteBudget, public std::enable_shared_from_this<ByteGate<Message>> {
  public:
-  /// `pass` gets each message with its credit, outside any lock, from the thread that made it pass.
-  ByteGate(std::int64_t budget, std::function<void(Message, ByteCredit)> pass)
+  /// `pass` gets each message with its credits, outside any lock, from the thread that made it pass.
+  ByteGate(std::int64_t budget, std::function<void(Message, ByteCredit kept, ByteCredit passing)> pass)
       : free_(budget), pass_(std::move(pass)) {}
 
-  void offer(std::int64_t sequence, Message message, std::int64_t bytes) {
+  void offer(std::int64_t sequence, Message message, ByteNeed need) {
     {
       const std::lock_guard lock(mutex_);
       const auto place = static_cast<std::size_t>(sequence - next_);
       if (waiting_.size() <= place) waiting_.resize(place + 1);
-      waiting_[place].emplace(std::move(message), bytes);
+      waiting_[place].emplace(std::move(message), need);
     }
     pass_on();
   }
 
-  void give_back(std::int64_t bytes) noexcept override {
-    {
-      const std::lock_guard lock(mutex_);
-      free_ += bytes;
-    }
-    pass_on();
-  }
+  void give_back(std::int64_t bytes) noexcept override { take_back({bytes, 0}); }
 
   /// After the run: nothing passes any more; returns when nothing is passing.
   void close() {
     std::unique_lock lock(mutex_);
     closed_ = true;
-    idle_.wait(lock, [&] { return passing_ == 0; });
+    idle_.wait(lock, [&] { return being_passed_ == 0; });
     waiting_.clear();
   }
 
  private:
+  struct Passing final : ByteBudget {
+    explicit Passing(ByteGate& of) : gate(of) {}
+    void give_back(std::int64_t bytes) noexcept override { gate.take_back({0, bytes}); }
+    ByteGate& gate;
+  };
+
+  void take_back(const ByteNeed& need) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      free_ += need.kept + need.passing;
+      passing_out_ -= need.passing;
+    }
+    pass_on();
+  }
+
+  [[nodiscard]] bool may_pass(const ByteNeed& need) const {
+    return need.kept <= free_ && (need.passing <= free_ - need.kept || passing_out_ == 0);
+  }
+
   void pass_on() noexcept {
     for (;;) {
       std::unique_lock lock(mutex_);
-      if (closed_ || waiting_.empty() || !waiting_.front() || waiting_.front()->second > free_) return;
-      auto [message, bytes] = std::move(*waiting_.front());
+      if (closed_ || waiting_.empty() || !waiting_.front() || !may_pass(waiting_.front()->second)) return;
+      auto [message, need] = std::move(*waiting_.front());
       waiting_.pop_front();
       ++next_;
-      free_ -= bytes;
-      ++passing_;
+      free_ -= need.kept + need.passing;
+      passing_out_ += need.passing;
+      ++being_passed_;
       lock.unlock();  // passing a frame may give back bytes it held before
-      pass_(std::move(message), ByteCredit(this->shared_from_this(), bytes));
+      const auto self = this->shared_from_this();
+      pass_(std::move(message), ByteCredit(self, need.kept),
+            ByteCredit(std::shared_ptr<ByteBudget>(self, &passing_), need.passing));
       lock.lock();
-      if (--passing_ == 0) idle_.notify_all();
+      if (--being_passed_ == 0) idle_.notify_all();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable idle_;
-  std::int64_t free_;
+  Passing passing_{*this};
+  std::int64_t free_;  // below zero while a need beyond the budget is met
+  std::int64_t passing_out_ = 0;
   std::int64_t next_ = 0;  // sequence number of waiting_.front()
-  std::deque<std::optional<std::pair<Message, std::int64_t>>> waiting_;
-  std::function<void(Message, ByteCredit)> pass_;
-  int passing_ = 0;
+  std::deque<std::optional<std::pair<Message, ByteNeed>>> waiting_;
+  std::function<void(Message, ByteCredit, ByteCredit)> pass_;
+  int being_passed_ = 0;
   bool closed_ = false;
 };
 

@@ -18,8 +18,12 @@ namespace tbb_flow = oneapi::tbb::flow;
 
 /// The nodes and edges of the graph, and the threads of its own between them:
 ///
-///     admit -> read -> bytes -> frame stages -> join -> [ lane stages ] -> batch stages -> commit
-///              crew    order    workers        serial    crew of lanes     workers         crew
+///     admit -> file bytes -> read -> bytes -> frame stages -> join -> [ lane stages ] -> batch stages -> commit
+///              order         crew    order    workers        serial    crew of lanes     workers         crew
+///
+/// Both places of bytes are in order of admission, and the bytes of a file are held until the frame stages are over.
+/// That cannot deadlock: the next frame to be granted pixels has its file, or waits for it behind older frames only,
+/// which all have their pixels and so give their files back.
 ///
 /// What a crew works on, or has in its queue, holds a reservation of the graph until it is handed on. Nodes nearer the
 /// end have the higher priority. Nodes have as many bodies at work as there are workers, not `unlimited`: TBB then
@@ -41,8 +45,13 @@ class Flow {
       : statistics_(statistics),
         gate_(gate),
         runner_(runner),
-        bytes_(std::make_shared<ByteGate<Admitted*>>(
-            options.byte_budget, [this](Admitted* frame, ByteCredit credit) { grant(*frame, std::move(credit)); })),
+        files_(std::make_shared<Bytes>(
+            file_share(options),
+            [this](Admitted* frame, ByteCredit, ByteCredit file) { read(*frame, std::move(file)); })),
+        bytes_(std::make_shared<Bytes>(options.byte_budget - file_share(options),
+                                       [this](Admitted* frame, ByteCredit pixels, ByteCredit beside) {
+                                         grant(*frame, std::move(pixels), std::move(beside));
+                                       })),
         join_(
             graph_, tbb_flow::serial, [this](Admitted* frame) { join(*frame); },
             priority(statistics.frame_stages.size())),
@@ -56,19 +65,18 @@ class Flow {
   }
   Flow(const Flow&) = delete;
   Flow& operator=(const Flow&) = delete;
-  ~Flow() { bytes_->close(); }
+  ~Flow() {
+    files_->close();
+    bytes_->close();
+  }
 
   void reserve() { graph_.reserve_wait(); }
   void release() { graph_.release_wait(); }
 
-  /// Source thread, holding a reservation: hands a frame to the readers.
-  void admit(Admitted& frame) {
-    runner_.arrive(frame, statistics_.read);
-    hand(readers_, [this, &frame](int) {
-      const auto bytes = runner_.read(frame);
-      runner_.arrive(frame, statistics_.bytes);
-      bytes_->offer(frame.sequence, &frame, bytes);
-    });
+  /// Source thread, holding a reservation: hands a frame to the readers as soon as its file may be in memory.
+  void admit(Admitted& frame, std::int64_t file_bytes) {
+    runner_.arrive(frame, statistics_.bytes);
+    files_->offer(frame.sequence, &frame, {0, file_bytes});
   }
 
   /// The calling thread works as one of the workers until nothing is in flight and nothing is reserved.
@@ -78,6 +86,7 @@ class Flow {
   void stop_lanes() { lanes_.reset(); }
 
  private:
+  using Bytes = ByteGate<Admitted*>;
   using JoinedPtr = std::shared_ptr<Joined>;
   using FrameNode = tbb_flow::function_node<Admitted*, Admitted*>;
   using JoinNode = tbb_flow::function_node<Admitted*, tbb_flow::continue_msg>;
@@ -93,6 +102,7 @@ class Flow {
           graph_, workers,
           [this, i](Admitted* frame) {
             runner_.frame_stage(*frame, i);
+            if (i + 1 == statistics_.frame_stages.size()) leave_frame_stages(*frame);
             runner_.arrive(*frame, before_frame_stage(i + 1));
             return frame;
           },
@@ -133,17 +143,36 @@ class Flow {
     });
   }
 
-  // Called by whoever gave back the bytes, which is inside the graph: a reader, a worker, a lane or the committer.
-  void grant(Admitted& frame, ByteCredit credit) {
+  // This and `grant` are called by whoever gave back the bytes, which is inside the graph: the source with a
+  // reservation, a reader, a worker, a lane or the committer.
+  void read(Admitted& frame, ByteCredit file) {
     statistics_.bytes.leave();
-    frame.frame->set_credit(std::move(credit));
+    frame.file = std::move(file);
+    runner_.arrive(frame, statistics_.read);
+    hand(readers_, [this, &frame](int) {
+      const auto need = runner_.read(frame);
+      runner_.arrive(frame, statistics_.bytes);
+      bytes_->offer(frame.sequence, &frame, need);
+    });
+  }
+
+  void grant(Admitted& frame, ByteCredit pixels, ByteCredit beside) {
+    statistics_.bytes.leave();
+    frame.frame->set_credit(std::move(pixels));
+    frame.beside_pixels = std::move(beside);
     gate_.settle();
+    if (frame_nodes_.empty()) leave_frame_stages(frame);
     runner_.arrive(frame, before_frame_stage(0));
     if (frame_nodes_.empty()) {
       join_.try_put(&frame);
     } else {
       frame_nodes_.front().try_put(&frame);
     }
+  }
+
+  void leave_frame_stages(Admitted& frame) {
+    frame.beside_pixels.release();
+    frame.file.release();
   }
 
   void join(Admitted& frame) {
@@ -174,7 +203,7 @@ class Flow {
   Statistics& statistics_;
   Gate& gate_;
   Runner& runner_;
-  std::shared_ptr<ByteGate<Admitted*>> bytes_;
+  std::shared_ptr<Bytes> files_, bytes_;
   tbb_flow::graph graph_;
   std::deque<FrameNode> frame_nodes_;  // deques, because nodes do not move
   JoinNode join_;

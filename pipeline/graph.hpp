@@ -22,8 +22,9 @@ namespace millrace {
 /// lane section and the batch stages, commits. What it is made of stands in flow.hpp.
 ///
 /// Everything inside is bounded by credits: `admission_items` frames from admission to commit, `byte_budget` bytes of
-/// decoded pixels, `read_ahead` frames without bytes. No body waits for a credit and no node refuses a message, so the
-/// graph cannot deadlock; should a credit be lost all the same, the run ends with FramesLost and does not hang.
+/// files, decoded pixels and memory for decoding, `read_ahead` frames without bytes for pixels. No body waits for a
+/// credit and no node refuses a message, so the graph cannot deadlock; should a credit be lost all the same, the run
+/// ends with FramesLost and does not hang.
 template <GraphFrame Frame, GraphBatch Batch>
 class Graph {
  public:
@@ -169,12 +170,13 @@ void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
                                      " frames is due: the plan is damaged");
       }
       --missing;
+      const auto file_bytes = bodies_.file_bytes ? bodies_.file_bytes(*frame) : 0;
       auto& admitted = runner.place(*place);
       admitted.sequence = sequence;
       admitted.batch_id = batch;
       admitted.frame = std::move(frame);
       statistics_.count_planned();
-      flow.admit(admitted);
+      flow.admit(admitted, file_bytes);
     }
   } catch (...) {
     state_.end("source", std::current_exception());

@@ -56,10 +56,14 @@ struct GraphBodies {
   /// Makes a `next` that blocks return soon; it may then return nullptr instead of beginning a batch. Called at most
   /// once, from any thread, when the run is to stop. Without it `next` must not block for long.
   std::function<void()> stop_next;
+  /// Before `read`, on the source's thread: bytes that `read` is going to hold. They must be gone when the frame stages
+  /// are over, or when the frame has failed. May be empty: none. What it throws ends the run.
+  std::function<std::int64_t(const Frame&)> file_bytes;
   /// Own threads, may block.
   std::function<void(Frame&)> read;
-  /// After `read`: bytes of decoded pixels the frame is going to hold, 0 to slab_bytes.
-  std::function<std::int64_t(const Frame&)> bytes;
+  /// After `read`: bytes of decoded pixels the frame is going to keep, 0 to slab_bytes; and, as passing ones, what the
+  /// frame stages take beside them.
+  std::function<ByteNeed(const Frame&)> bytes;
   /// One after another on the workers, e.g. decode.
   std::vector<Body<Frame>> frame_stages;
   /// One after another on the lane's thread, e.g. preprocess, detect, segment, postprocess. Without any there is no

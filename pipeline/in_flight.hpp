@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "pipeline/byte_gate.hpp"
 #include "pipeline/statistics.hpp"
 
 namespace millrace {
@@ -17,6 +18,7 @@ struct FrameInFlight {
   std::int64_t sequence = 0;  ///< position among the admitted frames, from 0
   std::int64_t batch_id = 0;
   std::shared_ptr<Frame> frame;           ///< until its batch is made
+  ByteCredit file, beside_pixels;         ///< until the frame stages are over; `file` from before it is read
   std::atomic<const Meter*> at{nullptr};  ///< where it is; nullptr when the place is free
 };
 

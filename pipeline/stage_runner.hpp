@@ -45,21 +45,21 @@ class StageRunner {
     for (auto& admitted : in_flight_) admitted.frame = nullptr;
   }
 
-  /// Returns the bytes of decoded pixels the frame asks for.
-  std::int64_t read(Admitted& admitted) noexcept {
-    std::int64_t bytes = 0;
+  /// Returns the bytes that decoding the frame takes; none for one that failed.
+  ByteNeed read(Admitted& admitted) noexcept {
+    ByteNeed need(0);
     on_frame(admitted, statistics_.read, [&](Frame& frame) {
       bodies_.read(frame);
       if (frame.failed()) return;
       const auto wanted = bodies_.bytes(frame);
-      if (wanted < 0 || wanted > options_.slab_bytes) {
+      if (wanted.kept < 0 || wanted.kept > options_.slab_bytes) {
         throw RunError("read", "a frame of batch " + std::to_string(admitted.batch_id) + " asks for " +
-                                   std::to_string(wanted) + " bytes of pixels; a slab has " +
+                                   std::to_string(wanted.kept) + " bytes of pixels; a slab has " +
                                    std::to_string(options_.slab_bytes) + ": reduce the picture while decoding");
       }
-      bytes = wanted;
+      need = wanted;
     });
-    return admitted.frame->failed() ? 0 : bytes;
+    return need;
   }
 
   void frame_stage(Admitted& admitted, std::size_t stage) noexcept {

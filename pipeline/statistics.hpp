@@ -52,7 +52,7 @@ struct Snapshot {
   std::int64_t committed = 0;              ///< frames committed
   Reading input;                           ///< the source inside next(): busy is the time it took or blocked
   Reading without_credits;                 ///< the source before the gate: busy is the time without credits
-  Reading bytes;                           ///< frames read, waiting for bytes of decoded pixels
+  Reading bytes;                           ///< frames waiting for bytes: for their file, or read, for their pixels
   Reading batch;                           ///< frames waiting for the others of their batch
   std::vector<ResourceReading> resources;  ///< read, workers, lane, commit; callers may append further ones
   std::int64_t cpu_ns = 0;                 ///< CPU time of the process

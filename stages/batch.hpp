@@ -40,11 +40,12 @@ class Frame {
   /// Marks the frame; the first failure stays.
   void fail(std::string stage, Reason reason, std::string detail) {
     if (!failure) failure = Failure{std::move(stage), reason, std::move(detail)};
+    file = {};  // its bytes of the gate's budget are given back
   }
 
   Item item;
   Place place;
-  FileBytes file;     ///< from read until decode
+  FileBytes file;     ///< from read until decode, or until it fails
   PictureInfo info;   ///< from read; sizes are 0 for a frame that failed before
   ByteCredit credit;  ///< bytes of the gate's budget; moves into the pixels' deleter when they are made
   Columns columns;

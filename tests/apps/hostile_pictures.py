@@ -93,9 +93,12 @@ def png(width, height, depth, colour, data, extra=b"", interlace=0):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
+PASSES = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]  # x, y, steps
+
+
 def interlaced_png(pixels):
     data = b""
-    for x, y, step_x, step_y in [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]:
+    for x, y, step_x, step_y in PASSES:
         for row in pixels[y::step_y, x::step_x]:
             data += b"\0" + row.tobytes()
     return png(pixels.shape[1], pixels.shape[0], 8, 2, zlib.compress(data), interlace=1)
@@ -107,6 +110,12 @@ def zeros_compressed(count):
     for _ in range(count >> 20):
         packed += packer.compress(block)
     return packed + packer.compress(bytes(count & ((1 << 20) - 1))) + packer.flush()
+
+
+def black_interlaced_png(side):
+    """A small file of `side` x `side` pixels of one bit whose rows come in seven passes."""
+    count = sum(len(range(y, side, step_y)) * (1 + (len(range(x, side, step_x)) + 7) // 8) for x, y, step_x, step_y in PASSES)
+    return png(side, side, 1, 0, zeros_compressed(count), interlace=1)
 
 
 def exif(orientation, kept=None):

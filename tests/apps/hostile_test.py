@@ -205,6 +205,33 @@ class Pictures(HostileCase):
         if not SANITIZED:
             self.assertLess(peak_mb, 600)
 
+    def run_in_least_memory(self, *more):
+        """Peak memory in MB of a run over self.input with room for two slabs, above that over one small picture."""
+        program.write_picture(self.folder / "small" / "a.jpg", 300, 200)
+        least = ("-q", "--set", "gate.memory=128M", *more)
+        _, _, usual_mb = run_measured(self.recipe, "--input", self.folder / "small", "--output", self.folder / "small_out", *least)
+        code, err, peak_mb = run_measured(self.recipe, "--input", self.input, "--output", self.output, *least)
+        self.assertEqual((code, err), (OK, ""))
+        self.check_books(self.output)
+        return peak_mb - usual_mb
+
+    def test_large_files_are_read_one_at_a_time(self):
+        for path in program.write_pictures(self.input, 8, 300, 200).iterdir():
+            os.truncate(path, 150 << 20)  # zeros behind the end; they take no room on the disk
+        (self.input / "link.jpg").symlink_to("0000.jpg")
+        more_mb = self.run_in_least_memory()
+        self.assertEqual(len(program.lines(self.output)), 9)
+        if not SANITIZED:
+            self.assertLess(more_mb, 150 + 64)  # 8 x 150 without a bound
+
+    def test_pictures_that_take_much_to_decode_are_decoded_one_at_a_time(self):
+        file = hostile_pictures.black_interlaced_png(8000)  # as RGB between its passes 192 MB
+        for i in range(4):
+            (self.input / f"{i}.png").write_bytes(file)
+        more_mb = self.run_in_least_memory("--set", "threads.workers=2", "--set", "gate.slab=12M")
+        if not SANITIZED:
+            self.assertLess(more_mb, 192 + 64)  # 2 x 192 without a bound
+
 
 class Names(HostileCase):
     """N1 to N13: how files are called, and what else lies in a folder."""

@@ -22,8 +22,8 @@ struct Picture {
   std::int64_t batch = 0;
   int in_slot = 0;
   int slots = 1;
-  std::int64_t pixels = 100;        // bytes it asks for
-  std::vector<std::string> went{};  // names of the stages whose bodies ran
+  std::int64_t file = 40, pixels = 100, working = 30;  // bytes it asks for
+  std::vector<std::string> went{};                     // names of the stages whose bodies ran
   std::string failed_in{};
   ByteCredit credit{};
 
@@ -115,7 +115,7 @@ struct Rig {
   // What was seen.
   std::map<std::int64_t, int> commits{};  // frame id -> how often
   std::vector<std::vector<std::shared_ptr<Picture>>> committed{};
-  HighWater inside{}, bytes{}, ahead{}, on_lanes{}, committing{};
+  HighWater inside{}, bytes{}, files{}, decoding{}, ahead{}, on_lanes{}, committing{};
   SteadyClock clock{};
   std::atomic<std::size_t> position{0};  // in the plan
 
@@ -129,13 +129,24 @@ struct Rig {
       frame->granted_bytes = [this, picture = frame.get()] {
         ahead.add(-1);
         bytes.add(picture->credit.bytes());
+        decoding.add(picture->credit.bytes());
+        if (picture->failed()) return;
+        decoding.add(picture->working);
+        if (frame_stages.empty()) leave_frame_stages(*picture);
       };
       return frame;
     };
-    it.read = [this](Picture& frame) { frame_body(frame, "read"); };
-    it.bytes = [](const Picture& frame) { return frame.pixels; };
+    it.file_bytes = [](const Picture& frame) { return frame.file; };
+    it.read = [this](Picture& frame) {
+      files.add(frame.file);
+      frame_body(frame, "read");
+    };
+    it.bytes = [](const Picture& frame) { return ByteNeed(frame.pixels, frame.working); };
     for (const auto& name : frame_stages) {
-      it.frame_stages.push_back({name, [this, name](Picture& frame) { frame_body(frame, name); }});
+      it.frame_stages.push_back({name, [this, name](Picture& frame) {
+                                   frame_body(frame, name);
+                                   if (name == frame_stages.back()) leave_frame_stages(frame);
+                                 }});
     }
     it.make_batch = [this](std::vector<std::shared_ptr<Picture>> frames) {
       for (std::size_t slot = 0; slot < frames.size(); ++slot) {
@@ -160,13 +171,19 @@ struct Rig {
       for (const auto& frame : batch.frames) {
         ++commits[frame->id];
         bytes.add(-frame->credit.bytes());
+        decoding.add(-frame->credit.bytes());
         frame->credit.release();
       }
       committed.push_back(batch.frames);
       inside.add(-static_cast<std::int64_t>(batch.frames.size()));
     };
-    it.frame_failed = [](Picture& frame, const std::string& stage, const std::exception_ptr&) {
+    it.frame_failed = [this](Picture& frame, const std::string& stage, const std::exception_ptr&) {
       frame.failed_in = stage;
+      if (stage == "read") {
+        files.add(-frame.file);
+      } else {
+        leave_frame_stages(frame);
+      }
     };
     it.batch_failed = [](Pictures& batch, const std::string& stage, const std::exception_ptr&) {
       for (const auto& frame : batch.frames) {
@@ -182,6 +199,11 @@ struct Rig {
   }
 
  private:
+  // What the frame held for them is gone.
+  void leave_frame_stages(const Picture& frame) {
+    files.add(-frame.file);
+    decoding.add(-frame.working);
+  }
   void frame_body(Picture& frame, const std::string& stage) {
     frame.went.push_back(stage);
     if (in_frame) in_frame(frame, stage);

@@ -94,7 +94,7 @@ TEST_CASE("bytes are granted in order of admission, whatever the order of arriva
     std::vector<int> passed;
     std::vector<ByteCredit> held;
     std::int64_t in_use = 0;
-    const auto gate = std::make_shared<ByteGate<int>>(budget, [&](int message, ByteCredit credit) {
+    const auto gate = std::make_shared<ByteGate<int>>(budget, [&](int message, ByteCredit credit, ByteCredit) {
       passed.push_back(message);
       in_use += credit.bytes();
       held.push_back(std::move(credit));
@@ -125,10 +125,99 @@ TEST_CASE("bytes are granted in order of admission, whatever the order of arriva
   }
 }
 
+/// A gate whose credits are held by message.
+struct Held {
+  std::vector<ByteCredit> kept{}, passing{};
+  std::shared_ptr<ByteGate<int>> gate;
+  explicit Held(std::int64_t budget)
+      : gate(std::make_shared<ByteGate<int>>(budget, [this](int message, ByteCredit keep, ByteCredit pass) {
+          CHECK(message == passed());
+          kept.push_back(std::move(keep));
+          passing.push_back(std::move(pass));
+        })) {}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() { gate->close(); }
+  [[nodiscard]] int passed() const { return static_cast<int>(kept.size()); }
+  [[nodiscard]] static std::int64_t sum(const std::vector<ByteCredit>& credits) {
+    std::int64_t bytes = 0;
+    for (const auto& credit : credits) bytes += credit.bytes();
+    return bytes;
+  }
+};
+
+TEST_CASE("what needs more than the budget passes alone, in its turn") {
+  Held it(100);
+  const std::array<std::int64_t, 5> files{60, 30, 500, 10, 700};
+  for (int i = 0; i < 5; ++i) it.gate->offer(i, i, {0, files[static_cast<std::size_t>(i)]});
+  CHECK(it.passed() == 2);
+  it.passing[1].release();
+  CHECK(it.passed() == 2);  // 500 waits for 60, and 10 stays behind it
+  it.passing[0].release();
+  CHECK(it.passed() == 3);
+  it.passing[2].release();
+  CHECK(it.passed() == 4);
+  it.passing[3].release();
+  CHECK(it.passed() == 5);
+}
+
+TEST_CASE("kept bytes must be free; passing ones must be, or be the only ones") {
+  Held it(100);
+  it.gate->offer(0, 0, {60, 20});
+  it.gate->offer(1, 1, {30, 50});
+  CHECK(it.passed() == 1);
+  it.passing[0].release();
+  CHECK(it.passed() == 2);  // 140 are held
+  it.gate->offer(2, 2, {10});
+  it.gate->offer(3, 3, {0, 900});
+  it.gate->offer(4, 4, {11});
+  CHECK(it.passed() == 2);
+  it.passing[1].release();
+  CHECK(it.passed() == 4);
+  it.passing[3].release();
+  CHECK(it.passed() == 4);  // 100 are kept
+  it.kept[1].release();
+  CHECK(it.passed() == 5);
+}
+
+TEST_CASE("passing bytes given back let everything pass, and never more is held than the budget and one of them") {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    constexpr std::int64_t budget = 100, largest = 300;
+    Held it(budget);
+    const auto within = [&] {
+      CHECK(Held::sum(it.kept) <= budget);
+      CHECK(Held::sum(it.kept) + Held::sum(it.passing) <= budget + largest);
+    };
+    for (int i = 0; i < 40; ++i) {
+      it.gate->offer(i, i, {static_cast<std::int64_t>(random() % 50), static_cast<std::int64_t>(random() % largest)});
+      within();
+      if (it.passed() == 0 || random() % 2 == 0) continue;
+      auto& credits = random() % 2 == 0 ? it.kept : it.passing;
+      credits[random() % credits.size()].release();
+      within();
+    }
+    while (it.passed() < 40) {
+      const int before = it.passed();
+      for (std::size_t i = 0; i < static_cast<std::size_t>(before); ++i) {
+        auto passing = std::move(it.passing[i]);
+        passing.release();
+        // The oldest kept bytes suffice: the next needs at most half the budget.
+        if (it.passed() == before && Held::sum(it.kept) > budget / 2) {
+          auto kept = std::move(it.kept[i]);
+          kept.release();
+        }
+        within();
+      }
+      REQUIRE(it.passed() > before);
+    }
+  }
+}
+
 TEST_CASE("a closed gate passes nothing, and credits may outlive it") {
   ByteCredit kept;
   int passed = 0;
-  auto gate = std::make_shared<ByteGate<int>>(10, [&](int, ByteCredit credit) {
+  auto gate = std::make_shared<ByteGate<int>>(10, [&](int, ByteCredit credit, ByteCredit) {
     ++passed;
     kept = std::move(credit);
   });

@@ -127,6 +127,38 @@ TEST_CASE("no optional stage is needed") {
   CHECK(each_once(rig, 50));
 }
 
+TEST_CASE("files and pictures beyond the budget come in one at a time") {
+  Rig rig;
+  rig.options.admission_items = 16;
+  rig.options.workers = 2;
+  rig.plan = fake::planned(100, 4);
+  const auto files = file_share(rig.options);
+  const auto rest = rig.options.byte_budget - files;
+  for (auto& picture : rig.plan) {
+    picture.file = picture.id % 3 == 0 ? 1000 * files : files / 4;
+    picture.working = picture.id % 5 == 0 ? 1000 * rest : 10;
+  }
+  const auto result = rig.run();
+  CHECK(message(result.error) == "");
+  CHECK(result.committed == 100);
+  CHECK(rig.files.highest() == 1000 * files);
+  CHECK(rig.files.now() == 0);
+  CHECK(rig.decoding.highest() <= 1001 * rest);
+  CHECK(rig.decoding.now() == 0);
+}
+
+TEST_CASE("a run that ends gives the bytes of waiting files back") {
+  Rig rig;
+  rig.plan = fake::planned(100, 4);
+  for (auto& picture : rig.plan) picture.file = 1000;  // each waits for the one before
+  rig.in_frame = [&](Picture& frame, const std::string& stage) {
+    if (stage == "decode" && frame.id == 30) throw RunError("decode", "planted");
+  };
+  const auto result = rig.run();
+  CHECK(message(result.error) == "decode: planted");
+  CHECK(result.held.empty());
+}
+
 TEST_CASE("a lost credit of bytes ends the run and names where frames are held") {
   Rig rig;
   rig.plan = fake::planned(400, 4);
@@ -154,6 +186,7 @@ TEST_CASE("credits kept beyond the run do no harm") {
   std::vector<ByteCredit> kept;
   {
     Rig rig;
+    rig.options.byte_budget = 1600;  // all that is kept is never given back
     rig.plan = fake::planned(8, 4);
     rig.in_batch = [&](Pictures& batch, const std::string& stage) {
       if (stage != "commit") return;

@@ -55,7 +55,16 @@ TEST_CASE("500 random graphs: planned = committed, bounds never passed, each fra
     for (auto& v : view) v = between(random, 0, views - 1);
     rig.plan = fake::planned(frames, views, max_batch, between(random, 1, 200),
                              [&](int id) { return view[static_cast<std::size_t>(id)]; });
-    for (auto& picture : rig.plan) picture.pixels = between(random, 0, static_cast<int>(rig.options.slab_bytes));
+    const auto files_budget = file_share(rig.options);
+    const auto decoding_budget = rig.options.byte_budget - files_budget;
+    // Mostly within the budgets, or mostly beyond them.
+    const int largest_file = between(random, 0, static_cast<int>(2 * files_budget));
+    const int largest_working = between(random, 0, static_cast<int>(2 * rig.options.slab_bytes));
+    for (auto& picture : rig.plan) {
+      picture.file = between(random, 0, largest_file);
+      picture.pixels = between(random, 0, static_cast<int>(rig.options.slab_bytes));
+      picture.working = between(random, 0, largest_working);
+    }
     const double share = between(random, 0, 1) * 0.05;
     rig.in_frame = [&](Picture& frame, const std::string& stage) {
       if (fails(seed, stage, frame.id, share)) throw std::runtime_error("planted");
@@ -73,7 +82,9 @@ TEST_CASE("500 random graphs: planned = committed, bounds never passed, each fra
     for (const auto& [id, times] : rig.commits) REQUIRE(times == 1);
     REQUIRE(rig.inside.highest() <= rig.options.admission_items);
     REQUIRE(rig.inside.now() == 0);
-    REQUIRE(rig.bytes.highest() <= rig.options.byte_budget);
+    REQUIRE(rig.bytes.highest() <= decoding_budget);
+    REQUIRE(rig.decoding.highest() <= decoding_budget + largest_working);
+    REQUIRE(rig.files.highest() <= std::max<std::int64_t>(files_budget, largest_file));
     REQUIRE(rig.ahead.highest() <= rig.options.read_ahead);
     REQUIRE(rig.on_lanes.highest() <= rig.options.lanes);
     REQUIRE(rig.committing.highest() <= 1);
