@@ -54,10 +54,13 @@ void plan_raster(PictureInfo& info, FileSize file, const DecodeLimits& limits) {
 
 void check_working_bytes(const PictureInfo& info, const DecodeLimits& limits, const char* what) {
   if (info.working_bytes <= limits.working_bytes) return;
-  throw PictureError(Reason::too_large, std::string(what) + " of " + std::to_string(info.width) + " x " +
-                                            std::to_string(info.height) + " pixels would take " +
-                                            std::to_string(info.working_bytes >> 20) + " MB; the limit is " +
-                                            std::to_string(limits.working_bytes >> 20) + " MB");
+  const auto megabytes = [](std::int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MB"; };
+  throw PictureError(Reason::too_large,
+                     std::string(what) + " of " + std::to_string(info.width) + " x " + std::to_string(info.height) +
+                         " pixels would take " + megabytes(info.working_bytes) + " beside the picture; the limit is " +
+                         megabytes(limits.working_bytes) +
+                         " (decode.max_memory): raise it, or save the picture as a baseline JPEG or as a PNG without "
+                         "interlacing, which are decoded row by row");
 }
 
 Raster::Raster(const PictureInfo& info, std::uint8_t* out)

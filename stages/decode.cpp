@@ -45,6 +45,8 @@ bool wrong_extension(const Frame& frame) {
 void Decode::Options::visit(OptionVisitor& v) {
   v.option("max_megapixels", max_megapixels, "larger pictures fail as too_large", {1e-6, 1e6});
   v.option("max_scans", max_scans, "progressive JPEGs with more scans fail as too_large", {1, 1e6});
+  v.bytes("max_memory", max_memory, "pictures whose decoding takes more, beside the picture, fail as too_large",
+          {1, 4e12});
   v.option("accept_truncated", accept_truncated, "share of rows from which a cut JPEG is taken; 1: never", {0, 1});
 }
 
@@ -56,6 +58,7 @@ DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
   DecodeLimits limits;
   limits.max_pixels = static_cast<std::int64_t>(options.max_megapixels * 1e6);
   limits.max_scans = options.max_scans;
+  limits.working_bytes = options.max_memory;
   limits.accept_truncated = options.accept_truncated;
   limits.slab_bytes = slab_bytes;
   return limits;

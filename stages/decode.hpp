@@ -16,6 +16,7 @@ class Decode final : public FrameStage {
   struct Options {
     double max_megapixels = 300;
     int max_scans = 500;
+    std::int64_t max_memory = std::int64_t{512} << 20;
     double accept_truncated = 1.0;
     void visit(OptionVisitor& v);
   };

@@ -221,6 +221,13 @@ class Options(Case):
         self.decode(decode__max_scans=20)
         self.assertEqual(self.decode(decode__max_scans=3, code=program.SOME_FAILED)[0]["reason"], "too_large")
 
+    def decode_max_memory(self):
+        program.write_picture(self.input / "a.jpg", 800, 600, progressive=True)  # 1.44 MB of coefficients
+        self.decode(decode__max_memory="1500k")
+        (line,) = self.decode(decode__max_memory="1M", code=program.SOME_FAILED)
+        self.assertEqual(line["reason"], "too_large")
+        self.assertIn("800 x 600 pixels would take 2 MB beside the picture; the limit is 1 MB (decode.max_memory)", line["detail"])
+
     def decode_accept_truncated(self):
         file = program.write_picture(self.input / "a.jpg", 400, 800)
         file.write_bytes(file.read_bytes()[: file.stat().st_size * 3 // 4])

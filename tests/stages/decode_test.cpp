@@ -99,6 +99,13 @@ TEST_CASE("decode.max_scans") {
   CHECK(reason_of(file, {{"max_scans", {"2"}}}) == Reason::too_large);
 }
 
+TEST_CASE("decode.max_memory") {
+  const test::File file = test::make_jpeg(test::ramp(64, 64), {.progressive = true, .subsampled = false});
+  CHECK(reason_of(file, {}) == std::nullopt);
+  CHECK(reason_of(file, {{"max_memory", {"24576"}}}) == std::nullopt);  // two bytes a coefficient
+  CHECK(reason_of(file, {{"max_memory", {"24575"}}}) == Reason::too_large);
+}
+
 TEST_CASE("decode.accept_truncated") {
   const test::File whole = test::make_jpeg(test::ramp(64, 256));
   const test::File most = test::cut(whole, whole.size() * 9 / 10);
