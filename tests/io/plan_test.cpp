@@ -193,7 +193,7 @@ TEST_CASE("other settings or input are refused with each difference (A5.5)") {
   const std::string text = bench.error<PlanMismatch>();
   CHECK(contains(text, "detect.conf: 0.25 in the plan, 0.3 now"));
   CHECK(contains(text, "detect.iou: not in the plan, 0.5 now"));
-  CHECK(contains(text, "models: [\"yolox\"] in the plan));
+  CHECK(contains(text, "models: [\"yolox\"] in the plan, [] now"));
   CHECK(contains(text, "limit: 0 in the plan, 9 now"));
   CHECK(contains(text, "tool: \"millrace test\" in the plan"));
   CHECK(bench.files() == files);
