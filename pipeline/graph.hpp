@@ -44,9 +44,11 @@ class Graph {
   /// Throws std::system_error where the system has no more threads; every other error is in the result.
   Result run();
 
-  /// From any thread: begin no further batch. What is inside, and the rest of a batch that has begun, is committed.
+  /// From any thread: what a lane has begun is finished and committed, so it takes no longer than a batch a lane; what
+  /// waits before the lanes is given up. Without lanes the same holds of the frame stages.
   void request_stop() {
     stop_requested_.store(true);
+    state_.stop();
     gate_.stop();
     interrupt_next();
   }
@@ -174,6 +176,7 @@ void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
       auto& admitted = runner.place(*place);
       admitted.sequence = sequence;
       admitted.batch_id = batch;
+      admitted.given_up = false;
       admitted.frame = std::move(frame);
       statistics_.count_planned();
       flow.admit(admitted, file_bytes);
@@ -190,8 +193,9 @@ Result Graph<Frame, Batch>::result(const Runner& runner) {
   outcome.finished = snapshot();
   outcome.planned = outcome.finished.planned;
   outcome.committed = outcome.finished.committed;
-  outcome.stopped = stop_requested_.load() && !exhausted_.load();
-  if (!state_.ended() && outcome.planned != outcome.committed) {
+  outcome.given_up = runner.given_up();
+  outcome.stopped = stop_requested_.load() && (!exhausted_.load() || outcome.given_up > 0);
+  if (!state_.ended() && outcome.planned != outcome.committed + outcome.given_up) {
     for (const auto* place : statistics_.places()) {
       Held held{place->name(), 0, {}};
       for (const auto& admitted : runner.in_flight()) {
@@ -204,7 +208,8 @@ Result Graph<Frame, Batch>::result(const Runner& runner) {
       held.batches.erase(repeated.begin(), repeated.end());
       if (held.frames > 0) outcome.held.push_back(std::move(held));
     }
-    state_.end("gate", std::make_exception_ptr(FramesLost(outcome.planned, outcome.committed, outcome.held)));
+    state_.end("gate", std::make_exception_ptr(
+                           FramesLost(outcome.planned, outcome.committed + outcome.given_up, outcome.held)));
   }
   outcome.error = state_.error();
   outcome.error_stage = state_.error_stage();

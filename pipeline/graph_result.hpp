@@ -26,8 +26,9 @@ class FramesLost : public RunError {
 /// How a run of the graph ended.
 struct Result {
   std::int64_t planned = 0;    ///< frames admitted
-  std::int64_t committed = 0;  ///< frames committed; equals `planned` when there is no error
-  bool stopped = false;        ///< request_stop() came before the source was at its end
+  std::int64_t committed = 0;  ///< frames committed; without an error, `planned` is committed and given up
+  std::int64_t given_up = 0;   ///< frames that waited before the lanes when the run was stopped
+  bool stopped = false;        ///< request_stop() came before all was done
   std::exception_ptr error;    ///< what ended the run, as it was thrown; FramesLost where frames did not come out
   std::string error_stage;     ///< where it was thrown
   std::vector<Held> held;      ///< where the lost frames are; empty unless the error is FramesLost

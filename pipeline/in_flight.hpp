@@ -19,13 +19,14 @@ struct FrameInFlight {
   std::int64_t batch_id = 0;
   std::shared_ptr<Frame> frame;           ///< until its batch is made
   ByteCredit file, beside_pixels;         ///< until the frame stages are over; `file` from before it is read
+  bool given_up = false;                  ///< the run was stopped before it was read and through the frame stages
   std::atomic<const Meter*> at{nullptr};  ///< where it is; nullptr when the place is free
 };
 
 /// A batch whose frames have all arrived.
 template <class Batch>
 struct BatchInFlight {
-  std::shared_ptr<Batch> batch;  ///< nullptr when the run ended before it was made
+  std::shared_ptr<Batch> batch;  ///< nullptr when the run ended before it was made, or it was given up
   std::vector<int> places;       ///< of its frames
 };
 

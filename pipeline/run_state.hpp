@@ -20,6 +20,10 @@ class RunState {
   /// Nothing is worked on or committed any more; what is inside flows out.
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
 
+  /// What no lane has begun is given up from now on.
+  [[nodiscard]] bool stopping() const noexcept { return stopping_.load(std::memory_order_acquire); }
+  void stop() noexcept { stopping_.store(true, std::memory_order_release); }
+
   /// Ends the run, from any thread. The first error is kept.
   void end(const std::string& stage, std::exception_ptr error) {
     {
@@ -61,6 +65,7 @@ class RunState {
  private:
   const std::function<void()> on_end_;
   std::atomic<bool> ended_{false};
+  std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::exception_ptr error_;
   std::string stage_;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +43,8 @@ class StageRunner {
   }
   [[nodiscard]] Admitted& place(int place) noexcept { return in_flight_[static_cast<std::size_t>(place)]; }
   [[nodiscard]] const std::vector<Admitted>& in_flight() const noexcept { return in_flight_; }
+  /// Frames of batches that were given up.
+  [[nodiscard]] std::int64_t given_up() const noexcept { return given_up_; }
   /// Lets go of the frames of a run that ended.
   void clear() {
     for (auto& admitted : in_flight_) admitted.frame = nullptr;
@@ -77,14 +82,17 @@ class StageRunner {
       joined->places.push_back(frame->place);
       frames.push_back(std::move(frame->frame));
     }
-    if (!state_.ended()) {
+    const bool given_up = std::ranges::any_of(complete, [](const auto* frame) { return frame->given_up; });
+    if (!state_.ended() && !given_up) {
       guarded("batch", [&] { joined->batch = bodies_.make_batch(std::move(frames)); });
     }
     return joined;
   }
 
-  /// The whole lane section for one batch, on the thread of `lane`.
+  /// The whole lane section for one batch, on the thread of `lane`. Gives the batch up where the run is stopping.
   void lane(Joined& joined, int lane) noexcept {
+    if (state_.stopping()) joined.batch = nullptr;
+    if (joined.batch == nullptr) return statistics_.lane.leave();
     const auto begun_ns = statistics_.lane.begin();
     for (std::size_t i = 0; i < bodies_.lane_stages.size(); ++i) {
       arrive(joined, statistics_.lane_stages[i]);
@@ -108,10 +116,11 @@ class StageRunner {
     on_batch(joined, statistics_.batch_stages[stage], bodies_.batch_stages[stage].run);
   }
 
-  /// Commits the batch, unless the run has ended, and lets go of it and of its frames.
+  /// Commits the batch, unless the run has ended or it was given up, and lets go of it and of its frames.
   void commit(Joined& joined) noexcept {
     if (state_.ended() || joined.batch == nullptr) {
       statistics_.commit.leave();
+      if (!state_.ended()) given_up_ += static_cast<std::int64_t>(joined.places.size());
     } else {
       const auto begun_ns = statistics_.commit.begin();
       const bool committed = guarded("commit", [&] { bodies_.commit(*joined.batch); });
@@ -138,7 +147,8 @@ class StageRunner {
   template <class Run>
   void on_frame(Admitted& admitted, Meter& meter, const Run& run) noexcept {
     auto& frame = *admitted.frame;
-    if (state_.ended() || frame.failed()) return meter.leave();
+    admitted.given_up = admitted.given_up || state_.stopping();
+    if (state_.ended() || admitted.given_up || frame.failed()) return meter.leave();
     const auto begun_ns = meter.begin();
     std::exception_ptr error;
     try {
@@ -173,6 +183,7 @@ class StageRunner {
   const GraphBodies<Frame, Batch>& bodies_;
   Statistics& statistics_;
   RunState& state_;
+  std::atomic<std::int64_t> given_up_{0};
   std::vector<Admitted> in_flight_;
   Batcher<Frame> batcher_;
 };

@@ -229,7 +229,7 @@ TEST_CASE("a frame that asks for more than a slab ends the run") {
   CHECK(result.error_stage == "read");
 }
 
-TEST_CASE("a stop commits what is inside, whole batches only") {
+TEST_CASE("a stop commits what lanes have begun and gives up the rest, whole batches only") {
   std::mt19937 random(7);
   for (int round = 0; round < 60; ++round) {
     Rig rig;
@@ -259,12 +259,39 @@ TEST_CASE("a stop commits what is inside, whole batches only") {
     running = &graph;
     const auto result = graph.run();
     CHECK(message(result.error) == "");
-    CHECK(result.committed == result.planned);
+    CHECK(result.committed + result.given_up == result.planned);
+    CHECK(static_cast<std::int64_t>(rig.commits.size()) == result.committed);
     CHECK(result.planned % 4 == 0);
-    CHECK(rig.commits.contains(at_id));
+    CHECK(result.committed % 4 == 0);
+    CHECK(result.given_up <= 16);
+    const bool in_lane_or_later = at_stage != "read" && at_stage != "decode";
+    if (in_lane_or_later) CHECK(rig.commits.contains(at_id));
     CHECK(result.planned <= (begun + 3) / 4 * 4);  // no batch began after the stop
-    CHECK((result.stopped || result.planned == 400));
+    CHECK((result.stopped || result.committed == 400));
   }
+}
+
+TEST_CASE("after a stop a lane begins no further batch, however many wait") {
+  Rig rig;
+  rig.options.admission_items = 32;
+  rig.options.byte_budget = 3200;
+  rig.plan = fake::planned(400, 4);
+  FakeGraph* running = nullptr;
+  std::vector<std::int64_t> finished;  // first frames of the batches that came to the lane's end
+  rig.in_batch = [&](Pictures& batch, const std::string& stage) {
+    const auto first = batch.frames.front()->id;
+    if (stage == "preprocess" && first == 20) running->request_stop();
+    if (stage == "detect") finished.push_back(first);
+  };
+  FakeGraph graph(rig.options, rig.bodies(), rig.clock);
+  running = &graph;
+  const auto result = graph.run();
+  CHECK(message(result.error) == "");
+  CHECK(result.stopped);
+  REQUIRE_FALSE(finished.empty());
+  CHECK(finished.back() == 20);  // one lane: it finishes what it has begun
+  CHECK(result.committed == static_cast<std::int64_t>(4 * finished.size()));
+  CHECK(result.committed + result.given_up == result.planned);
 }
 
 TEST_CASE("a stop before the run admits nothing") {
