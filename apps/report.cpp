@@ -260,7 +260,7 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
   text += "\nresults  " + folder + "/segments\n";
   for (const auto& name : report.side_outputs) text += "         " + folder + "/" + name + "\n";
   if (report.counts.failed_items() > 0) {
-    text += "failed   " + folder + "/runs/" + report.run + "/errors.jsonl lists those of this run\n";
+    text += "errors   " + folder + "/runs/" + report.run + "/errors.jsonl\n";
   }
   text += "report   " + folder + "/runs/" + report.run + "/report.json\n";
   return text;

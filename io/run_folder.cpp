@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <ctime>
+#include <filesystem>
 #include <stdexcept>
 
 namespace millrace {
@@ -23,6 +24,10 @@ std::string make_run_folder(const std::string& out_folder, const std::string& na
   constexpr mode_t mode = 0777;
   const std::string runs = out_folder + "/runs";
   make_folder(runs);
+  // What attempts that were killed were just writing.
+  for (const std::string& earlier : list_folder(runs)) {
+    if (std::filesystem::is_directory(runs + "/" + earlier)) remove_stale_temporaries(runs + "/" + earlier);
+  }
   for (int n = 1;; ++n) {
     std::string path = runs + "/" + name + "-" + std::to_string(n);
     if (real_files.mkdir(path, mode) == 0) {

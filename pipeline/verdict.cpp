@@ -48,7 +48,7 @@ Candidate candidate(const ResourceReading& resource, std::int64_t wall_ns) {
   return it;
 }
 
-/// "the lane section was busy 97 % of the time, of that detect 71 %, segment 26 %, preprocess 3 %"
+/// "the lane section was busy 97 % of the time, 3 at a time (of that detect 71 %, segment 26 %, preprocess 3 %)"
 std::string busy_clause(const Candidate& it) {
   const auto servers = it.reading->total.servers;
   std::string text = it.stage == it.resource    ? "it was"
@@ -56,15 +56,15 @@ std::string busy_clause(const Candidate& it) {
                      : it.resource == "lane"    ? "the lane section was"
                                                 : "the " + it.resource + " was";
   text += " busy " + percent(it.utilisation) + " of the time";
-  if (servers > 1) text += " (" + std::to_string(servers) + " at a time)";
+  if (servers > 1) text += ", " + std::to_string(servers) + " at a time";
   auto parts = it.reading->parts;
   if (parts.size() < 2) return text;
   std::ranges::sort(parts, std::ranges::greater{}, &Reading::busy_ns);
-  text += ", of that ";
+  text += " (of that ";
   for (std::size_t i = 0; i < parts.size(); ++i) {
     text += (i > 0 ? ", " : "") + parts[i].name + " " + percent(share_of(parts[i], *it.reading));
   }
-  return text;
+  return text + ")";
 }
 
 /// Fills in what would happen if `it.stage` were twice as fast.
@@ -89,12 +89,12 @@ void what_if(Verdict& verdict, const Candidate& it, const std::vector<Candidate>
 }
 
 std::string what_if_clause(const Verdict& verdict) {
-  const auto start = "If " + quoted(verdict.stage) + " were twice as fast, the run would gain at most " +
-                     percent(verdict.gain) + ": then ";
-  if (verdict.then_binds == verdict.stage) return start + "it still binds.";
-  if (verdict.then_binds == "cores") return start + "the cores bind.";
-  if (verdict.then_binds == "input") return start + "the input binds.";
-  return start + quoted(verdict.then_binds) + " binds.";
+  const auto start =
+      "If " + quoted(verdict.stage) + " were twice as fast, the run would gain at most " + percent(verdict.gain);
+  if (verdict.then_binds == verdict.stage) return start + ", and it would still be the slowest.";
+  if (verdict.then_binds == "cores") return start + ": then the cores bind.";
+  if (verdict.then_binds == "input") return start + ": then the input binds.";
+  return start + ": then " + quoted(verdict.then_binds) + " binds.";
 }
 
 std::string runner_up_name(const Verdict& verdict) {
@@ -116,8 +116,8 @@ std::string busiest_clause(const Verdict& verdict) {
 }
 
 std::string evidence(const Verdict& verdict, const Candidate& it) {
-  return busy_clause(it) + ", starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) + " " +
-         std::string(to_string(it.reading->total.unit)) + " waiting before it; the source had no credits " +
+  return busy_clause(it) + " and starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +
+         " " + std::string(to_string(it.reading->total.unit)) + " waiting before it; the source had no credits " +
          percent(verdict.without_credits) + " of the time.";
 }
 

@@ -247,6 +247,12 @@ TEST_CASE("each run has a folder of its own, also in the same second") {
   CHECK(read_text_file(first.path() + "/report.json", 100) == "{\"done\": 1}");
   CHECK(read_text_file(first.path() + "/run.json", 100) == "{}");
   CHECK_THROWS_AS(first.add_error("{\n}"), std::invalid_argument);
+  // What an attempt that was killed was just writing goes with the next one.
+  write_durably(out.path() + "/runs", "a file of the user", "x");
+  write_durably(first.path(), ".tmp-report.json", "{");
+  const RunFolder third(out.path(), start);
+  CHECK_FALSE(file_exists(first.path() + "/.tmp-report.json"));
+  CHECK(file_exists(first.path() + "/report.json"));
   CHECK_THROWS_AS(RunFolder(out.path() + "/none", start), StorageError);
 }
 

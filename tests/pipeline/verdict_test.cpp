@@ -59,8 +59,9 @@ TEST_CASE("a lane that binds is named by its largest part, with evidence and a w
   CHECK(verdict.then_binds == "decode");
   CHECK(
       verdict.sentence ==
-      "`detect` holds the run back: the lane section was busy 97 % of the time (3 at a time), of that detect 72 %, "
-      "segment 21 %, preprocess 7 %, starved 1 %, with 3.2 batches waiting before it; the source had no credits 90 % "
+      "`detect` holds the run back: the lane section was busy 97 % of the time, 3 at a time (of that detect 72 "
+      "%, segment 21 %, preprocess 7 %) and starved 1 %, with 3.2 batches waiting before it; the source had no credits "
+      "90 % "
       "of the time. Runner-up: `decode` at 73 %. If `detect` were twice as fast, the run would gain at most 37 %: then "
       "`decode` binds.");
 }
@@ -92,7 +93,7 @@ TEST_CASE("commit and workers can bind") {
   it.resources[1].total.busy_ns = seconds(19.8);
   const auto verdict = judge({}, it);
   CHECK(verdict.stage == "decode");
-  CHECK(verdict.sentence.find("the workers were busy 99 % of the time (2 at a time), of that decode 64 %") !=
+  CHECK(verdict.sentence.find("the workers were busy 99 % of the time, 2 at a time (of that decode 64 %") !=
         std::string::npos);
 }
 
@@ -106,7 +107,7 @@ TEST_CASE("twice as fast can still bind") {
   CHECK(verdict.stage == "segment");
   CHECK(verdict.gain == doctest::Approx(1 / 0.75 - 1));
   CHECK(verdict.then_binds == "segment");
-  CHECK(verdict.sentence.ends_with("at most 33 %: then it still binds."));
+  CHECK(verdict.sentence.ends_with("at most 33 %, and it would still be the slowest."));
 }
 
 TEST_CASE("full cores are said") {
@@ -230,9 +231,11 @@ TEST_CASE("a short run is judged, and the sentence says how short it was") {
         "a short run: 14 frames came out in 14 batches, and filling and draining the pipeline takes 16 frames");
   CHECK(verdict.sentence ==
         "`segment` holds the run back (" + verdict.thin +
-            "): the lane section was busy 100 % of the time, of that segment 94 %, detect 4 %, preprocess 2 %, starved "
+            "): the lane section was busy 100 % of the time (of that segment 94 %, detect 4 %, preprocess 2 %) and "
+            "starved "
             "0 %, with 5.0 batches waiting before it; the source had no credits 0 % of the time. Runner-up: `decode` "
-            "at 10 %. If `segment` were twice as fast, the run would gain at most 90 %: then it still binds.");
+            "at 10 %. If `segment` were twice as fast, the run would gain at most 90 %, and it would still be the "
+            "slowest.");
 }
 
 TEST_CASE("few batches of many frames are the reason where they are") {
@@ -318,7 +321,7 @@ TEST_CASE("resources that a caller appends are judged like the others") {
   const auto verdict = judge({}, it);
   CHECK(verdict.stage == "GPU encoder");
   CHECK(verdict.resource == "GPU");
-  CHECK(verdict.sentence.find("the GPU was busy 98 % of the time, of that GPU encoder 71 %") != std::string::npos);
+  CHECK(verdict.sentence.find("the GPU was busy 98 % of the time (of that GPU encoder 71 %") != std::string::npos);
 }
 
 }  // namespace
