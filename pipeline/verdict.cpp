@@ -116,7 +116,7 @@ std::string busiest_clause(const Verdict& verdict) {
 }
 
 std::string evidence(const Verdict& verdict, const Candidate& it) {
-  return busy_clause(it) + " and starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +
+  return busy_clause(it) + ", and starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +
          " " + std::string(to_string(it.reading->total.unit)) + " waiting before it; the source had no credits " +
          percent(verdict.without_credits) + " of the time.";
 }

@@ -60,7 +60,8 @@ TEST_CASE("a lane that binds is named by its largest part, with evidence and a w
   CHECK(
       verdict.sentence ==
       "`detect` holds the run back: the lane section was busy 97 % of the time, 3 at a time (of that detect 72 "
-      "%, segment 21 %, preprocess 7 %) and starved 1 %, with 3.2 batches waiting before it; the source had no credits "
+      "%, segment 21 %, preprocess 7 %), and starved 1 %, with 3.2 batches waiting before it; the source had no "
+      "credits "
       "90 % "
       "of the time. Runner-up: `decode` at 73 %. If `detect` were twice as fast, the run would gain at most 37 %: then "
       "`decode` binds.");
@@ -82,7 +83,8 @@ TEST_CASE("only the window between two snapshots counts") {
   CHECK(verdict.utilisation == doctest::Approx(0.95));
   CHECK(verdict.cores == doctest::Approx(0.125));
   CHECK(verdict.runner_up == "segment");
-  CHECK(verdict.sentence.starts_with("`read` holds the run back: it was busy 95 % of the time (4 at a time), starved"));
+  CHECK(verdict.sentence.starts_with(
+      "`read` holds the run back: it was busy 95 % of the time, 4 at a time, and starved"));
 }
 
 TEST_CASE("commit and workers can bind") {
