@@ -233,7 +233,7 @@ TEST_CASE("a short run is judged, and the sentence says how short it was") {
         "a short run: 14 frames came out in 14 batches, and filling and draining the pipeline takes 16 frames");
   CHECK(verdict.sentence ==
         "`segment` holds the run back (" + verdict.thin +
-            "): the lane section was busy 100 % of the time (of that segment 94 %, detect 4 %, preprocess 2 %) and "
+            "): the lane section was busy 100 % of the time (of that segment 94 %, detect 4 %, preprocess 2 %), and "
             "starved "
             "0 %, with 5.0 batches waiting before it; the source had no credits 0 % of the time. Runner-up: `decode` "
             "at 10 %. If `segment` were twice as fast, the run would gain at most 90 %, and it would still be the "
