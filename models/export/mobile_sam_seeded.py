@@ -7,10 +7,11 @@ import argparse
 import types
 import warnings
 
+from package import SAM_INPUT, quiet_threads  # first: says what to do where torch is missing
+
 import torch
 from torch import nn
 
-from package import SAM_INPUT, quiet_threads
 from segmenter import export_segmenter, outline_bias
 from small_sam import SmallSam
 

@@ -6,8 +6,16 @@ import shutil
 import sys
 from pathlib import Path
 
-import torch
-import yaml
+NEEDS = (
+    "the exporters need the python set's interpreter: in the sources' folder, "
+    'tools/setup.sh python; "$(tools/setup.sh where)/python/bin/python" models/export/... (models/export/README.md)'
+)
+
+try:
+    import torch
+    import yaml
+except ImportError as error:
+    sys.exit(f"{error}; {NEEDS}")
 
 # Bounds of a faithful fp32 copy: differences as a share of the output's standard deviation.
 RMS_BOUND = 1e-5

@@ -1,13 +1,17 @@
 """A YOLOv8n with seeded random weights, for tests and benchmarks: yolov8_seeded.py --seed N OUT.pkg"""
 
 import argparse
+import sys
 import warnings
 
-import torch
-from torch.nn import functional as F
-from ultralytics.nn.tasks import DetectionModel
+from package import COCO_NAMES, NEEDS, compare, load, quiet_threads, write_package
 
-from package import COCO_NAMES, compare, load, quiet_threads, write_package
+try:
+    import torch
+    from torch.nn import functional as F
+    from ultralytics.nn.tasks import DetectionModel
+except ImportError as error:
+    sys.exit(f"{error}; {NEEDS}")
 
 SIDE = 640
 

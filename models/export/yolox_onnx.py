@@ -4,15 +4,19 @@ The ONNX files that YOLOX publishes have a batch of 1 baked into their reshapes,
 """
 
 import argparse
+import sys
 import warnings
 from pathlib import Path
 
-import onnx
-import onnxruntime
-import torch
-from onnx2torch import convert
+from package import COCO_NAMES, NEEDS, load, quiet_threads, write_package
 
-from package import COCO_NAMES, load, quiet_threads, write_package
+try:
+    import onnx
+    import onnxruntime
+    import torch
+    from onnx2torch import convert
+except ImportError as error:
+    sys.exit(f"{error}; {NEEDS}")
 
 STRIDES = [8, 16, 32]
 # ONNX Runtime and PyTorch sum in different orders, so here the bound is on the largest output, not on rounding alone.
