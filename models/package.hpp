@@ -32,7 +32,7 @@ struct PackageFile {
   std::int64_t bytes = 0;
 };
 
-/// A model package: a folder with model.yaml and the files that it lists. docs/formats.md describes the keys.
+/// A model package: a folder with model.yaml and the files that it lists. docs/packages.md describes the keys.
 struct Package {
   std::filesystem::path folder;
   std::string name;
