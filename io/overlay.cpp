@@ -142,7 +142,7 @@ Colour text_colour(Colour plate) {
 void draw_overlay(const PixelBuffer& raster, const PictureInfo& info, std::span<const Object> objects) {
   cv::Mat picture(raster.height, raster.width, CV_8UC3, raster.data.get());
   const LabelFont font(overlay_font_height(raster.width, raster.height));
-  const int line_width = std::max(1, font.height / 9);
+  const int line_width = std::max(2, font.height / 7);
   auto order = best_first(objects);
   std::reverse(order.begin(), order.end());
   for (const auto i : order) {
