@@ -19,6 +19,19 @@ constexpr std::array<std::string_view, skip_count> skip_names{
     "other_extension",   "hidden",        "system_file", "not_regular", "folder_link", "loop",
     "unreadable_folder", "output_folder", "vanished",    "not_matched", "no_view"};
 
+// The same for people, behind a number.
+constexpr std::array<std::string_view, skip_count> skip_words{"not called like a picture",
+                                                              "hidden",
+                                                              "of the system",
+                                                              "not regular files",
+                                                              "links to folders",
+                                                              "links in a loop",
+                                                              "folders that cannot be listed",
+                                                              "the output folder",
+                                                              "gone during the scan",
+                                                              "beside the pattern",
+                                                              "of no view"};
+
 constexpr std::array<std::string_view, 24> picture_extensions{
     "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif",  "tiff", "gif",  "ppm",
     "pgm", "pbm",  "pnm", "pam",  "jp2", "j2k", "jpf", "jpx",  "avif", "heic", "heif", "jxl"};
@@ -72,14 +85,16 @@ std::string ScanCounts::summary() const {
     text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
   };
   for (std::size_t i = 0; i < skip_count; ++i) {
-    if (skipped[i].count > 0) part(skipped[i].count, std::string(skip_names[i]) + " (" + names_of(skipped[i]) + ")");
+    if (skipped[i].count > 0) part(skipped[i].count, std::string(skip_words[i]) + " (" + names_of(skipped[i]) + ")");
   }
-  if (videos.count > 0) part(videos.count, "videos (not read yet: " + names_of(videos) + ")");
+  if (videos.count > 0)
+    part(videos.count,
+         std::string(videos.count == 1 ? "video" : "videos") + " (not read yet: " + names_of(videos) + ")");
   if (empty_inputs.count > 0) {
     part(empty_inputs.count, std::string(empty_inputs.count == 1 ? "input" : "inputs") + " without a picture (" +
                                  names_of(empty_inputs) + ")");
   }
-  if (not_selected > 0) part(not_selected, "left out by the sample");
+  if (not_selected > 0) part(not_selected, "left out by --sample or --every");
   return text;
 }
 

@@ -374,7 +374,7 @@ class Names(HostileCase):
         self.assertEqual(program.report(self.output)["input"]["videos_not_read"], 1)
         dry = self.run_ok(self.recipe, "--input", self.input, "--dry-run")
         self.assertRegex(dry.out, "^1 pictures, ")
-        for part in ("4 hidden", "4 system_file", "2 other_extension", "1 videos"):
+        for part in ("4 hidden", "4 of the system", "2 not called like a picture", "1 video (not read yet"):
             self.assertIn(part, dry.out)
 
     def test_nothing_to_do_is_wrong_use(self):  # N13
