@@ -95,6 +95,7 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
   if (given.count("set") != 0U) {
     for (const auto& assignment : given["set"].as<std::vector<std::string>>()) run.settings.set(assignment);
   }
+  run.settings.check();
   run.print_config = given.count("print-config") != 0U;
   run.dry_run = given.count("dry-run") != 0U;
   run.quiet = given.count("quiet") != 0U;
@@ -111,7 +112,7 @@ std::string run_help() {
        << "\nExamples:\n"
           "  millrace run --input pictures/ --detector yolox.pkg --segmenter sam.pkg --output out/\n"
           "  millrace run recipe.yaml --input scans/ --output out/ --set detect.conf=0.01\n"
-          "\nExit codes: 0 done; 1 internal error; 2 wrong use or nothing to do; 3 done, some pictures failed; 5 model "
+          "\nExit codes: 0 done; 1 internal error; 2 wrong use, or no pictures; 3 done, some pictures failed; 5 model "
           "or codec;\n"
           "6 storage; 7 output in use by another run; 8 output belongs to another plan; 130, 143 stopped and "
           "resumable.\n";

@@ -34,7 +34,7 @@ ExitCode inspect_command(const std::vector<std::string>& arguments) {
         stdout);
     return ExitCode::ok;
   }
-  if (arguments.empty()) throw UsageError("millrace inspect takes the folder of a model package");
+  if (arguments.empty()) throw UsageError("`millrace inspect` takes the folder of a model package");
   for (const auto& folder : arguments) std::printf("%s\n", describe(read_package(folder)).c_str());
   return ExitCode::ok;
 }
@@ -46,6 +46,7 @@ ExitCode stages_command(const std::vector<std::string>& arguments) {
         stdout);
     return ExitCode::ok;
   }
+  if (!arguments.empty()) throw UsageError("`millrace stages` takes no arguments: it shows all of them");
   std::fputs("Stages, in the order of a full pipeline:\n", stdout);
   for (const auto& entry : stage_table()) {
     const StageInfo info = entry.info({});
@@ -76,7 +77,7 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   }
   auto folders = arguments;
   const bool verify = std::erase(folders, "--verify") > 0;
-  if (folders.size() != 1) throw UsageError("millrace status takes one output folder, and --verify");
+  if (folders.size() != 1) throw UsageError("`millrace status` takes one output folder, and --verify");
   const std::string& folder = folders.front();
   const PlanFiles plan(folder);
   const auto settings = plan.read_plan();

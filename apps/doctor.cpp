@@ -11,6 +11,7 @@
 #include "apps/commands.hpp"
 #include "io/imgcodecs.hpp"
 #include "pipeline/cores.hpp"
+#include "stages/options.hpp"
 
 namespace millrace {
 namespace {
@@ -71,6 +72,7 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
     std::fputs("Usage: millrace doctor\n\nShows what was found on this machine and what is missing.\n", stdout);
     return ExitCode::ok;
   }
+  if (!arguments.empty()) throw UsageError("`millrace doctor` takes no arguments");
   bool healthy = true;
   std::array<char, 64> text{};
   row("program", "millrace " MILLRACE_VERSION);

@@ -9,7 +9,7 @@ namespace millrace {
 enum class ExitCode {
   ok = 0,             ///< every planned item is accounted for and none failed
   internal = 1,       ///< a bug: a broken promise of our own
-  usage = 2,          ///< command line, recipe, or nothing to do
+  usage = 2,          ///< command line, recipe, or no pictures
   some_failed = 3,    ///< finished; some items failed, each with a reason
   environment = 5,    ///< model, codec, device, or a limit of the system
   storage = 6,        ///< writing failed; resumable

@@ -327,7 +327,6 @@ class Run {
 
 ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSignals* signals) {
   const Settings& settings = arguments.settings;
-  settings.check();
   if (arguments.print_config) {
     std::fputs(settings.print().c_str(), stdout);
     return ExitCode::ok;

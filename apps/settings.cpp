@@ -229,7 +229,16 @@ bool Settings::used(const std::string& group) const {
 
 void Settings::check() const {
   for (const auto& [group, options] : groups_) {
-    (void)describe_.at(group)(values(group));
+    try {
+      (void)describe_.at(group)(values(group));
+    } catch (const UsageError& error) {
+      const std::string text = error.what();
+      for (const auto& [name, setting] : options) {
+        if (setting.origin != "default" && text.starts_with(group + "." + name + " "))
+          throw UsageError(setting.origin + ": " + text);
+      }
+      throw;
+    }
     if (used(group)) continue;
     for (const auto& [name, setting] : options) {
       if (setting.origin == "default") continue;
@@ -277,7 +286,9 @@ nlohmann::json Settings::results() const {
       const auto& [name, setting] = options[i];
       if (setting.option.affects != Affects::results) continue;
       if (setting.option.type == "list") {
-        out["options"][group][name] = setting.values;
+        auto values = setting.values;  // their order changes nothing
+        std::sort(values.begin(), values.end());
+        out["options"][group][name] = std::move(values);
       } else {
         out["options"][group][name] = understood[i].default_value;
       }

@@ -91,7 +91,7 @@ void read_detector(YamlSection& root, Package& package) {
   YamlSection output = root.section("output");
   package.layout =
       output.choice<OutputLayout>("layout", {{"yolox_raw", OutputLayout::yolox_raw}, {"v8", OutputLayout::v8}});
-  package.strides = output.numbers("strides", 0, 1, max_side);
+  package.strides = output.numbers("strides", 3, 1, max_side);
   for (const int stride : package.strides) {
     if (package.input.width % stride != 0 || package.input.height % stride != 0)
       output.fail("strides", fmt::format("{} does not divide the input of {} x {}", stride, package.input.width,
@@ -103,6 +103,8 @@ void read_detector(YamlSection& root, Package& package) {
 }
 
 void read_segmenter(YamlSection& root, Package& package) {
+  if (package.input.mode == ResizeMode::letterbox && package.input.placement == Placement::centred)
+    root.fail("input", "padding must be top_left for a segmenter, since its masks are cut from there");
   YamlSection output = root.section("output");
   const auto embedding = output.numbers("embedding", 3, 1, max_side);
   const auto logits = output.numbers("logits", 2, 1, max_side);

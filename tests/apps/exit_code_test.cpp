@@ -48,7 +48,8 @@ TEST_CASE("frames that never came out end the program with 1 and a sentence that
   const FramesLost lost(10, 7, {{"segment", 2, {4}}, {"batch", 1, {5}}});
   CHECK(code_of(lost) == 1);
   const std::string text = message_of(lost);
-  for (const char* word : {"3 of 10", "2 at segment (batches 4)", "1 at batch (batches 5)"}) CHECK(text.find(word) != std::string::npos);
+  for (const char* word : {"3 of 10", "2 at segment (batches 4)", "1 at batch (batches 5)"})
+    CHECK(text.find(word) != std::string::npos);
 }
 
 }  // namespace

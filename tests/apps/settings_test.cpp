@@ -64,10 +64,33 @@ TEST_CASE("lists are split at commas on the command line and are lists in recipe
   Settings settings;
   settings.set("detect.classes=person,bus");
   CHECK(detect_options(settings).classes == std::vector<std::string>{"person", "bus"});
+  settings.set("detect.classes= person , traffic light,");
+  CHECK(detect_options(settings).classes == std::vector<std::string>{"person", "traffic light"});
   const Recipe file("detect: {classes: [car]}\ninput: {paths: one}\n");
   settings.read_recipe(file.path());
   CHECK(detect_options(settings).classes == std::vector<std::string>{"car"});
   CHECK(settings.parse<InputOptions>().paths == std::vector<std::string>{"one"});
+}
+
+TEST_CASE("values that cannot be and options without effect are named with their place") {
+  const auto complaint = [](const std::string& recipe, const std::string& assignment) {
+    Settings settings;
+    const Recipe file(recipe);
+    settings.read_recipe(file.path());
+    if (!assignment.empty()) settings.set(assignment);
+    try {
+      settings.check();
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(complaint("", "") == "");
+  CHECK(has(complaint("detect:\n  iou: 0.5\n  conf: high\n", ""), ":3: detect.conf is 'high'"));
+  CHECK(has(complaint("", "detect.conf=7"), "command line: detect.conf is '7'"));
+  CHECK(has(complaint("stages: [decode, encode]\n", "detect.conf=7"), "command line: detect.conf is '7'"));
+  CHECK(has(complaint("stages: [decode, encode]\ndetect:\n  conf: 0.3\n", ""), ":3: detect.conf has no effect"));
+  CHECK(complaint("stages: [decode, encode]\n", "decode.max_scans=9") == "");
 }
 
 TEST_CASE("what a recipe gets wrong is named with its line and the nearest name") {

@@ -139,6 +139,7 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
           {"pad: [114, 114, 114]", "pad: [114, 114, 114], gamma: 2", {"input.gamma: is no key"}},
           {"layout: yolox_raw", "layout: yolox", {"output.layout", "yolox_raw, v8"}},
           {"strides: [8, 16, 32]", "strides: []", {"output.strides"}},
+          {"strides: [8, 16, 32]", "strides: [8, 16, 32, 64]", {"output.strides", "3"}},
           {"strides: [8, 16, 32]", "strides: [8, 0, 32]", {"output.strides: entry 1"}},
           {"classes: [cat, dog, \"yes\"]\n", "", {"classes: is missing"}},
           {"classes: [cat, dog, \"yes\"]", "classes: [cat, [dog]]", {"classes: entry 1"}},
@@ -163,6 +164,7 @@ TEST_CASE("wrong keys of a segmenter's model.yaml") {
                   {"max_boxes: 64\n", "", {"max_boxes: is missing"}},
                   {"max_boxes: 64", "max_boxes: 64\nclasses: [a]", {"classes: has no meaning for a segmenter"}},
                   {"resize: longest_side", "resize: longest_side, padding: centred", {"input.padding: has no meaning"}},
+                  {"resize: longest_side", "resize: letterbox, rounding: down, padding: centred", {"top_left for a segmenter"}},
                   {"output: {", "output: {layout: v8, ", {"output.layout: is no key"}},
               });
 }
