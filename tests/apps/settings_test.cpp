@@ -87,8 +87,8 @@ TEST_CASE("values that cannot be and options without effect are named with their
   };
   CHECK(complaint("", "") == "");
   CHECK(has(complaint("detect:\n  iou: 0.5\n  conf: high\n", ""), ":3: detect.conf is 'high'"));
-  CHECK(has(complaint("", "detect.conf=7"), "command line: detect.conf is '7'"));
-  CHECK(has(complaint("stages: [decode, encode]\n", "detect.conf=7"), "command line: detect.conf is '7'"));
+  CHECK(has(complaint("", "detect.conf=7"), "command line: detect.conf is 7"));
+  CHECK(has(complaint("stages: [decode, encode]\n", "detect.conf=7"), "command line: detect.conf is 7"));
   CHECK(has(complaint("stages: [decode, encode]\ndetect:\n  conf: 0.3\n", ""), ":3: detect.conf has no effect"));
   CHECK(complaint("stages: [decode, encode]\n", "decode.max_scans=9") == "");
 }

@@ -157,16 +157,17 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
 }
 
 TEST_CASE("wrong keys of a segmenter's model.yaml") {
-  check_table(segmenter_yaml(),
-              {
-                  {"embedding: [32, 16, 16]", "embedding: [32, 16]", {"output.embedding", "3 whole numbers"}},
-                  {"logits: [64, 64]", "logits: [64, -64]", {"output.logits: entry 1"}},
-                  {"max_boxes: 64\n", "", {"max_boxes: is missing"}},
-                  {"max_boxes: 64", "max_boxes: 64\nclasses: [a]", {"classes: has no meaning for a segmenter"}},
-                  {"resize: longest_side", "resize: longest_side, padding: centred", {"input.padding: has no meaning"}},
-                  {"resize: longest_side", "resize: letterbox, rounding: down, padding: centred", {"top_left for a segmenter"}},
-                  {"output: {", "output: {layout: v8, ", {"output.layout: is no key"}},
-              });
+  check_table(
+      segmenter_yaml(),
+      {
+          {"embedding: [32, 16, 16]", "embedding: [32, 16]", {"output.embedding", "3 whole numbers"}},
+          {"logits: [64, 64]", "logits: [64, -64]", {"output.logits: entry 1"}},
+          {"max_boxes: 64\n", "", {"max_boxes: is missing"}},
+          {"max_boxes: 64", "max_boxes: 64\nclasses: [a]", {"classes: has no meaning for a segmenter"}},
+          {"resize: longest_side", "resize: longest_side, padding: centred", {"input.padding: has no meaning"}},
+          {"resize: longest_side", "resize: letterbox, rounding: down, padding: centred", {"top_left for a segmenter"}},
+          {"output: {", "output: {layout: v8, ", {"output.layout: is no key"}},
+      });
 }
 
 TEST_CASE("model.yaml that is no mapping, empty, or huge") {
