@@ -123,6 +123,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
     lanes_changed_.notify_all();
   };
   bodies.make_batch = [](std::vector<std::shared_ptr<Frame>> frames) {
+    for (const auto& frame : frames) frame->file = {};  // where no stage decoded it; its credit is given back by now
     return std::make_shared<Batch>(std::move(frames));
   };
   bodies.commit = [this](Batch& batch) { commit(batch); };

@@ -97,12 +97,28 @@ Json window_json(const Snapshot& window) {
           {"resources", std::move(resources)}};
 }
 
+/// What holds the run back; empty where nothing does by itself, or too little came out to tell.
+std::string bottleneck(const Verdict& verdict) {
+  switch (verdict.kind) {
+    case Verdict::Kind::stage:
+      return verdict.stage;
+    case Verdict::Kind::cores:
+      return "cores";
+    case Verdict::Kind::input:
+      return "input";
+    case Verdict::Kind::credits:
+      return "gate";
+    case Verdict::Kind::balanced:
+    case Verdict::Kind::too_short:
+      break;
+  }
+  return "";
+}
+
 Json verdict_json(const Verdict& verdict) {
   return {{"sentence", verdict.sentence},
           {"kind", to_string(verdict.kind)},
-          {"bottleneck", verdict.kind == Verdict::Kind::input     ? "input"
-                         : verdict.kind == Verdict::Kind::credits ? "gate"
-                                                                  : verdict.stage},
+          {"bottleneck", bottleneck(verdict)},
           {"short_because", verdict.thin},
           {"busiest", verdict.stage},
           {"resource", verdict.resource},

@@ -37,7 +37,7 @@ struct RunReport {
   int batch_size = 1;
   int team = 1;
   std::int64_t read_bytes = 0;
-  std::int64_t written_bytes = 0;  ///< segment lines
+  std::int64_t written_bytes = 0;  ///< segment lines and side files
   CacheStatistics models;
   std::vector<std::pair<std::string, std::int64_t>> calls;  ///< StageCounters by name
   std::vector<std::string> notes;  ///< taken-over lock, dropped journal tails, warnings of decoders by kind

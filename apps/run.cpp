@@ -119,6 +119,9 @@ class Run {
       throw;
     }
     write(report);
+    for (const char* name : {"overlay", "labels", "coco.json"}) {
+      if (std::filesystem::exists(output_ + "/" + name)) report.side_outputs.emplace_back(name);
+    }
     show(report);
     return exit_code(report);
   }
@@ -206,14 +209,9 @@ class Run {
     RunReport report;
     report.run = std::filesystem::path(folder_.path()).filename().string();
     report.output_folder = output_;
-    if (formats_.has("overlay")) report.side_outputs.emplace_back("overlay");
-    if (formats_.has("png")) report.side_outputs.emplace_back("labels");
-    if (formats_.has("coco")) report.side_outputs.emplace_back("coco.json");
     report.started = utc_text(started_);
     report.batch_size = numbers_.batch_size;
     report.team = numbers_.team;
-    if (lock_.note()) report.notes.push_back(*lock_.note());
-    for (const auto& note : store_.notes()) report.notes.push_back(note);
     return report;
   }
 
@@ -237,6 +235,9 @@ class Run {
     const StageCounters& counters = execution_.counters();
     report.read_bytes = execution_.read_bytes() + counters.bytes_read_again;
     report.written_bytes = written_bytes_ + counters.side_file_bytes;
+    report.notes.clear();
+    if (lock_.note()) report.notes.push_back(*lock_.note());
+    for (const auto& note : store_.notes()) report.notes.push_back(note);
     note(report, counters.decode_warnings.get(), "taken although their data have faults");
     note(report, counters.wrong_extensions.get(), "of another format than their names say");
     report.calls = {{"detector_calls", counters.detector_calls},

@@ -136,7 +136,8 @@ Setting& Settings::find(const std::string& group, const std::string& name, const
 }
 
 void Settings::read_recipe(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path) && std::filesystem::exists(path)) {
+  std::error_code error;  // what cannot be looked at cannot be read either, which is told below
+  if (!std::filesystem::is_regular_file(path, error) && std::filesystem::exists(path, error)) {
     throw UsageError("'" + path +
                      "' stands where the recipe (a YAML file) does, and is no file; pictures are named with --input");
   }

@@ -168,7 +168,11 @@ Books read_books(const std::string& out_folder, const std::string& plan_hash, st
   for (const auto& [segment, revisions] : folder.done) {
     ++books.done_segments;
     for (const Manifest& manifest : revisions) {
-      if (auto problem = length_problem(out_folder, manifest, files)) books.problems.push_back(*std::move(problem));
+      try {
+        if (auto problem = length_problem(out_folder, manifest, files)) books.problems.push_back(*std::move(problem));
+      } catch (const StorageError& error) {
+        books.problems.emplace_back(error.what());
+      }
     }
     books.counts.add(revisions.size() == 1 ? revisions.front().counts : recount(out_folder, revisions, files));
   }

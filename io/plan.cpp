@@ -139,11 +139,10 @@ class Plan::Impl {
     }
     totals_.segments = stored_segments_;
     // Segments after those that end.json knows are of an --add-new that was cut off, which is finished first.
+    const bool whole = end_ && end_->segments == stored_segments_ && !options_.add_new;
     // What stands on stdin now is known only by reading it: the list of before is passed over, more of it is added.
-    const auto& inputs = source_.spec().inputs;
-    const bool reads_stdin = std::find(inputs.begin(), inputs.end(), "-") != inputs.end();
-    totals_.complete = end_ && end_->segments == stored_segments_ && !options_.add_new && !reads_stdin;
-    goes_on_ = reads_stdin && !options_.add_new && end_ && end_->passes == 1;
+    goes_on_ = whole && source_.spec().inputs == std::vector<std::string>{"-"} && end_->passes == 1;
+    totals_.complete = whole && !goes_on_;
     if (!totals_.complete) return;
     check_lists(out_folder);
     counts_ = end_->counts;
@@ -172,7 +171,7 @@ class Plan::Impl {
     scan.headers = headers_;
     const int begun = headers_.empty() ? 0 : headers_.back().pass;
     scan.pass = goes_on_ ? 0 : end_ ? end_->passes : options_.add_new && !headers_.empty() ? std::max(1, begun) : begun;
-    scan.is_whole = goes_on_;
+    if (goes_on_) scan.whole = end_;
     scan.segment_items = options_.segment_items;
     scan.allow_empty = options_.allow_empty;
     if (!headers_.empty()) scan.last_path = files_.read_segment(stored_segments_ - 1, hash_, views()).items.back().path;

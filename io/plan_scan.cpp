@@ -66,8 +66,8 @@ std::optional<PlanEnd> PlanScan::run(const std::stop_token& stop, const Closed& 
     const bool due = step == Step::idle || static_cast<int>(open_.size()) == options_.segment_items;
     if (due && !open_.empty() && !close(closed)) return {};
   }
-  const bool nothing_given = position_.line == 0 && position_.input == 0;
-  if (!caught_up_ && !(options_.is_whole && nothing_given)) check_list("", true);
+  if (options_.whole && position_.line == 0) return options_.whole;
+  if (!caught_up_) check_list("", true);
   if (!open_.empty() && !close(closed)) return {};
   return finish();
 }

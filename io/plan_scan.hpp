@@ -24,7 +24,7 @@ class PlanScan {
     int pass = 0;  ///< 0: the first scan goes on where it ended; above: takes whatever is not planned
     int segment_items = 2048;
     bool allow_empty = false;
-    bool is_whole = false;  ///< the first scan has ended: an empty list is no contradiction, a longer one goes on
+    std::optional<PlanEnd> whole;  ///< the first scan has ended: an empty list changes nothing, a longer one goes on
   };
 
   PlanScan(PlanFiles& files, Source& source, Options options);

@@ -26,7 +26,12 @@ std::string make_run_folder(const std::string& out_folder, const std::string& na
   make_folder(runs);
   // What attempts that were killed were just writing.
   for (const std::string& earlier : list_folder(runs)) {
-    if (std::filesystem::is_directory(runs + "/" + earlier)) remove_stale_temporaries(runs + "/" + earlier);
+    std::error_code error;
+    if (!std::filesystem::is_directory(std::filesystem::symlink_status(runs + "/" + earlier, error))) continue;
+    try {
+      remove_stale_temporaries(runs + "/" + earlier);
+    } catch (const StorageError&) {  // another user's; it is in nobody's way
+    }
   }
   for (int n = 1;; ++n) {
     std::string path = runs + "/" + name + "-" + std::to_string(n);

@@ -56,7 +56,7 @@ std::string names_of(const Tally& tally);
 struct ScanCounts {
   std::array<Tally, skip_count> skipped;
   Tally videos;                   ///< not read yet
-  Tally empty_inputs;             ///< of several inputs, those without a single picture
+  Tally empty_inputs;             ///< of several inputs, those that named nothing
   std::int64_t not_selected = 0;  ///< left out by --sample and --every
 
   Tally& operator[](Skip skip) { return skipped[static_cast<std::size_t>(skip)]; }

@@ -11,6 +11,7 @@
 #include "pipeline/crew.hpp"
 #include "pipeline/gate.hpp"
 #include "pipeline/stage_runner.hpp"
+#include "pipeline/worker_arena.hpp"
 
 namespace millrace {
 
@@ -42,7 +43,8 @@ class Flow {
   /// Make it inside the workers' arena: the graph's tasks run in the arena it was made in. Starts the threads; each
   /// lane begins with its `lane_start` and takes batches from then on, also when that failed and ended the run.
   Flow(const GraphOptions& options, Statistics& statistics, Gate& gate, Runner& runner)
-      : statistics_(statistics),
+      : niceness_(options.worker_nice),
+        statistics_(statistics),
         gate_(gate),
         runner_(runner),
         files_(std::make_shared<Bytes>(
@@ -101,6 +103,7 @@ class Flow {
       frame_nodes_.emplace_back(
           graph_, workers,
           [this, i](Admitted* frame) {
+            niceness_.apply();
             runner_.frame_stage(*frame, i);
             if (i + 1 == statistics_.frame_stages.size()) leave_frame_stages(*frame);
             runner_.arrive(*frame, before_frame_stage(i + 1));
@@ -116,6 +119,7 @@ class Flow {
       batch_nodes_.emplace_back(
           graph_, workers,
           [this, i, last](const JoinedPtr& batch) {
+            niceness_.apply();
             runner_.batch_stage(*batch, i);
             if (i == last) {
               commit(batch);
@@ -200,6 +204,7 @@ class Flow {
     });
   }
 
+  const WorkerNiceness niceness_;
   Statistics& statistics_;
   Gate& gate_;
   Runner& runner_;

@@ -103,9 +103,6 @@ Result Graph<Frame, Batch>::run() {
   arena->execute([&] { flow = std::make_unique<GraphFlow>(options_, statistics_, gate_, runner); });
   gate_.open([&flow = *flow] { flow.reserve(); }, [&flow = *flow] { flow.release(); });
   {
-    // Only now and no longer than the work: the caller's thread enters the arena to make the graph and to destroy it,
-    // and the threads of lanes, readers and committer inherited its level.
-    const WorkerNiceness niceness(*arena, options_.worker_nice);
     std::jthread worker;  // the first of the workers; the caller's thread only sleeps
     std::jthread source;
     try {
@@ -141,7 +138,7 @@ std::shared_ptr<Frame> Graph<Frame, Batch>::next_frame() {
   return frame;
 }
 
-/// The source's thread. A stop takes effect between batches, so that every batch that has begun is completed.
+/// The source's thread. A stop takes effect between batches, so that every batch that has begun is admitted whole.
 template <GraphFrame Frame, GraphBatch Batch>
 void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
   name_this_thread("source");

@@ -120,7 +120,7 @@ class StageRunner {
   void commit(Joined& joined) noexcept {
     if (state_.ended() || joined.batch == nullptr) {
       statistics_.commit.leave();
-      if (!state_.ended()) given_up_ += static_cast<std::int64_t>(joined.places.size());
+      if (!state_.ended() && state_.stopping()) given_up_ += static_cast<std::int64_t>(joined.places.size());
     } else {
       const auto begun_ns = statistics_.commit.begin();
       const bool committed = guarded("commit", [&] { bodies_.commit(*joined.batch); });

@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <optional>
+
 #include "pipeline/crew.hpp"
 
 namespace millrace {
@@ -19,14 +21,17 @@ std::unique_ptr<oneapi::tbb::task_arena> make_worker_arena(int workers) {
   return std::make_unique<oneapi::tbb::task_arena>(workers, workers > 1 ? 1U : 0U);
 }
 
-WorkerNiceness::WorkerNiceness(oneapi::tbb::task_arena& arena, int nice)
-    : task_scheduler_observer(arena), level_(nice_level() + nice) {
-  observe(true);
-}
+WorkerNiceness::WorkerNiceness(int nice) : level_(nice_level() + nice) {}
 
-void WorkerNiceness::on_scheduler_entry(bool /*is_worker*/) {
-  name_this_thread("worker");
-  if (level_ > nice_level()) setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), level_);
+void WorkerNiceness::apply() const {
+  thread_local std::optional<int> current;
+  if (!current) {
+    name_this_thread("worker");
+    current = nice_level();
+  }
+  if (level_ <= *current) return;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), level_);
+  current = level_;
 }
 
 }  // namespace millrace

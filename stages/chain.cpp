@@ -139,7 +139,6 @@ void fail_frame(Frame& frame, const std::string& stage, const std::exception_ptr
   }
   frame.columns.allow(nullptr);
   frame.columns.drop_unwritten();
-  frame.file = {};
 }
 
 }  // namespace millrace

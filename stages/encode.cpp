@@ -142,8 +142,13 @@ PixelBuffer Encode::overlay_raster(const Frame& frame, PictureInfo& info) const 
 void Encode::write_side_files(Frame& frame) const {
   if (frame.failed()) return;
   try {
-    if (label_maps_.wanted) write_label_map(frame);
-    if (overlays_.wanted) write_overlay(frame);
+    std::vector<std::uint8_t> map;
+    if (label_maps_.wanted) map = encode_label_map(frame.info.width, frame.info.height, objects_of(frame));
+    std::vector<std::uint8_t> overlay;
+    if (overlays_.wanted) overlay = encode_overlay(frame);
+    // Only now, so that a picture that fails leaves neither.
+    if (!map.empty()) write_side_file(label_maps_, "labels", ".png", frame.item, map);
+    if (!overlay.empty()) write_side_file(overlays_, "overlay", ".jpg", frame.item, overlay);
   } catch (const StorageError&) {
     throw;  // of the output; a picture that cannot be read again throws PictureError
   } catch (...) {
@@ -151,23 +156,18 @@ void Encode::write_side_files(Frame& frame) const {
   }
 }
 
-void Encode::write_overlay(const Frame& frame) const {
+// Nothing for a picture that no JPEG can hold.
+std::vector<std::uint8_t> Encode::encode_overlay(const Frame& frame) const {
   PictureInfo info = frame.info;
   std::unique_lock<std::mutex> one_at_a_time(large_, std::defer_lock);
   if (info.reduction > 1) one_at_a_time.lock();
   const PixelBuffer raster = overlay_raster(frame, info);
   if (std::max(raster.width, raster.height) > longest_jpeg_side) {
     ++context_.counters.overlays_left_out;
-    return;
+    return {};
   }
   draw_overlay(raster, info, objects_of(frame));
-  write_side_file(overlays_, "overlay", ".jpg", frame.item,
-                  encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality));
-}
-
-void Encode::write_label_map(const Frame& frame) const {
-  write_side_file(label_maps_, "labels", ".png", frame.item,
-                  encode_label_map(frame.info.width, frame.info.height, objects_of(frame)));
+  return encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality);
 }
 
 void Encode::write_side_file(const Kind& kind, const char* folder, const char* suffix, const Item& item,

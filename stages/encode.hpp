@@ -37,9 +37,7 @@ class Encode final : public BatchStage {
 
  private:
   void write_side_files(Frame& frame) const;
-  void write_overlay(const Frame& frame) const;
-  void write_label_map(const Frame& frame) const;
-
+  std::vector<std::uint8_t> encode_overlay(const Frame& frame) const;
   PixelBuffer overlay_raster(const Frame& frame, PictureInfo& info) const;
 
   /// Side files of one kind. Their folder is made with the first of them, so that a run that is refused leaves none.
