@@ -11,19 +11,13 @@
 
 #include "io/decode_headers.hpp"
 #include "io/imgcodecs.hpp"
+#include "tests/io/decode_checks.hpp"
 #include "tests/io/decode_inputs.hpp"
 
 using namespace millrace;
 using namespace millrace::test;
 
 namespace {
-
-void expect(const File& file, Reason reason, const char* words, const DecodeLimits& limits = {}) {
-  const Outcome outcome = outcome_of(file, limits);
-  REQUIRE_MESSAGE(outcome.reason.has_value(), "decoded, but should be ", std::string(to_string(reason)));
-  CHECK_MESSAGE(*outcome.reason == reason, outcome.detail);
-  CHECK_MESSAGE(outcome.detail.find(words) != std::string::npos, outcome.detail);
-}
 
 File bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 

@@ -6,19 +6,13 @@
 #include <random>
 #include <string>
 
+#include "tests/io/decode_checks.hpp"
 #include "tests/io/decode_inputs.hpp"
 
 using namespace millrace;
 using namespace millrace::test;
 
 namespace {
-
-void expect(const File& file, Reason reason, const char* words, const DecodeLimits& limits = {}) {
-  const Outcome outcome = outcome_of(file, limits);
-  REQUIRE_MESSAGE(outcome.reason.has_value(), "decoded, but should be ", std::string(to_string(reason)));
-  CHECK_MESSAGE(*outcome.reason == reason, outcome.detail);
-  CHECK_MESSAGE(outcome.detail.find(words) != std::string::npos, outcome.detail);
-}
 
 /// The documented RGB8 rule, in double precision, from the samples themselves.
 Rgb reference(int width, int height, const std::vector<std::uint16_t>& samples, const PngOptions& options) {

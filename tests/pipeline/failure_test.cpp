@@ -43,8 +43,11 @@ struct Ill : RunError {
   using RunError::RunError;
 };
 
-TEST_CASE("an exception in a frame's stage marks that frame only, 100 times each") {
-  for (const auto& stage : frame_bodies) {
+// Plants an exception at the first, a middle and the last frame, 100 times each, and shows `check` every frame that was
+// committed.
+template <class Check>
+void plant_everywhere(const std::vector<std::string>& stages, const Check& check) {
+  for (const auto& stage : stages) {
     for (const std::int64_t id : {0, frames / 2, frames - 1}) {
       for (int round = 0; round < 100; ++round) {
         Rig rig;
@@ -54,38 +57,28 @@ TEST_CASE("an exception in a frame's stage marks that frame only, 100 times each
         REQUIRE(message(result.error) == "");
         REQUIRE(result.committed == frames);
         for (const auto& batch : rig.committed) {
-          for (const auto& frame : batch) {
-            REQUIRE(frame->failed_in == (frame->id == id ? stage : ""));
-            const bool decoded = std::ranges::count(frame->went, "decode") == 1;
-            REQUIRE(decoded == (frame->id != id || stage == "decode"));
-          }
+          for (const auto& frame : batch) check(*frame, stage, id);
         }
       }
     }
   }
 }
 
+TEST_CASE("an exception in a frame's stage marks that frame only, 100 times each") {
+  plant_everywhere(frame_bodies, [](const Picture& frame, const std::string& stage, std::int64_t id) {
+    REQUIRE(frame.failed_in == (frame.id == id ? stage : ""));
+    const bool decoded = std::ranges::count(frame.went, "decode") == 1;
+    REQUIRE(decoded == (frame.id != id || stage == "decode"));
+  });
+}
+
 TEST_CASE("an exception in a batch's stage marks its frames only, 100 times each") {
-  for (const auto& stage : batch_bodies) {
-    for (const std::int64_t id : {0, frames / 2, frames - 1}) {
-      for (int round = 0; round < 100; ++round) {
-        Rig rig;
-        overlap_more(rig);
-        plant(rig, stage, id, std::runtime_error("planted"));
-        const auto result = rig.run();
-        REQUIRE(message(result.error) == "");
-        REQUIRE(result.committed == frames);
-        for (const auto& batch : rig.committed) {
-          for (const auto& frame : batch) {
-            const bool hit = frame->id / batch_size == id / batch_size;
-            REQUIRE(frame->failed_in == (hit ? stage : ""));
-            // A batch without anything left to work on skips what is left.
-            REQUIRE((std::ranges::count(frame->went, "encode") == 1) == (!hit || stage == "encode"));
-          }
-        }
-      }
-    }
-  }
+  plant_everywhere(batch_bodies, [](const Picture& frame, const std::string& stage, std::int64_t id) {
+    const bool hit = frame.id / batch_size == id / batch_size;
+    REQUIRE(frame.failed_in == (hit ? stage : ""));
+    // A batch without anything left to work on skips what is left.
+    REQUIRE((std::ranges::count(frame.went, "encode") == 1) == (!hit || stage == "encode"));
+  });
 }
 
 TEST_CASE("an exception in commit ends the run as it was thrown, and that batch is not counted") {
