@@ -3,7 +3,7 @@ JOBS ?= 2
 PREFIX ?= $(HOME)/.local
 export JOBS
 
-.PHONY: help setup build test quick asan tsan lint format bench install fresh clean
+.PHONY: help setup build test quick asan tsan lint format bench model install fresh clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,18 @@ bench: ## the benchmarks, warm-up and spread in every number
 	@tools/setup.sh core python
 	@tools/build.sh release
 	@tools/bench.sh
+
+# The call stands in its own shell: a name with blanks or quotes reaches the script as it is.
+model: export WEIGHTS := $(WEIGHTS)
+model: export SEGMENTER := $(SEGMENTER)
+model: export OUT := $(OUT)
+model: export PHOTOGRAPH := $(PHOTOGRAPH)
+model: export IMGSZ := $(IMGSZ)
+model: export NAMES := $(NAMES)
+model: export TRUST := $(TRUST)
+model: ## model packages: WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLDER]
+	@tools/setup.sh core python
+	@tools/model.sh
 
 install: build ## install the program and its recipes into PREFIX
 	@cmake --install build/release --prefix "$(PREFIX)" > build/release/install.log || { cat build/release/install.log >&2; exit 1; }

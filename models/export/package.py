@@ -20,6 +20,8 @@ except ImportError as error:
 # Bounds of a faithful fp32 copy: differences as a share of the output's standard deviation.
 RMS_BOUND = 1e-5
 MAX_BOUND = 1e-4
+# And of its boxes, in pixels of the picture.
+BOX_BOUND = 0.5
 
 COCO_NAMES = (
     "person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffic light,fire hydrant,stop sign,parking meter,"
@@ -42,6 +44,23 @@ SAM_INPUT = {
     "pad": [123.675, 116.28, 103.53],
 }
 
+# What Ultralytics does to a picture for its YOLO detectors.
+ULTRALYTICS_INPUT = {
+    "colour": "rgb",
+    "scale": 1.0,
+    "mean": [0.0, 0.0, 0.0],
+    "std": [255.0, 255.0, 255.0],
+    "resize": "letterbox",
+    "filter": "cv2_linear",
+    "rounding": "half_even",
+    "padding": "centred",
+    "pad": [114.0, 114.0, 114.0],
+}
+
+
+class Refused(Exception):
+    """What a person gave cannot be exported; the text says what it is, where, and what to do."""
+
 
 def quiet_threads(count=2):
     """Team size of this process: exporters compare results, and should not take a whole machine for it."""
@@ -60,26 +79,57 @@ def compare(name, saved, original, deviation=None):
         sys.exit(f"{name}: the saved model differs from the original by more than {MAX_BOUND:g} (rms {RMS_BOUND:g})")
 
 
+def compare_boxes(name, saved, original):
+    """Prints how far corners of boxes lie apart at most, in pixels of the picture, and ends the program beyond the bound."""
+    largest = (saved.double() - original.double()).abs().max().item()
+    print(f"{name}: boxes differ by at most {largest:.2e} pixels of the picture")
+    if not largest <= BOX_BOUND:
+        sys.exit(f"{name}: a box of the saved model is more than {BOX_BOUND:g} pixels from the original's")
+
+
 def sha256(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_package(folder, description, module):
+def check_target(folder):
+    """Refuses to replace what is there unless it is a package, an empty folder or nothing."""
+    folder = Path(folder)
+    if folder.is_dir():
+        names = sorted(f.name for f in folder.iterdir())
+        others = [name for name in names if not name.startswith("model.")]
+        if not others and (not names or "model.yaml" in names):
+            return
+        there = f"a folder with {', '.join((others or names)[:3])} in it"
+    elif folder.exists() or folder.is_symlink():
+        there = "a file"
+    else:
+        return
+    raise Refused(f"{folder}: is {there}, not a model package, and is left alone; name another OUT.pkg, or remove it first")
+
+
+def write_package(folder, description, module, check=None):
     """Writes `module` (TorchScript) and `description` (the keys of model.yaml but schema and files) to `folder`.
 
-    The folder appears whole or not at all: it is made aside and renamed.
+    The folder appears whole or not at all: it is made aside, given to `check` if there is one, and renamed.
     """
     folder = Path(folder)
+    check_target(folder)
     aside = folder.with_name(folder.name + ".part")
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    module.save(str(aside / "model.ts"))
-    document = {"schema": 1, **description, "files": {"model.ts": sha256(aside / "model.ts")}}
-    with open(aside / "model.yaml", "w", encoding="utf-8") as file:
-        yaml.safe_dump(document, file, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
-    shutil.rmtree(folder, ignore_errors=True)
-    aside.rename(folder)
+    try:
+        aside.mkdir(parents=True)
+        module.save(str(aside / "model.ts"))
+        document = {"schema": 1, **description, "files": {"model.ts": sha256(aside / "model.ts")}}
+        with open(aside / "model.yaml", "w", encoding="utf-8") as file:
+            yaml.safe_dump(document, file, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+        if check:
+            check(load(aside))
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
     print(f"wrote {folder}")
 
 

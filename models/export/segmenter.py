@@ -31,15 +31,10 @@ def random_boxes(count, side):
     return torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(count, 2))], dim=1)
 
 
-def export_segmenter(model, side, name, architecture, licence, preprocessing, out, max_batch=16, max_boxes=64):
-    """Traces encode and decode of `model`, writes the package and compares the file with the model, packed and alone."""
-    images = torch.randn(3, 3, side, side)
-    boxes = random_boxes(7, side)
-    image_index = torch.tensor([0, 2, 1, 1, 2, 0, 2])
+def write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, picture, check=None, max_batch=16, max_boxes=64):
+    """Traces encode at one picture and decode at two boxes, and writes the package. Other counts are what `check` must be for."""
     with torch.inference_mode():
-        embedding = model.encode(images[:1])
-        # Traced at one picture and two boxes; that other counts give the same is what the comparison below is for.
-        example = {"encode": (images[:1],), "decode": (embedding, boxes[:2], torch.zeros(2, dtype=torch.int64))}
+        example = {"encode": (picture,), "decode": (embedding, boxes[:2], torch.zeros(2, dtype=torch.int64))}
         traced = torch.jit.trace_module(model, example, check_trace=False)
         logits, _ = traced.decode(*example["decode"])
     write_package(
@@ -48,14 +43,25 @@ def export_segmenter(model, side, name, architecture, licence, preprocessing, ou
             "name": name,
             "task": "segment",
             "architecture": architecture,
-            "input": {"width": side, "height": side, **preprocessing},
+            "input": {"width": model.side, "height": model.side, **preprocessing},
             "output": {"embedding": list(embedding.shape[1:]), "logits": list(logits.shape[1:])},
             "max_batch": max_batch,
             "max_boxes": max_boxes,
             "licence": licence,
         },
         traced,
+        check,
     )
+
+
+def export_segmenter(model, side, name, architecture, licence, preprocessing, out):
+    """Writes the package of `model` and compares the file with the model on noise, packed and alone."""
+    images = torch.randn(3, 3, side, side)
+    boxes = random_boxes(7, side)
+    image_index = torch.tensor([0, 2, 1, 1, 2, 0, 2])
+    with torch.inference_mode():
+        embedding = model.encode(images[:1])
+    write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, images[:1])
     saved = load(out)
     with torch.inference_mode():
         compare("encode at 1", saved.encode(images[:1]), embedding)

@@ -4,7 +4,7 @@ import argparse
 import sys
 import warnings
 
-from package import COCO_NAMES, NEEDS, compare, load, quiet_threads, write_package
+from package import COCO_NAMES, NEEDS, ULTRALYTICS_INPUT, compare, load, quiet_threads, write_package
 
 try:
     import torch
@@ -23,10 +23,10 @@ def soft_noise(batch):
     return (colour + contrast * torch.stack(scales).mean(0)).clamp(0, 1)
 
 
-def seeded(seed):
+def seeded(seed, config="yolov8n.yaml"):
     """The architecture with weights drawn from `seed`, its norms set to what they would see, few anchors above a threshold of 0.25."""
     torch.manual_seed(seed)
-    model = DetectionModel("yolov8n.yaml", nc=len(COCO_NAMES), verbose=False)
+    model = DetectionModel(config, nc=len(COCO_NAMES), verbose=False)
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     head = model.model[-1]
     pictures = soft_noise(12)
@@ -46,7 +46,6 @@ def seeded(seed):
             spread, mean = level.std(dim=(0, 2, 3)), level.mean(dim=(0, 2, 3))
             last.weight.mul_((1.2 / spread)[:, None, None, None])
             last.bias.copy_((last.bias - mean) * 1.2 / spread - 6)
-    head.export = True  # one output: boxes xywh in input pixels and class probabilities
     return model
 
 
@@ -59,6 +58,7 @@ def main():
     quiet_threads()
 
     model = seeded(arguments.seed)
+    model.model[-1].export = True  # one output: boxes xywh in input pixels and class probabilities
     pictures = soft_noise(3)
     with torch.inference_mode():
         model(pictures[:1])  # fills the head's cache of anchors, which the trace then takes as a constant
@@ -69,19 +69,7 @@ def main():
             "name": f"yolov8n-seed{arguments.seed}",
             "task": "detect",
             "architecture": "yolov8",
-            "input": {
-                "width": SIDE,
-                "height": SIDE,
-                "colour": "rgb",
-                "scale": 1.0,
-                "mean": [0.0, 0.0, 0.0],
-                "std": [255.0, 255.0, 255.0],
-                "resize": "letterbox",
-                "filter": "cv2_linear",
-                "rounding": "half_even",
-                "padding": "centred",
-                "pad": [114.0, 114.0, 114.0],
-            },
+            "input": {"width": SIDE, "height": SIDE, **ULTRALYTICS_INPUT},
             "output": {"layout": "v8", "strides": [8, 16, 32]},
             "classes": COCO_NAMES,
             "max_batch": 64,

@@ -1,6 +1,6 @@
 """A model package from a YOLOX ONNX file: yolox_onnx.py MODEL.onnx OUT.pkg
 
-The ONNX files that YOLOX publishes have a batch of 1 baked into their reshapes, so the package says max_batch: 1.
+The ONNX files that YOLOX publishes have a batch of 1 baked into their reshapes. It is taken out, so the package runs any batch.
 """
 
 import argparse
@@ -8,50 +8,140 @@ import sys
 import warnings
 from pathlib import Path
 
-from package import COCO_NAMES, NEEDS, load, quiet_threads, write_package
+from package import COCO_NAMES, NEEDS, Refused, compare, compare_boxes, quiet_threads, write_package
 
 try:
+    import numpy
     import onnx
     import onnxruntime
     import torch
+    from onnx import numpy_helper
     from onnx2torch import convert
 except ImportError as error:
     sys.exit(f"{error}; {NEEDS}")
 
+import photograph
+from sniff import SUPPORTED
+
 STRIDES = [8, 16, 32]
-# ONNX Runtime and PyTorch sum in different orders, so here the bound is on the largest output, not on rounding alone.
+# ONNX Runtime and PyTorch sum in different orders, so against it the bound is on the largest output, not on rounding alone:
+# in double precision both are as far from the exact result.
 RUNTIME_BOUND = 2e-4
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("onnx")
-    parser.add_argument("out")
-    arguments = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    quiet_threads()
+def dimensions(value):
+    """Sizes of an input or output; 0 where the file leaves one open."""
+    return [d.dim_value for d in value.type.tensor_type.shape.dim]
 
-    model = onnx.load(arguments.onnx)
-    dimensions = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
-    if len(dimensions) != 4 or dimensions[:2] != [1, 3]:
-        parser.error(f"{arguments.onnx}: expected an input of shape [1, 3, height, width], got {dimensions}")
-    height, width = dimensions[2:]
 
-    torch.manual_seed(0)
-    picture = torch.rand(dimensions) * 255
-    network = convert(model).eval()
-    with torch.inference_mode():
-        traced = torch.jit.trace(network, picture, check_trace=False)
-
+def check_yolox(path, model):
+    """Height, width and number of classes of a YOLOX; refuses all other ONNX files in a sentence."""
+    graph = model.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in constants]
+    shapes = [dimensions(value) for value in (*inputs, *graph.output)]
+    looks = f"an ONNX model with inputs and outputs {', '.join(map(str, shapes))}"
+    operations = {node.op_type for node in graph.node}
+    if len(inputs) != 1 or len(graph.output) != 1 or len(shapes[0]) != 4 or shapes[0][0] > 1 or shapes[0][1] != 3 or min(shapes[0][2:]) < 32:
+        raise Refused(f"{path}: is {looks}, and YOLOX has one input [1, 3, height, width] and one output; {SUPPORTED}")
+    height, width = shapes[0][2:]
     anchors = sum((height // stride) * (width // stride) for stride in STRIDES)
-    output = traced(picture)
-    if list(output.shape) != [1, anchors, 5 + len(COCO_NAMES)]:
-        parser.error(f"{arguments.onnx}: expected an output of shape [1, {anchors}, {5 + len(COCO_NAMES)}], got {list(output.shape)}")
+    if len(shapes[1]) != 3 or shapes[1][1] != anchors or shapes[1][2] < 6:
+        raise Refused(f"{path}: is {looks}, and YOLOX at {width} x {height} has [1, {anchors}, 5 + classes]; {SUPPORTED}")
+    if "Exp" in operations:
+        raise Refused(f"{path}: is a YOLOX whose boxes are decoded inside; export it again without --decode_in_inference")
+    return height, width, shapes[1][2] - 5
+
+
+def read(path):
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+        onnx.checker.check_model(model)
+    except Exception as error:  # protobuf's and the checker's own types
+        raise Refused(f"{path}: looks like an ONNX model but cannot be read as one ({str(error).strip().splitlines()[0][:200]}); fetch it again") from error
+    return model
+
+
+def with_any_batch(model):
+    """A copy whose reshapes take the first size from what they reshape: there YOLOX's exporter wrote the 1 of its example."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    constants = {tensor.name: tensor for tensor in copy.graph.initializer}
+    for node in copy.graph.node:
+        shape = constants.get(node.input[1]) if node.op_type == "Reshape" else None
+        sizes = numpy_helper.to_array(shape).copy() if shape is not None else numpy.zeros(0)
+        if len(sizes) > 1 and sizes[0] == 1:
+            sizes[0] = 0  # ONNX: as in the input
+            shape.CopyFrom(numpy_helper.from_array(sizes, shape.name))
+    return copy
+
+
+def class_names(path, count, names):
+    """Names from the file `names`, one a line; else COCO's, where there are 80."""
+    if names is None:
+        if count != len(COCO_NAMES):
+            raise Refused(f"{path}: has {count} classes, and an ONNX file of YOLOX does not name them; --names FILE does, one name a line")
+        return COCO_NAMES
+    try:
+        given = [line.strip() for line in Path(names).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{names}: cannot be read as text ({error}); --names takes a file with one class name a line") from error
+    if len(given) != count:
+        raise Refused(f"{names}: has {len(given)} names, and {path} has {count} classes; --names takes a file with one class name a line")
+    return given
+
+
+def corners(output, height, width, scale):
+    """Corners of all boxes of raw outputs, in pixels of the picture."""
+    cells = []
+    for stride in STRIDES:
+        y, x = torch.meshgrid(torch.arange(height // stride), torch.arange(width // stride), indexing="ij")
+        cells.append(torch.stack([x.flatten(), y.flatten(), torch.full([x.numel()], stride)], dim=1))
+    cells = torch.cat(cells).double()
+    centre = (output[..., :2].double() + cells[:, :2]) * cells[:, 2:]
+    half = output[..., 2:4].double().exp() * cells[:, 2:] / 2
+    return torch.cat([centre - half, centre + half], dim=-1) / scale
+
+
+def runtime_outputs(path, pictures):
+    """What ONNX Runtime gives for the file as it is, picture by picture."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return torch.cat([torch.from_numpy(session.run(None, {name: picture.numpy()})[0]) for picture in pictures])
+
+
+def export(path, out, pixels, names=None):
+    model = read(path)
+    height, width, count = check_yolox(path, model)
+    classes = class_names(path, count, names)
+    print(f"{path}: YOLOX, {count} classes, input {width} x {height}")
+    views, scales = zip(*(photograph.yolox_letterbox(view, height, width) for view in photograph.three_views(pixels)))
+    reference = runtime_outputs(path, views)
+    network = convert(with_any_batch(model)).eval()
+    with torch.inference_mode():
+        single = torch.cat([network(view) for view in views])
+        traced = torch.jit.trace(network, views[2], check_trace=False)
+
+    def check(saved):
+        bound = RUNTIME_BOUND * reference.abs().max().item()
+        for name, kept in (("the picture alone", slice(2, 3)), ("in a batch of 3", slice(0, 3))):
+            with torch.inference_mode():
+                output = saved(torch.cat(views)[kept])
+            compare_boxes(f"{name}, against ONNX Runtime", *(corners(o, height, width, scales[0]) for o in (output, reference[kept])))
+            largest = (output - reference[kept]).abs().max().item()
+            share = largest / reference[kept, :, :4].double().std().item()
+            print(f"{name}, against ONNX Runtime: raw outputs differ by at most {largest:.2e} (bound {bound:.2e}), {share:.2e} of the boxes' deviation")
+            if not largest <= bound:
+                sys.exit(f"{path}: the package differs from ONNX Runtime by more than {RUNTIME_BOUND:g} of the largest output")
+            compare(f"{name}, against the same graph in PyTorch: raw boxes", output[..., :4], single[kept, :, :4])
+            compare(f"{name}, against the same graph in PyTorch: scores", output[..., 4:], single[kept, :, 4:])
 
     write_package(
-        arguments.out,
+        out,
         {
-            "name": Path(arguments.onnx).stem,
+            "name": Path(path).stem,
             "task": "detect",
             "architecture": "yolox",
             "input": {
@@ -68,24 +158,26 @@ def main():
                 "pad": [114.0, 114.0, 114.0],
             },
             "output": {"layout": "yolox_raw", "strides": STRIDES},
-            "classes": COCO_NAMES,
-            "max_batch": 1,
+            "classes": classes,
+            "max_batch": 64,
             "licence": "Apache-2.0",
         },
         traced,
+        check,
     )
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(arguments.onnx, options, providers=["CPUExecutionProvider"])
-    with torch.inference_mode():
-        saved = load(arguments.out)(picture)
-    reference = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: picture.numpy()})[0])
-    largest = (saved - reference).abs().max().item()
-    bound = RUNTIME_BOUND * reference.abs().max().item()
-    print(f"forward: largest difference from ONNX Runtime {largest:.2e}, bound {bound:.2e}")
-    if not largest <= bound:
-        raise SystemExit("the saved model differs from the ONNX file")
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("onnx")
+    parser.add_argument("out")
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    quiet_threads()
+    try:
+        export(arguments.onnx, arguments.out, photograph.read(None))
+    except Refused as error:
+        sys.exit(f"yolox_onnx: {error}")
 
 
 if __name__ == "__main__":

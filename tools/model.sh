@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# make model: model packages from published weights, and the line to run them with.
+#
+#   WEIGHTS=FILE [SEGMENTER=FILE] [OUT=FOLDER] [PHOTOGRAPH=FILE] [IMGSZ=N] [NAMES=FILE] [TRUST=1] tools/model.sh
+#
+# WEIGHTS may be a detector or a segmenter. A package is called like its file (yolov8n.pt: yolov8n.pkg) and lies in OUT, or beside it.
+set -euo pipefail
+here="$(cd "$(dirname "$0")/.." && pwd)"
+fail() { echo "model: $*" >&2; exit 1; }
+
+files=()
+[[ -n "${WEIGHTS:-}" ]] && files+=("$WEIGHTS")
+[[ -n "${SEGMENTER:-}" ]] && files+=("$SEGMENTER")
+((${#files[@]} > 0)) || fail "no weights named; make model WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLDER] (models/export/README.md says which files)"
+python="${MILLRACE_PYTHON:-$("$here/tools/setup.sh" where)/python/bin/python}"
+[[ -x "$python" ]] || fail "$python is not there; tools/setup.sh python installs it"
+
+options=()
+[[ -n "${PHOTOGRAPH:-}" ]] && options+=(--photograph "$PHOTOGRAPH")
+[[ -n "${TRUST:-}" ]] && options+=(--trust)
+# A spinning OpenMP team takes several times as long beside other programs, and the default allocator twice as long.
+export OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE=1
+tcmalloc=/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4
+
+arguments=()
+tasks=""
+for file in "${files[@]}"; do
+  name="$(basename "$file")"
+  package="${OUT:-$(dirname "$file")}/${name%.*}.pkg"
+  own=()
+  if [[ "$file" == "${WEIGHTS:-}" ]]; then
+    [[ -n "${IMGSZ:-}" ]] && read -ra sides <<< "$IMGSZ" && own+=(--imgsz "${sides[@]}")
+    [[ -n "${NAMES:-}" ]] && own+=(--names "$NAMES")
+  fi
+  preload="${LD_PRELOAD:-}"
+  [[ -e "$tcmalloc" ]] && preload="$tcmalloc"
+  LD_PRELOAD="$preload" "$python" "$here/models/export/export.py" "${options[@]}" "$file" "$package" "${own[@]}" || exit 1
+  case "$(sed -n 's/^task: *//p' "$package/model.yaml")" in
+    detect) task=detector ;;
+    *) task=segmenter ;;
+  esac
+  [[ "$tasks" != *"$task"* ]] || fail "$file: is a $task, as ${files[0]} is; WEIGHTS and SEGMENTER are one of each"
+  tasks+=" $task"
+  arguments+=("--$task" "$package")
+done
+
+program=millrace
+command -v millrace > /dev/null || program="$here/build/release/apps/millrace"
+echo
+echo "run it with:"
+printf '  %q run --input PICTURES' "$program"
+printf ' %q' "${arguments[@]}"
+printf ' --output RESULTS\n'
