@@ -11,7 +11,8 @@ fail() { echo "model: $*" >&2; exit 1; }
 files=()
 [[ -n "${WEIGHTS:-}" ]] && files+=("$WEIGHTS")
 [[ -n "${SEGMENTER:-}" ]] && files+=("$SEGMENTER")
-((${#files[@]} > 0)) || fail "no weights named; make model WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLDER] (models/export/README.md says which files)"
+usage="make model WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLDER]"
+((${#files[@]} > 0)) || fail "no weights named; $usage (models/export/README.md says which files)"
 python="${MILLRACE_PYTHON:-$("$here/tools/setup.sh" where)/python/bin/python}"
 [[ -x "$python" ]] || fail "$python is not there; tools/setup.sh python installs it"
 

@@ -40,6 +40,22 @@ LEFT_OVERS = (
     "argparse.Namespace",
 )
 
+# Models and heads of Ultralytics that have no exporter here.
+OTHER_KINDS = {
+    "SegmentationModel": "a segmentation model (YOLO-seg, FastSAM)",
+    "Segment": "a segmentation model (YOLO-seg, FastSAM)",
+    "PoseModel": "a pose model",
+    "Pose": "a pose model",
+    "OBBModel": "a model of rotated boxes (OBB)",
+    "OBB": "a model of rotated boxes (OBB)",
+    "ClassificationModel": "a classifier",
+    "Classify": "a classifier",
+    "RTDETRDetectionModel": "RT-DETR",
+    "RTDETRDecoder": "RT-DETR",
+    "YOLOv10DetectionModel": "YOLOv10",
+    "v10Detect": "YOLOv10",
+}
+
 WHAT_A_PICKLE_CAN_DO = "a pickle can run any command with your rights as it is loaded"
 
 
@@ -67,7 +83,12 @@ def aliases(module, name):
     return (f"{module}.{name}", f"ultralytics.nn.modules.{name}") if module.startswith("ultralytics.nn.modules.") else (f"{module}.{name}",)
 
 
-KNOWN = {alias: (module, name) for module, names in {**ULTRALYTICS_CLASSES, **TORCH_CLASSES}.items() for name in names for alias in aliases(module, name)}
+KNOWN = {
+    alias: (module, name)
+    for module, names in {**ULTRALYTICS_CLASSES, **TORCH_CLASSES}.items()
+    for name in names
+    for alias in aliases(module, name)
+}
 
 
 def allowed_globals(names):
@@ -91,14 +112,8 @@ def refuse_by_name(path, names):
     """Refuses checkpoints whose class names say that they are of a family without an exporter."""
     for name in sorted(names):
         module, _, last = name.rpartition(".")
-        if module == "ultralytics.nn.tasks" and last != "DetectionModel" or module == "ultralytics.nn.modules.head" and last != "Detect":
-            kind = {
-                "SegmentationModel": "a segmentation model (YOLO-seg, FastSAM)", "PoseModel": "a pose model", "OBBModel": "a model of rotated boxes (OBB)",
-                "ClassificationModel": "a classifier", "RTDETRDetectionModel": "RT-DETR", "YOLOv10DetectionModel": "YOLOv10",
-                "v10Detect": "YOLOv10", "Segment": "a segmentation model (YOLO-seg, FastSAM)", "Pose": "a pose model",
-                "OBB": "a model of rotated boxes (OBB)", "Classify": "a classifier", "RTDETRDecoder": "RT-DETR",
-            }.get(last, f"a model with {last}")
-            raise Refused(f"{path}: is {kind} of Ultralytics; {SUPPORTED}")
+        if module in ("ultralytics.nn.tasks", "ultralytics.nn.modules.head") and last not in ULTRALYTICS_CLASSES[module]:
+            raise Refused(f"{path}: is {OTHER_KINDS.get(last, f'a model with {last}')} of Ultralytics; {SUPPORTED}")
         if module.split(".")[0] == "models" and module.split(".")[-1] in ("yolo", "common"):
             raise Refused(f"{path}: is a checkpoint of the YOLOv5 or YOLOv7 repositories (it holds {name}); {SUPPORTED}")
 
@@ -129,7 +144,8 @@ def refusal(path, names, error, trust):
         )
     if isinstance(error, (ImportError, AttributeError)):
         return Refused(f"{path}: needs Python code that is not installed here ({first}); {SUPPORTED}")
-    return Refused(f"{path}: is a pickle that PyTorch cannot load as a checkpoint ({type(error).__name__}: {first}); {FETCH_AGAIN}, or it was never a checkpoint")
+    said = f"{type(error).__name__}: {first}"
+    return Refused(f"{path}: is a pickle that PyTorch cannot load as a checkpoint ({said}); {FETCH_AGAIN}, or it was never a checkpoint")
 
 
 def opened(loaded):

@@ -7,6 +7,7 @@ MobileSAM or SAM ViT-B. Compares the package with the original at once, and leav
 import argparse
 import os
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import photograph
 from sniff import check_readable
 
 # The ultralytics package looks for updates, installs what it misses and writes settings into the home folder; not for us.
+settings = tempfile.TemporaryDirectory(prefix="millrace-export-")
+os.environ.setdefault("YOLO_CONFIG_DIR", settings.name)
 os.environ.setdefault("YOLO_OFFLINE", "true")
 os.environ.setdefault("YOLO_AUTOINSTALL", "false")
 os.environ.setdefault("YOLO_VERBOSE", "false")
@@ -53,7 +56,7 @@ def main(argv=None):
     parser.add_argument("--photograph", metavar="FILE", help="picture on which package and original are compared")
     parser.add_argument("--imgsz", metavar="N", type=int, nargs="+", help="Ultralytics: input side, or height and width; default: that of the training")
     parser.add_argument("--names", metavar="FILE", help="YOLOX: names of the classes, one a line; default: COCO's 80")
-    parser.add_argument("--trust", action="store_true", help="load a pickle that holds more than weights and known classes: it may run any command")
+    parser.add_argument("--trust", action="store_true", help="load a pickle with more than weights and known classes; it may run commands")
     arguments = parser.parse_args(argv)
     warnings.filterwarnings("ignore")
     quiet_threads()

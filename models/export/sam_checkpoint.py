@@ -30,9 +30,11 @@ BOXES = ((0.1, 0.1, 0.5, 0.6), (0.3, 0.4, 0.95, 0.9), (0.45, 0.05, 0.6, 0.3), (0
 def state_dict_of(path, loaded):
     """The tensors of a checkpoint by name: the file's own, or those below `model` or `state_dict`."""
     for inside in (loaded, *(loaded.get(key) for key in ("model", "state_dict") if isinstance(loaded, dict))):
-        if isinstance(inside, dict) and inside and all(isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in inside.items()):
+        if isinstance(inside, dict) and inside and all(isinstance(key, str) and torch.is_tensor(inside[key]) for key in inside):
             return inside
-    held = f"a dict with {', '.join(map(str, list(loaded)[:4]))}" if isinstance(loaded, dict) and loaded else f"an object of type {type(loaded).__name__}"
+    held = f"an object of type {type(loaded).__name__}"
+    if isinstance(loaded, dict) and loaded:
+        held = f"a dict with {', '.join(map(str, list(loaded)[:4]))}"
     raise Refused(f"{path}: is a PyTorch checkpoint that holds {held}, and no model known here; {SUPPORTED}")
 
 
@@ -132,6 +134,6 @@ def export(path, loaded, out, pixels):
                 around = (mask_boxes(m, side // m.shape[2], scale) for m in (found[ours], logits))
                 difference = torch.sub(*around).abs().max().item()
                 flipped = int(((found[ours] > 0) != (logits > 0)).sum())
-                print(f"{name}: {flipped} of {logits.numel()} mask pixels differ, boxes around masks by at most {difference:.2g} pixels of the picture")
+                print(f"{name}: {flipped} of {logits.numel()} mask pixels differ, boxes around masks by up to {difference:.2g} picture pixels")
 
     write_segmenter(model, embedding, boxes, Path(path).stem, family, LICENCE, SAM_INPUT, out, views[last], check)

@@ -42,7 +42,8 @@ def check_yolox(path, model):
     shapes = [dimensions(value) for value in (*inputs, *graph.output)]
     looks = f"an ONNX model with inputs and outputs {', '.join(map(str, shapes))}"
     operations = {node.op_type for node in graph.node}
-    if len(inputs) != 1 or len(graph.output) != 1 or len(shapes[0]) != 4 or shapes[0][0] > 1 or shapes[0][1] != 3 or min(shapes[0][2:]) < 32:
+    pictures = len(inputs) == 1 and len(shapes[0]) == 4 and shapes[0][0] in (0, 1) and shapes[0][1] == 3 and min(shapes[0][2:]) >= 32
+    if not pictures or len(graph.output) != 1:
         raise Refused(f"{path}: is {looks}, and YOLOX has one input [1, 3, height, width] and one output; {SUPPORTED}")
     height, width = shapes[0][2:]
     anchors = sum((height // stride) * (width // stride) for stride in STRIDES)
@@ -58,7 +59,8 @@ def read(path):
         model = onnx.load(str(path), load_external_data=False)
         onnx.checker.check_model(model)
     except Exception as error:  # protobuf's and the checker's own types
-        raise Refused(f"{path}: looks like an ONNX model but cannot be read as one ({str(error).strip().splitlines()[0][:200]}); fetch it again") from error
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise Refused(f"{path}: looks like an ONNX model but cannot be read as one ({first}); fetch it again") from error
     return model
 
 
@@ -132,7 +134,8 @@ def export(path, out, pixels, names=None):
             compare_boxes(f"{name}, against ONNX Runtime", *(corners(o, height, width, scales[0]) for o in (output, reference[kept])))
             largest = (output - reference[kept]).abs().max().item()
             share = largest / reference[kept, :, :4].double().std().item()
-            print(f"{name}, against ONNX Runtime: raw outputs differ by at most {largest:.2e} (bound {bound:.2e}), {share:.2e} of the boxes' deviation")
+            beside = f"(bound {bound:.2e}), {share:.2e} of the raw boxes' deviation"
+            print(f"{name}, against ONNX Runtime: raw outputs differ by at most {largest:.2e} {beside}")
             if not largest <= bound:
                 sys.exit(f"{path}: the package differs from ONNX Runtime by more than {RUNTIME_BOUND:g} of the largest output")
             compare(f"{name}, against the same graph in PyTorch: raw boxes", output[..., :4], single[kept, :, :4])

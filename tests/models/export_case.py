@@ -1,0 +1,139 @@
+"""What the tests of the exporters share: calling export.py, checkpoints with seeded weights, a photograph, the bounds."""
+
+import contextlib
+import copy
+import io
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(REPOSITORY / "models" / "export"), str(REPOSITORY / "tests" / "apps")]
+
+import numpy
+import torch
+import yaml
+
+import export
+import photograph
+import program
+from package import quiet_threads
+
+BOX_BOUND, MAX_BOUND, RMS_BOUND = 0.5, 1e-4, 1e-5
+
+
+class Exported:
+    """An ended export: what it printed and, where it was refused, the sentence."""
+
+    def __init__(self, out, refusal):
+        self.out, self.refusal = out, refusal
+
+    def __repr__(self):
+        return f"{self.out}\n--- refused: {self.refusal}"
+
+
+class ExportCase(unittest.TestCase):
+    maxDiff = 2000
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory(prefix="millrace-test-")
+        self.addCleanup(temporary.cleanup)
+        self.folder = Path(temporary.name)
+        self.out = self.folder / "out.pkg"
+        quiet_threads()
+
+    def export(self, weights, *options, out=None):
+        """export.py as from the command line, but in this process: loading torch and ultralytics takes seconds."""
+        printed, errors = io.StringIO(), io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+                export.main([str(weights), str(out or self.out), *map(str, options)])
+        except SystemExit as end:
+            return Exported(printed.getvalue() + errors.getvalue(), str(end.code))
+        return Exported(printed.getvalue(), None)
+
+    def check_written(self, done, *printed):
+        self.assertIsNone(done.refusal, done)
+        for part in (*printed, f"wrote {self.out}"):
+            self.assertIn(part, done.out)
+        self.assertEqual(sorted(f.name for f in self.out.iterdir()), ["model.ts", "model.yaml"])
+        return yaml.safe_load((self.out / "model.yaml").read_text())
+
+    def check_refused(self, weights, *says, options=(), out=None):
+        done = self.export(weights, *options, out=out)
+        self.assertIsNotNone(done.refusal, done)
+        for part in (str(weights), *says):
+            self.assertIn(part, done.refusal)
+        self.assertEqual(len(done.refusal.splitlines()), 1, done)
+        self.assertFalse(list(self.folder.glob("*.part")))
+        if out is None:
+            self.assertFalse(self.out.exists())
+
+    def hold_logits(self, saved, original):
+        difference = (saved.double() - original.double()).abs()
+        deviation = original.double().std()
+        self.assertLessEqual((difference.max() / deviation).item(), MAX_BOUND)
+        self.assertLessEqual((difference.pow(2).mean().sqrt() / deviation).item(), RMS_BOUND)
+
+    def hold_boxes(self, saved, original, scale):
+        """`saved` and `original` are centre, width and height in input pixels; the bound is in pixels of the picture."""
+        half = [torch.cat([box[:, :2] - box[:, 2:] / 2, box[:, :2] + box[:, 2:] / 2], dim=1) for box in (saved.double(), original.double())]
+        self.assertLessEqual((half[0] - half[1]).abs().max().item() / scale, BOX_BOUND)
+
+
+def picture():
+    """Options and pixels: the street photograph, or, where the data is not there, the picture that exporters draw."""
+    try:
+        file = program.picture("street.jpg")
+    except unittest.SkipTest:
+        return (), photograph.drawn()
+    with contextlib.redirect_stdout(io.StringIO()):
+        return ("--photograph", file), photograph.read(file)
+
+
+def save_ultralytics(path, model, **more):
+    """As Ultralytics saves a released checkpoint: the whole model in half precision, in a dict."""
+    model = copy.deepcopy(model).half()
+    around = {"epoch": -1, "best_fitness": numpy.float64(0.37), "ema": None, "train_args": {"imgsz": 640}, "version": "8"}
+    torch.save({**around, "model": model, **more}, path)
+    return path
+
+
+def seeded_yolo(config, seed=0):
+    """A detector with seeded weights, rounded to half as a checkpoint is."""
+    import yolov8_seeded
+
+    return yolov8_seeded.seeded(seed, config).half().float().eval()
+
+
+def plain_yolo(config, classes=3):
+    """A model of Ultralytics as it is constructed, for tests that only look at its kind."""
+    from ultralytics.nn import tasks
+
+    kinds = {"seg": tasks.SegmentationModel, "pose": tasks.PoseModel, "obb": tasks.OBBModel, "cls": tasks.ClassificationModel}
+    torch.manual_seed(0)
+    return kinds.get(config.rpartition("-")[2], tasks.DetectionModel)(f"{config}.yaml", nc=classes, verbose=False).eval()
+
+
+def seeded_sam(family):
+    """A segmenter of the original architecture with seeded weights."""
+    import mobile_sam_seeded
+    from ultralytics.models.sam.build import build_sam_vit_b
+
+    if family == "mobile_sam":
+        sam = mobile_sam_seeded.seeded(0)
+        with torch.no_grad():  # zeros in a new model, which would hide attention that does not read them
+            for name, parameter in sam.image_encoder.named_parameters():
+                if name.endswith("attention_biases"):
+                    parameter.normal_(0, 0.5)
+        return sam.eval()
+    torch.manual_seed(0)
+    sam = build_sam_vit_b()
+    with torch.no_grad():
+        for name, parameter in sam.image_encoder.named_parameters():
+            if "rel_pos" in name or "pos_embed" in name:
+                parameter.normal_(0, 0.1)
+        mobile_sam_seeded.perturb(sam.prompt_encoder)
+        mobile_sam_seeded.perturb(sam.mask_decoder)
+    return sam.eval()

@@ -1,0 +1,190 @@
+"""What exporters refuse: each file with a sentence that says what it looks like, and no pickle is run without --trust."""
+
+import io
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import torch
+from export_case import REPOSITORY, ExportCase, plain_yolo, save_ultralytics
+
+import program
+
+SUPPORTED = "exporters are here for detectors of Ultralytics YOLOv8 and YOLO11"
+
+
+class Command:
+    """Pickled, it is a call of os.system."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch '{self.marker}'",)
+
+
+class Construction:
+    """Pickled, it is a call of DetectionModel's constructor, which evaluates the activation's text as Python."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        from ultralytics.nn.tasks import DetectionModel
+
+        command = f"__import__('pathlib').Path({str(self.marker)!r}).touch()"
+        backbone = [[-1, 1, "Conv", [16, 3, 2]]]
+        return DetectionModel, ({"activation": command, "nc": 1, "depth_multiple": 1.0, "width_multiple": 1.0, "backbone": backbone, "head": []},)
+
+
+class Files(ExportCase):
+    def write(self, name, data):
+        (self.folder / name).write_bytes(data)
+        return self.folder / name
+
+    def test_files_that_are_no_checkpoints(self):
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr("notes.txt", "x")
+        scripted = self.folder / "scripted.pt"
+        torch.jit.trace(torch.nn.Linear(1, 1), torch.zeros(1, 1)).save(str(scripted))
+        self.check_refused(scripted, "is a TorchScript model", "original checkpoint")
+        header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+        for name, data, says in (
+            ("empty.pt", b"", ("is empty", "fetch it again")),
+            ("page.pt", b"\n<!DOCTYPE html><html>login</html>", ("is a web page", "fetch the model again")),
+            ("pointer.pt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", ("is a Git LFS pointer", "git lfs pull")),
+            ("notes.zip", archive.getvalue(), ("is a zip archive without a model in it", "unpack it")),
+            ("cut.pt", scripted.read_bytes()[:600], ("is a zip archive that is cut off", "fetch it again")),
+            ("x.safetensors", len(header).to_bytes(8, "little") + header + bytes(4), ("is safetensors weights", ".pt or .pth")),
+            ("x.gguf", b"GGUF" + bytes(60), ("is GGUF weights",)),
+            ("x.h5", b"\x89HDF\r\n\x1a\n" + bytes(60), ("is an HDF5 file",)),
+            ("x.tflite", b"\x1c\x00\x00\x00TFL3" + bytes(60), ("is a TensorFlow Lite model",)),
+            ("x.engine", b"ftrt" + bytes(60), ("is a TensorRT engine",)),
+            ("x.jpg", b"\xff\xd8\xff\xe0" + bytes(60), ("is of no kind known here", SUPPORTED)),
+            ("x.onnx", b"\x08\x06\x12\x07pytorch" + b"\xff" * 60, ("looks like an ONNX model but cannot be read",)),
+            ("bare.pt", pickle.dumps({"a": 1}, protocol=2), ("is a pickle that PyTorch cannot load",)),
+        ):
+            with self.subTest(name):
+                self.check_refused(self.write(name, data), *says)
+
+    def test_paths(self):
+        self.check_refused(self.folder / "nowhere.pt", "no such file", "download nothing")
+        self.check_refused(self.folder, "is a folder")
+        package = self.folder / "done.pkg"
+        package.mkdir()
+        (package / "model.yaml").write_text("schema: 1\n")
+        self.check_refused(package, "is a model package already", "--detector or --segmenter")
+
+    def test_what_is_no_package_is_not_replaced(self):
+        weights = save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
+        folder = self.folder / "mine"
+        folder.mkdir()
+        (folder / "model.yaml").write_text("a: 1\n")
+        (folder / "thesis.tex").write_text("years\n")
+        file = self.write("file", b"years")
+        for out, says in ((folder, "is a folder with thesis.tex in it, not a model package"), (file, "is a file, not a model package")):
+            done = self.export(weights, "--imgsz", 64, out=out)
+            self.assertIn(says, str(done.refusal))
+        self.assertEqual((folder / "thesis.tex").read_text(), "years\n")
+        self.assertEqual(file.read_bytes(), b"years")
+
+    def test_make_model_without_weights(self):
+        script = [str(REPOSITORY / "tools" / "model.sh")]
+        names = ("WEIGHTS", "SEGMENTER", "OUT", "PHOTOGRAPH", "TRUST", "IMGSZ", "NAMES")
+        environment = {**{key: value for key, value in os.environ.items() if key not in names}, "MILLRACE_PYTHON": sys.executable}
+        done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("no weights named; make model WEIGHTS=yolov8n.pt", done.stderr)
+        done = subprocess.run(script, env={**environment, "WEIGHTS": "/no where.pt"}, capture_output=True, text=True, check=False)
+        self.assertEqual(done.stderr, "export: /no where.pt: no such file; name the file with the weights (exporters download nothing)\n")
+
+
+class OtherModels(ExportCase):
+    def test_models_of_ultralytics(self):
+        for config, says in (
+            ("yolov8n-seg", "is a segmentation model (YOLO-seg, FastSAM)"),
+            ("yolo11n-pose", "is a pose model"),
+            ("yolov8n-obb", "is a model of rotated boxes"),
+            ("yolov8n-cls", "is a classifier"),
+            ("yolov10n", "is YOLOv10"),
+            ("yolo26n", "is an end-to-end detector"),
+        ):
+            with self.subTest(config):
+                path = save_ultralytics(self.folder / "model.pt", plain_yolo(config))
+                self.check_refused(path, says, SUPPORTED)
+                self.check_refused(path, says, options=["--trust"])
+
+    def test_names_that_are_missing(self):
+        model = plain_yolo("yolov8n")
+        model.names = {0: "bolt", 1: "nut"}
+        self.check_refused(save_ultralytics(self.folder / "model.pt", model), "has 3 classes, but its list of names", options=["--imgsz", 64])
+
+    def test_other_segmenters_and_weights(self):
+        one = torch.zeros(1)
+        for state, says in (
+            ({"image_encoder.trunk.pos_embed": one}, "looks like SAM 2;"),
+            ({"model": {"image_encoder.trunk.pos_embed": one}}, "looks like SAM 2;"),
+            ({"detector.backbone.x": one, "tracker.y": one}, "looks like SAM 3;"),
+            ({"mask_decoder.hf_token.weight": one, "image_encoder.patch_embed.seq.0.c.weight": one}, "looks like HQ-SAM;"),
+            ({"model": {"mask_decoder.final_output_upscaling_layers.0.0.weight": one}}, "looks like EfficientSAM;"),
+            ({"image_encoder.pos_embed": torch.zeros(1, 64, 64, 1280), "mask_decoder.iou_token.weight": one}, "looks like SAM ViT-H;"),
+            ({"image_encoder.pos_embed": torch.zeros(1, 64, 64, 1024), "mask_decoder.iou_token.weight": one}, "looks like SAM ViT-L;"),
+            ({"start_epoch": 3, "model": {"backbone.backbone.stem.conv.conv.weight": one}}, "looks like YOLOX as a checkpoint"),
+            ({"model.0.conv.weight": one}, "without the model itself"),
+            ({"conv1.weight": one, "fc.bias": one}, "holds 2 tensors of a model that is not known here (conv1.weight, fc.bias, ...)"),
+            ({"epoch": 3, "loss": 0.5}, "holds a dict with epoch, loss, and no model known here"),
+            ([one], "holds an object of type list"),
+        ):
+            with self.subTest(says):
+                torch.save(state, self.folder / "x.pt")
+                self.check_refused(self.folder / "x.pt", says, SUPPORTED)
+
+
+class Pickles(ExportCase):
+    def setUp(self):
+        super().setUp()
+        self.marker = self.folder / "marker"
+
+    def check_not_run(self, *says):
+        self.check_refused(self.folder / "x.pt", "can run any command with your rights", "was not loaded", "--trust", *says)
+        self.assertFalse(self.marker.exists())
+
+    def test_a_command(self):
+        for options in ({}, {"_use_new_zipfile_serialization": False}):
+            with self.subTest(options):
+                torch.save({"model": Command(self.marker)}, self.folder / "x.pt", **options)
+                self.check_not_run("system")
+        (self.folder / "x.pt").write_bytes(pickle.dumps(Command(self.marker), protocol=2))
+        self.check_refused(self.folder / "x.pt")
+        self.assertFalse(self.marker.exists())
+
+    def test_a_command_beside_a_model(self):
+        save_ultralytics(self.folder / "x.pt", plain_yolo("yolov8n"), updates=Command(self.marker))
+        self.check_not_run("it holds posix.system")
+
+    def test_a_constructor_that_evaluates_text(self):
+        torch.save({"model": Construction(self.marker)}, self.folder / "x.pt")
+        self.check_not_run("constructs a DetectionModel")
+
+    def test_trust(self):
+        torch.save({"model": Command(self.marker), "weight": torch.zeros(1)}, self.folder / "x.pt")
+        self.check_refused(self.folder / "x.pt", "holds a dict with model, weight", options=["--trust"])
+        self.assertTrue(self.marker.exists())  # so that the tests above can tell
+
+    def test_a_family_that_needs_trust(self):
+        path = save_ultralytics(self.folder / "twelve.pt", plain_yolo("yolo12n"))
+        self.check_refused(path, "ultralytics.nn.modules.block.A2C2f", "--trust", SUPPORTED)
+        self.check_written(self.export(path, "--trust", "--imgsz", 64), "what speaks for yolo12n is the comparison")
+
+    def test_what_is_left_over_is_not_made(self):
+        """weights_only makes nothing of the objects around a model, whatever they are called with."""
+        save_ultralytics(self.folder / "x.pt", plain_yolo("yolov8n"), save_dir=pathlib.PosixPath("/runs"), device=torch.device("cpu"))
+        self.check_written(self.export(self.folder / "x.pt", "--imgsz", 64))
+
+
+if __name__ == "__main__":
+    program.main(needs_program=False)
