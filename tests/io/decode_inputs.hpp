@@ -69,6 +69,9 @@ File png_chunk(const std::string& type, const File& payload);
 File png_header(std::uint32_t width, std::uint32_t height, int bit_depth = 8, int colour_type = 2,
                 bool interlaced = false);
 
+/// The bytes of a text.
+inline File bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
 /// Appends, cuts, overwrites.
 File operator+(File a, const File& b);
 File cut(const File& file, std::size_t size);
