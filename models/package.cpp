@@ -187,6 +187,7 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
   package.task == Task::detect ? read_detector(root, package) : read_segmenter(root, package);
   package.max_batch = root.number("max_batch", 1, 1024);
   package.licence = root.text("licence");
+  if (root.has("quality")) package.quality = root.pairs("quality");
   read_files(root, package);
   root.close();
   return package;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gpu/letterbox.hpp"
@@ -47,6 +48,7 @@ struct Package {
   int max_batch = 1;                              ///< pictures in one call
   int max_boxes = 0;                              ///< segment: boxes in one call
   std::string licence;
+  std::vector<std::pair<std::string, std::string>> quality;  ///< what was measured of it, for people; may be empty
   std::vector<PackageFile> files;
   std::string fingerprint;  ///< SHA-256 of model.yaml, and so of everything in the package
 

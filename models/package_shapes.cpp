@@ -96,6 +96,7 @@ std::string describe(const Package& package) {
                       : fmt::format("{} pictures and {} boxes a call", package.max_batch, package.max_boxes));
   if (!package.classes.empty()) line("classes", fmt::format("{}", fmt::join(package.classes, ", ")));
   line("licence", package.licence);
+  for (const auto& [what, value] : package.quality) line("quality", what + ": " + value);
   for (const PackageFile& file : package.files)
     line("file", fmt::format("{} ({} bytes), sha256 {}", file.name, file.bytes, file.sha256));
   line("fingerprint", package.fingerprint);

@@ -82,6 +82,15 @@ void set_team_of_this_thread(int threads) {
   team = threads;
 }
 
+// Packages may hold their weights in 16 bits to be small; this engine computes in float32, as the inputs are.
+void widen(const torch::jit::Module& module) {
+  const auto to_float = [](at::Tensor tensor) {
+    if (tensor.is_floating_point() && tensor.scalar_type() != c10::kFloat) tensor.set_data(tensor.to(c10::kFloat));
+  };
+  for (at::Tensor parameter : module.parameters()) to_float(parameter);
+  for (at::Tensor buffer : module.buffers()) to_float(buffer);
+}
+
 // The tensor may outlive the call where a model returns (a view of) its input, so it holds the storage.
 at::Tensor borrow(const Tensor& tensor) {
   return at::from_blob(
@@ -102,6 +111,7 @@ class TorchEngine final : public Engine {
     guarded("load", {}, [&] {
       module_ = torch::jit::load(package.torchscript().string());
       module_.eval();
+      widen(module_);
       for (const std::string& method : methods_) {
         if (!module_.find_method(method))
           throw error("model.ts has no method '", method, "'; it needs ", c10::Join(", ", methods_));

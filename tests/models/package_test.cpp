@@ -77,6 +77,14 @@ TEST_CASE("a detector's package is read whole") {
     CHECK(text.find(part) != std::string::npos);
 }
 
+TEST_CASE("what was measured of a model is told, and nothing is demanded of it") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), replaced(detector_yaml(), "licence:", "quality: {AP50: 0.931, scenes: 300}\nlicence:"));
+  const Package package = read_package(folder.path());
+  REQUIRE(package.quality.size() == 2);
+  CHECK(describe(package).find("quality       AP50: 0.931\nquality       scenes: 300\n") != std::string::npos);
+}
+
 TEST_CASE("the v8 layout has classes before anchors") {
   const TemporaryFolder folder;
   write_package(folder.path(), replaced(detector_yaml(), "yolox_raw", "v8"));

@@ -12,9 +12,10 @@ namespace millrace {
 namespace {
 
 /// A package whose model.ts is this TorchScript source, with a weight `scale` of 2.
-Package package_of(const std::filesystem::path& folder, const std::string& source, const char* yaml = detector_yaml()) {
+Package package_of(const std::filesystem::path& folder, const std::string& source, const char* yaml = detector_yaml(),
+                   bool half = false) {
   std::filesystem::create_directories(folder);
-  save_torchscript(folder / "model.ts", source);
+  save_torchscript(folder / "model.ts", source, half);
   write_file(folder / "model.yaml", replaced(yaml, "HASH", sha256_file_hex((folder / "model.ts").string())));
   return read_package(folder);
 }
@@ -71,6 +72,24 @@ def decode(self, embedding, boxes, image_index):
     CHECK(decoded[0].host<float>()[0] == 4);
     CHECK(decoded[1].dtype == DType::i64);
     CHECK(decoded[1].host<std::int64_t>()[0] == 1);  // an input handed back outlives the inputs
+  }
+}
+
+TEST_CASE("weights that the package holds in 16 bits are computed with in 32") {
+  const TemporaryFolder folder;
+  const Package package = package_of(folder.path(), R"(
+def forward(self, images):
+    return images * self.scale / 3.0
+)",
+                                     detector_yaml(), true);
+  for (const bool freeze : {true, false}) {
+    CAPTURE(freeze);
+    const auto engine = load_torch_engine(package, {.threads = 1, .freeze = freeze});
+    const std::vector<Tensor> inputs{counting({1, 2})};
+    const auto outputs = engine->call("forward", inputs);
+    REQUIRE(outputs.size() == 1);
+    CHECK(outputs[0].dtype == DType::f32);
+    CHECK(outputs[0].host<float>()[1] == 1.0F * 2.0F / 3.0F);
   }
 }
 
