@@ -21,7 +21,7 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 core_packages=(g++ cmake ninja-build ccache pkg-config python3-venv libtbb-dev libopencv-dev libboost-program-options-dev doctest-dev
-  libjpeg62-turbo-dev libspng-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev libgoogle-perftools-dev libxxhash-dev libssl-dev)
+  libjpeg62-turbo-dev libspng-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev libgoogle-perftools-dev libxxhash-dev libssl-dev python3-numpy python3-opencv)
 check_packages=(clang-format-14 clang-tidy-19 strace util-linux)
 tsan_packages=(clang-19 libclang-rt-19-dev llvm-19 dpkg-dev)
 
@@ -94,6 +94,7 @@ setup: this script installs packages on Debian 12 only, and this is another syst
   a C++20 compiler (GCC 12 or newer), CMake 3.25, Ninja, ccache, pkg-config, Python 3.11 with venv,
   oneTBB 2021.8, OpenCV 4.6 (core, imgproc, imgcodecs), Boost.Program_options 1.74, doctest 2.4.9, libjpeg-turbo 2.1.5,
   libspng 0.7.3, yaml-cpp 0.7, nlohmann-json 3.11, fmt 9.1, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0;
+  for the demo a Python 3 with numpy and OpenCV;
   to run the tests also clang-format 14, clang and clang-tidy 19 with compiler-rt, and strace
   (Debian's names: ${packages[*]})
 then run again with MILLRACE_SYSTEM_PACKAGES=ready in the environment, for example: MILLRACE_SYSTEM_PACKAGES=ready make build

@@ -1,0 +1,188 @@
+"""The built-in segmenter: small, with the contract of SAM (Kirillov et al. 2023) as models/export/segmenter.py states it.
+
+    encode(images [B, 3, 512, 512]) -> embedding [B, 384, 32, 32]
+    decode(embedding, boxes [N, 4], image_index [N]) -> logits [N, 128, 128], predicted IoU [N]
+
+The encoder is convolutional and sees a picture once. 128 channels of the embedding say what is where; the other 256 are 16 features of
+each of a cell's 4x4 places, so that outlines finer than a cell survive. The decoder lets tokens (mask, predicted IoU, the box's two
+corners) and the 128 channels look at each other, enlarges these four times, adds the fine features, and gives each box the mask whose
+weights its mask token holds.
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from demo_detector import Block, Conv
+
+SIDE = 512
+CHANNELS = 128
+FINE = 16  # features of each place at a stride of 4
+HEADS = 4
+STRIDE = 4  # pixels of the input a logit
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # as SAM
+
+
+class Encoder(nn.Module):
+    """Strides 4 to 32 down, and up again to 4 for the fine features."""
+
+    def __init__(self):
+        super().__init__()
+        self.at4 = nn.Sequential(Conv(3, 48, 6, 4), Block(48, 48, 1))
+        self.at8 = nn.Sequential(Conv(48, 96, 3, 2), Block(96, 96, 1))
+        self.at16 = nn.Sequential(Conv(96, 160, 3, 2), Block(160, 160, 2))
+        self.at32 = nn.Sequential(Conv(160, 160, 3, 2), Block(160, 160, 1))
+        self.join16 = Block(160 + 160, CHANNELS, 1)
+        self.join8 = Conv(CHANNELS + 96, 48, 1)
+        self.join4 = nn.Sequential(Conv(48 + 48, 32, 1), Conv(32, 32), nn.Conv2d(32, FINE, 1))
+        self.coarse = nn.Conv2d(CHANNELS, CHANNELS, 1)
+
+    def forward(self, images):
+        at4 = self.at4(images)
+        at8 = self.at8(at4)
+        at16 = self.at16(at8)
+        at16 = self.join16(torch.cat([at16, F.interpolate(self.at32(at16), scale_factor=2.0)], 1))
+        at8 = self.join8(torch.cat([at8, F.interpolate(at16, scale_factor=2.0)], 1))
+        fine = self.join4(torch.cat([at4, F.interpolate(at8, scale_factor=2.0)], 1))
+        return torch.cat([self.coarse(at16), F.pixel_unshuffle(fine, STRIDE)], 1)
+
+
+class Attention(nn.Module):
+    """Multi-head attention whose inner width is half of the outer, as between tokens and image in SAM."""
+
+    def __init__(self, inner=CHANNELS // 2):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(CHANNELS, inner) for _ in range(3))
+        self.out = nn.Linear(inner, CHANNELS)
+
+    def forward(self, query, key, value):
+        query, key, value = (
+            project(x).unflatten(2, (HEADS, -1)).transpose(1, 2)
+            for project, x in ((self.query, query), (self.key, key), (self.value, value))
+        )
+        return self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+
+
+class Perceptron(nn.Sequential):
+    def __init__(self, outputs):
+        super().__init__(nn.Linear(CHANNELS, CHANNELS), nn.GELU(), nn.Linear(CHANNELS, outputs))
+
+
+class TwoWay(nn.Module):
+    """Tokens look at each other and at the image, and the image at the tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.among = Attention()
+        self.to_image = Attention()
+        self.to_tokens = Attention()
+        self.think = Perceptron(CHANNELS)
+        self.norms = nn.ModuleList(nn.LayerNorm(CHANNELS) for _ in range(4))
+
+    def forward(self, tokens, image, prompt, position):
+        tokens = self.norms[0](tokens + self.among(tokens + prompt, tokens + prompt, tokens))
+        tokens = self.norms[1](tokens + self.to_image(tokens + prompt, image + position, image))
+        tokens = self.norms[2](tokens + self.think(tokens))
+        image = self.norms[3](image + self.to_tokens(image + position, tokens + prompt, tokens))
+        return tokens, image
+
+
+def frame_terms(boxes, x, y):
+    """1, u, v, uu, vv, uv and how far beyond the box's edges, with u, v from -1 to 1 across each box, at x [W] and y [H]: [N, 8, H, W].
+
+    They let a token place an outline more finely than a logit is wide, which objects of a few pixels need.
+    """
+    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=1.0)
+    u = ((x - centre[:, :1]) / half[:, :1]).clamp(-3, 3)[:, None, :].expand(-1, y.shape[0], -1)
+    v = ((y - centre[:, 1:]) / half[:, 1:]).clamp(-3, 3)[:, :, None].expand(-1, -1, x.shape[0])
+    beyond_u, beyond_v = F.relu(u.abs() - 1), F.relu(v.abs() - 1)
+    return torch.stack([torch.ones_like(u), u, v, u * u, v * v, u * v, beyond_u, beyond_v], 1)
+
+
+class Segmenter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = Encoder()
+        self.tokens = nn.Parameter(0.5 * torch.randn(2, CHANNELS))  # mask, predicted IoU
+        self.corners = nn.Parameter(0.5 * torch.randn(2, CHANNELS))  # top left, bottom right
+        self.extent = Perceptron(CHANNELS)  # the box's position and size at several scales -> added to the mask token
+        self.two_way = TwoWay()
+        self.last = Attention()
+        self.last_norm = nn.LayerNorm(CHANNELS)
+        self.enlarge = nn.Sequential(nn.ConvTranspose2d(CHANNELS, 48, 2, 2), nn.GELU(), nn.ConvTranspose2d(48, 24, 2, 2))
+        self.refine = nn.Conv2d(FINE, 24, 1)
+        self.weights = Perceptron(24)
+        self.frame = Perceptron(8)
+        self.iou = Perceptron(1)
+        # Plain tensors, not buffers: where weights are in 16 bits, places must stay in 32.
+        self.frequencies = 2.0 ** torch.linspace(-1, 5.5, CHANNELS // 4)  # periods across the input
+        self.cells = (torch.arange(SIDE // 16) + 0.5) * 16  # centres of the embedding's cells, in pixels
+        self.places = (torch.arange(SIDE // STRIDE) + 0.5) * STRIDE  # centres of the logits
+
+    def position(self, points):
+        """Waves of points in 0..1: [..., 2] -> [..., CHANNELS]."""
+        angles = 2 * math.pi * points[..., None] * self.frequencies
+        return torch.cat([angles.sin(), angles.cos()], -1).flatten(-2)
+
+    def encode(self, images):
+        return self.encoder(images)
+
+    def decode(self, embedding, boxes, image_index):
+        rows, columns = embedding.shape[2:]
+        x, y = self.cells[:columns], self.cells[:rows]
+        grid = torch.stack([x.expand(rows, columns), y[:, None].expand(rows, columns)], -1) / SIDE
+        position = self.position(grid).flatten(0, 1).type_as(embedding)
+        corners = self.position(boxes.unflatten(1, (2, 2)) / SIDE).type_as(embedding) + self.corners
+        centre, size = (boxes[:, :2] + boxes[:, 2:]) / 2 / SIDE, (boxes[:, 2:] - boxes[:, :2]) / SIDE
+        extent = self.extent((self.position(size) + self.position(centre)).type_as(embedding))
+        own = self.tokens.expand(boxes.shape[0], -1, -1) + extent[:, None]
+        prompt = torch.cat([own, corners], 1)
+        image = embedding[:, :CHANNELS].index_select(0, image_index).flatten(2).transpose(1, 2)
+        tokens, image = self.two_way(prompt, image, prompt, position)
+        tokens = self.last_norm(tokens + self.last(tokens + prompt, image + position, image))
+        fine = self.refine(F.pixel_shuffle(embedding[:, CHANNELS:], STRIDE)).index_select(0, image_index)
+        enlarged = F.gelu(self.enlarge(image.transpose(1, 2).unflatten(2, (rows, columns))) + fine)
+        logits = torch.einsum("nc,nchw->nhw", self.weights(tokens[:, 0]), enlarged)
+        frame = frame_terms(boxes, self.places[: 4 * columns], self.places[: 4 * rows])
+        logits = logits.float() + torch.einsum("nc,nchw->nhw", self.frame(tokens[:, 0]).float(), frame)
+        return logits, self.iou(tokens[:, 1])[:, 0].float().sigmoid()
+
+
+def at_points(logits, points):
+    """Logits bilinearly at points in input pixels [N, H, W, 2], as the two interpolations of SAM would show them: [N, H, W]."""
+    scale = torch.tensor([logits.shape[2], logits.shape[1]], dtype=points.dtype) * STRIDE / 2
+    return F.grid_sample(logits[:, None], points / scale - 1, align_corners=False, padding_mode="border")[:, 0]
+
+
+def loss(logits, predicted_iou, boxes, masks):
+    """boxes [N, 4] of the visible objects, masks [N, G, G] in 0..1 over them.
+
+    Each object counts the same, whatever its size: it is compared at G x G points over 1.4 times its box. Beyond, no pixel may be
+    taken: that is asked at fixed points over the picture.
+    """
+    size = masks.shape[-1]
+    margin = 0.2
+    across = torch.linspace(-margin, 1 + margin, size)
+    x = boxes[:, :1] + across * (boxes[:, 2:3] - boxes[:, :1])
+    y = boxes[:, 1:2] + across * (boxes[:, 3:] - boxes[:, 1:2])
+    points = torch.stack([x[:, None, :].expand(-1, size, -1), y[:, :, None].expand(-1, -1, size)], -1)
+    inner = across * 2 - 1
+    lookup = torch.stack([inner.expand(size, size), inner[:, None].expand(size, size)], -1)
+    truth = F.grid_sample(masks[:, None], lookup.expand(len(boxes), -1, -1, -1), align_corners=False, padding_mode="zeros")[:, 0]
+    found = at_points(logits, points)
+    chance = found.sigmoid()
+    cross = F.binary_cross_entropy_with_logits(found, truth)
+    dice = 1 - (2 * (chance * truth).sum((1, 2)) + 1) / ((chance + truth).sum((1, 2)) + 1)
+    with torch.no_grad():
+        mask, wanted = found > 0, truth > 0.5
+        iou = (mask & wanted).sum((1, 2)) / (mask | wanted).sum((1, 2)).clamp(min=1)
+    far = F.softplus(logits)[:, 2::8, 2::8]
+    rows = (torch.arange(far.shape[1]) * 8 + 2.5) * STRIDE
+    columns = (torch.arange(far.shape[2]) * 8 + 2.5) * STRIDE
+    outside = ((columns[None, None] < x[:, :1, None]) | (columns[None, None] > x[:, -1:, None])) | (
+        (rows[None, :, None] < y[:, :1, None]) | (rows[None, :, None] > y[:, -1:, None])
+    )
+    beyond = (far * outside).sum() / outside.sum().clamp(min=1)
+    return cross + dice.mean() + beyond + 0.3 * (predicted_iou - iou).square().mean(), iou.mean(), dice.mean().detach()

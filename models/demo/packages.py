@@ -1,0 +1,101 @@
+"""Writes the trained networks as model packages: TorchScript with weights in 16 bits, and checks what was written against the network."""
+
+import copy
+import sys
+from pathlib import Path
+
+import torch
+
+import demo_detector
+import demo_segmenter
+from scenes import VIEWS
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "export"))
+from package import SAM_INPUT, compare, load, write_package  # noqa: E402
+
+LICENCE = "Apache-2.0"
+
+
+def rounded(model):
+    """The model for inference, its weights rounded to 16 bits but computing in 32: what a reader of the package gets."""
+    model = demo_detector.fuse(model.eval())
+    return model.half().float()
+
+
+def reread(folder):
+    return load(folder).float()
+
+
+def detector_package(model, view, seed, out):
+    """`out` is the package's folder."""
+    model = rounded(model)
+    model.set_input(demo_detector.SIDE, demo_detector.SIDE)
+    pictures = torch.rand(3, 3, demo_detector.SIDE, demo_detector.SIDE)
+    with torch.inference_mode():
+        traced = torch.jit.trace(copy.deepcopy(model), pictures[:1], check_trace=False)
+        write_package(
+            out,
+            {
+                "name": f"builtin-{view}-{seed}",
+                "task": "detect",
+                "architecture": "millrace-demo-detector",
+                "input": {
+                    "width": demo_detector.SIDE,
+                    "height": demo_detector.SIDE,
+                    "colour": "rgb",
+                    "scale": 1.0,
+                    "mean": [0.0, 0.0, 0.0],
+                    "std": [255.0, 255.0, 255.0],
+                    "resize": "letterbox",
+                    "filter": "pil_bilinear_antialias",
+                    "rounding": "half_even",
+                    "padding": "top_left",
+                    "pad": [114.0, 114.0, 114.0],
+                },
+                "output": {"layout": "v8", "strides": list(demo_detector.STRIDES)},
+                "classes": list(VIEWS[view].classes),
+                "max_batch": 64,
+                "licence": LICENCE,
+            },
+            traced.half(),
+        )
+        saved = reread(out)
+        for batch in (1, 3):
+            compare(f"{view}: forward at {batch}", saved(pictures[:batch]), model(pictures[:batch]))
+
+
+def segmenter_package(model, seed, out):
+    model = rounded(model)
+    side = demo_segmenter.SIDE
+    images = torch.randn(3, 3, side, side)
+    corner = torch.rand(7, 2) * side * 0.5
+    boxes = torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(7, 2))], 1)
+    index = torch.tensor([0, 2, 1, 1, 2, 0, 2])
+    with torch.inference_mode():
+        embedding = model.encode(images)
+        example = {"encode": (images[:1],), "decode": (embedding[:1], boxes[:2], torch.zeros(2, dtype=torch.int64))}
+        traced = torch.jit.trace_module(copy.deepcopy(model), example, check_trace=False)
+        logits, iou = model.decode(embedding, boxes, index)
+        write_package(
+            out,
+            {
+                "name": f"builtin-segmenter-{seed}",
+                "task": "segment",
+                "architecture": "millrace-demo-segmenter",
+                "input": {"width": side, "height": side, **SAM_INPUT},
+                "output": {"embedding": list(embedding.shape[1:]), "logits": list(logits.shape[1:])},
+                "max_batch": 16,
+                "max_boxes": 64,
+                "licence": LICENCE,
+            },
+            traced.half(),
+        )
+        saved = reread(out)
+        compare("segmenter: encode at 3", saved.encode(images), embedding)
+        saved_logits, saved_iou = saved.decode(embedding, boxes, index)
+        compare("segmenter: decode packed", saved_logits, logits)
+        compare("segmenter: predicted IoU packed", saved_iou, iou)
+        for picture in range(3):
+            own = index == picture
+            alone, _ = saved.decode(embedding[picture : picture + 1], boxes[own], torch.zeros(int(own.sum()), dtype=torch.int64))
+            compare(f"segmenter: picture {picture} alone", alone, logits[own])

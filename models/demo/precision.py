@@ -1,0 +1,121 @@
+"""What 16 bits cost in quality: precision.py [--scenes 20] [--out FILE.json]
+
+Runs the built-in packages in float32 and in bfloat16 on held-out scenes and compares them, by target T7: the loss of box AP50 in
+points, and the IoU of each mask with that of float32 for the same box (mean and 1st percentile). Inputs and boxes stay in float32,
+as a lane hands them over; weights and activations are in 16 bits.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from torch.nn import functional as F
+from torchvision.ops import batched_nms
+
+import dataset
+import scenes
+from quality import CANDIDATE_SCORE, FIRST_SEED, FOUND_SCORE, ROOT, average_precision
+
+LEAST_MEAN, LEAST_P1, MOST_LOSS = 0.995, 0.97, 0.2
+PAD = 114 / 255
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+
+
+def load(models, name, dtype):
+    return torch.jit.load(str(models / f"{name}.pkg/model.ts")).to(dtype).eval()
+
+
+def letterboxed(picture, side, pad):
+    """[1, 3, side, side] in 0..1, the picture at the top left."""
+    pixels = torch.from_numpy(dataset.resized(picture, side).copy()).permute(2, 0, 1).float() / 255
+    image = torch.full((1, 3, side, side), pad)
+    image[0, :, : pixels.shape[1], : pixels.shape[2]] = pixels
+    return image
+
+
+def detect(model, dtype, picture):
+    """Boxes x1, y1, x2, y2 in pixels of the scene, scores, labels."""
+    output = model(letterboxed(picture, dataset.DETECTOR_SIDE, PAD).to(dtype))[0].float().T
+    scores, labels = output[:, 4:].max(1)
+    kept = scores >= CANDIDATE_SCORE
+    centre, size = output[kept, :2], output[kept, 2:4]
+    boxes = torch.cat([centre - size / 2, centre + size / 2], 1) * (scenes.WIDTH / dataset.DETECTOR_SIDE)
+    kept_scores, kept_labels = scores[kept], labels[kept]
+    chosen = batched_nms(boxes, kept_scores, kept_labels, 0.45)[:100]
+    return boxes[chosen], kept_scores[chosen], kept_labels[chosen]
+
+
+def masks(model, dtype, picture, boxes):
+    """Full-size masks, bool [N, HEIGHT, WIDTH]."""
+    side = dataset.SEGMENTER_SIDE
+    mean, std = (torch.tensor(value).view(1, 3, 1, 1) / 255 for value in (MEAN, STD))
+    image = torch.zeros(1, 3, side, side)
+    rows = side * scenes.HEIGHT // scenes.WIDTH
+    image[:, :, :rows] = (letterboxed(picture, side, 0.0)[:, :, :rows] - mean) / std
+    embedding = model.encode(image.to(dtype))
+    logits, _ = model.decode(embedding, boxes * (side / scenes.WIDTH), torch.zeros(len(boxes), dtype=torch.int64))
+    large = F.interpolate(logits.float()[:, None], size=(side, side), mode="bilinear")
+    return (F.interpolate(large[:, :, :rows], size=(scenes.HEIGHT, scenes.WIDTH), mode="bilinear")[:, 0] > 0).numpy()
+
+
+@torch.inference_mode()
+def compare(models, count):
+    truth, results, overlaps = scenes.Truth(), {torch.float32: [], torch.bfloat16: []}, []
+    segmenter = {dtype: load(models, "segmenter", dtype) for dtype in results}
+    for view in scenes.VIEWS:
+        detector = {dtype: load(models, view, dtype) for dtype in results}
+        for number in range(count):
+            scene, _ = scenes.draw(view, FIRST_SEED + number, "held_out")
+            truth.add(view, f"{view}/{number:04}.jpg", scene)
+            image, shown = len(truth.document["images"]), None
+            for dtype, found in results.items():
+                boxes, scores, labels = detect(detector[dtype], dtype, scene.picture)
+                if dtype == torch.float32:
+                    shown = boxes[scores >= FOUND_SCORE]
+                for box, score, label in zip(boxes.tolist(), scores.tolist(), labels.tolist()):
+                    corner = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
+                    category = truth.category[scenes.VIEWS[view].classes[label]]
+                    found.append({"image_id": image, "category_id": category, "bbox": corner, "score": score})
+            if len(shown) == 0:
+                continue
+            reference, narrow = (masks(segmenter[dtype], dtype, scene.picture, shown) for dtype in results)
+            both, either = (reference & narrow).sum((1, 2)), (reference | narrow).sum((1, 2))
+            overlaps += [a / b if b else 1.0 for a, b in zip(both.tolist(), either.tolist())]
+    ap = {dtype: average_precision(truth.document, found) for dtype, found in results.items()}
+    return {
+        "what": "precision",
+        "scenes": len(truth.document["images"]),
+        "masks": len(overlaps),
+        "AP50 float32": ap[torch.float32],
+        "AP50 bfloat16": ap[torch.bfloat16],
+        "AP50 loss in points": 100 * (ap[torch.float32] - ap[torch.bfloat16]),
+        "mask IoU mean": float(np.mean(overlaps)),
+        "mask IoU 1st percentile": float(np.percentile(overlaps, 1)),
+        "torch": torch.__version__,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--scenes", type=int, default=20, help="of each view (default 20)")
+    parser.add_argument("--models", type=Path, default=ROOT / "models/builtin")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    cv2.setNumThreads(1)
+    figures = compare(arguments.models, arguments.scenes)
+    print(json.dumps(figures, indent=2))
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
+    good = (
+        figures["AP50 loss in points"] <= MOST_LOSS
+        and figures["mask IoU mean"] >= LEAST_MEAN
+        and figures["mask IoU 1st percentile"] >= LEAST_P1
+    )
+    print(f"T7 (loss <= {MOST_LOSS}, mean >= {LEAST_MEAN}, p1 >= {LEAST_P1}): " + ("holds" if good else "missed"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Measures the built-in models on held-out scenes, through the program: quality.py [--scenes 100] [--bars 0.90 0.85] [--write]
+
+Held out are seeds and textures. The scenes (--scenes of each view) are drawn, `millrace run` does them, and pycocotools compares its
+coco.json with what was drawn: AP of boxes at IoU 0.5, and the IoU of the masks of the objects that were found (score at least
+0.25, right class, box IoU at least 0.5). Two baselines must stay bad, or the scenes are too easy: boxes from a threshold and connected
+components, and the box itself as the mask. --write puts the figures into the model.yaml of each package.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import multiprocessing
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import yaml
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+import scenes
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST_SEED = 1001  # train.py begins at 100,000, the demo at 1
+FOUND_SCORE = 0.25
+CANDIDATE_SCORE = 0.05  # AP also counts what the program would not show by default
+BASELINE_AP, BASELINE_IOU = 0.30, 0.70
+
+
+def draw_one(task):
+    view, number, folder = task
+    cv2.setNumThreads(1)  # one process a core already
+    scene, jpeg = scenes.draw(view, FIRST_SEED + number, "held_out")
+    path = f"{view}/{number:04}.jpg"
+    (folder / path).write_bytes(jpeg)
+    guesses = threshold_boxes(scene.picture, scenes.VIEWS[view])
+    scene.picture = None  # the truth is enough from here on
+    return view, path, scene, guesses
+
+
+def threshold_boxes(picture, view):
+    """What a threshold finds: pixels far from the ground's colour, joined; the class by hue, the score by how full the box is."""
+    lab = cv2.cvtColor(cv2.GaussianBlur(picture, (0, 0), 2), cv2.COLOR_BGR2LAB).astype(np.float32)
+    far = np.linalg.norm(lab - np.median(lab.reshape(-1, 3), axis=0), axis=2)
+    far = np.clip(far, 0, 255).astype(np.uint8)
+    _, binary = cv2.threshold(far, 0, 255, cv2.THRESH_BINARY | cv2.THRESH_OTSU)
+    binary = cv2.morphologyEx(binary, cv2.MORPH_OPEN, np.ones((5, 5), np.uint8))
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(binary)
+    hsv = cv2.cvtColor(picture, cv2.COLOR_BGR2HSV)
+    guesses = []
+    for i in range(1, count):
+        x, y, width, height, area = (int(value) for value in stats[i])
+        if not 20 <= max(width, height) <= 420:
+            continue
+        inside = labels[y : y + height, x : x + width] == i
+        hue = np.exp(2j * np.pi * hsv[y : y + height, x : x + width, 0][inside] / 180).mean()
+        near = [np.real(hue * np.exp(-2j * np.pi * other / 360)) for other in view.hues]
+        guesses.append((view.classes[int(np.argmax(near))], [x, y, width, height], area / (width * height)))
+    return guesses
+
+
+def draw_scenes(folder, count, workers):
+    """Draws what is missing. Returns the truth and the baseline's boxes as COCO documents."""
+    truth, guessed = scenes.Truth(), []
+    for view in scenes.VIEWS:
+        (folder / view).mkdir(parents=True, exist_ok=True)
+    tasks = [(view, number, folder) for view in scenes.VIEWS for number in range(count)]
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for view, path, scene, guesses in pool.imap(draw_one, tasks, chunksize=4):
+            truth.add(view, path, scene)
+            image = len(truth.document["images"])
+            guessed += [
+                {"image_id": image, "category_id": truth.category[name], "bbox": box, "score": score} for name, box, score in guesses
+            ]
+    (folder / scenes.TRUTH).write_text(json.dumps(truth.document))
+    return truth.document, guessed
+
+
+def run_program(program, folder, models, out):
+    """The program's objects in the numbering of the truth."""
+    command = [program, "run", "--input", folder, "--output", out, "--format", "coco", "--quiet", "--set", f"detect.conf={CANDIDATE_SCORE}"]
+    if models is not None:
+        recipe = out.with_suffix(".yaml")
+        views = [f"  - {{name: {view}, match: '{view}/**', detector: {models}/{view}.pkg}}\n" for view in scenes.VIEWS]
+        recipe.write_text("views:\n" + "".join(views) + f"models: {{segmenter: {models}/segmenter.pkg}}\n")
+        command.insert(2, recipe)
+    subprocess.run([str(part) for part in command], check=True)
+    return json.loads((out / "coco.json").read_text())
+
+
+def renumbered(found, truth):
+    """Annotations of `found` with the image and category numbers of `truth`, as results."""
+    image = {entry["file_name"]: entry["id"] for entry in truth["images"]}
+    category = {entry["name"]: entry["id"] for entry in truth["categories"]}
+    image_of = {entry["id"]: image[entry["file_name"]] for entry in found["images"]}
+    category_of = {entry["id"]: category[entry["name"]] for entry in found["categories"]}
+    return [
+        {
+            "image_id": image_of[entry["image_id"]],
+            "category_id": category_of[entry["category_id"]],
+            "bbox": entry["bbox"],
+            "score": entry["score"],
+            "segmentation": entry["segmentation"],
+        }
+        for entry in found["annotations"]
+    ]
+
+
+def average_precision(truth, results, images=None):
+    """AP at IoU 0.5, mean over the classes that occur."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        reference = COCO()
+        reference.dataset = truth
+        reference.createIndex()
+        evaluation = COCOeval(reference, reference.loadRes([dict(entry) for entry in results]), "bbox")
+        evaluation.params.iouThrs = np.array([0.5])
+        if images is not None:
+            evaluation.params.imgIds = images
+        evaluation.evaluate()
+        evaluation.accumulate()
+    precision = evaluation.eval["precision"][0, :, :, 0, -1]  # recall thresholds x classes, all areas, most detections
+    occurring = precision[0] > -1
+    return float(precision[:, occurring].mean())
+
+
+def mask_overlaps(truth, results):
+    """For each object that was found: (image, IoU of its mask, IoU of its filled box with the true mask, longer side in pixels)."""
+    by_image = {}
+    for entry in results:
+        if entry["score"] >= FOUND_SCORE:
+            by_image.setdefault(entry["image_id"], []).append(entry)
+    rows = []
+    for wanted in truth["annotations"]:
+        candidates = [entry for entry in by_image.get(wanted["image_id"], []) if entry["category_id"] == wanted["category_id"]]
+        if not candidates:
+            continue
+        overlaps = coco_mask.iou([entry["bbox"] for entry in candidates], [wanted["bbox"]], [0])[:, 0]
+        best = int(np.argmax(overlaps))
+        if overlaps[best] < 0.5:
+            continue
+        height, width = wanted["segmentation"]["size"]
+        mask = coco_mask.frPyObjects(wanted["segmentation"], height, width)
+        x, y, w, h = candidates[best]["bbox"]
+        corners = [[x, y, x + w, y, x + w, y + h, x, y + h]]
+        box = coco_mask.merge(coco_mask.frPyObjects(corners, height, width))
+        own, filled = coco_mask.iou([candidates[best]["segmentation"], box], [mask], [0])[:, 0]
+        rows.append((wanted["image_id"], own, filled, max(wanted["bbox"][2:])))
+    return np.array(rows)
+
+
+def measure(truth, guessed, results):
+    """Figures for each view and, under 'all', over them."""
+    overlaps = mask_overlaps(truth, results)
+    figures = {}
+    for view in ["all", *scenes.VIEWS]:
+        images = [entry["id"] for entry in truth["images"] if view in ("all", entry["file_name"].split("/")[0])]
+        rows = overlaps[np.isin(overlaps[:, 0], images)]
+        wanted = sum(1 for entry in truth["annotations"] if entry["image_id"] in set(images))
+        figures[view] = {
+            "scenes": len(images),
+            "objects": wanted,
+            "found": len(rows),
+            "AP50": average_precision(truth, results, images),
+            "mask IoU": float(rows[:, 1].mean()),
+            "mask IoU, 5th percentile": float(np.percentile(rows[:, 1], 5)),
+            "AP50 of threshold and components": average_precision(truth, guessed, images),
+            "IoU of the box as mask": float(rows[:, 2].mean()),
+        }
+    sizes = [24, 48, 96, 192, 401]
+    for low, high in zip(sizes, sizes[1:]):
+        rows = overlaps[(overlaps[:, 3] >= low) & (overlaps[:, 3] < high)]
+        wanted = sum(1 for entry in truth["annotations"] if low <= max(entry["bbox"][2:]) < high)
+        figures[f"{low} to {high - 1} pixels"] = {"objects": wanted, "found": len(rows), "mask IoU": float(rows[:, 1].mean())}
+    return figures
+
+
+def write_figures(models, figures):
+    """Into each model.yaml, as `quality`; nothing else of the file changes."""
+    for view in scenes.VIEWS:
+        own = figures[view]
+        write_quality(models / f"{view}.pkg", {"box AP50": round(own["AP50"], 3), "held-out scenes": own["scenes"]})
+    whole = figures["all"]
+    write_quality(models / "segmenter.pkg", {"mean mask IoU": round(whole["mask IoU"], 3), "held-out scenes": whole["scenes"]})
+
+
+def write_quality(package, quality):
+    file = package / "model.yaml"
+    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    document["quality"] = quality
+    file.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120), encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--scenes", type=int, default=100, help="of each view (default 100)")
+    parser.add_argument("--program", type=Path, default=ROOT / "build/release/apps/millrace")
+    parser.add_argument("--models", type=Path, help="folder of the four packages (default: those built in)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build/quality", help="where scenes and results go")
+    parser.add_argument("--bars", type=float, nargs=2, metavar=("AP50", "IOU"), default=(0.90, 0.85))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="write the figures into each model.yaml")
+    arguments = parser.parse_args()
+
+    pictures, out = arguments.folder / "pictures", arguments.folder / "out"
+    subprocess.run(["rm", "-rf", str(pictures), str(out)], check=True)
+    truth, guessed = draw_scenes(pictures, arguments.scenes, arguments.workers)
+    found = run_program(arguments.program, pictures, arguments.models, out)
+    figures = measure(truth, guessed, renumbered(found, truth))
+    (arguments.folder / "quality.json").write_text(json.dumps(figures, indent=2) + "\n")
+    for name, own in figures.items():
+        print(f"{name}: " + ", ".join(f"{what} {value:.3f}" if isinstance(value, float) else f"{what} {value}" for what, value in own.items()))
+    if arguments.write:
+        write_figures(arguments.models or ROOT / "models/builtin", figures)
+
+    whole, wrong = figures["all"], []
+    for view in scenes.VIEWS:
+        if figures[view]["AP50"] < arguments.bars[0]:
+            wrong.append(f"{view}: AP50 {figures[view]['AP50']:.3f} is below {arguments.bars[0]}")
+    if whole["mask IoU"] < arguments.bars[1]:
+        wrong.append(f"mean mask IoU {whole['mask IoU']:.3f} is below {arguments.bars[1]}")
+    if whole["AP50 of threshold and components"] >= BASELINE_AP or whole["IoU of the box as mask"] >= BASELINE_IOU:
+        wrong.append("a baseline is too good: the scenes are too easy")
+    if wrong:
+        sys.exit("; ".join(wrong))
+    print("quality: passed")
+
+
+if __name__ == "__main__":
+    main()

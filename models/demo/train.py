@@ -1,0 +1,236 @@
+"""Trains the built-in models on drawn scenes: train.py OUT [--seed 0] [--only front left right segmenter] [--threads 2]
+
+Draws the scenes (once), trains the detector of the front view, fine-tunes it for the left and the right one, trains the segmenter on
+all three, and writes OUT/front.pkg, left.pkg, right.pkg and segmenter.pkg. Each part is skipped where its weights are there.
+"""
+
+import argparse
+import copy
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import dataset
+import demo_detector
+import demo_segmenter
+from packages import detector_package, segmenter_package
+from scenes import VIEWS, WIDTH
+
+SCENES = {"front": 1600, "left": 800, "right": 800}
+FIRST_SEED = 100_000  # those of the tests and of the demo are below
+PAD = 114 / 255
+
+
+@dataclass
+class Plan:
+    steps: int
+    batch: int
+    rate: float  # the highest learning rate
+    square: float = 0.12  # share of the steps, the last ones, at the full square input; before, most of the padding is left out
+
+
+PLANS = {
+    "front": Plan(4200, 8, 2e-3),
+    "left": Plan(1500, 8, 1.2e-3),
+    "right": Plan(1500, 8, 1.2e-3),
+    "segmenter": Plan(4000, 4, 1.2e-3),
+}
+BOXES = 10  # of a picture that the segmenter is asked for in a step
+
+
+class Average:
+    """Exponential moving average of weights and norms: what is kept in the end."""
+
+    def __init__(self, model):
+        self.model = copy.deepcopy(model).eval()
+
+    @torch.no_grad()
+    def update(self, model, step):
+        keep = min(0.998, (1 + step) / (10 + step))
+        for own, other in zip(self.model.state_dict().values(), model.state_dict().values()):
+            if own.dtype.is_floating_point:
+                own.lerp_(other, 1 - keep)
+
+
+def optimise(name, model, plan, batch_loss, log, keep):
+    """Runs `plan` with AdamW, a warm-up and a cosine; batch_loss(square) -> loss and numbers to print. Returns the average."""
+    decayed = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    optimiser = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}], lr=plan.rate)
+    average, began, shown = Average(model), time.monotonic(), None
+    for step in range(plan.steps):
+        share = step / plan.steps
+        rate = plan.rate * min(1.0, (step + 1) / 200) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * share)))
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        loss, numbers = batch_loss(square=share >= 1 - plan.square)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+        optimiser.step()
+        average.update(model, step)
+        numbers = np.array([loss.item(), *numbers])
+        shown = numbers if shown is None else 0.98 * shown + 0.02 * numbers
+        if (step + 1) % 100 == 0:
+            log(f"{name} {step + 1}/{plan.steps} {time.monotonic() - began:.0f} s  " + " ".join(f"{value:.4f}" for value in shown))
+        if (step + 1) % 500 == 0:
+            keep(average.model)
+    return average.model
+
+
+def flipped(rng, picture, boxes, masks):
+    """Mirrors a picture with its objects; boxes x1, y1, x2, y2 in its pixels."""
+    height, width = picture.shape[:2]
+    boxes = boxes.copy()
+    if rng.random() < 0.5:
+        picture, masks = picture[:, ::-1], masks[:, :, ::-1]
+        boxes[:, [0, 2]] = width - boxes[:, [2, 0]]
+    if rng.random() < 0.5:
+        picture, masks = picture[::-1], masks[:, ::-1]
+        boxes[:, [1, 3]] = height - boxes[:, [3, 1]]
+    return picture, boxes, masks
+
+
+def tinted(rng, picture):
+    """Other exposure and white balance, 0..1."""
+    gain = rng.uniform(0.8, 1.2) * rng.uniform(0.94, 1.06, 3)
+    return np.clip(picture * (gain / 255).astype(np.float32), 0, 1)
+
+
+def corner_boxes(scenes, scene, side):
+    box = scenes.box[scenes.rows(scene)]
+    return np.concatenate([box[:, :2], box[:, :2] + box[:, 2:]], 1) * (side / WIDTH)
+
+
+def detector_loss(model, scenes, plan, rng):
+    most = max(np.diff(scenes.first))
+
+    def batch_loss(square):
+        height = dataset.DETECTOR_SIDE if square else 256
+        if model.centres.shape[0] != sum((height // s) * (dataset.DETECTOR_SIDE // s) for s in demo_detector.STRIDES):
+            model.set_input(height, dataset.DETECTOR_SIDE)
+        images = np.full((plan.batch, height, dataset.DETECTOR_SIDE, 3), PAD, np.float32)
+        truth, labels = torch.zeros(plan.batch, most, 4), torch.zeros(plan.batch, most, dtype=torch.int64)
+        present = torch.zeros(plan.batch, most, dtype=torch.bool)
+        for i, scene in enumerate(rng.integers(0, len(scenes), plan.batch)):
+            rows = scenes.rows(scene)
+            picture, boxes, _ = flipped(rng, scenes.detector[scene], corner_boxes(scenes, scene, dataset.DETECTOR_SIDE), scenes.mask[rows])
+            images[i, : picture.shape[0]] = tinted(rng, picture)
+            count = len(boxes)
+            truth[i, :count], labels[i, :count], present[i, :count] = torch.from_numpy(boxes), torch.from_numpy(scenes.label[rows]), True
+        images = torch.from_numpy(images).permute(0, 3, 1, 2)  # channels last in memory
+        total, what, where = demo_detector.loss(model, images, truth, labels, present)
+        return total, (what.item(), where.item())
+
+    return batch_loss
+
+
+def prompts(rng, boxes):
+    """Boxes as a detector finds them: corners off by some share of the size and some pixels."""
+    size = np.concatenate([boxes[:, 2:] - boxes[:, :2]] * 2, 1)
+    spread = np.where(rng.random((len(boxes), 1)) < 0.15, 0.10, 0.03)
+    moved = boxes + rng.normal(0, 1, boxes.shape) * (spread * size + 0.15)
+    return np.concatenate([np.minimum(moved[:, :2], moved[:, 2:] - 1), np.maximum(moved[:, 2:], moved[:, :2] + 1)], 1)
+
+
+def segmenter_loss(model, sets, plan, rng):
+    mean, std = np.array(demo_segmenter.MEAN, np.float32) / 255, np.array(demo_segmenter.STD, np.float32) / 255
+    chances = np.array([len(scenes) for scenes in sets], float)
+
+    def batch_loss(square):
+        side = dataset.SEGMENTER_SIDE
+        images = np.zeros((plan.batch, side if square else 320, side, 3), np.float32)
+        boxes, asked, masks, index = [], [], [], []
+        for i in range(plan.batch):
+            scenes = sets[rng.choice(len(sets), p=chances / chances.sum())]
+            scene = int(rng.integers(len(scenes)))
+            own_boxes, own_masks = corner_boxes(scenes, scene, side), scenes.mask[scenes.rows(scene)]
+            picture, own_boxes, own_masks = flipped(rng, scenes.segmenter[scene], own_boxes, own_masks)
+            images[i, : picture.shape[0]] = (tinted(rng, picture) - mean) / std
+            chosen = rng.permutation(len(own_boxes))[:BOXES]
+            boxes.append(own_boxes[chosen])
+            asked.append(prompts(rng, own_boxes[chosen]))
+            masks.append(own_masks[chosen] / np.float32(255))
+            index += [i] * len(chosen)
+        boxes, asked, masks = (torch.from_numpy(np.concatenate(parts).astype(np.float32)) for parts in (boxes, asked, masks))
+        embedding = model.encode(torch.from_numpy(images).permute(0, 3, 1, 2))
+        logits, iou = model.decode(embedding, asked, torch.tensor(index))
+        total, reached, dice = demo_segmenter.loss(logits, iou, boxes, masks)
+        return total, (reached.item(), dice.item())
+
+    return batch_loss
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", choices=PLANS, default=list(PLANS), help="of the four; none: draw the scenes")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=float, default=1.0, help="share of the planned steps, for trials")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    out = arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+    for view in VIEWS:
+        dataset.make(out / "scenes" / view, view, SCENES[view], FIRST_SEED + 10_000 * arguments.seed, workers=arguments.threads)
+
+    def log(line):
+        print(line, flush=True)
+        with open(out / "train.log", "a", encoding="utf-8") as file:
+            print(line, file=file)
+
+    def trained(name, make_model, make_loss):
+        kept = out / f"{name}.pt"
+        model = make_model()
+        if not kept.exists():
+            seed = arguments.seed * 100 + list(PLANS).index(name)
+            plan = PLANS[name]
+            plan.steps = max(1, round(plan.steps * arguments.steps))
+            began, cpu = time.monotonic(), time.process_time()
+            model = model.to(memory_format=torch.channels_last).train()
+            partial = out / f"{name}.partial.pt"  # for a look while it trains
+            model = optimise(
+                name, model, plan, make_loss(model, plan, np.random.default_rng(seed)), log, lambda average: torch.save(average.state_dict(), partial)
+            )
+            log(f"{name}: {time.monotonic() - began:.0f} s, {time.process_time() - cpu:.0f} CPU-s")
+            torch.save(model.state_dict(), kept)
+        model.load_state_dict(torch.load(kept, weights_only=True))
+        return model.eval()
+
+    def new_detector(base=None):
+        torch.manual_seed(arguments.seed)
+        model = demo_detector.Detector(6)
+        if base is not None:
+            # The other views have other classes: their logits start anew.
+            kept = {name: value for name, value in base.state_dict().items() if not (name.startswith("what.") and ".2." in name)}
+            model.load_state_dict(kept, strict=False)
+        return model
+
+    def new_segmenter():
+        torch.manual_seed(arguments.seed)
+        return demo_segmenter.Segmenter()
+
+    front = None
+    for view in VIEWS:
+        if view not in arguments.only:
+            continue
+        if view != "front" and front is None:
+            front = new_detector()
+            front.load_state_dict(torch.load(out / "front.pt", weights_only=True))
+        scenes = dataset.load(out / "scenes" / view)
+        model = trained(view, lambda: new_detector(front), lambda model, plan, rng: detector_loss(model, scenes, plan, rng))
+        front = model if view == "front" else front
+        detector_package(model, view, arguments.seed, out / f"{view}.pkg")
+    if "segmenter" in arguments.only:
+        sets = [dataset.load(out / "scenes" / view) for view in VIEWS]
+        model = trained("segmenter", new_segmenter, lambda model, plan, rng: segmenter_loss(model, sets, plan, rng))
+        segmenter_package(model, arguments.seed, out / "segmenter.pkg")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Trains the built-in models: tools/train_demo.sh [SEED] (default 0). Detectors and segmenter are trained side by side, one core each.
+# What is done is kept, so the same command goes on where it was stopped. Copy the packages to models/builtin/ when
+# models/demo/quality.py passes on them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seed="${1:-0}" out="build/demo-models/${1:-0}"
+python="$(tools/setup.sh where)/python/bin/python"
+mkdir -p "$out"
+"$python" models/demo/train.py "$out" --seed "$seed" --only  # draws the scenes, trains nothing
+
+# LibTorch on the default allocator spends a third of a training step in page faults.
+tcmalloc=$(ldconfig -p | awk '/libtcmalloc_minimal.so.4/ {print $NF; exit}')
+train() {
+  LD_PRELOAD="$tcmalloc" TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD=100000000000 OMP_NUM_THREADS=1 \
+    "$python" models/demo/train.py "$out" --seed "$seed" --threads 1 --only "$@"
+}
+train segmenter &
+train front left right
+wait $!
+echo "packages are in $out"
