@@ -4,9 +4,10 @@
     decode(embedding, boxes [N, 4], image_index [N]) -> logits [N, 128, 128], predicted IoU [N]
 
 The encoder is convolutional and sees a picture once. 128 channels of the embedding say what is where; the other 256 are 16 features of
-each of a cell's 4x4 places, so that outlines finer than a cell survive. The decoder lets tokens (mask, predicted IoU, the box's two
-corners) and the 128 channels look at each other, enlarges these four times, adds the fine features, and gives each box the mask whose
-weights its mask token holds.
+each of a cell's 4x4 places, so that outlines finer than a cell survive. A box is a prompt twice: as tokens (its corners, beside those of
+the mask and of the predicted IoU), and, as SAM's mask prompts are, added to the picture: each cell learns where in the box it lies. The
+decoder lets tokens and the 128 channels look at each other, enlarges these four times, adds the fine features, and gives each box the mask
+whose weights its mask token holds.
 """
 
 import math
@@ -19,6 +20,8 @@ from demo_detector import Block, Conv
 
 SIDE = 512
 CHANNELS = 128
+FRAME = 8  # terms of frame_terms()
+PARTS = 4  # maps that a mask is made of
 FINE = 16  # features of each place at a stride of 4
 HEADS = 4
 STRIDE = 4  # pixels of the input a logit
@@ -57,12 +60,27 @@ class Attention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(CHANNELS, inner) for _ in range(3))
         self.out = nn.Linear(inner, CHANNELS)
 
-    def forward(self, query, key, value):
+    def forward(self, query, key, value, bias=None):
+        """`bias` is added to the attention's logits: [N, HEADS, queries or 1, keys]."""
         query, key, value = (
             project(x).unflatten(2, (HEADS, -1)).transpose(1, 2)
             for project, x in ((self.query, query), (self.key, key), (self.value, value))
         )
-        return self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+        return self.out(F.scaled_dot_product_attention(query, key, value, bias).transpose(1, 2).flatten(2))
+
+
+class BoxBias(nn.Linear):
+    """Where in the box tokens look: each head begins with a bell around its middle, of a width of its own, and learns from there."""
+
+    def __init__(self):
+        super().__init__(FRAME, HEADS, bias=False)
+        with torch.no_grad():
+            self.weight.zero_()
+            self.weight[:, 3:5] = -torch.tensor([0.5, 1.0, 2.0, 4.0])[:, None]
+
+    def forward(self, frame):
+        """frame [N, cells, FRAME] -> [N, HEADS, 1, cells]"""
+        return super().forward(frame).transpose(1, 2)[:, :, None]
 
 
 class Perceptron(nn.Sequential):
@@ -77,24 +95,26 @@ class TwoWay(nn.Module):
         super().__init__()
         self.among = Attention()
         self.to_image = Attention()
+        self.look = BoxBias()
         self.to_tokens = Attention()
         self.think = Perceptron(CHANNELS)
         self.norms = nn.ModuleList(nn.LayerNorm(CHANNELS) for _ in range(4))
 
-    def forward(self, tokens, image, prompt, position):
+    def forward(self, tokens, image, prompt, position, frame):
         tokens = self.norms[0](tokens + self.among(tokens + prompt, tokens + prompt, tokens))
-        tokens = self.norms[1](tokens + self.to_image(tokens + prompt, image + position, image))
+        tokens = self.norms[1](tokens + self.to_image(tokens + prompt, image + position, image, self.look(frame)))
         tokens = self.norms[2](tokens + self.think(tokens))
         image = self.norms[3](image + self.to_tokens(image + position, tokens + prompt, tokens))
         return tokens, image
 
 
-def frame_terms(boxes, x, y):
+def frame_terms(boxes, x, y, least=1.0):
     """1, u, v, uu, vv, uv and how far beyond the box's edges, with u, v from -1 to 1 across each box, at x [W] and y [H]: [N, 8, H, W].
 
-    They let a token place an outline more finely than a logit is wide, which objects of a few pixels need.
+    They tell a place where in the box it lies, and let a token draw an outline more finely than a logit is wide, which objects of a few
+    pixels need. Half a side counts as `least` pixels at least.
     """
-    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=1.0)
+    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=least)
     u = ((x - centre[:, :1]) / half[:, :1]).clamp(-3, 3)[:, None, :].expand(-1, y.shape[0], -1)
     v = ((y - centre[:, 1:]) / half[:, 1:]).clamp(-3, 3)[:, :, None].expand(-1, -1, x.shape[0])
     beyond_u, beyond_v = F.relu(u.abs() - 1), F.relu(v.abs() - 1)
@@ -108,13 +128,18 @@ class Segmenter(nn.Module):
         self.tokens = nn.Parameter(0.5 * torch.randn(2, CHANNELS))  # mask, predicted IoU
         self.corners = nn.Parameter(0.5 * torch.randn(2, CHANNELS))  # top left, bottom right
         self.extent = Perceptron(CHANNELS)  # the box's position and size at several scales -> added to the mask token
+        self.in_box = nn.Linear(FRAME, CHANNELS)
+        self.image_norm = nn.LayerNorm(CHANNELS)
         self.two_way = TwoWay()
         self.last = Attention()
+        self.look = BoxBias()
         self.last_norm = nn.LayerNorm(CHANNELS)
         self.enlarge = nn.Sequential(nn.ConvTranspose2d(CHANNELS, 48, 2, 2), nn.GELU(), nn.ConvTranspose2d(48, 24, 2, 2))
         self.refine = nn.Conv2d(FINE, 24, 1)
-        self.weights = Perceptron(24)
-        self.frame = Perceptron(8)
+        self.in_box_fine = nn.Linear(FRAME, 24, bias=False)
+        self.parts = Perceptron(PARTS * 24)
+        self.sum = Perceptron(PARTS)
+        self.frame = Perceptron(FRAME)
         self.iou = Perceptron(1)
         # Plain tensors, not buffers: where weights are in 16 bits, places must stay in 32.
         self.frequencies = 2.0 ** torch.linspace(-1, 5.5, CHANNELS // 4)  # periods across the input
@@ -139,14 +164,19 @@ class Segmenter(nn.Module):
         extent = self.extent((self.position(size) + self.position(centre)).type_as(embedding))
         own = self.tokens.expand(boxes.shape[0], -1, -1) + extent[:, None]
         prompt = torch.cat([own, corners], 1)
+        coarse = frame_terms(boxes, x, y, least=12.0).type_as(embedding).flatten(2).transpose(1, 2)
         image = embedding[:, :CHANNELS].index_select(0, image_index).flatten(2).transpose(1, 2)
-        tokens, image = self.two_way(prompt, image, prompt, position)
-        tokens = self.last_norm(tokens + self.last(tokens + prompt, image + position, image))
-        fine = self.refine(F.pixel_shuffle(embedding[:, CHANNELS:], STRIDE)).index_select(0, image_index)
-        enlarged = F.gelu(self.enlarge(image.transpose(1, 2).unflatten(2, (rows, columns))) + fine)
-        logits = torch.einsum("nc,nchw->nhw", self.weights(tokens[:, 0]), enlarged)
+        image = self.image_norm(image + self.in_box(coarse))
+        tokens, image = self.two_way(prompt, image, prompt, position, coarse)
+        tokens = self.last_norm(tokens + self.last(tokens + prompt, image + position, image, self.look(coarse)))
         frame = frame_terms(boxes, self.places[: 4 * columns], self.places[: 4 * rows])
-        logits = logits.float() + torch.einsum("nc,nchw->nhw", self.frame(tokens[:, 0]).float(), frame)
+        fine = self.refine(F.pixel_shuffle(embedding[:, CHANNELS:], STRIDE)).index_select(0, image_index)
+        fine = fine + torch.einsum("ck,nkhw->nchw", self.in_box_fine.weight, frame.type_as(embedding))
+        enlarged = F.gelu(self.enlarge(image.transpose(1, 2).unflatten(2, (rows, columns))) + fine)
+        mask = tokens[:, 0]
+        parts = F.gelu(torch.einsum("npc,nchw->nphw", self.parts(mask).unflatten(1, (PARTS, -1)), enlarged))
+        logits = torch.einsum("np,nphw->nhw", self.sum(mask), parts).float()
+        logits = logits + torch.einsum("nk,nkhw->nhw", self.frame(mask).float(), frame)
         return logits, self.iou(tokens[:, 1])[:, 0].float().sigmoid()
 
 

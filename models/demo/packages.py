@@ -11,7 +11,7 @@ import demo_segmenter
 from scenes import VIEWS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "export"))
-from package import SAM_INPUT, compare, load, write_package  # noqa: E402
+from package import SAM_INPUT, compare, write_package  # noqa: E402
 
 LICENCE = "Apache-2.0"
 
@@ -22,15 +22,16 @@ def rounded(model):
     return model.half().float()
 
 
-def reread(folder):
-    return load(folder).float()
-
-
 def detector_package(model, view, seed, out):
     """`out` is the package's folder."""
     model = rounded(model)
     model.set_input(demo_detector.SIDE, demo_detector.SIDE)
     pictures = torch.rand(3, 3, demo_detector.SIDE, demo_detector.SIDE)
+
+    def check(saved):
+        for batch in (1, 3):
+            compare(f"{view}: forward at {batch}", saved.float()(pictures[:batch]), model(pictures[:batch]))
+
     with torch.inference_mode():
         traced = torch.jit.trace(copy.deepcopy(model), pictures[:1], check_trace=False)
         write_package(
@@ -58,10 +59,8 @@ def detector_package(model, view, seed, out):
                 "licence": LICENCE,
             },
             traced.half(),
+            check,
         )
-        saved = reread(out)
-        for batch in (1, 3):
-            compare(f"{view}: forward at {batch}", saved(pictures[:batch]), model(pictures[:batch]))
 
 
 def segmenter_package(model, seed, out):
@@ -71,6 +70,18 @@ def segmenter_package(model, seed, out):
     corner = torch.rand(7, 2) * side * 0.5
     boxes = torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(7, 2))], 1)
     index = torch.tensor([0, 2, 1, 1, 2, 0, 2])
+
+    def check(saved):
+        saved = saved.float()
+        compare("segmenter: encode at 3", saved.encode(images), embedding)
+        saved_logits, saved_iou = saved.decode(embedding, boxes, index)
+        compare("segmenter: decode packed", saved_logits, logits)
+        compare("segmenter: predicted IoU packed", saved_iou, iou)
+        for picture in range(3):
+            own = index == picture
+            alone, _ = saved.decode(embedding[picture : picture + 1], boxes[own], torch.zeros(int(own.sum()), dtype=torch.int64))
+            compare(f"segmenter: picture {picture} alone", alone, logits[own])
+
     with torch.inference_mode():
         embedding = model.encode(images)
         example = {"encode": (images[:1],), "decode": (embedding[:1], boxes[:2], torch.zeros(2, dtype=torch.int64))}
@@ -89,13 +100,5 @@ def segmenter_package(model, seed, out):
                 "licence": LICENCE,
             },
             traced.half(),
+            check,
         )
-        saved = reread(out)
-        compare("segmenter: encode at 3", saved.encode(images), embedding)
-        saved_logits, saved_iou = saved.decode(embedding, boxes, index)
-        compare("segmenter: decode packed", saved_logits, logits)
-        compare("segmenter: predicted IoU packed", saved_iou, iou)
-        for picture in range(3):
-            own = index == picture
-            alone, _ = saved.decode(embedding[picture : picture + 1], boxes[own], torch.zeros(int(own.sum()), dtype=torch.int64))
-            compare(f"segmenter: picture {picture} alone", alone, logits[own])

@@ -23,7 +23,8 @@ from shapes import SHAPES, random_piece
 from textures import ground
 
 OBJECTS = (5, 20)
-LENGTHS = (24.0, 400.0)  # of an object, in pixels of the picture
+LENGTHS = (24.0, 400.0)  # of an object, in pixels of the picture; their logarithms have a Beta(1.5, 1.3) distribution
+PRINTS, PIECES = (64.0, 320.0), (96.0, 320.0)  # lengths of flat and of lit distractors
 COVERED_SHARE = 1 / 3
 COVER = (0.15, 0.60)
 TRIES = 30
@@ -100,13 +101,14 @@ def lay_all(rng, table, view, textures):
     count = int(rng.integers(OBJECTS[0], OBJECTS[1] + 1))
     for _ in range(int(rng.integers(20, 33))):
         lit = rng.random() < 0.25
-        length = np.exp(rng.uniform(np.log(64 if lit else 30), np.log(300)))
+        length = np.exp(rng.uniform(*np.log(PIECES if lit else PRINTS)))
         piece = make_patch(rng, random_piece(rng, lit), length, rng.choice(view.hues), textures, light if lit else None)
         table.lay(*place(rng, piece), piece)
 
     def new_object():
         label = int(rng.integers(len(view.classes)))
-        length = np.exp(rng.uniform(*np.log(LENGTHS)))
+        shortest, longest = np.log(LENGTHS)
+        length = np.exp(shortest + (longest - shortest) * rng.beta(1.5, 1.3))
         patch = make_patch(rng, SHAPES[view.classes[label]](rng), length, view.hues[label], textures, light)
         return label, patch
 
@@ -125,7 +127,7 @@ def lay_all(rng, table, view, textures):
         if position not in to_cover:
             continue
         below, wanted = (identity, *at, patch), rng.uniform(COVER[0] + 0.03, COVER[1] - 0.03)
-        if waiting and rng.random() < 0.4 and waiting[0][1].inside.sum() > 1.2 * wanted * patch.inside.sum():
+        if waiting and rng.random() < 0.25 and waiting[0][1].inside.sum() > 1.2 * wanted * patch.inside.sum():
             label, cover = waiting[0]
             if lay_cover(rng, table, below, cover, wanted, identity + 1, label):
                 waiting.pop(0)

@@ -42,7 +42,7 @@ def star(rng):
 
 
 def rod(rng):
-    half, radius = 1.0, rng.uniform(0.22, 0.3)
+    half, radius = 1.0, rng.uniform(0.38, 0.46)
     turn = np.arange(33) / 32 * np.pi - np.pi / 2
     right = np.stack([half + radius * np.cos(turn), radius * np.sin(turn)], axis=1)
     return [np.concatenate([right, -right])]
@@ -63,7 +63,7 @@ def gear(rng):
 
 
 def bolt(rng):
-    head, shaft = rng.uniform(0.42, 0.52), rng.uniform(0.17, 0.24)
+    head, shaft = rng.uniform(0.5, 0.6), rng.uniform(0.22, 0.28)
     return [corners((-1, -head), (-0.5, -head), (-0.5, -shaft), (1, -shaft), (1, shaft), (-0.5, shaft), (-0.5, head), (-1, head))]
 
 
@@ -95,7 +95,7 @@ def drop(rng):
 
 
 def bone(rng):
-    shaft, knob = rng.uniform(0.14, 0.18), rng.uniform(0.3, 0.36)
+    shaft, knob = rng.uniform(0.18, 0.22), rng.uniform(0.34, 0.4)
     x = np.linspace(-1, 1, 120)
     half = np.sqrt(np.clip(knob**2 - (np.abs(x) - (1 - knob)) ** 2, 0, None))
     half = np.where(np.abs(x) < 1 - knob, np.maximum(half, shaft), half)
@@ -103,7 +103,7 @@ def bone(rng):
 
 
 def leaf(rng):
-    wide = rng.uniform(0.36, 0.46)
+    wide = rng.uniform(0.42, 0.52)
     x = np.linspace(-1, 1, 60)
     edge = wide * (1 - np.abs(x) ** 1.6)
     return [np.concatenate([np.stack([x, edge], axis=1), np.stack([x[::-1], -edge[::-1]], axis=1)])]

@@ -1,7 +1,8 @@
 """Trains the built-in models on drawn scenes: train.py OUT [--seed 0] [--only front left right segmenter] [--threads 2]
 
 Draws the scenes (once), trains the detector of the front view, fine-tunes it for the left and the right one, trains the segmenter on
-all three, and writes OUT/front.pkg, left.pkg, right.pkg and segmenter.pkg. Each part is skipped where its weights are there.
+all three, and writes OUT/front.pkg, left.pkg, right.pkg and segmenter.pkg. What is done is kept: the same command goes on where it was
+stopped.
 """
 
 import argparse
@@ -34,10 +35,10 @@ class Plan:
 
 
 PLANS = {
-    "front": Plan(4200, 8, 2e-3),
-    "left": Plan(1500, 8, 1.2e-3),
-    "right": Plan(1500, 8, 1.2e-3),
-    "segmenter": Plan(4000, 4, 1.2e-3),
+    "front": Plan(5500, 8, 2e-3),
+    "left": Plan(2000, 8, 1.2e-3),
+    "right": Plan(2000, 8, 1.2e-3),
+    "segmenter": Plan(5500, 4, 1.2e-3),
 }
 BOXES = 10  # of a picture that the segmenter is asked for in a step
 
@@ -56,18 +57,28 @@ class Average:
                 own.lerp_(other, 1 - keep)
 
 
-def optimise(name, model, plan, batch_loss, log, keep):
-    """Runs `plan` with AdamW, a warm-up and a cosine; batch_loss(square) -> loss and numbers to print. Returns the average."""
+def optimise(name, model, plan, batch_loss, log, partial):
+    """Runs `plan` with AdamW, a warm-up and a cosine; batch_loss(step, square) -> loss and numbers to print. Returns the average.
+
+    Every 250 steps the state goes to the file `partial`, from which the next attempt goes on.
+    """
     decayed = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
     optimiser = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}], lr=plan.rate)
-    average, began, shown = Average(model), time.monotonic(), None
-    for step in range(plan.steps):
+    average, first, shown, spent, began = Average(model), 0, None, 0.0, time.monotonic()
+    if partial.exists():
+        kept = torch.load(partial, weights_only=True)
+        model.load_state_dict(kept["model"])
+        average.model.load_state_dict(kept["average"])
+        optimiser.load_state_dict(kept["optimiser"])
+        first, shown, spent = kept["step"], np.array(kept["shown"]), kept["seconds"]
+        log(f"{name}: going on at step {first}")
+    for step in range(first, plan.steps):
         share = step / plan.steps
         rate = plan.rate * min(1.0, (step + 1) / 200) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * share)))
         for group in optimiser.param_groups:
             group["lr"] = rate
-        loss, numbers = batch_loss(square=share >= 1 - plan.square)
+        loss, numbers = batch_loss(step, share >= 1 - plan.square)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
@@ -75,10 +86,14 @@ def optimise(name, model, plan, batch_loss, log, keep):
         average.update(model, step)
         numbers = np.array([loss.item(), *numbers])
         shown = numbers if shown is None else 0.98 * shown + 0.02 * numbers
+        seconds = spent + time.monotonic() - began
         if (step + 1) % 100 == 0:
-            log(f"{name} {step + 1}/{plan.steps} {time.monotonic() - began:.0f} s  " + " ".join(f"{value:.4f}" for value in shown))
-        if (step + 1) % 500 == 0:
-            keep(average.model)
+            log(f"{name} {step + 1}/{plan.steps} {seconds:.0f} s  " + " ".join(f"{value:.4f}" for value in shown))
+        if (step + 1) % 250 == 0:
+            state = {"model": model.state_dict(), "average": average.model.state_dict(), "optimiser": optimiser.state_dict()}
+            torch.save({**state, "step": step + 1, "shown": shown.tolist(), "seconds": seconds}, partial.with_suffix(".new"))
+            partial.with_suffix(".new").rename(partial)
+    log(f"{name}: {spent + time.monotonic() - began:.0f} s")
     return average.model
 
 
@@ -106,10 +121,11 @@ def corner_boxes(scenes, scene, side):
     return np.concatenate([box[:, :2], box[:, :2] + box[:, 2:]], 1) * (side / WIDTH)
 
 
-def detector_loss(model, scenes, plan, rng):
+def detector_loss(model, scenes, plan, seed):
     most = max(np.diff(scenes.first))
 
-    def batch_loss(square):
+    def batch_loss(step, square):
+        rng = np.random.default_rng([seed, step])
         height = dataset.DETECTOR_SIDE if square else 256
         if model.centres.shape[0] != sum((height // s) * (dataset.DETECTOR_SIDE // s) for s in demo_detector.STRIDES):
             model.set_input(height, dataset.DETECTOR_SIDE)
@@ -137,11 +153,12 @@ def prompts(rng, boxes):
     return np.concatenate([np.minimum(moved[:, :2], moved[:, 2:] - 1), np.maximum(moved[:, 2:], moved[:, :2] + 1)], 1)
 
 
-def segmenter_loss(model, sets, plan, rng):
+def segmenter_loss(model, sets, plan, seed):
     mean, std = np.array(demo_segmenter.MEAN, np.float32) / 255, np.array(demo_segmenter.STD, np.float32) / 255
     chances = np.array([len(scenes) for scenes in sets], float)
 
-    def batch_loss(square):
+    def batch_loss(step, square):
+        rng = np.random.default_rng([seed, step])
         side = dataset.SEGMENTER_SIDE
         images = np.zeros((plan.batch, side if square else 320, side, 3), np.float32)
         boxes, asked, masks, index = [], [], [], []
@@ -185,20 +202,16 @@ def main():
             print(line, file=file)
 
     def trained(name, make_model, make_loss):
-        kept = out / f"{name}.pt"
+        kept, partial = out / f"{name}.pt", out / f"{name}.partial.pt"
         model = make_model()
         if not kept.exists():
-            seed = arguments.seed * 100 + list(PLANS).index(name)
             plan = PLANS[name]
             plan.steps = max(1, round(plan.steps * arguments.steps))
-            began, cpu = time.monotonic(), time.process_time()
             model = model.to(memory_format=torch.channels_last).train()
-            partial = out / f"{name}.partial.pt"  # for a look while it trains
-            model = optimise(
-                name, model, plan, make_loss(model, plan, np.random.default_rng(seed)), log, lambda average: torch.save(average.state_dict(), partial)
-            )
-            log(f"{name}: {time.monotonic() - began:.0f} s, {time.process_time() - cpu:.0f} CPU-s")
+            seed = arguments.seed * 100 + list(PLANS).index(name)
+            model = optimise(name, model, plan, make_loss(model, plan, seed), log, partial)
             torch.save(model.state_dict(), kept)
+            partial.unlink(missing_ok=True)
         model.load_state_dict(torch.load(kept, weights_only=True))
         return model.eval()
 
@@ -223,12 +236,12 @@ def main():
             front = new_detector()
             front.load_state_dict(torch.load(out / "front.pt", weights_only=True))
         scenes = dataset.load(out / "scenes" / view)
-        model = trained(view, lambda: new_detector(front), lambda model, plan, rng: detector_loss(model, scenes, plan, rng))
+        model = trained(view, lambda: new_detector(front), lambda model, plan, seed: detector_loss(model, scenes, plan, seed))
         front = model if view == "front" else front
         detector_package(model, view, arguments.seed, out / f"{view}.pkg")
     if "segmenter" in arguments.only:
         sets = [dataset.load(out / "scenes" / view) for view in VIEWS]
-        model = trained("segmenter", new_segmenter, lambda model, plan, rng: segmenter_loss(model, sets, plan, rng))
+        model = trained("segmenter", new_segmenter, lambda model, plan, seed: segmenter_loss(model, sets, plan, seed))
         segmenter_package(model, arguments.seed, out / "segmenter.pkg")
 
 

@@ -1,0 +1,107 @@
+"""What the README says, typed: its command lines, its Python and its SQL, on pictures of which one is broken."""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import unittest
+from pathlib import Path
+
+import program
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    """The fenced blocks of a language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def command(beginning):
+    """The one indented command line of the README that begins so, without its comment."""
+    found = [line.strip().split("  #")[0].strip() for line in README.splitlines() if line.startswith("    " + beginning)]
+    if len(found) != 1:
+        raise AssertionError(f"{len(found)} lines of the README begin with '{beginning}': {found}")
+    return shlex.split(found[0])
+
+
+class Readme(program.Case):
+    def setUp(self):
+        super().setUp()
+        for i in range(4):
+            program.write_picture(self.folder / f"pictures/front/{i}.png", 320, 240, seed=i)
+        (self.folder / "pictures/broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 nothing more")
+        # Seeded packages under the names of the README; they are quick, and find things everywhere.
+        os.symlink(program.package("yolov8n"), self.folder / "yolov8n.pkg")
+        os.symlink(program.package("sam_small"), self.folder / "mobile_sam.pkg")
+        self.run_in_folder(command("millrace run --input pictures/ --output out/"), program.SOME_FAILED)
+        self.lines = program.lines(self.folder / "out")
+        self.before = os.getcwd()
+        os.chdir(self.folder)
+
+    def tearDown(self):
+        os.chdir(self.before)
+        super().tearDown()
+
+    def run_in_folder(self, words, code):
+        self.assertEqual(words[0], "millrace")
+        done = program.millrace(*words[1:], cwd=self.folder)
+        self.assertEqual(done.code, code, done)
+        return done
+
+    def python(self, block):
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            exec(compile(block, "README.md", "exec"), {})  # noqa: S102: that is what a reader does with it
+        return text.getvalue()
+
+    def test_python_reads_every_object_with_its_mask(self):
+        printed = self.python(blocks("python")[0]).splitlines()
+        objects = [found for line in self.lines for found in line.get("objects", [])]
+        self.assertGreater(len(objects), 0)
+        self.assertEqual([int(line.rsplit(" ", 1)[1]) for line in printed], [found["area"] for found in objects])
+
+    def test_what_failed_is_done_again_from_a_manifest(self):
+        self.assertEqual([line["path"] for line in self.lines if line["state"] == "failed"], ["broken.jpg"])
+        self.python(blocks("python")[1])
+        program.write_picture(self.folder / "mended.png", 320, 240)
+        (self.folder / "mended.png").rename(self.folder / "pictures/broken.jpg")
+        self.run_in_folder(command("millrace run --input pictures/failed.jsonl"), program.OK)
+        redone = program.lines(self.folder / "redone")
+        self.assertEqual([(line["path"], line["state"]) for line in redone], [("broken.jpg", "ok")])
+
+    def test_duckdb_counts_what_the_segments_hold(self):
+        import duckdb
+
+        by_class, by_view = (duckdb.sql(block).fetchall() for block in blocks("sql"))
+        objects = [found for line in self.lines for found in line.get("objects", [])]
+        names = {found["name"] for found in objects}
+        self.assertEqual({row[0]: row[1] for row in by_class}, {name: sum(o["name"] == name for o in objects) for name in names})
+        first = by_class[0]
+        own = [o for o in objects if o["name"] == first[0]]
+        self.assertAlmostEqual(first[2], sum(o["score"] for o in own) / len(own), delta=0.0051)
+        self.assertAlmostEqual(first[3], sum(o["area"] for o in own) / len(own), delta=0.51)
+        self.assertEqual([row[:3] for row in by_view], [("default", "failed", 1), ("default", "ok", 4)])
+        self.assertEqual(by_view[1][3], len(objects))
+
+    def test_the_same_command_again_has_nothing_to_do(self):
+        done = self.run_in_folder(command("millrace run --input pictures/ --output out/"), program.SOME_FAILED)
+        self.assertIn("4 ok, 1 failed of 5 pictures", done.out)
+
+    def test_status(self):
+        words = [word for word in command("millrace status out/")]
+        self.assertEqual(self.run_in_folder(words, program.OK).code, program.OK)
+
+
+class Links(unittest.TestCase):
+    def test_every_link_leads_somewhere(self):
+        root = Path(__file__).resolve().parents[2]
+        for page in [root / "README.md", *sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md")), *sorted((root / "models").glob("*/README.md"))]:
+            for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+                if "://" not in target:
+                    self.assertTrue((page.parent / target).exists(), f"{page.name} links to {target}")
+
+
+if __name__ == "__main__":
+    program.main()
