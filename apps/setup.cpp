@@ -36,7 +36,8 @@ bool may_bring_boxes(const std::string& input) {
 
 bool is_recipe(const std::string& input) {
   const std::string extension = extension_of(input);
-  return extension == "yaml" || extension == "yml";
+  std::error_code error;  // a folder may have any name
+  return (extension == "yaml" || extension == "yml") && !std::filesystem::is_directory(input, error);
 }
 
 void check_detectors(const Settings& settings, const Chain& chain, const SourceSpec& spec) {

@@ -186,11 +186,13 @@ std::string advice_for(FileKind kind) {
       return "save the model as TorchScript (torch.jit.trace, then save) and make a package of that";
     case FileKind::pickle_checkpoint:
     case FileKind::legacy_pickle:
-      return "pickles can run code and hold no graph, so they are never loaded; build the model in Python, load the "
-             "weights there, and export it "
-             "as TorchScript (models/export shows how)";
+      return "pickles can run code and hold no graph, so they are never loaded; 'make model WEIGHTS=FILE' in the "
+             "sources "
+             "makes a package of YOLOv8, YOLO11, MobileSAM and SAM ViT-B; other models are exported as TorchScript "
+             "(models/export shows how)";
     case FileKind::onnx:
-      return "convert it with models/export/yolox_onnx.py, or with onnx2torch and torch.jit.trace";
+      return "'make model WEIGHTS=FILE' in the sources makes a package of a YOLOX; convert others with onnx2torch and "
+             "torch.jit.trace";
     case FileKind::tensorrt:
       return "engines fit one GPU and one TensorRT version; export the original model as TorchScript instead";
     case FileKind::safetensors:
