@@ -3,18 +3,21 @@ JOBS ?= 2
 PREFIX ?= $(HOME)/.local
 export JOBS
 
-.PHONY: help setup build test quick asan tsan lint format bench model install fresh clean
+.PHONY: help setup demo build test quick asan tsan lint format bench model install demo-models demo-quality fresh clean
 
 help: ## this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  JOBS=N          compilers at once (default 2)"
-	@echo "  PREFIX=FOLDER   where make install puts the program (default ~/.local)"
-	@echo "  MILLRACE_DEPS   folder of LibTorch and the Python set, shared by all clones (default ~/.cache/millrace)"
-	@echo "  MILLRACE_CUDA   AUTO, ON or OFF: build for CUDA (default AUTO: where nvcc is)"
+	@echo "  JOBS=N              compilers at once (default 2)"
+	@echo "  PREFIX=FOLDER       where make install puts the program (default ~/.local)"
+	@echo "  MILLRACE_DEPS       folder of LibTorch and the Python set, shared by all clones (default ~/.cache/millrace)"
+	@echo "  MILLRACE_CUDA       AUTO, ON or OFF: build for CUDA (default AUTO: where nvcc is)"
 
 setup:
 	@tools/setup.sh core
+
+demo: build
+	@tools/demo.sh
 
 build: setup ## install what is missing and build the program
 	@tools/build.sh release millrace millrace_imgcodecs
@@ -58,6 +61,15 @@ model: ## model packages: WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLD
 install: build ## install the program and its recipes into PREFIX
 	@cmake --install build/release --prefix "$(PREFIX)" > build/release/install.log || { cat build/release/install.log >&2; exit 1; }
 	@echo "installed: $(PREFIX)/bin/millrace"
+
+demo-models: ## train the built-in models anew (two cores: two hours) into build/demo-models
+	@tools/setup.sh core python
+	@tools/train_demo.sh
+
+demo-quality: ## measure the built-in models on 300 held-out scenes
+	@tools/setup.sh core python
+	@tools/build.sh release millrace millrace_imgcodecs
+	@"$$(tools/setup.sh where)/python/bin/python" models/demo/quality.py
 
 fresh: ## prove the front door in a new Debian 12 (needs root)
 	@tools/fresh.sh

@@ -110,7 +110,7 @@ std::string run_help() {
           "The same command again finishes what was left.\n\n"
        << describe()
        << "\nExamples:\n"
-          "  millrace run --input pictures/ --detector yolox.pkg --segmenter sam.pkg --output out/\n"
+          "  millrace run --input pictures/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --output out/\n"
           "  millrace run recipe.yaml --input scans/ --output out/ --set detect.conf=0.01\n"
           "\nExit codes: 0 done; 1 internal error; 2 wrong use, or no pictures; 3 done, some pictures failed; 5 model "
           "or codec;\n"

@@ -10,10 +10,11 @@ namespace millrace {
 /// `millrace run` as the user typed it.
 struct RunArguments {
   Settings settings;
-  bool print_config = false;  ///< show the settings and end
-  bool dry_run = false;       ///< scan and show what would be done, write nothing
-  bool quiet = false;         ///< neither progress nor table
-  bool add_new = false;       ///< append what is new in the input to a finished plan
+  bool print_config = false;    ///< show the settings and end
+  bool dry_run = false;         ///< scan and show what would be done, write nothing
+  bool quiet = false;           ///< neither progress nor table
+  bool builtin_models = false;  ///< the settings named no model: the built-in ones stand in them now
+  bool add_new = false;         ///< append what is new in the input to a finished plan
 };
 
 /// Reads recipe and options; the command line overrides the recipe. Throws UsageError.

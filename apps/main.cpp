@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/builtin.hpp"
 #include "apps/command_line.hpp"
 #include "apps/commands.hpp"
 #include "apps/exit_code.hpp"
@@ -29,7 +30,7 @@ constexpr const char* usage =
     "Millrace finds objects in large collections of pictures with a detector (YOLO) and outlines them with a segmenter "
     "(SAM).\n"
     "\n"
-    "  millrace run --input pictures/ --detector yolox.pkg --segmenter sam.pkg --output out/\n"
+    "  millrace run --input pictures/ --output out/ --detector yolov8n.pkg --segmenter mobile_sam.pkg\n"
     "\n"
     "Commands:\n"
     "  run       find and outline objects; the same command again finishes what was left\n"
@@ -39,6 +40,19 @@ constexpr const char* usage =
     "  doctor    what was found on this machine, and what is missing\n"
     "\n"
     "`millrace COMMAND --help` tells more; `millrace --version` the version.\n";
+
+constexpr const char* what_to_type =
+    "`millrace run` needs to know where the pictures are and where results go:\n"
+    "\n"
+    "  millrace run --input pictures/ --output out/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --format "
+    "overlay\n"
+    "\n"
+    "--input also takes single pictures, globs, lists, CSV and JSONL manifests, and - for names on stdin. Packages "
+    "are\n"
+    "made with `make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt`. `millrace run --help` shows all options.\n";
+
+constexpr const char* of_builtin_models =
+    "Without --detector and --segmenter the built-in models run, which know only the drawn scenes of `make demo`.\n";
 
 EngineFactory engines() {
 #ifdef MILLRACE_TORCH
@@ -55,7 +69,13 @@ ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
     std::fputs(run_help().c_str(), stdout);
     return ExitCode::ok;
   }
-  const RunArguments run_arguments = parse_run(arguments);
+  if (arguments.empty()) {
+    std::fputs(what_to_type, stderr);
+    if (!find_builtin_models().empty()) std::fputs(of_builtin_models, stderr);
+    return ExitCode::usage;
+  }
+  RunArguments run_arguments = parse_run(arguments);
+  run_arguments.builtin_models = use_builtin_models(run_arguments.settings, find_builtin_models());
   if (!run_arguments.print_config && !run_arguments.dry_run) {
     // libgomp reads its environment when it is loaded, before main: the program starts itself anew with the right one.
     const Settings& settings = run_arguments.settings;

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "apps/builtin.hpp"
 #include "apps/execution.hpp"
 #include "apps/feed.hpp"
 #include "apps/progress.hpp"
@@ -342,6 +343,11 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     throw UsageError("no output folder is named; add --output FOLDER");
   }
   check_models(settings, chain, spec);
+  if (arguments.builtin_models && !arguments.quiet && !are_drawn_scenes(spec.inputs)) {
+    say("no model is named, so the built-in ones run: they know only drawn scenes (make demo), and what they find "
+        "elsewhere means nothing. Real ones: make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector "
+        "yolov8n.pkg --segmenter mobile_sam.pkg");
+  }
   if (arguments.dry_run) return show_dry_run(spec, chain, read_packages(settings, chain));
   return Run(arguments, chain, std::move(spec), factory, signals).run();
 }

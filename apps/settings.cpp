@@ -200,6 +200,11 @@ void Settings::set(const std::string& key, std::vector<std::string> values, cons
   setting.origin = origin;
 }
 
+void Settings::set_views(std::vector<View> views, const std::string& origin) {
+  views_ = std::move(views);
+  views_origin_ = origin;
+}
+
 OptionValues Settings::values(const std::string& group) const {
   OptionValues values;
   for (const auto& [name, options] : groups_) {

@@ -40,6 +40,8 @@ class Settings {
   void set(const std::string& key_value, const std::string& origin = command_line);
   void set(const std::string& key, std::vector<std::string> values, const std::string& origin = command_line);
 
+  void set_views(std::vector<View> views, const std::string& origin);
+
   /// Throws UsageError for a value that cannot be, and for an option that is set although its stage is not in the
   /// recipe.
   void check() const;

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/settings.hpp"
+
+namespace millrace {
+
+// The packages that come with the program: detectors for three views and a segmenter, trained by models/demo/train.py.
+// They know the scenes that models/demo/scenes.py draws, and nothing else.
+
+/// Their folder: share/millrace/models beside the installed program, else models/builtin of the sources it was built
+/// from. Empty where neither holds them.
+std::string find_builtin_models();
+
+/// Names them, and their views where the recipe has none, if the settings name no model at all. True if it did.
+bool use_builtin_models(Settings& settings, const std::string& folder);
+
+/// Whether every input is a folder of drawn scenes or something directly in one.
+bool are_drawn_scenes(const std::vector<std::string>& inputs);
+
+}  // namespace millrace

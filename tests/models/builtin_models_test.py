@@ -1,0 +1,163 @@
+"""The built-in packages: what they weigh and cost, and that a mask follows its box."""
+
+import sys
+import unittest
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILTIN = ROOT / "models/builtin"
+sys.path.insert(0, str(ROOT / "models/demo"))
+import dataset  # noqa: E402
+import scenes  # noqa: E402
+
+DETECTORS = list(scenes.VIEWS)
+SEED = 3001  # scenes that nothing else draws
+
+
+def description(name):
+    return yaml.safe_load((BUILTIN / f"{name}.pkg/model.yaml").read_text())
+
+
+def load(name):
+    return torch.jit.load(str(BUILTIN / f"{name}.pkg/model.ts"))
+
+
+def gflop(function, *inputs):
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        function(*inputs)
+    return counter.get_total_flops() / 1e9
+
+
+class Packages(unittest.TestCase):
+    def test_they_are_small_and_hold_16_bits(self):
+        files = [file for file in BUILTIN.rglob("*") if file.is_file()]
+        self.assertEqual(len(files), 8, files)
+        self.assertLessEqual(sum(file.stat().st_size for file in files), 8_000_000)
+        for name in [*DETECTORS, "segmenter"]:
+            types = {value.dtype for value in load(name).state_dict().values() if value.is_floating_point()}
+            self.assertEqual(types, {torch.float16}, name)
+
+    def test_their_quality_was_measured_and_is_above_the_bars(self):
+        for name in DETECTORS:
+            quality = description(name)["quality"]
+            self.assertGreaterEqual(quality["box AP50"], 0.90, name)
+            self.assertGreaterEqual(quality["held-out scenes"], 100, name)
+        quality = description("segmenter")["quality"]
+        self.assertGreaterEqual(quality["mean mask IoU"], 0.85)
+        self.assertGreaterEqual(quality["held-out scenes"], 300)
+
+    def test_classes_are_those_of_the_scenes(self):
+        for name in DETECTORS:
+            self.assertEqual(tuple(description(name)["classes"]), scenes.VIEWS[name].classes)
+
+    def test_they_cost_what_was_allowed(self):
+        for name in DETECTORS:
+            self.assertLessEqual(gflop(load(name).float(), torch.rand(1, 3, 416, 416)), 1.2, name)
+        segmenter = load("segmenter").float()
+        picture, box = torch.randn(1, 3, 512, 512), torch.tensor([[100.0, 100.0, 200.0, 220.0]])
+        with torch.inference_mode():
+            embedding = segmenter.encode(picture)
+        self.assertEqual(list(embedding.shape[2:]), [32, 32])
+        self.assertGreaterEqual(embedding.shape[1], 64)
+        decode = gflop(segmenter.decode, embedding, box, torch.zeros(1, dtype=torch.int64))
+        self.assertLessEqual(gflop(segmenter.encode, picture) + decode, 6.0)
+
+
+def paste(found):
+    whole = np.zeros((scenes.HEIGHT, scenes.WIDTH), bool)
+    x, y, width, height = found.box
+    whole[y : y + height, x : x + width] = found.mask
+    return whole
+
+
+def iou(a, b):
+    union = np.count_nonzero(a | b)
+    return np.count_nonzero(a & b) / union if union else 0.0
+
+
+class MaskFollowsBox(unittest.TestCase):
+    """100 objects of at least 40 pixels in drawn scenes: their own boxes, boxes that are off, boxes of their neighbours."""
+
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(2)
+        cls.segmenter = load("segmenter").float()
+        spec = description("segmenter")["input"]
+        mean, std = (torch.tensor(spec[key]).view(3, 1, 1) for key in ("mean", "std"))
+        cls.scale = dataset.SEGMENTER_SIDE / scenes.WIDTH
+        cls.scenes, count, seed = [], 0, SEED
+        while count < 100:
+            scene, _ = scenes.draw(DETECTORS[seed % 3], seed, "held_out")
+            objects = [found for found in scene.objects if max(found.box[2:]) >= 40]
+            pixels = torch.from_numpy(dataset.resized(scene.picture, dataset.SEGMENTER_SIDE).copy()).permute(2, 0, 1)
+            picture = torch.zeros(1, 3, dataset.SEGMENTER_SIDE, dataset.SEGMENTER_SIDE)
+            picture[0, :, : pixels.shape[1]] = (pixels - mean) / std
+            with torch.inference_mode():
+                cls.scenes.append((cls.segmenter.encode(picture), objects))
+            count += len(objects)
+            seed += 1
+
+    def masks(self, embedding, boxes):
+        """Full-size masks of boxes x, y, w, h in pixels of the scene."""
+        boxes = torch.tensor(np.array(boxes, np.float32))
+        corners = torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1) * self.scale
+        with torch.inference_mode():
+            logits, _ = self.segmenter.decode(embedding, corners, torch.zeros(len(boxes), dtype=torch.int64))
+            large = F.interpolate(logits[:, None], size=(dataset.SEGMENTER_SIDE,) * 2, mode="bilinear")[:, 0]
+            rows = dataset.SEGMENTER_SIDE * scenes.HEIGHT // scenes.WIDTH
+            full = F.interpolate(large[:, None, :rows], size=(scenes.HEIGHT, scenes.WIDTH), mode="bilinear")[:, 0]
+        return (full > 0).numpy()
+
+    def test_a_box_that_is_off_by_a_tenth_still_gives_its_object(self):
+        random = np.random.default_rng(5)
+        straight, shifted = [], []
+        for embedding, objects in self.scenes:
+            boxes = np.array([found.box for found in objects], float)
+            moved = boxes.copy()
+            moved[:, :2] += random.choice([-0.1, 0.1], (len(boxes), 2)) * boxes[:, 2:]
+            for found, own, other in zip(objects, self.masks(embedding, boxes), self.masks(embedding, moved)):
+                truth = paste(found)
+                straight.append(iou(own, truth))
+                shifted.append(iou(other, truth))
+        print(f"{len(straight)} objects: mean IoU {np.mean(straight):.3f}, with boxes shifted by a tenth {np.mean(shifted):.3f}")
+        self.assertGreaterEqual(len(straight), 100)
+        self.assertGreaterEqual(np.mean(straight), 0.85)
+        self.assertGreaterEqual(np.mean(shifted), 0.70)
+
+    def test_the_box_of_another_object_gives_the_other_object(self):
+        own, foreign = [], []
+        for embedding, objects in self.scenes:
+            truths = [paste(found) for found in objects]
+            masks = self.masks(embedding, [found.box for found in objects])
+            for i, mask in enumerate(masks):
+                own.append(iou(mask, truths[i]))
+                foreign.append(max((iou(mask, truth) for j, truth in enumerate(truths) if j != i), default=0.0))
+        print(f"{len(own)} objects: IoU with the object of the box {np.mean(own):.3f}, with any other {np.mean(foreign):.3f}")
+        right = np.mean(np.array(own) > np.array(foreign))
+        self.assertLessEqual(np.mean(foreign), 0.10)
+        self.assertGreaterEqual(right, 0.97)
+
+    def test_a_box_on_bare_ground_takes_nothing_of_the_object(self):
+        taken = []
+        for embedding, objects in self.scenes:
+            for found in objects:
+                x, y, width, height = found.box
+                away = (x + 1.5 * width if x + 2.5 * width < scenes.WIDTH else x - 1.5 * width, y, width, height)
+                if away[0] < 0:
+                    continue
+                mask = self.masks(embedding, [away])[0]
+                truth = paste(found)
+                taken.append(np.count_nonzero(mask & truth) / np.count_nonzero(truth))
+        print(f"{len(taken)} boxes moved off their object: {np.mean(taken):.4f} of it is still taken")
+        self.assertGreaterEqual(len(taken), 80)
+        self.assertLessEqual(np.mean(taken), 0.02)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
