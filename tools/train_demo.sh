@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains the built-in models: tools/train_demo.sh [SEED] (default 0). Detectors and segmenter are trained side by side, one core each.
-# What is done is kept, so the same command goes on where it was stopped. Copy the packages to models/builtin/ when
+# Trains the built-in models: tools/train_demo.sh [SEED] (default 0). The front detector first; then, side by side on a core each, the
+# other two, which begin with its weights, and the segmenter, which begins with its trunk. What is done is kept, so the same command goes on where it was stopped. Copy the packages to models/builtin/ when
 # models/demo/quality.py passes on them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,10 +13,11 @@ mkdir -p "$out"
 # LibTorch on the default allocator spends a third of a training step in page faults.
 tcmalloc=$(ldconfig -p | awk '/libtcmalloc_minimal.so.4/ {print $NF; exit}')
 train() {
-  LD_PRELOAD="$tcmalloc" TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD=100000000000 OMP_NUM_THREADS=1 \
-    "$python" models/demo/train.py "$out" --seed "$seed" --threads 1 --only "$@"
+  LD_PRELOAD="$tcmalloc" TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD=100000000000 \
+    "$python" models/demo/train.py "$out" --seed "$seed" --threads "$1" --only "${@:2}"
 }
-train segmenter &
-train front left right
+train 2 front
+train 1 segmenter &
+train 1 left right
 wait $!
 echo "packages are in $out"

@@ -64,10 +64,13 @@ class Branch(nn.Sequential):
         )
 
 
-class Detector(nn.Module):
-    def __init__(self, classes=6):
+class Trunk(nn.Module):
+    """What detector and segmenter share: strides 4 to 32 down, and up again to 4. The segmenter begins with the detector's."""
+
+    widths = (28, 64, 96)
+
+    def __init__(self):
         super().__init__()
-        self.classes = classes
         self.stem = nn.Sequential(Conv(3, 32, 6, 4), Block(32, 32, 1))
         self.down3 = nn.Sequential(Conv(32, 64, 3, 2), Block(64, 64, 1))
         self.down4 = nn.Sequential(Conv(64, 96, 3, 2), Block(96, 96, 1))
@@ -75,9 +78,25 @@ class Detector(nn.Module):
         self.up4 = Block(96 + 112, 96, 1)
         self.up3 = Block(64 + 96, 64, 1)
         self.up2 = nn.Sequential(Conv(32 + 64, 28, 1), Conv(28, 28, 3, groups=28))
-        widths = (28, 64, 96)
-        self.what = nn.ModuleList(Branch(width, classes) for width in widths)
-        self.where = nn.ModuleList(Branch(width, 4) for width in widths)
+
+    def forward(self, images):
+        """images [B, 3, H, W] -> features at strides 4, 8 and 16, of `widths` channels"""
+        p2 = self.stem(images)
+        p3 = self.down3(p2)
+        p4 = self.down4(p3)
+        p4 = self.up4(torch.cat([p4, F.interpolate(self.down5(p4), scale_factor=2.0)], 1))
+        p3 = self.up3(torch.cat([p3, F.interpolate(p4, scale_factor=2.0)], 1))
+        p2 = self.up2(torch.cat([p2, F.interpolate(p3, scale_factor=2.0)], 1))
+        return p2, p3, p4
+
+
+class Detector(nn.Module):
+    def __init__(self, classes=6):
+        super().__init__()
+        self.classes = classes
+        self.trunk = Trunk()
+        self.what = nn.ModuleList(Branch(width, classes) for width in Trunk.widths)
+        self.where = nn.ModuleList(Branch(width, 4) for width in Trunk.widths)
         for branch in self.what:
             nn.init.constant_(branch[-1].bias, -4.5)  # at first nearly nothing is an object
         self.set_input(SIDE, SIDE)
@@ -96,14 +115,7 @@ class Detector(nn.Module):
 
     def raw(self, images):
         """Class logits [B, A, classes] and boxes x1, y1, x2, y2 in pixels [B, A, 4]."""
-        p2 = self.stem(images)
-        p3 = self.down3(p2)
-        p4 = self.down4(p3)
-        p5 = self.down5(p4)
-        p4 = self.up4(torch.cat([p4, F.interpolate(p5, scale_factor=2.0)], 1))
-        p3 = self.up3(torch.cat([p3, F.interpolate(p4, scale_factor=2.0)], 1))
-        p2 = self.up2(torch.cat([p2, F.interpolate(p3, scale_factor=2.0)], 1))
-        levels = (p2, p3, p4)
+        levels = self.trunk(images)
         logits = torch.cat([branch(x).flatten(2) for branch, x in zip(self.what, levels)], 2).transpose(1, 2)
         sides = torch.cat([branch(x).flatten(2) for branch, x in zip(self.where, levels)], 2).transpose(1, 2)
         anchors = self.anchors.float() / 2

@@ -1,13 +1,14 @@
 """The built-in segmenter: small, with the contract of SAM (Kirillov et al. 2023) as models/export/segmenter.py states it.
 
-    encode(images [B, 3, 512, 512]) -> embedding [B, 384, 32, 32]
+    encode(images [B, 3, 512, 512] in 0..1, RGB) -> embedding [B, 384, 32, 32]
     decode(embedding, boxes [N, 4], image_index [N]) -> logits [N, 128, 128], predicted IoU [N]
 
 The encoder is convolutional and sees a picture once. 128 channels of the embedding say what is where; the other 256 are 16 features of
-each of a cell's 4x4 places, so that outlines finer than a cell survive. A box is a prompt twice: as tokens (its corners, beside those of
-the mask and of the predicted IoU), and, as SAM's mask prompts are, added to the picture: each cell learns where in the box it lies. The
-decoder lets tokens and the 128 channels look at each other, enlarges these four times, adds the fine features, and gives each box the mask
-whose weights its mask token holds.
+each of a cell's 4x4 places, so that outlines finer than a cell survive. Five of the 16 are a claim: whether the place belongs to an object,
+and to one of which box. A box is a prompt twice: as tokens (its corners, beside those of the mask and of the predicted IoU), and, as SAM's
+mask prompts are, added to the picture: each place learns where in the box it lies and how well its claim agrees with it. The decoder lets
+tokens and the 128 channels look at each other, enlarges these four times, adds the fine features, and gives each box the mask whose
+weights its mask token holds.
 """
 
 import math
@@ -16,39 +17,31 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from demo_detector import Block, Conv
+from demo_detector import Block, Conv, Trunk
 
 SIDE = 512
 CHANNELS = 128
-FRAME = 8  # terms of frame_terms()
+FRAME = 8 + 5  # terms of frame_terms() and agreement()
+CLAIM = 5  # of the fine features
 PARTS = 4  # maps that a mask is made of
 FINE = 16  # features of each place at a stride of 4
 HEADS = 4
 STRIDE = 4  # pixels of the input a logit
-MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # as SAM
 
 
 class Encoder(nn.Module):
-    """Strides 4 to 32 down, and up again to 4 for the fine features."""
+    """The detector's trunk, and what makes an embedding of its features."""
 
     def __init__(self):
         super().__init__()
-        self.at4 = nn.Sequential(Conv(3, 48, 6, 4), Block(48, 48, 1))
-        self.at8 = nn.Sequential(Conv(48, 96, 3, 2), Block(96, 96, 1))
-        self.at16 = nn.Sequential(Conv(96, 160, 3, 2), Block(160, 160, 2))
-        self.at32 = nn.Sequential(Conv(160, 160, 3, 2), Block(160, 160, 1))
-        self.join16 = Block(160 + 160, CHANNELS, 1)
-        self.join8 = Conv(CHANNELS + 96, 48, 1)
-        self.join4 = nn.Sequential(Conv(48 + 48, 32, 1), Conv(32, 32), nn.Conv2d(32, FINE, 1))
-        self.coarse = nn.Conv2d(CHANNELS, CHANNELS, 1)
+        self.trunk = Trunk()
+        at4, at8, at16 = Trunk.widths
+        self.coarse = nn.Sequential(Block(at16, CHANNELS, 1), nn.Conv2d(CHANNELS, CHANNELS, 1))
+        self.fine = nn.Sequential(Conv(at4 + at8, 48, 1), Conv(48, 48), nn.Conv2d(48, FINE, 1))
 
     def forward(self, images):
-        at4 = self.at4(images)
-        at8 = self.at8(at4)
-        at16 = self.at16(at8)
-        at16 = self.join16(torch.cat([at16, F.interpolate(self.at32(at16), scale_factor=2.0)], 1))
-        at8 = self.join8(torch.cat([at8, F.interpolate(at16, scale_factor=2.0)], 1))
-        fine = self.join4(torch.cat([at4, F.interpolate(at8, scale_factor=2.0)], 1))
+        at4, at8, at16 = self.trunk(images)
+        fine = self.fine(torch.cat([at4, F.interpolate(at8, scale_factor=2.0)], 1))
         return torch.cat([self.coarse(at16), F.pixel_unshuffle(fine, STRIDE)], 1)
 
 
@@ -70,13 +63,14 @@ class Attention(nn.Module):
 
 
 class BoxBias(nn.Linear):
-    """Where in the box tokens look: each head begins with a bell around its middle, of a width of its own, and learns from there."""
+    """Where tokens look: each head begins with a bell of its own width around the box's middle, and at claims that agree."""
 
     def __init__(self):
         super().__init__(FRAME, HEADS, bias=False)
         with torch.no_grad():
             self.weight.zero_()
             self.weight[:, 3:5] = -torch.tensor([0.5, 1.0, 2.0, 4.0])[:, None]
+            self.weight[:, -4:] = -1.0
 
     def forward(self, frame):
         """frame [N, cells, FRAME] -> [N, HEADS, 1, cells]"""
@@ -119,6 +113,21 @@ def frame_terms(boxes, x, y, least=1.0):
     v = ((y - centre[:, 1:]) / half[:, 1:]).clamp(-3, 3)[:, :, None].expand(-1, -1, x.shape[0])
     beyond_u, beyond_v = F.relu(u.abs() - 1), F.relu(v.abs() - 1)
     return torch.stack([torch.ones_like(u), u, v, u * u, v * v, u * v, beyond_u, beyond_v], 1)
+
+
+def claims(embedding, x, y):
+    """What each place claims: logit of belonging to an object, centre x, y of its box in pixels, logarithms of width and height: [B, 5, H, W]."""
+    told = F.pixel_shuffle(embedding[:, CHANNELS:], STRIDE)[:, :CLAIM].float()
+    centre_x, centre_y = x + 32 * told[:, 1], y[:, None] + 32 * told[:, 2]
+    return torch.stack([told[:, 0], centre_x, centre_y, 3 + told[:, 3], 3 + told[:, 4]], 1)
+
+
+def agreement(claim, boxes):
+    """How well the claims fit each box: chance of an object, distances of the centres in half sides, of the logarithms of the sides: [N, 5, H, W]."""
+    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=1.0)
+    off_centre = (claim[:, 1:3] - centre[:, :, None, None]) / half[:, :, None, None]
+    off_size = claim[:, 3:] - (2 * half).log()[:, :, None, None]
+    return torch.cat([claim[:, :1].sigmoid(), torch.cat([off_centre, off_size], 1).abs().clamp(max=3.0)], 1)
 
 
 class Segmenter(nn.Module):
@@ -164,12 +173,15 @@ class Segmenter(nn.Module):
         extent = self.extent((self.position(size) + self.position(centre)).type_as(embedding))
         own = self.tokens.expand(boxes.shape[0], -1, -1) + extent[:, None]
         prompt = torch.cat([own, corners], 1)
-        coarse = frame_terms(boxes, x, y, least=12.0).type_as(embedding).flatten(2).transpose(1, 2)
+        fine_x, fine_y = self.places[: 4 * columns], self.places[: 4 * rows]
+        agreed = agreement(claims(embedding, fine_x, fine_y).index_select(0, image_index), boxes)
+        frame = torch.cat([frame_terms(boxes, fine_x, fine_y), agreed], 1)
+        coarse = torch.cat([frame_terms(boxes, x, y, least=12.0), F.avg_pool2d(agreed, 4)], 1)
+        coarse = coarse.type_as(embedding).flatten(2).transpose(1, 2)
         image = embedding[:, :CHANNELS].index_select(0, image_index).flatten(2).transpose(1, 2)
         image = self.image_norm(image + self.in_box(coarse))
         tokens, image = self.two_way(prompt, image, prompt, position, coarse)
         tokens = self.last_norm(tokens + self.last(tokens + prompt, image + position, image, self.look(coarse)))
-        frame = frame_terms(boxes, self.places[: 4 * columns], self.places[: 4 * rows])
         fine = self.refine(F.pixel_shuffle(embedding[:, CHANNELS:], STRIDE)).index_select(0, image_index)
         fine = fine + torch.einsum("ck,nkhw->nchw", self.in_box_fine.weight, frame.type_as(embedding))
         enlarged = F.gelu(self.enlarge(image.transpose(1, 2).unflatten(2, (rows, columns))) + fine)
@@ -178,6 +190,25 @@ class Segmenter(nn.Module):
         logits = torch.einsum("np,nphw->nhw", self.sum(mask), parts).float()
         logits = logits + torch.einsum("nk,nkhw->nhw", self.frame(mask).float(), frame)
         return logits, self.iou(tokens[:, 1])[:, 0].float().sigmoid()
+
+
+def claim_loss(claim, x, y, index, boxes, masks):
+    """How wrong the places are about the objects they belong to; each object counts the same.
+
+    claim [B, 5, H, W]; all objects of the B pictures: index [M], boxes [M, 4], masks [M, G, G] over them.
+    """
+    width, height = (boxes[:, 2] - boxes[:, 0]).clamp(min=1), (boxes[:, 3] - boxes[:, 1]).clamp(min=1)
+    u = (x[None, :] - (boxes[:, 0] + boxes[:, 2])[:, None] / 2) / width[:, None] * 2
+    v = (y[None, :] - (boxes[:, 1] + boxes[:, 3])[:, None] / 2) / height[:, None] * 2
+    lookup = torch.stack([u[:, None, :].expand(-1, len(y), -1), v[:, :, None].expand(-1, -1, len(x))], -1)
+    member = F.grid_sample(masks[:, None], lookup, align_corners=False, padding_mode="zeros")[:, 0]
+    taken = torch.zeros_like(claim[:, 0]).index_add(0, index, member).clamp(max=1)
+    object_or_not = F.binary_cross_entropy_with_logits(claim[:, 0], taken)
+    weight = (member > 0.5).float()
+    weight = weight / weight.sum((1, 2), keepdim=True).clamp(min=1)
+    # One of the claims of each place counts for an object: those of its own picture.
+    off = agreement(claim.index_select(0, index), boxes)[:, 1:]
+    return object_or_not + 0.5 * (off.sum(1) * weight).sum((1, 2)).mean()
 
 
 def at_points(logits, points):

@@ -11,9 +11,11 @@ import demo_segmenter
 from scenes import VIEWS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "export"))
-from package import SAM_INPUT, compare, write_package  # noqa: E402
+from package import compare, write_package  # noqa: E402
 
 LICENCE = "Apache-2.0"
+COLOURS = {"colour": "rgb", "scale": 1.0, "mean": [0.0, 0.0, 0.0], "std": [255.0, 255.0, 255.0]}
+FILTER, PAD = "pil_bilinear_antialias", [114.0, 114.0, 114.0]
 
 
 def rounded(model):
@@ -43,15 +45,12 @@ def detector_package(model, view, seed, out):
                 "input": {
                     "width": demo_detector.SIDE,
                     "height": demo_detector.SIDE,
-                    "colour": "rgb",
-                    "scale": 1.0,
-                    "mean": [0.0, 0.0, 0.0],
-                    "std": [255.0, 255.0, 255.0],
+                    **COLOURS,
                     "resize": "letterbox",
-                    "filter": "pil_bilinear_antialias",
+                    "filter": FILTER,
                     "rounding": "half_even",
                     "padding": "top_left",
-                    "pad": [114.0, 114.0, 114.0],
+                    "pad": PAD,
                 },
                 "output": {"layout": "v8", "strides": list(demo_detector.STRIDES)},
                 "classes": list(VIEWS[view].classes),
@@ -66,7 +65,7 @@ def detector_package(model, view, seed, out):
 def segmenter_package(model, seed, out):
     model = rounded(model)
     side = demo_segmenter.SIDE
-    images = torch.randn(3, 3, side, side)
+    images = torch.rand(3, 3, side, side)
     corner = torch.rand(7, 2) * side * 0.5
     boxes = torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(7, 2))], 1)
     index = torch.tensor([0, 2, 1, 1, 2, 0, 2])
@@ -93,7 +92,7 @@ def segmenter_package(model, seed, out):
                 "name": f"builtin-segmenter-{seed}",
                 "task": "segment",
                 "architecture": "millrace-demo-segmenter",
-                "input": {"width": side, "height": side, **SAM_INPUT},
+                "input": {"width": side, "height": side, **COLOURS, "resize": "longest_side", "filter": FILTER, "pad": PAD},
                 "output": {"embedding": list(embedding.shape[1:]), "logits": list(logits.shape[1:])},
                 "max_batch": 16,
                 "max_boxes": 64,

@@ -21,7 +21,6 @@ from quality import CANDIDATE_SCORE, FIRST_SEED, FOUND_SCORE, ROOT, average_prec
 
 LEAST_MEAN, LEAST_P1, MOST_LOSS = 0.995, 0.97, 0.2
 PAD = 114 / 255
-MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
 def load(models, name, dtype):
@@ -51,11 +50,8 @@ def detect(model, dtype, picture):
 def masks(model, dtype, picture, boxes):
     """Full-size masks, bool [N, HEIGHT, WIDTH]."""
     side = dataset.SEGMENTER_SIDE
-    mean, std = (torch.tensor(value).view(1, 3, 1, 1) / 255 for value in (MEAN, STD))
-    image = torch.zeros(1, 3, side, side)
     rows = side * scenes.HEIGHT // scenes.WIDTH
-    image[:, :, :rows] = (letterboxed(picture, side, 0.0)[:, :, :rows] - mean) / std
-    embedding = model.encode(image.to(dtype))
+    embedding = model.encode(letterboxed(picture, side, PAD).to(dtype))
     logits, _ = model.decode(embedding, boxes * (side / scenes.WIDTH), torch.zeros(len(boxes), dtype=torch.int64))
     large = F.interpolate(logits.float()[:, None], size=(side, side), mode="bilinear")
     return (F.interpolate(large[:, :, :rows], size=(scenes.HEIGHT, scenes.WIDTH), mode="bilinear")[:, 0] > 0).numpy()

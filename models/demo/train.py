@@ -1,7 +1,7 @@
 """Trains the built-in models on drawn scenes: train.py OUT [--seed 0] [--only front left right segmenter] [--threads 2]
 
-Draws the scenes (once), trains the detector of the front view, fine-tunes it for the left and the right one, trains the segmenter on
-all three, and writes OUT/front.pkg, left.pkg, right.pkg and segmenter.pkg. What is done is kept: the same command goes on where it was
+Draws the scenes (once), trains the detector of the front view, fine-tunes it for the left and the right one, trains a segmenter that
+begins with its trunk on all three, and writes OUT/front.pkg, left.pkg, right.pkg and segmenter.pkg. What is done is kept: the same command goes on where it was
 stopped.
 """
 
@@ -154,30 +154,33 @@ def prompts(rng, boxes):
 
 
 def segmenter_loss(model, sets, plan, seed):
-    mean, std = np.array(demo_segmenter.MEAN, np.float32) / 255, np.array(demo_segmenter.STD, np.float32) / 255
     chances = np.array([len(scenes) for scenes in sets], float)
 
     def batch_loss(step, square):
         rng = np.random.default_rng([seed, step])
         side = dataset.SEGMENTER_SIDE
-        images = np.zeros((plan.batch, side if square else 320, side, 3), np.float32)
-        boxes, asked, masks, index = [], [], [], []
+        images = np.full((plan.batch, side if square else 320, side, 3), PAD, np.float32)
+        boxes, masks, index, asked, rows = [], [], [], [], []
         for i in range(plan.batch):
             scenes = sets[rng.choice(len(sets), p=chances / chances.sum())]
             scene = int(rng.integers(len(scenes)))
             own_boxes, own_masks = corner_boxes(scenes, scene, side), scenes.mask[scenes.rows(scene)]
             picture, own_boxes, own_masks = flipped(rng, scenes.segmenter[scene], own_boxes, own_masks)
-            images[i, : picture.shape[0]] = (tinted(rng, picture) - mean) / std
+            images[i, : picture.shape[0]] = tinted(rng, picture)
             chosen = rng.permutation(len(own_boxes))[:BOXES]
-            boxes.append(own_boxes[chosen])
+            rows += [len(index) + row for row in chosen]
             asked.append(prompts(rng, own_boxes[chosen]))
-            masks.append(own_masks[chosen] / np.float32(255))
-            index += [i] * len(chosen)
-        boxes, asked, masks = (torch.from_numpy(np.concatenate(parts).astype(np.float32)) for parts in (boxes, asked, masks))
+            boxes.append(own_boxes)
+            masks.append(own_masks / np.float32(255))
+            index += [i] * len(own_boxes)
+        boxes, masks, asked = (torch.from_numpy(np.concatenate(parts).astype(np.float32)) for parts in (boxes, masks, asked))
+        index = torch.tensor(index)
         embedding = model.encode(torch.from_numpy(images).permute(0, 3, 1, 2))
-        logits, iou = model.decode(embedding, asked, torch.tensor(index))
-        total, reached, dice = demo_segmenter.loss(logits, iou, boxes, masks)
-        return total, (reached.item(), dice.item())
+        x, y = model.places[: 4 * embedding.shape[3]], model.places[: 4 * embedding.shape[2]]
+        claim = demo_segmenter.claim_loss(demo_segmenter.claims(embedding, x, y), x, y, index, boxes, masks)
+        logits, iou = model.decode(embedding, asked, index[rows])
+        total, reached, dice = demo_segmenter.loss(logits, iou, boxes[rows], masks[rows])
+        return total + claim, (reached.item(), dice.item(), claim.item())
 
     return batch_loss
 
@@ -226,15 +229,17 @@ def main():
 
     def new_segmenter():
         torch.manual_seed(arguments.seed)
-        return demo_segmenter.Segmenter()
+        model = demo_segmenter.Segmenter()
+        model.encoder.trunk.load_state_dict(front.trunk.state_dict())
+        return model
 
     front = None
+    if (out / "front.pt").exists():
+        front = new_detector()
+        front.load_state_dict(torch.load(out / "front.pt", weights_only=True))
     for view in VIEWS:
         if view not in arguments.only:
             continue
-        if view != "front" and front is None:
-            front = new_detector()
-            front.load_state_dict(torch.load(out / "front.pt", weights_only=True))
         scenes = dataset.load(out / "scenes" / view)
         model = trained(view, lambda: new_detector(front), lambda model, plan, seed: detector_loss(model, scenes, plan, seed))
         front = model if view == "front" else front

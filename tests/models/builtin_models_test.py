@@ -60,7 +60,7 @@ class Packages(unittest.TestCase):
         for name in DETECTORS:
             self.assertLessEqual(gflop(load(name).float(), torch.rand(1, 3, 416, 416)), 1.2, name)
         segmenter = load("segmenter").float()
-        picture, box = torch.randn(1, 3, 512, 512), torch.tensor([[100.0, 100.0, 200.0, 220.0]])
+        picture, box = torch.rand(1, 3, 512, 512), torch.tensor([[100.0, 100.0, 200.0, 220.0]])
         with torch.inference_mode():
             embedding = segmenter.encode(picture)
         self.assertEqual(list(embedding.shape[2:]), [32, 32])
@@ -89,14 +89,14 @@ class MaskFollowsBox(unittest.TestCase):
         torch.set_num_threads(2)
         cls.segmenter = load("segmenter").float()
         spec = description("segmenter")["input"]
-        mean, std = (torch.tensor(spec[key]).view(3, 1, 1) for key in ("mean", "std"))
+        mean, std, pad = (torch.tensor(spec[key]).view(3, 1, 1) for key in ("mean", "std", "pad"))
         cls.scale = dataset.SEGMENTER_SIDE / scenes.WIDTH
         cls.scenes, count, seed = [], 0, SEED
         while count < 100:
             scene, _ = scenes.draw(DETECTORS[seed % 3], seed, "held_out")
             objects = [found for found in scene.objects if max(found.box[2:]) >= 40]
             pixels = torch.from_numpy(dataset.resized(scene.picture, dataset.SEGMENTER_SIDE).copy()).permute(2, 0, 1)
-            picture = torch.zeros(1, 3, dataset.SEGMENTER_SIDE, dataset.SEGMENTER_SIDE)
+            picture = ((pad - mean) / std).expand(1, 3, dataset.SEGMENTER_SIDE, dataset.SEGMENTER_SIDE).clone()
             picture[0, :, : pixels.shape[1]] = (pixels - mean) / std
             with torch.inference_mode():
                 cls.scenes.append((cls.segmenter.encode(picture), objects))
