@@ -16,7 +16,7 @@ from PIL import Image
 from scenes import HEIGHT, VIEWS, WIDTH, draw
 
 DETECTOR_SIDE, SEGMENTER_SIDE = 416, 512
-GRID = 32  # points across a box at which its mask is compared
+GRID = 64  # points across a box at which its mask is kept
 
 
 def resized(picture, side):

@@ -217,22 +217,20 @@ def at_points(logits, points):
     return F.grid_sample(logits[:, None], points / scale - 1, align_corners=False, padding_mode="border")[:, 0]
 
 
-def loss(logits, predicted_iou, boxes, masks):
+def loss(logits, predicted_iou, boxes, masks, points=32):
     """boxes [N, 4] of the visible objects, masks [N, G, G] in 0..1 over them.
 
-    Each object counts the same, whatever its size: it is compared at G x G points over 1.4 times its box. Beyond, no pixel may be
-    taken: that is asked at fixed points over the picture.
+    Each object counts the same, whatever its size: it is compared at `points` x `points` places over 1.4 times its box, each drawn anew in
+    its part. Beyond, no pixel may be taken: that is asked at fixed places over the picture.
     """
-    size = masks.shape[-1]
-    margin = 0.2
-    across = torch.linspace(-margin, 1 + margin, size)
-    x = boxes[:, :1] + across * (boxes[:, 2:3] - boxes[:, :1])
-    y = boxes[:, 1:2] + across * (boxes[:, 3:] - boxes[:, 1:2])
-    points = torch.stack([x[:, None, :].expand(-1, size, -1), y[:, :, None].expand(-1, -1, size)], -1)
+    across = (torch.arange(points) + torch.rand(2, len(boxes), points)) / points * 1.4 - 0.2  # of the box's sides
+    x = boxes[:, :1] + across[0] * (boxes[:, 2:3] - boxes[:, :1])
+    y = boxes[:, 1:2] + across[1] * (boxes[:, 3:] - boxes[:, 1:2])
+    places = torch.stack([x[:, None, :].expand(-1, points, -1), y[:, :, None].expand(-1, -1, points)], -1)
     inner = across * 2 - 1
-    lookup = torch.stack([inner.expand(size, size), inner[:, None].expand(size, size)], -1)
-    truth = F.grid_sample(masks[:, None], lookup.expand(len(boxes), -1, -1, -1), align_corners=False, padding_mode="zeros")[:, 0]
-    found = at_points(logits, points)
+    lookup = torch.stack([inner[0][:, None, :].expand(-1, points, -1), inner[1][:, :, None].expand(-1, -1, points)], -1)
+    truth = F.grid_sample(masks[:, None], lookup, align_corners=False, padding_mode="zeros")[:, 0]
+    found = at_points(logits, places)
     chance = found.sigmoid()
     cross = F.binary_cross_entropy_with_logits(found, truth)
     dice = 1 - (2 * (chance * truth).sum((1, 2)) + 1) / ((chance + truth).sum((1, 2)) + 1)
