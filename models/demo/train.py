@@ -1,13 +1,14 @@
 """Trains the built-in models on drawn scenes: train.py OUT [--seed 0] [--only front left right segmenter] [--threads 2]
 
 Draws the scenes (once), trains the detector of the front view, fine-tunes it for the left and the right one, trains a segmenter that
-begins with its trunk on all three, and writes OUT/front.pkg, left.pkg, right.pkg and segmenter.pkg. What is done is kept: the same command goes on where it was
-stopped.
+begins with its trunk on all three, and writes OUT/front.pkg, left.pkg, right.pkg and segmenter.pkg. What is done is kept: the same
+command goes on where it was stopped.
 """
 
 import argparse
 import copy
 import math
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ PLANS = {
     "front": Plan(5500, 8, 2e-3),
     "left": Plan(2000, 8, 1.2e-3),
     "right": Plan(2000, 8, 1.2e-3),
-    "segmenter": Plan(5500, 4, 1.2e-3),
+    "segmenter": Plan(7000, 4, 1.2e-3),
 }
 BOXES = 10  # of a picture that the segmenter is asked for in a step
 
@@ -60,12 +61,15 @@ class Average:
 def optimise(name, model, plan, batch_loss, log, partial):
     """Runs `plan` with AdamW, a warm-up and a cosine; batch_loss(step, square) -> loss and numbers to print. Returns the average.
 
+    Where the processor has instructions for it, most of the arithmetic is in bf16, which saves a third of the time.
+
     Every 250 steps the state goes to the file `partial`, from which the next attempt goes on.
     """
     decayed = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
     optimiser = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}], lr=plan.rate)
     average, first, shown, spent, began = Average(model), 0, None, 0.0, time.monotonic()
+    short = bool(torch.cpu.get_capabilities().get("avx512_bf16"))  # without these instructions bf16 is slower than 32 bits
     if partial.exists():
         kept = torch.load(partial, weights_only=True)
         model.load_state_dict(kept["model"])
@@ -78,7 +82,8 @@ def optimise(name, model, plan, batch_loss, log, partial):
         rate = plan.rate * min(1.0, (step + 1) / 200) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * share)))
         for group in optimiser.param_groups:
             group["lr"] = rate
-        loss, numbers = batch_loss(step, share >= 1 - plan.square)
+        with torch.autocast("cpu", torch.bfloat16, enabled=short):
+            loss, numbers = batch_loss(step, share >= 1 - plan.square)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
@@ -158,6 +163,7 @@ def segmenter_loss(model, sets, plan, seed):
 
     def batch_loss(step, square):
         rng = np.random.default_rng([seed, step])
+        torch.manual_seed(int(rng.integers(2**31)))  # the loss draws its places: the same ones when training goes on later
         side = dataset.SEGMENTER_SIDE
         images = np.full((plan.batch, side if square else 320, side, 3), PAD, np.float32)
         boxes, masks, index, asked, rows = [], [], [], [], []
@@ -237,6 +243,8 @@ def main():
     if (out / "front.pt").exists():
         front = new_detector()
         front.load_state_dict(torch.load(out / "front.pt", weights_only=True))
+    elif arguments.only and "front" not in arguments.only:
+        sys.exit(f"{out}/front.pt is not there, and the others begin with its weights: train front first")
     for view in VIEWS:
         if view not in arguments.only:
             continue
