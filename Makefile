@@ -62,7 +62,7 @@ install: build ## install the program and its recipes into PREFIX
 	@cmake --install build/release --prefix "$(PREFIX)" > build/release/install.log || { cat build/release/install.log >&2; exit 1; }
 	@echo "installed: $(PREFIX)/bin/millrace"
 
-demo-models: ## train the built-in models anew (two cores: two hours) into build/demo-models
+demo-models: ## train the built-in models anew, into build/demo-models
 	@tools/setup.sh core python
 	@tools/train_demo.sh
 

@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import multiprocessing
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -206,7 +207,8 @@ def main():
     arguments = parser.parse_args()
 
     pictures, out = arguments.folder / "pictures", arguments.folder / "out"
-    subprocess.run(["rm", "-rf", str(pictures), str(out)], check=True)
+    for old in (pictures, out):
+        shutil.rmtree(old, ignore_errors=True)
     truth, guessed = draw_scenes(pictures, arguments.scenes, arguments.workers)
     found = run_program(arguments.program, pictures, arguments.models, out)
     figures = measure(truth, guessed, renumbered(found, truth))

@@ -61,7 +61,7 @@ def place(rng, patch):
 
 
 def lay_object(rng, table, patch, identity, label):
-    """On free ground; False where none was found."""
+    """Where there is no other object; returns the corner, or None where no room was found."""
     for _ in range(TRIES):
         x, y = place(rng, patch)
         if not table.owner[table.window(x, y, patch)][patch.inside].any():
@@ -71,7 +71,7 @@ def lay_object(rng, table, patch, identity, label):
 
 
 def lay_cover(rng, table, below, cover, wanted, identity=0, label=None):
-    """Moves `cover` towards the object `below` = (identity, x, y, patch) until about `wanted` of it is hidden."""
+    """Moves `cover` towards the object `below` = (identity, x, y, patch) until about `wanted` of it is hidden. Returns the corner, or None."""
     target, tx, ty, patch = below
     height, width = cover.alpha.shape
     for _ in range(TRIES):

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import io
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -33,13 +32,9 @@ class Exported:
         return f"{self.out}\n--- refused: {self.refusal}"
 
 
-class ExportCase(unittest.TestCase):
-    maxDiff = 2000
-
+class ExportCase(program.Case):
     def setUp(self):
-        temporary = tempfile.TemporaryDirectory(prefix="millrace-test-")
-        self.addCleanup(temporary.cleanup)
-        self.folder = Path(temporary.name)
+        super().setUp()
         self.out = self.folder / "out.pkg"
         quiet_threads()
 
