@@ -5,49 +5,14 @@
 #include <cstring>
 
 #include "gpu/clones.hpp"
+#include "gpu/resample_table.hpp"
 
 namespace millrace {
 
 namespace {
 
-constexpr int fraction_bits = 22;  // 32 bits less 8 of the pixel less 2 against overflow
+constexpr int fraction_bits = 22;  // of the weights
 constexpr std::int32_t half = 1 << (fraction_bits - 1);
-
-/// The triangle filter along one axis: output i is the sum of weights[i * taps + k] * v[first[i] + k] over k <
-/// count[i].
-struct Filter {
-  int taps = 0;
-  std::vector<int> first, count;
-  std::vector<std::int32_t> weights;
-};
-
-Filter triangle_filter(int from, int to) {
-  const double scale = static_cast<double>(from) / to;
-  const double support = std::max(scale, 1.0), inverse = 1.0 / support;
-  Filter filter;
-  filter.taps = static_cast<int>(std::ceil(support)) * 2 + 1;
-  filter.weights.resize(static_cast<std::size_t>(to) * static_cast<std::size_t>(filter.taps));
-  std::vector<double> weights(static_cast<std::size_t>(filter.taps));
-  for (int i = 0; i < to; ++i) {
-    const double centre = (i + 0.5) * scale;
-    const int first = std::max(0, static_cast<int>(centre - support + 0.5));
-    const int count = std::min(from, static_cast<int>(centre + support + 0.5)) - first;
-    double sum = 0;
-    for (int k = 0; k < count; ++k) {
-      const double distance = std::abs((k + first - centre + 0.5) * inverse);
-      weights[static_cast<std::size_t>(k)] = std::max(0.0, 1.0 - distance);
-      sum += weights[static_cast<std::size_t>(k)];
-    }
-    std::int32_t* fixed = filter.weights.data() + static_cast<std::ptrdiff_t>(i) * filter.taps;
-    for (int k = 0; k < count; ++k) {
-      const double weight = sum != 0 ? weights[static_cast<std::size_t>(k)] / sum : 0.0;
-      fixed[k] = static_cast<std::int32_t>(0.5 + weight * (1 << fraction_bits));
-    }
-    filter.first.push_back(first);
-    filter.count.push_back(count);
-  }
-  return filter;
-}
 
 std::uint8_t rounded(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> fraction_bits, 0, 255)); }
 
@@ -92,7 +57,7 @@ struct Raster {
 std::size_t row_bytes(int width) { return 3 * static_cast<std::size_t>(width); }
 
 Raster resample_rows(const Image8& from, int width) {
-  const Filter filter = triangle_filter(from.width, width);
+  const ResampleTable filter = triangle_table(from.width, width);
   Raster to{width, from.height, std::vector<std::uint8_t>(row_bytes(width) * static_cast<std::size_t>(from.height))};
   std::vector<std::uint8_t> padded(row_bytes(from.width) + 1);
   for (int y = 0; y < from.height; ++y) {
@@ -108,7 +73,7 @@ Raster resample_rows(const Image8& from, int width) {
 }
 
 Raster resample_columns(const Image8& from, int height) {
-  const Filter filter = triangle_filter(from.height, height);
+  const ResampleTable filter = triangle_table(from.height, height);
   const std::size_t bytes = row_bytes(from.width);
   Raster to{from.width, height, std::vector<std::uint8_t>(bytes * static_cast<std::size_t>(height))};
   std::vector<std::int32_t> sums(bytes);
