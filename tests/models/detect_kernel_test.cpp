@@ -1,0 +1,153 @@
+#include "gpu/detect_kernel.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gpu/finite.hpp"
+#include "gpu/letterbox.hpp"
+#include "gpu/nms.hpp"
+#include "models/yolo_head.hpp"
+
+using namespace millrace;
+
+namespace {
+
+/// One thread in place of a block.
+struct OneThread {
+  int rank = 0, size = 1;
+  std::uint64_t max(std::uint64_t value) const { return value; }
+};
+
+struct Shape {
+  bool yolox;
+  int slots, classes, width, height;
+  int objects;
+  float conf;
+  double min_area;
+};
+
+int anchors_of(const Shape& s) {
+  int anchors = 0;
+  for (const int stride : {8, 16, 32}) anchors += (s.width / stride) * (s.height / stride);
+  return anchors;
+}
+
+/// Most anchors score next to nothing; `objects` of them score something, in clusters so that NMS has work.
+std::vector<float> output_of(const Shape& s, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(0, 1);
+  const int anchors = anchors_of(s), channels = (s.yolox ? 5 : 4) + s.classes;
+  std::vector<float> output(static_cast<std::size_t>(s.slots * channels * anchors));
+  for (int slot = 0; slot < s.slots; ++slot) {
+    const auto at = [&](int channel, int anchor) -> float& {
+      const int index = s.yolox ? (slot * anchors + anchor) * channels + channel : (slot * channels + channel) * anchors + anchor;
+      return output[static_cast<std::size_t>(index)];
+    };
+    for (int a = 0; a < anchors; ++a) {
+      for (int c = s.yolox ? 4 : 4; c < channels; ++c) at(c, a) = 0.01F * uniform(random);
+      at(0, a) = s.yolox ? uniform(random) * 4 - 2 : uniform(random) * static_cast<float>(s.width);
+      at(1, a) = s.yolox ? uniform(random) * 4 - 2 : uniform(random) * static_cast<float>(s.height);
+      at(2, a) = s.yolox ? uniform(random) * 2 : uniform(random) * 60;
+      at(3, a) = s.yolox ? uniform(random) * 2 : uniform(random) * 60;
+    }
+    for (int i = 0; i < s.objects; ++i) {
+      const auto a = static_cast<int>(uniform(random) * static_cast<float>(anchors - 1));
+      if (s.yolox) at(4, a) = uniform(random);
+      const auto c = static_cast<int>(uniform(random) * static_cast<float>(s.classes - 1) + 0.5F);
+      at((s.yolox ? 5 : 4) + c, a) = std::round(uniform(random) * 50) / 50;  // equal scores occur
+      if (!s.yolox) at(0, a) = static_cast<float>(i % 5) * 20, at(1, a) = static_cast<float>(i % 3) * 25;
+    }
+  }
+  return output;
+}
+
+}  // namespace
+
+TEST_CASE("the detection kernels keep what head, NMS and clipping of the host keep") {
+  unsigned seed = 0;
+  for (const Shape& s : {Shape{false, 1, 1, 32, 32, 5, 0.25F, 0}, {false, 3, 6, 416, 416, 200, 0.25F, 0}, {false, 2, 80, 640, 384, 3000, 0.1F, 40},
+                         {false, 2, 3, 96, 64, 0, 0.5F, 0}, {false, 1, 2, 64, 64, 50, 0.0F, 0}, {true, 2, 80, 416, 416, 300, 0.3F, 0},
+                         {true, 1, 1, 64, 32, 20, 0.0F, 0}}) {
+    for (const bool class_aware : {true, false}) {
+      for (const int most : {1, 8, 101}) {
+        CAPTURE(s.yolox);
+        CAPTURE(s.classes);
+        CAPTURE(s.width);
+        CAPTURE(class_aware);
+        CAPTURE(most);
+        const int anchors = anchors_of(s);
+        auto output = output_of(s, ++seed);
+        HeadSpec head{s.yolox ? HeadLayout::yolox_raw : HeadLayout::v8, s.width, s.height, s.classes};
+        InputSpec spec;
+        spec.width = s.width;
+        spec.height = s.height;
+        spec.placement = Placement::centred;
+
+        std::vector<SlotGeometry> geometry(static_cast<std::size_t>(s.slots));
+        std::vector<LetterboxGeometry> host_geometry;
+        for (int slot = 0; slot < s.slots; ++slot) {
+          host_geometry.push_back(letterbox_geometry(1000 + 300 * slot, 700, spec));
+          const auto& g = host_geometry.back();
+          geometry[static_cast<std::size_t>(slot)] = {true, g.picture_width, g.picture_height, g.left, g.top, g.scale_x, g.scale_y, 0, 0, 1, 1};
+        }
+        const auto total = static_cast<std::size_t>(s.slots * anchors);
+        std::vector<std::uint64_t> keys(total);
+        std::vector<Box> boxes(total);
+        std::vector<std::int32_t> best(total), faults(static_cast<std::size_t>(s.slots)), counts(static_cast<std::size_t>(s.slots));
+        std::vector<KeptBox> kept(static_cast<std::size_t>(s.slots * most));
+        HeadJob job;
+        job.output = output.data();
+        job.yolox = s.yolox;
+        job.slots = s.slots;
+        job.anchors = anchors;
+        job.classes = s.classes;
+        job.input_width = s.width;
+        job.input_height = s.height;
+        job.least_score = s.conf;
+        job.iou_threshold = 0.45;
+        job.least_area = s.min_area;
+        job.class_aware = class_aware;
+        job.most_kept = most;
+        job.geometry = geometry.data();
+        job.keys = keys.data();
+        job.boxes = boxes.data();
+        job.best = best.data();
+        job.faults = faults.data();
+        job.kept_count = counts.data();
+        job.kept = kept.data();
+
+        for (int slot = 0; slot < s.slots; ++slot) {
+          const auto i = static_cast<std::size_t>(slot);
+          for (int a = 0; a < anchors; ++a) REQUIRE(detect_kernel::find_candidate(job, slot, a) == 0);
+          detect_kernel::keep_best(job, slot, OneThread{});
+
+          const Tensor tensor{nullptr, output.data(),
+                              s.yolox ? std::vector<std::int64_t>{s.slots, anchors, 5 + s.classes} : std::vector<std::int64_t>{s.slots, 4 + s.classes, anchors}};
+          const Candidates all = decode_head(tensor, slot, head, s.conf);
+          Candidates some;
+          for (std::size_t c = 0; c < all.boxes.size(); ++c) {
+            const Box box = host_geometry[i].to_picture(all.boxes[c]);
+            if (!(box.x1 > box.x0 && box.y1 > box.y0)) continue;
+            if (static_cast<double>(box.x1 - box.x0) * static_cast<double>(box.y1 - box.y0) < s.min_area) continue;
+            some.boxes.push_back(all.boxes[c]);
+            some.scores.push_back(all.scores[c]);
+            some.classes.push_back(all.classes[c]);
+          }
+          const auto order = nms_cpu(some.boxes, some.scores, some.classes, 0.45, most, class_aware);
+          REQUIRE(counts[i] == static_cast<int>(order.size()));
+          int different = 0;
+          for (std::size_t k = 0; k < order.size(); ++k) {
+            const KeptBox& own = kept[i * static_cast<std::size_t>(most) + k];
+            const auto at = static_cast<std::size_t>(order[k]);
+            different += static_cast<int>(own.box != host_geometry[i].to_picture(some.boxes[at]) || own.score != some.scores[at] ||
+                                          own.class_id != some.classes[at]);
+          }
+          CHECK(different == 0);
+        }
+      }
+    }
+  }
+}
