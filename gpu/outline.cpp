@@ -88,19 +88,7 @@ int uniform_end(const unsigned char* bytes, int begin, int end) {
 
 MILLRACE_CLONES std::vector<BilinearTap> taps_of(int from, int to) {
   std::vector<BilinearTap> taps(static_cast<std::size_t>(to));
-  const float scale = static_cast<float>(from) / static_cast<float>(to);
-  for (int i = 0; i < to; ++i) {
-    BilinearTap& tap = taps[static_cast<std::size_t>(i)];
-    if (from == to) {
-      tap = {i, i, 1.0F, 0.0F};
-      continue;
-    }
-    const float source = std::max(0.0F, std::fma(scale, static_cast<float>(i) + 0.5F, -0.5F));
-    tap.index0 = std::min(static_cast<int>(source), from - 1);
-    tap.index1 = std::min(tap.index0 + 1, from - 1);
-    tap.weight1 = std::clamp(source - static_cast<float>(tap.index0), 0.0F, 1.0F);
-    tap.weight0 = 1.0F - tap.weight1;
-  }
+  for (int i = 0; i < to; ++i) taps[static_cast<std::size_t>(i)] = bilinear_tap(from, to, i);
   return taps;
 }
 

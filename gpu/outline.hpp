@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "gpu/device_code.hpp"
 #include "gpu/runs.hpp"
 
 namespace millrace {
@@ -14,7 +16,19 @@ struct BilinearTap {
   float weight0, weight1;
 };
 
-/// The samples that PyTorch's interpolate(mode="bilinear", align_corners=False) takes when `from` values become `to`.
+/// Sample i of those that PyTorch's interpolate(mode="bilinear", align_corners=False) takes when `from` values become `to`.
+MILLRACE_DEVICE inline BilinearTap bilinear_tap(int from, int to, int i) {
+  if (from == to) return {i, i, 1.0F, 0.0F};
+  const float scale = static_cast<float>(from) / static_cast<float>(to);
+  const float centre = std::fma(scale, static_cast<float>(i) + 0.5F, -0.5F);
+  const float source = centre > 0.0F ? centre : 0.0F;
+  const int down = static_cast<int>(source);
+  const int index0 = down < from - 1 ? down : from - 1, index1 = index0 + 1 < from - 1 ? index0 + 1 : from - 1;
+  const float rest = source - static_cast<float>(index0), weight1 = rest < 0.0F ? 0.0F : rest > 1.0F ? 1.0F : rest;
+  return {index0, index1, 1.0F - weight1, weight1};
+}
+
+/// All of them.
 std::vector<BilinearTap> bilinear_taps(int from, int to);
 
 /// The sizes a mask passes through on its way from a SAM decoder to the picture.

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "gpu/finite.hpp"
+#include "gpu/outline_kernel.hpp"
 
 using namespace millrace;
 
@@ -125,6 +126,24 @@ std::int64_t wrong_pixels(const std::vector<std::uint32_t>& counts, const Raster
   return wrong;
 }
 
+/// What the kernel writes, one thread after the other, as runs.
+std::vector<std::uint32_t> kernel_runs(const MaskGeometry& geometry, const std::vector<float>& logits, float threshold) {
+  const std::int32_t slot = 0;
+  float largest = 0;
+  for (const float v : logits) largest = std::max(largest, std::abs(v));
+  const OutlineJob job{logits.data(), &slot, &geometry, &largest, threshold};
+  std::vector<std::uint32_t> counts;
+  std::uint32_t last = 0;
+  for (int x = 0; x < geometry.picture_width; ++x) {
+    outline_kernel::walk(job, 0, x, [&](std::uint32_t place) {
+      counts.push_back(place - last);
+      last = place;
+    });
+  }
+  counts.push_back(static_cast<std::uint32_t>(geometry.picture_width) * static_cast<std::uint32_t>(geometry.picture_height) - last);
+  return counts;
+}
+
 void check_against_reference(const MaskGeometry& geometry, const std::vector<float>& logits, float threshold = 0) {
   double largest = std::abs(threshold);
   for (const float v : logits) largest = std::max(largest, std::abs(static_cast<double>(v)));
@@ -133,7 +152,9 @@ void check_against_reference(const MaskGeometry& geometry, const std::vector<flo
       std::max({geometry.logits_width, geometry.logits_height, geometry.crop_width, geometry.crop_height});
   const double tolerance = 1.3e-7 * longest * largest + 4e-7 * largest + 1e-44;
   MaskTracer tracer(geometry);
-  CHECK(wrong_pixels(tracer.trace(logits, threshold), reference(logits, geometry), threshold, tolerance) == 0);
+  const auto counts = tracer.trace(logits, threshold);
+  CHECK(wrong_pixels(counts, reference(logits, geometry), threshold, tolerance) == 0);
+  CHECK(kernel_runs(geometry, logits, threshold) == counts);
 }
 
 std::string text(const MaskGeometry& g) {
