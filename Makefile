@@ -16,7 +16,7 @@ help: ## this list
 setup:
 	@tools/setup.sh core
 
-demo: build
+demo: build ## install, build, draw 48 pictures, find what is on them, print the report and where to look
 	@tools/demo.sh
 
 build: setup ## install what is missing and build the program
