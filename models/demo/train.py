@@ -22,7 +22,7 @@ import demo_segmenter
 from packages import detector_package, segmenter_package
 from scenes import VIEWS, WIDTH
 
-SCENES = {"front": 1600, "left": 800, "right": 800}
+SCENES = 1600  # of each view
 FIRST_SEED = 100_000  # those of the tests and of the demo are below
 PAD = 114 / 255
 
@@ -37,8 +37,8 @@ class Plan:
 
 PLANS = {
     "front": Plan(5500, 8, 2e-3),
-    "left": Plan(2000, 8, 1.2e-3),
-    "right": Plan(2000, 8, 1.2e-3),
+    "left": Plan(4500, 8, 1.5e-3),
+    "right": Plan(4500, 8, 1.5e-3),
     "segmenter": Plan(7000, 4, 1.2e-3),
 }
 BOXES = 10  # of a picture that the segmenter is asked for in a step
@@ -203,7 +203,7 @@ def main():
     out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     for view in VIEWS:
-        dataset.make(out / "scenes" / view, view, SCENES[view], FIRST_SEED + 10_000 * arguments.seed, workers=arguments.threads)
+        dataset.make(out / "scenes" / view, view, SCENES, FIRST_SEED + 10_000 * arguments.seed, workers=arguments.threads)
 
     def log(line):
         print(line, flush=True)
