@@ -33,6 +33,7 @@ for file in "${files[@]}"; do
     [[ -n "${IMGSZ:-}" ]] && read -ra sides <<< "$IMGSZ" && own+=(--imgsz "${sides[@]}")
     [[ -n "${NAMES:-}" ]] && own+=(--names "$NAMES")
   fi
+  [[ " ${arguments[*]} " != *" $package "* ]] || fail "$file: would be written to $package, as ${files[0]} was; rename one of them"
   preload="${LD_PRELOAD:-}"
   [[ -e "$tcmalloc" ]] && preload="$tcmalloc"
   LD_PRELOAD="$preload" "$python" "$here/models/export/export.py" "${options[@]}" "$file" "$package" "${own[@]}" || exit 1
@@ -49,6 +50,9 @@ program=millrace
 command -v millrace > /dev/null || program="$here/build/release/apps/millrace"
 echo
 echo "run it with:"
-printf '  %q run --input PICTURES' "$program"
+printf '  %q run' "$program"
+[[ "$tasks" == " detector" ]] && printf ' %q' "$here/configs/detect.yaml"
+printf ' --input PICTURES'
 printf ' %q' "${arguments[@]}"
+[[ "$tasks" == " segmenter" ]] && printf ' --detector DETECTOR.pkg'
 printf ' --output RESULTS\n'
