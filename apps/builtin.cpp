@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "apps/run_options.hpp"
+#include "apps/setup.hpp"
 
 namespace millrace {
 namespace {
@@ -15,9 +16,30 @@ constexpr const char* origin = "built-in models";
 constexpr const char* truth_file = "drawn-scenes.json";  // written by models/demo/scenes.py
 constexpr std::array views{"front", "left", "right"};
 
-bool holds_scenes(const fs::path& folder) {
+/// The folder of drawn scenes that an input is, or lies in at most two folders deep; empty where it does not.
+fs::path scenes_of(const std::string& input) {
   std::error_code error;  // what cannot be looked at is nobody's drawing
-  return fs::exists(folder / truth_file, error);
+  const fs::path path = fs::absolute(input, error).lexically_normal();
+  // A trailing slash makes an empty last part.
+  fs::path folder = path.has_filename() ? path : path.parent_path();
+  for (int up = 0; up < 3 && !error; ++up, folder = folder.parent_path()) {
+    if (fs::exists(folder / truth_file, error)) return folder;
+  }
+  return {};
+}
+
+/// The view that all these inputs belong to, where they are drawn scenes; else empty.
+std::string common_view(const std::vector<std::string>& inputs) {
+  std::string common;
+  for (const std::string& input : inputs) {
+    const fs::path scenes = scenes_of(input);
+    if (scenes.empty()) return {};
+    std::error_code error;
+    const std::string view = *fs::absolute(input, error).lexically_normal().lexically_relative(scenes).begin();
+    if (std::find(views.begin(), views.end(), view) == views.end() || (!common.empty() && view != common)) return {};
+    common = view;
+  }
+  return common;
 }
 
 }  // namespace
@@ -37,24 +59,25 @@ bool use_builtin_models(Settings& settings, const std::string& folder) {
   const auto& rules = settings.views();
   const bool named = !models.detector.empty() || !models.segmenter.empty() ||
                      std::any_of(rules.begin(), rules.end(), [](const View& view) { return !view.detector.empty(); });
-  if (folder.empty() || named) return false;
+  const auto runs = [&](const char* stage) { return std::count(settings.stages().begin(), settings.stages().end(), stage) > 0; };
+  const auto inputs = settings.parse<InputOptions>().paths;
+  const bool segments = runs("segment"), detects = runs("detect") && std::none_of(inputs.begin(), inputs.end(), may_bring_boxes);
+  if (folder.empty() || named || !(segments || detects)) return false;
+  if (segments) settings.set("models.segmenter", {folder + "/segmenter.pkg"}, origin);
+  if (!detects) return true;
   settings.set("models.detector", {folder + "/front.pkg"}, origin);
-  settings.set("models.segmenter", {folder + "/segmenter.pkg"}, origin);
   if (rules.size() > 1 || !rules.front().pattern.empty()) return true;
   std::vector<View> own;
-  for (const std::string view : views) own.push_back({view, view + "/**", folder + "/" + view + ".pkg"});
-  own.push_back({rules.front().name, "**", ""});
+  for (const std::string view : views) own.push_back({view, "**/" + view + "/**", folder + "/" + view + ".pkg"});
+  // Where the input is the folder of a view, or lies in it, the paths of the plan do not show that.
+  const std::string view = common_view(inputs);
+  own.push_back({rules.front().name, "**", view.empty() ? "" : folder + "/" + view + ".pkg"});
   settings.set_views(std::move(own), origin);
   return true;
 }
 
 bool are_drawn_scenes(const std::vector<std::string>& inputs) {
-  return std::all_of(inputs.begin(), inputs.end(), [](const std::string& input) {
-    const fs::path path = fs::absolute(input).lexically_normal();
-    // A trailing slash makes an empty last part.
-    const fs::path named = path.has_filename() ? path : path.parent_path();
-    return holds_scenes(named) || holds_scenes(named.parent_path()) || holds_scenes(named.parent_path().parent_path());
-  });
+  return std::all_of(inputs.begin(), inputs.end(), [](const std::string& input) { return !scenes_of(input).empty(); });
 }
 
 }  // namespace millrace

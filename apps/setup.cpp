@@ -28,12 +28,6 @@ double parse_share(const std::string& text) {
   return share;
 }
 
-// Manifests may; what they hold is known only as they are read.
-bool may_bring_boxes(const std::string& input) {
-  const std::string extension = extension_of(input);
-  return extension == "csv" || extension == "jsonl" || extension == "ndjson";
-}
-
 bool is_recipe(const std::string& input) {
   const std::string extension = extension_of(input);
   std::error_code error;  // a folder may have any name
@@ -61,6 +55,11 @@ void check_detectors(const Settings& settings, const Chain& chain, const SourceS
 }
 
 }  // namespace
+
+bool may_bring_boxes(const std::string& input) {
+  const std::string extension = extension_of(input);
+  return extension == "csv" || extension == "jsonl" || extension == "ndjson";
+}
 
 SourceSpec source_spec(const Settings& settings) {
   const auto input = settings.parse<InputOptions>();
