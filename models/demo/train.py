@@ -230,7 +230,8 @@ def main():
         if base is not None:
             # The other views have other classes: their logits start anew.
             kept = {name: value for name, value in base.state_dict().items() if not (name.startswith("what.") and ".2." in name)}
-            model.load_state_dict(kept, strict=False)
+            anew = model.load_state_dict(kept, strict=False)
+            assert not anew.unexpected_keys and all(name.startswith("what.") and ".2." in name for name in anew.missing_keys), anew
         return model
 
     def new_segmenter():
