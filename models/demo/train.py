@@ -197,7 +197,6 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", choices=PLANS, default=list(PLANS), help="of the four; none: draw the scenes")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=float, default=1.0, help="share of the planned steps, for trials")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     out = arguments.out
@@ -215,11 +214,11 @@ def main():
         model = make_model()
         if not kept.exists():
             plan = PLANS[name]
-            plan.steps = max(1, round(plan.steps * arguments.steps))
             model = model.to(memory_format=torch.channels_last).train()
             seed = arguments.seed * 100 + list(PLANS).index(name)
             model = optimise(name, model, plan, make_loss(model, plan, seed), log, partial)
-            torch.save(model.state_dict(), kept)
+            torch.save(model.state_dict(), kept.with_suffix(".new"))
+            kept.with_suffix(".new").rename(kept)
             partial.unlink(missing_ok=True)
         model.load_state_dict(torch.load(kept, weights_only=True))
         return model.eval()
