@@ -8,6 +8,7 @@ In bfloat16 are weights, activations and the pictures that a model is given; box
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -96,6 +97,8 @@ def compare(models, count):
         "mask IoU mean": float(np.mean(overlaps)),
         "mask IoU 1st percentile": float(np.percentile(overlaps, 1)),
         "torch": torch.__version__,
+        "processor": {key: torch.cpu.get_capabilities().get(key) for key in ("cpu_name", "avx512_bf16", "amx_bf16")},
+        "commit": subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip(),
     }
 
 
