@@ -26,7 +26,7 @@ printf '\n$ %s\n' "${command[*]}"
 cat << END
 
 Look at
-  $demo/out/overlay/      the pictures with boxes, masks, classes and scores: open $demo/out/overlay/front/0000.jpg
+  $demo/out/overlay/      the pictures with boxes, masks, classes and scores: open $demo/out/overlay/front/0000.jpg.jpg
   $demo/out/segments/     one line of JSON a picture: what pipelines read
   $demo/out/coco.json     the same for pycocotools; $demo/pictures/drawn-scenes.json is what was drawn
   $demo/out/runs/         report.json of this run

@@ -49,7 +49,7 @@ def main():
         done = subprocess.run([str(program), *COMMAND], cwd=folder, check=True, capture_output=True, text=True)
         shown = done.stdout.rstrip().replace(f"{folder}/", "")
         terminal([f"$ millrace {' '.join(COMMAND)}", *shown.splitlines()], images / "report.png")
-        overlay = Image.open(folder / "out/overlay" / SCENE)
+        overlay = Image.open(folder / f"out/overlay/{SCENE}.jpg")
         overlay.resize((1280, 720), Image.Resampling.LANCZOS).save(images / "overlay.jpg", quality=88, optimize=True)
 
 
