@@ -407,6 +407,12 @@ class Terminals(Case):
         self.assertEqual(done.stdout + done.stderr, b"")
         self.assertEqual(len(program.lines(self.folder / "out")), 200)
 
+    def test_on_one_core_nothing_is_said_either(self):
+        core = {min(os.sched_getaffinity(0))}
+        done = subprocess.run([*self.command, "--quiet"], capture_output=True, check=True, preexec_fn=lambda: os.sched_setaffinity(0, core))
+        self.assertEqual(done.stdout + done.stderr, b"")  # TBB warns there when it is asked for threads of its own
+        self.assertEqual(len(program.lines(self.folder / "out")), 200)
+
     def test_a_reader_that_leaves_does_not_end_the_run(self):
         process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         process.stdout.close()
