@@ -59,9 +59,12 @@ bool use_builtin_models(Settings& settings, const std::string& folder) {
   const auto& rules = settings.views();
   const bool named = !models.detector.empty() || !models.segmenter.empty() ||
                      std::any_of(rules.begin(), rules.end(), [](const View& view) { return !view.detector.empty(); });
-  const auto runs = [&](const char* stage) { return std::count(settings.stages().begin(), settings.stages().end(), stage) > 0; };
+  const auto runs = [&](const char* stage) {
+    return std::count(settings.stages().begin(), settings.stages().end(), stage) > 0;
+  };
   const auto inputs = settings.parse<InputOptions>().paths;
-  const bool segments = runs("segment"), detects = runs("detect") && std::none_of(inputs.begin(), inputs.end(), may_bring_boxes);
+  const bool segments = runs("segment"),
+             detects = runs("detect") && std::none_of(inputs.begin(), inputs.end(), may_bring_boxes);
   if (folder.empty() || named || !(segments || detects)) return false;
   if (segments) settings.set("models.segmenter", {folder + "/segmenter.pkg"}, origin);
   if (!detects) return true;

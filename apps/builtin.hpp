@@ -14,8 +14,9 @@ namespace millrace {
 /// from. Empty where neither holds them.
 std::string find_builtin_models();
 
-/// Names those that the stages need, if the settings name no model at all, and with the detectors their views where the recipe has
-/// none. A detector is not named where a manifest may bring the boxes, whose classes are its own. True if a model was named.
+/// Names those that the stages need, if the settings name no model at all, and with the detectors their views where the
+/// recipe has none. A detector is not named where a manifest may bring the boxes, whose classes are its own. True if a
+/// model was named.
 bool use_builtin_models(Settings& settings, const std::string& folder);
 
 /// Whether every input is a folder of drawn scenes or something directly in one.

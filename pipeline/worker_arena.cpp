@@ -1,7 +1,7 @@
 #include "pipeline/worker_arena.hpp"
 
-#include <sys/resource.h>
 #include <oneapi/tbb/info.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>

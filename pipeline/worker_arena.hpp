@@ -15,7 +15,8 @@ class WorkerArena {
   }
 
  private:
-  oneapi::tbb::global_control threads_;  // on one core TBB has no thread of its own, and warns on stderr when it is asked for one
+  oneapi::tbb::global_control
+      threads_;  // on one core TBB has no thread of its own, and warns on stderr when it is asked for one
   oneapi::tbb::task_arena arena_;
 };
 
