@@ -48,8 +48,8 @@ class Graph {
   /// waits before the lanes is given up. Without lanes the same holds of the frame stages.
   void request_stop() {
     stop_requested_.store(true);
+    gate_.stop();  // first: credits of what is given up must not begin another batch
     state_.stop();
-    gate_.stop();
     interrupt_next();
   }
 
