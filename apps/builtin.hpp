@@ -19,7 +19,7 @@ std::string find_builtin_models();
 /// model was named.
 bool use_builtin_models(Settings& settings, const std::string& folder);
 
-/// Whether every input is a folder of drawn scenes or something directly in one.
+/// Whether every input is a folder of drawn scenes or lies in one, at most two folders deep.
 bool are_drawn_scenes(const std::vector<std::string>& inputs);
 
 }  // namespace millrace

@@ -239,8 +239,7 @@ TEST_CASE("a short run is judged, and the sentence says how short it was") {
             "starved "
             "0 %, with 5.0 batches waiting before it; the source had no credits 0 % of the time. Runner-up: the "
             "workers (mostly `decode`) at 10 %. If `segment` were twice as fast, the run would gain at most 90 %, and "
-            "it would still be the "
-            "slowest.");
+            "it would still be the slowest.");
 }
 
 TEST_CASE("few batches of many frames are the reason where they are") {
@@ -303,8 +302,7 @@ TEST_CASE("a very short run is not judged, and names the busiest stage all the s
   CHECK(verdict.stage == "segment");
   CHECK(verdict.sentence ==
         "Too short to judge: 1 frame came out in 900 ms. Busiest: the lane section (mostly `segment`) with 40 %, then "
-        "the "
-        "workers (mostly `decode`) with 20 %.");
+        "the workers (mostly `decode`) with 20 %.");
 }
 
 TEST_CASE("where no time passed or nothing was busy no stage is named") {
