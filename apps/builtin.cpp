@@ -15,6 +15,19 @@ namespace fs = std::filesystem;
 constexpr const char* origin = "built-in models";
 constexpr const char* truth_file = "drawn-scenes.json";  // written by models/demo/scenes.py
 constexpr std::array views{"front", "left", "right"};
+constexpr const char* score = "0.5";  // models/demo/README.md: right in nine of ten at nine of ten found
+
+/// The folder that holds `file`: in share/millrace beside the installed program, else in the sources it was built from;
+/// empty where neither has it.
+std::string find_file(const char* shared, const char* in_sources, const std::string& file) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  for (const fs::path& folder :
+       {program.parent_path().parent_path() / "share" / "millrace" / shared, fs::path(MILLRACE_SOURCES) / in_sources}) {
+    if (fs::exists(folder / file, error)) return folder.string();
+  }
+  return {};
+}
 
 /// The folder of drawn scenes that an input is, or lies in at most two folders deep; empty where it does not.
 fs::path scenes_of(const std::string& input) {
@@ -44,14 +57,11 @@ std::string common_view(const std::vector<std::string>& inputs) {
 
 }  // namespace
 
-std::string find_builtin_models() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  for (const fs::path& folder :
-       {program.parent_path().parent_path() / "share" / "millrace" / "models", fs::path(MILLRACE_BUILTIN_MODELS)}) {
-    if (fs::exists(folder / "segmenter.pkg" / "model.yaml", error)) return folder.string();
-  }
-  return {};
+std::string find_builtin_models() { return find_file("models", "models/builtin", "segmenter.pkg/model.yaml"); }
+
+std::string find_builtin_recipe(const std::string& name) {
+  const std::string folder = find_file("configs", "configs", name);
+  return folder.empty() ? name : folder + "/" + name;
 }
 
 bool use_builtin_models(Settings& settings, const std::string& folder) {
@@ -69,12 +79,17 @@ bool use_builtin_models(Settings& settings, const std::string& folder) {
   if (segments) settings.set("models.segmenter", {folder + "/segmenter.pkg"}, origin);
   if (!detects) return true;
   settings.set("models.detector", {folder + "/front.pkg"}, origin);
+  if (settings.values("detect").count("conf") == 0) settings.set("detect.conf", {score}, origin);
   if (rules.size() > 1 || !rules.front().pattern.empty()) return true;
-  std::vector<View> own;
-  for (const std::string view : views) own.push_back({view, "**/" + view + "/**", folder + "/" + view + ".pkg"});
+  const auto detector = [&](const std::string& view) { return folder + "/" + view + ".pkg"; };
   // Where the input is the folder of a view, or lies in it, the paths of the plan do not show that.
-  const std::string view = common_view(inputs);
-  own.push_back({rules.front().name, "**", view.empty() ? "" : folder + "/" + view + ".pkg"});
+  if (const std::string view = common_view(inputs); !view.empty()) {
+    settings.set_views({{view, "", detector(view)}}, origin);
+    return true;
+  }
+  std::vector<View> own;
+  for (const std::string view : views) own.push_back({view, "**/" + view + "/**", detector(view)});
+  own.push_back({rules.front().name, "**", ""});
   settings.set_views(std::move(own), origin);
   return true;
 }

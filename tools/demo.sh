@@ -19,7 +19,7 @@ rm -rf "$demo"
 mkdir -p "$demo"
 "$python" models/demo/scenes.py "$demo/pictures" --scenes 16
 
-command=(build/release/apps/millrace run --input "$demo/pictures" --output "$demo/out" --format overlay,coco --set detect.conf=0.5)
+command=(build/release/apps/millrace run --input "$demo/pictures" --output "$demo/out" --format overlay,coco)
 printf '\n$ %s\n' "${command[*]}"
 "${command[@]}"
 

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENE = "front/0000.jpg"
-COMMAND = ["run", "--input", "pictures", "--output", "out", "--format", "overlay,coco", "--set", "detect.conf=0.5"]
+COMMAND = ["run", "--input", "pictures", "--output", "out", "--format", "overlay,coco"]
 FONTS = Path(matplotlib.get_data_path()) / "fonts/ttf"
 PAPER, INK, COMMAND_INK = (24, 26, 31), (222, 224, 228), (140, 200, 140)
 SIZE, MARGIN = 26, 36  # of letters and border, for screens of two pixels a point

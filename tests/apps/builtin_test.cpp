@@ -107,25 +107,43 @@ TEST_CASE("a manifest's boxes keep their own classes, so no detector is named be
   CHECK_FALSE(use_builtin_models(detect, "/models"));
 }
 
+TEST_CASE("their score stands where none is set") {
+  Settings settings;
+  REQUIRE(use_builtin_models(settings, "/models"));
+  CHECK(settings.values("detect").at("conf") == std::vector<std::string>{"0.5"});
+  CHECK(settings.origin("detect.conf") == "built-in models");
+
+  Settings own;
+  own.set("detect.conf=0.1");
+  REQUIRE(use_builtin_models(own, "/models"));
+  CHECK(own.values("detect").at("conf") == std::vector<std::string>{"0.1"});
+
+  Settings real;
+  real.set("models.detector=a.pkg");
+  CHECK_FALSE(use_builtin_models(real, "/models"));
+  CHECK(real.values("detect").empty());
+}
+
 TEST_CASE("a part of the drawn scenes gets the detector of its view") {
   const Folder folder;
   const fs::path drawn = folder.path / "drawn";
   for (const char* view : {"front", "left", "right"}) fs::create_directories(drawn / view);
   std::ofstream(drawn / "drawn-scenes.json") << "{}";
-  const auto detector_of_default = [&](const std::string& inputs) {
+  const auto last_view = [&](const std::string& inputs) {
     Settings settings;
     settings.set("input.paths=" + inputs);
     REQUIRE(use_builtin_models(settings, "/models"));
-    REQUIRE(settings.views().size() == 4);
-    return settings.views()[3].detector;
+    const View& last = settings.views().back();
+    CHECK(settings.views().size() == (last.name == "default" ? 4 : 1));
+    return last.name + " " + last.detector;
   };
   const std::string left = (drawn / "left").string(), right = (drawn / "right").string();
-  CHECK(detector_of_default(drawn.string()).empty());
-  CHECK(detector_of_default(left) == "/models/left.pkg");
-  CHECK(detector_of_default(left + "/") == "/models/left.pkg");
-  CHECK(detector_of_default(left + "/0000.jpg," + left + "/0001.jpg") == "/models/left.pkg");
-  CHECK(detector_of_default(left + "," + right).empty());  // their paths show which is which
-  CHECK(detector_of_default("elsewhere/left").empty());
+  CHECK(last_view(drawn.string()) == "default ");
+  CHECK(last_view(left) == "left /models/left.pkg");
+  CHECK(last_view(left + "/") == "left /models/left.pkg");
+  CHECK(last_view(left + "/0000.jpg," + left + "/0001.jpg") == "left /models/left.pkg");
+  CHECK(last_view(left + "," + right) == "default ");  // their paths show which is which
+  CHECK(last_view("elsewhere/left") == "default ");
 }
 
 TEST_CASE("drawn scenes are known by the truth beside them") {

@@ -87,9 +87,12 @@ class Program(unittest.TestCase):
         (self.pictures / "left").mkdir(parents=True)
         cv2.imwrite(str(self.pictures / "left/0.jpg"), np.full((40, 60, 3), 90, np.uint8))
 
+    def run_program(self, *options, program=PROGRAM):
+        command = [program, "run", "--input", self.pictures, *options]
+        return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+
     def dry_run(self, *options, program=PROGRAM):
-        command = [program, "run", "--input", self.pictures, "--output", self.folder / "out", "--dry-run", *options]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+        done = self.run_program("--output", self.folder / "out", "--dry-run", *options, program=program)
         self.assertEqual(done.returncode, 0, done)
         return done
 
@@ -100,6 +103,24 @@ class Program(unittest.TestCase):
             self.assertIn(part, done.stderr)
         for package in DETECTORS:
             self.assertIn(f"{package}.pkg", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^  view left: 1, detector builtin-left-\d$")
+
+    def test_a_run_says_it_before_and_under_the_table(self):
+        done = self.run_program("--output", self.folder / "out")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn(self.NOTE, done.stderr)
+        table, _, below = done.stdout.partition("note: ")
+        self.assertIn("pictures/s", table)
+        self.assertIn(self.NOTE, " ".join(below.split()))
+        (report,) = (self.folder / "out/runs").glob("*/report.json")
+        self.assertIn(self.NOTE, report.read_text())
+
+    def test_of_an_input_that_is_not_there_only_that_is_said(self):
+        self.pictures = self.folder / "pictres"
+        done = self.run_program("--output", self.folder / "out")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertNotIn(self.NOTE, done.stderr)
+        self.assertFalse((self.folder / "out").exists())
 
     def test_none_on_drawn_scenes(self):
         (self.pictures / scenes.TRUTH).write_text("{}")
