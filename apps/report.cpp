@@ -273,7 +273,8 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
   }
   for (const auto& note : report.notes) text += wrapped("note: " + note, columns, "  ");
   const std::string folder = display_name(report.output_folder);
-  text += "\nresults  " + folder + "/segments\n";
+  text += "\nresults  " + folder + "/segments";
+  text += report.state == "stopped" ? "; what stands in .part files is completed by the same command\n" : "\n";
   for (const auto& name : report.side_outputs) text += "         " + folder + "/" + name + "\n";
   if (report.counts.failed_items() > 0) {
     text += "errors   " + folder + "/runs/" + report.run + "/errors.jsonl\n";

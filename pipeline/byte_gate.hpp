@@ -69,8 +69,7 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
  public:
   /// `pass` gets each message with its credits, outside any lock, from the thread that made it pass. `waiting` counts
   /// the messages that wait for bytes, until the gate is closed; not those that wait for an older one to arrive.
-  ByteGate(std::int64_t budget, Meter& waiting,
-           std::function<void(Message, ByteCredit kept, ByteCredit passing)> pass)
+  ByteGate(std::int64_t budget, Meter& waiting, std::function<void(Message, ByteCredit kept, ByteCredit passing)> pass)
       : free_(budget), meter_(waiting), pass_(std::move(pass)) {}
 
   void offer(std::int64_t sequence, Message message, ByteNeed need) {

@@ -63,6 +63,7 @@ def main(argv=None):
     quiet_threads()
     try:
         export(arguments)
+        print("it computes what the original does: every difference above is within its bound")
     except Refused as error:
         sys.exit(f"export: {error}")
     except Differs as error:

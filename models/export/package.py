@@ -78,7 +78,7 @@ def compare(name, saved, original, deviation=None):
     deviation = deviation.clamp(min=1e-12)
     largest = (difference.max() / deviation).item()
     rms = (difference.pow(2).mean().sqrt() / deviation).item()
-    print(f"{name}: largest difference {difference.max().item():.2e}, {largest:.2e} of the deviation, rms {rms:.2e}")
+    print(f"{name}: largest difference {difference.max().item():.2e}, {largest:.2e} of the deviation (allowed {MAX_BOUND:g}), rms {rms:.2e} ({RMS_BOUND:g})")
     if not (largest <= MAX_BOUND and rms <= RMS_BOUND):
         raise Differs(f"{name}: the saved model differs from the original by {largest:.2e} (rms {rms:.2e}); allowed are {MAX_BOUND:g} (rms {RMS_BOUND:g})")
 
@@ -86,7 +86,7 @@ def compare(name, saved, original, deviation=None):
 def compare_boxes(name, saved, original):
     """Prints how far corners of boxes lie apart at most, in pixels of the picture. Throws Differs beyond the bound."""
     largest = (saved.double() - original.double()).abs().max().item()
-    print(f"{name}: boxes differ by at most {largest:.2e} pixels of the picture")
+    print(f"{name}: boxes differ by at most {largest:.2e} pixels of the picture (allowed {BOX_BOUND:g})")
     if not largest <= BOX_BOUND:
         raise Differs(f"{name}: a box of the saved model is {largest:.2g} pixels from the original's; allowed are {BOX_BOUND:g}")
 

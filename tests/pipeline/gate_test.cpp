@@ -102,11 +102,12 @@ TEST_CASE("bytes are granted in order of admission, whatever the order of arriva
     std::vector<ByteCredit> held;
     std::int64_t in_use = 0;
     Waiting waiting;
-    const auto gate = std::make_shared<ByteGate<int>>(budget, waiting.meter, [&](int message, ByteCredit credit, ByteCredit) {
-      passed.push_back(message);
-      in_use += credit.bytes();
-      held.push_back(std::move(credit));
-    });
+    const auto gate =
+        std::make_shared<ByteGate<int>>(budget, waiting.meter, [&](int message, ByteCredit credit, ByteCredit) {
+          passed.push_back(message);
+          in_use += credit.bytes();
+          held.push_back(std::move(credit));
+        });
     std::vector<int> arrival(messages);
     for (int i = 0; i < messages; ++i) arrival[static_cast<std::size_t>(i)] = i;
     std::ranges::shuffle(arrival, random);
@@ -139,11 +140,12 @@ struct Held {
   Waiting waiting{};
   std::shared_ptr<ByteGate<int>> gate;
   explicit Held(std::int64_t budget)
-      : gate(std::make_shared<ByteGate<int>>(budget, waiting.meter, [this](int message, ByteCredit keep, ByteCredit pass) {
-          CHECK(message == passed());
-          kept.push_back(std::move(keep));
-          passing.push_back(std::move(pass));
-        })) {}
+      : gate(std::make_shared<ByteGate<int>>(budget, waiting.meter,
+                                             [this](int message, ByteCredit keep, ByteCredit pass) {
+                                               CHECK(message == passed());
+                                               kept.push_back(std::move(keep));
+                                               passing.push_back(std::move(pass));
+                                             })) {}
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
   ~Held() { gate->close(); }
