@@ -49,8 +49,7 @@ constexpr const char* only_drawn_scenes =
     "means nothing. Real ones: make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector yolov8n.pkg "
     "--segmenter mobile_sam.pkg";
 
-ExitCode show_dry_run(const Settings& settings, const SourceSpec& spec, const Chain& chain) {
-  const Packages packages = read_packages(settings, chain);
+ExitCode show_dry_run(const Settings& settings, const SourceSpec& spec, const Chain& chain, const Packages& packages) {
   const DryRun found = dry_run(spec);
   if (found.items == 0) throw InputError(found.nothing_found);
   std::printf("%lld picture%s, %.1f MB\n", static_cast<long long>(found.items), found.items == 1 ? "" : "s",
@@ -90,11 +89,12 @@ std::string error_line(const Frame& frame) {
 /// One run, from an output folder that is ours to its report.
 class Run {
  public:
-  Run(const RunArguments& arguments, const Chain& chain, SourceSpec spec, std::vector<std::string> notes,
-      const EngineFactory& factory, StopSignals* signals)
+  Run(const RunArguments& arguments, const Chain& chain, SourceSpec spec, Packages packages,
+      std::vector<std::string> notes, const EngineFactory& factory, StopSignals* signals)
       : arguments_(arguments),
         settings_(arguments.settings),
         chain_(chain),
+        packages_(std::move(packages)),
         notes_(std::move(notes)),
         signals_(signals),
         started_(std::chrono::system_clock::now()),
@@ -102,7 +102,6 @@ class Run {
         lock_(output_),
         folder_(output_, started_),
         formats_(parse_options<Encode::Options>(Encode::name, settings_.values(Encode::name))),
-        packages_(read_packages(settings_, chain)),
         numbers_(resolve(settings_, static_cast<int>(std::ceil(available_cores())), planned_team(output_))),
         // Before the plan: what stages say against their options must not leave a plan behind.
         execution_(
@@ -316,10 +315,11 @@ class Run {
     return all_good ? ExitCode::ok : ExitCode::some_failed;
   }
 
-  // In the order in which they are needed: the output is locked and proved writable before anything slow is read.
+  // In the order in which they are needed: the output is locked and proved writable before anything is planned.
   const RunArguments& arguments_;
   const Settings& settings_;
   const Chain& chain_;
+  const Packages packages_;
   const std::vector<std::string> notes_;  // known before the run
   StopSignals* signals_;
   const std::chrono::system_clock::time_point started_;
@@ -328,7 +328,6 @@ class Run {
   RunFolder folder_;
   const Encode::Options formats_;
   const SteadyClock clock_;
-  const Packages packages_;
   const Numbers numbers_;
   std::int64_t written_bytes_ = 0;
   std::int64_t told_ = 0;  // pictures of this attempt that failed
@@ -357,7 +356,9 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     throw UsageError("no output folder is named; add --output FOLDER");
   }
   check_models(settings, chain, spec);
-  (void)Source(spec);  // throws for an input that is not there, before the output folder is made
+  // What is wrong with input and models is said before the output folder is made.
+  (void)Source(spec);
+  Packages packages = read_packages(settings, chain);
   std::vector<std::string> notes;
   if (arguments.builtin_models && !are_drawn_scenes(spec.inputs)) notes.emplace_back(only_drawn_scenes);
   const auto tell = [&] {
@@ -365,11 +366,11 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     for (const auto& note : notes) say(note);
   };
   if (arguments.dry_run) {
-    const ExitCode code = show_dry_run(settings, spec, chain);
+    const ExitCode code = show_dry_run(settings, spec, chain, packages);
     tell();
     return code;
   }
-  Run whole(arguments, chain, std::move(spec), notes, factory, signals);
+  Run whole(arguments, chain, std::move(spec), std::move(packages), notes, factory, signals);
   tell();  // where the input is what is wrong, only that is said
   return whole.run();
 }

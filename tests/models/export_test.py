@@ -140,7 +140,7 @@ class Yolox(ExportCase):
 class Segmenters(ExportCase):
     def check_largest(self, done):
         """What an export printed stays in the bounds: it compared with the architecture's own path."""
-        found = re.findall(r"(\S+) of the deviation, rms (\S+)", done.out)
+        found = re.findall(r"(\S+) of the deviation \(allowed \S+\), rms (\S+) ", done.out)
         self.assertEqual(len(found), 6, done)
         for largest, rms in found:
             self.assertTrue(float(largest) <= export_case.MAX_BOUND and float(rms) <= export_case.RMS_BOUND, done)
