@@ -16,7 +16,7 @@ help: ## this list
 setup:
 	@tools/setup.sh core
 
-demo: build
+demo: build ## install, build, draw 48 pictures, find what is on them, print the report and where to look
 	@tools/demo.sh
 
 build: setup ## install what is missing and build the program
@@ -55,12 +55,14 @@ model: export IMGSZ := $(IMGSZ)
 model: export NAMES := $(NAMES)
 model: export TRUST := $(TRUST)
 model: ## model packages: WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLDER]
+	@tools/model.sh check
 	@tools/setup.sh core python
 	@tools/model.sh
 
 install: build ## install the program and its recipes into PREFIX
 	@cmake --install build/release --prefix "$(PREFIX)" > build/release/install.log || { cat build/release/install.log >&2; exit 1; }
-	@echo "installed: $(PREFIX)/bin/millrace"
+	@echo "installed: $(PREFIX)/bin/millrace, recipes in $(PREFIX)/share/millrace/configs"
+	@case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "$(PREFIX)/bin is not in PATH: type the whole name, or add it" ;; esac
 
 demo-models: ## train the built-in models anew, into build/demo-models
 	@tools/setup.sh core python

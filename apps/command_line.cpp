@@ -19,8 +19,10 @@ struct Shorthand {
 };
 constexpr std::array shorthands{
     Shorthand{"output", "output.folder", "where segments, plan and reports go"},
-    Shorthand{"detector", "models.detector", "package folder of the detector"},
-    Shorthand{"segmenter", "models.segmenter", "package folder of the segmenter"},
+    Shorthand{"detector", "models.detector",
+              "package folder of the detector; with no --segmenter either: the built-in models"},
+    Shorthand{"segmenter", "models.segmenter",
+              "package folder of the segmenter; with no --detector either: the built-in models"},
     Shorthand{"format", "encode.format", "beside the segments: coco,overlay,png"},
     Shorthand{"limit", "input.limit", "stop after N pictures"},
     Shorthand{"every", "input.every", "take every N-th picture"},

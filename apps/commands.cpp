@@ -101,11 +101,13 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   }
 
   const auto number = [](std::int64_t value) { return static_cast<long long>(value); };
-  std::printf("planned   %lld pictures in %zu segment%s%s\n", number(planned), headers.size(),
+  std::printf("planned   %lld picture%s in %zu segment%s%s\n", number(planned), planned == 1 ? "" : "s", headers.size(),
               headers.size() == 1 ? "" : "s", end ? "" : "; the scan has not ended");
   std::printf("done      %lld\n", number(books.counts.items + books.journaled_items));
-  std::printf("          in finished segments: %lld ok, %lld failed, %lld objects\n", number(books.counts.ok),
-              number(books.counts.failed_items()), number(books.counts.objects));
+  if (books.done_segments > 0) {
+    std::printf("          in finished segments: %lld ok, %lld failed, %lld objects\n", number(books.counts.ok),
+                number(books.counts.failed_items()), number(books.counts.objects));
+  }
   for (const auto& [reason, count] : books.counts.failed) {
     std::printf("            %s: %lld\n", std::string(to_string(reason)).c_str(), number(count));
   }

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "apps/builtin.hpp"
 #include "apps/commands.hpp"
 #include "io/imgcodecs.hpp"
 #include "pipeline/cores.hpp"
@@ -93,6 +94,8 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   row("codecs",
       others.empty() ? "JPEG, PNG; BMP, WebP, TIFF, PNM, JPEG 2000 through OpenCV" : "JPEG, PNG; no others: " + others);
   healthy = healthy && others.empty();
+  const std::string models = find_builtin_models();
+  row("models", models.empty() ? "no built-in ones beside this program; name your own" : "built-in ones in " + models);
   std::printf("%s\n", healthy ? "all there" : "something is missing, see above");
   return healthy ? ExitCode::ok : ExitCode::environment;
 }

@@ -65,7 +65,8 @@ std::string progress_line(const ProgressSample& before, const ProgressSample& no
   }
   if (!verdict.stage.empty()) {
     std::snprintf(number.data(), number.size(), " %.0f %%", 100 * verdict.utilisation);
-    text += "  busiest: " + verdict.stage + number.data();
+    text += "  busiest: " + verdict.resource + number.data();
+    if (verdict.stage != verdict.resource) text += " (" + verdict.stage + ")";
   }
   return cut(std::move(text), columns);
 }

@@ -31,10 +31,9 @@ enum class ProgressStyle {
 /// A terminal on stderr gets the line, everything else plain lines.
 ProgressStyle progress_style(bool quiet);
 
-/// The text of one line: done, rate, time left and failed, whether the input is waited for, and the stage on the
-/// busiest resource with that resource's utilisation, from the same function as the report's verdict; rate and
-/// utilisation are of the time between the samples. Before anything was admitted: "loading" or "waiting for input".
-/// `columns` 0: no limit.
+/// The text of one line: done, rate, time left and failed, whether the input is waited for, the busiest resource and
+/// its largest stage, from the same function as the report's verdict; rate and utilisation are of the time between the
+/// samples. Before anything was admitted: "loading" or "waiting for input". `columns` 0: no limit.
 std::string progress_line(const ProgressSample& before, const ProgressSample& now, int columns);
 
 /// Decides when which line is due. Time is that of the samples, which may come as often as wished.

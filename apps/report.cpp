@@ -142,8 +142,10 @@ std::string ms_text(double ns) {
 
 /// A row fits 79 columns: what is longer than its column moves the rest of the row.
 std::string table_row(const Reading& reading, std::int64_t wall_ns, const std::string& label, bool waits) {
-  std::string row = format("  %-14s %9s %-7s %9s", label.c_str(), grouped(reading.items).c_str(),
-                           std::string(to_string(reading.unit)).c_str(), duration(reading.busy_ns).c_str());
+  std::string unit{to_string(reading.unit)};
+  if (reading.items == 1) unit.resize(unit.size() - (reading.unit == Unit::batches ? 2 : 1));
+  std::string row = format("  %-14s %9s %-7s %9s", label.c_str(), grouped(reading.items).c_str(), unit.c_str(),
+                           duration(reading.busy_ns).c_str());
   row += format(" %3.0f %% %6s %6s", 100 * reading.utilisation(wall_ns),
                 ms_text(reading.latency.quantile_ns(0.5)).c_str(), ms_text(reading.latency.quantile_ns(0.95)).c_str());
   row += waits ? format(" %5.0f %% %6.1f", 100 * reading.starved(wall_ns), reading.mean_queue(wall_ns))
@@ -273,7 +275,8 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
   }
   for (const auto& note : report.notes) text += wrapped("note: " + note, columns, "  ");
   const std::string folder = display_name(report.output_folder);
-  text += "\nresults  " + folder + "/segments\n";
+  text += "\nresults  " + folder + "/segments";
+  text += report.state == "stopped" ? "; what stands in .part files is completed by the same command\n" : "\n";
   for (const auto& name : report.side_outputs) text += "         " + folder + "/" + name + "\n";
   if (report.counts.failed_items() > 0) {
     text += "errors   " + folder + "/runs/" + report.run + "/errors.jsonl\n";

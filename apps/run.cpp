@@ -23,6 +23,7 @@
 #include "io/json_line.hpp"
 #include "io/lock.hpp"
 #include "io/run_folder.hpp"
+#include "io/source.hpp"
 #include "io/source_names.hpp"
 #include "pipeline/cores.hpp"
 #include "stages/encode.hpp"
@@ -42,12 +43,22 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-ExitCode show_dry_run(const SourceSpec& spec, const Chain& chain, const Packages& packages) {
+constexpr const char* only_drawn_scenes =
+    "no model is named, so the built-in ones run: they know only drawn scenes (make demo), and what they find "
+    "elsewhere "
+    "means nothing. Real ones: make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector yolov8n.pkg "
+    "--segmenter mobile_sam.pkg";
+
+ExitCode show_dry_run(const Settings& settings, const SourceSpec& spec, const Chain& chain, const Packages& packages) {
   const DryRun found = dry_run(spec);
   if (found.items == 0) throw InputError(found.nothing_found);
-  std::printf("%lld pictures, %.1f MB\n", static_cast<long long>(found.items), static_cast<double>(found.bytes) / 1e6);
-  for (std::size_t i = 0; i < found.view_names.size(); ++i) {
-    std::printf("  view %s: %lld\n", found.view_names[i].c_str(), static_cast<long long>(found.per_view[i]));
+  std::printf("%lld picture%s, %.1f MB\n", static_cast<long long>(found.items), found.items == 1 ? "" : "s",
+              static_cast<double>(found.bytes) / 1e6);
+  const auto views = planned_views(settings, found.view_names);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const auto detector = packages.find(views[i].detector);
+    std::printf("  view %s: %lld%s\n", display_name(views[i].name).c_str(), static_cast<long long>(found.per_view[i]),
+                detector == packages.end() ? "" : (", detector " + detector->second->name).c_str());
   }
   for (const auto& [extension, count] : found.per_extension) {
     std::printf("  .%s: %lld\n", display_name(extension).c_str(), static_cast<long long>(count));
@@ -78,18 +89,19 @@ std::string error_line(const Frame& frame) {
 /// One run, from an output folder that is ours to its report.
 class Run {
  public:
-  Run(const RunArguments& arguments, const Chain& chain, SourceSpec spec, const EngineFactory& factory,
-      StopSignals* signals)
+  Run(const RunArguments& arguments, const Chain& chain, SourceSpec spec, Packages packages,
+      std::vector<std::string> notes, const EngineFactory& factory, StopSignals* signals)
       : arguments_(arguments),
         settings_(arguments.settings),
         chain_(chain),
+        packages_(std::move(packages)),
+        notes_(std::move(notes)),
         signals_(signals),
         started_(std::chrono::system_clock::now()),
         output_(make_output_folder(settings_)),
         lock_(output_),
         folder_(output_, started_),
         formats_(parse_options<Encode::Options>(Encode::name, settings_.values(Encode::name))),
-        packages_(read_packages(settings_, chain)),
         numbers_(resolve(settings_, static_cast<int>(std::ceil(available_cores())), planned_team(output_))),
         // Before the plan: what stages say against their options must not leave a plan behind.
         execution_(
@@ -236,7 +248,7 @@ class Run {
     const StageCounters& counters = execution_.counters();
     report.read_bytes = execution_.read_bytes() + counters.bytes_read_again;
     report.written_bytes = written_bytes_ + counters.side_file_bytes;
-    report.notes.clear();
+    report.notes = notes_;
     if (lock_.note()) report.notes.push_back(*lock_.note());
     for (const auto& note : store_.notes()) report.notes.push_back(note);
     note(report, counters.decode_warnings.get(), "taken although their data have faults");
@@ -303,10 +315,12 @@ class Run {
     return all_good ? ExitCode::ok : ExitCode::some_failed;
   }
 
-  // In the order in which they are needed: the output is locked and proved writable before anything slow is read.
+  // In the order in which they are needed: the output is locked and proved writable before anything is planned.
   const RunArguments& arguments_;
   const Settings& settings_;
   const Chain& chain_;
+  const Packages packages_;
+  const std::vector<std::string> notes_;  // known before the run
   StopSignals* signals_;
   const std::chrono::system_clock::time_point started_;
   const std::string output_;
@@ -314,7 +328,6 @@ class Run {
   RunFolder folder_;
   const Encode::Options formats_;
   const SteadyClock clock_;
-  const Packages packages_;
   const Numbers numbers_;
   std::int64_t written_bytes_ = 0;
   std::int64_t told_ = 0;  // pictures of this attempt that failed
@@ -343,13 +356,23 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     throw UsageError("no output folder is named; add --output FOLDER");
   }
   check_models(settings, chain, spec);
-  if (arguments.builtin_models && !arguments.quiet && !are_drawn_scenes(spec.inputs)) {
-    say("no model is named, so the built-in ones run: they know only drawn scenes (make demo), and what they find "
-        "elsewhere means nothing. Real ones: make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector "
-        "yolov8n.pkg --segmenter mobile_sam.pkg");
+  // What is wrong with input and models is said before the output folder is made.
+  (void)Source(spec);
+  Packages packages = read_packages(settings, chain);
+  std::vector<std::string> notes;
+  if (arguments.builtin_models && !are_drawn_scenes(spec.inputs)) notes.emplace_back(only_drawn_scenes);
+  const auto tell = [&] {
+    if (arguments.quiet) return;
+    for (const auto& note : notes) say(note);
+  };
+  if (arguments.dry_run) {
+    const ExitCode code = show_dry_run(settings, spec, chain, packages);
+    tell();
+    return code;
   }
-  if (arguments.dry_run) return show_dry_run(spec, chain, read_packages(settings, chain));
-  return Run(arguments, chain, std::move(spec), factory, signals).run();
+  Run whole(arguments, chain, std::move(spec), std::move(packages), notes, factory, signals);
+  tell();  // where the input is what is wrong, only that is said
+  return whole.run();
 }
 
 }  // namespace millrace

@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "apps/run_options.hpp"
 #include "io/nearest.hpp"
+#include "io/source.hpp"
 #include "stages/registry.hpp"
 
 namespace millrace {
 namespace {
-
-constexpr const char* default_view = "default";
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
@@ -214,6 +214,17 @@ OptionValues Settings::values(const std::string& group) const {
     }
   }
   return values;
+}
+
+const std::string& Settings::origin(const std::string& key) const {
+  const auto dot = key.find('.');
+  for (const auto& [group, options] : groups_) {
+    if (group != key.substr(0, dot)) continue;
+    for (const auto& [name, setting] : options) {
+      if (name == key.substr(dot + 1)) return setting.origin;
+    }
+  }
+  throw std::logic_error("no setting is called " + key);
 }
 
 std::vector<std::pair<std::string, std::vector<OptionInfo>>> Settings::all_options() const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "apps/builtin.hpp"
 #include "apps/run_options.hpp"
 #include "io/files.hpp"
 #include "io/plan_files.hpp"
@@ -26,12 +27,6 @@ double parse_share(const std::string& text) {
     throw UsageError("input.sample is '" + text + "'; it must be a share such as 1% or 0.01");
   }
   return share;
-}
-
-// Manifests may; what they hold is known only as they are read.
-bool may_bring_boxes(const std::string& input) {
-  const std::string extension = extension_of(input);
-  return extension == "csv" || extension == "jsonl" || extension == "ndjson";
 }
 
 bool is_recipe(const std::string& input) {
@@ -62,6 +57,11 @@ void check_detectors(const Settings& settings, const Chain& chain, const SourceS
 
 }  // namespace
 
+bool may_bring_boxes(const std::string& input) {
+  const std::string extension = extension_of(input);
+  return extension == "csv" || extension == "jsonl" || extension == "ndjson";
+}
+
 SourceSpec source_spec(const Settings& settings) {
   const auto input = settings.parse<InputOptions>();
   if (input.paths.empty()) {
@@ -87,10 +87,10 @@ SourceSpec source_spec(const Settings& settings) {
   spec.selection.seed = static_cast<std::uint64_t>(input.seed);
   spec.selection.every = input.every;
   spec.selection.limit = input.limit;
-  const bool only_default = settings.views().size() == 1 && settings.views().front().pattern.empty();
-  if (!only_default) {
-    for (const auto& view : settings.views()) spec.views.push_back({view.name, view.pattern});
-  }
+  const auto& views = settings.views();
+  const bool everything = views.size() == 1 && views.front().pattern.empty();
+  if (everything && views.front().name == default_view) return spec;
+  for (const auto& view : views) spec.views.push_back({view.name, everything ? "**" : view.pattern});
   return spec;
 }
 
@@ -98,29 +98,35 @@ void check_models(const Settings& settings, const Chain& chain, const SourceSpec
   check_detectors(settings, chain, spec);
   if (chain.find("segment") != nullptr && settings.parse<ModelOptions>().segmenter.empty()) {
     throw UsageError(
-        "no segmenter is named: add --segmenter PACKAGE, or name a recipe without 'segment' and 'postprocess', such as "
-        "configs/detect.yaml");
+        "no segmenter is named: add --segmenter PACKAGE, or name a recipe without 'segment' and 'postprocess', such "
+        "as " +
+        find_builtin_recipe("detect.yaml"));
   }
 }
 
 Packages read_packages(const Settings& settings, const Chain& chain) {
   const auto models = settings.parse<ModelOptions>();
   Packages packages;
-  const auto add = [&](const std::string& folder, Task task, const std::string& what) {
+  const auto add = [&](const std::string& folder, Task task, const std::string& what, const std::string& origin) {
     if (folder.empty()) return;
     auto& package = packages[folder];
-    if (package == nullptr) package = std::make_shared<const Package>(read_package(folder));
+    try {
+      if (package == nullptr) package = std::make_shared<const Package>(read_package(folder));
+    } catch (const PackageError& error) {
+      throw PackageError(std::string(error.what()) + " (" + what + ", " + origin + ")");
+    }
     if (package->task != task) {
-      throw PackageError("'" + folder + "' is named as " + what +
-                         ", but its model.yaml says task: " + (package->task == Task::detect ? "detect" : "segment"));
+      throw PackageError("'" + folder + "' is named as " + what + " (" + origin +
+                         "), but its model.yaml says task: " + (package->task == Task::detect ? "detect" : "segment"));
     }
   };
   if (chain.find("detect") != nullptr) {
-    add(models.detector, Task::detect, "the detector");
+    add(models.detector, Task::detect, "the detector", settings.origin("models.detector"));
     for (const auto& view : settings.views())
-      add(view.detector, Task::detect, "the detector of view '" + view.name + "'");
+      add(view.detector, Task::detect, "the detector of view '" + view.name + "'", settings.views_origin());
   }
-  if (chain.find("segment") != nullptr) add(models.segmenter, Task::segment, "the segmenter");
+  if (chain.find("segment") != nullptr)
+    add(models.segmenter, Task::segment, "the segmenter", settings.origin("models.segmenter"));
   return packages;
 }
 

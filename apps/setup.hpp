@@ -18,6 +18,9 @@ namespace millrace {
 /// Packages by the folder under which they were named.
 using Packages = std::map<std::string, std::shared_ptr<const Package>>;
 
+/// Whether an input is a manifest that may give boxes; what it holds is known only as it is read.
+bool may_bring_boxes(const std::string& input);
+
 /// What the plan is made from. Throws UsageError when no input is named.
 SourceSpec source_spec(const Settings& settings);
 

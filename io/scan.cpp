@@ -36,9 +36,10 @@ constexpr std::array<std::string_view, 24> picture_extensions{
     "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif",  "tiff", "gif",  "ppm",
     "pgm", "pbm",  "pnm", "pam",  "jp2", "j2k", "jpf", "jpx",  "avif", "heic", "heif", "jxl"};
 
-constexpr std::array<std::string_view, 20> video_extensions{"mp4",  "mov", "mkv", "avi",  "webm", "m4v", "mpg",
-                                                            "mpeg", "ts",  "mts", "m2ts", "wmv",  "flv", "3gp",
-                                                            "3g2",  "ogv", "mxf", "vob",  "asf",  "y4m"};
+// Not "ts": TorchScript and TypeScript files end in it as well.
+constexpr std::array<std::string_view, 19> video_extensions{"mp4",  "mov", "mkv",  "avi", "webm", "m4v", "mpg",
+                                                            "mpeg", "mts", "m2ts", "wmv", "flv",  "3gp", "3g2",
+                                                            "ogv",  "mxf", "vob",  "asf", "y4m"};
 
 constexpr std::array<std::string_view, 7> system_names{"Thumbs.db",    "desktop.ini", "@eaDir",    "#recycle",
                                                        "$RECYCLE.BIN", "__MACOSX",    "lost+found"};

@@ -36,7 +36,7 @@ bool sampled(const Selection& selection, std::string_view path) {
 }  // namespace
 
 Views::Views(const std::vector<ViewRule>& rules) : everything_(rules.empty()) {
-  if (everything_) names_.emplace_back("default");
+  if (everything_) names_.emplace_back(default_view);
   for (const ViewRule& rule : rules) {
     if (rule.name.empty()) throw InputError("a view without a name, with the pattern '" + rule.pattern + "'");
     auto known = index_of(rule.name);

@@ -14,6 +14,9 @@
 
 namespace millrace {
 
+/// The view of every picture where nobody named any.
+inline constexpr const char* default_view = "default";
+
 /// Which pictures belong to a view. Without '/' the pattern is matched with the file's name, else with the whole
 /// relative path; an empty one matches nothing, so that only a manifest names the view.
 struct ViewRule {
@@ -41,7 +44,7 @@ struct SourceSpec {
   bool follow_dirs = false;    ///< follow links to folders
   bool nul_separated = false;  ///< text lists are separated by NUL bytes
   std::optional<std::string> list_root;
-  std::vector<ViewRule> views;  ///< the first that matches wins; none: everything is of the view "default"
+  std::vector<ViewRule> views;  ///< the first that matches wins; none: everything is of default_view
   Selection selection;
   std::vector<FileIdentity> excluded;  ///< folders never walked: the output
 };
@@ -57,7 +60,7 @@ class Views {
  public:
   /// Throws InputError for a pattern that cannot be used.
   explicit Views(const std::vector<ViewRule>& rules);
-  /// Distinct names in order of first appearance; {"default"} without rules.
+  /// Distinct names in order of first appearance; {default_view} without rules.
   const std::vector<std::string>& names() const { return names_; }
   std::optional<int> index_of(std::string_view name) const;
   std::optional<int> of_path(std::string_view path) const;

@@ -9,6 +9,8 @@
 #include <optional>
 #include <utility>
 
+#include "pipeline/statistics.hpp"
+
 namespace millrace {
 
 /// Where bytes go back to.
@@ -65,9 +67,10 @@ struct ByteNeed {
 template <class Message>
 class ByteGate final : public ByteBudget, public std::enable_shared_from_this<ByteGate<Message>> {
  public:
-  /// `pass` gets each message with its credits, outside any lock, from the thread that made it pass.
-  ByteGate(std::int64_t budget, std::function<void(Message, ByteCredit kept, ByteCredit passing)> pass)
-      : free_(budget), pass_(std::move(pass)) {}
+  /// `pass` gets each message with its credits, outside any lock, from the thread that made it pass. `waiting` counts
+  /// the messages that wait for bytes, until the gate is closed; not those that wait for an older one to arrive.
+  ByteGate(std::int64_t budget, Meter& waiting, std::function<void(Message, ByteCredit kept, ByteCredit passing)> pass)
+      : free_(budget), meter_(waiting), pass_(std::move(pass)) {}
 
   void offer(std::int64_t sequence, Message message, ByteNeed need) {
     {
@@ -75,6 +78,7 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
       const auto place = static_cast<std::size_t>(sequence - next_);
       if (waiting_.size() <= place) waiting_.resize(place + 1);
       waiting_[place].emplace(std::move(message), need);
+      ++arrived_;
     }
     pass_on();
   }
@@ -87,6 +91,8 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
     closed_ = true;
     idle_.wait(lock, [&] { return being_passed_ == 0; });
     waiting_.clear();
+    arrived_ = 0;
+    count();
   }
 
  private:
@@ -109,16 +115,28 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
     return need.kept <= free_ && (need.passing <= free_ - need.kept || passing_out_ == 0);
   }
 
+  // With the lock held: an arrived message waits for bytes while the next in sequence is there and does not pass.
+  void count() noexcept {
+    const bool short_of_bytes = !waiting_.empty() && waiting_.front() && !may_pass(waiting_.front()->second);
+    const int now = short_of_bytes ? arrived_ : 0;
+    if (now > counted_) meter_.arrive(now - counted_);
+    if (now < counted_) meter_.leave(counted_ - now);
+    counted_ = now;
+  }
+
   void pass_on() noexcept {
     for (;;) {
       std::unique_lock lock(mutex_);
-      if (closed_ || waiting_.empty() || !waiting_.front() || !may_pass(waiting_.front()->second)) return;
+      if (closed_) return;
+      if (waiting_.empty() || !waiting_.front() || !may_pass(waiting_.front()->second)) return count();
       auto [message, need] = std::move(*waiting_.front());
       waiting_.pop_front();
+      --arrived_;
       ++next_;
       free_ -= need.kept + need.passing;
       passing_out_ += need.passing;
       ++being_passed_;
+      count();
       lock.unlock();  // passing a frame may give back bytes it held before
       const auto self = this->shared_from_this();
       pass_(std::move(message), ByteCredit(self, need.kept),
@@ -135,6 +153,9 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
   std::int64_t passing_out_ = 0;
   std::int64_t next_ = 0;  // sequence number of waiting_.front()
   std::deque<std::optional<std::pair<Message, ByteNeed>>> waiting_;
+  int arrived_ = 0;  // messages in waiting_
+  int counted_ = 0;  // of these, the meter has counted
+  Meter& meter_;
   std::function<void(Message, ByteCredit, ByteCredit)> pass_;
   int being_passed_ = 0;
   bool closed_ = false;

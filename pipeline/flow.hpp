@@ -48,9 +48,9 @@ class Flow {
         gate_(gate),
         runner_(runner),
         files_(std::make_shared<Bytes>(
-            file_share(options),
+            file_share(options), statistics.bytes,
             [this](Admitted* frame, ByteCredit, ByteCredit file) { read(*frame, std::move(file)); })),
-        bytes_(std::make_shared<Bytes>(options.byte_budget - file_share(options),
+        bytes_(std::make_shared<Bytes>(options.byte_budget - file_share(options), statistics.bytes,
                                        [this](Admitted* frame, ByteCredit pixels, ByteCredit beside) {
                                          grant(*frame, std::move(pixels), std::move(beside));
                                        })),
@@ -77,7 +77,7 @@ class Flow {
 
   /// Source thread, holding a reservation: hands a frame to the readers as soon as its file may be in memory.
   void admit(Admitted& frame, std::int64_t file_bytes) {
-    runner_.arrive(frame, statistics_.bytes);
+    runner_.put(frame, statistics_.bytes);
     files_->offer(frame.sequence, &frame, {0, file_bytes});
   }
 
@@ -150,18 +150,16 @@ class Flow {
   // This and `grant` are called by whoever gave back the bytes, which is inside the graph: the source with a
   // reservation, a reader, a worker, a lane or the committer.
   void read(Admitted& frame, ByteCredit file) {
-    statistics_.bytes.leave();
     frame.file = std::move(file);
     runner_.arrive(frame, statistics_.read);
     hand(readers_, [this, &frame](int) {
       const auto need = runner_.read(frame);
-      runner_.arrive(frame, statistics_.bytes);
+      runner_.put(frame, statistics_.bytes);
       bytes_->offer(frame.sequence, &frame, need);
     });
   }
 
   void grant(Admitted& frame, ByteCredit pixels, ByteCredit beside) {
-    statistics_.bytes.leave();
     frame.frame->set_credit(std::move(pixels));
     frame.beside_pixels = std::move(beside);
     gate_.settle();

@@ -48,8 +48,8 @@ class Graph {
   /// waits before the lanes is given up. Without lanes the same holds of the frame stages.
   void request_stop() {
     stop_requested_.store(true);
+    gate_.stop();  // first: credits of what is given up must not begin another batch
     state_.stop();
-    gate_.stop();
     interrupt_next();
   }
 
@@ -98,9 +98,9 @@ template <GraphFrame Frame, GraphBatch Batch>
 Result Graph<Frame, Batch>::run() {
   const auto begun = snapshot();
   Runner runner(options_, bodies_, statistics_, state_);
-  const auto arena = make_worker_arena(options_.workers);
+  WorkerArena arena(options_.workers);
   std::unique_ptr<GraphFlow> flow;
-  arena->execute([&] { flow = std::make_unique<GraphFlow>(options_, statistics_, gate_, runner); });
+  arena.execute([&] { flow = std::make_unique<GraphFlow>(options_, statistics_, gate_, runner); });
   gate_.open([&flow = *flow] { flow.reserve(); }, [&flow = *flow] { flow.release(); });
   {
     std::jthread worker;  // the first of the workers; the caller's thread only sleeps

@@ -32,9 +32,11 @@ class StageRunner {
     for (std::size_t i = 0; i < in_flight_.size(); ++i) in_flight_[i].place = static_cast<int>(i);
   }
 
+  /// The frame is from now on held at the place of `meter`, which does not count it yet.
+  static void put(Admitted& frame, Meter& meter) noexcept { frame.at.store(&meter, std::memory_order_relaxed); }
   /// The frame is about to wait at `meter`.
   static void arrive(Admitted& frame, Meter& meter) noexcept {
-    frame.at.store(&meter, std::memory_order_relaxed);
+    put(frame, meter);
     meter.arrive();
   }
   void arrive(const Joined& batch, Meter& meter) noexcept {

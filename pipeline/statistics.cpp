@@ -97,13 +97,13 @@ void Meter::integrate(Reading& reading, std::int64_t elapsed_ns) const noexcept 
 }
 
 // The clock is read under the lock, so that time never runs backwards from one event to the next.
-void Meter::arrive() noexcept {
+void Meter::arrive(int items) noexcept {
   {
     const std::lock_guard lock(mutex_);
     advance(clock_.now_ns());
-    ++reading_.queue_length;
+    reading_.queue_length += items;
   }
-  if (within_ != nullptr) within_->arrive();
+  if (within_ != nullptr) within_->arrive(items);
 }
 
 void Meter::leave(int items) noexcept {

@@ -47,13 +47,14 @@ struct ResourceReading {
 
 /// All statistics of a graph at one moment; `to - from` is the window between two.
 struct Snapshot {
-  std::int64_t time_ns = 0;                ///< of the graph's clock; in a window its length
-  std::int64_t planned = 0;                ///< frames admitted
-  std::int64_t committed = 0;              ///< frames committed
-  Reading input;                           ///< the source inside next(): busy is the time it took or blocked
-  Reading without_credits;                 ///< the source before the gate: busy is the time without credits
-  Reading bytes;                           ///< frames waiting for bytes: for their file, or read, for their pixels
-  Reading batch;                           ///< frames waiting for the others of their batch
+  std::int64_t time_ns = 0;    ///< of the graph's clock; in a window its length
+  std::int64_t planned = 0;    ///< frames admitted
+  std::int64_t committed = 0;  ///< frames committed
+  Reading input;               ///< the source inside next(): busy is the time it took or blocked
+  Reading without_credits;     ///< the source before the gate: busy is the time without credits
+  Reading bytes;               ///< frames waiting for bytes: for their file, or read, for their pixels (not for
+                               ///< an older frame to be read)
+  Reading batch;               ///< frames waiting for the others of their batch
   std::vector<ResourceReading> resources;  ///< read, workers, lane, commit; callers may append further ones
   std::int64_t cpu_ns = 0;                 ///< CPU time of the process
   double cores = 0;                        ///< cores the process may use
@@ -67,7 +68,7 @@ class Meter {
   /// `servers`: how many items can be in service at a time; `within` (may be null) counts every event as well.
   Meter(std::string name, int servers, const Clock& clock, Unit unit = Unit::frames, Meter* within = nullptr);
 
-  void arrive() noexcept;                                 ///< an item begins to wait
+  void arrive(int items = 1) noexcept;                    ///< items begin to wait
   void leave(int items = 1) noexcept;                     ///< waiting items go on without service
   [[nodiscard]] std::int64_t begin() noexcept;            ///< a waiting item goes into service; returns the time
   void end(std::int64_t begun_ns, bool failed) noexcept;  ///< the service that began at `begun_ns` is over

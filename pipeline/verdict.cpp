@@ -48,13 +48,21 @@ Candidate candidate(const ResourceReading& resource, std::int64_t wall_ns) {
   return it;
 }
 
+std::string resource_name(const Candidate& it) {
+  return it.resource == "workers" ? "the workers" : it.resource == "lane" ? "the lane section" : "the " + it.resource;
+}
+
+/// Whose utilisation a number is: "`commit`", "the workers (mostly `decode`)", "the input"
+std::string owner(const Candidate& it) {
+  if (it.reading == nullptr) return "the " + it.stage;
+  return it.stage == it.resource ? quoted(it.stage) : resource_name(it) + " (mostly " + quoted(it.stage) + ")";
+}
+
 /// "the lane section was busy 97 % of the time, 3 at a time (of that detect 71 %, segment 26 %, preprocess 3 %)"
 std::string busy_clause(const Candidate& it) {
   const auto servers = it.reading->total.servers;
-  std::string text = it.stage == it.resource    ? "it was"
-                     : it.resource == "workers" ? "the workers were"
-                     : it.resource == "lane"    ? "the lane section was"
-                                                : "the " + it.resource + " was";
+  std::string text = it.stage == it.resource ? "it" : resource_name(it);
+  text += it.resource == "workers" ? " were" : " was";
   text += " busy " + percent(it.utilisation) + " of the time";
   if (servers > 1) text += ", " + std::to_string(servers) + " at a time";
   auto parts = it.reading->parts;
@@ -97,21 +105,16 @@ std::string what_if_clause(const Verdict& verdict) {
   return start + ": then " + quoted(verdict.then_binds) + " binds.";
 }
 
-std::string runner_up_name(const Verdict& verdict) {
-  return verdict.runner_up == "input" ? "the input" : quoted(verdict.runner_up);
-}
-
-std::string runner_up_clause(const Verdict& verdict) {
-  if (verdict.runner_up.empty()) return "";
-  return " Runner-up: " + runner_up_name(verdict) + " at " + percent(verdict.runner_up_utilisation) + ".";
+std::string runner_up_clause(const Candidate& next) {
+  if (next.stage.empty()) return "";
+  return " Runner-up: " + owner(next) + " at " + percent(next.utilisation) + ".";
 }
 
 /// Where the sentence has not come to a stage by itself.
-std::string busiest_clause(const Verdict& verdict) {
-  if (verdict.stage.empty()) return "";
-  std::string text = " The busiest stage was " + quoted(verdict.stage) + " with " + percent(verdict.utilisation);
-  if (!verdict.runner_up.empty())
-    text += ", then " + runner_up_name(verdict) + " with " + percent(verdict.runner_up_utilisation);
+std::string busiest_clause(const Candidate& it, const Candidate& next) {
+  if (it.stage.empty()) return "";
+  std::string text = " Busiest: " + owner(it) + " with " + percent(it.utilisation);
+  if (!next.stage.empty()) text += ", then " + owner(next) + " with " + percent(next.utilisation);
   return text + ".";
 }
 
@@ -129,41 +132,40 @@ std::string came_out(const Snapshot& window) {
   return (window.committed > 0 ? frames(window.committed) : std::string("nothing")) + " came out in " + time;
 }
 
-void describe(Verdict& verdict, const Candidate& it, const Snapshot& window) {
+void describe(Verdict& verdict, const Candidate& it, const Candidate& next, const Snapshot& window) {
   const std::string colon = verdict.thin.empty() ? ": " : " (" + verdict.thin + "): ";
   switch (verdict.kind) {
     case Verdict::Kind::too_short:
-      verdict.sentence = "Too short to judge: " + came_out(window) + "." + busiest_clause(verdict);
+      verdict.sentence = "Too short to judge: " + came_out(window) + "." + busiest_clause(it, next);
       break;
     case Verdict::Kind::input:
       verdict.sentence = "The input holds the run back" + colon + "the source waited for it " + percent(verdict.input) +
-                         " of the time." + busiest_clause(verdict);
+                         " of the time." + busiest_clause(it, next);
       break;
     case Verdict::Kind::stage:
       verdict.sentence = quoted(it.stage) + " holds the run back" + colon + evidence(verdict, it) +
-                         runner_up_clause(verdict) + " " + what_if_clause(verdict);
+                         runner_up_clause(next) + " " + what_if_clause(verdict);
       break;
     case Verdict::Kind::cores:
       verdict.sentence = "The cores hold the run back" + colon + one_decimal(window.cores) + " cores were " +
                          percent(verdict.cores) + " busy. The busiest stage is " + quoted(it.stage) + ": " +
-                         evidence(verdict, it) + runner_up_clause(verdict) + " " + what_if_clause(verdict);
+                         evidence(verdict, it) + runner_up_clause(next) + " " + what_if_clause(verdict);
       break;
     case Verdict::Kind::credits: {
       const double for_bytes = window.bytes.mean_queue(window.time_ns);
       verdict.sentence = "The gate holds the run back" + colon + "the source had no credits " +
-                         percent(verdict.without_credits) + " of the time, and yet nothing was busy more than " +
-                         percent(verdict.utilisation) + " (" + quoted(it.stage) + ")." + runner_up_clause(verdict) +
-                         " ";
+                         percent(verdict.without_credits) + " of the time, and yet nothing was busier than " +
+                         owner(it) + " with " + percent(verdict.utilisation) + "." + runner_up_clause(next) + " ";
       verdict.sentence +=
           for_bytes >= 1 ? one_decimal(for_bytes) + " frames waited for bytes: raise byte_budget."
                          : "Raise admission_items, now " + std::to_string(window.admission_items) + ", or read_ahead.";
       break;
     }
     case Verdict::Kind::balanced:
-      verdict.sentence = "No part holds the run back by itself" + colon + "the busiest is " + quoted(it.stage) +
-                         " with " + percent(verdict.utilisation) + ", the source had no credits " +
+      verdict.sentence = "No part holds the run back by itself" + colon + "the busiest is " + owner(it) + " with " +
+                         percent(verdict.utilisation) + ", the source had no credits " +
                          percent(verdict.without_credits) + " of the time and waited for input " +
-                         percent(verdict.input) + "." + runner_up_clause(verdict);
+                         percent(verdict.input) + "." + runner_up_clause(next);
       break;
   }
 }
@@ -227,17 +229,15 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   }
   // Where the cores are full, a slow input is slow because of them.
   const bool waits_for_input = verdict.input >= 0.5 && verdict.input > busiest.utilisation && verdict.cores < full;
-  const auto next = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
-  if (next != ranked.end() && next->utilisation > 0) {
-    verdict.runner_up = next->stage;
-    verdict.runner_up_utilisation = next->utilisation;
-  }
+  const Candidate input{"input", "", nullptr, verdict.input, 1};
+  Candidate next;
+  const auto second = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
+  if (second != ranked.end() && second->utilisation > 0) next = *second;
   // An input above the busiest is no runner-up: it binds, or is slow because of full cores.
-  if (verdict.input > verdict.runner_up_utilisation && verdict.input <= busiest.utilisation) {
-    verdict.runner_up = "input";
-    verdict.runner_up_utilisation = verdict.input;
-  }
-  ranked.push_back({"input", "", nullptr, verdict.input, 1});
+  if (input.utilisation > next.utilisation && input.utilisation <= busiest.utilisation) next = input;
+  verdict.runner_up = next.stage;
+  verdict.runner_up_utilisation = next.utilisation;
+  ranked.push_back(input);
   if (busiest.reading != nullptr) what_if(verdict, busiest, ranked, window);
 
   // A source that waits says so by itself; for the rest something must have come out.
@@ -253,7 +253,7 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   } else {
     verdict.kind = verdict.without_credits >= 0.5 ? Verdict::Kind::credits : Verdict::Kind::balanced;
   }
-  describe(verdict, busiest, window);
+  describe(verdict, busiest, next, window);
   return verdict;
 }
 

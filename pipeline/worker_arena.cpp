@@ -1,8 +1,10 @@
 #include "pipeline/worker_arena.hpp"
 
+#include <oneapi/tbb/info.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "pipeline/crew.hpp"
@@ -17,9 +19,10 @@ int nice_level() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()))
 
 // A slot is kept for the waiting thread only where there are others: an arena of nothing but a kept slot is given a
 // thread of TBB's as well as soon as something is enqueued, and would compute on two.
-std::unique_ptr<oneapi::tbb::task_arena> make_worker_arena(int workers) {
-  return std::make_unique<oneapi::tbb::task_arena>(workers, workers > 1 ? 1U : 0U);
-}
+WorkerArena::WorkerArena(int workers)
+    : threads_(oneapi::tbb::global_control::max_allowed_parallelism,
+               static_cast<std::size_t>(std::max(oneapi::tbb::info::default_concurrency(), workers + 1))),
+      arena_(workers, workers > 1 ? 1U : 0U) {}
 
 WorkerNiceness::WorkerNiceness(int nice) : level_(nice_level() + nice) {}
 

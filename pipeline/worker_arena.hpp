@@ -1,13 +1,24 @@
 #pragma once
 
+#include <oneapi/tbb/global_control.h>
 #include <oneapi/tbb/task_arena.h>
-
-#include <memory>
 
 namespace millrace {
 
 /// A TBB arena on whose slots at most `workers` threads compute: the one that waits for the graph, and TBB's.
-[[nodiscard]] std::unique_ptr<oneapi::tbb::task_arena> make_worker_arena(int workers);
+class WorkerArena {
+ public:
+  explicit WorkerArena(int workers);
+  template <class Work>
+  void execute(const Work& work) {
+    arena_.execute(work);
+  }
+
+ private:
+  oneapi::tbb::global_control
+      threads_;  // on one core TBB has no thread of its own, and warns on stderr when it is asked for one
+  oneapi::tbb::task_arena arena_;
+};
 
 /// How far the threads that compute on workers' slots are set behind the thread that made this. They stay there, TBB's
 /// threads being shared by all arenas of the process; one that is further behind is left alone, since only a privileged

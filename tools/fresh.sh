@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Proves the front door: a new Debian 12 with nothing but git, make, ca-certificates and sudo, a new user, a clone of HEAD,
-# then `make test`, `make install` and `millrace doctor` from another folder. Needs root, about 20 GB of disk, and the mirrors
+# then `make demo`, `make test`, `make install` and `millrace doctor` from another folder. Needs root, about 20 GB of disk, and the mirrors
 # of this machine: they, its proxies, certificates and pip settings are taken over, so the same registries are reached.
 #
 #   MILLRACE_FRESH_SHARE_DEPS=1   use the wheels that this machine already has instead of fetching them anew
@@ -51,9 +51,15 @@ inside() {
     if [[ -n "${!name:-}" ]]; then keep+=("$name=${!name}"); fi
   done
   if [[ -n "$data" ]]; then keep+=(MILLRACE_TEST_DATA=/home/fresh/shared/data); fi
-  say "make test, make install and millrace doctor as a new user"
-  chroot "$root" /usr/sbin/runuser -u fresh -- env -i "${keep[@]}" bash -c \
-    'set -e; cd ~/millrace; make test; make install; cd /; ~/.local/bin/millrace doctor'
+  say "make demo, make test, make install and millrace doctor as a new user"
+  chroot "$root" /usr/sbin/runuser -u fresh -- env -i "${keep[@]}" bash -c 'set -e
+    cd ~/millrace
+    make demo
+    test "$(find build/demo/out/overlay -name "*.jpg" -size +50k | wc -l)" = 48
+    make test
+    make install
+    cd /
+    ~/.local/bin/millrace doctor'
 }
 if [[ "${1:-}" == --inside ]]; then
   inside "$2" "$3" "$4"

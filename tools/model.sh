@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make model: model packages from published weights, and the line to run them with.
 #
-#   WEIGHTS=FILE [SEGMENTER=FILE] [OUT=FOLDER] [PHOTOGRAPH=FILE] [IMGSZ=N] [NAMES=FILE] [TRUST=1] tools/model.sh
+#   WEIGHTS=FILE [SEGMENTER=FILE] [OUT=FOLDER] [PHOTOGRAPH=FILE] [IMGSZ=N] [NAMES=FILE] [TRUST=1] tools/model.sh [check]
 #
 # WEIGHTS may be a detector or a segmenter. A package is called like its file (yolov8n.pt: yolov8n.pkg) and lies in OUT, or beside it.
 set -euo pipefail
@@ -13,6 +13,12 @@ files=()
 [[ -n "${SEGMENTER:-}" ]] && files+=("$SEGMENTER")
 usage="make model WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLDER]"
 ((${#files[@]} > 0)) || fail "no weights named; $usage (models/export/README.md says which files)"
+if [[ "${1:-}" == check ]]; then  # before anything is installed for them
+  for file in "${files[@]}"; do
+    [[ -e "$file" ]] || fail "$file: no such file; fetch the weights first (models/export/README.md says where they come from)"
+  done
+  exit
+fi
 python="${MILLRACE_PYTHON:-$("$here/tools/setup.sh" where)/python/bin/python}"
 [[ -x "$python" ]] || fail "$python is not there; tools/setup.sh python installs it"
 
@@ -33,6 +39,7 @@ for file in "${files[@]}"; do
     [[ -n "${IMGSZ:-}" ]] && read -ra sides <<< "$IMGSZ" && own+=(--imgsz "${sides[@]}")
     [[ -n "${NAMES:-}" ]] && own+=(--names "$NAMES")
   fi
+  [[ " ${arguments[*]} " != *" $package "* ]] || fail "$file: would be written to $package, as ${files[0]} was; rename one of them"
   preload="${LD_PRELOAD:-}"
   [[ -e "$tcmalloc" ]] && preload="$tcmalloc"
   LD_PRELOAD="$preload" "$python" "$here/models/export/export.py" "${options[@]}" "$file" "$package" "${own[@]}" || exit 1
@@ -49,6 +56,9 @@ program=millrace
 command -v millrace > /dev/null || program="$here/build/release/apps/millrace"
 echo
 echo "run it with:"
-printf '  %q run --input PICTURES' "$program"
+printf '  %q run' "$program"
+[[ "$tasks" == " detector" ]] && printf ' %q' "$here/configs/detect.yaml"
+printf ' --input PICTURES'
 printf ' %q' "${arguments[@]}"
+[[ "$tasks" == " segmenter" ]] && printf ' --detector DETECTOR.pkg'
 printf ' --output RESULTS\n'

@@ -4,7 +4,7 @@
 #   tools/setup.sh [core] [python] [check] [tsan]      (no argument: core)
 #
 #   core    compiler and libraries from Debian, LibTorch from the torch wheel (about 1.3 GB): build and run on CPUs
-#   python  core, and a Python with torch and its NVIDIA libraries (about 5.5 GB): parity tests, exporters, CUDA builds
+#   python  core, and a Python with torch and its NVIDIA libraries (5.7 GB): parity tests, exporters, CUDA builds
 #   check   core, and clang-format, clang-tidy and the tools that inject faults
 #   tsan    check, and a oneTBB that ThreadSanitizer can see through, from Debian's source package
 #

@@ -8,16 +8,21 @@ cd "$(dirname "$0")/.."
 seed="${1:-0}" out="build/demo-models/${1:-0}"
 python="$(tools/setup.sh where)/python/bin/python"
 mkdir -p "$out"
-"$python" models/demo/train.py "$out" --seed "$seed" --only  # draws the scenes, trains nothing
+exec 9> "$out/lock"
+flock --nonblock 9 || { echo "train_demo: another training writes to $out" >&2; exit 1; }
 
 # LibTorch on the default allocator spends much of a training step in page faults: 0.90 s a step of the detector against 0.56.
-tcmalloc=$(ldconfig -p | awk '/libtcmalloc_minimal.so.4/ {print $NF; exit}')
+tcmalloc=/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4
+[[ -e "$tcmalloc" ]] || tcmalloc=""
 train() {
   LD_PRELOAD="$tcmalloc" TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD=100000000000 \
-    "$python" models/demo/train.py "$out" --seed "$seed" --threads "$1" --only "${@:2}"
+    exec "$python" models/demo/train.py "$out" --seed "$seed" --threads "$1" --only "${@:2}"
 }
-train 2 front
+"$python" models/demo/train.py "$out" --seed "$seed" --only  # draws the scenes, trains nothing
+(train 2 front)
 train 1 segmenter &
-train 1 left right
-wait $!
+segmenter=$!
+trap 'kill "$segmenter" 2> /dev/null || true' EXIT  # a job in the background does not hear Ctrl-C
+(train 1 left right)
+wait "$segmenter"
 echo "packages are in $out"

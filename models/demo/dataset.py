@@ -1,11 +1,13 @@
 """Drawn scenes as the two networks see them, kept on disk: dataset.py OUT --view front --scenes 1600 --seed 100000
 
 One folder a view: detector.npy u8 [N, 234, 416, 3] and segmenter.npy u8 [N, 288, 512, 3] (RGB, resized as millrace does it),
-objects.npz with a row an object: scene, label, box (x, y, w, h in pixels of the scene), mask u8 [GRID, GRID] over its box.
+objects.npz with a row an object: scene, label, box (x, y, w, h in pixels of the scene), mask u8 [GRID, GRID] over its box; `drawn` says
+what was asked for: scenes, first seed, whether the textures are those held out.
 """
 
 import argparse
 import multiprocessing
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,9 +45,13 @@ def seen(task):
 
 
 def make(out, view, scenes, seed, textures="train", workers=2):
-    """Draws scenes seed .. seed + scenes - 1, unless they are there."""
+    """Draws scenes seed .. seed + scenes - 1, unless they are there. Ends the program where others are."""
     out = Path(out)
+    wanted = [scenes, seed, textures == "held_out"]
     if (out / "objects.npz").exists():
+        kept = np.load(out / "objects.npz")
+        if "drawn" not in kept or kept["drawn"].tolist() != wanted:
+            sys.exit(f"{out}: holds other scenes than {scenes} from seed {seed}; remove the folder, and they are drawn")
         return
     out.mkdir(parents=True, exist_ok=True)
     rows = SEGMENTER_SIDE * HEIGHT // WIDTH
@@ -58,9 +64,9 @@ def make(out, view, scenes, seed, textures="train", workers=2):
             small[i], large[i] = detector, segmenter
             scene_of += [i] * len(label)
             labels, boxes, masks = labels + label, boxes + box, masks + mask
-    np.savez(
-        out / "objects.npz", scene=np.array(scene_of, np.int64), label=np.array(labels, np.int64), box=np.array(boxes, np.float32), mask=np.stack(masks)
-    )
+    columns = {"scene": np.array(scene_of, np.int64), "label": np.array(labels, np.int64), "box": np.array(boxes, np.float32), "mask": np.stack(masks)}
+    np.savez(out / "objects.new.npz", drawn=np.array(wanted, np.int64), **columns)
+    (out / "objects.new.npz").rename(out / "objects.npz")  # last: by it the folder counts as done
 
 
 @dataclass

@@ -182,13 +182,14 @@ class Segmenter(nn.Module):
         image = self.image_norm(image + self.in_box(coarse))
         tokens, image = self.two_way(prompt, image, prompt, position, coarse)
         tokens = self.last_norm(tokens + self.last(tokens + prompt, image + position, image, self.look(coarse)))
+        mask = tokens[:, 0]
+        # In float32, and before `frame` is narrowed: a trace takes a tensor that needs no narrowing for the narrow one from there on.
+        outline = torch.einsum("nk,nkhw->nhw", self.frame(mask).float(), frame)
         fine = self.refine(F.pixel_shuffle(embedding[:, CHANNELS:], STRIDE)).index_select(0, image_index)
         fine = fine + torch.einsum("ck,nkhw->nchw", self.in_box_fine.weight, frame.type_as(embedding))
         enlarged = F.silu(self.enlarge(image.transpose(1, 2).unflatten(2, (rows, columns))) + fine)
-        mask = tokens[:, 0]
         parts = F.silu(torch.einsum("npc,nchw->nphw", self.parts(mask).unflatten(1, (PARTS, -1)), enlarged))
-        logits = torch.einsum("np,nphw->nhw", self.sum(mask), parts).float()
-        logits = logits + torch.einsum("nk,nkhw->nhw", self.frame(mask).float(), frame)
+        logits = torch.einsum("np,nphw->nhw", self.sum(mask), parts).float() + outline
         return logits, self.iou(tokens[:, 1])[:, 0].float().sigmoid()
 
 

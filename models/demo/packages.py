@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
+import dataset
 import demo_detector
 import demo_segmenter
-from scenes import VIEWS
+import scenes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "export"))
 from package import compare, write_package  # noqa: E402
@@ -16,23 +17,35 @@ from package import compare, write_package  # noqa: E402
 LICENCE = "Apache-2.0"
 COLOURS = {"colour": "rgb", "scale": 1.0, "mean": [0.0, 0.0, 0.0], "std": [255.0, 255.0, 255.0]}
 FILTER, PAD = "pil_bilinear_antialias", [114.0, 114.0, 114.0]
+CHECKED_SEED = 99_999  # of the scenes on which package and network are compared
 
 
 def rounded(model):
-    """The model for inference, its weights rounded to 16 bits but computing in 32: what a reader of the package gets."""
-    model = demo_detector.fuse(model.eval())
-    return model.half().float()
+    """A copy for inference, its weights rounded to 16 bits but computing in 32: what a reader of the package gets."""
+    return demo_detector.fuse(copy.deepcopy(model).eval()).half().float()
+
+
+def scenes_of(views, side):
+    """A drawn scene of each view, as the networks see it: [views, 3, side, side]."""
+    pictures = torch.full((len(views), 3, side, side), PAD[0] / 255)
+    for picture, view in zip(pictures, views):
+        pixels = torch.from_numpy(dataset.resized(scenes.draw(view, CHECKED_SEED)[0].picture, side).copy())
+        picture[:, : pixels.shape[0]] = pixels.permute(2, 0, 1) / 255
+    return pictures
 
 
 def detector_package(model, view, seed, out):
     """`out` is the package's folder."""
     model = rounded(model)
     model.set_input(demo_detector.SIDE, demo_detector.SIDE)
-    pictures = torch.rand(3, 3, demo_detector.SIDE, demo_detector.SIDE)
+    pictures = scenes_of([view] * 2 + [other for other in scenes.VIEWS if other != view], demo_detector.SIDE)
 
     def check(saved):
-        for batch in (1, 3):
-            compare(f"{view}: forward at {batch}", saved.float()(pictures[:batch]), model(pictures[:batch]))
+        saved = saved.float()
+        for batch in (1, 4):
+            found, wanted = saved(pictures[:batch]), model(pictures[:batch])
+            compare(f"{view}: boxes at {batch}", found[:, :4], wanted[:, :4])
+            compare(f"{view}: logits at {batch}", found[:, 4:].logit(1e-6), wanted[:, 4:].logit(1e-6))
 
     with torch.inference_mode():
         traced = torch.jit.trace(copy.deepcopy(model), pictures[:1], check_trace=False)
@@ -53,7 +66,7 @@ def detector_package(model, view, seed, out):
                     "pad": PAD,
                 },
                 "output": {"layout": "v8", "strides": list(demo_detector.STRIDES)},
-                "classes": list(VIEWS[view].classes),
+                "classes": list(scenes.VIEWS[view].classes),
                 "max_batch": 64,
                 "licence": LICENCE,
             },
@@ -65,7 +78,7 @@ def detector_package(model, view, seed, out):
 def segmenter_package(model, seed, out):
     model = rounded(model)
     side = demo_segmenter.SIDE
-    images = torch.rand(3, 3, side, side)
+    images = scenes_of(scenes.VIEWS, side)
     corner = torch.rand(7, 2) * side * 0.5
     boxes = torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(7, 2))], 1)
     index = torch.tensor([0, 2, 1, 1, 2, 0, 2])

@@ -23,10 +23,12 @@ from shapes import SHAPES, random_piece
 from textures import ground
 
 OBJECTS = (5, 20)
-LENGTHS = (24.0, 400.0)  # of an object, in pixels of the picture; their logarithms have a Beta(1.5, 1.3) distribution
+LENGTHS = (24.0, 400.0)  # of an object, in pixels of the picture
+LENGTH_SHAPE = (2.0, 1.2)  # of the Beta distribution that their logarithms have
 PRINTS, PIECES = (64.0, 320.0), (96.0, 320.0)  # lengths of flat and of lit distractors
 COVERED_SHARE = 1 / 3
 COVER = (0.15, 0.60)
+OBJECT_COVERS = 0.12  # share of the covers that are objects themselves; the others are flat pieces
 TRIES = 30
 TRUTH = "drawn-scenes.json"  # by this name millrace knows a folder of drawn scenes
 
@@ -108,7 +110,7 @@ def lay_all(rng, table, view, textures):
     def new_object():
         label = int(rng.integers(len(view.classes)))
         shortest, longest = np.log(LENGTHS)
-        length = np.exp(shortest + (longest - shortest) * rng.beta(1.5, 1.3))
+        length = np.exp(shortest + (longest - shortest) * rng.beta(*LENGTH_SHAPE))
         patch = make_patch(rng, SHAPES[view.classes[label]](rng), length, view.hues[label], textures, light)
         return label, patch
 
@@ -127,7 +129,7 @@ def lay_all(rng, table, view, textures):
         if position not in to_cover:
             continue
         below, wanted = (identity, *at, patch), rng.uniform(COVER[0] + 0.03, COVER[1] - 0.03)
-        if waiting and rng.random() < 0.25 and waiting[0][1].inside.sum() > 1.2 * wanted * patch.inside.sum():
+        if waiting and rng.random() < OBJECT_COVERS and waiting[0][1].inside.sum() > 1.2 * wanted * patch.inside.sum():
             label, cover = waiting[0]
             if lay_cover(rng, table, below, cover, wanted, identity + 1, label):
                 waiting.pop(0)

@@ -22,7 +22,7 @@ import demo_segmenter
 from packages import detector_package, segmenter_package
 from scenes import VIEWS, WIDTH
 
-SCENES = {"front": 1600, "left": 800, "right": 800}
+SCENES = 1600  # of each view
 FIRST_SEED = 100_000  # those of the tests and of the demo are below
 PAD = 114 / 255
 
@@ -37,8 +37,8 @@ class Plan:
 
 PLANS = {
     "front": Plan(5500, 8, 2e-3),
-    "left": Plan(2000, 8, 1.2e-3),
-    "right": Plan(2000, 8, 1.2e-3),
+    "left": Plan(4500, 8, 1.5e-3),
+    "right": Plan(4500, 8, 1.5e-3),
     "segmenter": Plan(7000, 4, 1.2e-3),
 }
 BOXES = 10  # of a picture that the segmenter is asked for in a step
@@ -197,13 +197,12 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", choices=PLANS, default=list(PLANS), help="of the four; none: draw the scenes")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=float, default=1.0, help="share of the planned steps, for trials")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     for view in VIEWS:
-        dataset.make(out / "scenes" / view, view, SCENES[view], FIRST_SEED + 10_000 * arguments.seed, workers=arguments.threads)
+        dataset.make(out / "scenes" / view, view, SCENES, FIRST_SEED + 10_000 * arguments.seed, workers=arguments.threads)
 
     def log(line):
         print(line, flush=True)
@@ -215,11 +214,11 @@ def main():
         model = make_model()
         if not kept.exists():
             plan = PLANS[name]
-            plan.steps = max(1, round(plan.steps * arguments.steps))
             model = model.to(memory_format=torch.channels_last).train()
             seed = arguments.seed * 100 + list(PLANS).index(name)
             model = optimise(name, model, plan, make_loss(model, plan, seed), log, partial)
-            torch.save(model.state_dict(), kept)
+            torch.save(model.state_dict(), kept.with_suffix(".new"))
+            kept.with_suffix(".new").rename(kept)
             partial.unlink(missing_ok=True)
         model.load_state_dict(torch.load(kept, weights_only=True))
         return model.eval()
@@ -230,7 +229,8 @@ def main():
         if base is not None:
             # The other views have other classes: their logits start anew.
             kept = {name: value for name, value in base.state_dict().items() if not (name.startswith("what.") and ".2." in name)}
-            model.load_state_dict(kept, strict=False)
+            anew = model.load_state_dict(kept, strict=False)
+            assert not anew.unexpected_keys and all(name.startswith("what.") and ".2." in name for name in anew.missing_keys), anew
         return model
 
     def new_segmenter():

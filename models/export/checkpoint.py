@@ -140,7 +140,7 @@ def refusal(path, names, error, trust):
         holds = f"holds {', '.join(foreign[:3])}" if foreign else re.findall(r"constructs [^\n]*", str(error))[0]
         return Refused(
             f"{path}: is a pickle with more in it than weights and the classes known here (it {holds}), and {WHAT_A_PICKLE_CAN_DO}, so it was "
-            f"not loaded; {SUPPORTED}; where you trust whoever made the file, --trust loads it nevertheless"
+            f"not loaded; {SUPPORTED}; where you trust whoever made the file, --trust (make: TRUST=1) loads it nevertheless"
         )
     if isinstance(error, (ImportError, AttributeError)):
         return Refused(f"{path}: needs Python code that is not installed here ({first}); {SUPPORTED}")

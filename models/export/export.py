@@ -11,7 +11,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from package import Refused, check_target, quiet_threads
+from package import Differs, Refused, check_target, quiet_threads
 
 import photograph
 from sniff import check_readable
@@ -57,15 +57,24 @@ def main(argv=None):
     parser.add_argument("--imgsz", metavar="N", type=int, nargs="+", help="Ultralytics: input side, or height and width; default: that of the training")
     parser.add_argument("--names", metavar="FILE", help="YOLOX: names of the classes, one a line; default: COCO's 80")
     parser.add_argument("--trust", action="store_true", help="load a pickle with more than weights and known classes; it may run commands")
+    parser.add_argument("--traceback", action="store_true", help="show where in Python an unexpected error came from")
     arguments = parser.parse_args(argv)
     warnings.filterwarnings("ignore")
     quiet_threads()
     try:
         export(arguments)
+        print("it computes what the original does: every difference above is within its bound")
     except Refused as error:
         sys.exit(f"export: {error}")
+    except Differs as error:
+        sys.exit(f"export: {arguments.weights}: {error}; nothing was written. Please report it, and where the weights come from")
     except OSError as error:
         sys.exit(f"export: {error.filename or arguments.out}: {error.strerror or error}; nothing was written")
+    except Exception as error:  # what PyTorch, onnx2torch and Ultralytics throw at a model that is not built like those tested
+        if arguments.traceback:
+            raise
+        first = (str(error).strip() or "no reason given").split("\n")[0][:200]
+        sys.exit(f"export: {arguments.weights}: cannot be run or traced ({type(error).__name__}: {first}); nothing was written; --traceback shows where")
 
 
 if __name__ == "__main__":

@@ -62,29 +62,33 @@ class Refused(Exception):
     """What a person gave cannot be exported; the text says what it is, where, and what to do."""
 
 
+class Differs(Exception):
+    """The saved model does not compute what the original does; the text says by how much."""
+
+
 def quiet_threads(count=2):
     """Team size of this process: exporters compare results, and should not take a whole machine for it."""
     torch.set_num_threads(min(count, os.cpu_count() or 1))
 
 
 def compare(name, saved, original, deviation=None):
-    """Prints how far `saved` is from `original`, as a share of `deviation` (default: of the original), and ends the program beyond the bounds."""
+    """Prints how far `saved` is from `original`, as a share of `deviation` (default: of the original). Throws Differs beyond the bounds."""
     difference = (saved.double() - original.double()).abs()
     deviation = original.double().std() if deviation is None else deviation
     deviation = deviation.clamp(min=1e-12)
     largest = (difference.max() / deviation).item()
     rms = (difference.pow(2).mean().sqrt() / deviation).item()
-    print(f"{name}: largest difference {difference.max().item():.2e}, {largest:.2e} of the deviation, rms {rms:.2e}")
+    print(f"{name}: largest difference {difference.max().item():.2e}, {largest:.2e} of the deviation (allowed {MAX_BOUND:g}), rms {rms:.2e} ({RMS_BOUND:g})")
     if not (largest <= MAX_BOUND and rms <= RMS_BOUND):
-        sys.exit(f"{name}: the saved model differs from the original by more than {MAX_BOUND:g} (rms {RMS_BOUND:g})")
+        raise Differs(f"{name}: the saved model differs from the original by {largest:.2e} (rms {rms:.2e}); allowed are {MAX_BOUND:g} (rms {RMS_BOUND:g})")
 
 
 def compare_boxes(name, saved, original):
-    """Prints how far corners of boxes lie apart at most, in pixels of the picture, and ends the program beyond the bound."""
+    """Prints how far corners of boxes lie apart at most, in pixels of the picture. Throws Differs beyond the bound."""
     largest = (saved.double() - original.double()).abs().max().item()
-    print(f"{name}: boxes differ by at most {largest:.2e} pixels of the picture")
+    print(f"{name}: boxes differ by at most {largest:.2e} pixels of the picture (allowed {BOX_BOUND:g})")
     if not largest <= BOX_BOUND:
-        sys.exit(f"{name}: a box of the saved model is more than {BOX_BOUND:g} pixels from the original's")
+        raise Differs(f"{name}: a box of the saved model is {largest:.2g} pixels from the original's; allowed are {BOX_BOUND:g}")
 
 
 def sha256(path):
@@ -93,12 +97,12 @@ def sha256(path):
 
 
 def check_target(folder):
-    """Refuses to replace what is there unless it is a package, an empty folder or nothing."""
+    """Refuses to replace what is there unless it is a package as written here, an empty folder or nothing."""
     folder = Path(folder)
     if folder.is_dir():
         names = sorted(f.name for f in folder.iterdir())
-        others = [name for name in names if not name.startswith("model.")]
-        if not others and (not names or "model.yaml" in names):
+        others = [name for name in names if name not in ("model.yaml", "model.ts")]
+        if not others and names != ["model.ts"]:
             return
         there = f"a folder with {', '.join((others or names)[:3])} in it"
     elif folder.exists() or folder.is_symlink():
@@ -113,9 +117,10 @@ def write_package(folder, description, module, check=None):
 
     The folder appears whole or not at all: it is made aside, given to `check` if there is one, and renamed.
     """
-    folder = Path(folder)
-    check_target(folder)
+    folder = Path(os.path.abspath(folder))
     aside = folder.with_name(folder.name + ".part")
+    for replaced in (folder, aside):  # a killed export leaves the second
+        check_target(replaced)
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir(parents=True)

@@ -30,7 +30,7 @@ def drawn(seed=0, width=810, height=1080):
 def read(path):
     """Pixels of the photograph, BGR uint8, or of a drawn picture where `path` is None; says which."""
     if path is None:
-        print("comparing on a picture drawn from a seed; --photograph FILE compares on a photograph of yours")
+        print("comparing on a picture drawn from a seed; --photograph FILE (make: PHOTOGRAPH=FILE) compares on a photograph of yours")
         return drawn()
     pixels = cv2.imread(str(path), cv2.IMREAD_COLOR) if Path(path).is_file() else None
     if pixels is None:

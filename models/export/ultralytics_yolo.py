@@ -31,6 +31,9 @@ def model_of(path, loaded):
     """The model in float32, ready to run with the installed code."""
     model = next(loaded[key] for key in ("ema", "model") if isinstance(loaded.get(key), nn.Module))
     head_of(path, model)
+    channels = next((module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d)), 3)
+    if channels != 3:
+        raise Refused(f"{path}: takes pictures of {channels} channels, and millrace gives a model red, green and blue; {SUPPORTED}")
     for module in model.modules():
         if isinstance(module, nn.Upsample) and not hasattr(module, "recompute_scale_factor"):
             module.recompute_scale_factor = None  # checkpoints from before PyTorch 1.11

@@ -82,7 +82,9 @@ def main():
         for batch in (1, 3):
             original = model(pictures[:batch])
             print(f"forward at {batch}: best score {original[:, 4:].max().item():.3f}, {tuple(original.shape)}")
-            compare(f"forward at {batch}", saved(pictures[:batch]), original)
+            found = saved(pictures[:batch])
+            compare(f"boxes at {batch}", found[:, :4], original[:, :4])
+            compare(f"logits at {batch}", found[:, 4:].logit(1e-6), original[:, 4:].logit(1e-6))
 
 
 if __name__ == "__main__":

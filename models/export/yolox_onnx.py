@@ -8,7 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from package import COCO_NAMES, NEEDS, Refused, compare, compare_boxes, quiet_threads, write_package
+from package import COCO_NAMES, NEEDS, Differs, Refused, compare, compare_boxes, quiet_threads, write_package
 
 try:
     import numpy
@@ -82,7 +82,7 @@ def class_names(path, count, names):
     """Names from the file `names`, one a line; else COCO's, where there are 80."""
     if names is None:
         if count != len(COCO_NAMES):
-            raise Refused(f"{path}: has {count} classes, and an ONNX file of YOLOX does not name them; --names FILE does, one name a line")
+            raise Refused(f"{path}: has {count} classes, and an ONNX file of YOLOX does not name them; --names FILE (make: NAMES=FILE) does, one name a line")
         return COCO_NAMES
     try:
         given = [line.strip() for line in Path(names).read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -137,7 +137,7 @@ def export(path, out, pixels, names=None):
             beside = f"(bound {bound:.2e}), {share:.2e} of the raw boxes' deviation"
             print(f"{name}, against ONNX Runtime: raw outputs differ by at most {largest:.2e} {beside}")
             if not largest <= bound:
-                sys.exit(f"{path}: the package differs from ONNX Runtime by more than {RUNTIME_BOUND:g} of the largest output")
+                raise Differs(f"{name}: the raw outputs differ from ONNX Runtime's by {largest:.2e}; allowed are {bound:.2e}")
             compare(f"{name}, against the same graph in PyTorch: raw boxes", output[..., :4], single[kept, :, :4])
             compare(f"{name}, against the same graph in PyTorch: scores", output[..., 4:], single[kept, :, 4:])
 
@@ -179,7 +179,7 @@ def main():
     quiet_threads()
     try:
         export(arguments.onnx, arguments.out, photograph.read(None))
-    except Refused as error:
+    except (Refused, Differs) as error:
         sys.exit(f"yolox_onnx: {error}")
 
 

@@ -119,12 +119,21 @@ class Recipes(Case):
             self.assertIn(hint, done.err, text)
             self.assertFalse((self.folder / "out").exists(), text)
 
+    def test_the_only_view_of_a_recipe_needs_no_pattern(self):
+        program.write_picture(self.folder / "in/a.jpg")
+        recipe = self.write("r.yaml", f"stages: [decode, preprocess, detect, encode]\nviews: [{{name: gate, detector: {program.package('yolox')}}}]\n")
+        done = self.run_ok(recipe, "--input", self.folder / "in", "--dry-run")
+        self.assertRegex(done.out, r"(?m)^  view gate: 1, detector \S+$")
+        self.run_ok(recipe, "--input", self.folder / "in", "--output", self.folder / "out")
+        self.assertEqual(program.lines(self.folder / "out")[0]["view"], "gate")
+
     def test_a_recipe_that_cannot_work_is_refused_before_anything_is_written(self):
         program.write_picture(self.folder / "in/a.jpg")
         sam, yolox = program.package("sam_small"), program.package("yolox")
         detect = self.write("detect.yaml", "stages: [decode, preprocess, detect, encode]\n")
         half = self.write("half.yaml", f"views:\n  - {{name: a, match: a*, detector: {yolox}}}\n  - {{name: b}}\n")
         twice = self.write("twice.yaml", f"views:\n  - {{name: a, match: a*, detector: {yolox}}}\n  - {{name: a, match: b*, detector: {sam}}}\n")
+        gone = self.write("gone.yaml", "views: [{name: a, detector: no.pkg}]\n")
         for arguments, code, hint in (
             (["--segmenter", sam], program.USAGE, "no detector is named"),
             (["--detector", yolox], program.USAGE, "no segmenter is named"),
@@ -135,6 +144,8 @@ class Recipes(Case):
             ([detect, "--detector", yolox, "--set", "detect.conf=7"], program.USAGE, "between 0 and 1"),
             (["--detector", yolox, "--segmenter", yolox, "--dry-run"], program.ENVIRONMENT, "task: detect"),
             (["--detector", self.folder, "--segmenter", sam, "--dry-run"], program.ENVIRONMENT, "model.yaml"),
+            (["--detector", yolox, "--segmenter", "no.pkg", "--dry-run"], program.ENVIRONMENT, "(the segmenter, command line, --segmenter)"),
+            ([gone, "--segmenter", sam, "--dry-run"], program.ENVIRONMENT, f"(the detector of view 'a', {gone}:1)"),
         ):
             done = millrace("run", *arguments, "--input", self.folder / "in", "--output", self.folder / "out")
             self.assertEqual(done.code, code, done)
@@ -405,6 +416,12 @@ class Terminals(Case):
     def test_quiet_says_nothing(self):
         done = subprocess.run([*self.command, "--quiet"], capture_output=True, check=True)
         self.assertEqual(done.stdout + done.stderr, b"")
+        self.assertEqual(len(program.lines(self.folder / "out")), 200)
+
+    def test_on_one_core_nothing_is_said_either(self):
+        core = {min(os.sched_getaffinity(0))}
+        done = subprocess.run([*self.command, "--quiet"], capture_output=True, check=True, preexec_fn=lambda: os.sched_setaffinity(0, core))
+        self.assertEqual(done.stdout + done.stderr, b"")  # TBB warns there when it is asked for threads of its own
         self.assertEqual(len(program.lines(self.folder / "out")), 200)
 
     def test_a_reader_that_leaves_does_not_end_the_run(self):

@@ -373,7 +373,7 @@ class Names(HostileCase):
         self.assertEqual(self.skipped(), {"hidden": 4, "system_file": 4, "other_extension": 2})
         self.assertEqual(program.report(self.output)["input"]["videos_not_read"], 1)
         dry = self.run_ok(self.recipe, "--input", self.input, "--dry-run")
-        self.assertRegex(dry.out, "^1 pictures, ")
+        self.assertRegex(dry.out, "^1 picture, ")
         for part in ("4 hidden", "4 of the system", "2 not called like a picture", "1 video (not read yet"):
             self.assertIn(part, dry.out)
 

@@ -177,7 +177,7 @@ class Packages(ModelCase):
         for part in (str(folder), *says):
             self.assertIn(part, done.err)
         self.assertEqual(done.out, "")
-        self.assertFalse((self.output / "plan").exists())
+        self.assertFalse(self.output.exists())
 
     def test_files_that_are_no_model(self):
         good = self.detector("")

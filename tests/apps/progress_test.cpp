@@ -44,14 +44,14 @@ ProgressSample sample(double time_s, std::int64_t done, std::int64_t planned) {
 TEST_CASE("done, rate, time left and the busiest stage over the window") {
   const auto before = sample(10, 100, 10000);
   const auto now = sample(20, 600, 10000);
-  CHECK(progress_line(before, now, 0) == "600/10000  50/s  3 min left  busiest: detect 90 %");
+  CHECK(progress_line(before, now, 0) == "600/10000  50/s  3 min left  busiest: lane 90 % (detect)");
 }
 
 TEST_CASE("failures are told, and a plan that still grows has no end") {
   auto now = sample(20, 105, 10000);
   now.failed = 3;
   now.plan_complete = false;
-  CHECK(progress_line(sample(10, 100, 9000), now, 0) == "105/10000+  0.50/s  3 failed  busiest: detect 90 %");
+  CHECK(progress_line(sample(10, 100, 9000), now, 0) == "105/10000+  0.50/s  3 failed  busiest: lane 90 % (detect)");
 }
 
 TEST_CASE("nothing is divided by nothing") {
@@ -62,16 +62,17 @@ TEST_CASE("nothing is divided by nothing") {
   CHECK(progress_line(loading, loading, 8) == "0/64  lo");
   const auto now = sample(10, 100, 200);
   CHECK(progress_line(now, now, 0) == "100/200  0.00/s");
-  CHECK(progress_line(sample(0, 0, 200), sample(10, 0, 200), 0) == "0/200  0.00/s  busiest: detect 90 %");
+  CHECK(progress_line(sample(0, 0, 200), sample(10, 0, 200), 0) == "0/200  0.00/s  busiest: lane 90 % (detect)");
 }
 
 TEST_CASE("a slow model is the busiest, however few batches come out in 10 s") {
   for (const std::int64_t batches : {0, 1, 2, 7}) {
     CAPTURE(batches);
     const std::string line = progress_line(sample(10, 2, 14), sample(20, 2 + batches, 14), 0);
-    CHECK(line.ends_with("  busiest: detect 90 %"));
+    CHECK(line.ends_with("  busiest: lane 90 % (detect)"));
   }
-  CHECK(progress_line(sample(16.6, 3, 14), sample(26.6, 9, 14), 0) == "9/14  0.60/s  8 s left  busiest: detect 90 %");
+  CHECK(progress_line(sample(16.6, 3, 14), sample(26.6, 9, 14), 0) ==
+        "9/14  0.60/s  8 s left  busiest: lane 90 % (detect)");
 }
 
 TEST_CASE("an input that keeps the run waiting is said, before the first picture and later") {
@@ -83,7 +84,7 @@ TEST_CASE("an input that keeps the run waiting is said, before the first picture
   auto now = sample(20, 12, 12);
   now.plan_complete = false;
   now.snapshot.input.busy_ns += 10 * second;
-  CHECK(progress_line(before, now, 0) == "12/12+  0.00/s  waiting for input 100 %  busiest: detect 90 %");
+  CHECK(progress_line(before, now, 0) == "12/12+  0.00/s  waiting for input 100 %  busiest: lane 90 % (detect)");
   now.snapshot.resources = before.snapshot.resources;
   CHECK(progress_line(before, now, 0) == "12/12+  0.00/s  waiting for input 100 %");
 }
@@ -103,7 +104,7 @@ TEST_CASE("plain lines come every 10 s of the samples' time, however often there
     }
     CHECK(written.size() == 6);
     for (const auto& text : written) {
-      CHECK(text.ends_with(" left  busiest: detect 90 %\n"));
+      CHECK(text.ends_with(" left  busiest: lane 90 % (detect)\n"));
       CHECK(text.find('\r') == std::string::npos);
     }
   }

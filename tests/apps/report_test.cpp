@@ -128,6 +128,26 @@ TEST_CASE("a row tells what it counts, how busy it was, its quantiles, and how i
   }
 }
 
+TEST_CASE("one item is written as one") {
+  RunReport report = sample();
+  report.window.resources = {{reading("read", 1, 1, 3), {}},
+                             {reading(Unit::tasks, "workers", 1, 1, 3), {}},
+                             {reading(Unit::batches, "lane", 1, 1, 3), {}}};
+  const std::string text = to_text(report, 80, false);
+  for (const char* part : {" 1 frame       3.0 s ", " 1 task        3.0 s ", " 1 batch       3.0 s "}) {
+    CAPTURE(part);
+    CHECK(text.find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("after a stop the results are said to be completed later") {
+  RunReport report = sample();
+  CHECK(to_text(report, 80, false).find("results  /data/out/segments\n") != std::string::npos);
+  report.state = "stopped";
+  CHECK(to_text(report, 80, false).find("results  /data/out/segments; what stands in .part files is completed by") !=
+        std::string::npos);
+}
+
 TEST_CASE("times keep their column, long ones lose their fraction") {
   for (const auto& [ns, expected] : {std::pair{std::int64_t{50'000}, " 0.05 "},
                                      {std::int64_t{234'000'000}, " 23"},

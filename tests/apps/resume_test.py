@@ -278,6 +278,8 @@ class Stops(Case):
         status = millrace("status", self.out)
         self.assertEqual(status.code, program.OK)
         self.assertIn(f"left      {self.pictures - report['items']['ok']}", status.out)
+        self.assertNotIn("in finished segments", status.out)  # there is none yet
+        self.assertIn(f"in open segments: {report['items']['ok']}\n", status.out)
         self.finish(report["items"]["ok"])
 
     def test_interrupt(self):

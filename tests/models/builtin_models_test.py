@@ -1,19 +1,24 @@
-"""The built-in packages: what they weigh and cost, and that a mask follows its box."""
+"""The built-in packages: what they weigh and cost, when the program takes them, and that a mask follows its box."""
 
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
+import cv2
 import numpy as np
 import torch
 import yaml
-from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILTIN = ROOT / "models/builtin"
+PROGRAM = os.environ.get("MILLRACE_PROGRAM", "build/release/apps/millrace")
 sys.path.insert(0, str(ROOT / "models/demo"))
-import dataset  # noqa: E402
+import precision  # noqa: E402
 import scenes  # noqa: E402
 
 DETECTORS = list(scenes.VIEWS)
@@ -69,6 +74,71 @@ class Packages(unittest.TestCase):
         self.assertLessEqual(gflop(segmenter.encode, picture) + decode, 6.0)
 
 
+class Program(unittest.TestCase):
+    """When the built-in models run, and what is said about it."""
+
+    NOTE = "no model is named, so the built-in ones run"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="millrace-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name).resolve()
+        self.pictures = self.folder / "pictures"
+        (self.pictures / "left").mkdir(parents=True)
+        cv2.imwrite(str(self.pictures / "left/0.jpg"), np.full((40, 60, 3), 90, np.uint8))
+
+    def run_program(self, *options, program=PROGRAM):
+        command = [program, "run", "--input", self.pictures, *options]
+        return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+
+    def dry_run(self, *options, program=PROGRAM):
+        done = self.run_program("--output", self.folder / "out", "--dry-run", *options, program=program)
+        self.assertEqual(done.returncode, 0, done)
+        return done
+
+    def test_one_line_on_pictures_that_nobody_drew(self):
+        done = self.dry_run()
+        self.assertEqual(len(done.stderr.splitlines()), 1, done)
+        for part in (self.NOTE, "drawn scenes", "make model WEIGHTS=", "--detector", "--segmenter"):
+            self.assertIn(part, done.stderr)
+        for package in DETECTORS:
+            self.assertIn(f"{package}.pkg", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^  view left: 1, detector builtin-left-\d$")
+
+    def test_a_run_says_it_before_and_under_the_table(self):
+        done = self.run_program("--output", self.folder / "out")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn(self.NOTE, done.stderr)
+        table, _, below = done.stdout.partition("note: ")
+        self.assertIn("pictures/s", table)
+        self.assertIn(self.NOTE, " ".join(below.split()))
+        (report,) = (self.folder / "out/runs").glob("*/report.json")
+        self.assertIn(self.NOTE, report.read_text())
+
+    def test_of_an_input_that_is_not_there_only_that_is_said(self):
+        self.pictures = self.folder / "pictres"
+        done = self.run_program("--output", self.folder / "out")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertNotIn(self.NOTE, done.stderr)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_none_on_drawn_scenes(self):
+        (self.pictures / scenes.TRUTH).write_text("{}")
+        self.assertEqual(self.dry_run().stderr, "")
+
+    def test_none_where_models_are_named(self):
+        done = self.dry_run("--detector", BUILTIN / "front.pkg", "--segmenter", BUILTIN / "segmenter.pkg")
+        self.assertEqual(done.stderr, "")
+        self.assertNotIn("left.pkg", done.stdout)
+
+    def test_an_installed_program_has_its_own(self):
+        shutil.copytree(BUILTIN, self.folder / "share/millrace/models")
+        (self.folder / "bin").mkdir()
+        shutil.copy2(PROGRAM, self.folder / "bin")
+        done = self.dry_run(program=self.folder / "bin" / Path(PROGRAM).name)
+        self.assertIn(f"({self.folder}/share/millrace/models/left.pkg)", done.stdout)
+
+
 def paste(found):
     whole = np.zeros((scenes.HEIGHT, scenes.WIDTH), bool)
     x, y, width, height = found.box
@@ -85,34 +155,23 @@ class MaskFollowsBox(unittest.TestCase):
     """100 objects of at least 40 pixels in drawn scenes: their own boxes, boxes that are off, boxes of their neighbours."""
 
     @classmethod
+    @torch.inference_mode()
     def setUpClass(cls):
         torch.set_num_threads(2)
-        cls.segmenter = load("segmenter").float()
-        spec = description("segmenter")["input"]
-        mean, std, pad = (torch.tensor(spec[key]).view(3, 1, 1) for key in ("mean", "std", "pad"))
-        cls.scale = dataset.SEGMENTER_SIDE / scenes.WIDTH
+        cls.segmenter = precision.load(BUILTIN, "segmenter", torch.float32)
         cls.scenes, count, seed = [], 0, SEED
         while count < 100:
             scene, _ = scenes.draw(DETECTORS[seed % 3], seed, "held_out")
             objects = [found for found in scene.objects if max(found.box[2:]) >= 40]
-            pixels = torch.from_numpy(dataset.resized(scene.picture, dataset.SEGMENTER_SIDE).copy()).permute(2, 0, 1)
-            picture = ((pad - mean) / std).expand(1, 3, dataset.SEGMENTER_SIDE, dataset.SEGMENTER_SIDE).clone()
-            picture[0, :, : pixels.shape[1]] = (pixels - mean) / std
-            with torch.inference_mode():
-                cls.scenes.append((cls.segmenter.encode(picture), objects))
+            cls.scenes.append((precision.embedding(cls.segmenter, torch.float32, scene.picture), objects))
             count += len(objects)
             seed += 1
 
+    @torch.inference_mode()
     def masks(self, embedding, boxes):
         """Full-size masks of boxes x, y, w, h in pixels of the scene."""
         boxes = torch.tensor(np.array(boxes, np.float32))
-        corners = torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1) * self.scale
-        with torch.inference_mode():
-            logits, _ = self.segmenter.decode(embedding, corners, torch.zeros(len(boxes), dtype=torch.int64))
-            large = F.interpolate(logits[:, None], size=(dataset.SEGMENTER_SIDE,) * 2, mode="bilinear")[:, 0]
-            rows = dataset.SEGMENTER_SIDE * scenes.HEIGHT // scenes.WIDTH
-            full = F.interpolate(large[:, None, :rows], size=(scenes.HEIGHT, scenes.WIDTH), mode="bilinear")[:, 0]
-        return (full > 0).numpy()
+        return precision.masks(self.segmenter, embedding, torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1))
 
     def test_a_box_that_is_off_by_a_tenth_still_gives_its_object(self):
         random = np.random.default_rng(5)
@@ -129,6 +188,22 @@ class MaskFollowsBox(unittest.TestCase):
         self.assertGreaterEqual(len(straight), 100)
         self.assertGreaterEqual(np.mean(straight), 0.85)
         self.assertGreaterEqual(np.mean(shifted), 0.70)
+
+    @torch.inference_mode()
+    def test_bfloat16_gives_nearly_the_masks_of_float32(self):
+        narrow = precision.load(BUILTIN, "segmenter", torch.bfloat16)
+        overlaps = []
+        for seed in (SEED, SEED + 1):
+            scene, _ = scenes.draw(DETECTORS[seed % 3], seed, "held_out")
+            x, y, width, height = torch.tensor([found.box for found in scene.objects if max(found.box[2:]) >= 40]).float().T
+            boxes = torch.stack([x, y, x + width, y + height], 1)
+            wide, short = (
+                precision.masks(model, precision.embedding(model, dtype, scene.picture), boxes)
+                for model, dtype in ((self.segmenter, torch.float32), (narrow, torch.bfloat16))
+            )
+            overlaps += [iou(a, b) for a, b in zip(wide, short)]
+        print(f"{len(overlaps)} masks: mean IoU of bfloat16 with float32 {np.mean(overlaps):.4f}")
+        self.assertGreaterEqual(np.mean(overlaps), 0.97)
 
     def test_the_box_of_another_object_gives_the_other_object(self):
         own, foreign = [], []

@@ -50,7 +50,7 @@ class ExportCase(program.Case):
 
     def check_written(self, done, *printed):
         self.assertIsNone(done.refusal, done)
-        for part in (*printed, f"wrote {self.out}"):
+        for part in (*printed, f"wrote {self.out}", "it computes what the original does"):
             self.assertIn(part, done.out)
         self.assertEqual(sorted(f.name for f in self.out.iterdir()), ["model.ts", "model.yaml"])
         return yaml.safe_load((self.out / "model.yaml").read_text())

@@ -11,6 +11,7 @@ import zipfile
 import torch
 from export_case import REPOSITORY, ExportCase, plain_yolo, save_ultralytics
 
+import checkpoint
 import program
 
 SUPPORTED = "exporters are here for detectors of Ultralytics YOLOv8 and YOLO11"
@@ -183,7 +184,27 @@ class Pickles(ExportCase):
     def test_what_is_left_over_is_not_made(self):
         """weights_only makes nothing of the objects around a model, whatever they are called with."""
         save_ultralytics(self.folder / "x.pt", plain_yolo("yolov8n"), save_dir=pathlib.PosixPath("/runs"), device=torch.device("cpu"))
+        self.assertIs(type(checkpoint.load(self.folder / "x.pt")["save_dir"]), checkpoint.LeftOver)
         self.check_written(self.export(self.folder / "x.pt", "--imgsz", 64))
+
+    def test_a_model_that_does_not_run_gets_a_sentence(self):
+        model = plain_yolo("yolov8n")
+        model.model[3].conv = torch.nn.Conv2d(7, 32, 3, 2, 1)
+        save_ultralytics(self.folder / "x.pt", model)
+        self.check_refused(self.folder / "x.pt", "cannot be run or traced (RuntimeError", "nothing was written")
+
+    def test_pictures_of_other_channels(self):
+        model = plain_yolo("yolov8n")
+        model.model[0].conv = torch.nn.Conv2d(4, 16, 3, 2, 1)
+        save_ultralytics(self.folder / "x.pt", model)
+        self.check_refused(self.folder / "x.pt", "takes pictures of 4 channels")
+
+    def test_weights_beside_a_model_yaml_are_no_package(self):
+        save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
+        (self.folder / "model.yaml").write_text("nc: 80\n")
+        done = self.export(self.folder / "model.pt", out=self.folder)
+        self.assertIn("not a model package, and is left alone", done.refusal)
+        self.assertTrue((self.folder / "model.pt").is_file())
 
 
 if __name__ == "__main__":

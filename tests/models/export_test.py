@@ -1,8 +1,12 @@
 """Exporters on seeded weights of the real architectures: what they write is the original, at any batch size."""
 
+import os
 import pathlib
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 import unittest.mock
 
 import export_case
@@ -64,13 +68,23 @@ class UltralyticsDetectors(ExportCase):
         self.check_written(self.export(self.folder / "best.pt", "--imgsz", 64, 128), "input 128 x 64")  # and a package is replaced
         self.assertEqual(list(package.load(self.out)(torch.zeros(2, 3, 64, 128)).shape), [2, 7, 168])
 
+    def test_make_model_prints_how_to_run_a_detector_alone(self):
+        weights = save_ultralytics(self.folder / "my nano.pt", plain_yolo("yolov8n"))
+        environment = {**os.environ, "WEIGHTS": str(weights), "IMGSZ": "64", "MILLRACE_PYTHON": sys.executable}
+        done = subprocess.run([export_case.REPOSITORY / "tools/model.sh"], env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        words = shlex.split(done.stdout.splitlines()[-1])
+        recipe, detector = words[words.index("run") + 1], words[words.index("--detector") + 1]
+        self.assertIn("stages: [decode, preprocess, detect, encode]", pathlib.Path(recipe).read_text())
+        self.assertEqual(detector, str(self.folder / "my nano.pkg"))
+
     def test_a_family_without_tests_says_so(self):
         path = save_ultralytics(self.folder / "five.pt", plain_yolo("yolov5n"))
         self.check_written(self.export(path, "--imgsz", 64), "tests cover YOLOv8 and YOLO11; what speaks for yolov5n is the comparison")
 
     def test_a_package_beyond_the_bounds_is_not_kept(self):
         path = save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
-        for bound, says in (("BOX_BOUND", "more than -1 pixels from the original's"), ("MAX_BOUND", "differs from the original by more than -1")):
+        for bound, says in (("BOX_BOUND", "from the original's; allowed are -1;"), ("MAX_BOUND", "allowed are -1 (rms")):
             with self.subTest(bound), unittest.mock.patch.object(package, bound, -1.0):
                 done = self.export(path, "--imgsz", 64)
                 self.assertIn(says, done.refusal)
@@ -126,7 +140,7 @@ class Yolox(ExportCase):
 class Segmenters(ExportCase):
     def check_largest(self, done):
         """What an export printed stays in the bounds: it compared with the architecture's own path."""
-        found = re.findall(r"(\S+) of the deviation, rms (\S+)", done.out)
+        found = re.findall(r"(\S+) of the deviation \(allowed \S+\), rms (\S+) ", done.out)
         self.assertEqual(len(found), 6, done)
         for largest, rms in found:
             self.assertTrue(float(largest) <= export_case.MAX_BOUND and float(rms) <= export_case.RMS_BOUND, done)

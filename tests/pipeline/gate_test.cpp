@@ -86,6 +86,13 @@ TEST_CASE("a stopped gate lets a batch be completed, a closed one nothing") {
   CHECK_FALSE(gate.take(false));
 }
 
+/// Counts the messages that wait for bytes.
+struct Waiting {
+  SteadyClock clock{};
+  Meter meter{"bytes", 0, clock};
+  [[nodiscard]] std::int64_t now() const { return meter.read().queue_length; }
+};
+
 TEST_CASE("bytes are granted in order of admission, whatever the order of arrival and return") {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
@@ -94,11 +101,13 @@ TEST_CASE("bytes are granted in order of admission, whatever the order of arriva
     std::vector<int> passed;
     std::vector<ByteCredit> held;
     std::int64_t in_use = 0;
-    const auto gate = std::make_shared<ByteGate<int>>(budget, [&](int message, ByteCredit credit, ByteCredit) {
-      passed.push_back(message);
-      in_use += credit.bytes();
-      held.push_back(std::move(credit));
-    });
+    Waiting waiting;
+    const auto gate =
+        std::make_shared<ByteGate<int>>(budget, waiting.meter, [&](int message, ByteCredit credit, ByteCredit) {
+          passed.push_back(message);
+          in_use += credit.bytes();
+          held.push_back(std::move(credit));
+        });
     std::vector<int> arrival(messages);
     for (int i = 0; i < messages; ++i) arrival[static_cast<std::size_t>(i)] = i;
     std::ranges::shuffle(arrival, random);
@@ -128,13 +137,15 @@ TEST_CASE("bytes are granted in order of admission, whatever the order of arriva
 /// A gate whose credits are held by message.
 struct Held {
   std::vector<ByteCredit> kept{}, passing{};
+  Waiting waiting{};
   std::shared_ptr<ByteGate<int>> gate;
   explicit Held(std::int64_t budget)
-      : gate(std::make_shared<ByteGate<int>>(budget, [this](int message, ByteCredit keep, ByteCredit pass) {
-          CHECK(message == passed());
-          kept.push_back(std::move(keep));
-          passing.push_back(std::move(pass));
-        })) {}
+      : gate(std::make_shared<ByteGate<int>>(budget, waiting.meter,
+                                             [this](int message, ByteCredit keep, ByteCredit pass) {
+                                               CHECK(message == passed());
+                                               kept.push_back(std::move(keep));
+                                               passing.push_back(std::move(pass));
+                                             })) {}
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
   ~Held() { gate->close(); }
@@ -159,6 +170,25 @@ TEST_CASE("what needs more than the budget passes alone, in its turn") {
   CHECK(it.passed() == 4);
   it.passing[3].release();
   CHECK(it.passed() == 5);
+}
+
+TEST_CASE("a message behind one that has not arrived does not wait for bytes") {
+  Held it(100);
+  it.gate->offer(1, 1, 80);
+  it.gate->offer(3, 3, 30);
+  it.gate->offer(4, 4, 30);
+  CHECK(it.waiting.now() == 0);
+  it.gate->offer(0, 0, 20);
+  CHECK(it.passed() == 2);
+  CHECK(it.waiting.now() == 0);  // 3 and 4 wait for 2
+  it.gate->offer(2, 2, 10);
+  CHECK(it.waiting.now() == 3);
+  it.kept[0].release();
+  CHECK(it.passed() == 3);
+  CHECK(it.waiting.now() == 2);
+  it.kept[1].release();
+  CHECK(it.passed() == 5);
+  CHECK(it.waiting.now() == 0);
 }
 
 TEST_CASE("kept bytes must be free; passing ones must be, or be the only ones") {
@@ -217,14 +247,18 @@ TEST_CASE("passing bytes given back let everything pass, and never more is held 
 TEST_CASE("a closed gate passes nothing, and credits may outlive it") {
   ByteCredit kept;
   int passed = 0;
-  auto gate = std::make_shared<ByteGate<int>>(10, [&](int, ByteCredit credit, ByteCredit) {
+  auto waiting = std::make_optional<Waiting>();
+  auto gate = std::make_shared<ByteGate<int>>(10, waiting->meter, [&](int, ByteCredit credit, ByteCredit) {
     ++passed;
     kept = std::move(credit);
   });
   gate->offer(0, 0, 10);
   gate->offer(1, 1, 10);
   CHECK(passed == 1);
+  CHECK(waiting->now() == 1);
   gate->close();
+  CHECK(waiting->now() == 0);
+  waiting.reset();  // a closed gate counts no more
   gate.reset();
   kept.release();
   CHECK(passed == 1);

@@ -57,14 +57,14 @@ TEST_CASE("a lane that binds is named by its largest part, with evidence and a w
   // The lane would be busy 0.97 - 0.35 = 0.62 of today's time, the workers 0.73 as before.
   CHECK(verdict.gain == doctest::Approx(1 / 0.73 - 1));
   CHECK(verdict.then_binds == "decode");
-  CHECK(
-      verdict.sentence ==
-      "`detect` holds the run back: the lane section was busy 97 % of the time, 3 at a time (of that detect 72 "
-      "%, segment 21 %, preprocess 7 %), and starved 1 %, with 3.2 batches waiting before it; the source had no "
-      "credits "
-      "90 % "
-      "of the time. Runner-up: `decode` at 73 %. If `detect` were twice as fast, the run would gain at most 37 %: then "
-      "`decode` binds.");
+  CHECK(verdict.sentence ==
+        "`detect` holds the run back: the lane section was busy 97 % of the time, 3 at a time (of that detect 72 "
+        "%, segment 21 %, preprocess 7 %), and starved 1 %, with 3.2 batches waiting before it; the source had no "
+        "credits "
+        "90 % "
+        "of the time. Runner-up: the workers (mostly `decode`) at 73 %. If `detect` were twice as fast, the run would "
+        "gain at most 37 %: then "
+        "`decode` binds.");
 }
 
 TEST_CASE("only the window between two snapshots counts") {
@@ -148,8 +148,8 @@ TEST_CASE("a slow input is said") {
   CHECK(verdict.runner_up == "detect");
   CHECK(verdict.runner_up_utilisation == doctest::Approx(0.4));
   CHECK(verdict.sentence ==
-        "The input holds the run back: the source waited for it 88 % of the time. The busiest stage was `decode` with "
-        "73 %, then `detect` with 40 %.");
+        "The input holds the run back: the source waited for it 88 % of the time. Busiest: the workers (mostly "
+        "`decode`) with 73 %, then the lane section (mostly `detect`) with 40 %.");
 }
 
 TEST_CASE("an input that is busy and does not bind is the runner-up") {
@@ -188,8 +188,9 @@ TEST_CASE("too few credits are said, and which") {
   CHECK(verdict.stage == "detect");
   CHECK(verdict.runner_up == "decode");
   CHECK(verdict.sentence ==
-        "The gate holds the run back: the source had no credits 90 % of the time, and yet nothing was busy more than "
-        "50 % (`detect`). Runner-up: `decode` at 30 %. Raise admission_items, now 96, or read_ahead.");
+        "The gate holds the run back: the source had no credits 90 % of the time, and yet nothing was busier than "
+        "the lane section (mostly `detect`) with 50 %. Runner-up: the workers (mostly `decode`) at 30 %. Raise "
+        "admission_items, now 96, or read_ahead.");
   it.bytes.queued_ns = seconds(51);
   verdict = judge({}, it);
   CHECK(verdict.sentence.ends_with("5.1 frames waited for bytes: raise byte_budget."));
@@ -203,8 +204,9 @@ TEST_CASE("nothing binds") {
   const auto verdict = judge({}, it);
   CHECK(verdict.kind == Verdict::Kind::balanced);
   CHECK(verdict.sentence ==
-        "No part holds the run back by itself: the busiest is `detect` with 50 %, the source had no credits 10 % of "
-        "the time and waited for input 5 %. Runner-up: `decode` at 30 %.");
+        "No part holds the run back by itself: the busiest is the lane section (mostly `detect`) with 50 %, the "
+        "source had no credits 10 % of the time and waited for input 5 %. Runner-up: the workers (mostly `decode`) at "
+        "30 %.");
 }
 
 /// Fourteen frames of a slow model on one lane, each a batch of its own.
@@ -235,9 +237,9 @@ TEST_CASE("a short run is judged, and the sentence says how short it was") {
         "`segment` holds the run back (" + verdict.thin +
             "): the lane section was busy 100 % of the time (of that segment 94 %, detect 4 %, preprocess 2 %), and "
             "starved "
-            "0 %, with 5.0 batches waiting before it; the source had no credits 0 % of the time. Runner-up: `decode` "
-            "at 10 %. If `segment` were twice as fast, the run would gain at most 90 %, and it would still be the "
-            "slowest.");
+            "0 %, with 5.0 batches waiting before it; the source had no credits 0 % of the time. Runner-up: the "
+            "workers (mostly `decode`) at 10 %. If `segment` were twice as fast, the run would gain at most 90 %, and "
+            "it would still be the slowest.");
 }
 
 TEST_CASE("few batches of many frames are the reason where they are") {
@@ -286,7 +288,7 @@ TEST_CASE("a window inside a run in which little came out") {
   CHECK(verdict.kind == Verdict::Kind::too_short);
   CHECK(verdict.stage == "segment");
   CHECK(verdict.sentence ==
-        "Too short to judge: nothing came out in 10.0 s. The busiest stage was `segment` with 95 %.");
+        "Too short to judge: nothing came out in 10.0 s. Busiest: the lane section (mostly `segment`) with 95 %.");
 }
 
 TEST_CASE("a very short run is not judged, and names the busiest stage all the same") {
@@ -299,8 +301,8 @@ TEST_CASE("a very short run is not judged, and names the busiest stage all the s
   CHECK(verdict.kind == Verdict::Kind::too_short);
   CHECK(verdict.stage == "segment");
   CHECK(verdict.sentence ==
-        "Too short to judge: 1 frame came out in 900 ms. The busiest stage was `segment` with 40 %, then `decode` with "
-        "20 %.");
+        "Too short to judge: 1 frame came out in 900 ms. Busiest: the lane section (mostly `segment`) with 40 %, then "
+        "the workers (mostly `decode`) with 20 %.");
 }
 
 TEST_CASE("where no time passed or nothing was busy no stage is named") {

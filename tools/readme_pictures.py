@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Makes the pictures of the README from a run: readme_pictures.py [--program build/release/apps/millrace], after `make demo`.
+
+docs/images/overlay.jpg is a scene of the demo with what was found, docs/images/report.png what the run printed, as a terminal
+shows it, without the path of the folder it ran in. Run by the Python set (`$(tools/setup.sh where)/python/bin/python`), whose fonts it
+uses.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import matplotlib
+from PIL import Image, ImageDraw, ImageFont
+
+ROOT = Path(__file__).resolve().parents[1]
+SCENE = "front/0000.jpg"
+COMMAND = ["run", "--input", "pictures", "--output", "out", "--format", "overlay,coco"]
+FONTS = Path(matplotlib.get_data_path()) / "fonts/ttf"
+PAPER, INK, COMMAND_INK = (24, 26, 31), (222, 224, 228), (140, 200, 140)
+SIZE, MARGIN = 26, 36  # of letters and border, for screens of two pixels a point
+
+
+def terminal(lines, file):
+    plain, bold = (ImageFont.truetype(str(FONTS / name), SIZE) for name in ("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf"))
+    across, down = plain.getlength("M"), round(SIZE * 1.35)
+    width = round(max(len(line) for line in lines) * across) + 2 * MARGIN
+    picture = Image.new("RGB", (width, len(lines) * down + 2 * MARGIN), PAPER)
+    draw = ImageDraw.Draw(picture)
+    for i, line in enumerate(lines):
+        command = line.startswith("$ ")
+        draw.text((MARGIN, MARGIN + i * down), line, COMMAND_INK if command else INK, bold if command else plain)
+    picture.quantize(32).save(file, optimize=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--program", type=Path, default=ROOT / "build/release/apps/millrace")
+    program = parser.parse_args().program.resolve()
+    pictures, images = ROOT / "build/demo/pictures", ROOT / "docs/images"
+    if not pictures.is_dir():
+        sys.exit(f"{pictures} is not there: make demo draws it")
+    images.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        (folder / "pictures").symlink_to(pictures)
+        done = subprocess.run([str(program), *COMMAND], cwd=folder, check=True, capture_output=True, text=True)
+        shown = done.stdout.rstrip().replace(f"{folder}/", "")
+        terminal([f"$ millrace {' '.join(COMMAND)}", *shown.splitlines()], images / "report.png")
+        overlay = Image.open(folder / f"out/overlay/{SCENE}.jpg")
+        overlay.resize((1280, 720), Image.Resampling.LANCZOS).save(images / "overlay.jpg", quality=88, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
