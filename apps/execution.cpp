@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "apps/run_options.hpp"
+#include "gpu/host_device.hpp"
 #include "gpu/opencv_threads.hpp"
 #include "io/files.hpp"
 #include "stages/encode.hpp"
@@ -66,8 +67,11 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
   }
   lane_stages_.resize(static_cast<std::size_t>(setup_.numbers.graph.lanes));
   for (auto& stages : lane_stages_) {
+    devices_.push_back(std::make_unique<HostDevice>());
+    lane_contexts_.push_back(context_);
+    lane_contexts_.back().device = devices_.back().get();
     for (const ChainLink* link : setup_.chain.of(Section::lane)) {
-      stages.push_back(link->entry->make_batch_stage(link->values, context_));
+      stages.push_back(link->entry->make_batch_stage(link->values, lane_contexts_.back()));
     }
   }
   graph_ = std::make_unique<FrameGraph>(setup_.numbers.graph, bodies(), clock);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "apps/setup.hpp"
+#include "gpu/device.hpp"
 #include "models/cache.hpp"
 #include "pipeline/graph.hpp"
 #include "stages/chain.hpp"
@@ -78,7 +80,9 @@ class Execution {
   std::string segmenter_;
   ModelCache models_;
   StageCounters counters_;
-  StageContext context_;
+  StageContext context_;                             // of the stages before and after the lanes
+  std::vector<std::unique_ptr<Device>> devices_;     // of each lane
+  std::deque<StageContext> lane_contexts_;           // the same with its device
   std::vector<std::unique_ptr<FrameStage>> frame_stages_;
   std::vector<std::vector<std::unique_ptr<BatchStage>>> lane_stages_;  // of each lane
   std::vector<std::unique_ptr<BatchStage>> batch_stages_;

@@ -16,6 +16,7 @@
 #include "apps/execution.hpp"
 #include "apps/run.hpp"
 #include "bench/simulated.hpp"
+#include "gpu/host_device.hpp"
 #include "gpu/opencv_threads.hpp"
 #include "io/image_write.hpp"
 #include "io/segments.hpp"
@@ -138,9 +139,11 @@ double run_bare(const ExecutionSetup& setup, const std::vector<Item>& items) {
   const std::string segmenter = setup.settings.values("models").at("segmenter").front();
   ModelCache models(std::int64_t{1} << 40, load_torch_engine, EngineOptions{setup.numbers.team, -1, true});
   StageCounters counters;
+  HostDevice device;
   const StageContext context{setup.views,      segmenter, setup.output_folder,
                              setup.input_root, limits,    setup.numbers.batch_size,
-                             setup.packages,   models,    counters};
+                             setup.packages,   models,    counters,
+                             &device};
   std::vector<std::pair<const ChainLink*, std::unique_ptr<FrameStage>>> frame_stages;
   std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> batch_stages;
   for (const auto& link : setup.chain.links()) {

@@ -49,6 +49,14 @@ struct Tensor {
     return {static_cast<T*>(data), static_cast<std::size_t>(elements())};
   }
 
+  /// Element `index` of the first dimension, on the same storage.
+  Tensor row(std::int64_t index) const {
+    Tensor one = *this;
+    one.shape.erase(one.shape.begin());
+    one.data = static_cast<std::byte*>(data) + static_cast<std::size_t>(index) * one.bytes();
+    return one;
+  }
+
   /// An uninitialised host tensor.
   static Tensor empty(std::vector<std::int64_t> shape, DType dtype = DType::f32) {
     Tensor t;

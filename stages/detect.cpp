@@ -1,14 +1,13 @@
 #include "stages/detect.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
-#include "gpu/finite.hpp"
-#include "gpu/nms.hpp"
+#include "gpu/device.hpp"
 #include "io/json_writer.hpp"
 #include "io/nearest.hpp"
 #include "models/cache.hpp"
-#include "models/yolo_head.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
 
@@ -16,27 +15,25 @@ namespace millrace {
 namespace {
 
 // Rows of a chunk as one tensor: a view where they follow each other and none is blank, else a copy.
-Tensor take_rows(const Tensor& images, int first, std::span<const int> rows, const std::vector<bool>& blank) {
-  const auto row_bytes = images.bytes() / static_cast<std::size_t>(images.shape[0]);
+Tensor take_rows(Device& device, const Tensor& images, int first, std::span<const int> rows,
+                 const std::vector<bool>& blank) {
   const auto is_blank = [&](int row) { return blank[static_cast<std::size_t>(row)]; };
   bool plain = std::none_of(rows.begin(), rows.end(), is_blank);
   for (std::size_t i = 1; i < rows.size(); ++i) plain = plain && rows[i] == rows[i - 1] + 1;
   Tensor taken = images;
   taken.shape[0] = static_cast<std::int64_t>(rows.size());
-  auto* source = static_cast<std::byte*>(images.data);
   if (plain) {
-    taken.data = source + static_cast<std::size_t>(first + rows.front()) * row_bytes;
+    taken.data = images.row(first + rows.front()).data;
     return taken;
   }
-  taken = Tensor::empty(taken.shape, images.dtype);
-  auto* target = static_cast<std::byte*>(taken.data);
-  for (const int row : rows) {
-    if (is_blank(row)) {
-      std::fill_n(target, row_bytes, std::byte{0});
+  taken = device.empty(taken.shape, images.dtype);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Tensor target = taken.row(static_cast<std::int64_t>(i));
+    if (is_blank(rows[i])) {
+      device.zero(target);
     } else {
-      std::copy_n(source + static_cast<std::size_t>(first + row) * row_bytes, row_bytes, target);
+      device.copy(images.row(first + rows[i]), target);
     }
-    target += row_bytes;
   }
   return taken;
 }
@@ -128,7 +125,14 @@ void Detect::run(Batch& batch) {
   }
   const int allowed = context_.packages.at(package)->max_batch;
   const int chunk = std::min(allowed, options_.exec_batch > 0 ? options_.exec_batch : std::max(1, context_.batch_size));
-  for (int first = 0; first < slots; first += chunk) run_chunk(batch, *input, first, std::min(chunk, slots - first));
+  std::vector<FoundBoxes> found(batch.frames.size());
+  for (int first = 0; first < slots; first += chunk)
+    run_chunk(batch, *input, first, std::min(chunk, slots - first), found);
+  context_.device->wait();
+  for (std::size_t slot = 0; slot < found.size(); ++slot) {
+    Frame& frame = *batch.frames[slot];
+    if (!frame.failed() && !frame.item.boxes) take(frame, package, std::move(found[slot]));
+  }
 }
 
 std::shared_ptr<const std::vector<std::string>> Detect::class_names(const std::string& folder) const {
@@ -150,14 +154,27 @@ void Detect::from_manifest(Frame& frame) const {
   frame.columns.set(detections, std::move(found));
 }
 
-bool Detect::wanted(int class_id, const std::vector<std::string>& names) const {
-  if (options_.classes.empty()) return true;
-  const auto id = static_cast<std::size_t>(class_id);
-  return std::any_of(options_.classes.begin(), options_.classes.end(),
-                     [&](const std::string& entry) { return is_class(entry, id, names); });
+BoxSearch Detect::search_of(const Package& package) const {
+  BoxSearch search;
+  search.head = head_of(package);
+  search.least_score = static_cast<float>(options_.conf);
+  search.iou_threshold = options_.iou;
+  search.least_area = options_.min_area;
+  search.class_aware = !options_.class_agnostic;
+  search.most_boxes = options_.max_detections;
+  if (options_.classes.empty()) return search;
+  for (std::size_t id = 0; id < package.classes.size(); ++id) {
+    search.wanted.push_back(std::any_of(options_.classes.begin(), options_.classes.end(), [&](const std::string& entry) {
+                              return is_class(entry, id, package.classes);
+                            })
+                                ? 1
+                                : 0);
+  }
+  return search;
 }
 
-void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count) const {
+void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count,
+                       std::vector<FoundBoxes>& found) const {
   const auto frame_of = [&](int row) -> Frame& { return *batch.frames[static_cast<std::size_t>(first + row)]; };
   const auto waits = [&](int row) { return !frame_of(row).failed() && !frame_of(row).item.boxes; };
   const auto shown = [&](int row) { return waits(row) || (!options_.skip_with_boxes && !frame_of(row).failed()); };
@@ -173,7 +190,7 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
   const auto outcomes = call_rows(
       pictures,
       [&](std::span<const int> rows, const std::vector<bool>& blank) {
-        return std::vector<Tensor>{take_rows(input.images, first, rows, blank)};
+        return std::vector<Tensor>{take_rows(*context_.device, input.images, first, rows, blank)};
       },
       [&](const std::vector<Tensor>& inputs) {
         ++context_.counters.detector_calls;
@@ -181,53 +198,33 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
       },
       context_.counters);
 
+  const BoxSearch search = search_of(package);
+  std::map<const std::vector<Tensor>*, std::vector<BoxTarget>> calls;  // those that were split have several
   for (int row = 0; row < count; ++row) {
     if (!waits(row)) continue;
-    Frame& frame = frame_of(row);
     const RowOutcome& outcome = outcomes[static_cast<std::size_t>(row)];
     if (outcome.outputs == nullptr) {
-      frame.fail(name, Reason::model_failed, outcome.error);
+      frame_of(row).fail(name, Reason::model_failed, outcome.error);
       continue;
     }
-    frame.split = frame.split || outcome.split;
-    try {
-      Candidates found =
-          decode_head(outcome.outputs->front(), outcome.row, head_of(package), static_cast<float>(options_.conf));
-      frame.columns.set(detector, package.name);
-      frame.columns.set(detections,
-                        select(input.geometry[static_cast<std::size_t>(first + row)], std::move(found), folder));
-    } catch (const NonFinite& error) {
-      frame.fail(name, Reason::non_finite, error.what());
-    }
+    frame_of(row).split = frame_of(row).split || outcome.split;
+    const auto slot = static_cast<std::size_t>(first + row);
+    calls[outcome.outputs.get()].push_back({outcome.row, input.geometry[slot], &found[slot]});
   }
+  for (const auto& [outputs, targets] : calls) context_.device->find_boxes(outputs->front(), search, targets);
 }
 
-Detections Detect::select(const LetterboxGeometry& geometry, Candidates found, const std::string& folder) const {
+void Detect::take(Frame& frame, const std::string& package, FoundBoxes found) const {
+  if (!found.fault.empty()) return frame.fail(name, Reason::non_finite, found.fault);
+  if (found.more) ++context_.counters.truncated_detections;
   Detections result;
-  result.class_names = class_names(folder);
-  // Class and area are asked before NMS and the cap, so that unwanted boxes take nobody's place.
-  Candidates kept;
+  result.class_names = class_names(package);
   for (std::size_t i = 0; i < found.boxes.size(); ++i) {
-    const Box box = geometry.to_picture(found.boxes[i]);
-    const double area = static_cast<double>(box.x1 - box.x0) * static_cast<double>(box.y1 - box.y0);
-    const bool has_area = box.x1 > box.x0 && box.y1 > box.y0;  // two negative sides make a positive area
-    if (!has_area || area < options_.min_area || !wanted(found.classes[i], *result.class_names)) continue;
-    kept.boxes.push_back(found.boxes[i]);
-    kept.scores.push_back(found.scores[i]);
-    kept.classes.push_back(found.classes[i]);
+    const Box& box = found.boxes[i];
+    result.list.push_back({box.x0, box.y0, box.x1, box.y1, found.scores[i], found.classes[i]});
   }
-  auto order = nms_cpu(kept.boxes, kept.scores, kept.classes, options_.iou, options_.max_detections + 1,
-                       !options_.class_agnostic);
-  if (order.size() > static_cast<std::size_t>(options_.max_detections)) {
-    ++context_.counters.truncated_detections;
-    order.pop_back();
-  }
-  for (const int index : order) {
-    const auto i = static_cast<std::size_t>(index);
-    const Box box = geometry.to_picture(kept.boxes[i]);
-    result.list.push_back({box.x0, box.y0, box.x1, box.y1, kept.scores[i], kept.classes[i]});
-  }
-  return result;
+  frame.columns.set(detector, context_.packages.at(package)->name);
+  frame.columns.set(detections, std::move(result));
 }
 
 template StageEntry stage_entry<Detect>();

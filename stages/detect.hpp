@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/yolo_head.hpp"
+#include "gpu/device.hpp"
 #include "stages/preprocess.hpp"
 #include "stages/stage.hpp"
 
@@ -33,7 +33,7 @@ void write_detector(const std::string& package, JsonWriter& json);
 inline constexpr Field<std::string> detector{"detector", write_detector};
 
 /// Runs the view's detector, its head and class-aware NMS. Reads `detector_input`, writes `detections` and `detector`.
-/// Host. A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not finite
+/// Device, one wait. A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not finite
 /// fails as non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a call in
 /// which it is blank.
 class Detect final : public BatchStage {
@@ -58,9 +58,9 @@ class Detect final : public BatchStage {
  private:
   std::shared_ptr<const std::vector<std::string>> class_names(const std::string& package) const;
   void from_manifest(Frame& frame) const;
-  void run_chunk(Batch& batch, const ModelInput& input, int first, int count) const;
-  Detections select(const LetterboxGeometry& geometry, Candidates found, const std::string& package) const;
-  bool wanted(int class_id, const std::vector<std::string>& names) const;
+  BoxSearch search_of(const Package& package) const;
+  void run_chunk(Batch& batch, const ModelInput& input, int first, int count, std::vector<FoundBoxes>& found) const;
+  void take(Frame& frame, const std::string& package, FoundBoxes found) const;
 
   Options options_;
   const StageContext& context_;

@@ -1,7 +1,9 @@
 #include "stages/postprocess.hpp"
 
-#include "gpu/finite.hpp"
-#include "gpu/outline.hpp"
+#include <map>
+#include <string>
+
+#include "gpu/device.hpp"
 #include "io/json_line.hpp"
 #include "stages/stage_entry.hpp"
 
@@ -22,38 +24,48 @@ StageInfo Postprocess::info(const Options& /*options*/) {
   return {name, Section::lane, "logits to full-size run-length masks", {&mask_logits}, {&masks}, {}};
 }
 
-Postprocess::Postprocess(const Options& options, const StageContext& /*context*/) : options_(options) {}
+Postprocess::Postprocess(const Options& options, const StageContext& context) : options_(options), context_(context) {}
 
 void Postprocess::run(Batch& batch) {
-  for (const auto& frame : batch.frames) {
-    if (frame->failed()) continue;
-    const PictureLogits& logits = frame->columns.get(mask_logits);
-    std::vector<Mask> result;
-    result.reserve(logits.objects.size());
-    std::optional<MaskTracer> tracer;
-    try {
-      for (const auto& object : logits.objects) {
-        const Tensor& rows = object.outputs->front();
-        const auto size = static_cast<std::size_t>(rows.shape[1] * rows.shape[2]);
-        if (!tracer) {
-          tracer.emplace(MaskGeometry{static_cast<int>(rows.shape[2]), static_cast<int>(rows.shape[1]),
-                                      logits.input_width, logits.input_height, logits.geometry.resized_width,
-                                      logits.geometry.resized_height, frame->info.width, frame->info.height});
-        }
-        Mask mask;
-        mask.counts = tracer->trace(rows.host<const float>().subspan(static_cast<std::size_t>(object.row) * size, size),
-                                    static_cast<float>(options_.mask_threshold));
-        mask.width = frame->info.width;
-        mask.height = frame->info.height;
-        mask.area = run_area(mask.counts);
-        mask.predicted_iou = object.predicted_iou;
-        result.push_back(std::move(mask));
-      }
-      frame->columns.set(masks, std::move(result));
-    } catch (const NonFinite& error) {
-      frame->fail("segment", Reason::non_finite, error.what());
+  std::vector<std::vector<TracedMask>> traced(batch.frames.size());
+  // By call of the decoder, since it packs objects of several pictures.
+  std::map<const std::vector<Tensor>*, std::vector<MaskTarget>> calls;
+  for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
+    const Frame& frame = *batch.frames[slot];
+    if (frame.failed()) continue;
+    const PictureLogits& logits = frame.columns.get(mask_logits);
+    traced[slot].resize(logits.objects.size());
+    for (std::size_t i = 0; i < logits.objects.size(); ++i) {
+      const MaskLogits& object = logits.objects[i];
+      const auto& shape = object.outputs->front().shape;
+      calls[object.outputs.get()].push_back(
+          {object.row,
+           {static_cast<int>(shape[2]), static_cast<int>(shape[1]), logits.input_width, logits.input_height,
+            logits.geometry.resized_width, logits.geometry.resized_height, frame.info.width, frame.info.height},
+           &traced[slot][i]});
     }
   }
+  for (const auto& [outputs, targets] : calls) {
+    context_.device->trace((*outputs)[0], (*outputs)[1], static_cast<float>(options_.mask_threshold), targets);
+  }
+  context_.device->wait();
+  for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
+    if (!batch.frames[slot]->failed()) take(*batch.frames[slot], std::move(traced[slot]));
+  }
+}
+
+void Postprocess::take(Frame& frame, std::vector<TracedMask> traced) {
+  std::vector<Mask> result;
+  result.reserve(traced.size());
+  for (std::size_t i = 0; i < traced.size(); ++i) {
+    if (!traced[i].fault.empty()) {
+      return frame.fail("segment", Reason::non_finite, "object " + std::to_string(i) + ": " + traced[i].fault);
+    }
+    const std::int64_t area = run_area(traced[i].counts);
+    result.push_back(
+        {std::move(traced[i].counts), frame.info.width, frame.info.height, area, traced[i].predicted_iou});
+  }
+  frame.columns.set(masks, std::move(result));
 }
 
 template StageEntry stage_entry<Postprocess>();

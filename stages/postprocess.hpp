@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "gpu/device.hpp"
 #include "stages/segment.hpp"
 #include "stages/stage.hpp"
 
@@ -20,7 +21,7 @@ void write_mask(const std::vector<Mask>& masks, std::size_t index, JsonWriter& j
 inline constexpr Field<std::vector<Mask>> masks{"masks", nullptr, write_mask};
 
 /// Turns logits into masks at full size by their outline (gpu/outline.hpp), without a raster. Reads `mask_logits`,
-/// writes `masks`, in the order of `detections`. Host.
+/// writes `masks`, in the order of `detections`. Device, one wait.
 class Postprocess final : public BatchStage {
  public:
   static constexpr const char* name = "postprocess";
@@ -34,7 +35,10 @@ class Postprocess final : public BatchStage {
   void run(Batch& batch) override;
 
  private:
+  static void take(Frame& frame, std::vector<TracedMask> traced);
+
   Options options_;
+  const StageContext& context_;
 };
 
 }  // namespace millrace

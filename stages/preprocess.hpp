@@ -8,9 +8,9 @@
 
 namespace millrace {
 
-/// The pictures of a batch as a model takes them: images [slots,3,H,W] fp32; the row of a frame is its slot. Rows of
-/// failed frames hold zeros, so that the shape of a call follows from the plan alone. The storage belongs to the lane
-/// and is used again.
+/// The pictures of a batch as a model takes them, on the lane's device: images [slots,3,H,W] fp32; the row of a frame is
+/// its slot. Rows of failed frames hold zeros, so that the shape of a call follows from the plan alone. The storage
+/// belongs to the lane and is used again.
 struct ModelInput {
   Tensor images;
   std::vector<LetterboxGeometry> geometry;  ///< one a slot; undefined for failed frames
@@ -21,7 +21,7 @@ inline constexpr Field<ModelInput> segmenter_input{"segmenter_input"};
 
 /// Makes both models' inputs from one decoded raster: resize with the filter, rounding and padding that model.yaml
 /// names, colour order, scale, mean and deviation. Reads `pixels`, writes `detector_input` and `segmenter_input` (where
-/// a package is given). Host.
+/// a package is given). Device: each raster is uploaded once.
 class Preprocess final : public BatchStage {
  public:
   static constexpr const char* name = "preprocess";
@@ -34,7 +34,7 @@ class Preprocess final : public BatchStage {
   void run(Batch& batch) override;
 
  private:
-  ModelInput make(const Batch& batch, const InputSpec& spec, Tensor& buffer) const;
+  ModelInput make(const Batch& batch, const std::vector<Image8>& rasters, const InputSpec& spec, Tensor& buffer) const;
 
   const StageContext& context_;
   Tensor detector_buffer_;

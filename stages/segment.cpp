@@ -1,9 +1,8 @@
 #include "stages/segment.hpp"
 
 #include <algorithm>
-#include <cstring>
 
-#include "gpu/finite.hpp"
+#include "gpu/device.hpp"
 #include "models/cache.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
@@ -28,20 +27,13 @@ struct Segment::Work {
 
 namespace {
 
-Tensor row_of(const Tensor& batch, std::int64_t row) {
-  Tensor one = batch;
-  one.shape.erase(one.shape.begin());
-  one.data = static_cast<std::byte*>(batch.data) + static_cast<std::size_t>(row) * one.bytes();
-  return one;
-}
-
-Tensor zeros_like(const Tensor& tensor) {
-  Tensor zeros = Tensor::empty(tensor.shape, tensor.dtype);
-  std::memset(zeros.data, 0, zeros.bytes());
+Tensor zeros_like(Device& device, const Tensor& tensor) {
+  Tensor zeros = device.empty(tensor.shape, tensor.dtype);
+  device.zero(zeros);
   return zeros;
 }
 
-Tensor stack(const std::vector<const Tensor*>& rows) {
+Tensor stack(Device& device, const std::vector<const Tensor*>& rows) {
   std::vector<std::int64_t> shape = rows.front()->shape;
   shape.insert(shape.begin(), static_cast<std::int64_t>(rows.size()));
   if (rows.size() == 1) {
@@ -49,12 +41,8 @@ Tensor stack(const std::vector<const Tensor*>& rows) {
     one.shape = shape;
     return one;
   }
-  Tensor all = Tensor::empty(shape, rows.front()->dtype);
-  auto* target = static_cast<std::byte*>(all.data);
-  for (const Tensor* row : rows) {
-    std::memcpy(target, row->data, row->bytes());
-    target += row->bytes();
-  }
+  Tensor all = device.empty(shape, rows.front()->dtype);
+  for (std::size_t i = 0; i < rows.size(); ++i) device.copy(*rows[i], all.row(static_cast<std::int64_t>(i)));
   return all;
 }
 
@@ -120,6 +108,7 @@ void Segment::run(Batch& batch) {
 }
 
 void Segment::encode_pictures(Batch& batch, Work& work) const {
+  Device& device = *context_.device;
   std::vector<int> slots;
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     const Frame& frame = *batch.frames[slot];
@@ -133,12 +122,12 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
         [&](std::span<const int> rows, const std::vector<bool>& blank) {
           std::vector<Tensor> pictures;
           for (const int row : rows) {
-            Tensor picture = row_of(work.input->images, slots[first + static_cast<std::size_t>(row)]);
-            pictures.push_back(blank[static_cast<std::size_t>(row)] ? zeros_like(picture) : std::move(picture));
+            Tensor picture = work.input->images.row(slots[first + static_cast<std::size_t>(row)]);
+            pictures.push_back(blank[static_cast<std::size_t>(row)] ? zeros_like(device, picture) : std::move(picture));
           }
           std::vector<const Tensor*> pointers;
           for (const auto& picture : pictures) pointers.push_back(&picture);
-          return std::vector<Tensor>{stack(pointers)};
+          return std::vector<Tensor>{stack(device, pointers)};
         },
         [&](const std::vector<Tensor>& inputs) {
           ++context_.counters.encoder_calls;
@@ -153,12 +142,13 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
         continue;
       }
       frame.split = frame.split || outcomes[i].split;
-      work.embeddings[slot] = row_of(outcomes[i].outputs->front(), outcomes[i].row);
+      work.embeddings[slot] = outcomes[i].outputs->front().row(outcomes[i].row);
     }
   }
 }
 
 void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::size_t count) const {
+  Device& device = *context_.device;
   const std::size_t padded = options_.pad ? work.boxes_a_call : count;
   std::vector<int> pictures;
   bool any = false;
@@ -171,23 +161,24 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
   const auto make = [&](std::span<const int> rows, const std::vector<bool>& blank) {
     std::vector<const Tensor*> embeddings;
     std::vector<int> slots;
-    const auto total = static_cast<std::int64_t>(rows.size() == count ? padded : rows.size());
-    const Tensor boxes = zeros_like({nullptr, nullptr, {total, 4}});
-    const Tensor index = zeros_like({nullptr, nullptr, {total}, DType::i64});
+    const std::size_t total = rows.size() == count ? padded : rows.size();
+    std::vector<Box> boxes(total);
+    std::vector<int> image_index(total);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Prompt& prompt = work.prompts[first + static_cast<std::size_t>(rows[i])];
       const auto slot = static_cast<std::size_t>(prompt.slot);
       // A picture that failed in an earlier call keeps its place too, so that shapes follow from the plan.
       const bool empty = blank[static_cast<std::size_t>(rows[i])] || batch.frames[slot]->failed();
-      if (empty && nothing.data == nullptr) nothing = zeros_like(work.embeddings[slot]);
+      if (empty && nothing.data == nullptr) nothing = zeros_like(device, work.embeddings[slot]);
       if (slots.empty() || slots.back() != prompt.slot) {
         slots.push_back(prompt.slot);
         embeddings.push_back(empty ? &nothing : &work.embeddings[slot]);
       }
-      index.host<std::int64_t>()[i] = static_cast<std::int64_t>(slots.size()) - 1;
-      if (!empty) std::memcpy(&boxes.host<float>()[4 * i], &prompt.box, sizeof prompt.box);
+      image_index[i] = static_cast<int>(slots.size()) - 1;
+      if (!empty) boxes[i] = prompt.box;
     }
-    return std::vector<Tensor>{stack(embeddings), boxes, index};
+    Prompts prompts = device.prompts(boxes, image_index);
+    return std::vector<Tensor>{stack(device, embeddings), std::move(prompts.boxes), std::move(prompts.image_index)};
   };
   const auto call = [&](const std::vector<Tensor>& inputs) {
     ++context_.counters.decoder_calls;
@@ -204,12 +195,8 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
       continue;
     }
     frame.split = frame.split || outcomes[i].split;
-    const float iou = (*outcomes[i].outputs)[1].host<const float>()[static_cast<std::size_t>(outcomes[i].row)];
-    if (!all_finite({&iou, 1}))
-      frame.fail(name, Reason::non_finite,
-                 "the predicted IoU of object " + std::to_string(prompt.object) + " is not finite");
     work.results[static_cast<std::size_t>(prompt.slot)].objects[static_cast<std::size_t>(prompt.object)] = {
-        outcomes[i].outputs, outcomes[i].row, iou};
+        outcomes[i].outputs, outcomes[i].row};
   }
 }
 

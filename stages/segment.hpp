@@ -10,11 +10,10 @@
 
 namespace millrace {
 
-/// Low-resolution mask logits of one object: row `row` of logits [N,h,w] fp32.
+/// What the decoder said of one object: row `row` of logits [N,h,w] and predicted IoU [N], fp32, on the lane's device.
 struct MaskLogits {
   std::shared_ptr<const std::vector<Tensor>> outputs;
   int row = 0;
-  float predicted_iou = 0;
 };
 
 /// The logits of all objects of a picture, in the order of `detections`, and how they lie on the picture.
@@ -27,8 +26,8 @@ struct PictureLogits {
 inline constexpr Field<PictureLogits> mask_logits{"mask_logits"};
 
 /// Runs a SAM-style segmenter: the image encoder once for each picture that has boxes, the mask decoder on boxes packed
-/// over the pictures of the batch. Reads `detections` and `segmenter_input`, writes `mask_logits`. Host. Method:
-/// Kirillov et al., Segment Anything, 2023, with box prompts and one mask for each.
+/// over the pictures of the batch. Reads `detections` and `segmenter_input`, writes `mask_logits`. Device, no wait.
+/// Method: Kirillov et al., Segment Anything, 2023, with box prompts and one mask for each.
 class Segment final : public BatchStage {
  public:
   static constexpr const char* name = "segment";

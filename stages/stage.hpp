@@ -17,6 +17,7 @@
 
 namespace millrace {
 
+class Device;
 class ModelCache;
 
 /// Where a stage runs: on frames before batching (TBB workers), on batches in the lane (its thread, in order), or on
@@ -87,6 +88,7 @@ struct StageContext {
       packages;  ///< by folder, every one that the views and the run name
   ModelCache& models;
   StageCounters& counters;
+  Device* device = nullptr;  ///< the lane's; null for the stages before and after the lane
 };
 
 /// A stage before batching. `run` is called from many threads at once.

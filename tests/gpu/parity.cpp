@@ -14,7 +14,7 @@
 #include "gpu/outline.hpp"
 #include "gpu/runs.hpp"
 #include "io/rle.hpp"
-#include "models/yolo_head.hpp"
+#include "gpu/yolo_head.hpp"
 
 using namespace millrace;
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/host_device.hpp"
 #include "models/cache.hpp"
 #include "models/fake_engine.hpp"
 #include "stages/chain.hpp"
@@ -203,8 +204,9 @@ class Surroundings {
 
  private:
   ModelCache models_;
+  HostDevice device_;
   StageContext context_{views_,      segmenter_, output_folder, input_root, decode_limits,
-                        batch_size_, packages_,  models_,       counters};
+                        batch_size_, packages_,  models_,       counters,   &device_};
 };
 
 /// A decoded picture of one colour, red being its code.
@@ -236,12 +238,13 @@ class Lane {
   using Values = std::map<std::string, OptionValues>;
 
   Lane(const StageContext& context, const std::vector<std::string>& stages, const Values& values = {})
-      : chain_(with_decode(stages), [&](const std::string& stage) {
+      : context_(context), chain_(with_decode(stages), [&](const std::string& stage) {
           const auto found = values.find(stage);
           return found == values.end() ? OptionValues{} : found->second;
         }) {
+    context_.device = &device_;
     for (const auto& link : chain_.links()) {
-      if (link.entry->make_batch_stage) stages_.emplace_back(&link, link.entry->make_batch_stage(link.values, context));
+      if (link.entry->make_batch_stage) stages_.emplace_back(&link, link.entry->make_batch_stage(link.values, context_));
     }
   }
 
@@ -257,6 +260,8 @@ class Lane {
     return stages;
   }
 
+  HostDevice device_;
+  StageContext context_;
   Chain chain_;
   std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> stages_;
 };

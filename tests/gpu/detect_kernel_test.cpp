@@ -9,7 +9,7 @@
 #include "gpu/finite.hpp"
 #include "gpu/letterbox.hpp"
 #include "gpu/nms.hpp"
-#include "models/yolo_head.hpp"
+#include "gpu/yolo_head.hpp"
 
 using namespace millrace;
 

@@ -1,4 +1,4 @@
-#include "models/yolo_head.hpp"
+#include "gpu/yolo_head.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpu/letterbox.hpp"
+#include "gpu/outline.hpp"
+#include "gpu/tensor.hpp"
+#include "gpu/yolo_head.hpp"
+
+namespace millrace {
+
+/// What is wanted of a detector's output; the same for all pictures of a view.
+struct BoxSearch {
+  HeadSpec head;
+  float least_score = 0.25F;
+  double iou_threshold = 0.45;
+  double least_area = 0;  ///< in picture pixels
+  bool class_aware = true;
+  int most_boxes = 100;              ///< of a picture, best first
+  std::vector<std::uint8_t> wanted;  ///< by class, 0: passed over; empty: all are wanted
+};
+
+/// What a detector found in one picture: best first, in picture pixels, clipped.
+struct FoundBoxes {
+  std::vector<Box> boxes;
+  std::vector<float> scores;
+  std::vector<int> classes;
+  bool more = false;  ///< there were more than most_boxes
+  std::string fault;  ///< why there are none: the output is not finite
+};
+
+/// Row `row` of a detector's output, where its picture lies in the input, and where what was found goes.
+struct BoxTarget {
+  int row = 0;
+  LetterboxGeometry geometry;
+  FoundBoxes* found = nullptr;
+};
+
+/// A mask at full size: column-major COCO runs, zeros first.
+struct TracedMask {
+  std::vector<std::uint32_t> counts;
+  float predicted_iou = 0;
+  std::string fault;  ///< why there is none: logits or predicted IoU are not finite
+};
+
+/// Row `row` of a decoder's output, where its picture lies, and where the mask goes.
+struct MaskTarget {
+  int row = 0;
+  MaskGeometry geometry;
+  TracedMask* mask = nullptr;
+};
+
+/// Boxes as a decoder takes them, on the device.
+struct Prompts {
+  Tensor boxes;        ///< f32 [N, 4]
+  Tensor image_index;  ///< i64 [N]
+};
+
+/// Where a lane computes: the numeric core behind the lane stages, as a queue. What is asked for is done in order, by
+/// the time wait() returns at the latest: until then nothing that is written may be read, and what a target points to must
+/// stay where it is. Tensors may be let go at once.
+///
+/// A device belongs to one lane and is used by its thread alone.
+class Device {
+ public:
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  virtual ~Device() = default;
+
+  /// Uninitialised memory of the device. It may be used again as soon as the last tensor on it is gone, since what was
+  /// asked for before comes before what is asked for then.
+  virtual Tensor empty(std::vector<std::int64_t> shape, DType dtype = DType::f32) = 0;
+  virtual void zero(const Tensor& tensor) = 0;
+  /// Between tensors of this device, of the same number of bytes.
+  virtual void copy(const Tensor& from, const Tensor& to) = 0;
+
+  /// Brings a raster to the device; `keep` keeps the host's until that is done. It stays there until the next wait().
+  virtual Image8 upload(const Image8& raster, std::shared_ptr<const void> keep) = 0;
+  /// Fills `input` [3, H, W] of a model from an uploaded raster; see letterbox_cpu.
+  virtual void letterbox(const Image8& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
+                         const Tensor& input) = 0;
+
+  /// Boxes of a detector's output. Throws std::invalid_argument when type or shape are not those of the head.
+  virtual void find_boxes(const Tensor& output, const BoxSearch& search, std::span<const BoxTarget> targets) = 0;
+
+  /// `boxes` in pixels of the segmenter's input, box n of picture image_index[n].
+  virtual Prompts prompts(std::span<const Box> boxes, std::span<const int> image_index) = 0;
+
+  /// Masks of a decoder's output: logits f32 [N, h, w] and predicted IoU f32 [N].
+  virtual void trace(const Tensor& logits, const Tensor& predicted_iou, float threshold,
+                     std::span<const MaskTarget> targets) = 0;
+
+  /// Blocks until everything that was asked for is done.
+  virtual void wait() = 0;
+};
+
+}  // namespace millrace
