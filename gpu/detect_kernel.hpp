@@ -42,9 +42,9 @@ struct HeadJob {
   std::uint64_t* keys = nullptr;     ///< [S, anchors] scratch; 0: no candidate (any more)
   Box* boxes = nullptr;              ///< [S, anchors] scratch, in input pixels
   std::int32_t* best = nullptr;      ///< [S, anchors] scratch: classes
-  std::int32_t* faults = nullptr;    ///< [S] bits: not_finite, infinite_box; zeroed before
-  std::int32_t* kept_count = nullptr;  ///< [S]
-  KeptBox* kept = nullptr;           ///< [S, most_kept]
+  std::int32_t* faults = nullptr;    ///< [S] bits: not_finite, infinite_box; zero before
+  std::int32_t* summaries = nullptr;  ///< [S, 2]: faults, number of kept boxes; on the host
+  KeptBox* kept = nullptr;            ///< [S, most_kept]; on the host
 };
 
 enum HeadFault : std::int32_t { not_finite = 1, infinite_box = 2 };
@@ -194,7 +194,10 @@ MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block)
     }
     ++count;
   }
-  if (block.rank == 0) job.kept_count[slot] = count;
+  if (block.rank == 0) {
+    job.summaries[2 * slot] = job.faults[slot];
+    job.summaries[2 * slot + 1] = count;
+  }
 }
 
 }  // namespace detect_kernel

@@ -37,7 +37,7 @@ struct FoundBoxes {
 struct BoxTarget {
   int row = 0;
   LetterboxGeometry geometry;
-  FoundBoxes* found = nullptr;
+  std::shared_ptr<FoundBoxes> found;
 };
 
 /// A mask at full size: column-major COCO runs, zeros first.
@@ -51,7 +51,7 @@ struct TracedMask {
 struct MaskTarget {
   int row = 0;
   MaskGeometry geometry;
-  TracedMask* mask = nullptr;
+  std::shared_ptr<TracedMask> mask;
 };
 
 /// Boxes as a decoder takes them, on the device.
@@ -61,8 +61,7 @@ struct Prompts {
 };
 
 /// Where a lane computes: the numeric core behind the lane stages, as a queue. What is asked for is done in order, by
-/// the time wait() returns at the latest: until then nothing that is written may be read, and what a target points to must
-/// stay where it is. Tensors may be let go at once.
+/// the time wait() returns at the latest; until then nothing that is written may be read. Tensors may be let go at once.
 ///
 /// A device belongs to one lane and is used by its thread alone.
 class Device {

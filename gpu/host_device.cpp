@@ -74,7 +74,7 @@ void HostDevice::trace(const Tensor& logits, const Tensor& predicted_iou, float 
     TracedMask& mask = *target.mask;
     mask.predicted_iou = predicted_iou.host<const float>()[row];
     if (!all_finite({&mask.predicted_iou, 1})) {
-      mask.fault = "the predicted IoU is not finite";
+      mask.fault = iou_not_finite;
       continue;
     }
     if (!tracer_ || !(tracer_->geometry() == target.geometry)) tracer_.emplace(target.geometry);

@@ -92,7 +92,11 @@ MILLRACE_CLONES std::vector<BilinearTap> taps_of(int from, int to) {
   return taps;
 }
 
-void check(const MaskGeometry& g) {
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+void check_geometry(const MaskGeometry& g) {
   const auto fail = [](const std::string& what) { throw std::invalid_argument("mask geometry: " + what); };
   for (const int side : {g.logits_width, g.logits_height, g.input_width, g.input_height, g.crop_width, g.crop_height,
                          g.picture_width, g.picture_height}) {
@@ -108,10 +112,6 @@ void check(const MaskGeometry& g) {
          " has more pixels than COCO run lengths can count");
   }
 }
-
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
 
 std::vector<BilinearTap> bilinear_taps(int from, int to) { return taps_of(from, to); }
 
@@ -134,7 +134,7 @@ MaskTracer::Axis MaskTracer::axis(int logits, int input, int crop, int picture) 
 }
 
 MaskTracer::MaskTracer(const MaskGeometry& geometry) : geometry_(geometry) {
-  check(geometry);
+  check_geometry(geometry);
   x_ = axis(geometry.logits_width, geometry.input_width, geometry.crop_width, geometry.picture_width);
   y_ = axis(geometry.logits_height, geometry.input_height, geometry.crop_height, geometry.picture_height);
   for (int row = 0; row < geometry.logits_height; ++row) {
@@ -179,7 +179,7 @@ std::vector<std::uint32_t> MaskTracer::trace(std::span<const float> logits, floa
 
 void MaskTracer::classify(std::span<const float> logits, float threshold) {
   const float largest = std::max(largest_magnitude(logits.data(), logits.size()), std::abs(threshold));
-  if (!std::isfinite(largest)) throw NonFinite("mask logits hold NaN or infinity");
+  if (!std::isfinite(largest)) throw NonFinite(logits_not_finite);
   const int width = geometry_.logits_width, height = geometry_.logits_height;
   constexpr int tile = 16;  // a tile's rows and columns stay in cache while they are swapped
   for (int y0 = 0; y0 < height; y0 += tile) {

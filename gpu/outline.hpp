@@ -41,6 +41,9 @@ struct MaskGeometry {
   friend bool operator==(const MaskGeometry&, const MaskGeometry&) = default;
 };
 
+/// Throws std::invalid_argument on sizes below 1, a crop larger than the input, or a picture over 2^32 - 1 pixels.
+void check_geometry(const MaskGeometry& geometry);
+
 /// Exact masks at the cost of their outline.
 ///
 /// The mask is what the original SAM defines: logits resized to the input size, cropped, resized to the picture, both
@@ -56,7 +59,7 @@ struct MaskGeometry {
 /// used by one thread at a time.
 class MaskTracer {
  public:
-  /// Throws std::invalid_argument on sizes below 1, a crop larger than the input, or a picture over 2^32 - 1 pixels.
+  /// Throws as check_geometry().
   explicit MaskTracer(const MaskGeometry& geometry);
 
   const MaskGeometry& geometry() const { return geometry_; }

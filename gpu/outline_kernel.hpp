@@ -10,14 +10,25 @@ namespace millrace {
 
 /// Masks of one call to the decoder on their way to run lengths. Pointers to device memory.
 ///
-/// A mask is written as the places where its value changes, in COCO's order down the columns: place = x * picture_height + y; before the
-/// first place it is outside. A thread does one picture column, twice: it counts, and when the sums of all counts are known, it writes.
+/// A mask is written as the places where its value changes, in COCO's order down the columns: place = x * picture_height
+/// + y; before the first place it is outside. A thread does one picture column, twice: it counts, and when the sums of
+/// all counts are known, it writes.
 struct OutlineJob {
-  const float* logits = nullptr;              ///< [N, logits_height, logits_width]
-  const std::int32_t* slots = nullptr;        ///< [N], index into geometry
-  const MaskGeometry* geometry = nullptr;     ///< by slot
-  const float* largest = nullptr;             ///< [N] largest magnitude of each mask's logits, NaN or infinity if there is one
+  const float* logits = nullptr;           ///< [N, logits_height, logits_width]
+  const float* predicted_iou = nullptr;    ///< [N]
+  const std::int32_t* slots = nullptr;     ///< [N], index into geometry; -1: nobody wants this mask
+  const MaskGeometry* geometry = nullptr;  ///< by slot
+  int masks = 0;                           ///< N
+  int logits_width = 0, logits_height = 0;
+  int widest = 0;  ///< picture
   float threshold = 0;
+  std::uint32_t* counts = nullptr;  ///< [N * widest + 1] scratch: changes of a column, then of all columns before it
+  // Written, side by side:
+  std::uint32_t* starts = nullptr;  ///< [N + 1]: where a mask's places begin; the last is their number
+  float* iou = nullptr;             ///< [N]: predicted_iou
+  float* largest = nullptr;         ///< [N]: largest magnitude of the logits, NaN or infinity if there is one
+  std::uint32_t* places = nullptr;  ///< [capacity]; what does not fit is not written
+  std::uint32_t capacity = 0;
 };
 
 namespace outline_kernel {
@@ -140,13 +151,39 @@ class Column {
 /// Calls change(place) for each change in column x of mask n.
 template <class Change>
 MILLRACE_DEVICE void walk(const OutlineJob& job, int n, int x, const Change& change) {
-  const MaskGeometry& g = job.geometry[job.slots[n]];
-  const float* logits = job.logits + static_cast<std::int64_t>(n) * g.logits_width * g.logits_height;
+  const std::int32_t slot = job.slots[n];
+  if (slot < 0) return;
+  const MaskGeometry& g = job.geometry[slot];
+  const float* logits = job.logits + static_cast<std::int64_t>(n) * job.logits_width * job.logits_height;
   const float largest = job.largest[n];
   if (x >= g.picture_width || !(largest * 0 == 0)) return;
   const bool before = x > 0 && Column(logits, g, x - 1, largest, job.threshold).value(g.picture_height - 1);
   Column(logits, g, x, largest, job.threshold).walk(before, [&](int y) {
     change(static_cast<std::uint32_t>(x) * static_cast<std::uint32_t>(g.picture_height) + static_cast<std::uint32_t>(y));
+  });
+}
+
+/// For each mask and each of `widest` columns, before the counts are summed up.
+MILLRACE_DEVICE inline void count_column(const OutlineJob& job, int n, int x) {
+  std::uint32_t count = 0;
+  walk(job, n, x, [&](std::uint32_t) { ++count; });
+  job.counts[static_cast<std::int64_t>(n) * job.widest + x] = count;
+  if (n == job.masks - 1 && x == job.widest - 1) job.counts[static_cast<std::int64_t>(job.masks) * job.widest] = 0;
+}
+
+/// For each mask and column, after it.
+MILLRACE_DEVICE inline void write_column(const OutlineJob& job, int n, int x) {
+  const std::uint32_t* own = job.counts + static_cast<std::int64_t>(n) * job.widest + x;
+  if (x == 0) {
+    job.starts[n] = *own;
+    job.iou[n] = job.predicted_iou[n];
+    if (n == job.masks - 1) job.starts[job.masks] = job.counts[static_cast<std::int64_t>(job.masks) * job.widest];
+  }
+  std::uint32_t at = own[0];
+  if (at == own[1]) return;  // nothing changes in this column
+  walk(job, n, x, [&](std::uint32_t place) {
+    if (at < job.capacity) job.places[at] = place;
+    ++at;
   });
 }
 

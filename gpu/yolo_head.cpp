@@ -23,28 +23,10 @@ std::string shape_text(const Tensor& tensor) {
                               "; check head, classes and input size in model.yaml");
 }
 
-void check(const Tensor& output, int batch_index, const HeadSpec& spec) {
-  const std::string channels = std::to_string((spec.layout == HeadLayout::v8 ? 4 : 5) + spec.classes);
-  const int anchors = expected_anchors(spec);
-  const std::string expected = spec.layout == HeadLayout::v8
-                                   ? "[batch, " + channels + ", anchors]"
-                                   : "[batch, " + std::to_string(anchors) + ", " + channels + "]";
-  if (output.device >= 0)
-    throw std::invalid_argument("detector output lies on a device; decode_head needs it on the host");
-  if (output.dtype != DType::f32 || output.shape.size() != 3 || spec.classes < 1) wrong_shape(output, expected);
-  const std::int64_t channel_side = output.shape[spec.layout == HeadLayout::v8 ? 1 : 2];
-  if (std::to_string(channel_side) != channels) wrong_shape(output, expected);
-  if (anchors >= 0 && output.shape[1] != anchors) wrong_shape(output, expected);
-  if (batch_index < 0 || batch_index >= output.shape[0]) {
-    throw std::invalid_argument("picture " + std::to_string(batch_index) + " of a detector output of shape " +
-                                shape_text(output));
-  }
-}
-
 void add(Candidates& candidates, float x, float y, float width, float height, float score, int class_id) {
   const float half_width = width / 2, half_height = height / 2;
   const Box box{x - half_width, y - half_height, x + half_width, y + half_height};
-  if (!std::isfinite(box.x0 + box.y0 + box.x1 + box.y1)) throw NonFinite("a detected box is infinite");
+  if (!std::isfinite(box.x0 + box.y0 + box.x1 + box.y1)) throw NonFinite(box_not_finite);
   candidates.boxes.push_back(box);
   candidates.scores.push_back(score);
   candidates.classes.push_back(class_id);
@@ -104,11 +86,29 @@ int expected_anchors(const HeadSpec& spec) {
   return anchors;
 }
 
+void check_head_output(const Tensor& output, const HeadSpec& spec) {
+  const std::string channels = std::to_string((spec.layout == HeadLayout::v8 ? 4 : 5) + spec.classes);
+  const int anchors = expected_anchors(spec);
+  const std::string expected = spec.layout == HeadLayout::v8
+                                   ? "[batch, " + channels + ", anchors]"
+                                   : "[batch, " + std::to_string(anchors) + ", " + channels + "]";
+  if (output.dtype != DType::f32 || output.shape.size() != 3 || spec.classes < 1) wrong_shape(output, expected);
+  const std::int64_t channel_side = output.shape[spec.layout == HeadLayout::v8 ? 1 : 2];
+  if (std::to_string(channel_side) != channels) wrong_shape(output, expected);
+  if (anchors >= 0 && output.shape[1] != anchors) wrong_shape(output, expected);
+}
+
 Candidates decode_head(const Tensor& output, int batch_index, const HeadSpec& spec, float score_threshold) {
-  check(output, batch_index, spec);
+  check_head_output(output, spec);
+  if (output.device >= 0)
+    throw std::invalid_argument("detector output lies on a device; decode_head needs it on the host");
+  if (batch_index < 0 || batch_index >= output.shape[0]) {
+    throw std::invalid_argument("picture " + std::to_string(batch_index) + " of a detector output of shape " +
+                                shape_text(output));
+  }
   const auto size = static_cast<std::size_t>(output.shape[1] * output.shape[2]);
   const auto picture = output.host<float>().subspan(static_cast<std::size_t>(batch_index) * size, size);
-  if (!all_finite(picture)) throw NonFinite("the detector's output holds NaN or infinity");
+  if (!all_finite(picture)) throw NonFinite(output_not_finite);
   if (spec.layout == HeadLayout::yolox_raw) return decode_yolox(picture.data(), spec, score_threshold);
   return decode_v8(picture.data(), static_cast<std::size_t>(output.shape[2]), spec, score_threshold);
 }

@@ -35,9 +35,11 @@ struct Candidates {
 /// Anchors that this head must have: the cells of all strides for yolox_raw, -1 (any number) for v8.
 int expected_anchors(const HeadSpec& spec);
 
+/// Throws std::invalid_argument when type or shape are not those of the layout.
+void check_head_output(const Tensor& output, const HeadSpec& spec);
+
 /// The boxes of one picture of a batch: of each anchor its best class (the lowest index where several are equal), where
-/// that score is >= score_threshold. `output` lies on the host. Throws std::invalid_argument when type or shape are not
-/// those of the layout, NonFinite when the picture's part of the output holds NaN or infinity, or a box becomes
+/// that score is >= score_threshold. `output` lies on the host. Throws as check_head_output(), and NonFinite when the picture's part of the output holds NaN or infinity, or a box becomes
 /// infinite.
 Candidates decode_head(const Tensor& output, int batch_index, const HeadSpec& spec, float score_threshold);
 

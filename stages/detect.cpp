@@ -125,13 +125,13 @@ void Detect::run(Batch& batch) {
   }
   const int allowed = context_.packages.at(package)->max_batch;
   const int chunk = std::min(allowed, options_.exec_batch > 0 ? options_.exec_batch : std::max(1, context_.batch_size));
-  std::vector<FoundBoxes> found(batch.frames.size());
+  const auto found = std::make_shared<std::vector<FoundBoxes>>(batch.frames.size());
   for (int first = 0; first < slots; first += chunk)
     run_chunk(batch, *input, first, std::min(chunk, slots - first), found);
   context_.device->wait();
-  for (std::size_t slot = 0; slot < found.size(); ++slot) {
+  for (std::size_t slot = 0; slot < found->size(); ++slot) {
     Frame& frame = *batch.frames[slot];
-    if (!frame.failed() && !frame.item.boxes) take(frame, package, std::move(found[slot]));
+    if (!frame.failed() && !frame.item.boxes) take(frame, package, std::move((*found)[slot]));
   }
 }
 
@@ -174,7 +174,7 @@ BoxSearch Detect::search_of(const Package& package) const {
 }
 
 void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count,
-                       std::vector<FoundBoxes>& found) const {
+                       const std::shared_ptr<std::vector<FoundBoxes>>& found) const {
   const auto frame_of = [&](int row) -> Frame& { return *batch.frames[static_cast<std::size_t>(first + row)]; };
   const auto waits = [&](int row) { return !frame_of(row).failed() && !frame_of(row).item.boxes; };
   const auto shown = [&](int row) { return waits(row) || (!options_.skip_with_boxes && !frame_of(row).failed()); };
@@ -209,7 +209,7 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
     }
     frame_of(row).split = frame_of(row).split || outcome.split;
     const auto slot = static_cast<std::size_t>(first + row);
-    calls[outcome.outputs.get()].push_back({outcome.row, input.geometry[slot], &found[slot]});
+    calls[outcome.outputs.get()].push_back({outcome.row, input.geometry[slot], {found, &(*found)[slot]}});
   }
   for (const auto& [outputs, targets] : calls) context_.device->find_boxes(outputs->front(), search, targets);
 }

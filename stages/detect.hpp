@@ -59,7 +59,8 @@ class Detect final : public BatchStage {
   std::shared_ptr<const std::vector<std::string>> class_names(const std::string& package) const;
   void from_manifest(Frame& frame) const;
   BoxSearch search_of(const Package& package) const;
-  void run_chunk(Batch& batch, const ModelInput& input, int first, int count, std::vector<FoundBoxes>& found) const;
+  void run_chunk(Batch& batch, const ModelInput& input, int first, int count,
+                 const std::shared_ptr<std::vector<FoundBoxes>>& found) const;
   void take(Frame& frame, const std::string& package, FoundBoxes found) const;
 
   Options options_;

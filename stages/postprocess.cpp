@@ -27,14 +27,14 @@ StageInfo Postprocess::info(const Options& /*options*/) {
 Postprocess::Postprocess(const Options& options, const StageContext& context) : options_(options), context_(context) {}
 
 void Postprocess::run(Batch& batch) {
-  std::vector<std::vector<TracedMask>> traced(batch.frames.size());
+  const auto traced = std::make_shared<std::vector<std::vector<TracedMask>>>(batch.frames.size());
   // By call of the decoder, since it packs objects of several pictures.
   std::map<const std::vector<Tensor>*, std::vector<MaskTarget>> calls;
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     const Frame& frame = *batch.frames[slot];
     if (frame.failed()) continue;
     const PictureLogits& logits = frame.columns.get(mask_logits);
-    traced[slot].resize(logits.objects.size());
+    (*traced)[slot].resize(logits.objects.size());
     for (std::size_t i = 0; i < logits.objects.size(); ++i) {
       const MaskLogits& object = logits.objects[i];
       const auto& shape = object.outputs->front().shape;
@@ -42,7 +42,7 @@ void Postprocess::run(Batch& batch) {
           {object.row,
            {static_cast<int>(shape[2]), static_cast<int>(shape[1]), logits.input_width, logits.input_height,
             logits.geometry.resized_width, logits.geometry.resized_height, frame.info.width, frame.info.height},
-           &traced[slot][i]});
+           {traced, &(*traced)[slot][i]}});
     }
   }
   for (const auto& [outputs, targets] : calls) {
@@ -50,7 +50,7 @@ void Postprocess::run(Batch& batch) {
   }
   context_.device->wait();
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
-    if (!batch.frames[slot]->failed()) take(*batch.frames[slot], std::move(traced[slot]));
+    if (!batch.frames[slot]->failed()) take(*batch.frames[slot], std::move((*traced)[slot]));
   }
 }
 

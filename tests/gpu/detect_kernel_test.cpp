@@ -96,7 +96,7 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
         const auto total = static_cast<std::size_t>(s.slots * anchors);
         std::vector<std::uint64_t> keys(total);
         std::vector<Box> boxes(total);
-        std::vector<std::int32_t> best(total), faults(static_cast<std::size_t>(s.slots)), counts(static_cast<std::size_t>(s.slots));
+        std::vector<std::int32_t> best(total), faults(static_cast<std::size_t>(s.slots)), counts(2 * static_cast<std::size_t>(s.slots));
         std::vector<KeptBox> kept(static_cast<std::size_t>(s.slots * most));
         HeadJob job;
         job.output = output.data();
@@ -116,7 +116,7 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
         job.boxes = boxes.data();
         job.best = best.data();
         job.faults = faults.data();
-        job.kept_count = counts.data();
+        job.summaries = counts.data();
         job.kept = kept.data();
 
         for (int slot = 0; slot < s.slots; ++slot) {
@@ -137,7 +137,7 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
             some.classes.push_back(all.classes[c]);
           }
           const auto order = nms_cpu(some.boxes, some.scores, some.classes, 0.45, most, class_aware);
-          REQUIRE(counts[i] == static_cast<int>(order.size()));
+          REQUIRE(counts[2 * i + 1] == static_cast<int>(order.size()));
           int different = 0;
           for (std::size_t k = 0; k < order.size(); ++k) {
             const KeptBox& own = kept[i * static_cast<std::size_t>(most) + k];

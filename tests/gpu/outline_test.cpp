@@ -131,7 +131,14 @@ std::vector<std::uint32_t> kernel_runs(const MaskGeometry& geometry, const std::
   const std::int32_t slot = 0;
   float largest = 0;
   for (const float v : logits) largest = std::max(largest, std::abs(v));
-  const OutlineJob job{logits.data(), &slot, &geometry, &largest, threshold};
+  OutlineJob job;
+  job.logits = logits.data();
+  job.slots = &slot;
+  job.geometry = &geometry;
+  job.logits_width = geometry.logits_width;
+  job.logits_height = geometry.logits_height;
+  job.largest = &largest;
+  job.threshold = threshold;
   std::vector<std::uint32_t> counts;
   std::uint32_t last = 0;
   for (int x = 0; x < geometry.picture_width; ++x) {

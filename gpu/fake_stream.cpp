@@ -1,0 +1,120 @@
+#include "gpu/fake_stream.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace millrace {
+namespace {
+
+constexpr std::align_val_t alignment{256};
+constexpr int garbage = 0xa5;
+
+void* allocate_garbage(std::size_t bytes) {
+  void* memory = ::operator new(bytes, alignment);
+  std::memset(memory, garbage, bytes);
+  return memory;
+}
+
+void release(void* memory) { ::operator delete(memory, alignment); }
+
+/// One thread in place of a block.
+struct OneThread {
+  int rank = 0, size = 1;
+  [[nodiscard]] std::uint64_t max(std::uint64_t value) const { return value; }
+};
+
+template <class Column>
+void for_each_column(const OutlineJob& job, const Column& column) {
+  for (int n = 0; n < job.masks; ++n) {
+    for (int x = 0; x < job.widest; ++x) column(job, n, x);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<void> FakeStream::allocate(std::size_t bytes) {
+  return {allocate_garbage(bytes), [queue = queue_](void* memory) { queue->released.push_back(memory); }};
+}
+
+FakeStream::Queue::~Queue() { release_all(); }
+
+void FakeStream::Queue::release_all() {
+  for (void* memory : std::exchange(released, {})) release(memory);
+}
+
+std::shared_ptr<void> FakeStream::allocate_mapped(std::size_t bytes) { return {allocate_garbage(bytes), release}; }
+
+void FakeStream::upload(const void* host, void* device, std::size_t bytes) {
+  defer([=] { std::memcpy(device, host, bytes); });
+}
+void FakeStream::download(const void* device, void* host, std::size_t bytes) {
+  defer([=] { std::memcpy(host, device, bytes); });
+}
+void FakeStream::copy(const void* from, void* to, std::size_t bytes) {
+  defer([=] { std::memcpy(to, from, bytes); });
+}
+void FakeStream::zero(void* device, std::size_t bytes) {
+  defer([=] { std::memset(device, 0, bytes); });
+}
+void FakeStream::store(const void* host, void* device, std::size_t bytes) {
+  const auto* data = static_cast<const std::byte*>(host);
+  defer([device, kept = std::vector<std::byte>(data, data + bytes)] {
+    std::memcpy(device, kept.data(), kept.size());
+  });
+}
+
+void FakeStream::letterbox(const LetterboxJob& job, DType type, void* out) {
+  if (type != DType::f32) throw std::invalid_argument("a fake stream makes inputs of float32");
+  defer([job, values = static_cast<float*>(out)]() mutable {
+    for (int plane = 0; plane < 3; ++plane) {
+      for (int y = 0; y < job.input_height; ++y) {
+        for (int x = 0; x < job.input_width; ++x) *values++ = letterbox_value(job, x, y, plane);
+      }
+    }
+  });
+}
+
+void FakeStream::find_boxes(const HeadJob& job) {
+  defer([job] {
+    for (int slot = 0; slot < job.slots; ++slot) {
+      for (int anchor = 0; anchor < job.anchors; ++anchor)
+        job.faults[slot] |= detect_kernel::find_candidate(job, slot, anchor);
+      detect_kernel::keep_best(job, slot, OneThread{});
+    }
+  });
+}
+
+void FakeStream::outline(const OutlineJob& job) {
+  defer([job] {
+    const auto size = static_cast<std::size_t>(job.logits_width) * static_cast<std::size_t>(job.logits_height);
+    for (int n = 0; n < job.masks; ++n) {
+      const float* logits = job.logits + static_cast<std::size_t>(n) * size;
+      float largest = 0;
+      for (std::size_t i = 0; i < size; ++i) {
+        if (std::isnan(logits[i]) || std::fabs(logits[i]) > largest) largest = std::fabs(logits[i]);
+        if (std::isnan(largest)) break;
+      }
+      job.largest[n] = largest;
+    }
+    for_each_column(job, outline_kernel::count_column);
+    std::exclusive_scan(job.counts, job.counts + job.masks * job.widest + 1, job.counts, 0U);
+  });
+  write_places(job);
+}
+
+void FakeStream::write_places(const OutlineJob& job) {
+  defer([job] { for_each_column(job, outline_kernel::write_column); });
+}
+
+void FakeStream::wait() {
+  for (const auto& one : queue_->work) one();
+  queue_->work.clear();
+  queue_->release_all();
+}
+
+}  // namespace millrace

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "gpu/stream.hpp"
+
+namespace millrace {
+
+/// A stream without a device: what is asked for is written down and done in wait(), on the host, by the bodies of the
+/// real kernels. Memory is filled with garbage, so what is read too early shows.
+class FakeStream final : public Stream {
+ public:
+  explicit FakeStream(int device = 0) : device_(device), queue_(std::make_shared<Queue>()) {}
+
+  [[nodiscard]] int device() const override { return device_; }
+  std::shared_ptr<void> allocate(std::size_t bytes) override;
+  std::shared_ptr<void> allocate_mapped(std::size_t bytes) override;
+  void upload(const void* host, void* device, std::size_t bytes) override;
+  void download(const void* device, void* host, std::size_t bytes) override;
+  void copy(const void* from, void* to, std::size_t bytes) override;
+  void zero(void* device, std::size_t bytes) override;
+  void store(const void* host, void* device, std::size_t bytes) override;
+  void letterbox(const LetterboxJob& job, DType type, void* out) override;
+  void find_boxes(const HeadJob& job) override;
+  void outline(const OutlineJob& job) override;
+  void write_places(const OutlineJob& job) override;
+  void wait() override;
+
+  /// Does `work` in its turn, e.g. a model's call.
+  void defer(std::function<void()> work) { queue_->work.push_back(std::move(work)); }
+
+ private:
+  struct Queue {
+    ~Queue();
+    void release_all();
+    std::vector<std::function<void()>> work;
+    std::vector<void*> released;  // by the host; work may still use it
+  };
+  const int device_;
+  std::shared_ptr<Queue> queue_;  // memory may outlive the stream
+};
+
+}  // namespace millrace

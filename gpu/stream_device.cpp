@@ -1,0 +1,361 @@
+#include "gpu/stream_device.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "gpu/finite.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t most_tables = 32;
+constexpr double first_places_a_mask = 4096;  // objects of photographs have 300 to 5,000
+constexpr double least_places_a_mask = 64;
+constexpr double room = 1.25;  // over the most that was seen
+
+template <class T>
+std::shared_ptr<T[]> typed(std::shared_ptr<void> memory) {
+  auto* data = static_cast<T*>(memory.get());
+  return {std::move(memory), data};
+}
+
+HeadJob job_of(const BoxSearch& search, int slots, int anchors) {
+  HeadJob job;
+  job.yolox = search.head.layout == HeadLayout::yolox_raw;
+  job.slots = slots;
+  job.anchors = anchors;
+  job.classes = search.head.classes;
+  std::copy(search.head.strides.begin(), search.head.strides.end(), job.strides);
+  job.input_width = search.head.input_width;
+  job.input_height = search.head.input_height;
+  job.least_score = search.least_score;
+  job.iou_threshold = search.iou_threshold;
+  job.least_area = search.least_area;
+  job.class_aware = search.class_aware;
+  job.most_kept = std::min(search.most_boxes, anchors) + 1;
+  return job;
+}
+
+/// Places of changes as runs.
+std::vector<std::uint32_t> runs_of(std::span<const std::uint32_t> places, std::uint32_t pixels) {
+  std::vector<std::uint32_t> runs;
+  runs.reserve(places.size() + 1);
+  std::uint32_t before = 0;
+  for (const std::uint32_t place : places) {
+    runs.push_back(place - before);
+    before = place;
+  }
+  runs.push_back(pixels - before);
+  return runs;
+}
+
+}  // namespace
+
+/// What resampling needs beside the pixels, on the device.
+struct StreamDevice::Tables {
+  int width = 0, height = 0, resized_width = 0, resized_height = 0;
+  ResizeFilter filter{};
+  Resampling resampling{};
+  ResampleTaps x, y;
+  std::shared_ptr<void> memory;
+};
+
+/// Device memory for what comes down in one copy.
+struct StreamDevice::Chunk {
+  std::shared_ptr<void> device, host;
+  std::size_t bytes = 0, used = 0;
+};
+
+/// One call of trace() on its way. Its block in a chunk: starts, iou, largest, places; see OutlineJob.
+struct StreamDevice::Tracing {
+  OutlineJob job;
+  std::vector<MaskTarget> targets;
+  std::size_t chunk = 0, offset = 0;
+
+  [[nodiscard]] std::size_t head_words() const { return 3 * static_cast<std::size_t>(job.masks) + 1; }
+  [[nodiscard]] std::size_t bytes() const { return sizeof(std::uint32_t) * (head_words() + job.capacity); }
+  void lie_at(void* block) {
+    const auto masks = static_cast<std::size_t>(job.masks);
+    auto* words = static_cast<std::uint32_t*>(block);
+    job.starts = words;
+    job.iou = reinterpret_cast<float*>(words + masks + 1);
+    job.largest = reinterpret_cast<float*>(words + 2 * masks + 1);
+    job.places = words + head_words();
+  }
+  void hand_over(const std::uint32_t* words) const;
+};
+
+StreamDevice::StreamDevice(std::unique_ptr<Stream> stream)
+    : stream_(std::move(stream)), places_a_mask_(first_places_a_mask) {}
+StreamDevice::~StreamDevice() = default;
+
+Tensor StreamDevice::empty(std::vector<std::int64_t> shape, DType dtype) {
+  Tensor tensor;
+  tensor.shape = std::move(shape);
+  tensor.dtype = dtype;
+  tensor.device = stream_->device();
+  tensor.storage = stream_->allocate(tensor.bytes());
+  tensor.data = tensor.storage.get();
+  return tensor;
+}
+
+void StreamDevice::zero(const Tensor& tensor) { stream_->zero(tensor.data, tensor.bytes()); }
+
+void StreamDevice::copy(const Tensor& from, const Tensor& to) { stream_->copy(from.data, to.data, to.bytes()); }
+
+/// Values on the device, until the next wait at least.
+template <class T>
+T* StreamDevice::store(std::span<const T> values) {
+  T* memory = scratch<T>(values.size());
+  stream_->store(values.data(), memory, values.size_bytes());
+  return memory;
+}
+
+/// Uninitialised device memory, until the next wait at least.
+template <class T>
+T* StreamDevice::scratch(std::size_t count) {
+  auto memory = stream_->allocate(std::max<std::size_t>(count, 1) * sizeof(T));
+  auto* data = static_cast<T*>(memory.get());
+  kept_.push_back(std::move(memory));
+  return data;
+}
+
+Image8 StreamDevice::upload(const Image8& raster, std::shared_ptr<const void> keep) {
+  const auto bytes = std::size_t{3} * static_cast<std::size_t>(raster.width) * static_cast<std::size_t>(raster.height);
+  auto* memory = scratch<std::uint8_t>(bytes);
+  stream_->upload(raster.data, memory, bytes);
+  kept_.push_back(std::move(keep));
+  ++counts_.uploads;
+  return {memory, raster.width, raster.height};
+}
+
+const StreamDevice::Tables& StreamDevice::tables(int width, int height, const LetterboxGeometry& geometry,
+                                                 const InputSpec& spec) {
+  const auto found = std::find_if(tables_.begin(), tables_.end(), [&](const Tables& t) {
+    return t.width == width && t.height == height && t.resized_width == geometry.resized_width &&
+           t.resized_height == geometry.resized_height && t.filter == spec.filter;
+  });
+  if (found != tables_.end()) {
+    tables_.splice(tables_.begin(), tables_, found);
+    return tables_.front();
+  }
+  const LetterboxTables host = letterbox_tables(width, height, geometry, spec);
+  std::vector<std::int32_t> words;
+  const auto append = [&](const std::vector<std::int32_t>& values) {
+    words.insert(words.end(), values.begin(), values.end());
+  };
+  for (const ResampleTable* table : {&host.x, &host.y}) {
+    append(table->first);
+    append(table->count);
+    append(table->weights);
+  }
+  Tables made{width, height, geometry.resized_width, geometry.resized_height, spec.filter, host.resampling, {}, {}, {}};
+  made.memory = stream_->allocate(words.size() * sizeof(std::int32_t));
+  stream_->store(words.data(), made.memory.get(), words.size() * sizeof(std::int32_t));
+  const auto* at = static_cast<const std::int32_t*>(made.memory.get());
+  for (const auto& [table, taps] : {std::pair{&host.x, &made.x}, {&host.y, &made.y}}) {
+    taps->first = at;
+    taps->count = at + table->first.size();
+    taps->weights = taps->count + table->count.size();
+    taps->taps = table->taps;
+    at = taps->weights + table->weights.size();
+  }
+  tables_.push_front(std::move(made));
+  if (tables_.size() > most_tables) tables_.pop_back();
+  return tables_.front();
+}
+
+void StreamDevice::letterbox(const Image8& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
+                             const Tensor& input) {
+  const Tables& own = tables(raster.width, raster.height, geometry, spec);
+  LetterboxJob job = letterbox_job(raster.width, raster.height, geometry, spec);
+  job.pixels = raster.data;
+  job.resampling = own.resampling;
+  job.x = own.x;
+  job.y = own.y;
+  stream_->letterbox(job, input.dtype, input.data);
+}
+
+void StreamDevice::find_boxes(const Tensor& output, const BoxSearch& search, std::span<const BoxTarget> targets) {
+  check_head_output(output, search.head);
+  const bool yolox = search.head.layout == HeadLayout::yolox_raw;
+  const int slots = static_cast<int>(output.shape[0]), anchors = static_cast<int>(output.shape[yolox ? 1 : 2]);
+  HeadJob job = job_of(search, slots, anchors);
+  std::vector<SlotGeometry> geometry(static_cast<std::size_t>(slots));
+  for (const BoxTarget& target : targets) {
+    const LetterboxGeometry& g = target.geometry;
+    geometry[static_cast<std::size_t>(target.row)] = {true,   g.picture_width, g.picture_height, g.left, g.top,
+                                                      g.scale_x, g.scale_y};
+  }
+  const auto count = static_cast<std::size_t>(slots), cells = count * static_cast<std::size_t>(anchors);
+  job.output = static_cast<const float*>(output.data);
+  job.geometry = store(std::span<const SlotGeometry>(geometry));
+  if (!search.wanted.empty()) job.wanted = store(std::span(search.wanted));
+  job.keys = scratch<std::uint64_t>(cells);
+  job.boxes = scratch<Box>(cells);
+  job.best = scratch<std::int32_t>(cells);
+  job.faults = scratch<std::int32_t>(count);
+  stream_->zero(job.faults, count * sizeof(std::int32_t));
+  const auto summaries = typed<std::int32_t>(stream_->allocate_mapped(2 * count * sizeof(std::int32_t)));
+  const auto kept = typed<KeptBox>(
+      stream_->allocate_mapped(count * static_cast<std::size_t>(job.most_kept) * sizeof(KeptBox)));
+  job.summaries = summaries.get();
+  job.kept = kept.get();
+  kept_.push_back(output.storage);
+  stream_->find_boxes(job);
+
+  after_wait_.emplace_back([summaries, kept, most = job.most_kept, shown = search.most_boxes,
+                            own = std::vector<BoxTarget>(targets.begin(), targets.end())] {
+    for (const BoxTarget& target : own) {
+      FoundBoxes& found = *target.found;
+      const auto slot = static_cast<std::size_t>(target.row);
+      const std::int32_t fault = summaries[2 * slot], number = summaries[2 * slot + 1];
+      if (fault != 0) {
+        found.fault = (fault & not_finite) != 0 ? output_not_finite : box_not_finite;
+        continue;
+      }
+      found.more = number > shown;
+      for (int i = 0; i < std::min(number, shown); ++i) {
+        const KeptBox& box = kept[slot * static_cast<std::size_t>(most) + static_cast<std::size_t>(i)];
+        found.boxes.push_back(box.box);
+        found.scores.push_back(box.score);
+        found.classes.push_back(box.class_id);
+      }
+    }
+  });
+}
+
+Prompts StreamDevice::prompts(std::span<const Box> boxes, std::span<const int> image_index) {
+  const auto count = static_cast<std::int64_t>(boxes.size());
+  Prompts prompts{empty({count, 4}, DType::f32), empty({count}, DType::i64)};
+  const std::vector<std::int64_t> index(image_index.begin(), image_index.end());
+  stream_->store(boxes.data(), prompts.boxes.data, boxes.size_bytes());
+  stream_->store(index.data(), prompts.image_index.data, index.size() * sizeof(std::int64_t));
+  return prompts;
+}
+
+void StreamDevice::trace(const Tensor& logits, const Tensor& predicted_iou, float threshold,
+                         std::span<const MaskTarget> targets) {
+  auto tracing = std::make_unique<Tracing>();
+  OutlineJob& job = tracing->job;
+  job.masks = static_cast<int>(logits.shape[0]);
+  job.logits_height = static_cast<int>(logits.shape[1]);
+  job.logits_width = static_cast<int>(logits.shape[2]);
+  job.threshold = threshold;
+  std::vector<std::int32_t> slots(static_cast<std::size_t>(job.masks), -1);
+  std::vector<MaskGeometry> geometry;
+  for (const MaskTarget& target : targets) {
+    if (geometry.empty() || !(geometry.back() == target.geometry)) {
+      check_geometry(target.geometry);
+      geometry.push_back(target.geometry);
+    }
+    slots[static_cast<std::size_t>(target.row)] = static_cast<std::int32_t>(geometry.size()) - 1;
+    job.widest = std::max(job.widest, target.geometry.picture_width);
+  }
+  if (targets.empty()) return;
+  job.logits = static_cast<const float*>(logits.data);
+  job.predicted_iou = static_cast<const float*>(predicted_iou.data);
+  job.slots = store(std::span<const std::int32_t>(slots));
+  job.geometry = store(std::span<const MaskGeometry>(geometry));
+  job.counts =
+      scratch<std::uint32_t>(static_cast<std::size_t>(job.masks) * static_cast<std::size_t>(job.widest) + 1);
+  kept_.push_back(logits.storage);
+  kept_.push_back(predicted_iou.storage);
+  tracing->targets.assign(targets.begin(), targets.end());
+  job.capacity = static_cast<std::uint32_t>(std::ceil(places_a_mask_ * job.masks));
+  place(*tracing);
+  stream_->outline(job);
+  tracings_.push_back(std::move(tracing));
+}
+
+/// Gives a tracing its block in a chunk; a new chunk has room for as much as the last wait brought down.
+void StreamDevice::place(Tracing& tracing) {
+  const std::size_t bytes = (tracing.bytes() + 255) / 256 * 256;
+  if (chunks_.empty() || chunks_.back().bytes - chunks_.back().used < bytes) {
+    Chunk chunk;
+    chunk.bytes = std::max(bytes, last_bytes_);
+    chunk.device = stream_->allocate(chunk.bytes);
+    chunks_.push_back(std::move(chunk));
+  }
+  Chunk& chunk = chunks_.back();
+  tracing.chunk = chunks_.size() - 1;
+  tracing.offset = chunk.used;
+  tracing.lie_at(static_cast<std::byte*>(chunk.device.get()) + chunk.used);
+  chunk.used += bytes;
+}
+
+void StreamDevice::download_chunks() {
+  for (Chunk& chunk : chunks_) {
+    chunk.host = stream_->allocate_mapped(chunk.used);
+    stream_->download(chunk.device.get(), chunk.host.get(), chunk.used);
+    ++counts_.downloads;
+  }
+  stream_->wait();
+  ++counts_.waits;
+}
+
+const std::uint32_t* StreamDevice::words_of(const Tracing& tracing) const {
+  return reinterpret_cast<const std::uint32_t*>(static_cast<const std::byte*>(chunks_[tracing.chunk].host.get()) +
+                                                tracing.offset);
+}
+
+void StreamDevice::wait() {
+  download_chunks();
+  std::size_t bytes = 0;
+  for (const Chunk& chunk : chunks_) bytes += chunk.used;
+  last_bytes_ = std::max(last_bytes_, bytes);
+  for (const auto& finish : std::exchange(after_wait_, {})) finish();
+
+  std::vector<std::unique_ptr<Tracing>> cut;
+  for (auto& tracing : std::exchange(tracings_, {})) {
+    const std::uint32_t* words = words_of(*tracing);
+    const std::uint32_t total = words[tracing->job.masks];
+    most_places_ = std::max(most_places_, static_cast<double>(total) / tracing->job.masks);
+    if (total <= tracing->job.capacity) {
+      tracing->hand_over(words);
+    } else {
+      tracing->job.capacity = total;
+      cut.push_back(std::move(tracing));
+    }
+  }
+  const auto first_chunks = std::exchange(chunks_, {});  // the second round reads from them
+  places_a_mask_ = std::max(least_places_a_mask, room * most_places_);
+  if (!cut.empty()) {
+    ++counts_.overflows;
+    for (const auto& tracing : cut) {
+      const OutlineJob before = tracing->job;
+      place(*tracing);
+      stream_->copy(before.largest, tracing->job.largest, sizeof(float) * static_cast<std::size_t>(before.masks));
+      stream_->write_places(tracing->job);
+    }
+    download_chunks();
+    for (const auto& tracing : cut) tracing->hand_over(words_of(*tracing));
+    chunks_.clear();
+  }
+  kept_.clear();
+}
+
+void StreamDevice::Tracing::hand_over(const std::uint32_t* words) const {
+  const auto masks = static_cast<std::size_t>(job.masks);
+  const auto* iou = reinterpret_cast<const float*>(words + masks + 1);
+  const auto* largest = reinterpret_cast<const float*>(words + 2 * masks + 1);
+  const std::uint32_t* places = words + head_words();
+  for (const MaskTarget& target : targets) {
+    const auto n = static_cast<std::size_t>(target.row);
+    TracedMask& mask = *target.mask;
+    mask.predicted_iou = iou[n];
+    if (!std::isfinite(iou[n])) {
+      mask.fault = iou_not_finite;
+    } else if (!std::isfinite(largest[n])) {
+      mask.fault = logits_not_finite;
+    } else {
+      const auto pixels = static_cast<std::uint32_t>(target.geometry.picture_width) *
+                          static_cast<std::uint32_t>(target.geometry.picture_height);
+      mask.counts = runs_of({places + words[n], words[n + 1] - words[n]}, pixels);
+    }
+  }
+}
+
+}  // namespace millrace

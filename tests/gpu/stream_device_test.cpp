@@ -1,0 +1,274 @@
+// A device on a stream does what the host does, to the bit, and not before it is waited for.
+#include "gpu/stream_device.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "gpu/fake_stream.hpp"
+#include "gpu/finite.hpp"
+#include "gpu/host_device.hpp"
+
+namespace millrace {
+namespace {
+
+struct Both {
+  HostDevice host;
+  StreamDevice device{std::make_unique<FakeStream>()};
+};
+
+/// Brings host values to a device, as a model's output would lie there.
+Tensor on(Device& device, const std::vector<float>& values, std::vector<std::int64_t> shape) {
+  Tensor tensor = device.empty(std::move(shape));
+  std::memcpy(tensor.data, values.data(), tensor.bytes());  // a fake device's memory is the host's
+  return tensor;
+}
+
+std::vector<float> values_of(const Tensor& tensor) {
+  const auto* data = static_cast<const float*>(tensor.data);
+  return {data, data + tensor.elements()};
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::vector<std::uint8_t> noise(int width, int height, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(3 * width * height));
+  for (auto& value : pixels) value = static_cast<std::uint8_t>(random());
+  return pixels;
+}
+
+TEST_CASE("one upload makes both inputs, for more sizes than tables are kept") {
+  InputSpec detector, segmenter;
+  detector.width = 64, detector.height = 48, detector.placement = Placement::centred;
+  detector.rounding = SideRounding::half_even;
+  segmenter.width = segmenter.height = 72, segmenter.mode = ResizeMode::longest_side;
+  segmenter.filter = ResizeFilter::pil_bilinear_antialias;
+  segmenter.mean = {123.5F, 116, 103}, segmenter.std = {58, 57, 57.5F};
+  Both both;
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 40; ++i) {
+      const int width = 1 + 7 * i, height = 200 - 4 * i;
+      CAPTURE(width);
+      const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, static_cast<unsigned>(i)));
+      std::weak_ptr<std::vector<std::uint8_t>> held = pixels;
+      const Image8 raster{pixels->data(), width, height};
+      auto keep = pixels;
+      std::vector<Tensor> inputs;
+      const Image8 uploaded = both.device.upload(raster, std::move(keep));
+      for (const InputSpec& spec : {detector, segmenter}) {
+        inputs.push_back(both.device.empty({3, spec.height, spec.width}, DType::f32));
+        both.device.letterbox(uploaded, letterbox_geometry(width, height, spec), spec, inputs.back());
+      }
+      both.device.wait();
+      CHECK(held.use_count() == 1);  // ours
+      for (std::size_t k = 0; k < 2; ++k) {
+        const InputSpec& spec = k == 0 ? detector : segmenter;
+        const Tensor expected = both.host.empty({3, spec.height, spec.width}, DType::f32);
+        both.host.letterbox(raster, letterbox_geometry(width, height, spec), spec, expected);
+        CHECK(same_bits(values_of(inputs[k]), values_of(expected)));
+      }
+    }
+  }
+  CHECK(both.device.counts().uploads == 80);
+  CHECK(both.device.counts().waits == 80);
+  CHECK(both.device.counts().downloads == 0);
+}
+
+/// v8 outputs of three classes with clusters of boxes.
+std::vector<float> detector_output(int slots, int anchors, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(0, 1);
+  std::vector<float> values(static_cast<std::size_t>(slots * 7 * anchors));
+  for (int s = 0; s < slots; ++s) {
+    for (int a = 0; a < anchors; ++a) {
+      const auto at = [&](int channel) -> float& {
+        return values[static_cast<std::size_t>((s * 7 + channel) * anchors + a)];
+      };
+      at(0) = 10 * std::floor(uniform(random) * 6);
+      at(1) = 10 * std::floor(uniform(random) * 6);
+      at(2) = 5 + 30 * uniform(random);
+      at(3) = 5 + 30 * uniform(random);
+      for (int c = 0; c < 3; ++c) at(4 + c) = uniform(random) < 0.3F ? uniform(random) : 0.01F;
+    }
+  }
+  return values;
+}
+
+std::vector<FoundBoxes> found_on(Device& device, const std::vector<float>& values, int slots, int anchors,
+                                 const BoxSearch& search, const std::vector<int>& rows) {
+  const auto found = std::make_shared<std::vector<FoundBoxes>>(rows.size());
+  InputSpec spec;
+  spec.width = spec.height = 64;
+  std::vector<BoxTarget> targets;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    targets.push_back({rows[i], letterbox_geometry(100 + 10 * rows[i], 90, spec), {found, &(*found)[i]}});
+  device.find_boxes(on(device, values, {slots, 7, anchors}), search, targets);
+  device.wait();
+  return *found;
+}
+
+TEST_CASE("boxes are those of the host, best first, with their faults") {
+  BoxSearch search;
+  search.head = {HeadLayout::v8, 64, 64, 3};
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    const int slots = 1 + static_cast<int>(seed % 40), anchors = 1 + static_cast<int>(seed * 7 % 90);
+    CAPTURE(slots);
+    CAPTURE(anchors);
+    auto values = detector_output(slots, anchors, seed);
+    search.most_boxes = seed % 3 == 0 ? 2 : 100;
+    search.class_aware = seed % 2 == 0;
+    search.least_area = seed % 5 == 0 ? 400 : 0;
+    search.wanted = seed % 4 == 0 ? std::vector<std::uint8_t>{1, 0, 1} : std::vector<std::uint8_t>{};
+    if (seed % 6 == 1) values[static_cast<std::size_t>(4 * anchors)] = std::numeric_limits<float>::quiet_NaN();
+    if (seed % 6 == 2) values[0] = std::numeric_limits<float>::infinity();
+    std::vector<int> rows;
+    for (int row = slots - 1; row >= 0; row -= 1 + static_cast<int>(seed % 2)) rows.push_back(row);
+    Both both;
+    const auto expected = found_on(both.host, values, slots, anchors, search, rows);
+    const auto got = found_on(both.device, values, slots, anchors, search, rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      CHECK(got[i].boxes == expected[i].boxes);
+      CHECK(got[i].scores == expected[i].scores);
+      CHECK(got[i].classes == expected[i].classes);
+      CHECK(got[i].more == expected[i].more);
+      CHECK(got[i].fault == expected[i].fault);
+    }
+  }
+}
+
+TEST_CASE("an output of another shape is refused at once, on both") {
+  Both both;
+  BoxSearch search;
+  search.head = {HeadLayout::v8, 64, 64, 80};
+  const std::vector<float> values(7 * 4);
+  for (Device* device : {static_cast<Device*>(&both.host), static_cast<Device*>(&both.device)}) {
+    const std::vector<BoxTarget> targets{{0, {}, std::make_shared<FoundBoxes>()}};
+    CHECK_THROWS_AS(device->find_boxes(on(*device, values, {1, 7, 4}), search, targets), std::invalid_argument);
+  }
+}
+
+/// Smooth blobs, and where asked for noise, which has an outline at every pixel.
+std::vector<float> decoder_output(int masks, int side, bool rough, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 5);
+  std::vector<float> values;
+  for (int n = 0; n < masks; ++n) {
+    const float cx = static_cast<float>(random() % static_cast<unsigned>(side)), cy = static_cast<float>(side) / 2;
+    for (int y = 0; y < side; ++y) {
+      for (int x = 0; x < side; ++x) {
+        const float dx = static_cast<float>(x) - cx, dy = static_cast<float>(y) - cy;
+        values.push_back(rough ? normal(random) : 20 - dx * dx - dy * dy / 2);
+      }
+    }
+  }
+  return values;
+}
+
+struct Call {
+  int masks, side;
+  bool rough;
+  std::vector<int> rows;
+};
+
+std::vector<TracedMask> traced_on(Device& device, const std::vector<Call>& calls, unsigned seed) {
+  const auto traced = std::make_shared<std::vector<TracedMask>>();
+  std::size_t total = 0;
+  for (const Call& call : calls) total += call.rows.size();
+  traced->resize(total);
+  std::size_t next = 0;
+  for (const Call& call : calls) {
+    auto logits = decoder_output(call.masks, call.side, call.rough, ++seed);
+    std::vector<float> ious;
+    for (int n = 0; n < call.masks; ++n) ious.push_back(0.5F + static_cast<float>(n) / 100);
+    if (seed % 5 == 0) logits[3] = std::numeric_limits<float>::infinity();
+    if (seed % 5 == 1) ious.back() = std::numeric_limits<float>::quiet_NaN();
+    std::vector<MaskTarget> targets;
+    for (const int row : call.rows) {
+      const int width = 60 + 25 * (row / 2), height = 90 - 10 * (row / 2);  // two objects a picture
+      targets.push_back({row,
+                         {call.side, call.side, 4 * call.side, 4 * call.side, 4 * call.side, 3 * call.side, width, height},
+                         {traced, &(*traced)[next++]}});
+    }
+    device.trace(on(device, logits, {call.masks, call.side, call.side}), on(device, ious, {call.masks}), 0.25F, targets);
+  }
+  if (dynamic_cast<StreamDevice*>(&device) != nullptr) {
+    for (const auto& mask : *traced) CHECK(mask.counts.empty());  // not yet
+  }
+  device.wait();
+  return *traced;
+}
+
+TEST_CASE("masks are those of the host, however many calls a wait has") {
+  Both both;
+  std::int64_t waits = 0;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const std::vector<Call> calls{{4, 16, false, {0, 1, 2, 3}}, {1, 16, false, {0}}, {6, 16, false, {5, 3, 0}}};
+    const auto expected = traced_on(both.host, calls, 3 * seed);
+    const auto got = traced_on(both.device, calls, 3 * seed);
+    ++waits;
+    REQUIRE(got.size() == expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      CHECK(got[i].fault == expected[i].fault);
+      if (!got[i].fault.empty()) continue;
+      CHECK(got[i].counts == expected[i].counts);
+      CHECK(got[i].predicted_iou == expected[i].predicted_iou);
+    }
+  }
+  CHECK(both.device.counts().waits == waits);
+  CHECK(both.device.counts().overflows == 0);
+  // The first wait allocates as it goes, later ones know how much comes down.
+  CHECK(both.device.counts().downloads <= waits + 2);
+}
+
+TEST_CASE("masks with more outline than there was room for take one wait more, once") {
+  Both both;
+  const std::vector<Call> smooth{{3, 16, false, {0, 1, 2}}}, rough{{2, 64, true, {0, 1}}, {3, 16, false, {0, 1, 2}}};
+  for (const auto& calls : {smooth, rough, rough}) {
+    const auto expected = traced_on(both.host, calls, 1), got = traced_on(both.device, calls, 1);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      CHECK(got[i].fault == expected[i].fault);
+      if (got[i].fault.empty()) CHECK(got[i].counts == expected[i].counts);
+    }
+  }
+  CHECK(both.device.counts().overflows == 1);
+  CHECK(both.device.counts().waits == 4);
+}
+
+TEST_CASE("prompts lie on the device in order") {
+  Both both;
+  std::vector<Box> boxes;
+  std::vector<int> index;
+  for (int i = 0; i < 300; ++i) {
+    boxes.push_back({static_cast<float>(i), 1, 2, 3});
+    index.push_back(i / 7);
+  }
+  const Prompts prompts = both.device.prompts(boxes, index);
+  CHECK(prompts.boxes.device == 0);
+  both.device.wait();
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    CHECK(static_cast<const float*>(prompts.boxes.data)[4 * i] == boxes[i].x0);
+    CHECK(static_cast<const std::int64_t*>(prompts.image_index.data)[i] == index[i]);
+  }
+}
+
+TEST_CASE("what a failed batch asked for goes to nobody and disturbs nobody") {
+  Both both;
+  BoxSearch search;
+  search.head = {HeadLayout::v8, 64, 64, 3};
+  const auto values = detector_output(1, 20, 1);
+  {
+    const std::vector<BoxTarget> targets{{0, letterbox_geometry(64, 64, {.width = 64, .height = 64}), std::make_shared<FoundBoxes>()}};
+    both.device.find_boxes(on(both.device, values, {1, 7, 20}), search, targets);
+  }  // nobody waited
+  const auto got = found_on(both.device, values, 1, 20, search, {0});
+  CHECK(got[0].boxes == found_on(both.host, values, 1, 20, search, {0})[0].boxes);
+}
+
+}  // namespace
+}  // namespace millrace
