@@ -120,8 +120,8 @@ GraphBodies<Frame, Batch> Execution::bodies() {
                                    }});
   }
   if (!bodies.lane_stages.empty()) lanes_to_start_ = setup_.numbers.graph.lanes;
-  bodies.lane_start = [this](int /*lane*/) {
-    warm_up_packages();
+  bodies.lane_start = [this](int lane) {
+    warm_up_packages(*devices_[static_cast<std::size_t>(lane)]);
     const std::lock_guard lock(lanes_mutex_);
     --lanes_to_start_;
     lanes_changed_.notify_all();
@@ -173,13 +173,13 @@ void Execution::wait_for_lanes() {
   lanes_changed_.wait(lock, [&] { return lanes_to_start_ == 0 || stopping_; });
 }
 
-void Execution::warm_up_packages() {
+void Execution::warm_up_packages(Device& device) {
   const auto begun_ns = clock_.now_ns();
   const int boxes = setup_.chain.find("segment") != nullptr ? 1 : 0;
   for (const auto& [folder, package] : setup_.packages) {
     const auto engine = models_.acquire(*package);
     try {
-      warm_up(*engine, *package, std::min(setup_.numbers.batch_size, package->max_batch), boxes);
+      warm_up(*engine, *package, std::min(setup_.numbers.batch_size, package->max_batch), boxes, device);
     } catch (const ModelError& error) {
       throw ModelError(folder + ": " + error.what());
     }

@@ -68,7 +68,7 @@ class Execution {
   GraphBodies<Frame, Batch> bodies();
   std::int64_t file_bytes(const Frame& frame) const;
   void read(Frame& frame);
-  void warm_up_packages();
+  void warm_up_packages(Device& device);
   void commit(Batch& batch);
   void wait_for_lanes();
 

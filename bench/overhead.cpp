@@ -153,7 +153,7 @@ double run_bare(const ExecutionSetup& setup, const std::vector<Item>& items) {
       batch_stages.emplace_back(&link, link.entry->make_batch_stage(link.values, context));
     }
   }
-  for (const auto& [folder, package] : setup.packages) warm_up(*models.acquire(*package), *package, 1, 1);
+  for (const auto& [folder, package] : setup.packages) warm_up(*models.acquire(*package), *package, 1, 1, device);
   const auto begun_ns = process_cpu_ns();
   for (const auto& item : items) {
     auto frame = std::make_shared<Frame>(item, Place{});

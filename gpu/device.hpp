@@ -13,6 +13,8 @@
 
 namespace millrace {
 
+class Stream;
+
 /// What is wanted of a detector's output; the same for all pictures of a view.
 struct BoxSearch {
   HeadSpec head;
@@ -54,6 +56,12 @@ struct MaskTarget {
   std::shared_ptr<TracedMask> mask;
 };
 
+/// Output of one call of a decoder: logits f32 [N, h, w] and predicted IoU f32 [N].
+struct MaskCall {
+  Tensor logits, predicted_iou;
+  std::vector<MaskTarget> targets;
+};
+
 /// Boxes as a decoder takes them, on the device.
 struct Prompts {
   Tensor boxes;        ///< f32 [N, 4]
@@ -90,12 +98,14 @@ class Device {
   /// `boxes` in pixels of the segmenter's input, box n of picture image_index[n].
   virtual Prompts prompts(std::span<const Box> boxes, std::span<const int> image_index) = 0;
 
-  /// Masks of a decoder's output: logits f32 [N, h, w] and predicted IoU f32 [N].
-  virtual void trace(const Tensor& logits, const Tensor& predicted_iou, float threshold,
-                     std::span<const MaskTarget> targets) = 0;
+  /// Masks of a decoder's outputs, all of which come down in one copy.
+  virtual void trace(std::span<const MaskCall> calls, float threshold) = 0;
 
   /// Blocks until everything that was asked for is done.
   virtual void wait() = 0;
+
+  /// What this device computes on, for engines; null: the host.
+  virtual Stream* stream() { return nullptr; }
 };
 
 }  // namespace millrace

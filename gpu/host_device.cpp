@@ -66,23 +66,25 @@ Prompts HostDevice::prompts(std::span<const Box> boxes, std::span<const int> ima
   return prompts;
 }
 
-void HostDevice::trace(const Tensor& logits, const Tensor& predicted_iou, float threshold,
-                       std::span<const MaskTarget> targets) {
-  const auto size = static_cast<std::size_t>(logits.shape[1] * logits.shape[2]);
-  for (const MaskTarget& target : targets) {
-    const auto row = static_cast<std::size_t>(target.row);
-    TracedMask& mask = *target.mask;
-    mask.predicted_iou = predicted_iou.host<const float>()[row];
-    if (!all_finite({&mask.predicted_iou, 1})) {
-      mask.fault = iou_not_finite;
-      continue;
-    }
-    if (!tracer_ || !(tracer_->geometry() == target.geometry)) tracer_.emplace(target.geometry);
-    try {
-      mask.counts = tracer_->trace(logits.host<const float>().subspan(row * size, size), threshold);
-    } catch (const NonFinite& error) {
-      mask.fault = error.what();
-    }
+void HostDevice::trace(std::span<const MaskCall> calls, float threshold) {
+  for (const MaskCall& call : calls) {
+    for (const MaskTarget& target : call.targets) trace_one(call, target, threshold);
+  }
+}
+
+void HostDevice::trace_one(const MaskCall& call, const MaskTarget& target, float threshold) {
+  const Tensor logits = call.logits.row(target.row);
+  TracedMask& mask = *target.mask;
+  mask.predicted_iou = call.predicted_iou.host<const float>()[static_cast<std::size_t>(target.row)];
+  if (!all_finite({&mask.predicted_iou, 1})) {
+    mask.fault = iou_not_finite;
+    return;
+  }
+  if (!tracer_ || !(tracer_->geometry() == target.geometry)) tracer_.emplace(target.geometry);
+  try {
+    mask.counts = tracer_->trace(logits.host<const float>(), threshold);
+  } catch (const NonFinite& error) {
+    mask.fault = error.what();
   }
 }
 

@@ -17,11 +17,12 @@ class HostDevice final : public Device {
                  const Tensor& input) override;
   void find_boxes(const Tensor& output, const BoxSearch& search, std::span<const BoxTarget> targets) override;
   Prompts prompts(std::span<const Box> boxes, std::span<const int> image_index) override;
-  void trace(const Tensor& logits, const Tensor& predicted_iou, float threshold,
-             std::span<const MaskTarget> targets) override;
+  void trace(std::span<const MaskCall> calls, float threshold) override;
   void wait() override {}
 
  private:
+  void trace_one(const MaskCall& call, const MaskTarget& target, float threshold);
+
   std::optional<MaskTracer> tracer_;  // for the geometry that it was asked for last
 };
 

@@ -11,8 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t most_tables = 32;
-constexpr double first_places_a_mask = 4096;  // objects of photographs have 300 to 5,000
-constexpr double least_places_a_mask = 64;
+constexpr double least_places_a_mask = 2048;  // objects of photographs have 300 to 5,000; 8 kB
 constexpr double room = 1.25;  // over the most that was seen
 
 template <class T>
@@ -62,33 +61,32 @@ struct StreamDevice::Tables {
   std::shared_ptr<void> memory;
 };
 
-/// Device memory for what comes down in one copy.
-struct StreamDevice::Chunk {
-  std::shared_ptr<void> device, host;
-  std::size_t bytes = 0, used = 0;
-};
-
-/// One call of trace() on its way. Its block in a chunk: starts, iou, largest, places; see OutlineJob.
+/// One call of a decoder on its way. Its part of the results: starts, iou, largest, places; see OutlineJob.
 struct StreamDevice::Tracing {
   OutlineJob job;
   std::vector<MaskTarget> targets;
-  std::size_t chunk = 0, offset = 0;
+  std::size_t offset = 0;  // in words
 
   [[nodiscard]] std::size_t head_words() const { return 3 * static_cast<std::size_t>(job.masks) + 1; }
-  [[nodiscard]] std::size_t bytes() const { return sizeof(std::uint32_t) * (head_words() + job.capacity); }
-  void lie_at(void* block) {
+  [[nodiscard]] std::size_t words() const { return head_words() + job.capacity; }
+  void lie_at(std::uint32_t* part) {
     const auto masks = static_cast<std::size_t>(job.masks);
-    auto* words = static_cast<std::uint32_t*>(block);
-    job.starts = words;
-    job.iou = reinterpret_cast<float*>(words + masks + 1);
-    job.largest = reinterpret_cast<float*>(words + 2 * masks + 1);
-    job.places = words + head_words();
+    job.starts = part;
+    job.iou = reinterpret_cast<float*>(part + masks + 1);
+    job.largest = reinterpret_cast<float*>(part + 2 * masks + 1);
+    job.places = part + head_words();
   }
-  void hand_over(const std::uint32_t* words) const;
+  void hand_over(const std::uint32_t* part) const;
 };
 
-StreamDevice::StreamDevice(std::unique_ptr<Stream> stream)
-    : stream_(std::move(stream)), places_a_mask_(first_places_a_mask) {}
+/// What comes down in one copy.
+struct StreamDevice::Results {
+  std::vector<Tracing> tracings;
+  std::size_t words = 0;
+  std::shared_ptr<std::uint32_t[]> device, host;
+};
+
+StreamDevice::StreamDevice(std::unique_ptr<Stream> stream) : stream_(std::move(stream)) {}
 StreamDevice::~StreamDevice() = default;
 
 Tensor StreamDevice::empty(std::vector<std::int64_t> shape, DType dtype) {
@@ -236,17 +234,16 @@ Prompts StreamDevice::prompts(std::span<const Box> boxes, std::span<const int> i
   return prompts;
 }
 
-void StreamDevice::trace(const Tensor& logits, const Tensor& predicted_iou, float threshold,
-                         std::span<const MaskTarget> targets) {
-  auto tracing = std::make_unique<Tracing>();
-  OutlineJob& job = tracing->job;
-  job.masks = static_cast<int>(logits.shape[0]);
-  job.logits_height = static_cast<int>(logits.shape[1]);
-  job.logits_width = static_cast<int>(logits.shape[2]);
+StreamDevice::Tracing StreamDevice::begin(const MaskCall& call, float threshold) {
+  Tracing tracing;
+  OutlineJob& job = tracing.job;
+  job.masks = static_cast<int>(call.logits.shape[0]);
+  job.logits_height = static_cast<int>(call.logits.shape[1]);
+  job.logits_width = static_cast<int>(call.logits.shape[2]);
   job.threshold = threshold;
   std::vector<std::int32_t> slots(static_cast<std::size_t>(job.masks), -1);
   std::vector<MaskGeometry> geometry;
-  for (const MaskTarget& target : targets) {
+  for (const MaskTarget& target : call.targets) {
     if (geometry.empty() || !(geometry.back() == target.geometry)) {
       check_geometry(target.geometry);
       geometry.push_back(target.geometry);
@@ -254,94 +251,92 @@ void StreamDevice::trace(const Tensor& logits, const Tensor& predicted_iou, floa
     slots[static_cast<std::size_t>(target.row)] = static_cast<std::int32_t>(geometry.size()) - 1;
     job.widest = std::max(job.widest, target.geometry.picture_width);
   }
-  if (targets.empty()) return;
-  job.logits = static_cast<const float*>(logits.data);
-  job.predicted_iou = static_cast<const float*>(predicted_iou.data);
+  job.logits = static_cast<const float*>(call.logits.data);
+  job.predicted_iou = static_cast<const float*>(call.predicted_iou.data);
   job.slots = store(std::span<const std::int32_t>(slots));
   job.geometry = store(std::span<const MaskGeometry>(geometry));
-  job.counts =
-      scratch<std::uint32_t>(static_cast<std::size_t>(job.masks) * static_cast<std::size_t>(job.widest) + 1);
-  kept_.push_back(logits.storage);
-  kept_.push_back(predicted_iou.storage);
-  tracing->targets.assign(targets.begin(), targets.end());
-  job.capacity = static_cast<std::uint32_t>(std::ceil(places_a_mask_ * job.masks));
-  place(*tracing);
-  stream_->outline(job);
-  tracings_.push_back(std::move(tracing));
+  job.counts = scratch<std::uint32_t>(static_cast<std::size_t>(job.masks) * static_cast<std::size_t>(job.widest) + 1);
+  job.capacity = static_cast<std::uint32_t>(std::ceil(std::max(least_places_a_mask, room * most_places_) * job.masks));
+  tracing.targets = call.targets;
+  kept_.push_back(call.logits.storage);
+  kept_.push_back(call.predicted_iou.storage);
+  return tracing;
 }
 
-/// Gives a tracing its block in a chunk; a new chunk has room for as much as the last wait brought down.
-void StreamDevice::place(Tracing& tracing) {
-  const std::size_t bytes = (tracing.bytes() + 255) / 256 * 256;
-  if (chunks_.empty() || chunks_.back().bytes - chunks_.back().used < bytes) {
-    Chunk chunk;
-    chunk.bytes = std::max(bytes, last_bytes_);
-    chunk.device = stream_->allocate(chunk.bytes);
-    chunks_.push_back(std::move(chunk));
+/// Memory for the results of these calls, side by side.
+StreamDevice::Results StreamDevice::make_results(std::vector<Tracing> tracings) {
+  Results results;
+  results.tracings = std::move(tracings);
+  for (Tracing& tracing : results.tracings) {
+    tracing.offset = results.words;
+    results.words += tracing.words();
   }
-  Chunk& chunk = chunks_.back();
-  tracing.chunk = chunks_.size() - 1;
-  tracing.offset = chunk.used;
-  tracing.lie_at(static_cast<std::byte*>(chunk.device.get()) + chunk.used);
-  chunk.used += bytes;
+  results.device = typed<std::uint32_t>(stream_->allocate(results.words * sizeof(std::uint32_t)));
+  for (Tracing& tracing : results.tracings) tracing.lie_at(results.device.get() + tracing.offset);
+  return results;
 }
 
-void StreamDevice::download_chunks() {
-  for (Chunk& chunk : chunks_) {
-    chunk.host = stream_->allocate_mapped(chunk.used);
-    stream_->download(chunk.device.get(), chunk.host.get(), chunk.used);
+void StreamDevice::trace(std::span<const MaskCall> calls, float threshold) {
+  std::vector<Tracing> tracings;
+  for (const MaskCall& call : calls) {
+    if (!call.targets.empty()) tracings.push_back(begin(call, threshold));
+  }
+  if (tracings.empty()) return;
+  results_.push_back(make_results(std::move(tracings)));
+  for (const Tracing& tracing : results_.back().tracings) stream_->outline(tracing.job);
+}
+
+void StreamDevice::bring_down(std::vector<Results>& all) {
+  for (Results& results : all) {
+    const std::size_t bytes = results.words * sizeof(std::uint32_t);
+    results.host = typed<std::uint32_t>(stream_->allocate_mapped(bytes));
+    stream_->download(results.device.get(), results.host.get(), bytes);
     ++counts_.downloads;
   }
   stream_->wait();
   ++counts_.waits;
 }
 
-const std::uint32_t* StreamDevice::words_of(const Tracing& tracing) const {
-  return reinterpret_cast<const std::uint32_t*>(static_cast<const std::byte*>(chunks_[tracing.chunk].host.get()) +
-                                                tracing.offset);
-}
-
 void StreamDevice::wait() {
-  download_chunks();
-  std::size_t bytes = 0;
-  for (const Chunk& chunk : chunks_) bytes += chunk.used;
-  last_bytes_ = std::max(last_bytes_, bytes);
-  for (const auto& finish : std::exchange(after_wait_, {})) finish();
+  // Taken out first: should the stream fail, nothing of this is asked for again.
+  auto all = std::exchange(results_, {});
+  const auto finishes = std::exchange(after_wait_, {});
+  const auto kept = std::exchange(kept_, {});
+  bring_down(all);
+  for (const auto& finish : finishes) finish();
 
-  std::vector<std::unique_ptr<Tracing>> cut;
-  for (auto& tracing : std::exchange(tracings_, {})) {
-    const std::uint32_t* words = words_of(*tracing);
-    const std::uint32_t total = words[tracing->job.masks];
-    most_places_ = std::max(most_places_, static_cast<double>(total) / tracing->job.masks);
-    if (total <= tracing->job.capacity) {
-      tracing->hand_over(words);
-    } else {
-      tracing->job.capacity = total;
-      cut.push_back(std::move(tracing));
+  std::vector<Tracing> cut;
+  for (const Results& results : all) {
+    for (const Tracing& tracing : results.tracings) {
+      const std::uint32_t* part = results.host.get() + tracing.offset;
+      const std::uint32_t total = part[tracing.job.masks];
+      most_places_ = std::max(most_places_, static_cast<double>(total) / tracing.job.masks);
+      if (total <= tracing.job.capacity) {
+        tracing.hand_over(part);
+      } else {
+        cut.push_back(tracing);
+        cut.back().job.capacity = total;
+      }
     }
   }
-  const auto first_chunks = std::exchange(chunks_, {});  // the second round reads from them
-  places_a_mask_ = std::max(least_places_a_mask, room * most_places_);
-  if (!cut.empty()) {
-    ++counts_.overflows;
-    for (const auto& tracing : cut) {
-      const OutlineJob before = tracing->job;
-      place(*tracing);
-      stream_->copy(before.largest, tracing->job.largest, sizeof(float) * static_cast<std::size_t>(before.masks));
-      stream_->write_places(tracing->job);
-    }
-    download_chunks();
-    for (const auto& tracing : cut) tracing->hand_over(words_of(*tracing));
-    chunks_.clear();
+  if (cut.empty()) return;
+  ++counts_.overflows;
+  std::vector<Results> again;
+  again.push_back(make_results(cut));
+  for (std::size_t i = 0; i < cut.size(); ++i) {
+    const OutlineJob& job = again.front().tracings[i].job;
+    stream_->copy(cut[i].job.largest, job.largest, sizeof(float) * static_cast<std::size_t>(job.masks));
+    stream_->write_places(job);
   }
-  kept_.clear();
+  bring_down(again);
+  for (const Tracing& tracing : again.front().tracings) tracing.hand_over(again.front().host.get() + tracing.offset);
 }
 
-void StreamDevice::Tracing::hand_over(const std::uint32_t* words) const {
+void StreamDevice::Tracing::hand_over(const std::uint32_t* part) const {
   const auto masks = static_cast<std::size_t>(job.masks);
-  const auto* iou = reinterpret_cast<const float*>(words + masks + 1);
-  const auto* largest = reinterpret_cast<const float*>(words + 2 * masks + 1);
-  const std::uint32_t* places = words + head_words();
+  const auto* iou = reinterpret_cast<const float*>(part + masks + 1);
+  const auto* largest = reinterpret_cast<const float*>(part + 2 * masks + 1);
+  const std::uint32_t* places = part + head_words();
   for (const MaskTarget& target : targets) {
     const auto n = static_cast<std::size_t>(target.row);
     TracedMask& mask = *target.mask;
@@ -353,7 +348,7 @@ void StreamDevice::Tracing::hand_over(const std::uint32_t* words) const {
     } else {
       const auto pixels = static_cast<std::uint32_t>(target.geometry.picture_width) *
                           static_cast<std::uint32_t>(target.geometry.picture_height);
-      mask.counts = runs_of({places + words[n], words[n + 1] - words[n]}, pixels);
+      mask.counts = runs_of({places + part[n], part[n + 1] - part[n]}, pixels);
     }
   }
 }

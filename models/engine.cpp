@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstring>
+
+#include "gpu/host_device.hpp"
 
 namespace millrace {
 namespace {
@@ -29,18 +30,12 @@ constexpr std::string_view dtype_name(DType dtype) {
   return "?";
 }
 
-Tensor zeros(const TensorSpec& spec) {
-  Tensor tensor = Tensor::empty(spec.shape, spec.dtype);
-  std::memset(tensor.data, 0, tensor.bytes());
-  return tensor;
-}
-
-// Boxes of no size are unlike anything a run sends, so each gets the middle half of the input.
-void fill_boxes(const Package& package, Tensor& boxes) {
+// Boxes of no size are unlike anything a run sends, so each is the middle half of the input.
+Prompts middle_boxes(Device& device, const Package& package, int boxes) {
   const auto width = static_cast<float>(package.input.width), height = static_cast<float>(package.input.height);
-  const std::array<float, 4> box{width / 4, height / 4, width * 3 / 4, height * 3 / 4};
-  const auto values = boxes.host<float>();
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = box[i % 4];
+  const auto count = static_cast<std::size_t>(boxes);
+  return device.prompts(std::vector<Box>(count, {width / 4, height / 4, width * 3 / 4, height * 3 / 4}),
+                        std::vector<int>(count, 0));
 }
 
 }  // namespace
@@ -80,7 +75,12 @@ void check_outputs(const Package& package, std::string_view method, std::int64_t
   }
 }
 
-void warm_up(Engine& engine, const Package& package, int batch, int boxes) {
+std::vector<Tensor> Engine::call(std::string_view method, std::span<const Tensor> inputs) {
+  HostDevice host;
+  return call(method, inputs, host);
+}
+
+void warm_up(Engine& engine, const Package& package, int batch, int boxes, Device& device) {
   if (batch < 1 || batch > package.max_batch)
     throw ModelError(fmt::format("{}: takes 1 to {} pictures a call (max_batch), {} were asked for",
                                  package.folder.string(), package.max_batch, batch));
@@ -89,12 +89,17 @@ void warm_up(Engine& engine, const Package& package, int batch, int boxes) {
                                  package.folder.string(), package.max_boxes, boxes));
   for (const std::string& method : methods_of(package)) {
     std::vector<Tensor> inputs;
-    for (const TensorSpec& spec : inputs_of(package, method, batch, boxes)) {
-      inputs.push_back(zeros(spec));
-      if (spec.name == "boxes") fill_boxes(package, inputs.back());
+    const auto specs = inputs_of(package, method, batch, boxes);
+    inputs.push_back(device.empty(specs.front().shape, specs.front().dtype));
+    device.zero(inputs.front());
+    if (specs.size() > 1) {  // of "decode"
+      Prompts prompts = middle_boxes(device, package, boxes);
+      inputs.push_back(std::move(prompts.boxes));
+      inputs.push_back(std::move(prompts.image_index));
     }
-    check_outputs(package, method, batch, boxes, engine.call(method, inputs));
+    check_outputs(package, method, batch, boxes, engine.call(method, inputs, device));
   }
+  device.wait();
 }
 
 }  // namespace millrace

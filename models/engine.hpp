@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpu/device.hpp"
 #include "gpu/tensor.hpp"
 #include "models/package.hpp"
 
@@ -40,9 +41,11 @@ class Engine {
   ///   encode(images f32 [B, 3, H, W]) -> embedding f32 [B, C, h, w]
   ///   decode(embedding f32 [B, C, h, w], boxes f32 [N, 4] as x0, y0, x1, y1 in input pixels, image_index i64 [N])
   ///     -> logits f32 [N, rows, columns], predicted IoU f32 [N]; box n is of picture image_index[n]
-  /// Inputs are read only during the call; outputs are dense and own their storage. Throws OutOfMemoryError,
-  /// ModelError.
-  virtual std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs) = 0;
+  /// Inputs lie on `device`, the calling lane's, and so will the outputs, after its next wait(); they are dense and own
+  /// their storage. Throws OutOfMemoryError, ModelError.
+  virtual std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) = 0;
+  /// The same on the host, at once.
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs);
 
   /// Bytes that this model keeps while it is loaded: weights and constants.
   virtual std::int64_t memory_bytes() const = 0;
@@ -63,8 +66,8 @@ bool says_out_of_memory(std::string_view message);
 void check_outputs(const Package& package, std::string_view method, std::int64_t batch, std::int64_t boxes,
                    std::span<const Tensor> outputs);
 
-/// Calls every method once in the shapes of a run, on zeros, and checks the outputs; `boxes` only matters to
+/// Calls every method once in the shapes of a run, on zeros, checks the outputs and waits; `boxes` only matters to
 /// segmenters. Call it on the thread that will run the model: LibTorch makes that thread's team here.
-void warm_up(Engine& engine, const Package& package, int batch, int boxes);
+void warm_up(Engine& engine, const Package& package, int batch, int boxes, Device& device);
 
 }  // namespace millrace

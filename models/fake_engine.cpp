@@ -83,7 +83,7 @@ FakeEngine::Function FakeEngine::zeros_of(Package package) {
   };
 }
 
-std::vector<Tensor> FakeEngine::call(std::string_view method, std::span<const Tensor> inputs) {
+std::vector<Tensor> FakeEngine::call(std::string_view method, std::span<const Tensor> inputs, Device& /*device*/) {
   int number = 0;
   {
     const std::lock_guard lock(mutex_);

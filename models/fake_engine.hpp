@@ -37,7 +37,9 @@ class FakeEngine final : public Engine {
   /// Zeros in the shapes that the package promises; for "decode" the number of boxes is that of its inputs.
   static Function zeros_of(Package package);
 
-  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs) override;
+  using Engine::call;
+  /// The device is the host's; see DeferredEngine for others.
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override;
   std::int64_t memory_bytes() const override { return memory_bytes_; }
 
   /// Calls of a method so far, the failed ones with it.

@@ -121,7 +121,8 @@ class TorchEngine final : public Engine {
     name_ = package.name;
   }
 
-  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs) override {
+  using Engine::call;
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& /*device*/) override {
     set_team_of_this_thread(threads_);
     return guarded(method, inputs, [&] {
       const c10::InferenceMode inference;

@@ -194,7 +194,7 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
       },
       [&](const std::vector<Tensor>& inputs) {
         ++context_.counters.detector_calls;
-        return engine->call("forward", inputs);
+        return engine->call("forward", inputs, *context_.device);
       },
       context_.counters);
 

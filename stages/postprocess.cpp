@@ -29,7 +29,8 @@ Postprocess::Postprocess(const Options& options, const StageContext& context) : 
 void Postprocess::run(Batch& batch) {
   const auto traced = std::make_shared<std::vector<std::vector<TracedMask>>>(batch.frames.size());
   // By call of the decoder, since it packs objects of several pictures.
-  std::map<const std::vector<Tensor>*, std::vector<MaskTarget>> calls;
+  std::vector<MaskCall> calls;
+  std::map<const std::vector<Tensor>*, std::size_t> known;
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     const Frame& frame = *batch.frames[slot];
     if (frame.failed()) continue;
@@ -38,16 +39,16 @@ void Postprocess::run(Batch& batch) {
     for (std::size_t i = 0; i < logits.objects.size(); ++i) {
       const MaskLogits& object = logits.objects[i];
       const auto& shape = object.outputs->front().shape;
-      calls[object.outputs.get()].push_back(
+      const auto [call, is_new] = known.emplace(object.outputs.get(), calls.size());
+      if (is_new) calls.push_back({object.outputs->front(), object.outputs->back(), {}});
+      calls[call->second].targets.push_back(
           {object.row,
            {static_cast<int>(shape[2]), static_cast<int>(shape[1]), logits.input_width, logits.input_height,
             logits.geometry.resized_width, logits.geometry.resized_height, frame.info.width, frame.info.height},
            {traced, &(*traced)[slot][i]}});
     }
   }
-  for (const auto& [outputs, targets] : calls) {
-    context_.device->trace((*outputs)[0], (*outputs)[1], static_cast<float>(options_.mask_threshold), targets);
-  }
+  context_.device->trace(calls, static_cast<float>(options_.mask_threshold));
   context_.device->wait();
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     if (!batch.frames[slot]->failed()) take(*batch.frames[slot], std::move((*traced)[slot]));

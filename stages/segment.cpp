@@ -131,7 +131,7 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
         },
         [&](const std::vector<Tensor>& inputs) {
           ++context_.counters.encoder_calls;
-          return work.engine->call("encode", inputs);
+          return work.engine->call("encode", inputs, device);
         },
         context_.counters);
     for (std::size_t i = 0; i < count; ++i) {
@@ -183,7 +183,7 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
   const auto call = [&](const std::vector<Tensor>& inputs) {
     ++context_.counters.decoder_calls;
     context_.counters.decoder_slots += inputs[1].shape[0];
-    return work.engine->call("decode", inputs);
+    return work.engine->call("decode", inputs, device);
   };
   context_.counters.decoder_boxes += static_cast<std::int64_t>(count);
   const auto outcomes = call_rows(pictures, make, call, context_.counters);

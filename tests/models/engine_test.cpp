@@ -5,10 +5,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "gpu/host_device.hpp"
 #include "models/fake_engine.hpp"
 
 namespace millrace {
 namespace {
+
+HostDevice host;
 
 Package detector() {
   Package package;
@@ -76,7 +79,7 @@ TEST_CASE("warm-up calls every method in the shapes of the run") {
     }
     return zeros(method, inputs);
   });
-  warm_up(engine, segmenter(), 2, 10);
+  warm_up(engine, segmenter(), 2, 10, host);
   REQUIRE(seen.size() == 2);
   CHECK(seen[0].first == "encode");
   CHECK(seen[0].second == std::vector<std::int64_t>{2, 3, 64, 64});
@@ -86,16 +89,16 @@ TEST_CASE("warm-up calls every method in the shapes of the run") {
 
 TEST_CASE("warm-up refuses shapes that the package does not take") {
   FakeEngine engine(FakeEngine::zeros_of(segmenter()));
-  check_says(model_error([&] { warm_up(engine, segmenter(), 5, 10); }),
+  check_says(model_error([&] { warm_up(engine, segmenter(), 5, 10, host); }),
              {"/packages/sam", "1 to 4 pictures", "5 were asked for"});
-  check_says(model_error([&] { warm_up(engine, segmenter(), 4, 11); }), {"1 to 10 boxes", "11 were asked for"});
+  check_says(model_error([&] { warm_up(engine, segmenter(), 4, 11, host); }), {"1 to 10 boxes", "11 were asked for"});
   CHECK(engine.calls("encode") == 0);
 }
 
 TEST_CASE("a model that does not keep its package's promise") {
   const auto answer = [](std::vector<Tensor> outputs) {
     FakeEngine engine([outputs](std::string_view, std::span<const Tensor>) { return outputs; });
-    return model_error([&] { warm_up(engine, detector(), 1, 0); });
+    return model_error([&] { warm_up(engine, detector(), 1, 0, host); });
   };
   CHECK(answer({Tensor::empty({1, 4, 7})}) == "no error");
   check_says(answer({Tensor::empty({1, 4, 85})}),

@@ -9,10 +9,13 @@
 #include <fstream>
 #include <random>
 
+#include "gpu/host_device.hpp"
 #include "models/torch_engine.hpp"
 
 namespace millrace {
 namespace {
+
+HostDevice host;
 
 std::filesystem::path packages() {
   const char* folder = std::getenv("MILLRACE_TEST_PACKAGES");
@@ -80,7 +83,7 @@ TEST_CASE("YOLOX-nano on street.jpg gives what ONNX Runtime gives") {
   CHECK(package.max_batch == 64);
   CHECK(package.input.bgr);
   const auto engine = load_torch_engine(package, {.threads = 2});
-  warm_up(*engine, package, 1, 0);
+  warm_up(*engine, package, 1, 0, host);
   const auto input = read_floats(packages() / "yolox_reference/input.f32");
   const auto expected = read_floats(packages() / "yolox_reference/output.f32");
   Tensor images = Tensor::empty({1, 3, 416, 416});
@@ -103,7 +106,7 @@ TEST_CASE("YOLOv8n gives the same for a picture alone and in a batch") {
   if (missing("yolov8n.pkg")) return;
   const Package package = read_package(packages() / "yolov8n.pkg");
   const auto engine = load_torch_engine(package, {.threads = 2});
-  warm_up(*engine, package, 2, 0);
+  warm_up(*engine, package, 2, 0, host);
   const Tensor images = random_normal({3, 3, 640, 640}, 1, 0.5F, 0.1F);
   const auto together = engine->call("forward", std::span(&images, 1));
   const Tensor second = rows(images, 1, 1);
@@ -114,7 +117,7 @@ void segmenter_is_one_function(const char* name) {
   const Package package = read_package(packages() / name);
   const auto engine = load_torch_engine(package, {.threads = 2});
   const auto plain = load_torch_engine(package, {.threads = 2, .freeze = false});
-  warm_up(*engine, package, 1, 2);
+  warm_up(*engine, package, 1, 2, host);
 
   const Tensor images = random_normal({3, 3, package.input.height, package.input.width}, 2);
   const Tensor embedding = engine->call("encode", std::span(&images, 1))[0];

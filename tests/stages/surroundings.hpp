@@ -12,6 +12,7 @@
 
 #include "gpu/host_device.hpp"
 #include "models/cache.hpp"
+#include "models/deferred_engine.hpp"
 #include "models/fake_engine.hpp"
 #include "stages/chain.hpp"
 #include "stages/decode.hpp"
@@ -71,7 +72,7 @@ using Before = std::function<void(const std::vector<int>& codes)>;
 /// A v8 detector of three classes that answers by code; codes not listed have nothing.
 inline FakeEngine::Function detector_by_code(std::map<int, std::vector<Answer>> answers, Before before = {}) {
   return [answers = std::move(answers), before = std::move(before)](std::string_view, std::span<const Tensor> inputs) {
-    constexpr std::size_t anchors = 12, channels = 4 + 3;
+    constexpr std::size_t anchors = 64 + 16 + 4, channels = 4 + 3;
     const std::int64_t batch = inputs[0].shape[0];
     std::vector<int> codes;
     for (std::int64_t b = 0; b < batch; ++b) codes.push_back(code_of(inputs[0], b));
@@ -151,7 +152,8 @@ class Surroundings {
       : batch_size_(batch_size), models_(model_budget, [this](const Package& package, const EngineOptions&) {
           const std::lock_guard lock(mutex_);
           loads.push_back(package.name);
-          return std::make_shared<FakeEngine>(functions_.at(package.folder.string()), "", 100);
+          return std::make_shared<DeferredEngine>(
+              package, std::make_shared<FakeEngine>(functions_.at(package.folder.string()), "", 100));
         }) {}
 
   /// A view with that detector; its name is the package's unless given.
@@ -237,12 +239,13 @@ class Lane {
  public:
   using Values = std::map<std::string, OptionValues>;
 
-  Lane(const StageContext& context, const std::vector<std::string>& stages, const Values& values = {})
-      : context_(context), chain_(with_decode(stages), [&](const std::string& stage) {
+  Lane(const StageContext& context, const std::vector<std::string>& stages, const Values& values = {},
+       std::unique_ptr<Device> device = std::make_unique<HostDevice>())
+      : device_(std::move(device)), context_(context), chain_(with_decode(stages), [&](const std::string& stage) {
           const auto found = values.find(stage);
           return found == values.end() ? OptionValues{} : found->second;
         }) {
-    context_.device = &device_;
+    context_.device = device_.get();
     for (const auto& link : chain_.links()) {
       if (link.entry->make_batch_stage) stages_.emplace_back(&link, link.entry->make_batch_stage(link.values, context_));
     }
@@ -260,7 +263,7 @@ class Lane {
     return stages;
   }
 
-  HostDevice device_;
+  std::unique_ptr<Device> device_;
   StageContext context_;
   Chain chain_;
   std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> stages_;

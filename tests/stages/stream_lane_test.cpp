@@ -1,0 +1,110 @@
+// The lane stages on a stream: the results of the host, one upload a picture, two waits and one download a batch.
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "gpu/fake_stream.hpp"
+#include "gpu/stream_device.hpp"
+#include "stages/postprocess.hpp"
+#include "tests/stages/surroundings.hpp"
+
+namespace millrace {
+namespace {
+
+const std::vector<std::string> stages{"preprocess", "detect", "segment", "postprocess"};
+
+/// Up to five boxes for each code.
+std::map<int, std::vector<Answer>> answers() {
+  std::mt19937 random(1);
+  std::map<int, std::vector<Answer>> all;
+  for (int code = 1; code < 200; ++code) {
+    for (unsigned i = 0; i < random() % 6; ++i) {
+      const auto x = static_cast<float>(random() % 40), y = static_cast<float>(random() % 40);
+      all[code].push_back({x, y, x + 8 + static_cast<float>(random() % 16), y + 8 + static_cast<float>(random() % 16),
+                           0.3F + static_cast<float>(i) / 10, static_cast<int>(random() % 3)});
+    }
+  }
+  return all;
+}
+
+struct Setup {
+  Surroundings around;
+  explicit Setup(int max_batch = 16, int max_boxes = 64) {
+    around.add_view(detector_package("fake-yolo", max_batch), detector_by_code(answers()));
+    around.set_segmenter(segmenter_package(max_batch, max_boxes), segmenter_by_code());
+  }
+};
+
+/// A batch with failed pictures and pictures that have their boxes from a manifest.
+Batch make_batch(unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<int> codes(1 + random() % 16);
+  for (int& code : codes) code = static_cast<int>(random() % 200);
+  Batch batch = batch_of(codes);
+  for (const auto& frame : batch.frames) {
+    if (random() % 5 == 0) {
+      frame->fail("decode", Reason::truncated, "cut");
+    } else if (random() % 4 == 0) {
+      frame->item.boxes = std::vector<PromptBox>(random() % 3, PromptBox{4, 5, 20, 30, 1});
+    }
+  }
+  return batch;
+}
+
+StreamDevice* on_stream(std::unique_ptr<Device>& device) {
+  auto made = std::make_unique<StreamDevice>(std::make_unique<FakeStream>());
+  auto* shown = made.get();
+  device = std::move(made);
+  return shown;
+}
+
+TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
+  const std::vector<Lane::Values> ways{
+      {},
+      {{"segment", {{"box_batch", {"3"}}}}},
+      {{"segment", {{"pack", {"no"}}}}},
+      {{"segment", {{"pad", {"yes"}}, {"image_batch", {"4"}}}}},
+      {{"detect", {{"exec_batch", {"2"}}, {"max_detections", {"2"}}}}},
+      {{"detect", {{"conf", {"0.5"}}, {"classes", {"cat", "bird"}}, {"skip_with_boxes", {"no"}}}}},
+  };
+  unsigned seed = 0;
+  for (const auto& values : ways) {
+    CAPTURE(&values - ways.data());
+    Setup host, stream;
+    std::unique_ptr<Device> device;
+    const StreamDevice* counted = on_stream(device);
+    Lane on_host(host.around.context(), stages, values), on_device(stream.around.context(), stages, values, std::move(device));
+    std::int64_t pictures = 0, batches = 0;
+    for (int i = 0; i < 12; ++i) {
+      Batch a = make_batch(++seed), b = make_batch(seed);
+      for (const auto& frame : a.frames) pictures += frame->failed() ? 0 : 1;
+      ++batches;
+      on_host.run(a);
+      on_device.run(b);
+      CHECK(lines_of(b, stream.around.context()) == lines_of(a, host.around.context()));
+    }
+    CHECK(stream.around.counters.decoder_calls == host.around.counters.decoder_calls);
+    CHECK(counted->counts().uploads == pictures);
+    CHECK(counted->counts().waits == 2 * batches);
+    CHECK(counted->counts().downloads <= batches);  // none where there are no masks
+    CHECK(counted->counts().downloads > 0);
+    CHECK(counted->counts().overflows == 0);
+  }
+}
+
+TEST_CASE("a raster lives until its upload is done, and no longer") {
+  Setup setup;
+  std::unique_ptr<Device> device;
+  on_stream(device);
+  Lane lane(setup.around.context(), stages, {}, std::move(device));
+  Batch batch = batch_of({1, 2, 3});
+  std::vector<std::weak_ptr<std::uint8_t>> rasters;
+  for (const auto& frame : batch.frames) rasters.emplace_back(frame->columns.get(pixels).data);
+  lane.run(batch);  // the column goes after its last reader, `preprocess`
+  for (const auto& raster : rasters) CHECK(raster.expired());
+  const auto lines = lines_of(batch, setup.around.context());
+  CHECK(nlohmann::json::parse(lines[0])["objects"].size() == answers().at(1).size());
+}
+
+}  // namespace
+}  // namespace millrace
