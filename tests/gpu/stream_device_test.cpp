@@ -191,7 +191,7 @@ std::vector<TracedMask> traced_on(Device& device, const std::vector<Call>& calls
     if (seed % 5 == 1) ious.back() = std::numeric_limits<float>::quiet_NaN();
     std::vector<MaskTarget> targets;
     for (const int row : call.rows) {
-      const int width = 60 + 25 * (row / 2), height = 90 - 10 * (row / 2);  // two objects a picture
+      const int width = (call.rough ? 300 : 60) + 25 * (row / 2), height = 90 - 10 * (row / 2);  // two objects a picture
       targets.push_back({row,
                          {call.side, call.side, 4 * call.side, 4 * call.side, 4 * call.side, 3 * call.side, width, height},
                          {traced, &(*traced)[next++]}});
