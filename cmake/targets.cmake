@@ -1,12 +1,12 @@
 # What our targets have in common, and the three ways to declare one.
 add_library(millrace_flags INTERFACE)
 target_include_directories(millrace_flags INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_options(millrace_flags INTERFACE -Wall -Wextra -Wconversion -Werror
+target_compile_options(millrace_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Werror>
   # What clang, which builds for ThreadSanitizer, says beyond GCC under the same names.
   $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion;-Wno-missing-designated-field-initializers;-Wno-deprecated-declarations;-Wno-unused-lambda-capture>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlaps in std::string at -O3 that are not there (GCC bug 105329).
-  target_compile_options(millrace_flags INTERFACE -Wno-restrict)
+  target_compile_options(millrace_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 target_compile_definitions(millrace_flags INTERFACE
   $<$<BOOL:${MILLRACE_CHECK_FIELDS}>:MILLRACE_CHECK_FIELDS>

@@ -24,6 +24,8 @@ class Stream {
 
   /// Ordinal of the device, as tensors have it.
   [[nodiscard]] virtual int device() const = 0;
+  /// The CUDA stream, for LibTorch; null where there is none.
+  [[nodiscard]] virtual void* native() const { return nullptr; }
 
   /// Uninitialised device memory, aligned to 256 bytes. When the last owner lets go it is free for what is asked for
   /// afterwards. Throws std::bad_alloc.

@@ -5,31 +5,45 @@
 
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <random>
 
-#include "gpu/fake_stream.hpp"
 #include "gpu/finite.hpp"
 #include "gpu/host_device.hpp"
+#include "tests/gpu/make_stream.hpp"
 
 namespace millrace {
 namespace {
 
 struct Both {
   HostDevice host;
-  StreamDevice device{std::make_unique<FakeStream>()};
+  StreamDevice device{make_stream()};
 };
 
 /// Brings host values to a device, as a model's output would lie there.
 Tensor on(Device& device, const std::vector<float>& values, std::vector<std::int64_t> shape) {
   Tensor tensor = device.empty(std::move(shape));
-  std::memcpy(tensor.data, values.data(), tensor.bytes());  // a fake device's memory is the host's
+  if (Stream* stream = device.stream()) {
+    static std::deque<std::vector<float>> kept;  // until the copy is done
+    kept.push_back(values);
+    stream->upload(kept.back().data(), tensor.data, tensor.bytes());
+  } else {
+    std::memcpy(tensor.data, values.data(), tensor.bytes());
+  }
   return tensor;
 }
 
-std::vector<float> values_of(const Tensor& tensor) {
-  const auto* data = static_cast<const float*>(tensor.data);
-  return {data, data + tensor.elements()};
+template <class T>
+std::vector<T> values_of(Device& device, const Tensor& tensor) {
+  std::vector<T> values(static_cast<std::size_t>(tensor.elements()));
+  if (Stream* stream = device.stream()) {
+    stream->download(tensor.data, values.data(), tensor.bytes());
+    stream->wait();
+  } else {
+    std::memcpy(values.data(), tensor.data, tensor.bytes());
+  }
+  return values;
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -71,7 +85,7 @@ TEST_CASE("one upload makes both inputs, for more sizes than tables are kept") {
         const InputSpec& spec = k == 0 ? detector : segmenter;
         const Tensor expected = both.host.empty({3, spec.height, spec.width}, DType::f32);
         both.host.letterbox(raster, letterbox_geometry(width, height, spec), spec, expected);
-        CHECK(same_bits(values_of(inputs[k]), values_of(expected)));
+        CHECK(same_bits(values_of<float>(both.device, inputs[k]), values_of<float>(both.host, expected)));
       }
     }
   }
@@ -252,10 +266,12 @@ TEST_CASE("prompts lie on the device in order") {
   }
   const Prompts prompts = both.device.prompts(boxes, index);
   CHECK(prompts.boxes.device == 0);
-  both.device.wait();
+  const auto corners = values_of<float>(both.device, prompts.boxes);
+  const auto pictures = values_of<std::int64_t>(both.device, prompts.image_index);
   for (std::size_t i = 0; i < boxes.size(); ++i) {
-    CHECK(static_cast<const float*>(prompts.boxes.data)[4 * i] == boxes[i].x0);
-    CHECK(static_cast<const std::int64_t*>(prompts.image_index.data)[i] == index[i]);
+    CHECK(corners[4 * i] == boxes[i].x0);
+    CHECK(corners[4 * i + 3] == boxes[i].y1);
+    CHECK(pictures[i] == index[i]);
   }
 }
 
