@@ -27,7 +27,7 @@ constexpr std::array shorthands{
     Shorthand{"limit", "input.limit", "stop after N pictures"},
     Shorthand{"every", "input.every", "take every N-th picture"},
     Shorthand{"sample", "input.sample", "take a share of the pictures, such as 1%"},
-    Shorthand{"device", "device.kind", "auto or cpu"},
+    Shorthand{"device", "device.kind", "auto, cpu, cuda, cuda:0,1 or cuda:all"},
 };
 
 po::options_description describe() {

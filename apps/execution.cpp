@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "apps/run_options.hpp"
-#include "gpu/host_device.hpp"
 #include "gpu/opencv_threads.hpp"
 #include "io/files.hpp"
 #include "stages/encode.hpp"
@@ -34,6 +33,16 @@ void ending_on_storage_errors(const std::string& stage, const Run& run) {
   }
 }
 
+std::vector<std::unique_ptr<ModelCache>> make_caches(const ExecutionSetup& setup, const EngineFactory& factory) {
+  std::vector<std::unique_ptr<ModelCache>> caches;
+  for (std::size_t i = 0; i < setup.devices.ordinals.size(); ++i) {
+    caches.push_back(std::make_unique<ModelCache>(setup.settings.parse<ModelOptions>().budget,
+                                                  engines_on(setup.devices, i, factory),
+                                                  EngineOptions{setup.numbers.team, -1, true}));
+  }
+  return caches;
+}
+
 bool was_there_when_planned(const Item& item) { return item.mtime_ns != 0; }
 
 [[noreturn]] void rethrow(const std::exception_ptr& error) {
@@ -54,10 +63,10 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
                                     setup_.numbers.graph.slab_bytes)),
       max_file_bytes_(setup_.settings.parse<ReadOptions>().max_file),
       segmenter_(setup_.chain.find("segment") != nullptr ? setup_.settings.parse<ModelOptions>().segmenter : ""),
-      models_(setup_.settings.parse<ModelOptions>().budget, factory, EngineOptions{setup_.numbers.team, -1, true}),
+      models_(make_caches(setup_, factory)),
       context_{setup_.views,      segmenter_,     setup_.output_folder,
                setup_.input_root, decode_limits_, setup_.numbers.batch_size,
-               setup_.packages,   models_,        counters_} {
+               setup_.packages,   *models_.front(), counters_} {
   run_opencv_on_the_calling_thread();
   for (const ChainLink* link : setup_.chain.of(Section::frame)) {
     frame_stages_.push_back(link->entry->make_frame_stage(link->values, context_));
@@ -66,10 +75,13 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
     batch_stages_.push_back(link->entry->make_batch_stage(link->values, context_));
   }
   lane_stages_.resize(static_cast<std::size_t>(setup_.numbers.graph.lanes));
-  for (auto& stages : lane_stages_) {
-    devices_.push_back(std::make_unique<HostDevice>());
-    lane_contexts_.push_back(context_);
-    lane_contexts_.back().device = devices_.back().get();
+  for (std::size_t lane = 0; lane < lane_stages_.size(); ++lane) {
+    auto& stages = lane_stages_[lane];
+    const std::size_t device = setup_.devices.of_lane(static_cast<int>(lane));
+    devices_.push_back(make_device(setup_.devices, device));
+    lane_contexts_.push_back(
+        {context_.views, context_.segmenter, context_.output_folder, context_.input_root, context_.decode_limits,
+         context_.batch_size, context_.packages, *models_[device], context_.counters, devices_.back().get()});
     for (const ChainLink* link : setup_.chain.of(Section::lane)) {
       stages.push_back(link->entry->make_batch_stage(link->values, lane_contexts_.back()));
     }
@@ -121,7 +133,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   }
   if (!bodies.lane_stages.empty()) lanes_to_start_ = setup_.numbers.graph.lanes;
   bodies.lane_start = [this](int lane) {
-    warm_up_packages(*devices_[static_cast<std::size_t>(lane)]);
+    warm_up_packages(static_cast<std::size_t>(lane));
     const std::lock_guard lock(lanes_mutex_);
     --lanes_to_start_;
     lanes_changed_.notify_all();
@@ -146,6 +158,18 @@ Result Execution::run() {
   if (!begun_) window_begun_ = result.begun;
   if (result.error) rethrow(result.error);
   return result;
+}
+
+CacheStatistics Execution::models() const {
+  CacheStatistics all;
+  for (const auto& cache : models_) {
+    const CacheStatistics one = cache->statistics();
+    all.loads.insert(all.loads.end(), one.loads.begin(), one.loads.end());
+    all.hits += one.hits;
+    all.evictions += one.evictions;
+    all.resident_bytes += one.resident_bytes;
+  }
+  return all;
 }
 
 std::int64_t Execution::file_bytes(const Frame& frame) const {
@@ -173,17 +197,18 @@ void Execution::wait_for_lanes() {
   lanes_changed_.wait(lock, [&] { return lanes_to_start_ == 0 || stopping_; });
 }
 
-void Execution::warm_up_packages(Device& device) {
+void Execution::warm_up_packages(std::size_t lane) {
+  ModelCache& models = lane_contexts_[lane].models;
   const auto begun_ns = clock_.now_ns();
   const int boxes = setup_.chain.find("segment") != nullptr ? 1 : 0;
   for (const auto& [folder, package] : setup_.packages) {
-    const auto engine = models_.acquire(*package);
+    const auto engine = models.acquire(*package);
     try {
-      warm_up(*engine, *package, std::min(setup_.numbers.batch_size, package->max_batch), boxes, device);
+      warm_up(*engine, *package, std::min(setup_.numbers.batch_size, package->max_batch), boxes, *devices_[lane]);
     } catch (const ModelError& error) {
       throw ModelError(folder + ": " + error.what());
     }
-    if (models_.statistics().evictions > 0)
+    if (models.statistics().evictions > 0)
       break;  // the budget does not hold them all: the rest is loaded when its turn comes
   }
   warm_up_ns_ += clock_.now_ns() - begun_ns;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/devices.hpp"
 #include "apps/setup.hpp"
 #include "gpu/device.hpp"
 #include "models/cache.hpp"
@@ -25,6 +26,7 @@ struct ExecutionSetup {
   const Chain& chain;
   const Numbers& numbers;
   const Packages& packages;
+  const Devices& devices;
   std::vector<View> views;
   std::string input_root{};  ///< what item paths are relative to; may be given later, before run()
   std::string output_folder;
@@ -59,7 +61,7 @@ class Execution {
   Snapshot window_begun() const { return window_begun_; }
 
   const StageCounters& counters() const { return counters_; }
-  CacheStatistics models() const { return models_.statistics(); }
+  CacheStatistics models() const;  ///< of all devices together
   std::int64_t read_bytes() const { return read_bytes_; }
   std::int64_t warm_up_ns() const { return warm_up_ns_; }
 
@@ -68,7 +70,7 @@ class Execution {
   GraphBodies<Frame, Batch> bodies();
   std::int64_t file_bytes(const Frame& frame) const;
   void read(Frame& frame);
-  void warm_up_packages(Device& device);
+  void warm_up_packages(std::size_t lane);
   void commit(Batch& batch);
   void wait_for_lanes();
 
@@ -78,7 +80,7 @@ class Execution {
   DecodeLimits decode_limits_;
   std::int64_t max_file_bytes_ = 0;
   std::string segmenter_;
-  ModelCache models_;
+  std::vector<std::unique_ptr<ModelCache>> models_;  // of each device
   StageCounters counters_;
   StageContext context_;                             // of the stages before and after the lanes
   std::vector<std::unique_ptr<Device>> devices_;     // of each lane

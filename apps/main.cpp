@@ -80,7 +80,8 @@ ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
     // libgomp reads its environment when it is loaded, before main: the program starts itself anew with the right one.
     const Settings& settings = run_arguments.settings;
     const Numbers numbers = resolve(settings, static_cast<int>(std::ceil(available_cores())),
-                                    planned_team(settings.parse<OutputOptions>().folder));
+                                    planned_team(settings.parse<OutputOptions>().folder),
+                                    find_devices(settings.parse<DeviceOptions>().kind));
     reexec_with_environment(argv, environment_for_teams(numbers.team));
     check_limits(numbers);
   }

@@ -12,6 +12,8 @@ namespace millrace {
 namespace {
 
 constexpr int cores_of_a_lane = 8;  // beyond that a team gains little: ARCHITECTURE of lanes in docs/architecture.md
+constexpr int lanes_of_a_gpu = 3;   // one uploads, one computes, one is handled by the host
+constexpr int pictures_on_gpu = 16;
 constexpr int worker_nice = 10;     // the lane's team stalls as a whole when one member waits for a core
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"admission_items", "gate.frames"},
@@ -25,18 +27,23 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"
 
 }  // namespace
 
-Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team) {
+Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team, const Devices& devices) {
+  const bool on_gpu = devices.kind == Devices::Kind::cuda;
   const auto threads = settings.parse<ThreadOptions>();
   const auto gate = settings.parse<GateOptions>();
   const auto read = settings.parse<ReadOptions>();
   Numbers numbers;
-  numbers.batch_size = std::max(1, settings.parse<BatchOptions>().size);
-  numbers.team = threads.team > 0 ? threads.team : planned_team.value_or(std::min(cores, cores_of_a_lane));
+  const int batch_size = settings.parse<BatchOptions>().size;
+  numbers.batch_size = batch_size > 0 ? batch_size : on_gpu ? pictures_on_gpu : 1;
+  const int usual_team = on_gpu ? 1 : std::min(cores, cores_of_a_lane);
+  numbers.team = threads.team > 0 ? threads.team : planned_team.value_or(usual_team);
 
   GraphOptions& graph = numbers.graph;
   graph.max_batch = numbers.batch_size;
-  graph.lanes = threads.lanes > 0 ? threads.lanes : std::max(1, cores / cores_of_a_lane);
-  graph.workers = threads.workers > 0 ? threads.workers : std::max(1, cores / 4);
+  const int usual_lanes = on_gpu ? lanes_of_a_gpu * devices.count() : std::max(devices.count(), cores / cores_of_a_lane);
+  graph.lanes = threads.lanes > 0 ? threads.lanes : usual_lanes;
+  // Lanes of a GPU sleep while it works, so that all cores are left to the workers.
+  graph.workers = threads.workers > 0 ? threads.workers : on_gpu ? cores : std::max(1, cores / 4);
   graph.worker_nice = worker_nice;
   graph.read_threads = read.threads;
   graph.read_ahead = read.ahead;

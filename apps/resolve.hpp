@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/devices.hpp"
 #include "apps/settings.hpp"
 #include "pipeline/graph_options.hpp"
 
@@ -16,9 +17,9 @@ struct Numbers {
   GraphOptions graph;
 };
 
-/// Fills in what is 0 in the settings, for a CPU with `cores` cores. `planned_team` is the team size of the plan that
+/// Fills in what is 0 in the settings, for `cores` cores and these devices. `planned_team` is the team size of the plan that
 /// is resumed: it is taken unless the user names one. Throws UsageError for numbers the graph cannot work with.
-Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team);
+Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team, const Devices& devices = {});
 
 /// A message of the graph with its options under the names that users know: gate.frames for admission_items.
 std::string in_users_words(std::string message);

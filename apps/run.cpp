@@ -90,11 +90,13 @@ std::string error_line(const Frame& frame) {
 class Run {
  public:
   Run(const RunArguments& arguments, const Chain& chain, SourceSpec spec, Packages packages,
+      Devices devices,
       std::vector<std::string> notes, const EngineFactory& factory, StopSignals* signals)
       : arguments_(arguments),
         settings_(arguments.settings),
         chain_(chain),
         packages_(std::move(packages)),
+        devices_(std::move(devices)),
         notes_(std::move(notes)),
         signals_(signals),
         started_(std::chrono::system_clock::now()),
@@ -102,12 +104,12 @@ class Run {
         lock_(output_),
         folder_(output_, started_),
         formats_(parse_options<Encode::Options>(Encode::name, settings_.values(Encode::name))),
-        numbers_(resolve(settings_, static_cast<int>(std::ceil(available_cores())), planned_team(output_))),
+        numbers_(resolve(settings_, static_cast<int>(std::ceil(available_cores())), planned_team(output_), devices_)),
         // Before the plan: what stages say against their options must not leave a plan behind.
         execution_(
-            {settings_, chain_, numbers_, packages_, planned_views(settings_, Views(spec.views).names()), {}, output_},
+            {settings_, chain_, numbers_, packages_, devices_, planned_views(settings_, Views(spec.views).names()), {}, output_},
             ends(), factory, clock_),
-        plan_(output_, plan_settings(settings_, numbers_, packages_), std::move(spec), plan_options()),
+        plan_(output_, plan_settings(settings_, numbers_, packages_, devices_), std::move(spec), plan_options()),
         store_(output_, plan_.hash(), store_options()),
         feed_(plan_, store_, numbers_.batch_size) {
     execution_.set_input_root(plan_.root());
@@ -320,6 +322,7 @@ class Run {
   const Settings& settings_;
   const Chain& chain_;
   const Packages packages_;
+  const Devices devices_;
   const std::vector<std::string> notes_;  // known before the run
   StopSignals* signals_;
   const std::chrono::system_clock::time_point started_;
@@ -347,10 +350,7 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     return ExitCode::ok;
   }
   const Chain chain(settings.stages(), [&](const std::string& stage) { return settings.values(stage); });
-  const auto device = settings.parse<DeviceOptions>().kind;
-  if (device != "auto" && device != "cpu") {
-    throw PackageError("device.kind is '" + device + "', and this build runs on the CPU only; leave it out or say cpu");
-  }
+  const Devices devices = find_devices(settings.parse<DeviceOptions>().kind);
   SourceSpec spec = source_spec(settings);
   if (!arguments.dry_run && settings.parse<OutputOptions>().folder.empty()) {
     throw UsageError("no output folder is named; add --output FOLDER");
@@ -370,7 +370,7 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     tell();
     return code;
   }
-  Run whole(arguments, chain, std::move(spec), std::move(packages), notes, factory, signals);
+  Run whole(arguments, chain, std::move(spec), std::move(packages), devices, notes, factory, signals);
   tell();  // where the input is what is wrong, only that is said
   return whole.run();
 }

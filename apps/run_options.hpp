@@ -99,7 +99,7 @@ struct ThreadOptions {
 struct DeviceOptions {
   static constexpr const char* name = "device";
   std::string kind = "auto";
-  void visit(OptionVisitor& v) { v.option("kind", kind, "auto or cpu; GPUs come with a later version"); }
+  void visit(OptionVisitor& v) { v.option("kind", kind, "auto, cpu, cuda, cuda:0,1 or cuda:all"); }
 };
 
 }  // namespace millrace

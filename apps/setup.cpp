@@ -143,13 +143,14 @@ std::vector<View> planned_views(const Settings& settings, const std::vector<std:
   return views;
 }
 
-nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, const Packages& packages) {
+nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, const Packages& packages,
+                             const Devices& devices) {
   nlohmann::json plan = settings.results();
   plan["batch_size"] = numbers.batch_size;
   plan["team"] = numbers.team;
   // What was left to the machine is fixed by now, however it was asked for; the input stands in the plan's source, and
   // a package is what is in it, wherever it lies.
-  plan["device"] = "cpu";
+  plan["device"] = devices.name;
   for (const char* group : {"batch", "threads", "input", "models", "device"}) plan["options"].erase(group);
   const auto models = settings.parse<ModelOptions>();
   const auto fingerprint = [&](const std::string& folder) {

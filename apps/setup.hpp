@@ -33,9 +33,10 @@ Packages read_packages(const Settings& settings, const Chain& chain);
 /// The views in the order of the plan (Item::view is an index into it), each with its detector.
 std::vector<View> planned_views(const Settings& settings, const std::vector<std::string>& names);
 
-/// All that determines results besides the source: options of the stages used, batch and team size, fingerprints of the
-/// packages.
-nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, const Packages& packages);
+/// All that determines results besides the source: options of the stages used, batch and team size, device,
+/// fingerprints of the packages.
+nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, const Packages& packages,
+                             const Devices& devices);
 
 /// The team size of the plan in this output folder, if there is a plan.
 std::optional<int> planned_team(const std::string& output_folder);

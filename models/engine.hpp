@@ -27,7 +27,7 @@ struct OutOfMemoryError : ModelError {
 
 struct EngineOptions {
   int threads = 1;     ///< size of the OpenMP team of each calling thread
-  int device = -1;     ///< -1: the CPU; this build has no other
+  int device = -1;     ///< of CUDA; -1: the CPU
   bool freeze = true;  ///< fold weights into the graph; off only to compare
 };
 

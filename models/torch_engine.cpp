@@ -2,6 +2,8 @@
 
 // The only file of the project that includes LibTorch: its headers cost 18 s to compile, and bring a fmt of their own.
 #include <ATen/Parallel.h>
+#include <c10/core/StreamGuard.h>
+#include <dlfcn.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/passes/freeze_module.h>
 #include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
@@ -11,6 +13,8 @@
 #include <mutex>
 #include <new>
 #include <optional>
+
+#include "gpu/stream.hpp"
 
 namespace millrace {
 namespace {
@@ -91,11 +95,43 @@ void widen(const torch::jit::Module& module) {
   for (at::Tensor buffer : module.buffers()) to_float(buffer);
 }
 
+// CUDA is a library of its own that LibTorch finds when it is there, so that one program serves machines with and
+// without a GPU.
+void load_cuda() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+      throw ModelError(c10::str("this LibTorch cannot use a GPU: ", ::dlerror(),
+                                "; use --device cpu, or run with the LibTorch of a PyTorch for CUDA"));
+    }
+  });
+}
+
+c10::Device place_of(int device) {
+  return device < 0 ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
+}
+
 // The tensor may outlive the call where a model returns (a view of) its input, so it holds the storage.
 at::Tensor borrow(const Tensor& tensor) {
   return at::from_blob(
-      tensor.data, tensor.shape, [keep = tensor.storage](void*) {}, at::TensorOptions(scalar_type(tensor.dtype)));
+      tensor.data, tensor.shape, [keep = tensor.storage](void*) {},
+      at::TensorOptions(scalar_type(tensor.dtype)).device(place_of(tensor.device)));
 }
+
+// LibTorch works on the lane's stream as long as this lives. It takes CUDA's handle as the number of a stream of
+// someone else's (c10/cuda/CUDAStream.cpp, getStreamFromExternal); its CUDA headers would bind the program to CUDA.
+class OnStream {
+ public:
+  explicit OnStream(Device& device) {
+    const Stream* stream = device.stream();
+    if (stream == nullptr || stream->native() == nullptr) return;
+    guard_.emplace(c10::Stream(c10::Stream::UNSAFE, place_of(stream->device()),
+                               reinterpret_cast<c10::StreamId>(stream->native())));
+  }
+
+ private:
+  std::optional<c10::StreamGuard> guard_;
+};
 
 class TorchEngine final : public Engine {
  public:
@@ -104,12 +140,11 @@ class TorchEngine final : public Engine {
         methods_(methods_of(package)),
         bytes_(package.file_bytes()),
         threads_(options.threads) {
-    if (options.device >= 0)
-      throw error("asked to run on CUDA device ", options.device, ", but this engine runs on the CPU only");
+    if (options.device >= 0) load_cuda();
     fix_process_settings();
     set_team_of_this_thread(threads_);
     guarded("load", {}, [&] {
-      module_ = torch::jit::load(package.torchscript().string());
+      module_ = torch::jit::load(package.torchscript().string(), place_of(options.device));
       module_.eval();
       widen(module_);
       for (const std::string& method : methods_) {
@@ -122,10 +157,11 @@ class TorchEngine final : public Engine {
   }
 
   using Engine::call;
-  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& /*device*/) override {
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
     set_team_of_this_thread(threads_);
     return guarded(method, inputs, [&] {
       const c10::InferenceMode inference;
+      const OnStream on_stream(device);
       std::vector<c10::IValue> arguments;
       arguments.reserve(inputs.size());
       for (const Tensor& input : inputs) arguments.emplace_back(borrow(input));
@@ -180,6 +216,7 @@ class TorchEngine final : public Engine {
     tensor.data = kept->data_ptr();
     tensor.shape = kept->sizes().vec();
     tensor.dtype = *dtype;
+    tensor.device = kept->is_cuda() ? kept->get_device() : -1;
     tensor.storage = std::move(kept);
     return tensor;
   }
