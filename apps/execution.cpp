@@ -75,6 +75,7 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
     batch_stages_.push_back(link->entry->make_batch_stage(link->values, context_));
   }
   lane_stages_.resize(static_cast<std::size_t>(setup_.numbers.graph.lanes));
+  warm_.resize(lane_stages_.size());
   for (std::size_t lane = 0; lane < lane_stages_.size(); ++lane) {
     auto& stages = lane_stages_[lane];
     const std::size_t device = setup_.devices.of_lane(static_cast<int>(lane));
@@ -172,6 +173,18 @@ CacheStatistics Execution::models() const {
   return all;
 }
 
+DeviceCounts Execution::device_counts() const {
+  DeviceCounts all;
+  for (std::size_t lane = 0; lane < devices_.size(); ++lane) {
+    const DeviceCounts now = devices_[lane]->counts();
+    all.uploads += now.uploads - warm_[lane].uploads;
+    all.downloads += now.downloads - warm_[lane].downloads;
+    all.waits += now.waits - warm_[lane].waits;
+    all.overflows += now.overflows - warm_[lane].overflows;
+  }
+  return all;
+}
+
 std::int64_t Execution::file_bytes(const Frame& frame) const {
   if (was_there_when_planned(frame.item)) return frame.item.bytes;  // another size fails to be read
   std::error_code unknown;
@@ -212,6 +225,7 @@ void Execution::warm_up_packages(std::size_t lane) {
       break;  // the budget does not hold them all: the rest is loaded when its turn comes
   }
   warm_up_ns_ += clock_.now_ns() - begun_ns;
+  warm_[lane] = devices_[lane]->counts();
 }
 
 void Execution::commit(Batch& batch) {

@@ -62,6 +62,8 @@ class Execution {
 
   const StageCounters& counters() const { return counters_; }
   CacheStatistics models() const;  ///< of all devices together
+  /// Of all lanes together, without warming up; after run().
+  DeviceCounts device_counts() const;
   std::int64_t read_bytes() const { return read_bytes_; }
   std::int64_t warm_up_ns() const { return warm_up_ns_; }
 
@@ -84,6 +86,7 @@ class Execution {
   StageCounters counters_;
   StageContext context_;                             // of the stages before and after the lanes
   std::vector<std::unique_ptr<Device>> devices_;     // of each lane
+  std::vector<DeviceCounts> warm_;                   // what warming up asked of each
   std::deque<StageContext> lane_contexts_;           // the same with its device
   std::vector<std::unique_ptr<FrameStage>> frame_stages_;
   std::vector<std::vector<std::unique_ptr<BatchStage>>> lane_stages_;  // of each lane

@@ -255,7 +255,12 @@ class Run {
     for (const auto& note : store_.notes()) report.notes.push_back(note);
     note(report, counters.decode_warnings.get(), "taken although their data have faults");
     note(report, counters.wrong_extensions.get(), "of another format than their names say");
-    report.calls = {{"detector_calls", counters.detector_calls},
+    const DeviceCounts device = execution_.device_counts();
+    report.calls = {{"uploads", device.uploads},
+                    {"downloads", device.downloads},
+                    {"waits", device.waits},
+                    {"overflows", device.overflows},
+                    {"detector_calls", counters.detector_calls},
                     {"detector_skipped", counters.detector_skipped},
                     {"encoder_calls", counters.encoder_calls},
                     {"decoder_calls", counters.decoder_calls},

@@ -68,6 +68,14 @@ struct Prompts {
   Tensor image_index;  ///< i64 [N]
 };
 
+/// What a device was asked for besides computing. On the host there is nothing to bring anywhere.
+struct DeviceCounts {
+  std::int64_t uploads = 0;    ///< rasters
+  std::int64_t downloads = 0;  ///< of masks, one a trace()
+  std::int64_t waits = 0;
+  std::int64_t overflows = 0;  ///< waits whose masks had more outline than there was room for, and so took one more
+};
+
 /// Where a lane computes: the numeric core behind the lane stages, as a queue. What is asked for is done in order, by
 /// the time wait() returns at the latest; until then nothing that is written may be read. Tensors may be let go at once.
 ///
@@ -103,6 +111,8 @@ class Device {
 
   /// Blocks until everything that was asked for is done.
   virtual void wait() = 0;
+
+  [[nodiscard]] virtual DeviceCounts counts() const { return {}; }
 
   /// What this device computes on, for engines; null: the host.
   virtual Stream* stream() { return nullptr; }

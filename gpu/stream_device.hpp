@@ -10,14 +10,6 @@
 
 namespace millrace {
 
-/// What a stream was asked for, apart from kernels.
-struct StreamCounts {
-  std::int64_t uploads = 0;    ///< rasters
-  std::int64_t downloads = 0;  ///< of masks, one a trace()
-  std::int64_t waits = 0;
-  std::int64_t overflows = 0;  ///< waits whose masks had more outline than there was room for, and so took one more
-};
-
 /// A device that computes on a stream.
 ///
 /// One upload a raster. Boxes come back by themselves, as kernels write the few that are kept to mapped memory. All masks
@@ -39,7 +31,7 @@ class StreamDevice final : public Device {
   void wait() override;
 
   Stream* stream() override { return stream_.get(); }
-  const StreamCounts& counts() const { return counts_; }
+  [[nodiscard]] DeviceCounts counts() const override { return counts_; }
 
  private:
   struct Tables;
@@ -55,7 +47,7 @@ class StreamDevice final : public Device {
   void bring_down(std::vector<Results>& all);
 
   const std::unique_ptr<Stream> stream_;
-  StreamCounts counts_;
+  DeviceCounts counts_;
   std::list<Tables> tables_;                           // of the sizes that came last, most recent first
   std::vector<std::shared_ptr<const void>> kept_;      // until the next wait
   std::vector<std::function<void()>> after_wait_;      // hand over what the kernels wrote
