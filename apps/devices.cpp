@@ -120,6 +120,17 @@ std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index) {
   }
 }
 
+std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory([[maybe_unused]] const Devices& devices) {
+#ifdef MILLRACE_CUDA
+  if (devices.kind == Devices::Kind::cuda) {
+    // Pinned memory serves all GPUs; the stream is there for its pool.
+    const std::shared_ptr<Stream> pool = make_cuda_stream(devices.ordinals.front());
+    return [pool](std::size_t bytes) { return pool->allocate_mapped(bytes); };
+  }
+#endif
+  return {};
+}
+
 EngineFactory engines_on(const Devices& devices, std::size_t index, EngineFactory factory) {
   const int ordinal = devices.ordinals[index];
   switch (devices.kind) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +33,9 @@ Devices find_devices(const std::string& kind);
 
 /// The device of one lane.
 std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index);
+
+/// Where pixels are decoded to, so that they are uploaded at full speed; empty for the CPU.
+std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devices& devices);
 
 /// Loads engines for the device at `index`.
 EngineFactory engines_on(const Devices& devices, std::size_t index, EngineFactory factory);

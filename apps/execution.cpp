@@ -66,7 +66,8 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
       models_(make_caches(setup_, factory)),
       context_{setup_.views,      segmenter_,     setup_.output_folder,
                setup_.input_root, decode_limits_, setup_.numbers.batch_size,
-               setup_.packages,   *models_.front(), counters_} {
+               setup_.packages,   *models_.front(), counters_,
+               nullptr,           pixel_memory(setup_.devices)} {
   run_opencv_on_the_calling_thread();
   for (const ChainLink* link : setup_.chain.of(Section::frame)) {
     frame_stages_.push_back(link->entry->make_frame_stage(link->values, context_));

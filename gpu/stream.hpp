@@ -30,8 +30,8 @@ class Stream {
   /// Uninitialised device memory, aligned to 256 bytes. When the last owner lets go it is free for what is asked for
   /// afterwards. Throws std::bad_alloc.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-  /// Host memory that copies run to and from at full speed, and that kernels may write to. Not to be let go before the
-  /// wait() that follows its last use.
+  /// Host memory that copies run to and from at full speed, and that kernels may write to; from any thread. Not to be
+  /// let go before the wait() that follows its last use.
   virtual std::shared_ptr<void> allocate_mapped(std::size_t bytes) = 0;
 
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;

@@ -65,14 +65,16 @@ DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
 }
 
 Decode::Decode(const Options& /*options*/, const StageContext& context)
-    : limits_(context.decode_limits), counters_(context.counters) {}
+    : limits_(context.decode_limits), counters_(context.counters), pixel_memory_(context.pixel_memory) {}
 
 void Decode::run(Frame& frame) const {
   // The credit must outlive the raster, whoever holds it last: it rides in the deleter.
   auto credit = std::make_shared<ByteCredit>(std::move(frame.credit));
-  const PixelAllocator allocate = [&credit](std::size_t bytes) {
-    auto* raster = new std::uint8_t[bytes];
-    return std::shared_ptr<std::uint8_t>(raster, [credit](std::uint8_t* data) { delete[] data; });
+  const PixelAllocator allocate = [&](std::size_t bytes) {
+    std::shared_ptr<void> raster =
+        pixel_memory_ ? pixel_memory_(bytes) : std::make_shared_for_overwrite<std::uint8_t[]>(bytes);
+    auto* data = static_cast<std::uint8_t*>(raster.get());
+    return std::shared_ptr<std::uint8_t>(data, [credit, raster = std::move(raster)](std::uint8_t*) {});
   };
   Decoded decoded = decode(frame.file.span(), frame.info, limits_, allocate);
   frame.file = {};

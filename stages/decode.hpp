@@ -30,6 +30,7 @@ class Decode final : public FrameStage {
  private:
   const DecodeLimits& limits_;
   StageCounters& counters_;
+  const std::function<std::shared_ptr<void>(std::size_t bytes)>& pixel_memory_;
 };
 
 }  // namespace millrace

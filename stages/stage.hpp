@@ -89,6 +89,8 @@ struct StageContext {
   ModelCache& models;
   StageCounters& counters;
   Device* device = nullptr;  ///< the lane's; null for the stages before and after the lane
+  /// Memory for decoded pixels from which they go to a device at full speed; empty: any memory will do.
+  std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory{};
 };
 
 /// A stage before batching. `run` is called from many threads at once.

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Packs what measures Millrace on a machine with a GPU that has nothing but a driver, Python and PyTorch: make gpu-bundle.
+#
+#   tools/gpu_bundle.sh [OUT]      default build/gpu-bundle; at most 40 MiB
+#
+# OUT/run.sh finds LibTorch in the Python of that machine (PyTorch of the version that LibTorch here is of).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+out="$(realpath -m "${1:-build/gpu-bundle}")"
+architectures="${MILLRACE_CUDA_ARCHITECTURES:-75-real;80-real;86-real;89-real;90-real;90-virtual}"
+most_bytes=$((40 * 1024 * 1024))
+fail() { echo "gpu-bundle: $*" >&2; exit 1; }
+
+build=build/gpu
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMILLRACE_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architectures" > "$build.log" 2>&1 \
+  || { cat "$build.log" >&2; exit 1; }
+programs=(apps/millrace gpu/cuda_test)
+cmake --build "$build" --parallel "${JOBS:-2}" --target millrace cuda_test millrace_imgcodecs
+
+rm -rf "$out"
+mkdir -p "$out/bin" "$out/lib/millrace" "$out/share/millrace/models"
+for program in "${programs[@]}"; do
+  install -m 755 "$build/$program" "$out/bin/"
+done
+install -m 755 "$build"/lib/millrace/*.so "$out/lib/millrace/"
+strip "$out"/bin/* "$out"/lib/millrace/*.so
+# What Debian gave, but the C library and the like, which every machine has, and LibTorch, which comes with PyTorch.
+ldd "$out"/bin/* "$out"/lib/millrace/*.so | sed -n 's/.* => \(\/[^ ]*\).*/\1/p' | sort -u | while read -r library; do
+  case "$library" in
+    */torch/lib/* | */nvidia/*) ;;
+    */libc.so* | */libm.so* | */ld-linux* | */libpthread* | */libdl.so* | */librt.so* | */libstdc++* | */libgcc_s*) ;;
+    *) install -m 644 "$library" "$out/lib/" ;;
+  esac
+done
+cp -r models/builtin/*.pkg "$out/share/millrace/models/"
+install -m 755 bench/gpu/run.sh "$out/run.sh"
+install -m 644 bench/gpu/suite.py models/demo/scenes.py models/demo/render.py models/demo/shapes.py models/demo/textures.py "$out/"
+{ git rev-parse HEAD; git diff --quiet HEAD || echo "with changes"; } > "$out/commit"
+
+bytes=$(du -sb "$out" | cut -f1)
+((bytes <= most_bytes)) || fail "$out has $bytes bytes, more than $most_bytes"
+echo "gpu-bundle: $out, $((bytes / 1024 / 1024)) MiB"
