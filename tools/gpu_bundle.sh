@@ -16,17 +16,16 @@ build=build/gpu
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMILLRACE_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architectures" > "$build.log" 2>&1 \
   || { cat "$build.log" >&2; exit 1; }
 programs=(apps/millrace gpu/cuda_test)
-cmake --build "$build" --parallel "${JOBS:-2}" --target millrace cuda_test millrace_imgcodecs
+cmake --build "$build" --parallel "${JOBS:-2}" --target millrace cuda_test
 
 rm -rf "$out"
-mkdir -p "$out/bin" "$out/lib/millrace" "$out/share/millrace/models"
+mkdir -p "$out/bin" "$out/lib" "$out/share/millrace/models"
 for program in "${programs[@]}"; do
   install -m 755 "$build/$program" "$out/bin/"
 done
-install -m 755 "$build"/lib/millrace/*.so "$out/lib/millrace/"
-strip "$out"/bin/* "$out"/lib/millrace/*.so
-# What Debian gave, but the C library and the like, which every machine has, and LibTorch, which comes with PyTorch.
-ldd "$out"/bin/* "$out"/lib/millrace/*.so | sed -n 's/.* => \(\/[^ ]*\).*/\1/p' | sort -u | while read -r library; do
+strip "$out"/bin/*
+# Rare formats stay out: OpenCV's codecs bring 150 MB of libraries. What Debian gave, but the C library and the like, which every machine has, and LibTorch, which comes with PyTorch.
+ldd "$out"/bin/* | sed -n 's/.* => \(\/[^ ]*\).*/\1/p' | sort -u | while read -r library; do
   case "$library" in
     */torch/lib/* | */nvidia/*) ;;
     */libc.so* | */libm.so* | */ld-linux* | */libpthread* | */libdl.so* | */librt.so* | */libstdc++* | */libgcc_s*) ;;
@@ -35,7 +34,7 @@ ldd "$out"/bin/* "$out"/lib/millrace/*.so | sed -n 's/.* => \(\/[^ ]*\).*/\1/p' 
 done
 cp -r models/builtin/*.pkg "$out/share/millrace/models/"
 install -m 755 bench/gpu/run.sh "$out/run.sh"
-install -m 644 bench/gpu/suite.py models/demo/scenes.py models/demo/render.py models/demo/shapes.py models/demo/textures.py "$out/"
+install -m 644 bench/gpu/suite.py "$out/"
 { git rev-parse HEAD; git diff --quiet HEAD || echo "with changes"; } > "$out/commit"
 
 bytes=$(du -sb "$out" | cut -f1)
