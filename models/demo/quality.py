@@ -3,7 +3,8 @@
 Held out are seeds and textures. The scenes (--scenes of each view) are drawn, `millrace run` does them, and pycocotools compares its
 coco.json with what was drawn: AP of boxes at IoU 0.5, and the IoU of the masks of the objects that were found (score at least
 0.25, right class, box IoU at least 0.5). Two baselines must stay bad, or the scenes are too easy: boxes from a threshold and connected
-components, and the box itself as the mask. --write puts figures that reach the bars into the model.yaml of each package.
+components, and the box itself as the mask. Beside them stands what someone sees who shows the objects from a score on. --write puts
+figures that reach the bars into the model.yaml of each package.
 """
 
 import argparse
