@@ -45,9 +45,8 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
 
 constexpr const char* only_drawn_scenes =
     "no model is named, so the built-in ones run: they know only drawn scenes (make demo), and what they find "
-    "elsewhere "
-    "means nothing. Real ones: make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector yolov8n.pkg "
-    "--segmenter mobile_sam.pkg";
+    "elsewhere means nothing. Real ones: make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector "
+    "yolov8n.pkg --segmenter mobile_sam.pkg";
 
 ExitCode show_dry_run(const Settings& settings, const SourceSpec& spec, const Chain& chain, const Packages& packages) {
   const DryRun found = dry_run(spec);
@@ -375,9 +374,9 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     tell();
     return code;
   }
-  Run whole(arguments, chain, std::move(spec), std::move(packages), devices, notes, factory, signals);
+  Run job(arguments, chain, std::move(spec), std::move(packages), devices, notes, factory, signals);
   tell();  // where the input is what is wrong, only that is said
-  return whole.run();
+  return job.run();
 }
 
 }  // namespace millrace

@@ -54,9 +54,10 @@ inside() {
   say "make demo, make test, make install and millrace doctor as a new user"
   chroot "$root" /usr/sbin/runuser -u fresh -- env -i "${keep[@]}" bash -c 'set -e
     cd ~/millrace
-    make demo
+    timed() { local begun=$SECONDS; "$@"; echo "fresh: $*: $((SECONDS - begun)) s"; }
+    timed make demo
     test "$(find build/demo/out/overlay -name "*.jpg" -size +50k | wc -l)" = 48
-    make test
+    timed make test
     make install
     cd /
     ~/.local/bin/millrace doctor'

@@ -9,11 +9,14 @@ import struct
 import subprocess
 import termios
 from fcntl import ioctl
+from pathlib import Path
 
 import numpy
 import program
 from PIL import Image
 from program import Case, millrace
+
+RECIPES = Path(__file__).resolve().parents[2] / "configs"
 
 
 class Commands(Case):
@@ -136,7 +139,7 @@ class Recipes(Case):
         gone = self.write("gone.yaml", "views: [{name: a, detector: no.pkg}]\n")
         for arguments, code, hint in (
             (["--segmenter", sam], program.USAGE, "no detector is named"),
-            (["--detector", yolox], program.USAGE, "no segmenter is named"),
+            (["--detector", yolox], program.USAGE, f"such as {RECIPES / 'detect.yaml'}"),
             ([half, "--segmenter", sam], program.USAGE, "view 'b' has no detector"),
             ([twice, "--segmenter", sam], program.USAGE, "view 'a' has two detectors"),
             ([detect, "--detector", yolox, "--set", "segment.pack=no"], program.USAGE, "segment.pack has no effect"),
