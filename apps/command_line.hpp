@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/devices.hpp"
 #include "apps/settings.hpp"
 
 namespace millrace {
@@ -15,6 +16,7 @@ struct RunArguments {
   bool quiet = false;           ///< neither progress nor table
   bool builtin_models = false;  ///< the settings named no model: the built-in ones stand in them now
   bool add_new = false;         ///< append what is new in the input to a finished plan
+  Devices devices;              ///< what device.kind names here
 };
 
 /// Reads recipe and options; the command line overrides the recipe. Throws UsageError.

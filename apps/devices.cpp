@@ -1,6 +1,7 @@
 #include "apps/devices.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <numeric>
 #include <string_view>
@@ -51,15 +52,22 @@ int gpus() {
 #endif
 }
 
-/// Kernels are chosen by compute capability.
-std::string cuda_name([[maybe_unused]] int ordinal) {
+/// Compute capability, by which kernels are chosen: 90 for 9.0.
+int capability([[maybe_unused]] int ordinal) {
 #ifdef MILLRACE_CUDA
   const CudaDevice device = cuda_device(ordinal);
-  return "cuda sm_" + std::to_string(device.major) + std::to_string(device.minor);
+  return 10 * device.major + device.minor;
 #else
-  return {};
+  return 0;
 #endif
 }
+
+std::string cuda_name(int ordinal) { return "cuda sm_" + std::to_string(capability(ordinal)); }
+
+constexpr std::array<std::pair<std::string_view, Precision>, 4> precisions{{{"fp32", Precision::fp32},
+                                                                           {"tf32", Precision::tf32},
+                                                                           {"bf16", Precision::bf16},
+                                                                           {"fp16", Precision::fp16}}};
 
 Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
 #ifndef MILLRACE_CUDA
@@ -76,6 +84,7 @@ Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
   }
   Devices devices{Devices::Kind::cuda, std::move(ordinals), {}};
   devices.name = cuda_name(devices.ordinals.front());
+  devices.native_bf16 = capability(devices.ordinals.front()) >= 80;
   for (const int ordinal : devices.ordinals) {
     if (cuda_name(ordinal) == devices.name) continue;
     throw PackageError("device.kind is '" + kind + "', and these GPUs are of several kinds (" + devices.name + ", " +
@@ -92,7 +101,19 @@ std::vector<int> first(int count) {
 
 }  // namespace
 
-Devices find_devices(const std::string& kind) {
+Devices find_devices(const std::string& kind, const std::string& engine) {
+  constexpr std::string_view simulated = "simulated:";
+  if (engine.starts_with(simulated)) {
+    if (kind != "auto") throw UsageError("models.engine is '" + engine + "', so device.kind has no effect; leave it out");
+    Devices devices{Devices::Kind::simulated, {0}, {}};
+    devices.table =
+        std::make_shared<const SimulatedTable>(read_simulated_table(engine.substr(simulated.size())));
+    devices.simulated = std::make_shared<SimulatedGpu>(devices.table->rates);
+    devices.name = "simulated: " + devices.table->name;
+    return devices;
+  }
+  if (engine != "auto" && engine != "torchscript")
+    throw UsageError("models.engine is '" + engine + "'; it can be auto, torchscript or simulated:TABLE.yaml");
   if (kind == "cpu") return {};
   if (kind == "auto") return gpus() == 0 ? Devices{} : cuda_devices({0}, kind);
   if (kind == "cuda") return cuda_devices({0}, kind);
@@ -106,11 +127,42 @@ Devices find_devices(const std::string& kind) {
   refuse(kind);
 }
 
+Precisions find_precisions(const std::string& name, const Devices& devices) {
+  const bool on_gpu = devices.leave_host_free();
+  if (name == "auto") {
+    if (!on_gpu) return {};
+    // Detectors are convolutions whose activations are small, and boxes need the mantissa: docs/performance.md.
+    return {Precision::fp16, devices.native_bf16 ? Precision::bf16 : Precision::fp16};
+  }
+  const auto found =
+      std::find_if(precisions.begin(), precisions.end(), [&](const auto& entry) { return entry.first == name; });
+  if (found == precisions.end())
+    throw UsageError("device.precision is '" + name + "'; it can be auto, fp32, tf32, bf16 or fp16");
+  const Precision precision = found->second;
+  if (devices.kind == Devices::Kind::cpu && precision != Precision::fp32)
+    throw UsageError("device.precision is '" + name + "', and models run on the CPU, in fp32 only");
+  if (on_gpu && !devices.native_bf16 && (precision == Precision::bf16 || precision == Precision::tf32))
+    throw UsageError("device.precision is '" + name + "', which " + devices.name +
+                     " does not have (GPUs from compute capability 8.0 on do); use fp16 or fp32");
+  return {precision, precision};
+}
+
+std::string Precisions::name() const {
+  const auto name_of = [](Precision precision) {
+    return std::string(std::find_if(precisions.begin(), precisions.end(), [&](const auto& entry) {
+                         return entry.second == precision;
+                       })->first);
+  };
+  return detector == segmenter ? name_of(detector) : name_of(detector) + ", " + name_of(segmenter);
+}
+
 std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index) {
   const int ordinal = devices.ordinals[index];
   switch (devices.kind) {
     case Devices::Kind::fake:
       return std::make_unique<StreamDevice>(std::make_unique<FakeStream>(ordinal));
+    case Devices::Kind::simulated:
+      return std::make_unique<StreamDevice>(std::make_unique<SimulatedStream>(devices.simulated));
 #ifdef MILLRACE_CUDA
     case Devices::Kind::cuda:
       return std::make_unique<StreamDevice>(make_cuda_stream(ordinal));
@@ -120,7 +172,7 @@ std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index) {
   }
 }
 
-std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory([[maybe_unused]] const Devices& devices) {
+std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devices& devices) {
 #ifdef MILLRACE_CUDA
   if (devices.kind == Devices::Kind::cuda) {
     // Pinned memory serves all GPUs; the stream is there for its pool.
@@ -128,24 +180,31 @@ std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory([[maybe_unu
     return [pool](std::size_t bytes) { return pool->allocate_mapped(bytes); };
   }
 #endif
+  if (devices.kind == Devices::Kind::simulated) {
+    const auto pool = std::make_shared<SimulatedStream>(devices.simulated);
+    return [pool](std::size_t bytes) { return pool->allocate_mapped(bytes); };
+  }
   return {};
 }
 
-EngineFactory engines_on(const Devices& devices, std::size_t index, EngineFactory factory) {
-  const int ordinal = devices.ordinals[index];
-  switch (devices.kind) {
-    case Devices::Kind::fake:
-      return [factory = std::move(factory)](const Package& package, const EngineOptions& options) {
-        return std::make_shared<DeferredEngine>(package, factory(package, options));
-      };
-    case Devices::Kind::cuda:
-      return [factory = std::move(factory), ordinal](const Package& package, EngineOptions options) {
-        options.device = ordinal;
-        return factory(package, options);
-      };
-    default:
-      return factory;
+EngineFactory engines_on(const Devices& devices, std::size_t index, const Precisions& precisions,
+                         EngineFactory factory) {
+  if (devices.kind == Devices::Kind::simulated) {
+    return [table = devices.table, precisions](const Package& package, const EngineOptions&) {
+      return make_simulated_engine(package, table, precisions.of(package.task));
+    };
   }
+  const int ordinal = devices.kind == Devices::Kind::cuda ? devices.ordinals[index] : -1;
+  EngineFactory engines = [factory = std::move(factory), ordinal, precisions](const Package& package,
+                                                                              EngineOptions options) {
+    options.device = ordinal;
+    options.precision = precisions.of(package.task);
+    return factory(package, options);
+  };
+  if (devices.kind != Devices::Kind::fake) return engines;
+  return [engines = std::move(engines)](const Package& package, const EngineOptions& options) {
+    return std::make_shared<DeferredEngine>(package, engines(package, options));
+  };
 }
 
 }  // namespace millrace

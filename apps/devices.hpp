@@ -8,6 +8,7 @@
 
 #include "gpu/device.hpp"
 #include "models/engine.hpp"
+#include "models/simulated_engine.hpp"
 
 namespace millrace {
 
@@ -16,20 +17,40 @@ struct Devices {
   enum class Kind {
     cpu,
     cuda,
-    fake,  ///< the path of a GPU on the host: for tests
+    fake,       ///< the path of a GPU on the host: for tests
+    simulated,  ///< nothing is computed, and that takes the time of a GPU: to measure the host's side
   };
   Kind kind = Kind::cpu;
   std::vector<int> ordinals{0};  ///< of GPUs
   std::string name = "cpu";      ///< for the plan: what results may differ by in their last bits
+  bool native_bf16 = true;       ///< and TF32: compute capability 8.0 and newer
 
+  std::shared_ptr<const SimulatedTable> table{};  ///< where simulated
+  std::shared_ptr<SimulatedGpu> simulated{};
+
+  /// Whether lanes wait for a GPU, rather than compute themselves.
+  [[nodiscard]] bool leave_host_free() const { return kind == Kind::cuda || kind == Kind::simulated; }
   [[nodiscard]] int count() const { return static_cast<int>(ordinals.size()); }
   /// Index into ordinals; lanes take turns.
   [[nodiscard]] std::size_t of_lane(int lane) const { return static_cast<std::size_t>(lane) % ordinals.size(); }
 };
 
-/// What device.kind names: "auto", "cpu", "cuda" (the first), "cuda:0,1", "cuda:all", and "fake:N". Throws UsageError
-/// for other words, PackageError where no such GPU is, or the program was built without CUDA.
-Devices find_devices(const std::string& kind);
+/// What device.kind names: "auto", "cpu", "cuda" (the first), "cuda:0,1", "cuda:all", and "fake:N"; with models.engine
+/// "simulated:TABLE" the one that TABLE describes. Throws UsageError for other words, PackageError where no such GPU is, or
+/// the program was built without CUDA.
+Devices find_devices(const std::string& kind, const std::string& engine = "auto");
+
+/// What models compute in.
+struct Precisions {
+  Precision detector = Precision::fp32, segmenter = Precision::fp32;
+
+  [[nodiscard]] Precision of(Task task) const { return task == Task::detect ? detector : segmenter; }
+  /// "fp16, bf16"
+  [[nodiscard]] std::string name() const;
+};
+
+/// What device.precision names. Throws UsageError for other words, and for a precision that these devices do not have.
+Precisions find_precisions(const std::string& name, const Devices& devices);
 
 /// The device of one lane.
 std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index);
@@ -38,6 +59,7 @@ std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index);
 std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devices& devices);
 
 /// Loads engines for the device at `index`.
-EngineFactory engines_on(const Devices& devices, std::size_t index, EngineFactory factory);
+EngineFactory engines_on(const Devices& devices, std::size_t index, const Precisions& precisions,
+                         EngineFactory factory);
 
 }  // namespace millrace

@@ -7,49 +7,84 @@
 #include "apps/run_options.hpp"
 #include "gpu/opencv_threads.hpp"
 #include "io/files.hpp"
+#include "io/source_names.hpp"
 #include "stages/encode.hpp"
 #include "stages/registry.hpp"
+#include "stages/segment.hpp"
 
 namespace millrace {
 namespace {
 
-// Storage that fails in a stage ends the run; the graph lets only RunError do that.
-class StorageFailed final : public RunError {
+// Storage or a device that fails in a stage ends the run; the graph lets only RunError do that.
+class RunEnded final : public RunError {
  public:
-  StorageFailed(const std::string& stage, const StorageError& error)
-      : RunError(stage, error.what()), cause_(std::current_exception()) {}
+  template <class Error>
+  RunEnded(const std::string& stage, const Error& error)
+      : RunError(stage, error.what()), cause_(std::make_exception_ptr(error)) {}
   const std::exception_ptr& cause() const { return cause_; }
 
  private:
   std::exception_ptr cause_;
 };
 
-template <class Run>
-void ending_on_storage_errors(const std::string& stage, const Run& run) {
+std::string name_of(const Batch& batch) {
+  const std::size_t others = batch.frames.size() - 1;
+  return "batch " + std::to_string(batch.place().batch) + " (" + display_name(batch.frames.front()->item.path) +
+         (others == 0 ? "" : " and " + std::to_string(others) + " more") + ")";
+}
+
+void run_in_lane(const ChainLink& link, BatchStage& stage, Batch& batch) {
   try {
-    run();
-  } catch (const StorageError& error) {
-    throw StorageFailed(stage, error);
+    run_stage(link, stage, batch);
+  } catch (const DeviceError& error) {
+    throw RunEnded(link.info.name, DeviceError(link.info.name + ", " + name_of(batch) + ": " + error.what() +
+                                               "; nothing more can be done on this device by this process: the same "
+                                               "command goes on from here"));
   }
 }
 
-std::vector<std::unique_ptr<ModelCache>> make_caches(const ExecutionSetup& setup, const EngineFactory& factory) {
+void run_after_lane(const ChainLink& link, BatchStage& stage, Batch& batch) {
+  try {
+    run_stage(link, stage, batch);
+  } catch (const StorageError& error) {
+    throw RunEnded(link.info.name, error);
+  }
+}
+
+constexpr int timed_calls = 5;  // of each model and method, alone
+
+std::vector<std::shared_ptr<Demand>> make_demands(const Devices& devices) {
+  std::vector<std::shared_ptr<Demand>> demands;
+  if (!devices.leave_host_free()) return demands;
+  for (std::size_t i = 0; i < devices.ordinals.size(); ++i) demands.push_back(std::make_shared<Demand>());
+  return demands;
+}
+
+std::vector<std::unique_ptr<ModelCache>> make_caches(const ExecutionSetup& setup, const EngineFactory& factory,
+                                                     const std::vector<std::shared_ptr<Demand>>& demands) {
   std::vector<std::unique_ptr<ModelCache>> caches;
   for (std::size_t i = 0; i < setup.devices.ordinals.size(); ++i) {
-    caches.push_back(std::make_unique<ModelCache>(setup.settings.parse<ModelOptions>().budget,
-                                                  engines_on(setup.devices, i, factory),
+    EngineFactory engines = engines_on(setup.devices, i, setup.numbers.precisions, factory);
+    if (!demands.empty()) {
+      engines = [engines, demand = demands[i]](const Package& package, const EngineOptions& options) {
+        return counted(engines(package, options), package.name, demand);
+      };
+    }
+    caches.push_back(std::make_unique<ModelCache>(setup.settings.parse<ModelOptions>().budget, std::move(engines),
                                                   EngineOptions{setup.numbers.team, -1, true}));
   }
   return caches;
 }
+
+bool from_memory(const Settings& settings) { return settings.parse<InputOptions>().source == "memory"; }
 
 bool was_there_when_planned(const Item& item) { return item.mtime_ns != 0; }
 
 [[noreturn]] void rethrow(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const StorageFailed& storage) {
-    std::rethrow_exception(storage.cause());
+  } catch (const RunEnded& ended) {
+    std::rethrow_exception(ended.cause());
   }
 }
 
@@ -63,11 +98,18 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
                                     setup_.numbers.graph.slab_bytes)),
       max_file_bytes_(setup_.settings.parse<ReadOptions>().max_file),
       segmenter_(setup_.chain.find("segment") != nullptr ? setup_.settings.parse<ModelOptions>().segmenter : ""),
-      models_(make_caches(setup_, factory)),
+      demands_(make_demands(setup_.devices)),
+      alone_(setup_.devices.ordinals.size()),
+      measured_(setup_.devices.ordinals.size()),
+      models_(make_caches(setup_, factory, demands_)),
       context_{setup_.views,      segmenter_,     setup_.output_folder,
                setup_.input_root, decode_limits_, setup_.numbers.batch_size,
                setup_.packages,   *models_.front(), counters_,
-               nullptr,           pixel_memory(setup_.devices)} {
+               nullptr,           image_type(setup_.numbers.precisions.detector),
+               image_type(setup_.numbers.precisions.segmenter), pixel_memory(setup_.devices),
+               from_memory(setup_.settings) ? &pixel_cache_ : nullptr},
+      capture_(parse_capture(setup_.settings.parse<TraceOptions>().capture),
+               setup_.devices.kind == Devices::Kind::cuda) {
   run_opencv_on_the_calling_thread();
   for (const ChainLink* link : setup_.chain.of(Section::frame)) {
     frame_stages_.push_back(link->entry->make_frame_stage(link->values, context_));
@@ -83,7 +125,7 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
     devices_.push_back(make_device(setup_.devices, device));
     lane_contexts_.push_back(
         {context_.views, context_.segmenter, context_.output_folder, context_.input_root, context_.decode_limits,
-         context_.batch_size, context_.packages, *models_[device], context_.counters, devices_.back().get()});
+         context_.batch_size, context_.packages, *models_[device], context_.counters, devices_.back().get(), context_.detector_images, context_.segmenter_images});
     for (const ChainLink* link : setup_.chain.of(Section::lane)) {
       stages.push_back(link->entry->make_batch_stage(link->values, lane_contexts_.back()));
     }
@@ -98,9 +140,10 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   bodies.next = [this] {
     if (!std::exchange(begun_, true)) {
       wait_for_lanes();
-      window_begun_ = graph_->snapshot();
+      window_begun_ = with_gpu(graph_->snapshot());
       ready_ = true;
     }
+    capture_.enter();
     return ends_.next();
   };
   bodies.stop_next = [this] {
@@ -122,16 +165,15 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   index = 0;
   for (const ChainLink* link : setup_.chain.of(Section::lane)) {
     bodies.lane_stages.push_back({link->info.name, [this, link, index](Batch& batch, int lane) {
-                                    run_stage(*link, *lane_stages_[static_cast<std::size_t>(lane)][index], batch);
+                                    run_in_lane(*link, *lane_stages_[static_cast<std::size_t>(lane)][index], batch);
                                   }});
     ++index;
   }
   index = 0;
   for (const ChainLink* link : setup_.chain.of(Section::batch)) {
     BatchStage& stage = *batch_stages_[index++];
-    bodies.batch_stages.push_back({link->info.name, [link, &stage](Batch& batch) {
-                                     ending_on_storage_errors(link->info.name, [&] { run_stage(*link, stage, batch); });
-                                   }});
+    bodies.batch_stages.push_back(
+        {link->info.name, [link, &stage](Batch& batch) { run_after_lane(*link, stage, batch); }});
   }
   if (!bodies.lane_stages.empty()) lanes_to_start_ = setup_.numbers.graph.lanes;
   bodies.lane_start = [this](int lane) {
@@ -157,9 +199,38 @@ GraphBodies<Frame, Batch> Execution::bodies() {
 
 Result Execution::run() {
   Result result = graph_->run();
-  if (!begun_) window_begun_ = result.begun;
+  capture_.end();
+  if (!begun_) window_begun_ = with_gpu(result.begun);
   if (result.error) rethrow(result.error);
   return result;
+}
+
+// Beside the resources of the graph: the GPUs, by what the calls that were made so far take alone.
+Snapshot Execution::with_gpu(Snapshot snapshot) const {
+  if (demands_.empty()) return snapshot;
+  ResourceReading gpu;
+  gpu.total.name = "GPU";
+  gpu.total.unit = Unit::tasks;
+  gpu.total.servers = setup_.devices.count();
+  gpu.waited_for_by_lanes = true;
+  for (const auto& [method, name] : {std::pair{"forward", "detector"}, {"encode", "encoder"}, {"decode", "decoder"}}) {
+    Reading part;
+    part.name = name;
+    part.unit = Unit::tasks;
+    part.servers = gpu.total.servers;
+    for (const auto& demand : demands_) {
+      for (const Demand::Part& one : demand->parts()) {
+        if (one.method != method) continue;
+        part.items += one.calls;
+        part.busy_ns += one.busy_ns;
+      }
+    }
+    gpu.total.items += part.items;
+    gpu.total.busy_ns += part.busy_ns;
+    gpu.parts.push_back(std::move(part));
+  }
+  snapshot.resources.push_back(std::move(gpu));
+  return snapshot;
 }
 
 CacheStatistics Execution::models() const {
@@ -194,6 +265,12 @@ std::int64_t Execution::file_bytes(const Frame& frame) const {
 }
 
 void Execution::read(Frame& frame) {
+  if (context_.pixel_cache != nullptr) {
+    if (const auto known = pixel_cache_.find(frame.item.path)) {
+      frame.info = known->info;
+      return;
+    }
+  }
   FileExpectations expected;
   expected.max_bytes = max_file_bytes_;
   if (was_there_when_planned(frame.item)) {
@@ -213,18 +290,26 @@ void Execution::wait_for_lanes() {
 
 void Execution::warm_up_packages(std::size_t lane) {
   ModelCache& models = lane_contexts_[lane].models;
+  const std::size_t device = setup_.devices.of_lane(static_cast<int>(lane));
+  const std::lock_guard alone(alone_[device]);
   const auto begun_ns = clock_.now_ns();
-  const int boxes = setup_.chain.find("segment") != nullptr ? 1 : 0;
+  const auto segment = parse_options<Segment::Options>(Segment::name, setup_.settings.values(Segment::name));
+  const bool measure = !demands_.empty() && !measured_[device];
   for (const auto& [folder, package] : setup_.packages) {
     const auto engine = models.acquire(*package);
+    const int pictures = package->task == Task::segment ? segment.image_batch : setup_.numbers.batch_size;
+    const int batch = std::min(pictures, package->max_batch);
+    const int boxes = package->task == Task::detect ? 0 : segment.pad ? std::min(segment.box_batch, package->max_boxes) : 1;
     try {
-      warm_up(*engine, *package, std::min(setup_.numbers.batch_size, package->max_batch), boxes, *devices_[lane]);
+      warm_up(*engine, *package, batch, boxes, *devices_[lane]);
+      if (measure) measure_alone(*engine, *package, batch, boxes, timed_calls, *devices_[lane], *demands_[device]);
     } catch (const ModelError& error) {
       throw ModelError(folder + ": " + error.what());
     }
     if (models.statistics().evictions > 0)
       break;  // the budget does not hold them all: the rest is loaded when its turn comes
   }
+  measured_[device] = true;
   warm_up_ns_ += clock_.now_ns() - begun_ns;
   warm_[lane] = devices_[lane]->counts();
 }
@@ -239,6 +324,7 @@ void Execution::commit(Batch& batch) {
     lines.push_back(line != nullptr ? *line : make_segment_line(*frame, setup_.views));
   }
   ends_.commit(batch, std::move(lines));
+  capture_.commit(static_cast<std::int64_t>(batch.frames.size()));
 }
 
 }  // namespace millrace

@@ -10,13 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "apps/capture.hpp"
 #include "apps/devices.hpp"
 #include "apps/setup.hpp"
 #include "gpu/device.hpp"
 #include "models/cache.hpp"
+#include "models/demand.hpp"
 #include "pipeline/graph.hpp"
 #include "stages/chain.hpp"
 #include "stages/decode.hpp"
+#include "stages/pixel_cache.hpp"
 
 namespace millrace {
 
@@ -57,8 +60,9 @@ class Execution {
   bool ready() const { return ready_; }
 
   /// The window of the run proper: from the first admission, when models are loaded and warm, to the last commit.
-  Snapshot window(const Result& result) const { return result.finished - window_begun_; }
+  Snapshot window(const Result& result) const { return finished(result) - window_begun_; }
   Snapshot window_begun() const { return window_begun_; }
+  Snapshot finished(const Result& result) const { return with_gpu(result.finished); }
 
   const StageCounters& counters() const { return counters_; }
   CacheStatistics models() const;  ///< of all devices together
@@ -75,6 +79,7 @@ class Execution {
   void warm_up_packages(std::size_t lane);
   void commit(Batch& batch);
   void wait_for_lanes();
+  Snapshot with_gpu(Snapshot snapshot) const;
 
   ExecutionSetup setup_;
   ExecutionEnds ends_;
@@ -82,8 +87,12 @@ class Execution {
   DecodeLimits decode_limits_;
   std::int64_t max_file_bytes_ = 0;
   std::string segmenter_;
+  std::vector<std::shared_ptr<Demand>> demands_;     // of each device; none on the host
+  std::deque<std::mutex> alone_;                     // of each device: who warms up or measures there
+  std::vector<bool> measured_;                       // of each device
   std::vector<std::unique_ptr<ModelCache>> models_;  // of each device
   StageCounters counters_;
+  PixelCache pixel_cache_;
   StageContext context_;                             // of the stages before and after the lanes
   std::vector<std::unique_ptr<Device>> devices_;     // of each lane
   std::vector<DeviceCounts> warm_;                   // what warming up asked of each
@@ -91,6 +100,7 @@ class Execution {
   std::vector<std::unique_ptr<FrameStage>> frame_stages_;
   std::vector<std::vector<std::unique_ptr<BatchStage>>> lane_stages_;  // of each lane
   std::vector<std::unique_ptr<BatchStage>> batch_stages_;
+  Capture capture_;
   Snapshot window_begun_;
   bool begun_ = false;
   std::atomic<bool> ready_{false};

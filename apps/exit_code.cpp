@@ -38,6 +38,8 @@ ExitCode exit_code_of(const std::exception_ptr& thrown) {
     return ExitCode::environment;
   } catch (const ModelError&) {
     return ExitCode::environment;
+  } catch (const DeviceError&) {
+    return ExitCode::environment;
   } catch (const StorageError&) {
     return ExitCode::storage;
   } catch (const LockedError&) {

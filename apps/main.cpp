@@ -76,12 +76,14 @@ ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
   }
   RunArguments run_arguments = parse_run(arguments);
   run_arguments.builtin_models = use_builtin_models(run_arguments.settings, find_builtin_models());
+  run_arguments.devices = find_devices(run_arguments.settings.parse<DeviceOptions>().kind,
+                                       run_arguments.settings.parse<ModelOptions>().engine);
+  use_shapes_of(run_arguments.devices, run_arguments.settings);
   if (!run_arguments.print_config && !run_arguments.dry_run) {
     // libgomp reads its environment when it is loaded, before main: the program starts itself anew with the right one.
     const Settings& settings = run_arguments.settings;
     const Numbers numbers = resolve(settings, static_cast<int>(std::ceil(available_cores())),
-                                    planned_team(settings.parse<OutputOptions>().folder),
-                                    find_devices(settings.parse<DeviceOptions>().kind));
+                                    planned_team(settings.parse<OutputOptions>().folder), run_arguments.devices);
     reexec_with_environment(argv, environment_for_teams(numbers.team));
     check_limits(numbers);
   }

@@ -77,6 +77,12 @@ Json window_json(const Snapshot& window) {
       if (resource.in_turn) one.erase("starved");  // a part then waits for the one before it: only the whole can starve
       json["parts"].push_back(std::move(one));
     }
+    if (resource.waited_for_by_lanes) {
+      for (const char* unknown : {"starved", "mean_queue", "p50_ms", "p95_ms"}) {
+        json.erase(unknown);
+        for (Json& part : json["parts"]) part.erase(unknown);
+      }
+    }
     resources.push_back(std::move(json));
   }
   const double wall_s = seconds(window.time_ns);
@@ -134,8 +140,9 @@ Json verdict_json(const Verdict& verdict) {
           {"then_binds", verdict.then_binds}};
 }
 
-/// Milliseconds in at most six characters: 0.05, 38.80, 2349.
+/// Milliseconds in at most six characters: 0.05, 38.80, 2349; "-" where there are none.
 std::string ms_text(double ns) {
+  if (ns <= 0) return "-";
   const double ms = ns / 1e6;
   return format(ms < 99.995 ? "%.2f" : ms < 999.95 ? "%.1f" : "%.0f", ms);
 }
@@ -164,9 +171,9 @@ std::string stage_table(const Snapshot& window) {
                             "p50 ms", "p95 ms", "starved", "queue");
   for (const auto& resource : window.resources) {
     if (resource.total.items == 0) continue;
-    text += table_row(resource.total, window.time_ns, label_of(resource), true);
+    text += table_row(resource.total, window.time_ns, label_of(resource), !resource.waited_for_by_lanes);
     for (const auto& part : resource.parts)
-      text += table_row(part, window.time_ns, "  " + part.name, !resource.in_turn);
+      text += table_row(part, window.time_ns, "  " + part.name, !resource.in_turn && !resource.waited_for_by_lanes);
   }
   return text;
 }

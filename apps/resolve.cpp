@@ -28,7 +28,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"
 }  // namespace
 
 Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team, const Devices& devices) {
-  const bool on_gpu = devices.kind == Devices::Kind::cuda;
+  const bool on_gpu = devices.leave_host_free();
   const auto threads = settings.parse<ThreadOptions>();
   const auto gate = settings.parse<GateOptions>();
   const auto read = settings.parse<ReadOptions>();
@@ -37,6 +37,8 @@ Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_
   numbers.batch_size = batch_size > 0 ? batch_size : on_gpu ? pictures_on_gpu : 1;
   const int usual_team = on_gpu ? 1 : std::min(cores, cores_of_a_lane);
   numbers.team = threads.team > 0 ? threads.team : planned_team.value_or(usual_team);
+
+  numbers.precisions = find_precisions(settings.parse<DeviceOptions>().precision, devices);
 
   GraphOptions& graph = numbers.graph;
   graph.max_batch = numbers.batch_size;
@@ -57,6 +59,16 @@ Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_
     throw UsageError(in_users_words(error.what()));
   }
   return numbers;
+}
+
+void use_shapes_of(const Devices& devices, Settings& settings) {
+  const auto& stages = settings.stages();
+  if (!devices.leave_host_free() || std::find(stages.begin(), stages.end(), "segment") == stages.end()) return;
+  const OptionValues set = settings.values("segment");
+  for (const auto& [option, value] :
+       {std::pair{"image_batch", std::to_string(pictures_on_gpu)}, {"box_batch", "64"}, {"pad", "yes"}}) {
+    if (set.count(option) == 0) settings.set(std::string("segment.") + option, {value}, "GPU");
+  }
 }
 
 std::string in_users_words(std::string message) {

@@ -89,13 +89,12 @@ std::string error_line(const Frame& frame) {
 class Run {
  public:
   Run(const RunArguments& arguments, const Chain& chain, SourceSpec spec, Packages packages,
-      Devices devices,
       std::vector<std::string> notes, const EngineFactory& factory, StopSignals* signals)
       : arguments_(arguments),
         settings_(arguments.settings),
         chain_(chain),
         packages_(std::move(packages)),
-        devices_(std::move(devices)),
+        devices_(arguments.devices),
         notes_(std::move(notes)),
         signals_(signals),
         started_(std::chrono::system_clock::now()),
@@ -235,7 +234,7 @@ class Run {
     // Packages that come back after they were evicted load in the run proper.
     report.warm_up_ns = std::max<std::int64_t>(0, execution_.warm_up_ns() - report.load_ns);
     report.window = execution_.window(result);
-    report.verdict = judge(execution_.window_begun(), result.finished);
+    report.verdict = judge(execution_.window_begun(), execution_.finished(result));
     report.verdict.sentence = in_users_words(report.verdict.sentence);
   }
 
@@ -326,7 +325,7 @@ class Run {
   const Settings& settings_;
   const Chain& chain_;
   const Packages packages_;
-  const Devices devices_;
+  const Devices& devices_;
   const std::vector<std::string> notes_;  // known before the run
   StopSignals* signals_;
   const std::chrono::system_clock::time_point started_;
@@ -354,7 +353,6 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     return ExitCode::ok;
   }
   const Chain chain(settings.stages(), [&](const std::string& stage) { return settings.values(stage); });
-  const Devices devices = find_devices(settings.parse<DeviceOptions>().kind);
   SourceSpec spec = source_spec(settings);
   if (!arguments.dry_run && settings.parse<OutputOptions>().folder.empty()) {
     throw UsageError("no output folder is named; add --output FOLDER");
@@ -362,8 +360,11 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
   check_models(settings, chain, spec);
   // What is wrong with input and models is said before the output folder is made.
   (void)Source(spec);
+  (void)parse_capture(settings.parse<TraceOptions>().capture);
   Packages packages = read_packages(settings, chain);
   std::vector<std::string> notes;
+  if (arguments.devices.kind == Devices::Kind::simulated)
+    notes.emplace_back("the engine is simulated: what the segments say of objects means nothing");
   if (arguments.builtin_models && !are_drawn_scenes(spec.inputs)) notes.emplace_back(only_drawn_scenes);
   const auto tell = [&] {
     if (arguments.quiet) return;
@@ -374,7 +375,7 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     tell();
     return code;
   }
-  Run job(arguments, chain, std::move(spec), std::move(packages), devices, notes, factory, signals);
+  Run job(arguments, chain, std::move(spec), std::move(packages), notes, factory, signals);
   tell();  // where the input is what is wrong, only that is said
   return job.run();
 }

@@ -19,6 +19,7 @@ struct InputOptions {
   int limit = 0;
   std::string sample = "100%";
   int seed = 0;
+  std::string source = "files";
   void visit(OptionVisitor& v) {
     v.option("paths", paths, "folders, pictures, globs, text lists, CSV or JSONL manifests, or - for stdin");
     v.option("follow_dirs", follow_dirs, "follow links to folders");
@@ -27,6 +28,9 @@ struct InputOptions {
     v.option("limit", limit, "stop after N pictures; 0: no limit", {0, 2e9});
     v.option("sample", sample, "take this share of the pictures, such as 1%, chosen by name and seed");
     v.option("seed", seed, "seed of the sample", {0, 2e9});
+    v.option("source", source,
+             "files, or memory: a picture that comes again is taken as it was decoded, to measure what comes after",
+             Affects::run);
   }
 };
 
@@ -40,10 +44,13 @@ struct ModelOptions {
   static constexpr const char* name = "models";
   std::string detector;
   std::string segmenter;
+  std::string engine = "auto";
   std::int64_t budget = std::int64_t{4} << 30;
   void visit(OptionVisitor& v) {
     v.option("detector", detector, "package folder of the detector for views that name none");
     v.option("segmenter", segmenter, "package folder of the segmenter");
+    v.option("engine", engine,
+             "auto, torchscript, or simulated:TABLE.yaml, which computes nothing in the time that the table says");
     v.bytes("budget", budget, "memory for loaded packages; the least recently used leave first", {}, Affects::run);
   }
 };
@@ -96,10 +103,24 @@ struct ThreadOptions {
   }
 };
 
+struct TraceOptions {
+  static constexpr const char* name = "trace";
+  std::string capture;
+  void visit(OptionVisitor& v) {
+    v.option("capture", capture, "frames that a profiler looks at, such as 100:200; see docs/tracing.md", Affects::run);
+  }
+};
+
 struct DeviceOptions {
   static constexpr const char* name = "device";
   std::string kind = "auto";
-  void visit(OptionVisitor& v) { v.option("kind", kind, "auto, cpu, cuda, cuda:0,1 or cuda:all"); }
+  std::string precision = "auto";
+  void visit(OptionVisitor& v) {
+    v.option("kind", kind, "auto, cpu, cuda, cuda:0,1 or cuda:all");
+    v.option("precision", precision,
+             "what models compute in: fp32, tf32, bf16 or fp16; auto: fp32 on the CPU, on a GPU fp16 and for segmenters "
+             "bf16 where it is native");
+  }
 };
 
 }  // namespace millrace

@@ -100,6 +100,7 @@ Settings::Settings() {
   add_group(BatchOptions::name, described<BatchOptions>);
   add_group(GateOptions::name, described<GateOptions>);
   add_group(ReadOptions::name, described<ReadOptions>);
+  add_group(TraceOptions::name, described<TraceOptions>);
   for (const auto& stage : stage_table()) add_group(stage.name, stage.options_with);
   stages_ = {"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
   views_ = {View{default_view, "", ""}};

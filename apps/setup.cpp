@@ -68,6 +68,8 @@ SourceSpec source_spec(const Settings& settings) {
     throw UsageError(
         "no input is named; add --input with a folder, pictures, a glob, a list, a manifest, or - for stdin");
   }
+  if (input.source != "files" && input.source != "memory")
+    throw UsageError("input.source is '" + input.source + "'; it can be files or memory");
   const auto recipe = std::find_if(input.paths.begin(), input.paths.end(), is_recipe);
   if (recipe != input.paths.end()) {
     throw UsageError("'" + *recipe + "' is named as an input and looks like a recipe: put it before --input");
@@ -151,6 +153,7 @@ nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, c
   // What was left to the machine is fixed by now, however it was asked for; the input stands in the plan's source, and
   // a package is what is in it, wherever it lies.
   plan["device"] = devices.name;
+  plan["precision"] = numbers.precisions.name();
   for (const char* group : {"batch", "threads", "input", "models", "device"}) plan["options"].erase(group);
   const auto models = settings.parse<ModelOptions>();
   const auto fingerprint = [&](const std::string& folder) {

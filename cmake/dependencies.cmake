@@ -38,6 +38,10 @@ if(MILLRACE_TORCH)
   target_link_libraries(torch_cpu INTERFACE ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libc10.so)
 endif()
 
+# Headers alone; a profiler brings the rest.
+add_library(nvtx INTERFACE IMPORTED)
+target_include_directories(nvtx SYSTEM INTERFACE ${MILLRACE_DEPS_DIR}/core/lib/python3.11/site-packages/nvidia/cu13/include)
+
 if(MILLRACE_TCMALLOC AND NOT MILLRACE_SANITIZE)
   pkg_check_modules(TCMALLOC REQUIRED IMPORTED_TARGET libtcmalloc_minimal)
 endif()

@@ -1,5 +1,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 
 #include <cub/block/block_reduce.cuh>
@@ -7,13 +8,13 @@
 
 #include <cstring>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "gpu/block_pool.hpp"
 #include "gpu/cuda_stream.hpp"
+#include "gpu/device.hpp"
 
 namespace millrace {
 namespace {
@@ -22,7 +23,7 @@ void check(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // so that it is not taken for that of the next launch
   if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
-  throw CudaError(what + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
+  throw DeviceError(what + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
 }
 
 void check_launch(const char* kernel) { check(cudaGetLastError(), std::string("the launch of ") + kernel); }
@@ -113,8 +114,6 @@ struct Handles {
   int device = 0;
   cudaStream_t stream{};
   cudaEvent_t done{};
-  std::mutex mutex;
-  std::multimap<std::size_t, void*> mapped;  // free, by size
 
   explicit Handles(int ordinal) : device(ordinal) {
     check(cudaSetDevice(ordinal), "the choice of GPU " + std::to_string(ordinal));
@@ -130,7 +129,6 @@ struct Handles {
   ~Handles() {
     use();
     if (stream != nullptr) cudaStreamSynchronize(stream);
-    for (const auto& [size, memory] : mapped) cudaFreeHost(memory);
     if (done != nullptr) cudaEventDestroy(done);
     if (stream != nullptr) cudaStreamDestroy(stream);
   }
@@ -140,7 +138,17 @@ struct Handles {
 
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(int ordinal) : handles_(std::make_shared<Handles>(ordinal)) {}
+  // Pinning takes longer than copying, so blocks are kept.
+  explicit CudaStream(int ordinal)
+      : handles_(std::make_shared<Handles>(ordinal)),
+        mapped_(std::make_shared<BlockPool>(
+            [handles = handles_](std::size_t bytes) {
+              void* block = nullptr;
+              handles->use();
+              check(cudaHostAlloc(&block, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "pinned memory");
+              return block;
+            },
+            [](void* block) { cudaFreeHost(block); })) {}
 
   [[nodiscard]] int device() const override { return handles_->device; }
   [[nodiscard]] void* native() const override { return handles_->stream; }
@@ -156,25 +164,7 @@ class CudaStream final : public Stream {
   }
 
   std::shared_ptr<void> allocate_mapped(std::size_t bytes) override {
-    // Pinning takes longer than copying, so blocks are kept; sizes are rounded up so that they fit again.
-    std::size_t size = 4096;
-    while (size < bytes) size += size / 2;
-    void* memory = nullptr;
-    {
-      const std::lock_guard lock(handles_->mutex);
-      if (const auto found = handles_->mapped.find(size); found != handles_->mapped.end()) {
-        memory = found->second;
-        handles_->mapped.erase(found);
-      }
-    }
-    if (memory == nullptr) {
-      handles_->use();
-      check(cudaHostAlloc(&memory, size, cudaHostAllocMapped | cudaHostAllocPortable), "pinned memory");
-    }
-    return {memory, [handles = handles_, size](void* mine) {
-              const std::lock_guard lock(handles->mutex);
-              handles->mapped.emplace(size, mine);
-            }};
+    return mapped_->take(bytes);
   }
 
   void upload(const void* host, void* device, std::size_t bytes) override {
@@ -265,6 +255,27 @@ class CudaStream final : public Stream {
     check(cudaEventSynchronize(handles_->done), "what ran on the GPU");
   }
 
+  double time(const std::function<void()>& work) override {
+    wait();
+    struct Events {
+      cudaEvent_t begin{}, end{};
+      ~Events() {
+        if (begin != nullptr) cudaEventDestroy(begin);
+        if (end != nullptr) cudaEventDestroy(end);
+      }
+    } events;
+    check(cudaEventCreate(&events.begin), "an event");
+    check(cudaEventCreate(&events.end), "an event");
+    check(cudaEventRecord(events.begin, handles_->stream), "an event");
+    work();
+    handles_->use();
+    check(cudaEventRecord(events.end, handles_->stream), "an event");
+    wait();
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, events.begin, events.end), "the time between two events");
+    return ms / 1e3;
+  }
+
  private:
   static dim3 grid_of(const OutlineJob& job) {
     return {blocks_of(job.widest, columns), static_cast<unsigned>(job.masks)};
@@ -274,7 +285,8 @@ class CudaStream final : public Stream {
     check(cudaMemcpyAsync(to, from, bytes, kind, handles_->stream), "a copy");
   }
 
-  std::shared_ptr<Handles> handles_;
+  const std::shared_ptr<Handles> handles_;
+  const std::shared_ptr<BlockPool> mapped_;
 };
 
 }  // namespace
@@ -294,6 +306,9 @@ CudaDevice cuda_device(int ordinal) {
   return {properties.name, properties.major, properties.minor, static_cast<std::int64_t>(properties.totalGlobalMem),
           properties.multiProcessorCount};
 }
+
+void start_cuda_profiler() noexcept { cudaProfilerStart(); }
+void stop_cuda_profiler() noexcept { cudaProfilerStop(); }
 
 std::unique_ptr<Stream> make_cuda_stream(int ordinal) { return std::make_unique<CudaStream>(ordinal); }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,12 @@
 namespace millrace {
 
 class Stream;
+
+/// A call of the driver that failed, or a kernel that did: the device is of no more use to this process. The message names
+/// the call, the error and what it says.
+struct DeviceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 /// What is wanted of a detector's output; the same for all pictures of a view.
 struct BoxSearch {

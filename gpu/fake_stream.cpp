@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "gpu/half.hpp"
+
 namespace millrace {
 namespace {
 
@@ -69,14 +71,25 @@ void FakeStream::store(const void* host, void* device, std::size_t bytes) {
 }
 
 void FakeStream::letterbox(const LetterboxJob& job, DType type, void* out) {
-  if (type != DType::f32) throw std::invalid_argument("a fake stream makes inputs of float32");
-  defer([job, values = static_cast<float*>(out)]() mutable {
-    for (int plane = 0; plane < 3; ++plane) {
-      for (int y = 0; y < job.input_height; ++y) {
-        for (int x = 0; x < job.input_width; ++x) *values++ = letterbox_value(job, x, y, plane);
+  const auto fill = [&](auto* values, auto convert) {
+    defer([job, values, convert]() mutable {
+      for (int plane = 0; plane < 3; ++plane) {
+        for (int y = 0; y < job.input_height; ++y) {
+          for (int x = 0; x < job.input_width; ++x) *values++ = convert(letterbox_value(job, x, y, plane));
+        }
       }
-    }
-  });
+    });
+  };
+  switch (type) {
+    case DType::f32:
+      return fill(static_cast<float*>(out), [](float value) { return value; });
+    case DType::bf16:
+      return fill(static_cast<std::uint16_t*>(out), to_bf16);
+    case DType::f16:
+      return fill(static_cast<std::uint16_t*>(out), to_f16);
+    default:
+      throw std::invalid_argument("a letterbox is made in f32, f16 or bf16");
+  }
 }
 
 void FakeStream::find_boxes(const HeadJob& job) {

@@ -44,6 +44,7 @@ void HostDevice::copy(const Tensor& from, const Tensor& to) { std::memcpy(to.dat
 
 void HostDevice::letterbox(const Image8& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
                            const Tensor& input) {
+  if (input.dtype != DType::f32) throw std::invalid_argument("the host makes inputs of float32");
   letterbox_cpu(raster, geometry, spec, input.host<float>().data());
 }
 

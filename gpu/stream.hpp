@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "gpu/detect_kernel.hpp"
@@ -49,6 +50,13 @@ class Stream {
   virtual void write_places(const OutlineJob& job) = 0;
 
   virtual void wait() = 0;
+
+  /// Seconds of the device for what `work` asks for, when all that was asked for before is done; waits. 0: no clock.
+  virtual double time(const std::function<void()>& work) {
+    work();
+    wait();
+    return 0;
+  }
 };
 
 }  // namespace millrace

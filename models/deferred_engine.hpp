@@ -15,6 +15,7 @@ class DeferredEngine final : public Engine {
 
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override;
+  DType image_type() const override { return engine_->image_type(); }
   std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
 
  private:

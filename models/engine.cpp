@@ -55,9 +55,14 @@ bool says_out_of_memory(std::string_view message) {
                      [&](std::string_view phrase) { return text.find(phrase) != std::string::npos; });
 }
 
+bool says_device_failed(std::string_view message) {
+  const auto has = [&](std::string_view phrase) { return message.find(phrase) != std::string_view::npos; };
+  return (has("CUDA error: ") && !has("CUBLAS_STATUS_")) || has("CUDA driver error: ");
+}
+
 void check_outputs(const Package& package, std::string_view method, std::int64_t batch, std::int64_t boxes,
-                   std::span<const Tensor> outputs) {
-  const auto expected = outputs_of(package, method, batch, boxes);
+                   std::span<const Tensor> outputs, DType images) {
+  const auto expected = outputs_of(package, method, batch, boxes, images);
   const auto wrong = [&](const std::string& what) {
     return ModelError(fmt::format("{}: {}: {}; correct model.yaml, or export the model again", package.folder.string(),
                                   method, what));
@@ -80,6 +85,20 @@ std::vector<Tensor> Engine::call(std::string_view method, std::span<const Tensor
   return call(method, inputs, host);
 }
 
+std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package, std::string_view method, int batch,
+                                   int boxes, Device& device) {
+  std::vector<Tensor> inputs;
+  const auto specs = inputs_of(package, method, batch, boxes, engine.image_type());
+  inputs.push_back(device.empty(specs.front().shape, specs.front().dtype));
+  device.zero(inputs.front());
+  if (specs.size() > 1) {  // of "decode"
+    Prompts prompts = middle_boxes(device, package, boxes);
+    inputs.push_back(std::move(prompts.boxes));
+    inputs.push_back(std::move(prompts.image_index));
+  }
+  return inputs;
+}
+
 void warm_up(Engine& engine, const Package& package, int batch, int boxes, Device& device) {
   if (batch < 1 || batch > package.max_batch)
     throw ModelError(fmt::format("{}: takes 1 to {} pictures a call (max_batch), {} were asked for",
@@ -88,16 +107,8 @@ void warm_up(Engine& engine, const Package& package, int batch, int boxes, Devic
     throw ModelError(fmt::format("{}: takes 1 to {} boxes a call (max_boxes), {} were asked for",
                                  package.folder.string(), package.max_boxes, boxes));
   for (const std::string& method : methods_of(package)) {
-    std::vector<Tensor> inputs;
-    const auto specs = inputs_of(package, method, batch, boxes);
-    inputs.push_back(device.empty(specs.front().shape, specs.front().dtype));
-    device.zero(inputs.front());
-    if (specs.size() > 1) {  // of "decode"
-      Prompts prompts = middle_boxes(device, package, boxes);
-      inputs.push_back(std::move(prompts.boxes));
-      inputs.push_back(std::move(prompts.image_index));
-    }
-    check_outputs(package, method, batch, boxes, engine.call(method, inputs, device));
+    const auto inputs = warm_up_inputs(engine, package, method, batch, boxes, device);
+    check_outputs(package, method, batch, boxes, engine.call(method, inputs, device), engine.image_type());
   }
   device.wait();
 }

@@ -53,17 +53,19 @@ std::vector<std::string> methods_of(const Package& package) {
 }
 
 std::vector<TensorSpec> inputs_of(const Package& package, std::string_view method, std::int64_t batch,
-                                  std::int64_t boxes) {
+                                  std::int64_t boxes, DType images) {
   const bool segment = package.task == Task::segment;
   if (method == (segment ? "encode" : "forward"))
-    return {{"images", {batch, 3, package.input.height, package.input.width}}};
+    return {{"images", {batch, 3, package.input.height, package.input.width}, images}};
   if (!segment || method != "decode") no_such_method(package, method);
   const auto [channels, rows, columns] = package.embedding;
-  return {{"embedding", {batch, channels, rows, columns}}, {"boxes", {boxes, 4}}, {"image_index", {boxes}, DType::i64}};
+  return {{"embedding", {batch, channels, rows, columns}, images},
+          {"boxes", {boxes, 4}},
+          {"image_index", {boxes}, DType::i64}};
 }
 
 std::vector<TensorSpec> outputs_of(const Package& package, std::string_view method, std::int64_t batch,
-                                   std::int64_t boxes) {
+                                   std::int64_t boxes, DType images) {
   const auto classes = static_cast<std::int64_t>(package.classes.size());
   if (package.task == Task::detect && method == "forward") {
     if (package.layout == OutputLayout::v8) return {{"detections", {batch, 4 + classes, anchors(package)}}};
@@ -71,7 +73,7 @@ std::vector<TensorSpec> outputs_of(const Package& package, std::string_view meth
   }
   if (package.task == Task::segment && method == "encode") {
     const auto [channels, rows, columns] = package.embedding;
-    return {{"embedding", {batch, channels, rows, columns}}};
+    return {{"embedding", {batch, channels, rows, columns}, images}};
   }
   if (package.task != Task::segment || method != "decode") no_such_method(package, method);
   return {{"logits", {boxes, package.logits[0], package.logits[1]}}, {"iou", {boxes}}};

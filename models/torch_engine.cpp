@@ -86,13 +86,39 @@ void set_team_of_this_thread(int threads) {
   team = threads;
 }
 
-// Packages may hold their weights in 16 bits to be small; this engine computes in float32, as the inputs are.
-void widen(const torch::jit::Module& module) {
-  const auto to_float = [](at::Tensor tensor) {
-    if (tensor.is_floating_point() && tensor.scalar_type() != c10::kFloat) tensor.set_data(tensor.to(c10::kFloat));
+// Packages may hold their weights in 16 bits to be small. Constants of the graphs keep their type: so models hold what
+// must stay in float32.
+void convert(const torch::jit::Module& module, c10::ScalarType type) {
+  const auto converted = [&](at::Tensor tensor) {
+    if (tensor.is_floating_point() && tensor.scalar_type() != type) tensor.set_data(tensor.to(type));
   };
-  for (at::Tensor parameter : module.parameters()) to_float(parameter);
-  for (at::Tensor buffer : module.buffers()) to_float(buffer);
+  for (at::Tensor parameter : module.parameters()) converted(parameter);
+  for (at::Tensor buffer : module.buffers()) converted(buffer);
+}
+
+void forget_values(const torch::jit::Module& module) {
+  for (torch::jit::Module part : module.modules()) {
+    for (const auto& weight : part.named_parameters(false)) part.setattr(weight.name, weight.value.to(c10::kMeta));
+    for (const auto& buffer : part.named_buffers(false)) part.setattr(buffer.name, buffer.value.to(c10::kMeta));
+  }
+}
+
+// A trace takes the device on which it was made for given, of torch.arange and the like. Tensors among the constants are
+// where they were loaded to.
+void move_constants(torch::jit::Block& block, c10::Device place) {
+  for (torch::jit::Node* node : block.nodes()) {
+    for (torch::jit::Block* inner : node->blocks()) move_constants(*inner, place);
+    if (node->kind() != c10::prim::Constant || !node->hasAttribute(c10::attr::value)) continue;
+    if (node->output()->type() == c10::DeviceObjType::get()) node->s_(c10::attr::value, place.str());
+    if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t)
+      node->t_(c10::attr::value, node->t(c10::attr::value).to(place));
+  }
+}
+
+void move_constants(const torch::jit::Module& module, c10::Device place) {
+  for (const torch::jit::Module& part : module.modules()) {
+    for (const auto& method : part.get_methods()) move_constants(*method.graph()->block(), place);
+  }
 }
 
 // CUDA is a library of its own that LibTorch finds when it is there, so that one program serves machines with and
@@ -108,14 +134,15 @@ void load_cuda() {
 }
 
 c10::Device place_of(int device) {
+  if (device == shapes_only) return c10::Device(c10::kMeta);
   return device < 0 ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
 }
 
 // The tensor may outlive the call where a model returns (a view of) its input, so it holds the storage.
 at::Tensor borrow(const Tensor& tensor) {
-  return at::from_blob(
-      tensor.data, tensor.shape, [keep = tensor.storage](void*) {},
-      at::TensorOptions(scalar_type(tensor.dtype)).device(place_of(tensor.device)));
+  const auto options = at::TensorOptions(scalar_type(tensor.dtype)).device(place_of(tensor.device));
+  if (tensor.device == shapes_only) return at::empty(tensor.shape, options);
+  return at::from_blob(tensor.data, tensor.shape, [keep = tensor.storage](void*) {}, options);
 }
 
 // LibTorch works on the lane's stream as long as this lives. It takes CUDA's handle as the number of a stream of
@@ -139,14 +166,21 @@ class TorchEngine final : public Engine {
       : name_(package.folder.string()),
         methods_(methods_of(package)),
         bytes_(package.file_bytes()),
-        threads_(options.threads) {
+        threads_(options.threads),
+        image_type_(millrace::image_type(options.precision)) {
     if (options.device >= 0) load_cuda();
     fix_process_settings();
+    at::globalContext().setAllowTF32CuBLAS(options.precision == Precision::tf32);
+    at::globalContext().setAllowTF32CuDNN(options.precision == Precision::tf32);
     set_team_of_this_thread(threads_);
     guarded("load", {}, [&] {
-      module_ = torch::jit::load(package.torchscript().string(), place_of(options.device));
+      const c10::Device place = place_of(options.device);
+      // Loading compares constants, which needs their values.
+      module_ = torch::jit::load(package.torchscript().string(), place.is_meta() ? c10::Device(c10::kCPU) : place);
+      if (place.is_meta()) forget_values(module_);
       module_.eval();
-      widen(module_);
+      convert(module_, scalar_type(image_type_));
+      move_constants(module_, place);
       for (const std::string& method : methods_) {
         if (!module_.find_method(method))
           throw error("model.ts has no method '", method, "'; it needs ", c10::Join(", ", methods_));
@@ -171,6 +205,7 @@ class TorchEngine final : public Engine {
     });
   }
 
+  DType image_type() const override { return image_type_; }
   std::int64_t memory_bytes() const override { return bytes_; }
 
  private:
@@ -205,7 +240,10 @@ class TorchEngine final : public Engine {
                  "; export the model again");
   }
 
-  Tensor wrap_one(std::string_view method, const at::Tensor& output) const {
+  Tensor wrap_one(std::string_view method, at::Tensor output) const {
+    // Embeddings go back into the model; all else is for us.
+    if (output.is_floating_point() && output.scalar_type() == scalar_type(image_type_) && method != "encode")
+      output = output.to(c10::kFloat);
     const auto dtype = dtype_of(output.scalar_type());
     if (!dtype)
       throw error(method, ": returned a tensor of type ", c10::toString(output.scalar_type()),
@@ -213,10 +251,10 @@ class TorchEngine final : public Engine {
     // Copies only what is not dense already.
     auto kept = std::make_shared<at::Tensor>(output.contiguous());
     Tensor tensor;
-    tensor.data = kept->data_ptr();
+    tensor.data = kept->is_meta() ? nullptr : kept->data_ptr();
     tensor.shape = kept->sizes().vec();
     tensor.dtype = *dtype;
-    tensor.device = kept->is_cuda() ? kept->get_device() : -1;
+    tensor.device = kept->is_meta() ? shapes_only : kept->is_cuda() ? kept->get_device() : -1;
     tensor.storage = std::move(kept);
     return tensor;
   }
@@ -238,6 +276,8 @@ class TorchEngine final : public Engine {
       return work();
     } catch (const ModelError&) {
       throw;
+    } catch (const DeviceError&) {
+      throw;
     } catch (const c10::OutOfMemoryError& failure) {
       throw OutOfMemoryError(where() + ": out of memory: " + what_happened(failure.what_without_backtrace()));
     } catch (const std::bad_alloc&) {
@@ -246,6 +286,7 @@ class TorchEngine final : public Engine {
       const auto* torch_error = dynamic_cast<const c10::Error*>(&failure);
       const std::string text = what_happened(torch_error ? torch_error->what_without_backtrace() : failure.what());
       if (says_out_of_memory(text)) throw OutOfMemoryError(where() + ": out of memory: " + text);
+      if (says_device_failed(text)) throw DeviceError(where() + ": " + text);
       throw ModelError(where() + ": " + text);
     }
   }
@@ -254,6 +295,7 @@ class TorchEngine final : public Engine {
   std::vector<std::string> methods_;
   std::int64_t bytes_;
   int threads_;
+  DType image_type_;
   torch::jit::Module module_;
 };
 

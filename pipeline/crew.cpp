@@ -4,9 +4,12 @@
 
 #include <utility>
 
+#include "gpu/trace.hpp"
+
 namespace millrace {
 
 void name_this_thread(const std::string& name) noexcept {
+  name_thread_in_trace(name);
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());  // longer names are refused
 }
 

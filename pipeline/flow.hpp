@@ -124,7 +124,7 @@ class Flow {
             if (i == last) {
               commit(batch);
             } else {
-              runner_.arrive(*batch, statistics_.batch_stages[i + 1]);
+              runner_.queue(*batch, statistics_.batch_stages[i + 1]);
             }
             return batch;
           },
@@ -181,7 +181,7 @@ class Flow {
     const JoinedPtr batch = runner_.join(frame);
     if (batch == nullptr) return;
     if (!lanes_) return leave_lane(batch);
-    runner_.arrive(*batch, statistics_.lane);
+    runner_.queue(*batch, statistics_.lane);
     hand(*lanes_, [this, batch](int lane) {
       runner_.lane(*batch, lane);
       leave_lane(batch);
@@ -190,12 +190,12 @@ class Flow {
 
   void leave_lane(const JoinedPtr& batch) {
     if (batch_nodes_.empty()) return commit(batch);
-    runner_.arrive(*batch, statistics_.batch_stages.front());
+    runner_.queue(*batch, statistics_.batch_stages.front());
     batch_nodes_.front().try_put(batch);
   }
 
   void commit(const JoinedPtr& batch) {
-    runner_.arrive(*batch, statistics_.commit);
+    runner_.queue(*batch, statistics_.commit);
     hand(committer_, [this, batch](int) {
       runner_.commit(*batch);
       gate_.give_back(batch->places);

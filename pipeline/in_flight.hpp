@@ -28,6 +28,7 @@ template <class Batch>
 struct BatchInFlight {
   std::shared_ptr<Batch> batch;  ///< nullptr when the run ended before it was made, or it was given up
   std::vector<int> places;       ///< of its frames
+  std::uint64_t waiting = 0;     ///< in a queue, for the trace
 };
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/trace.hpp"
 #include "pipeline/batcher.hpp"
 #include "pipeline/graph_bodies.hpp"
 #include "pipeline/graph_options.hpp"
@@ -39,9 +40,10 @@ class StageRunner {
     put(frame, meter);
     meter.arrive();
   }
-  void arrive(const Joined& batch, Meter& meter) noexcept {
-    for (const int place : batch.places) this->place(place).at.store(&meter, std::memory_order_relaxed);
-    meter.arrive();
+  /// The batch begins to wait for a thread to do this.
+  void queue(Joined& batch, Meter& meter) noexcept {
+    arrive(batch, meter);
+    batch.waiting = trace_.begin_wait(meter.name(), id(batch), batch.places.size());
   }
   [[nodiscard]] Admitted& place(int place) noexcept { return in_flight_[static_cast<std::size_t>(place)]; }
   [[nodiscard]] const std::vector<Admitted>& in_flight() const noexcept { return in_flight_; }
@@ -93,6 +95,7 @@ class StageRunner {
 
   /// The whole lane section for one batch, on the thread of `lane`. Gives the batch up where the run is stopping.
   void lane(Joined& joined, int lane) noexcept {
+    trace_.end(joined.waiting);
     if (state_.stopping()) joined.batch = nullptr;
     if (joined.batch == nullptr) return statistics_.lane.leave();
     const auto begun_ns = statistics_.lane.begin();
@@ -115,17 +118,22 @@ class StageRunner {
   }
 
   void batch_stage(Joined& joined, std::size_t stage) noexcept {
+    trace_.end(joined.waiting);
     on_batch(joined, statistics_.batch_stages[stage], bodies_.batch_stages[stage].run);
   }
 
   /// Commits the batch, unless the run has ended or it was given up, and lets go of it and of its frames.
   void commit(Joined& joined) noexcept {
+    trace_.end(joined.waiting);
     if (state_.ended() || joined.batch == nullptr) {
       statistics_.commit.leave();
       if (!state_.ended() && state_.stopping()) given_up_ += static_cast<std::int64_t>(joined.places.size());
     } else {
       const auto begun_ns = statistics_.commit.begin();
-      const bool committed = guarded("commit", [&] { bodies_.commit(*joined.batch); });
+      const bool committed = guarded("commit", [&] {
+        const Trace::Range range(trace_, statistics_.commit.name(), id(joined), joined.places.size());
+        bodies_.commit(*joined.batch);
+      });
       statistics_.commit.end(begun_ns, !committed);
       if (committed) statistics_.count_committed(static_cast<std::int64_t>(joined.places.size()));
     }
@@ -134,6 +142,12 @@ class StageRunner {
   }
 
  private:
+  void arrive(const Joined& batch, Meter& meter) noexcept {
+    for (const int place : batch.places) this->place(place).at.store(&meter, std::memory_order_relaxed);
+    meter.arrive();
+  }
+  [[nodiscard]] std::int64_t id(const Joined& batch) noexcept { return place(batch.places.front()).batch_id; }
+
   // Runs what concerns the whole run; returns whether it went well.
   template <class Function>
   bool guarded(const char* stage, const Function& function) noexcept {
@@ -154,6 +168,7 @@ class StageRunner {
     const auto begun_ns = meter.begin();
     std::exception_ptr error;
     try {
+      const Trace::Range range(trace_, meter.name(), admitted.sequence);
       run(frame);
     } catch (...) {
       error = std::current_exception();
@@ -171,6 +186,7 @@ class StageRunner {
     const auto begun_ns = meter.begin();
     std::exception_ptr error;
     try {
+      const Trace::Range range(trace_, meter.name(), id(joined), joined.places.size());
       run(batch);
     } catch (...) {
       error = std::current_exception();
@@ -185,6 +201,7 @@ class StageRunner {
   const GraphBodies<Frame, Batch>& bodies_;
   Statistics& statistics_;
   RunState& state_;
+  const Trace trace_;
   std::atomic<std::int64_t> given_up_{0};
   std::vector<Admitted> in_flight_;
   Batcher<Frame> batcher_;

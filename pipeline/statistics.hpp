@@ -43,6 +43,8 @@ struct ResourceReading {
   /// An item goes through all parts in turn, on one server: it waits before the first only, and what parts say of
   /// queues and starvation means nothing.
   bool in_turn = false;
+  /// Its busy time is what its work takes alone, and who waits for it counts as busy too: lanes that wait for a GPU.
+  bool waited_for_by_lanes = false;
 };
 
 /// All statistics of a graph at one moment; `to - from` is the window between two.

@@ -119,6 +119,10 @@ std::string busiest_clause(const Candidate& it, const Candidate& next) {
 }
 
 std::string evidence(const Verdict& verdict, const Candidate& it) {
+  if (it.reading->waited_for_by_lanes) {
+    return busy_clause(it) + ", by what calls of models take alone; lanes wait for each other there. The source had no credits " +
+           percent(verdict.without_credits) + " of the time.";
+  }
   return busy_clause(it) + ", and starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +
          " " + std::string(to_string(it.reading->total.unit)) + " waiting before it; the source had no credits " +
          percent(verdict.without_credits) + " of the time.";
@@ -217,7 +221,15 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   std::vector<Candidate> ranked;
   for (const auto& resource : window.resources) ranked.push_back(candidate(resource, wall_ns));
   Candidate busiest;
-  const auto first = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
+  auto first = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
+  // Lanes that wait for a full GPU are busy, but not what binds.
+  const auto gpu = std::ranges::find_if(
+      ranked, [](const Candidate& it) { return it.reading->waited_for_by_lanes && it.utilisation >= full; });
+  if (gpu != ranked.end()) {
+    const Candidate own = *gpu;
+    std::erase_if(ranked, [](const Candidate& it) { return it.resource == "lane"; });
+    first = std::ranges::find(ranked, own.reading, &Candidate::reading);
+  }
   if (first != ranked.end() && first->utilisation > 0) {
     busiest = *first;
     ranked.erase(first);

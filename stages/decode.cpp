@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "io/scan.hpp"
+#include "stages/pixel_cache.hpp"
 #include "stages/stage_entry.hpp"
 
 namespace millrace {
@@ -65,11 +66,18 @@ DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
 }
 
 Decode::Decode(const Options& /*options*/, const StageContext& context)
-    : limits_(context.decode_limits), counters_(context.counters), pixel_memory_(context.pixel_memory) {}
+    : limits_(context.decode_limits), counters_(context.counters), pixel_memory_(context.pixel_memory), cache_(context.pixel_cache) {}
 
 void Decode::run(Frame& frame) const {
+  if (cache_ != nullptr) {
+    if (const auto known = cache_->find(frame.item.path)) {
+      frame.credit = {};
+      return frame.columns.set(pixels, known->pixels);
+    }
+  }
   // The credit must outlive the raster, whoever holds it last: it rides in the deleter.
   auto credit = std::make_shared<ByteCredit>(std::move(frame.credit));
+  if (cache_ != nullptr) *credit = {};  // a raster that stays would never give it back
   const PixelAllocator allocate = [&](std::size_t bytes) {
     std::shared_ptr<void> raster =
         pixel_memory_ ? pixel_memory_(bytes) : std::make_shared_for_overwrite<std::uint8_t[]>(bytes);
@@ -80,6 +88,7 @@ void Decode::run(Frame& frame) const {
   frame.file = {};
   if (!decoded.warnings.empty()) counters_.decode_warnings.add(frame.item.path);
   if (wrong_extension(frame)) counters_.wrong_extensions.add(frame.item.path);
+  if (cache_ != nullptr) cache_->put(frame.item.path, {frame.info, decoded.pixels});
   frame.columns.set(pixels, std::move(decoded.pixels));
 }
 

@@ -8,7 +8,7 @@ namespace millrace {
 /// Host.
 inline constexpr Field<PixelBuffer> pixels{"pixels"};
 
-/// Decodes the file's bytes. Reads Frame::file and Frame::info, writes `pixels`. Host, any thread.
+/// Decodes the file's bytes, or takes what a cache has of the picture. Reads Frame::file and Frame::info, writes `pixels`. Host, any thread.
 /// The raster takes over the frame's byte credit and gives it back when it is freed. Throws PictureError.
 class Decode final : public FrameStage {
  public:
@@ -31,6 +31,7 @@ class Decode final : public FrameStage {
   const DecodeLimits& limits_;
   StageCounters& counters_;
   const std::function<std::shared_ptr<void>(std::size_t bytes)>& pixel_memory_;
+  PixelCache* const cache_;
 };
 
 }  // namespace millrace

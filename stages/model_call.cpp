@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -41,6 +42,9 @@ class Calls {
       } catch (const OutOfMemoryError& error) {
         if (rows.size() > 1) return run_halves(rows);
         blame(picture_of(rows.front()), error.what());
+      } catch (const std::bad_alloc&) {
+        if (rows.size() > 1) return run_halves(rows);
+        blame(picture_of(rows.front()), "out of memory for the inputs of a model");
       } catch (const ModelError& error) {
         const std::optional<int> culprit = find_culprit(rows);
         if (culprit) {
@@ -107,6 +111,8 @@ class Calls {
       call_(make_(rows, blank_));
       return false;
     } catch (const ModelError&) {
+      return true;
+    } catch (const std::bad_alloc&) {
       return true;
     }
   }

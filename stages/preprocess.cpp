@@ -25,20 +25,22 @@ void Preprocess::run(Batch& batch) {
     rasters[i] = context_.device->upload({raster->data.get(), raster->width, raster->height}, raster->data);
   }
   if (!detector.empty())
-    batch.columns.set(detector_input, make(batch, rasters, context_.packages.at(detector)->input, detector_buffer_));
+    batch.columns.set(detector_input, make(batch, rasters, *context_.packages.at(detector), detector_buffer_));
   if (!context_.segmenter.empty()) {
     batch.columns.set(segmenter_input,
-                      make(batch, rasters, context_.packages.at(context_.segmenter)->input, segmenter_buffer_));
+                      make(batch, rasters, *context_.packages.at(context_.segmenter), segmenter_buffer_));
   }
 }
 
-ModelInput Preprocess::make(const Batch& batch, const std::vector<Image8>& rasters, const InputSpec& spec,
+ModelInput Preprocess::make(const Batch& batch, const std::vector<Image8>& rasters, const Package& package,
                             Tensor& buffer) const {
+  const InputSpec& spec = package.input;
+  const DType type = package.task == Task::detect ? context_.detector_images : context_.segmenter_images;
   const std::vector<std::int64_t> shape{static_cast<std::int64_t>(batch.frames.size()), 3, spec.height, spec.width};
   const std::vector<std::int64_t> largest{std::max<std::int64_t>(context_.batch_size, shape[0]), 3, spec.height,
                                           spec.width};
-  if (buffer.bytes() < Tensor{nullptr, nullptr, shape}.bytes() || buffer.data == nullptr)
-    buffer = context_.device->empty(largest);
+  if (buffer.data == nullptr || buffer.bytes() < Tensor{nullptr, nullptr, shape, type}.bytes())
+    buffer = context_.device->empty(largest, type);
   ModelInput input;
   input.images = buffer;
   input.images.shape = shape;

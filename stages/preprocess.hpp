@@ -34,7 +34,7 @@ class Preprocess final : public BatchStage {
   void run(Batch& batch) override;
 
  private:
-  ModelInput make(const Batch& batch, const std::vector<Image8>& rasters, const InputSpec& spec, Tensor& buffer) const;
+  ModelInput make(const Batch& batch, const std::vector<Image8>& rasters, const Package& package, Tensor& buffer) const;
 
   const StageContext& context_;
   Tensor detector_buffer_;

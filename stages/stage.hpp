@@ -19,6 +19,7 @@ namespace millrace {
 
 class Device;
 class ModelCache;
+class PixelCache;
 
 /// Where a stage runs: on frames before batching (TBB workers), on batches in the lane (its thread, in order), or on
 /// batches after it (TBB workers).
@@ -89,8 +90,11 @@ struct StageContext {
   ModelCache& models;
   StageCounters& counters;
   Device* device = nullptr;  ///< the lane's; null for the stages before and after the lane
+  DType detector_images = DType::f32;  ///< type of the models' inputs
+  DType segmenter_images = DType::f32;
   /// Memory for decoded pixels from which they go to a device at full speed; empty: any memory will do.
   std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory{};
+  PixelCache* pixel_cache = nullptr;  ///< null: every picture is decoded
 };
 
 /// A stage before batching. `run` is called from many threads at once.

@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "io": set(),
 }
 # What pipeline/ may see of gpu/.
-GPU_HANDLES = {"gpu/handles.hpp"}
+GPU_HANDLES = {"gpu/trace.hpp"}
 
 # Outside library -> what its includes look like, where they may stand, how that is said.
 LIBRARIES = {

@@ -1,11 +1,12 @@
 """encode and decode of SAM and MobileSAM for box prompts and one mask a box, restated for any number of pictures and boxes."""
 
+import math
 import types
 
 import torch
 from torch import nn
 
-from segmenter import outline_bias
+from segmenter import outline_bias, places
 
 
 def merge_patches(self, tokens):
@@ -15,8 +16,18 @@ def merge_patches(self, tokens):
     return self.conv3(narrowed).flatten(2).transpose(1, 2)
 
 
+def attend(self, tokens):
+    """Restates TinyViT's Attention.forward for weights of any type: it caches its biases, whose type a trace takes for given."""
+    parts = self.qkv(self.norm(tokens)).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+    queries, keys, values = parts.split([self.key_dim, self.key_dim, self.d], dim=3)
+    scores = queries @ keys.transpose(2, 3) * self.scale + self.attention_biases[:, self.attention_bias_idxs]
+    return self.proj((scores.softmax(3) @ values).transpose(1, 2).flatten(2))
+
+
 class BoxPromptSam(nn.Module):
     """`sam` is a SAM of the ultralytics package with either image encoder; its modules are taken over and changed.
+
+    With weights in 16 bits the models' arithmetic follows, but for places: boxes, their waves' frequencies and the benchmark's bias.
 
     The ViT's windows take their sizes from tensors, which a trace follows: only TinyViT's PatchMerging is restated. The original
     decoder repeats one picture for all boxes, ours takes each box's picture by index.
@@ -25,30 +36,40 @@ class BoxPromptSam(nn.Module):
     def __init__(self, sam, bias=False):
         super().__init__()
         self.encoder = sam.image_encoder
-        for module in self.encoder.modules():
+        for module in sam.modules():
             if type(module).__name__ == "PatchMerging":
                 module.forward = types.MethodType(merge_patches, module)
+            elif hasattr(module, "attention_biases"):
+                module.forward = types.MethodType(attend, module)
         self.prompt = sam.prompt_encoder
         self.decoder = sam.mask_decoder
         self.side = self.prompt.input_image_size[0]
         self.bias = bias
         self.register_buffer("position", self.prompt.get_dense_pe())
+        self.frequencies = self.prompt.pe_layer.positional_encoding_gaussian_matrix.detach().clone()  # plain, so it stays in float32
+        self.places = places(self.side // 4, 4)
+
+    def corners(self, boxes):
+        """Restates PromptEncoder._embed_boxes: [N, 2, C]."""
+        points = (boxes + 0.5).unflatten(1, (2, 2)) / self.side
+        angles = 2 * math.pi * ((2 * points - 1) @ self.frequencies)
+        kinds = torch.cat([self.prompt.point_embeddings[2].weight, self.prompt.point_embeddings[3].weight])
+        return torch.cat([angles.sin(), angles.cos()], dim=-1).type_as(kinds) + kinds
 
     def encode(self, images):
         return self.encoder(images)
 
     def decode(self, embedding, boxes, image_index):
         decoder = self.decoder
-        corners, _ = self.prompt(points=None, boxes=boxes, masks=None)
         own = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
-        tokens = torch.cat([own.expand(boxes.shape[0], -1, -1), corners], dim=1)
+        tokens = torch.cat([own.expand(boxes.shape[0], -1, -1), self.corners(boxes)], dim=1)
         picture = (embedding + self.prompt.no_mask_embed.weight[0, :, None, None]).index_select(0, image_index)
         tokens, keys = decoder.transformer(picture, self.position, tokens)
         upscaled = decoder.output_upscaling(keys.transpose(1, 2).unflatten(2, embedding.shape[2:]))
         # Without multimask output only the first mask token is read.
         weights = decoder.output_hypernetworks_mlps[0](tokens[:, 1])
-        logits = torch.einsum("nc,nchw->nhw", weights, upscaled)
-        iou = decoder.iou_prediction_head(tokens[:, 0])[:, 0]
+        logits = torch.einsum("nc,nchw->nhw", weights, upscaled).float()
+        iou = decoder.iou_prediction_head(tokens[:, 0])[:, 0].float()
         if self.bias:
-            logits = logits + outline_bias(boxes, logits.shape[1], logits.shape[2], self.side // logits.shape[1])
+            logits = logits + outline_bias(boxes, self.places, self.places)
         return logits, iou

@@ -12,13 +12,19 @@ import torch
 from package import compare, load, write_package
 
 
-def outline_bias(boxes, rows, columns, stride):
-    """4 (1 - ((x - cx) / rx)^2 - ((y - cy) / ry)^2) for each box, at the centres of the low-resolution logits: [N, rows, columns].
+def places(count, stride):
+    """Centres of the low-resolution logits along one side, in input pixels: [count].
+
+    To be kept as a plain tensor: a trace of torch.arange takes its device for given, and a buffer would be narrowed with the weights.
+    """
+    return (torch.arange(count) + 0.5) * stride
+
+
+def outline_bias(boxes, x, y):
+    """4 (1 - ((x - cx) / rx)^2 - ((y - cy) / ry)^2) for each box at these places: [N, len(y), len(x)].
 
     Seeded weights give noise where trained ones give objects; with this bias their masks have the outlines of real ones.
     """
-    x = (torch.arange(columns, dtype=boxes.dtype, device=boxes.device) + 0.5) * stride
-    y = (torch.arange(rows, dtype=boxes.dtype, device=boxes.device) + 0.5) * stride
     centre = (boxes[:, :2] + boxes[:, 2:]) / 2
     radius = ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=0.5)  # a box of no size keeps a finite bias
     across = ((x[None, :] - centre[:, :1]) / radius[:, :1]).square()

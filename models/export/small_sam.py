@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from segmenter import outline_bias
+from segmenter import outline_bias, places
 
 CHANNELS = 32
 HEADS = 4
@@ -40,7 +40,7 @@ class SmallSam(nn.Module):
             nn.Conv2d(32, CHANNELS, 3, stride=2, padding=1),
             nn.GroupNorm(1, CHANNELS),
         )
-        self.register_buffer("frequencies", torch.randn(2, CHANNELS // 2))
+        self.frequencies = torch.randn(2, CHANNELS // 2)  # plain, so that places stay in float32 where weights do not
         self.corners = nn.Parameter(torch.randn(2, CHANNELS))
         self.tokens = nn.Parameter(torch.randn(2, CHANNELS))  # one for the mask, one for the predicted IoU
         self.to_image, self.to_tokens, self.last = Attention(), Attention(), Attention()
@@ -53,6 +53,7 @@ class SmallSam(nn.Module):
         rows = self.side // 16
         steps = (torch.arange(rows) + 0.5) / rows
         grid = torch.stack([steps.expand(rows, rows), steps[:, None].expand(rows, rows)], dim=-1)
+        self.places = places(4 * rows, 4)
         self.register_buffer("grid", self.position(grid).flatten(0, 1))
 
     def position(self, points):
@@ -64,14 +65,14 @@ class SmallSam(nn.Module):
         return self.encoder(images)
 
     def decode(self, embedding, boxes, image_index):
-        corners = self.position((boxes.unflatten(1, (2, 2)) + 0.5) / self.side) + self.corners
+        corners = self.position((boxes.unflatten(1, (2, 2)) + 0.5) / self.side).type_as(embedding) + self.corners
         prompt = torch.cat([self.tokens.expand(boxes.shape[0], -1, -1), corners], dim=1)
         image = embedding.index_select(0, image_index).flatten(2).transpose(1, 2)
         tokens = self.norms[0](prompt + self.to_image(prompt, image + self.grid, image))
         image = self.norms[1](image + self.to_tokens(image + self.grid, tokens + prompt, tokens))
         tokens = self.norms[2](tokens + self.last(tokens + prompt, image + self.grid, image))
         upscaled = self.upscale(image.transpose(1, 2).unflatten(2, embedding.shape[2:]))
-        logits = torch.einsum("nc,nchw->nhw", self.mask_weights(tokens[:, 0]), upscaled)
+        logits = torch.einsum("nc,nchw->nhw", self.mask_weights(tokens[:, 0]), upscaled).float()
         if self.bias:
-            logits = logits + outline_bias(boxes, logits.shape[1], logits.shape[2], self.side // logits.shape[1])
-        return logits, self.iou(tokens[:, 1])[:, 0].sigmoid()
+            logits = logits + outline_bias(boxes, self.places, self.places)
+        return logits, self.iou(tokens[:, 1])[:, 0].float().sigmoid()

@@ -1,5 +1,6 @@
 """A model package from a detector that Ultralytics trained: YOLOv8, YOLO11. Called by export.py."""
 
+import types
 from pathlib import Path
 
 import torch
@@ -85,8 +86,17 @@ def original_outputs(model, pictures):
     return torch.cat([output for output, _ in found]), torch.cat([raw["scores"] for _, raw in found]).clamp(max=LARGEST_LOGIT)
 
 
+def expected_distances(self, boxes):
+    """Restates DFL.forward in float32, whatever the weights are in: a distance in bfloat16 is off by up to a pixel at stride 32."""
+    return (boxes.unflatten(1, (4, self.c1)).float().softmax(2) * self.bins).sum(2)
+
+
 def traced(model, head, picture):
     """The model as TorchScript. Nothing is fused: loading a package folds norms into convolutions."""
+    for module in head.modules():
+        if type(module).__name__ == "DFL":
+            module.bins = torch.arange(module.c1, dtype=torch.float32)[:, None]  # a plain tensor stays in float32
+            module.forward = types.MethodType(expected_distances, module)
     head.export = True  # one output: boxes xywh in input pixels and class probabilities
     head.shape = None
     with torch.inference_mode():

@@ -5,6 +5,7 @@ import sys
 import warnings
 
 from package import COCO_NAMES, NEEDS, ULTRALYTICS_INPUT, compare, load, quiet_threads, write_package
+from ultralytics_yolo import traced
 
 try:
     import torch
@@ -58,11 +59,10 @@ def main():
     quiet_threads()
 
     model = seeded(arguments.seed)
-    model.model[-1].export = True  # one output: boxes xywh in input pixels and class probabilities
     pictures = soft_noise(3)
     with torch.inference_mode():
-        model(pictures[:1])  # fills the head's cache of anchors, which the trace then takes as a constant
-        traced = torch.jit.trace(model, pictures[:1], check_trace=False)
+        originals = {batch: model(pictures[:batch])[0] for batch in (1, 3)}  # before the trace restates the head
+    module = traced(model, model.model[-1], pictures[:1])
     write_package(
         arguments.out,
         {
@@ -75,12 +75,11 @@ def main():
             "max_batch": 64,
             "licence": "AGPL-3.0",
         },
-        traced,
+        module,
     )
     saved = load(arguments.out)
     with torch.inference_mode():
-        for batch in (1, 3):
-            original = model(pictures[:batch])
+        for batch, original in originals.items():
             print(f"forward at {batch}: best score {original[:, 4:].max().item():.3f}, {tuple(original.shape)}")
             found = saved(pictures[:batch])
             compare(f"boxes at {batch}", found[:, :4], original[:, :4])

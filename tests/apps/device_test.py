@@ -1,14 +1,27 @@
 """The path of a GPU, on a stream that does its work when it is waited for: the results of the CPU, to the byte."""
 
+import json
 import shutil
+
+import torch
+from packages_test import DETECTOR_YAML, ModelCase
 
 import program
 from program import Case, millrace
 
 
+class LostDevice(torch.nn.Module):
+    """Finds nothing, until it sees a white picture: then the device is lost."""
+
+    def forward(self, images):
+        if bool(images.mean(dim=[1, 2, 3]).max() > 0.9):
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return torch.zeros([images.shape[0], 6, 84])
+
+
 class FakeDevice(Case):
-    def run_on(self, device, *more, code=program.OK):
-        out = self.folder / f"out-{device.replace(':', '')}"
+    def run_on(self, device, *more, code=program.OK, name="out"):
+        out = self.folder / f"{name}-{device.replace(':', '')}"
         self.run_ok("--input", self.folder / "in", "--output", out, "--device", device, "--detector", program.package("yolov8n"),
                     "--segmenter", program.package("sam_small"), "--set", "threads.team=1", "--set", "detect.conf=0.001",
                     "--set", "detect.max_detections=5", *more, code=code)
@@ -42,12 +55,94 @@ class FakeDevice(Case):
         self.assertEqual(done.code, program.MISMATCH, done)
         self.assertIn('device: "cpu" in the plan, "fake" now', done.err)
 
+    def test_models_in_16_bits(self):
+        """The pictures reach the models in their type, and what is found hardly changes."""
+        program.write_pictures(self.folder / "in", 4, 90, 70)
+        wide = program.lines(self.run_on("fake:1"))
+        for precision in ("bf16", "fp16"):
+            with self.subTest(precision):
+                out = self.run_on("fake:1", "--precision", precision, name=precision)
+                for a, b in zip(wide, program.lines(out), strict=True):
+                    self.assertEqual((a["path"], a["state"]), (b["path"], b["state"]))
+                    self.assertEqual(len(a["objects"]), len(b["objects"]))
+                self.assertEqual(json.loads(program.plan(out)["plan.json"])["settings"]["precision"], precision)
+
+    def test_precisions_that_there_are_not(self):
+        program.write_pictures(self.folder / "in", 1, 90, 70)
+        for precision, says in (("fp8", "it can be auto, fp32, tf32, bf16 or fp16"), ("bf16", "models run on the CPU, in fp32 only")):
+            done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--device", "cpu", "--precision", precision)
+            self.assertEqual(done.code, program.USAGE, done)
+            self.assertIn(says, done.err)
+            self.assertFalse((self.folder / "o").exists())
+
+    def simulated(self, **changes):
+        """A table whose GPU takes next to nothing, but for what is said."""
+        table = {"name": "none", "upload_gb_per_s": 1000, "download_gb_per_s": 1000, "letterbox_ms": 0, "find_boxes_ms": 0, "outline_ms": 0,
+                 **{method: {"call_ms": 0, "each_ms": 0} for method in ("forward", "encode", "decode")}, **changes}
+        return "simulated:" + str(self.write("table.yaml", json.dumps({key: value for key, value in table.items() if value is not None})))
+
+    def test_a_simulated_engine_drives_the_path_of_a_gpu(self):
+        boxes = [[5, 5, 30, 20], [20, 10, 40, 40], [1, 1, 80, 60]]
+        program.write_pictures(self.folder / "in", 40, 90, 70)
+        manifest = self.write("in/m.jsonl", "".join(json.dumps({"path": f"{i:04}.jpg", "boxes": boxes}) + "\n" for i in range(40)))
+        out = self.folder / "out"
+        engine = self.simulated(encode={"call_ms": 0, "each_ms": 10})
+        self.run_ok("--input", manifest, "--output", out, "--engine", engine, "--detector", program.package("yolov8n"), "--segmenter",
+                    program.package("sam_small"), "--set", "detect.skip_with_boxes=no")
+        report = program.report(out)
+        self.assertEqual(report["batch_size"], 16)
+        calls = report["calls"]
+        self.assertEqual((calls["uploads"], calls["waits"], calls["downloads"]), (40, 6, 3))
+        self.assertEqual((calls["detector_calls"], calls["encoder_calls"], calls["decoder_calls"], calls["decoder_slots"]), (3, 3, 3, 192))
+        (gpu,) = [resource for resource in report["run_window"]["resources"] if resource["name"] == "GPU"]
+        self.assertAlmostEqual(gpu["busy_s"], 0.4, delta=1e-6)  # the encoder's share; what calls of models take alone
+        self.assertTrue(any("simulated" in note for note in report["notes"]))
+        self.assertEqual({len(line["objects"]) for line in program.lines(out)}, {3})
+
+    def test_tables_that_are_none(self):
+        program.write_pictures(self.folder / "in", 1, 90, 70)
+        for changes, says in (({"name": None}, "name"), ({"encode": None}, "encode"), ({"letterbox_ms": -1}, "letterbox_ms"),
+                              ({"upload_gb_per_s": 0}, "upload_gb_per_s"), ({"speed": 3}, "speed"), ({"decode": {"call_ms": 1}}, "each_ms")):
+            done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--engine", self.simulated(**changes))
+            self.assertEqual(done.code, program.ENVIRONMENT, (changes, done))
+            self.assertIn("table.yaml", done.err)
+            self.assertIn(says, done.err)
+        done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--engine", "simulated:/nowhere.yaml")
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertIn("/nowhere.yaml", done.err)
+
     def test_words_that_name_no_device(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
         for device in ("gpu", "cuda:", "cuda:x", "cuda:0,", "cuda:0,0", "cuda:-1", "fake:0", ""):
             done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--device", device)
             self.assertEqual(done.code, program.USAGE, (device, done))
             self.assertIn("auto, cpu, cuda, cuda:0,1 or cuda:all", done.err)
+
+
+class LostDevices(ModelCase):
+    def test_a_lost_device_ends_the_run_which_goes_on_elsewhere(self):
+        """What was committed before stays, the culprit's batch is named, and nothing of it is committed."""
+        detector = self.make_package(LostDevice(), DETECTOR_YAML, "lost")
+        for device in ("cpu", "fake:1"):
+            with self.subTest(device):
+                output = self.folder / f"out-{device[:3]}"
+                command = ("run", self.recipe, "--input", self.input, "--detector", detector, "--output", output, "-q", "--device", device,
+                           "--set", "batch.size=2", "--set", "gate.frames=4")
+                done = millrace(*command)
+                self.assertEqual(done.code, program.ENVIRONMENT, done)
+                self.assertIn("detect, batch 2 (4.png and 1 more): stub: forward [2, 3, 64, 64]: CUDA error: an illegal memory access", done.err)
+                self.assertIn("the same command goes on from here", done.err)
+                self.assertEqual(program.report(output)["state"], "failed")
+                part = (output / "segments/000000.part").read_text()
+                self.assertNotIn("4.png", part)
+                # Without the picture that breaks it, the rest is done.
+                white = (self.input / "4.png").read_bytes()
+                (self.input / "4.png").unlink()
+                done = millrace(*command)
+                self.assertEqual(done.code, program.SOME_FAILED, done)
+                states = {line["path"]: line["state"] for line in program.lines(output)}
+                self.assertEqual(states, {f"{i}.png": "failed" if i == 4 else "ok" for i in range(7)})
+                (self.input / "4.png").write_bytes(white)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,36 @@ class Options(Case):
         program.write_pictures(self.input, 1)
         self.decode(device__kind="cpu")
         done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--set", "device.kind=tpu")
-        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertEqual(done.code, program.USAGE, done)
+
+    def device_precision(self):
+        found = []
+        for precision in ("fp32", "fp16"):
+            found.append(self.detect(device__kind="fake:1", device__precision=precision))
+        self.assertEqual(len(found[0]), len(found[1]))
+        self.assertNotEqual(found[0], found[1])  # in the last digits
+
+    def models_engine(self):
+        table = Path(__file__).resolve().parents[2] / "bench/host/h200.yaml"
+        self.segment((3, 2), models__engine=f"simulated:{table}")
+        self.assertEqual(len({object["rle"]["counts"] for line in self.lines for object in line["objects"]}), 1)  # one ellipse
+        done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--engine", "warp")
+        self.assertEqual(done.code, program.USAGE, done)
+
+    def input_source(self):
+        program.write_pictures(self.input, 1)
+        names = self.write("names.txt", f"{self.input}/0000.jpg\n" * 40)
+        read = []
+        for source in ("files", "memory"):
+            self.decode("--input", names, input__source=source)
+            read.append(program.report(self.out)["read_bytes"])
+        self.assertGreater(read[0], 2 * read[1])
+
+    def trace_capture(self):
+        program.write_pictures(self.input, 3)
+        self.decode(trace__capture="1:2")  # what it does is in trace_test.py
+        done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--capture", "2:1")
+        self.assertEqual(done.code, program.USAGE, done)
 
     # threads, batch, gate, read
 

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <random>
 
+#include "gpu/half.hpp"
 #include "gpu/host_device.hpp"
 #include "models/torch_engine.hpp"
 
@@ -100,6 +101,116 @@ TEST_CASE("YOLOX-nano on street.jpg gives what ONNX Runtime gives") {
     best = std::max(best, row[4] * row[5]);
   }
   CHECK(best == doctest::Approx(0.85).epsilon(0.01));
+}
+
+/// The same values in 16 bits.
+Tensor narrowed(const Tensor& tensor, DType type) {
+  Tensor result = Tensor::empty(tensor.shape, type);
+  const auto values = tensor.host<float>();
+  std::transform(values.begin(), values.end(), result.host<std::uint16_t>().begin(),
+                 [&](float value) { return type == DType::bf16 ? to_bf16(value) : to_f16(value); });
+  return result;
+}
+
+TEST_CASE("YOLOX-nano in float16 finds what it finds in float32") {
+  if (missing("yolox.pkg") || missing("yolox_reference")) return;
+  const Package package = read_package(packages() / "yolox.pkg");
+  const auto input = read_floats(packages() / "yolox_reference/input.f32");
+  Tensor images = Tensor::empty({1, 3, 416, 416});
+  std::copy(input.begin(), input.end(), images.host<float>().begin());
+  const auto detections = [&](Precision precision) {
+    const auto engine = load_torch_engine(package, {.threads = 2, .precision = precision});
+    const Tensor given = precision == Precision::fp32 ? images : narrowed(images, DType::f16);
+    return engine->call("forward", std::span(&given, 1))[0];
+  };
+  const Tensor wide = detections(Precision::fp32), narrow = detections(Precision::fp16);
+  CHECK(narrow.dtype == DType::f32);
+  int seen = 0;
+  for (std::size_t anchor = 0; anchor < 3549; ++anchor) {
+    const auto a = wide.host<float>().subspan(anchor * 85, 85), b = narrow.host<float>().subspan(anchor * 85, 85);
+    const auto best = static_cast<std::size_t>(std::max_element(a.begin() + 5, a.end()) - a.begin());
+    if (a[4] * a[best] < 0.3F) continue;
+    ++seen;
+    CAPTURE(anchor);
+    const float stride = anchor < 2704 ? 8 : anchor < 3380 ? 16 : 32;
+    CHECK(b[4] * b[best] == doctest::Approx(a[4] * a[best]).epsilon(0.02));
+    for (std::size_t i = 0; i < 2; ++i) CHECK(std::abs(a[i] - b[i]) * stride < 0.5F);
+    for (std::size_t i = 2; i < 4; ++i) CHECK(std::abs(std::exp(a[i]) - std::exp(b[i])) * stride < 1.0F);
+  }
+  CHECK(seen > 10);
+}
+
+// Of the deviation, with seeded weights: PERFORMANCE.md section 2.
+constexpr double largest_rms = 0.03, largest_of_all = 0.2;
+
+void segmenter_stands_16_bits(const char* name, Precision precision) {
+  CAPTURE(name);
+  CAPTURE(static_cast<int>(precision));
+  const Package package = read_package(packages() / name);
+  const Tensor images = random_normal({2, 3, package.input.height, package.input.width}, 3);
+  Tensor boxes = Tensor::empty({3, 4}), index = Tensor::empty({3}, DType::i64);
+  const auto side = static_cast<float>(package.input.width);
+  for (std::size_t n = 0; n < 3; ++n) {
+    const float x = side * 0.2F * static_cast<float>(n), y = side * 0.15F;
+    const std::array<float, 4> box{x, y, x + side * 0.35F, y + side * 0.5F};
+    std::copy(box.begin(), box.end(), boxes.host<float>().begin() + static_cast<std::ptrdiff_t>(n) * 4);
+    index.host<std::int64_t>()[n] = n == 1 ? 1 : 0;
+  }
+  const auto wide = load_torch_engine(package, {.threads = 2});
+  const auto narrow = load_torch_engine(package, {.threads = 2, .precision = precision});
+  const Tensor embedding = wide->call("encode", std::span(&images, 1))[0];
+  const Tensor given = narrowed(images, image_type(precision));
+  const Tensor own = narrow->call("encode", std::span(&given, 1))[0];
+  REQUIRE(own.dtype == image_type(precision));
+
+  // What a decoder makes of an embedding is compared from the same one, and the embeddings by what is made of them.
+  const auto decode = [&](Engine& engine, const Tensor& from) {
+    const std::vector<Tensor> inputs{from, boxes, index};
+    auto outputs = engine.call("decode", inputs);
+    CHECK(outputs[0].dtype == DType::f32);
+    CHECK(outputs[1].dtype == DType::f32);
+    return outputs;
+  };
+  const auto reference = decode(*wide, embedding), ours = decode(*narrow, own);
+  const auto a = reference[0].host<float>(), b = ours[0].host<float>();
+  double squares = 0;
+  std::int64_t both = 0, either = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    squares += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    both += a[i] > 0 && b[i] > 0;
+    either += a[i] > 0 || b[i] > 0;
+  }
+  CHECK(std::sqrt(squares / static_cast<double>(a.size())) <= largest_rms * deviation(a));
+  CHECK(largest_difference(a, b) <= largest_of_all * deviation(a));
+  CHECK(either > 0);
+  CHECK(static_cast<double>(both) >= 0.995 * static_cast<double>(either));
+  for (std::size_t n = 0; n < 3; ++n)
+    CHECK(ours[1].host<float>()[n] == doctest::Approx(reference[1].host<float>()[n]).epsilon(0.02));
+}
+
+TEST_CASE("segmenters in bfloat16 and in float16 give masks near those in float32") {
+  for (const char* name : {"sam_small.pkg", "mobile_sam.pkg"}) {
+    if (missing(name)) continue;
+    for (const Precision precision : {Precision::bf16, Precision::fp16}) segmenter_stands_16_bits(name, precision);
+  }
+}
+
+TEST_CASE("no package takes the device on which it was traced for given") {
+  for (const char* name : {"sam_small.pkg", "mobile_sam.pkg", "yolov8n.pkg", "yolox.pkg"}) {
+    if (missing(name)) continue;
+    CAPTURE(name);
+    const Package package = read_package(packages() / name);
+    const auto engine = load_torch_engine(package, {.device = shapes_only, .freeze = false});
+    for (const std::string& method : methods_of(package)) {
+      CAPTURE(method);
+      std::vector<Tensor> inputs;
+      for (const TensorSpec& spec : inputs_of(package, method, 3, 5))
+        inputs.push_back({nullptr, nullptr, spec.shape, spec.dtype, shapes_only});
+      const auto outputs = engine->call(method, inputs);
+      check_outputs(package, method, 3, 5, outputs);
+      for (const Tensor& output : outputs) CHECK(output.device == shapes_only);
+    }
+  }
 }
 
 TEST_CASE("YOLOv8n gives the same for a picture alone and in a batch") {

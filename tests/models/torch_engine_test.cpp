@@ -5,8 +5,9 @@
 #include <functional>
 #include <thread>
 
-#include "tests/models/package_files.hpp"
+#include "gpu/half.hpp"
 #include "gpu/host_device.hpp"
+#include "tests/models/package_files.hpp"
 #include "tests/models/torchscript_file.hpp"
 
 namespace millrace {
@@ -190,6 +191,77 @@ TEST_CASE("two lanes call one engine at once") {
   }
   for (auto& lane : lanes) lane.join();
   CHECK(wrong == std::vector<int>{0, 0});
+}
+
+TEST_CASE("constants of a trace follow the model to another device") {
+  const TemporaryFolder folder;
+  const Package package = package_of(folder.path(), R"(
+def forward(self, images):
+    places = torch.arange(images.size(3), device=torch.device("cpu")) * self.scale
+    if images.size(0) > 1:
+        places = places + torch.ones([1], device="cpu")
+    return images + places
+)");
+  // Unfrozen, since freezing compares constants, which have no values there.
+  const auto engine = load_torch_engine(package, {.device = shapes_only, .freeze = false});
+  for (const std::int64_t batch : {1, 2}) {
+    const std::vector<Tensor> images{{nullptr, nullptr, {batch, 3, 4, 5}, DType::f32, shapes_only}};
+    const auto outputs = engine->call("forward", images);
+    CHECK(outputs[0].shape == std::vector<std::int64_t>{batch, 3, 4, 5});
+    CHECK(outputs[0].device == shapes_only);
+  }
+}
+
+TEST_CASE("in 16 bits a model takes and gives embeddings of its type, and all else in float32") {
+  const TemporaryFolder folder;
+  const Package package = package_of(folder.path(), R"(
+def encode(self, images):
+    return images * self.scale
+def decode(self, embedding, boxes, image_index):
+    return boxes * self.scale, embedding
+)",
+                                     segmenter_yaml());
+  for (const auto& [precision, type] : {std::pair{Precision::bf16, DType::bf16}, {Precision::fp16, DType::f16}}) {
+    const auto engine = load_torch_engine(package, {.precision = precision});
+    CHECK(engine->image_type() == type);
+    Tensor image = Tensor::empty({1, 1, 1, 1}, type);
+    image.host<std::uint16_t>()[0] = type == DType::bf16 ? to_bf16(3) : to_f16(3);
+    const auto embedding = engine->call("encode", std::span(&image, 1));
+    CHECK(embedding[0].dtype == type);
+    CHECK(embedding[0].host<std::uint16_t>()[0] == (type == DType::bf16 ? to_bf16(6) : to_f16(6)));
+    const std::vector<Tensor> inputs{embedding[0], counting({1, 4}), Tensor::empty({1}, DType::i64)};
+    const auto decoded = engine->call("decode", inputs);
+    CHECK(decoded[0].dtype == DType::f32);
+    CHECK(decoded[0].host<float>()[3] == 6);
+    CHECK(decoded[1].dtype == DType::f32);
+    CHECK(decoded[1].host<float>()[0] == 6);
+  }
+}
+
+TEST_CASE("a device that failed is told from a model that failed") {
+  const auto thrown = [](const char* message) -> std::string {
+    const TemporaryFolder folder;
+    const Package package =
+        package_of(folder.path(), std::string("def forward(self, images):\n    assert images.size(0) > 1, \"") + message +
+                                      "\"\n    return images\n");
+    const auto engine = load_torch_engine(package, {});
+    const std::vector<Tensor> images{counting({1})};
+    try {
+      engine->call("forward", images);
+    } catch (const DeviceError& error) {
+      return std::string("device: ") + error.what();
+    } catch (const OutOfMemoryError& error) {
+      return std::string("memory: ") + error.what();
+    } catch (const ModelError& error) {
+      return std::string("model: ") + error.what();
+    }
+    return "nothing";
+  };
+  check_says(thrown("CUDA error: an illegal memory access was encountered"), {"device: tiny: forward [1]", "illegal"});
+  check_says(thrown("CUDA driver error: unspecified launch failure"), {"device: "});
+  check_says(thrown("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), {"memory: "});
+  check_says(thrown("CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm`"), {"model: "});
+  check_says(thrown("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"), {"model: "});
 }
 
 TEST_CASE("a GPU that is not there") {

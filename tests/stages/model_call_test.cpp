@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <new>
 #include <numeric>
 #include <set>
 
@@ -154,29 +155,39 @@ TEST_CASE("rows of a picture fail together, and the search goes by pictures") {
   CHECK(model.counters.bisect_calls <= 3);
 }
 
+/// Of a model's call, or of what makes its inputs.
+void throw_out_of_memory(bool of_model) {
+  if (of_model) throw OutOfMemoryError("no memory");
+  throw std::bad_alloc();
+}
+
 TEST_CASE("out of memory halves the call until it fits") {
-  for (const std::size_t most : {1U, 2U, 3U, 8U}) {
-    CAPTURE(most);
-    Model model{[&](const auto& values) {
-      if (values.size() > most) throw OutOfMemoryError("no memory");
-    }};
-    const auto outcomes = model.run(each_its_own(11));
-    for (int row = 0; row < 11; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, true);
-    CHECK(model.counters.split_calls >= 1);
-    CHECK(model.counters.bisect_calls == 0);
+  for (const bool of_model : {true, false}) {
+    for (const std::size_t most : {1U, 2U, 3U, 8U}) {
+      CAPTURE(most);
+      Model model{[&](const auto& values) {
+        if (values.size() > most) throw_out_of_memory(of_model);
+      }};
+      const auto outcomes = model.run(each_its_own(11));
+      for (int row = 0; row < 11; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, true);
+      CHECK(model.counters.split_calls >= 1);
+      CHECK(model.counters.bisect_calls == 0);
+    }
   }
 }
 
 TEST_CASE("a row that does not fit alone fails with its picture, the others are done") {
-  Model model{[](const auto& values) {
-    if (holds_any(values, {101})) throw OutOfMemoryError("no memory");
-  }};
-  const auto outcomes = model.run({0, 0, 1, 1});
-  CHECK(outcomes[0].outputs == nullptr);
-  CHECK(outcomes[0].error == "no memory");
-  CHECK(outcomes[1].error == "no memory");
-  check_good(outcomes[2], 2, true);
-  check_good(outcomes[3], 3, true);
+  for (const bool of_model : {true, false}) {
+    Model model{[&](const auto& values) {
+      if (holds_any(values, {101})) throw_out_of_memory(of_model);
+    }};
+    const auto outcomes = model.run({0, 0, 1, 1});
+    CHECK(outcomes[0].outputs == nullptr);
+    CHECK(outcomes[0].error == (of_model ? "no memory" : "out of memory for the inputs of a model"));
+    CHECK(outcomes[1].error == outcomes[0].error);
+    check_good(outcomes[2], 2, true);
+    check_good(outcomes[3], 3, true);
+  }
 }
 
 TEST_CASE("other errors are not the picture's and pass through") {

@@ -10,4 +10,4 @@ echo "opencv-python; sys_platform == 'never'" > "$work/overrides.txt"
   --python-platform x86_64-manylinux_2_28 --only-binary :all: --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
   --quiet --output-file python.txt
 # libtorch_cpu.so links cudart and cupti although it never calls a GPU: the core set is torch with just these two.
-awk '/^[a-z0-9-]+==/ {keep = /^(torch|nvidia-cuda-runtime|nvidia-cuda-cupti)==/} keep' python.txt > core.txt
+awk '/^[a-z0-9-]+==/ {keep = /^(torch|nvidia-cuda-runtime|nvidia-cuda-cupti|nvidia-nvtx)==/} keep' python.txt > core.txt

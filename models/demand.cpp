@@ -1,0 +1,82 @@
+#include "models/demand.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gpu/stream.hpp"
+
+namespace millrace {
+namespace {
+
+class CountedEngine final : public Engine {
+ public:
+  CountedEngine(std::shared_ptr<Engine> engine, std::string package, std::shared_ptr<Demand> demand)
+      : engine_(std::move(engine)), package_(std::move(package)), demand_(std::move(demand)) {}
+
+  using Engine::call;
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    auto outputs = engine_->call(method, inputs, device);
+    demand_->count(package_, method, inputs[method == "decode" ? 1 : 0].shape.front());
+    return outputs;
+  }
+  DType image_type() const override { return engine_->image_type(); }
+  std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
+
+ private:
+  const std::shared_ptr<Engine> engine_;
+  const std::string package_;
+  const std::shared_ptr<Demand> demand_;
+};
+
+}  // namespace
+
+void Demand::measured(const std::string& package, std::string_view method, std::int64_t rows, double seconds) {
+  const std::lock_guard lock(mutex_);
+  seconds_[{package, std::string(method)}][rows] = seconds;
+}
+
+void Demand::count(const std::string& package, std::string_view method, std::int64_t rows) {
+  const std::lock_guard lock(mutex_);
+  const auto known = seconds_.find({package, std::string(method)});
+  if (known == seconds_.end() || rows < 1) return;
+  const auto distance = [&](const auto& entry) {
+    return std::abs(std::log(static_cast<double>(entry.first) / static_cast<double>(rows)));
+  };
+  const auto nearest = std::min_element(known->second.begin(), known->second.end(),
+                                        [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  const double seconds = nearest->second * static_cast<double>(rows) / static_cast<double>(nearest->first);
+  Part& part = parts_[std::string(method)];
+  part.method = method;
+  part.busy_ns += static_cast<std::int64_t>(seconds * 1e9);
+  ++part.calls;
+}
+
+std::vector<Demand::Part> Demand::parts() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Part> all;
+  for (const auto& [method, part] : parts_) all.push_back(part);
+  return all;
+}
+
+std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, std::string package, std::shared_ptr<Demand> demand) {
+  return std::make_shared<CountedEngine>(std::move(engine), std::move(package), std::move(demand));
+}
+
+void measure_alone(Engine& engine, const Package& package, int batch, int boxes, int repeats, Device& device,
+                   Demand& demand) {
+  Stream* stream = device.stream();
+  if (stream == nullptr) return;
+  for (const std::string& method : methods_of(package)) {
+    const auto inputs = warm_up_inputs(engine, package, method, batch, boxes, device);
+    std::vector<double> seconds;
+    for (int i = 0; i < 1 + repeats; ++i) {
+      seconds.push_back(stream->time([&] { engine.call(method, inputs, device); }));
+    }
+    seconds.erase(seconds.begin());
+    std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
+    const double median = seconds[static_cast<std::size_t>(repeats) / 2];
+    if (median > 0) demand.measured(package.name, method, method == "decode" ? boxes : batch, median);
+  }
+}
+
+}  // namespace millrace

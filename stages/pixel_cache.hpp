@@ -1,0 +1,36 @@
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "io/decode.hpp"
+
+namespace millrace {
+
+/// Decoded pictures by path, for runs that measure what comes after decoding. Thread-safe; never forgets one.
+class PixelCache {
+ public:
+  struct Entry {
+    PictureInfo info;
+    PixelBuffer pixels;
+  };
+
+  [[nodiscard]] std::optional<Entry> find(const std::string& path) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(path);
+    return found == entries_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void put(const std::string& path, Entry entry) {
+    const std::lock_guard lock(mutex_);
+    entries_.emplace(path, std::move(entry));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, Entry> entries_;
+};
+
+}  // namespace millrace
