@@ -16,8 +16,8 @@ struct CaptureSpan {
 /// Reads "100:200"; "" is none. Throws UsageError.
 CaptureSpan parse_capture(const std::string& text);
 
-/// Brackets a span: profilers of CUDA are started before its first frame is read and stopped when as many frames as come
-/// before its end are committed, and so does a range called "capture" begin and end (docs/tracing.md).
+/// Brackets a span: profilers of CUDA are started before its first frame is read and stopped when as many frames as
+/// come before its end are committed, and so does a range called "capture" begin and end (docs/tracing.md).
 class Capture {
  public:
   Capture(CaptureSpan span, bool on_gpu) : span_(span), on_gpu_(on_gpu) {}

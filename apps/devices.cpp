@@ -64,23 +64,20 @@ int capability([[maybe_unused]] int ordinal) {
 
 std::string cuda_name(int ordinal) { return "cuda sm_" + std::to_string(capability(ordinal)); }
 
-constexpr std::array<std::pair<std::string_view, Precision>, 4> precisions{{{"fp32", Precision::fp32},
-                                                                           {"tf32", Precision::tf32},
-                                                                           {"bf16", Precision::bf16},
-                                                                           {"fp16", Precision::fp16}}};
+constexpr std::array<std::pair<std::string_view, Precision>, 4> precisions{
+    {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16}}};
 
 Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
 #ifndef MILLRACE_CUDA
-  throw PackageError("device.kind is '" + kind +
-                     "', and this program was built without CUDA; leave it out or say cpu");
+  throw PackageError("device.kind is '" + kind + "', and this program was built without CUDA; leave it out or say cpu");
 #endif
   const int found = gpus();
   for (const int ordinal : ordinals) {
     if (ordinal < found) continue;
-    throw PackageError("device.kind is '" + kind + "', and " +
-                       (found == 0 ? "no GPU was found (nvidia-smi says why)"
-                                   : "there are GPUs 0 to " + std::to_string(found - 1)) +
-                       "; `millrace doctor` shows what is there");
+    throw PackageError(
+        "device.kind is '" + kind + "', and " +
+        (found == 0 ? "no GPU was found (nvidia-smi says why)" : "there are GPUs 0 to " + std::to_string(found - 1)) +
+        "; `millrace doctor` shows what is there");
   }
   Devices devices{Devices::Kind::cuda, std::move(ordinals), {}};
   devices.name = cuda_name(devices.ordinals.front());
@@ -104,10 +101,10 @@ std::vector<int> first(int count) {
 Devices find_devices(const std::string& kind, const std::string& engine) {
   constexpr std::string_view simulated = "simulated:";
   if (engine.starts_with(simulated)) {
-    if (kind != "auto") throw UsageError("models.engine is '" + engine + "', so device.kind has no effect; leave it out");
+    if (kind != "auto")
+      throw UsageError("models.engine is '" + engine + "', so device.kind has no effect; leave it out");
     Devices devices{Devices::Kind::simulated, {0}, {}};
-    devices.table =
-        std::make_shared<const SimulatedTable>(read_simulated_table(engine.substr(simulated.size())));
+    devices.table = std::make_shared<const SimulatedTable>(read_simulated_table(engine.substr(simulated.size())));
     devices.simulated = std::make_shared<SimulatedGpu>(devices.table->rates);
     devices.name = "simulated: " + devices.table->name;
     return devices;

@@ -36,8 +36,8 @@ struct Devices {
 };
 
 /// What device.kind names: "auto", "cpu", "cuda" (the first), "cuda:0,1", "cuda:all", and "fake:N"; with models.engine
-/// "simulated:TABLE" the one that TABLE describes. Throws UsageError for other words, PackageError where no such GPU is, or
-/// the program was built without CUDA.
+/// "simulated:TABLE" the one that TABLE describes. Throws UsageError for other words, PackageError where no such GPU
+/// is, or the program was built without CUDA.
 Devices find_devices(const std::string& kind, const std::string& engine = "auto");
 
 /// What models compute in.

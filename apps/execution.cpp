@@ -102,11 +102,19 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
       alone_(setup_.devices.ordinals.size()),
       measured_(setup_.devices.ordinals.size()),
       models_(make_caches(setup_, factory, demands_)),
-      context_{setup_.views,      segmenter_,     setup_.output_folder,
-               setup_.input_root, decode_limits_, setup_.numbers.batch_size,
-               setup_.packages,   *models_.front(), counters_,
-               nullptr,           image_type(setup_.numbers.precisions.detector),
-               image_type(setup_.numbers.precisions.segmenter), pixel_memory(setup_.devices),
+      context_{setup_.views,
+               segmenter_,
+               setup_.output_folder,
+               setup_.input_root,
+               decode_limits_,
+               setup_.numbers.batch_size,
+               setup_.packages,
+               *models_.front(),
+               counters_,
+               nullptr,
+               image_type(setup_.numbers.precisions.detector),
+               image_type(setup_.numbers.precisions.segmenter),
+               pixel_memory(setup_.devices),
                from_memory(setup_.settings) ? &pixel_cache_ : nullptr},
       capture_(parse_capture(setup_.settings.parse<TraceOptions>().capture),
                setup_.devices.kind == Devices::Kind::cuda) {
@@ -123,9 +131,10 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
     auto& stages = lane_stages_[lane];
     const std::size_t device = setup_.devices.of_lane(static_cast<int>(lane));
     devices_.push_back(make_device(setup_.devices, device));
-    lane_contexts_.push_back(
-        {context_.views, context_.segmenter, context_.output_folder, context_.input_root, context_.decode_limits,
-         context_.batch_size, context_.packages, *models_[device], context_.counters, devices_.back().get(), context_.detector_images, context_.segmenter_images});
+    lane_contexts_.push_back({context_.views, context_.segmenter, context_.output_folder, context_.input_root,
+                              context_.decode_limits, context_.batch_size, context_.packages, *models_[device],
+                              context_.counters, devices_.back().get(), context_.detector_images,
+                              context_.segmenter_images});
     for (const ChainLink* link : setup_.chain.of(Section::lane)) {
       stages.push_back(link->entry->make_batch_stage(link->values, lane_contexts_.back()));
     }
@@ -299,7 +308,9 @@ void Execution::warm_up_packages(std::size_t lane) {
     const auto engine = models.acquire(*package);
     const int pictures = package->task == Task::segment ? segment.image_batch : setup_.numbers.batch_size;
     const int batch = std::min(pictures, package->max_batch);
-    const int boxes = package->task == Task::detect ? 0 : segment.pad ? std::min(segment.box_batch, package->max_boxes) : 1;
+    const int boxes = package->task == Task::detect ? 0
+                      : segment.pad                 ? std::min(segment.box_batch, package->max_boxes)
+                                                    : 1;
     try {
       warm_up(*engine, *package, batch, boxes, *devices_[lane]);
       if (measure) measure_alone(*engine, *package, batch, boxes, timed_calls, *devices_[lane], *demands_[device]);

@@ -93,10 +93,10 @@ class Execution {
   std::vector<std::unique_ptr<ModelCache>> models_;  // of each device
   StageCounters counters_;
   PixelCache pixel_cache_;
-  StageContext context_;                             // of the stages before and after the lanes
-  std::vector<std::unique_ptr<Device>> devices_;     // of each lane
-  std::vector<DeviceCounts> warm_;                   // what warming up asked of each
-  std::deque<StageContext> lane_contexts_;           // the same with its device
+  StageContext context_;                          // of the stages before and after the lanes
+  std::vector<std::unique_ptr<Device>> devices_;  // of each lane
+  std::vector<DeviceCounts> warm_;                // what warming up asked of each
+  std::deque<StageContext> lane_contexts_;        // the same with its device
   std::vector<std::unique_ptr<FrameStage>> frame_stages_;
   std::vector<std::vector<std::unique_ptr<BatchStage>>> lane_stages_;  // of each lane
   std::vector<std::unique_ptr<BatchStage>> batch_stages_;

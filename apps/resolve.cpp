@@ -14,7 +14,7 @@ namespace {
 constexpr int cores_of_a_lane = 8;  // beyond that a team gains little: ARCHITECTURE of lanes in docs/architecture.md
 constexpr int lanes_of_a_gpu = 3;   // one uploads, one computes, one is handled by the host
 constexpr int pictures_on_gpu = 16;
-constexpr int worker_nice = 10;     // the lane's team stalls as a whole when one member waits for a core
+constexpr int worker_nice = 10;  // the lane's team stalls as a whole when one member waits for a core
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"admission_items", "gate.frames"},
                                                                               {"byte_budget", "gate.memory"},
@@ -42,7 +42,8 @@ Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_
 
   GraphOptions& graph = numbers.graph;
   graph.max_batch = numbers.batch_size;
-  const int usual_lanes = on_gpu ? lanes_of_a_gpu * devices.count() : std::max(devices.count(), cores / cores_of_a_lane);
+  const int usual_lanes =
+      on_gpu ? lanes_of_a_gpu * devices.count() : std::max(devices.count(), cores / cores_of_a_lane);
   graph.lanes = threads.lanes > 0 ? threads.lanes : usual_lanes;
   // Lanes of a GPU sleep while it works, so that all cores are left to the workers.
   graph.workers = threads.workers > 0 ? threads.workers : on_gpu ? cores : std::max(1, cores / 4);

@@ -18,8 +18,8 @@ struct Numbers {
   GraphOptions graph;
 };
 
-/// Fills in what is 0 in the settings, for `cores` cores and these devices. `planned_team` is the team size of the plan that
-/// is resumed: it is taken unless the user names one. Throws UsageError for numbers the graph cannot work with.
+/// Fills in what is 0 in the settings, for `cores` cores and these devices. `planned_team` is the team size of the plan
+/// that is resumed: it is taken unless the user names one. Throws UsageError for numbers the graph cannot work with.
 Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team, const Devices& devices = {});
 
 /// On a GPU, shapes of model calls that keep it busy, where they are not set: 16 pictures, 64 boxes, the rest padded.

@@ -104,9 +104,15 @@ class Run {
         formats_(parse_options<Encode::Options>(Encode::name, settings_.values(Encode::name))),
         numbers_(resolve(settings_, static_cast<int>(std::ceil(available_cores())), planned_team(output_), devices_)),
         // Before the plan: what stages say against their options must not leave a plan behind.
-        execution_(
-            {settings_, chain_, numbers_, packages_, devices_, planned_views(settings_, Views(spec.views).names()), {}, output_},
-            ends(), factory, clock_),
+        execution_({settings_,
+                    chain_,
+                    numbers_,
+                    packages_,
+                    devices_,
+                    planned_views(settings_, Views(spec.views).names()),
+                    {},
+                    output_},
+                   ends(), factory, clock_),
         plan_(output_, plan_settings(settings_, numbers_, packages_, devices_), std::move(spec), plan_options()),
         store_(output_, plan_.hash(), store_options()),
         feed_(plan_, store_, numbers_.batch_size) {

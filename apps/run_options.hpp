@@ -117,9 +117,10 @@ struct DeviceOptions {
   std::string precision = "auto";
   void visit(OptionVisitor& v) {
     v.option("kind", kind, "auto, cpu, cuda, cuda:0,1 or cuda:all");
-    v.option("precision", precision,
-             "what models compute in: fp32, tf32, bf16 or fp16; auto: fp32 on the CPU, on a GPU fp16 and for segmenters "
-             "bf16 where it is native");
+    v.option(
+        "precision", precision,
+        "what models compute in: fp32, tf32, bf16 or fp16; auto: fp32 on the CPU, on a GPU fp16 and for segmenters "
+        "bf16 where it is native");
   }
 };
 

@@ -26,8 +26,8 @@ struct Setting {
 /// What the program was told, from three layers: the command line overrides the recipe, the recipe the defaults.
 ///
 /// Keys are `group.name`: a stage's options stand under the stage's name, the run's under input, output, models, batch,
-/// gate, read, threads, trace and device. Recipes are YAML: `stages:` (names in order), `views:` (name, match, detector), and
-/// a map for each group.
+/// gate, read, threads, trace and device. Recipes are YAML: `stages:` (names in order), `views:` (name, match,
+/// detector), and a map for each group.
 class Settings {
  public:
   /// All defaults, with the full pipeline as stages.

@@ -180,8 +180,9 @@ int measure(const Arguments& arguments) {
   const Packages packages = read_packages(settings, chain);
   const Numbers numbers = resolve(settings, static_cast<int>(std::ceil(available_cores())), std::nullopt);
   const Devices devices;
-  const ExecutionSetup setup{
-      settings, chain, numbers, packages, devices, {View{"default", "", arguments.detector}}, folder + "/in", folder + "/out"};
+  const ExecutionSetup setup{settings,       chain,          numbers,
+                             packages,       devices,        {View{"default", "", arguments.detector}},
+                             folder + "/in", folder + "/out"};
   run_opencv_on_the_calling_thread();
 
   std::vector<double> ratios, pipeline_s, bare_s;

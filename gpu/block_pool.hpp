@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// Keeps blocks of memory that is dear to get, such as pinned memory, for the next who asks. Thread-safe; blocks keep the
-/// pool alive.
+/// Keeps blocks of memory that is dear to get, such as pinned memory, for the next who asks. Thread-safe; blocks keep
+/// the pool alive.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
   using Allocate = std::function<void*(std::size_t bytes)>;

@@ -163,9 +163,7 @@ class CudaStream final : public Stream {
             }};
   }
 
-  std::shared_ptr<void> allocate_mapped(std::size_t bytes) override {
-    return mapped_->take(bytes);
-  }
+  std::shared_ptr<void> allocate_mapped(std::size_t bytes) override { return mapped_->take(bytes); }
 
   void upload(const void* host, void* device, std::size_t bytes) override {
     transfer(host, device, bytes, cudaMemcpyHostToDevice);

@@ -24,8 +24,8 @@ CudaDevice cuda_device(int ordinal);
 void start_cuda_profiler() noexcept;
 void stop_cuda_profiler() noexcept;
 
-/// A stream on a GPU; what fails there throws DeviceError. It never uses the default stream, and wait() sleeps on an event. Its functions are called by one
-/// thread; memory may be let go by any.
+/// A stream on a GPU; what fails there throws DeviceError. It never uses the default stream, and wait() sleeps on an
+/// event. Its functions are called by one thread; memory may be let go by any.
 std::unique_ptr<Stream> make_cuda_stream(int ordinal);
 
 }  // namespace millrace

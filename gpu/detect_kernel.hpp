@@ -39,10 +39,10 @@ struct HeadJob {
   const std::uint8_t* wanted = nullptr;  ///< [classes], or null: all
   const SlotGeometry* geometry = nullptr;
   // Written:
-  std::uint64_t* keys = nullptr;     ///< [S, anchors] scratch; 0: no candidate (any more)
-  Box* boxes = nullptr;              ///< [S, anchors] scratch, in input pixels
-  std::int32_t* best = nullptr;      ///< [S, anchors] scratch: classes
-  std::int32_t* faults = nullptr;    ///< [S] bits: not_finite, infinite_box; zero before
+  std::uint64_t* keys = nullptr;      ///< [S, anchors] scratch; 0: no candidate (any more)
+  Box* boxes = nullptr;               ///< [S, anchors] scratch, in input pixels
+  std::int32_t* best = nullptr;       ///< [S, anchors] scratch: classes
+  std::int32_t* faults = nullptr;     ///< [S] bits: not_finite, infinite_box; zero before
   std::int32_t* summaries = nullptr;  ///< [S, 2]: faults, number of kept boxes; on the host
   KeptBox* kept = nullptr;            ///< [S, most_kept]; on the host
 };
@@ -60,7 +60,8 @@ MILLRACE_DEVICE T most(T a, T b) {
   return a < b ? b : a;
 }
 
-/// Falling order of keys: by score, then by anchor, the lower first. Scores are not negative, so their bits order like they do.
+/// Falling order of keys: by score, then by anchor, the lower first. Scores are not negative, so their bits order like
+/// they do.
 MILLRACE_DEVICE inline std::uint64_t key_of(float score, int anchor) {
   union {
     float value;
@@ -68,7 +69,9 @@ MILLRACE_DEVICE inline std::uint64_t key_of(float score, int anchor) {
   } pun{score + 0.0F};  // no negative zero
   return (static_cast<std::uint64_t>(pun.bits) << 32) | (0xffffffffU - static_cast<std::uint32_t>(anchor));
 }
-MILLRACE_DEVICE inline int anchor_of(std::uint64_t key) { return static_cast<int>(0xffffffffU - static_cast<std::uint32_t>(key)); }
+MILLRACE_DEVICE inline int anchor_of(std::uint64_t key) {
+  return static_cast<int>(0xffffffffU - static_cast<std::uint32_t>(key));
+}
 MILLRACE_DEVICE inline float score_of(std::uint64_t key) {
   union {
     std::uint32_t bits;
@@ -87,8 +90,10 @@ MILLRACE_DEVICE inline Box to_picture(const Box& box, const SlotGeometry& g) {
 }
 /// A picture's box in pixels of the segmenter's input.
 MILLRACE_DEVICE inline Box to_prompt(const Box& box, const SlotGeometry& g) {
-  return {static_cast<float>(box.x0 * g.prompt_scale_x + g.prompt_left), static_cast<float>(box.y0 * g.prompt_scale_y + g.prompt_top),
-          static_cast<float>(box.x1 * g.prompt_scale_x + g.prompt_left), static_cast<float>(box.y1 * g.prompt_scale_y + g.prompt_top)};
+  return {static_cast<float>(box.x0 * g.prompt_scale_x + g.prompt_left),
+          static_cast<float>(box.y0 * g.prompt_scale_y + g.prompt_top),
+          static_cast<float>(box.x1 * g.prompt_scale_x + g.prompt_left),
+          static_cast<float>(box.y1 * g.prompt_scale_y + g.prompt_top)};
 }
 
 struct Candidate {
@@ -114,7 +119,8 @@ MILLRACE_DEVICE inline Candidate candidate_v8(const HeadJob& job, int slot, int 
     }
   }
   const float half_width = at(2) / 2, half_height = at(3) / 2;
-  return {{at(0) - half_width, at(1) - half_height, at(0) + half_width, at(1) + half_height}, best, class_id, finite == 0};
+  return {
+      {at(0) - half_width, at(1) - half_height, at(0) + half_width, at(1) + half_height}, best, class_id, finite == 0};
 }
 
 MILLRACE_DEVICE inline Candidate candidate_yolox(const HeadJob& job, int slot, int anchor) {
@@ -129,9 +135,9 @@ MILLRACE_DEVICE inline Candidate candidate_yolox(const HeadJob& job, int slot, i
     cell -= (job.input_width / job.strides[level]) * (job.input_height / job.strides[level]);
     ++level;
   }
-  const int columns = job.input_width / job.strides[level];
+  const int columns = job.input_width / job.strides[level], column = cell % columns, line = cell / columns;
   const auto pixels = static_cast<float>(job.strides[level]);
-  const float x = (row[0] + static_cast<float>(cell % columns)) * pixels, y = (row[1] + static_cast<float>(cell / columns)) * pixels;
+  const float x = (row[0] + static_cast<float>(column)) * pixels, y = (row[1] + static_cast<float>(line)) * pixels;
   const float half_width = std::exp(row[2]) * pixels / 2, half_height = std::exp(row[3]) * pixels / 2;
   const float objectness = row[4];
   const float score = objectness < job.least_score ? -1 : objectness * row[5 + class_id];
@@ -160,14 +166,15 @@ MILLRACE_DEVICE inline std::int32_t find_candidate(const HeadJob& job, int slot,
 }
 
 MILLRACE_DEVICE inline bool overlaps(const Box& kept, const Box& box, double threshold) {
-  const float width = least(box.x1, kept.x1) - most(box.x0, kept.x0), height = least(box.y1, kept.y1) - most(box.y0, kept.y0);
+  const float width = least(box.x1, kept.x1) - most(box.x0, kept.x0),
+              height = least(box.y1, kept.y1) - most(box.y0, kept.y0);
   const float intersection = most(0.0F, width) * most(0.0F, height);
   const float area = (box.x1 - box.x0) * (box.y1 - box.y0), kept_area = (kept.x1 - kept.x0) * (kept.y1 - kept.y0);
   return static_cast<double>(intersection / (kept_area + area - intersection)) > threshold;
 }
 
-/// Greedy suppression of one slot by the threads of `block`: the best candidate that is left is kept, what it overlaps is crossed out
-/// while the next best is looked for. `block` has rank, size, max(value) over its threads, and sync().
+/// Greedy suppression of one slot by the threads of `block`: the best candidate that is left is kept, what it overlaps
+/// is crossed out while the next best is looked for. `block` has rank, size, max(value) over its threads, and sync().
 template <class Block>
 MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block) {
   const std::int64_t first = static_cast<std::int64_t>(slot) * job.anchors;
@@ -189,8 +196,8 @@ MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block)
     if (best == 0) break;
     last = anchor_of(best);
     if (block.rank == 0) {
-      job.kept[static_cast<std::int64_t>(slot) * job.most_kept + count] = {to_picture(job.boxes[first + last], job.geometry[slot]), score_of(best),
-                                                                           job.best[first + last]};
+      job.kept[static_cast<std::int64_t>(slot) * job.most_kept + count] = {
+          to_picture(job.boxes[first + last], job.geometry[slot]), score_of(best), job.best[first + last]};
     }
     ++count;
   }

@@ -16,8 +16,8 @@ namespace millrace {
 
 class Stream;
 
-/// A call of the driver that failed, or a kernel that did: the device is of no more use to this process. The message names
-/// the call, the error and what it says.
+/// A call of the driver that failed, or a kernel that did: the device is of no more use to this process. The message
+/// names the call, the error and what it says.
 struct DeviceError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -84,7 +84,8 @@ struct DeviceCounts {
 };
 
 /// Where a lane computes: the numeric core behind the lane stages, as a queue. What is asked for is done in order, by
-/// the time wait() returns at the latest; until then nothing that is written may be read. Tensors may be let go at once.
+/// the time wait() returns at the latest; until then nothing that is written may be read. Tensors may be let go at
+/// once.
 ///
 /// A device belongs to one lane and is used by its thread alone.
 class Device {

@@ -65,9 +65,7 @@ void FakeStream::zero(void* device, std::size_t bytes) {
 }
 void FakeStream::store(const void* host, void* device, std::size_t bytes) {
   const auto* data = static_cast<const std::byte*>(host);
-  defer([device, kept = std::vector<std::byte>(data, data + bytes)] {
-    std::memcpy(device, kept.data(), kept.size());
-  });
+  defer([device, kept = std::vector<std::byte>(data, data + bytes)] { std::memcpy(device, kept.data(), kept.size()); });
 }
 
 void FakeStream::letterbox(const LetterboxJob& job, DType type, void* out) {

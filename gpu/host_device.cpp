@@ -23,8 +23,8 @@ FoundBoxes find(const Tensor& output, const BoxTarget& target, const BoxSearch& 
     kept.scores.push_back(all.scores[i]);
     kept.classes.push_back(all.classes[i]);
   }
-  const auto order = nms_cpu(kept.boxes, kept.scores, kept.classes, search.iou_threshold, search.most_boxes + 1,
-                             search.class_aware);
+  const auto order =
+      nms_cpu(kept.boxes, kept.scores, kept.classes, search.iou_threshold, search.most_boxes + 1, search.class_aware);
   FoundBoxes found;
   found.more = order.size() > static_cast<std::size_t>(search.most_boxes);
   for (const int index : std::span(order).first(order.size() - (found.more ? 1 : 0))) {

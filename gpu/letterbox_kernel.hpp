@@ -16,8 +16,8 @@ struct ResampleTaps {
 
 /// How a letterbox resamples; all of them round as the CPU twin does, to the bit.
 enum class Resampling {
-  linear,           ///< two by two taps
-  mean_of_four,     ///< what OpenCV does instead where both sides are halved exactly
+  linear,        ///< two by two taps
+  mean_of_four,  ///< what OpenCV does instead where both sides are halved exactly
   triangle_x_then_y,
   triangle_y_then_x,
 };
@@ -52,9 +52,7 @@ namespace letterbox_kernel {
 MILLRACE_DEVICE inline int clamp(int value, int high) { return value < 0 ? 0 : value > high ? high : value; }
 
 /// 22 fraction bits to 8 bits.
-MILLRACE_DEVICE inline int rounded(std::int32_t sum) {
-  return clamp(sum >> 22, 255);
-}
+MILLRACE_DEVICE inline int rounded(std::int32_t sum) { return clamp(sum >> 22, 255); }
 
 constexpr std::int32_t half = 1 << 21;
 
@@ -71,14 +69,16 @@ MILLRACE_DEVICE inline int linear(const LetterboxJob& job, int x, int y, int cha
   const std::int32_t *wx = job.x.weights + 2 * x, *wy = job.y.weights + 2 * y;
   const int left = job.x.first[x], upper = job.y.first[y];
   const std::int32_t row0 = source.at(left, upper, channel) * wx[0] + source.at(left + 1, upper, channel) * wx[1];
-  const std::int32_t row1 = source.at(left, upper + 1, channel) * wx[0] + source.at(left + 1, upper + 1, channel) * wx[1];
+  const std::int32_t row1 =
+      source.at(left, upper + 1, channel) * wx[0] + source.at(left + 1, upper + 1, channel) * wx[1];
   return (((wy[0] * (row0 >> 4)) >> 16) + ((wy[1] * (row1 >> 4)) >> 16) + 2) >> 2;
 }
 
 MILLRACE_DEVICE inline int mean_of_four(const LetterboxJob& job, int x, int y, int channel) {
   const Source source{job};
-  return (source.at(2 * x, 2 * y, channel) + source.at(2 * x + 1, 2 * y, channel) + source.at(2 * x, 2 * y + 1, channel) +
-          source.at(2 * x + 1, 2 * y + 1, channel) + 2) >> 2;
+  return (source.at(2 * x, 2 * y, channel) + source.at(2 * x + 1, 2 * y, channel) +
+          source.at(2 * x, 2 * y + 1, channel) + source.at(2 * x + 1, 2 * y + 1, channel) + 2) >>
+         2;
 }
 
 /// Both passes at once: what the first pass makes of each line is rounded to 8 bits, as if it had been stored.

@@ -16,7 +16,8 @@ struct BilinearTap {
   float weight0, weight1;
 };
 
-/// Sample i of those that PyTorch's interpolate(mode="bilinear", align_corners=False) takes when `from` values become `to`.
+/// Sample i of those that PyTorch's interpolate(mode="bilinear", align_corners=False) takes when `from` values become
+/// `to`.
 MILLRACE_DEVICE inline BilinearTap bilinear_tap(int from, int to, int i) {
   if (from == to) return {i, i, 1.0F, 0.0F};
   const float scale = static_cast<float>(from) / static_cast<float>(to);

@@ -10,7 +10,8 @@ namespace millrace {
 
 /// Masks of one call to the decoder on their way to run lengths. Pointers to device memory.
 ///
-/// A mask is written as the places where its value changes, in COCO's order down the columns: place = x * picture_height
+/// A mask is written as the places where its value changes, in COCO's order down the columns: place = x *
+/// picture_height
 /// + y; before the first place it is outside. A thread does one picture column, twice: it counts, and when the sums of
 /// all counts are known, it writes.
 struct OutlineJob {
@@ -33,7 +34,8 @@ struct OutlineJob {
 
 namespace outline_kernel {
 
-constexpr unsigned char inside = 1, outside = 2, near = 3;  // combine by "or": settled is what is all inside or all outside
+constexpr unsigned char inside = 1, outside = 2,
+                        near = 3;  // combine by "or": settled is what is all inside or all outside
 
 /// One column of a picture through both resizings, value by value as MaskTracer has them.
 class Column {
@@ -43,7 +45,8 @@ class Column {
     outer_ = bilinear_tap(g.crop_width, g.picture_width, x);
     middle0_ = bilinear_tap(g.logits_width, g.input_width, outer_.index0);
     middle1_ = bilinear_tap(g.logits_width, g.input_width, outer_.index1);
-    const float margin = std::ldexp(largest > std::fabs(threshold) ? largest : std::fabs(threshold), -18) + 1.17549435e-38F;
+    const float margin =
+        std::ldexp(largest > std::fabs(threshold) ? largest : std::fabs(threshold), -18) + 1.17549435e-38F;
     upper_ = threshold + margin;
     lower_ = threshold - margin;
   }
@@ -54,7 +57,8 @@ class Column {
     return std::fma(tap.weight0, crop_row(tap.index0), tap.weight1 * crop_row(tap.index1)) > threshold_;
   }
 
-  /// Calls change(y) for each row of the column where the value differs from the one before it; `before` is the value above row 0.
+  /// Calls change(y) for each row of the column where the value differs from the one before it; `before` is the value
+  /// above row 0.
   template <class Change>
   MILLRACE_DEVICE void walk(bool before, const Change& change) const {
     int row = 0;
@@ -92,7 +96,9 @@ class Column {
   }
 
  private:
-  MILLRACE_DEVICE float logit(int x, int y) const { return logits_[static_cast<std::int64_t>(y) * g_.logits_width + x]; }
+  MILLRACE_DEVICE float logit(int x, int y) const {
+    return logits_[static_cast<std::int64_t>(y) * g_.logits_width + x];
+  }
 
   /// A row of the logits at one column of the input.
   MILLRACE_DEVICE float across(const BilinearTap& tap, int y) const {
@@ -107,27 +113,34 @@ class Column {
     return std::fma(outer_.weight0, input_value(middle0_, input_y), outer_.weight1 * input_value(middle1_, input_y));
   }
 
-  MILLRACE_DEVICE unsigned char side_of(float value) const { return value > upper_ ? inside : value < lower_ ? outside : near; }
+  MILLRACE_DEVICE unsigned char side_of(float value) const {
+    return value > upper_ ? inside : value < lower_ ? outside : near;
+  }
   MILLRACE_DEVICE unsigned char side_of_row(int y) const {
     unsigned char side = 0;
-    for (int x = middle0_.index0; x <= middle1_.index1; ++x) side = static_cast<unsigned char>(side | side_of(logit(x, y)));
+    for (int x = middle0_.index0; x <= middle1_.index1; ++x)
+      side = static_cast<unsigned char>(side | side_of(logit(x, y)));
     return side;
   }
 
   /// First and last logit row that a picture row depends on.
   MILLRACE_DEVICE int low(int row) const {
-    return bilinear_tap(g_.logits_height, g_.input_height, bilinear_tap(g_.crop_height, g_.picture_height, row).index0).index0;
+    return bilinear_tap(g_.logits_height, g_.input_height, bilinear_tap(g_.crop_height, g_.picture_height, row).index0)
+        .index0;
   }
   MILLRACE_DEVICE int high(int row) const {
-    return bilinear_tap(g_.logits_height, g_.input_height, bilinear_tap(g_.crop_height, g_.picture_height, row).index1).index1;
+    return bilinear_tap(g_.logits_height, g_.input_height, bilinear_tap(g_.crop_height, g_.picture_height, row).index1)
+        .index1;
   }
   /// First picture row that needs no logit row before y.
   MILLRACE_DEVICE int first_row_from(int y) const {
     int begin = 0, end = g_.picture_height;
     while (begin < end) {
       const int middle = (begin + end) / 2;
-      if (low(middle) < y) begin = middle + 1;
-      else end = middle;
+      if (low(middle) < y)
+        begin = middle + 1;
+      else
+        end = middle;
     }
     return begin;
   }
@@ -136,8 +149,10 @@ class Column {
     int begin = 0, end = g_.picture_height;
     while (begin < end) {
       const int middle = (begin + end) / 2;
-      if (high(middle) <= y) begin = middle + 1;
-      else end = middle;
+      if (high(middle) <= y)
+        begin = middle + 1;
+      else
+        end = middle;
     }
     return begin;
   }
@@ -159,7 +174,8 @@ MILLRACE_DEVICE void walk(const OutlineJob& job, int n, int x, const Change& cha
   if (x >= g.picture_width || !(largest * 0 == 0)) return;
   const bool before = x > 0 && Column(logits, g, x - 1, largest, job.threshold).value(g.picture_height - 1);
   Column(logits, g, x, largest, job.threshold).walk(before, [&](int y) {
-    change(static_cast<std::uint32_t>(x) * static_cast<std::uint32_t>(g.picture_height) + static_cast<std::uint32_t>(y));
+    change(static_cast<std::uint32_t>(x) * static_cast<std::uint32_t>(g.picture_height) +
+           static_cast<std::uint32_t>(y));
   });
 }
 

@@ -70,8 +70,8 @@ void SimulatedStream::find_boxes(const HeadJob& job) {
   std::fill_n(job.summaries, 2 * job.slots, 0);
 }
 
-/// Places of an ellipse in the middle, a quarter of the picture long and high: twice as many as it has columns, 960 in a picture of
-/// 1920 x 1080, where masks of real objects have 300 to 5,000.
+/// Places of an ellipse in the middle, a quarter of the picture long and high: twice as many as it has columns, 960 in
+/// a picture of 1920 x 1080, where masks of real objects have 300 to 5,000.
 const std::vector<std::uint32_t>& SimulatedStream::ellipse(int width, int height) {
   auto& places = ellipses_[{width, height}];
   if (!places.empty()) return places;

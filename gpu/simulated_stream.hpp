@@ -16,9 +16,9 @@ namespace millrace {
 /// What a GPU that is not there takes.
 struct SimulatedRates {
   double upload_bytes_per_s = 25e9, download_bytes_per_s = 25e9;
-  double letterbox_s = 0;    ///< of a picture into one input
-  double find_boxes_s = 0;   ///< of a call
-  double outline_s = 0;      ///< of a mask
+  double letterbox_s = 0;   ///< of a picture into one input
+  double find_boxes_s = 0;  ///< of a call
+  double outline_s = 0;     ///< of a mask
 };
 
 /// One GPU of several streams: it works on one thing at a time, in the order of asking.
@@ -38,8 +38,9 @@ class SimulatedGpu {
   std::int64_t free_ns_ = 0, busy_ns_ = 0;
 };
 
-/// A stream that computes nothing and takes the time of a GPU, so that the host's side can be driven at the speed of any: the
-/// calling thread sleeps in wait() until the GPU would be done. A detector finds nothing; every mask is one ellipse.
+/// A stream that computes nothing and takes the time of a GPU, so that the host's side can be driven at the speed of
+/// any: the calling thread sleeps in wait() until the GPU would be done. A detector finds nothing; every mask is one
+/// ellipse.
 class SimulatedStream final : public Stream {
  public:
   explicit SimulatedStream(std::shared_ptr<SimulatedGpu> gpu);
@@ -68,8 +69,8 @@ class SimulatedStream final : public Stream {
 
   const std::shared_ptr<SimulatedGpu> gpu_;
   const std::shared_ptr<BlockPool> memory_;
-  std::int64_t done_ns_ = 0;                         // when all that was asked for is done
-  std::int64_t asked_ns_ = 0;                        // of the GPU's time, by this stream
+  std::int64_t done_ns_ = 0;   // when all that was asked for is done
+  std::int64_t asked_ns_ = 0;  // of the GPU's time, by this stream
   std::vector<std::function<void()>> downloads_;
   std::map<std::pair<int, int>, std::vector<std::uint32_t>> ellipses_;  // by size of the picture
 };

@@ -12,8 +12,8 @@
 
 namespace millrace {
 
-/// A queue of copies and kernels that a device works off in order, while the host goes on. None of these functions waits
-/// but wait(). The jobs' pointers are to memory of allocate(), or of allocate_mapped() where little is written.
+/// A queue of copies and kernels that a device works off in order, while the host goes on. None of these functions
+/// waits but wait(). The jobs' pointers are to memory of allocate(), or of allocate_mapped() where little is written.
 ///
 /// CudaStream is the real one; FakeStream runs the bodies of the same kernels on the host, all of them in wait().
 class Stream {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t most_tables = 32;
 constexpr double least_places_a_mask = 2048;  // objects of photographs have 300 to 5,000; 8 kB
-constexpr double room = 1.25;  // over the most that was seen
+constexpr double room = 1.25;                 // over the most that was seen
 
 template <class T>
 std::shared_ptr<T[]> typed(std::shared_ptr<void> memory) {
@@ -184,8 +184,8 @@ void StreamDevice::find_boxes(const Tensor& output, const BoxSearch& search, std
   std::vector<SlotGeometry> geometry(static_cast<std::size_t>(slots));
   for (const BoxTarget& target : targets) {
     const LetterboxGeometry& g = target.geometry;
-    geometry[static_cast<std::size_t>(target.row)] = {true,   g.picture_width, g.picture_height, g.left, g.top,
-                                                      g.scale_x, g.scale_y};
+    geometry[static_cast<std::size_t>(target.row)] = {true,  g.picture_width, g.picture_height, g.left,
+                                                      g.top, g.scale_x,       g.scale_y};
   }
   const auto count = static_cast<std::size_t>(slots), cells = count * static_cast<std::size_t>(anchors);
   job.output = static_cast<const float*>(output.data);
@@ -197,8 +197,8 @@ void StreamDevice::find_boxes(const Tensor& output, const BoxSearch& search, std
   job.faults = scratch<std::int32_t>(count);
   stream_->zero(job.faults, count * sizeof(std::int32_t));
   const auto summaries = typed<std::int32_t>(stream_->allocate_mapped(2 * count * sizeof(std::int32_t)));
-  const auto kept = typed<KeptBox>(
-      stream_->allocate_mapped(count * static_cast<std::size_t>(job.most_kept) * sizeof(KeptBox)));
+  const auto kept =
+      typed<KeptBox>(stream_->allocate_mapped(count * static_cast<std::size_t>(job.most_kept) * sizeof(KeptBox)));
   job.summaries = summaries.get();
   job.kept = kept.get();
   kept_.push_back(output.storage);

@@ -12,8 +12,8 @@ namespace millrace {
 
 /// A device that computes on a stream.
 ///
-/// One upload a raster. Boxes come back by themselves, as kernels write the few that are kept to mapped memory. All masks
-/// of a trace() come down in one copy, whose size is bounded by what masks had before.
+/// One upload a raster. Boxes come back by themselves, as kernels write the few that are kept to mapped memory. All
+/// masks of a trace() come down in one copy, whose size is bounded by what masks had before.
 class StreamDevice final : public Device {
  public:
   explicit StreamDevice(std::unique_ptr<Stream> stream);
@@ -48,11 +48,11 @@ class StreamDevice final : public Device {
 
   const std::unique_ptr<Stream> stream_;
   DeviceCounts counts_;
-  std::list<Tables> tables_;                           // of the sizes that came last, most recent first
-  std::vector<std::shared_ptr<const void>> kept_;      // until the next wait
-  std::vector<std::function<void()>> after_wait_;      // hand over what the kernels wrote
-  std::vector<Results> results_;                       // of trace(), since the last wait
-  double most_places_ = 0;                             // that a call had, in the mean of its masks
+  std::list<Tables> tables_;                       // of the sizes that came last, most recent first
+  std::vector<std::shared_ptr<const void>> kept_;  // until the next wait
+  std::vector<std::function<void()>> after_wait_;  // hand over what the kernels wrote
+  std::vector<Results> results_;                   // of trace(), since the last wait
+  double most_places_ = 0;                         // that a call had, in the mean of its masks
 };
 
 }  // namespace millrace

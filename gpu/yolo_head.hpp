@@ -39,8 +39,8 @@ int expected_anchors(const HeadSpec& spec);
 void check_head_output(const Tensor& output, const HeadSpec& spec);
 
 /// The boxes of one picture of a batch: of each anchor its best class (the lowest index where several are equal), where
-/// that score is >= score_threshold. `output` lies on the host. Throws as check_head_output(), and NonFinite when the picture's part of the output holds NaN or infinity, or a box becomes
-/// infinite.
+/// that score is >= score_threshold. `output` lies on the host. Throws as check_head_output(), and NonFinite when the
+/// picture's part of the output holds NaN or infinity, or a box becomes infinite.
 Candidates decode_head(const Tensor& output, int batch_index, const HeadSpec& spec, float score_threshold);
 
 }  // namespace millrace

@@ -21,8 +21,7 @@ std::vector<Tensor> DeferredEngine::call(std::string_view method, std::span<cons
   stream->defer([this, method = std::string(method), arguments, outputs, batch, boxes] {
     const auto results = engine_->call(method, arguments);
     check_outputs(package_, method, batch, boxes, results, image_type());
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-      std::memcpy(outputs[i].data, results[i].data, outputs[i].bytes());
+    for (std::size_t i = 0; i < outputs.size(); ++i) std::memcpy(outputs[i].data, results[i].data, outputs[i].bytes());
   });
   return outputs;
 }

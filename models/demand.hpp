@@ -13,15 +13,15 @@
 
 namespace millrace {
 
-/// How busy models keep a device: the time that their calls take when nothing else runs there, summed up. Times measured
-/// inside a run would not do: lanes wait for each other in them. Thread-safe.
+/// How busy models keep a device: the time that their calls take when nothing else runs there, summed up. Times
+/// measured inside a run would not do: lanes wait for each other in them. Thread-safe.
 class Demand {
  public:
   /// A call for `rows` pictures, or boxes of a decoder, took this long alone.
   void measured(const std::string& package, std::string_view method, std::int64_t rows, double seconds);
 
-  /// A call is made. Of rows that were not measured it counts in proportion to the nearest that were; of a method that was
-  /// not measured at all, nothing.
+  /// A call is made. Of rows that were not measured it counts in proportion to the nearest that were; of a method that
+  /// was not measured at all, nothing.
   void count(const std::string& package, std::string_view method, std::int64_t rows);
 
   /// Nanoseconds and calls of each method since the beginning: forward, encode, decode.
@@ -42,8 +42,8 @@ class Demand {
 /// `engine`, whose calls are counted.
 std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, std::string package, std::shared_ptr<Demand> demand);
 
-/// Times every method of a package in these shapes on a device that does nothing else, with its stream's clock, and tells
-/// `demand`. The median of `repeats` calls after one to warm up. Nothing where the device has no clock.
+/// Times every method of a package in these shapes on a device that does nothing else, with its stream's clock, and
+/// tells `demand`. The median of `repeats` calls after one to warm up. Nothing where the device has no clock.
 void measure_alone(Engine& engine, const Package& package, int batch, int boxes, int repeats, Device& device,
                    Demand& demand);
 

@@ -87,8 +87,8 @@ std::string describe(const TensorSpec& spec);
 /// cuDNN.
 bool says_out_of_memory(std::string_view message);
 
-/// Whether it says that the device is of no more use: a kernel that failed, a driver that did. Errors of cuBLAS alone do
-/// not; where they come from a lost device, the next wait says so.
+/// Whether it says that the device is of no more use: a kernel that failed, a driver that did. Errors of cuBLAS alone
+/// do not; where they come from a lost device, the next wait says so.
 bool says_device_failed(std::string_view message);
 
 /// Throws ModelError when `outputs` are not as the package promises for these numbers of pictures and boxes: names the

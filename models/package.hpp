@@ -71,8 +71,8 @@ Package read_package(const std::filesystem::path& folder);
 /// Names of the methods that an engine of this package has: {"forward"}, or {"encode", "decode"}.
 std::vector<std::string> methods_of(const Package& package);
 
-/// Inputs of a method for `batch` pictures and, for "decode", `boxes` boxes; pictures and embeddings are of type `images`.
-/// Throws std::invalid_argument on another method.
+/// Inputs of a method for `batch` pictures and, for "decode", `boxes` boxes; pictures and embeddings are of type
+/// `images`. Throws std::invalid_argument on another method.
 std::vector<TensorSpec> inputs_of(const Package& package, std::string_view method, std::int64_t batch,
                                   std::int64_t boxes, DType images = DType::f32);
 

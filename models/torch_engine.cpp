@@ -103,8 +103,8 @@ void forget_values(const torch::jit::Module& module) {
   }
 }
 
-// A trace takes the device on which it was made for given, of torch.arange and the like. Tensors among the constants are
-// where they were loaded to.
+// A trace takes the device on which it was made for given, of torch.arange and the like. Tensors among the constants
+// are where they were loaded to.
 void move_constants(torch::jit::Block& block, c10::Device place) {
   for (torch::jit::Node* node : block.nodes()) {
     for (torch::jit::Block* inner : node->blocks()) move_constants(*inner, place);
@@ -142,7 +142,8 @@ c10::Device place_of(int device) {
 at::Tensor borrow(const Tensor& tensor) {
   const auto options = at::TensorOptions(scalar_type(tensor.dtype)).device(place_of(tensor.device));
   if (tensor.device == shapes_only) return at::empty(tensor.shape, options);
-  return at::from_blob(tensor.data, tensor.shape, [keep = tensor.storage](void*) {}, options);
+  return at::from_blob(
+      tensor.data, tensor.shape, [keep = tensor.storage](void*) {}, options);
 }
 
 // LibTorch works on the lane's stream as long as this lives. It takes CUDA's handle as the number of a stream of

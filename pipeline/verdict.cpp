@@ -120,7 +120,8 @@ std::string busiest_clause(const Candidate& it, const Candidate& next) {
 
 std::string evidence(const Verdict& verdict, const Candidate& it) {
   if (it.reading->waited_for_by_lanes) {
-    return busy_clause(it) + ", by what calls of models take alone; lanes wait for each other there. The source had no credits " +
+    return busy_clause(it) +
+           ", by what calls of models take alone; lanes wait for each other there. The source had no credits " +
            percent(verdict.without_credits) + " of the time.";
   }
   return busy_clause(it) + ", and starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +

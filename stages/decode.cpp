@@ -66,7 +66,10 @@ DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
 }
 
 Decode::Decode(const Options& /*options*/, const StageContext& context)
-    : limits_(context.decode_limits), counters_(context.counters), pixel_memory_(context.pixel_memory), cache_(context.pixel_cache) {}
+    : limits_(context.decode_limits),
+      counters_(context.counters),
+      pixel_memory_(context.pixel_memory),
+      cache_(context.pixel_cache) {}
 
 void Decode::run(Frame& frame) const {
   if (cache_ != nullptr) {

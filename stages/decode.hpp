@@ -8,8 +8,9 @@ namespace millrace {
 /// Host.
 inline constexpr Field<PixelBuffer> pixels{"pixels"};
 
-/// Decodes the file's bytes, or takes what a cache has of the picture. Reads Frame::file and Frame::info, writes `pixels`. Host, any thread.
-/// The raster takes over the frame's byte credit and gives it back when it is freed. Throws PictureError.
+/// Decodes the file's bytes, or takes what a cache has of the picture. Reads Frame::file and Frame::info, writes
+/// `pixels`. Host, any thread. The raster takes over the frame's byte credit and gives it back when it is freed. Throws
+/// PictureError.
 class Decode final : public FrameStage {
  public:
   static constexpr const char* name = "decode";

@@ -164,9 +164,8 @@ BoxSearch Detect::search_of(const Package& package) const {
   search.most_boxes = options_.max_detections;
   if (options_.classes.empty()) return search;
   for (std::size_t id = 0; id < package.classes.size(); ++id) {
-    search.wanted.push_back(std::any_of(options_.classes.begin(), options_.classes.end(), [&](const std::string& entry) {
-                              return is_class(entry, id, package.classes);
-                            })
+    search.wanted.push_back(std::any_of(options_.classes.begin(), options_.classes.end(),
+                                        [&](const std::string& entry) { return is_class(entry, id, package.classes); })
                                 ? 1
                                 : 0);
   }

@@ -33,9 +33,9 @@ void write_detector(const std::string& package, JsonWriter& json);
 inline constexpr Field<std::string> detector{"detector", write_detector};
 
 /// Runs the view's detector, its head and class-aware NMS. Reads `detector_input`, writes `detections` and `detector`.
-/// Device, one wait. A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not finite
-/// fails as non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a call in
-/// which it is blank.
+/// Device, one wait. A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not
+/// finite fails as non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a
+/// call in which it is blank.
 class Detect final : public BatchStage {
  public:
   static constexpr const char* name = "detect";

@@ -63,8 +63,7 @@ void Postprocess::take(Frame& frame, std::vector<TracedMask> traced) {
       return frame.fail("segment", Reason::non_finite, "object " + std::to_string(i) + ": " + traced[i].fault);
     }
     const std::int64_t area = run_area(traced[i].counts);
-    result.push_back(
-        {std::move(traced[i].counts), frame.info.width, frame.info.height, area, traced[i].predicted_iou});
+    result.push_back({std::move(traced[i].counts), frame.info.width, frame.info.height, area, traced[i].predicted_iou});
   }
   frame.columns.set(masks, std::move(result));
 }

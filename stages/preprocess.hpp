@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// The pictures of a batch as a model takes them, on the lane's device: images [slots,3,H,W] fp32; the row of a frame is
-/// its slot. Rows of failed frames hold zeros, so that the shape of a call follows from the plan alone. The storage
+/// The pictures of a batch as a model takes them, on the lane's device: images [slots,3,H,W] fp32; the row of a frame
+/// is its slot. Rows of failed frames hold zeros, so that the shape of a call follows from the plan alone. The storage
 /// belongs to the lane and is used again.
 struct ModelInput {
   Tensor images;

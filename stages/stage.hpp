@@ -89,7 +89,7 @@ struct StageContext {
       packages;  ///< by folder, every one that the views and the run name
   ModelCache& models;
   StageCounters& counters;
-  Device* device = nullptr;  ///< the lane's; null for the stages before and after the lane
+  Device* device = nullptr;            ///< the lane's; null for the stages before and after the lane
   DType detector_images = DType::f32;  ///< type of the models' inputs
   DType segmenter_images = DType::f32;
   /// Memory for decoded pixels from which they go to a device at full speed; empty: any memory will do.

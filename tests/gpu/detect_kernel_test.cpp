@@ -43,11 +43,12 @@ std::vector<float> output_of(const Shape& s, unsigned seed) {
   std::vector<float> output(static_cast<std::size_t>(s.slots * channels * anchors));
   for (int slot = 0; slot < s.slots; ++slot) {
     const auto at = [&](int channel, int anchor) -> float& {
-      const int index = s.yolox ? (slot * anchors + anchor) * channels + channel : (slot * channels + channel) * anchors + anchor;
+      const int index =
+          s.yolox ? (slot * anchors + anchor) * channels + channel : (slot * channels + channel) * anchors + anchor;
       return output[static_cast<std::size_t>(index)];
     };
     for (int a = 0; a < anchors; ++a) {
-      for (int c = s.yolox ? 4 : 4; c < channels; ++c) at(c, a) = 0.01F * uniform(random);
+      for (int c = 4; c < channels; ++c) at(c, a) = 0.01F * uniform(random);
       at(0, a) = s.yolox ? uniform(random) * 4 - 2 : uniform(random) * static_cast<float>(s.width);
       at(1, a) = s.yolox ? uniform(random) * 4 - 2 : uniform(random) * static_cast<float>(s.height);
       at(2, a) = s.yolox ? uniform(random) * 2 : uniform(random) * 60;
@@ -68,8 +69,12 @@ std::vector<float> output_of(const Shape& s, unsigned seed) {
 
 TEST_CASE("the detection kernels keep what head, NMS and clipping of the host keep") {
   unsigned seed = 0;
-  for (const Shape& s : {Shape{false, 1, 1, 32, 32, 5, 0.25F, 0}, {false, 3, 6, 416, 416, 200, 0.25F, 0}, {false, 2, 80, 640, 384, 3000, 0.1F, 40},
-                         {false, 2, 3, 96, 64, 0, 0.5F, 0}, {false, 1, 2, 64, 64, 50, 0.0F, 0}, {true, 2, 80, 416, 416, 300, 0.3F, 0},
+  for (const Shape& s : {Shape{false, 1, 1, 32, 32, 5, 0.25F, 0},
+                         {false, 3, 6, 416, 416, 200, 0.25F, 0},
+                         {false, 2, 80, 640, 384, 3000, 0.1F, 40},
+                         {false, 2, 3, 96, 64, 0, 0.5F, 0},
+                         {false, 1, 2, 64, 64, 50, 0.0F, 0},
+                         {true, 2, 80, 416, 416, 300, 0.3F, 0},
                          {true, 1, 1, 64, 32, 20, 0.0F, 0}}) {
     for (const bool class_aware : {true, false}) {
       for (const int most : {1, 8, 101}) {
@@ -91,12 +96,14 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
         for (int slot = 0; slot < s.slots; ++slot) {
           host_geometry.push_back(letterbox_geometry(1000 + 300 * slot, 700, spec));
           const auto& g = host_geometry.back();
-          geometry[static_cast<std::size_t>(slot)] = {true, g.picture_width, g.picture_height, g.left, g.top, g.scale_x, g.scale_y, 0, 0, 1, 1};
+          geometry[static_cast<std::size_t>(slot)] = {
+              true, g.picture_width, g.picture_height, g.left, g.top, g.scale_x, g.scale_y, 0, 0, 1, 1};
         }
         const auto total = static_cast<std::size_t>(s.slots * anchors);
         std::vector<std::uint64_t> keys(total);
         std::vector<Box> boxes(total);
-        std::vector<std::int32_t> best(total), faults(static_cast<std::size_t>(s.slots)), counts(2 * static_cast<std::size_t>(s.slots));
+        std::vector<std::int32_t> best(total), faults(static_cast<std::size_t>(s.slots)),
+            counts(2 * static_cast<std::size_t>(s.slots));
         std::vector<KeptBox> kept(static_cast<std::size_t>(s.slots * most));
         HeadJob job;
         job.output = output.data();
@@ -125,7 +132,8 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
           detect_kernel::keep_best(job, slot, OneThread{});
 
           const Tensor tensor{nullptr, output.data(),
-                              s.yolox ? std::vector<std::int64_t>{s.slots, anchors, 5 + s.classes} : std::vector<std::int64_t>{s.slots, 4 + s.classes, anchors}};
+                              s.yolox ? std::vector<std::int64_t>{s.slots, anchors, 5 + s.classes}
+                                      : std::vector<std::int64_t>{s.slots, 4 + s.classes, anchors}};
           const Candidates all = decode_head(tensor, slot, head, s.conf);
           Candidates some;
           for (std::size_t c = 0; c < all.boxes.size(); ++c) {
@@ -142,8 +150,8 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
           for (std::size_t k = 0; k < order.size(); ++k) {
             const KeptBox& own = kept[i * static_cast<std::size_t>(most) + k];
             const auto at = static_cast<std::size_t>(order[k]);
-            different += static_cast<int>(own.box != host_geometry[i].to_picture(some.boxes[at]) || own.score != some.scores[at] ||
-                                          own.class_id != some.classes[at]);
+            different += static_cast<int>(own.box != host_geometry[i].to_picture(some.boxes[at]) ||
+                                          own.score != some.scores[at] || own.class_id != some.classes[at]);
           }
           CHECK(different == 0);
         }

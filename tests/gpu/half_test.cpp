@@ -37,10 +37,10 @@ TEST_CASE("every 16-bit value is itself, and what lies between two goes to the n
       REQUIRE(format.convert(static_cast<float>(low)) == here);
       REQUIRE(format.convert(static_cast<float>(-low)) == (here | 0x8000));
       // Above the largest value the next step would be the power of two that is infinity.
-      const double high = bits + 1 == infinity ? 2 * low - value_of(static_cast<std::uint16_t>(bits - 1),
-                                                                    format.exponent_bits, format.mantissa_bits)
-                                               : value_of(static_cast<std::uint16_t>(bits + 1), format.exponent_bits,
-                                                          format.mantissa_bits);
+      const double high =
+          bits + 1 == infinity
+              ? 2 * low - value_of(static_cast<std::uint16_t>(bits - 1), format.exponent_bits, format.mantissa_bits)
+              : value_of(static_cast<std::uint16_t>(bits + 1), format.exponent_bits, format.mantissa_bits);
       const double middle = (low + high) / 2;
       const auto tie = static_cast<float>(middle);
       if (static_cast<double>(tie) != middle) continue;  // finer than a float

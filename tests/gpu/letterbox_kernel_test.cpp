@@ -44,8 +44,21 @@ TEST_CASE("the letterbox kernel's arithmetic is that of its CPU twin, to the bit
   stretch_linear.mode = ResizeMode::stretch;
 
   for (const InputSpec& spec : {yolox, ultralytics, sam, stretch, stretch_linear}) {
-    for (const auto& [width, height] : {std::pair{1, 1}, {2, 3}, {64, 64}, {128, 128}, {128, 64}, {64, 128}, {63, 65}, {192, 108}, {108, 192},
-                                        {1000, 5}, {5, 1000}, {333, 777}, {640, 480}, {129, 127}, {64, 63}}) {
+    for (const auto& [width, height] : {std::pair{1, 1},
+                                        {2, 3},
+                                        {64, 64},
+                                        {128, 128},
+                                        {128, 64},
+                                        {64, 128},
+                                        {63, 65},
+                                        {192, 108},
+                                        {108, 192},
+                                        {1000, 5},
+                                        {5, 1000},
+                                        {333, 777},
+                                        {640, 480},
+                                        {129, 127},
+                                        {64, 63}}) {
       CAPTURE(static_cast<int>(spec.mode));
       CAPTURE(static_cast<int>(spec.filter));
       CAPTURE(width);

@@ -70,8 +70,9 @@ void end(nvtxDomainHandle_t domain, nvtxRangeId_t range) {
 void name_thread(std::uint32_t thread, const char* name) {
   Recorder& r = recorder();
   const std::lock_guard lock(r.mutex);
-  std::fprintf(r.file, R"({"event": "thread", "thread": %u, "name": "%s"})"
-                       "\n",
+  std::fprintf(r.file,
+               R"({"event": "thread", "thread": %u, "name": "%s"})"
+               "\n",
                thread, name);
   std::fflush(r.file);
 }
@@ -83,7 +84,8 @@ void set(NvtxFunctionTable table, unsigned index, Function* function) {
 
 }  // namespace
 
-extern "C" int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table) {
+// The name is NVTX's.
+extern "C" int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table) {  // NOLINT(readability-identifier-naming)
   const auto* callbacks = static_cast<const NvtxExportTableCallbacks*>(get_table(NVTX_ETID_CALLBACKS));
   NvtxFunctionTable core = nullptr, core2 = nullptr;
   unsigned size = 0;

@@ -127,7 +127,8 @@ std::int64_t wrong_pixels(const std::vector<std::uint32_t>& counts, const Raster
 }
 
 /// What the kernel writes, one thread after the other, as runs.
-std::vector<std::uint32_t> kernel_runs(const MaskGeometry& geometry, const std::vector<float>& logits, float threshold) {
+std::vector<std::uint32_t> kernel_runs(const MaskGeometry& geometry, const std::vector<float>& logits,
+                                       float threshold) {
   const std::int32_t slot = 0;
   float largest = 0;
   for (const float v : logits) largest = std::max(largest, std::abs(v));
@@ -147,7 +148,8 @@ std::vector<std::uint32_t> kernel_runs(const MaskGeometry& geometry, const std::
       last = place;
     });
   }
-  counts.push_back(static_cast<std::uint32_t>(geometry.picture_width) * static_cast<std::uint32_t>(geometry.picture_height) - last);
+  counts.push_back(
+      static_cast<std::uint32_t>(geometry.picture_width) * static_cast<std::uint32_t>(geometry.picture_height) - last);
   return counts;
 }
 

@@ -13,8 +13,8 @@
 #include "gpu/nms.hpp"
 #include "gpu/outline.hpp"
 #include "gpu/runs.hpp"
-#include "io/rle.hpp"
 #include "gpu/yolo_head.hpp"
+#include "io/rle.hpp"
 
 using namespace millrace;
 

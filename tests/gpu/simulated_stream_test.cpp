@@ -23,7 +23,8 @@ struct Given {
   }
 };
 
-MaskCall masks_of(StreamDevice& device, int masks, int width, int height, std::vector<std::shared_ptr<TracedMask>>& out) {
+MaskCall masks_of(StreamDevice& device, int masks, int width, int height,
+                  std::vector<std::shared_ptr<TracedMask>>& out) {
   MaskCall call{device.empty({masks, 16, 16}, DType::f32), device.empty({masks}, DType::f32), {}};
   const MaskGeometry geometry{16, 16, 64, 64, 64, 36, width, height};
   for (int n = 0; n < masks; ++n) {

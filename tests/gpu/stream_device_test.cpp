@@ -205,12 +205,15 @@ std::vector<TracedMask> traced_on(Device& device, const std::vector<Call>& calls
     if (seed % 5 == 1) ious.back() = std::numeric_limits<float>::quiet_NaN();
     std::vector<MaskTarget> targets;
     for (const int row : call.rows) {
-      const int width = (call.rough ? 300 : 60) + 25 * (row / 2), height = 90 - 10 * (row / 2);  // two objects a picture
-      targets.push_back({row,
-                         {call.side, call.side, 4 * call.side, 4 * call.side, 4 * call.side, 3 * call.side, width, height},
-                         {traced, &(*traced)[next++]}});
+      const int width = (call.rough ? 300 : 60) + 25 * (row / 2),
+                height = 90 - 10 * (row / 2);  // two objects a picture
+      targets.push_back(
+          {row,
+           {call.side, call.side, 4 * call.side, 4 * call.side, 4 * call.side, 3 * call.side, width, height},
+           {traced, &(*traced)[next++]}});
     }
-    outputs.push_back({on(device, logits, {call.masks, call.side, call.side}), on(device, ious, {call.masks}), targets});
+    outputs.push_back(
+        {on(device, logits, {call.masks, call.side, call.side}), on(device, ious, {call.masks}), targets});
   }
   device.trace(outputs, 0.25F);
   outputs.clear();
@@ -281,7 +284,8 @@ TEST_CASE("what a failed batch asked for goes to nobody and disturbs nobody") {
   search.head = {HeadLayout::v8, 64, 64, 3};
   const auto values = detector_output(1, 20, 1);
   {
-    const std::vector<BoxTarget> targets{{0, letterbox_geometry(64, 64, {.width = 64, .height = 64}), std::make_shared<FoundBoxes>()}};
+    const std::vector<BoxTarget> targets{
+        {0, letterbox_geometry(64, 64, {.width = 64, .height = 64}), std::make_shared<FoundBoxes>()}};
     both.device.find_boxes(on(both.device, values, {1, 7, 20}), search, targets);
   }  // nobody waited
   const auto got = found_on(both.device, values, 1, 20, search, {0});

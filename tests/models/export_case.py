@@ -17,7 +17,7 @@ import yaml
 import export
 import photograph
 import program
-from package import quiet_threads
+from package import load, quiet_threads
 
 BOX_BOUND, MAX_BOUND, RMS_BOUND = 0.5, 1e-4, 1e-5
 
@@ -53,7 +53,16 @@ class ExportCase(program.Case):
         for part in (*printed, f"wrote {self.out}", "it computes what the original does"):
             self.assertIn(part, done.out)
         self.assertEqual(sorted(f.name for f in self.out.iterdir()), ["model.ts", "model.yaml"])
+        self.check_moves(load(self.out))
         return yaml.safe_load((self.out / "model.yaml").read_text())
+
+    def check_moves(self, saved):
+        """No trace takes the device on which it was made for given; programs in Python do not repair that."""
+        for method in ("forward", "encode", "decode"):
+            if hasattr(saved, method):
+                graph = getattr(saved, method).inlined_graph  # its nodes live as long as it does
+                constants = graph.findAllNodes("prim::Constant")
+                self.assertEqual([str(node) for node in constants if str(node.output().type()) == "Device"], [], method)
 
     def check_refused(self, weights, *says, options=(), out=None):
         done = self.export(weights, *options, out=out)

@@ -195,24 +195,6 @@ TEST_CASE("segmenters in bfloat16 and in float16 give masks near those in float3
   }
 }
 
-TEST_CASE("no package takes the device on which it was traced for given") {
-  for (const char* name : {"sam_small.pkg", "mobile_sam.pkg", "yolov8n.pkg", "yolox.pkg"}) {
-    if (missing(name)) continue;
-    CAPTURE(name);
-    const Package package = read_package(packages() / name);
-    const auto engine = load_torch_engine(package, {.device = shapes_only, .freeze = false});
-    for (const std::string& method : methods_of(package)) {
-      CAPTURE(method);
-      std::vector<Tensor> inputs;
-      for (const TensorSpec& spec : inputs_of(package, method, 3, 5))
-        inputs.push_back({nullptr, nullptr, spec.shape, spec.dtype, shapes_only});
-      const auto outputs = engine->call(method, inputs);
-      check_outputs(package, method, 3, 5, outputs);
-      for (const Tensor& output : outputs) CHECK(output.device == shapes_only);
-    }
-  }
-}
-
 TEST_CASE("YOLOv8n gives the same for a picture alone and in a batch") {
   if (missing("yolov8n.pkg")) return;
   const Package package = read_package(packages() / "yolov8n.pkg");

@@ -242,8 +242,8 @@ TEST_CASE("a device that failed is told from a model that failed") {
   const auto thrown = [](const char* message) -> std::string {
     const TemporaryFolder folder;
     const Package package =
-        package_of(folder.path(), std::string("def forward(self, images):\n    assert images.size(0) > 1, \"") + message +
-                                      "\"\n    return images\n");
+        package_of(folder.path(), std::string("def forward(self, images):\n    assert images.size(0) > 1, \"") +
+                                      message + "\"\n    return images\n");
     const auto engine = load_torch_engine(package, {});
     const std::vector<Tensor> images{counting({1})};
     try {

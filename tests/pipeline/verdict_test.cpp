@@ -69,7 +69,8 @@ TEST_CASE("a lane that binds is named by its largest part, with evidence and a w
 
 TEST_CASE("a GPU binds, and not the lanes that wait for it, where what models take alone fills it") {
   auto window = lane_bound();
-  ResourceReading gpu{reading("GPU", 1, 9.4), {reading("detector", 1, 1), reading("encoder", 1, 6), reading("decoder", 1, 2.4)}};
+  ResourceReading gpu{reading("GPU", 1, 9.4),
+                      {reading("detector", 1, 1), reading("encoder", 1, 6), reading("decoder", 1, 2.4)}};
   gpu.waited_for_by_lanes = true;
   window.resources.push_back(gpu);
   const auto verdict = judge({}, window);
@@ -80,9 +81,12 @@ TEST_CASE("a GPU binds, and not the lanes that wait for it, where what models ta
   CHECK(verdict.runner_up == "decode");
   CHECK(verdict.then_binds == "decode");  // 0.73, against 0.94 - 0.30
   CHECK(verdict.sentence ==
-        "`encoder` holds the run back: the GPU was busy 94 % of the time (of that encoder 64 %, decoder 26 %, detector 11 %), "
-        "by what calls of models take alone; lanes wait for each other there. The source had no credits 90 % of the time. "
-        "Runner-up: the workers (mostly `decode`) at 73 %. If `encoder` were twice as fast, the run would gain at most 37 %: "
+        "`encoder` holds the run back: the GPU was busy 94 % of the time (of that encoder 64 %, decoder 26 %, detector "
+        "11 %), "
+        "by what calls of models take alone; lanes wait for each other there. The source had no credits 90 % of the "
+        "time. "
+        "Runner-up: the workers (mostly `decode`) at 73 %. If `encoder` were twice as fast, the run would gain at most "
+        "37 %: "
         "then `decode` binds.");
 
   // Where it is not full, lanes are busy with something else: launches, or a host that does not keep up.

@@ -18,7 +18,8 @@ PictureLogits logits_of(int count) {
     rows.host<float>()[static_cast<std::size_t>(i)] = i % 4 == 0 ? -1.0F : static_cast<float>(i / 16 + 1);
   PictureLogits logits;
   Tensor iou = Tensor::empty({count});
-  for (int row = 0; row < count; ++row) iou.host<float>()[static_cast<std::size_t>(row)] = 0.5F + static_cast<float>(row) / 10;
+  for (int row = 0; row < count; ++row)
+    iou.host<float>()[static_cast<std::size_t>(row)] = 0.5F + static_cast<float>(row) / 10;
   const auto outputs = std::make_shared<const std::vector<Tensor>>(std::vector<Tensor>{rows, iou});
   for (int row = 0; row < count; ++row) logits.objects.push_back({outputs, row});
   logits.geometry = letterbox_geometry(side, side, segmenter_package().input);

@@ -73,7 +73,8 @@ TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
     Setup host, stream;
     std::unique_ptr<Device> device;
     const StreamDevice* counted = on_stream(device);
-    Lane on_host(host.around.context(), stages, values), on_device(stream.around.context(), stages, values, std::move(device));
+    Lane on_host(host.around.context(), stages, values),
+        on_device(stream.around.context(), stages, values, std::move(device));
     std::int64_t pictures = 0, batches = 0;
     for (int i = 0; i < 12; ++i) {
       Batch a = make_batch(++seed), b = make_batch(seed);

@@ -247,7 +247,8 @@ class Lane {
         }) {
     context_.device = device_.get();
     for (const auto& link : chain_.links()) {
-      if (link.entry->make_batch_stage) stages_.emplace_back(&link, link.entry->make_batch_stage(link.values, context_));
+      if (link.entry->make_batch_stage)
+        stages_.emplace_back(&link, link.entry->make_batch_stage(link.values, context_));
     }
   }
 
