@@ -79,9 +79,14 @@ Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
         (found == 0 ? "no GPU was found (nvidia-smi says why)" : "there are GPUs 0 to " + std::to_string(found - 1)) +
         "; `millrace doctor` shows what is there");
   }
-  Devices devices{Devices::Kind::cuda, std::move(ordinals), {}};
+  Devices devices;
+  devices.kind = Devices::Kind::cuda;
+  devices.ordinals = std::move(ordinals);
   devices.name = cuda_name(devices.ordinals.front());
   devices.native_bf16 = capability(devices.ordinals.front()) >= 80;
+#ifdef MILLRACE_CUDA
+  for (const int ordinal : devices.ordinals) devices.buses.push_back(cuda_device(ordinal).bus);
+#endif
   for (const int ordinal : devices.ordinals) {
     if (cuda_name(ordinal) == devices.name) continue;
     throw PackageError("device.kind is '" + kind + "', and these GPUs are of several kinds (" + devices.name + ", " +
@@ -103,7 +108,8 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
   if (engine.starts_with(simulated)) {
     if (kind != "auto")
       throw UsageError("models.engine is '" + engine + "', so device.kind has no effect; leave it out");
-    Devices devices{Devices::Kind::simulated, {0}, {}};
+    Devices devices;
+    devices.kind = Devices::Kind::simulated;
     devices.table = std::make_shared<const SimulatedTable>(read_simulated_table(engine.substr(simulated.size())));
     devices.simulated = std::make_shared<SimulatedGpu>(devices.table->rates);
     devices.name = "simulated: " + devices.table->name;
@@ -119,7 +125,12 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
   if (kind.starts_with("fake:")) {
     const int count = number(std::string_view(kind).substr(5), kind);
     if (count < 1) refuse(kind);
-    return {Devices::Kind::fake, first(count), "fake"};
+    Devices devices;
+    devices.kind = Devices::Kind::fake;
+    devices.ordinals = first(count);
+    devices.name = "fake";
+    for (const int ordinal : devices.ordinals) devices.buses.push_back("fake:" + std::to_string(ordinal));
+    return devices;
   }
   refuse(kind);
 }

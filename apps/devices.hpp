@@ -21,9 +21,10 @@ struct Devices {
     simulated,  ///< nothing is computed, and that takes the time of a GPU: to measure the host's side
   };
   Kind kind = Kind::cpu;
-  std::vector<int> ordinals{0};  ///< of GPUs
-  std::string name = "cpu";      ///< for the plan: what results may differ by in their last bits
-  bool native_bf16 = true;       ///< and TF32: compute capability 8.0 and newer
+  std::vector<int> ordinals{0};      ///< of GPUs
+  std::vector<std::string> buses{};  ///< PCI bus ids of the GPUs
+  std::string name = "cpu";          ///< for the plan: what results may differ by in their last bits
+  bool native_bf16 = true;           ///< and TF32: compute capability 8.0 and newer
 
   std::shared_ptr<const SimulatedTable> table{};  ///< where simulated
   std::shared_ptr<SimulatedGpu> simulated{};

@@ -215,6 +215,15 @@ Json to_json(const RunReport& report) {
   Json loads = Json::array();
   for (const auto& load : report.models.loads)
     loads.push_back({{"package", load.package}, {"load_s", seconds(load.wall_ns)}, {"bytes", load.bytes}});
+  Json gpus = Json::array();
+  for (const auto& gpu : report.gpus) {
+    gpus.push_back({{"bus", gpu.bus},
+                    {"samples", gpu.samples},
+                    {"mean_utilisation", gpu.mean_utilisation},
+                    {"peak_memory_bytes", gpu.peak_memory_bytes},
+                    {"mean_power_w", gpu.mean_power_w},
+                    {"peak_temperature_c", gpu.peak_temperature_c}});
+  }
   Json calls = Json::object();
   for (const auto& [name, count] : report.calls) calls[name] = count;
   Json skipped = Json::object();
@@ -251,6 +260,7 @@ Json to_json(const RunReport& report) {
       {"models",
        {{"loads", loads}, {"evictions", report.models.evictions}, {"resident_bytes", report.models.resident_bytes}}},
       {"calls", calls},
+      {"gpus", gpus},
       {"notes", report.notes}};
 }
 
@@ -273,6 +283,12 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
     text += format("  source without credits %s of %s; cores %.1f of %.1f busy\n",
                    duration(window.without_credits.busy_ns).c_str(), duration(window.time_ns).c_str(),
                    seconds(window.cpu_ns) / wall_s, window.cores);
+    for (const auto& gpu : report.gpus) {
+      text +=
+          format("  GPU %s: some kernel ran %.0f %% of the time, up to %s used, %.0f W, %d degrees\n", gpu.bus.c_str(),
+                 100 * gpu.mean_utilisation, bytes_text(static_cast<double>(gpu.peak_memory_bytes)).c_str(),
+                 gpu.mean_power_w, gpu.peak_temperature_c);
+    }
     text += format("  read %s/s, results written %s/s\n",
                    bytes_text(static_cast<double>(report.read_bytes) / wall_s).c_str(),
                    bytes_text(static_cast<double>(report.written_bytes) / wall_s).c_str());

@@ -12,10 +12,12 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/builtin.hpp"
+#include "apps/capture.hpp"
 #include "apps/execution.hpp"
 #include "apps/feed.hpp"
 #include "apps/progress.hpp"
 #include "apps/report.hpp"
+#include "apps/resource_log.hpp"
 #include "apps/run_options.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
@@ -207,7 +209,9 @@ class Run {
     Result result;
     try {
       const Progress progress(progress_style(arguments_.quiet), [this] { return sample(); });
+      ResourceLog resources(folder_.path() + "/resources.csv", devices_.buses, process_cpu_ns);
       result = execution_.run();
+      gpus_ = resources.finish();
       store_.sync();
     } catch (...) {
       if (signals_ != nullptr) signals_->on_stop({});
@@ -251,6 +255,7 @@ class Run {
     report.counts = store_.totals();
     report.scan = plan_.counts();
     report.models = execution_.models();
+    report.gpus = gpus_;
     const StageCounters& counters = execution_.counters();
     report.read_bytes = execution_.read_bytes() + counters.bytes_read_again;
     report.written_bytes = written_bytes_ + counters.side_file_bytes;
@@ -341,6 +346,7 @@ class Run {
   const Encode::Options formats_;
   const SteadyClock clock_;
   const Numbers numbers_;
+  std::vector<GpuSummary> gpus_;
   std::int64_t written_bytes_ = 0;
   std::int64_t told_ = 0;  // pictures of this attempt that failed
   Execution execution_;

@@ -301,7 +301,9 @@ int cuda_device_count() {
 CudaDevice cuda_device(int ordinal) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, ordinal), "the properties of GPU " + std::to_string(ordinal));
-  return {properties.name, properties.major, properties.minor, static_cast<std::int64_t>(properties.totalGlobalMem),
+  char bus[32]{};
+  check(cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal), "the bus of GPU " + std::to_string(ordinal));
+  return {properties.name, bus, properties.major, properties.minor, static_cast<std::int64_t>(properties.totalGlobalMem),
           properties.multiProcessorCount};
 }
 

@@ -11,6 +11,7 @@ namespace millrace {
 /// A GPU as the driver describes it.
 struct CudaDevice {
   std::string name;
+  std::string bus;           ///< PCI bus id
   int major = 0, minor = 0;  ///< compute capability
   std::int64_t memory_bytes = 0;
   int multiprocessors = 0;

@@ -1,7 +1,10 @@
 """The path of a GPU, on a stream that does its work when it is waited for: the results of the CPU, to the byte."""
 
+import csv
 import json
+import os
 import shutil
+import unittest.mock
 
 import torch
 from packages_test import DETECTOR_YAML, ModelCase
@@ -45,6 +48,30 @@ class FakeDevice(Case):
                     self.assertEqual(calls["waits"], 2 * batches)
                     self.assertEqual(calls["downloads"], batches)  # each has objects
                     self.assertEqual(calls["overflows"], 0)
+
+    def test_what_the_driver_says_of_a_gpu(self):
+        """With a driver's library in its place that knows the first of two GPUs."""
+        program.write_pictures(self.folder / "in", 2, 90, 70)
+        with unittest.mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": os.path.dirname(os.environ["MILLRACE_FAKE_NVML"])}):
+            out = self.run_on("fake:2")
+        (log,) = out.glob("runs/*/resources.csv")
+        with log.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertGreaterEqual(len(rows), 1)
+        for row in rows:
+            self.assertGreater(int(row["resident_bytes"]), 1 << 20)
+            self.assertGreaterEqual(float(row["cores_busy"]), 0)
+            self.assertEqual((row["gpu0_utilisation_percent"], row["gpu0_memory_used_bytes"], row["gpu0_sm_mhz"], row["gpu0_memory_mhz"],
+                              row["gpu0_power_w"], row["gpu0_temperature_c"]), ("87", "600", "1980", "3201", "", "61"))
+            self.assertEqual({row[name] for name in row if name.startswith("gpu1_")}, {""})
+        first, second = program.report(out)["gpus"]
+        self.assertEqual((first["bus"], first["mean_utilisation"], first["peak_memory_bytes"]), ("fake:0", 0.87, 600))
+        self.assertEqual((second["bus"], second["mean_utilisation"]), ("fake:1", 0))
+
+    def test_without_a_gpu_its_columns_are_left_out(self):
+        program.write_pictures(self.folder / "in", 1, 90, 70)
+        (log,) = self.run_on("cpu").glob("runs/*/resources.csv")
+        self.assertEqual(log.read_text().splitlines()[0], "seconds,cores_busy,resident_bytes")
 
     def test_device_is_part_of_the_plan(self):
         program.write_pictures(self.folder / "in", 2, 90, 70)

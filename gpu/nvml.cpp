@@ -1,0 +1,83 @@
+#include "gpu/nvml.hpp"
+
+#include <dlfcn.h>
+
+#include <utility>
+
+namespace millrace {
+namespace {
+
+// NVML's interface has been stable since its version 2 and comes with a driver, not with a header that Debian has.
+using Return = int;  // 0 is success
+using Handle = void*;
+struct Utilisation {
+  unsigned gpu, memory;
+};
+struct Memory {
+  unsigned long long total, free, used;
+};
+constexpr int sm_clock = 1, memory_clock = 2, gpu_temperature = 0;
+
+}  // namespace
+
+struct Nvml::Functions {
+  void* library = nullptr;
+  Return (*init)() = nullptr;
+  Return (*shutdown)() = nullptr;
+  Return (*handle)(const char* bus, Handle*) = nullptr;
+  Return (*utilisation)(Handle, Utilisation*) = nullptr;
+  Return (*memory)(Handle, Memory*) = nullptr;
+  Return (*clock)(Handle, int kind, unsigned* mhz) = nullptr;
+  Return (*power)(Handle, unsigned* milliwatts) = nullptr;
+  Return (*temperature)(Handle, int sensor, unsigned* celsius) = nullptr;
+
+  Functions() = default;
+  Functions(const Functions&) = delete;
+  Functions& operator=(const Functions&) = delete;
+  ~Functions() {
+    if (library != nullptr) ::dlclose(library);
+  }
+
+  template <class Function>
+  bool find(Function*& function, const char* name) {
+    function = reinterpret_cast<Function*>(::dlsym(library, name));
+    return function != nullptr;
+  }
+};
+
+Nvml::Nvml(std::unique_ptr<Functions> functions) : functions_(std::move(functions)) {}
+
+std::unique_ptr<Nvml> Nvml::open(const std::string& library) {
+  auto f = std::make_unique<Functions>();
+  f->library = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (f->library == nullptr) return nullptr;
+  const bool all = f->find(f->init, "nvmlInit_v2") && f->find(f->shutdown, "nvmlShutdown") &&
+                   f->find(f->handle, "nvmlDeviceGetHandleByPciBusId_v2") &&
+                   f->find(f->utilisation, "nvmlDeviceGetUtilizationRates") &&
+                   f->find(f->memory, "nvmlDeviceGetMemoryInfo") && f->find(f->clock, "nvmlDeviceGetClockInfo") &&
+                   f->find(f->power, "nvmlDeviceGetPowerUsage") && f->find(f->temperature, "nvmlDeviceGetTemperature");
+  if (!all || f->init() != 0) return nullptr;
+  return std::unique_ptr<Nvml>(new Nvml(std::move(f)));
+}
+
+Nvml::~Nvml() { functions_->shutdown(); }
+
+GpuSample Nvml::sample(const std::string& bus) const {
+  const Functions& f = *functions_;
+  GpuSample sample;
+  Handle gpu = nullptr;
+  if (f.handle(bus.c_str(), &gpu) != 0) return sample;
+  if (Utilisation value{}; f.utilisation(gpu, &value) == 0) sample.utilisation_percent = static_cast<int>(value.gpu);
+  if (Memory value{}; f.memory(gpu, &value) == 0) {
+    sample.memory_used_bytes = static_cast<std::int64_t>(value.used);
+    sample.memory_total_bytes = static_cast<std::int64_t>(value.total);
+  }
+  unsigned value = 0;
+  if (f.clock(gpu, sm_clock, &value) == 0) sample.sm_mhz = static_cast<int>(value);
+  if (f.clock(gpu, memory_clock, &value) == 0) sample.memory_mhz = static_cast<int>(value);
+  if (f.power(gpu, &value) == 0) sample.power_w = value / 1e3;
+  if (f.temperature(gpu, gpu_temperature, &value) == 0) sample.temperature_c = static_cast<int>(value);
+  return sample;
+}
+
+}  // namespace millrace
