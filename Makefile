@@ -3,7 +3,7 @@ JOBS ?= 2
 PREFIX ?= $(HOME)/.local
 export JOBS
 
-.PHONY: help setup demo build test quick asan tsan lint format bench model install demo-models demo-quality fresh clean
+.PHONY: help setup demo build test quick asan tsan lint format bench gpu-bundle model install demo-models demo-quality fresh clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ bench: ## the benchmarks, warm-up and spread in every number
 	@tools/setup.sh core python
 	@tools/build.sh release
 	@tools/bench.sh
+
+gpu-bundle: ## program, tests and benchmarks for a machine with a GPU that has PyTorch and little else
+	@tools/setup.sh core python
+	@tools/gpu_bundle.sh
 
 # The call stands in its own shell: a name with blanks or quotes reaches the script as it is.
 model: export WEIGHTS := $(WEIGHTS)

@@ -3,13 +3,14 @@
 #
 #   tools/gpu_bundle.sh [OUT]      default build/gpu-bundle; at most 40 MiB
 #
+# Beside it OUT.inputs: seeded MobileSAM and YOLOv8n with 16-bit weights, and 24 drawn pictures, at most 36 MiB more.
 # OUT/run.sh finds LibTorch in the Python of that machine (PyTorch of the version that LibTorch here is of).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 out="$(realpath -m "${1:-build/gpu-bundle}")"
 architectures="${MILLRACE_CUDA_ARCHITECTURES:-75-real;80-real;86-real;89-real;90-real;90-virtual}"
-most_bytes=$((40 * 1024 * 1024))
+most_bytes=$((40 * 1024 * 1024)) most_input_bytes=$((36 * 1024 * 1024))
 fail() { echo "gpu-bundle: $*" >&2; exit 1; }
 
 build=build/gpu
@@ -34,9 +35,29 @@ ldd "$out"/bin/* | sed -n 's/.* => \(\/[^ ]*\).*/\1/p' | sort -u | while read -r
 done
 cp -r models/builtin/*.pkg "$out/share/millrace/models/"
 install -m 755 bench/gpu/run.sh "$out/run.sh"
-install -m 644 bench/gpu/suite.py "$out/"
+install -m 644 bench/gpu/suite.py bench/gpu/peers.py "$out/"
 { git rev-parse HEAD; git diff --quiet HEAD || echo "with changes"; } > "$out/commit"
 
 bytes=$(du -sb "$out" | cut -f1)
 ((bytes <= most_bytes)) || fail "$out has $bytes bytes, more than $most_bytes"
 echo "gpu-bundle: $out, $((bytes / 1024 / 1024)) MiB"
+
+inputs="$out.inputs"
+python="$(tools/setup.sh where)/python/bin/python"
+if [[ ! -e "$inputs/.complete" ]]; then
+  rm -rf "$inputs"
+  mkdir -p "$inputs/pictures"
+  seeded=$(mktemp -d)
+  trap 'rm -rf "$seeded"' EXIT
+  "$python" models/export/yolov8_seeded.py --seed 0 "$seeded/yolov8n.pkg" > "$inputs/log"
+  "$python" models/export/mobile_sam_seeded.py --seed 0 "$seeded/mobile_sam.pkg" >> "$inputs/log"
+  for package in yolov8n mobile_sam; do "$python" models/export/halve.py "$seeded/$package.pkg" "$inputs/$package.pkg" >> "$inputs/log"; done
+  "$python" models/demo/scenes.py "$seeded/pictures" --scenes 8 >> "$inputs/log"
+  for view in front left right; do
+    for picture in "$seeded/pictures/$view"/*.jpg; do install -m 644 "$picture" "$inputs/pictures/$view-${picture##*/}"; done
+  done
+  touch "$inputs/.complete"
+fi
+bytes=$(du -sb "$inputs" | cut -f1)
+((bytes <= most_input_bytes)) || fail "$inputs has $bytes bytes, more than $most_input_bytes"
+echo "gpu-bundle: $inputs, $((bytes / 1024 / 1024)) MiB; there: $(basename "$out")/run.sh suite correct models e2e peers decode --inputs $(basename "$inputs") --out results.json"

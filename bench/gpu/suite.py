@@ -1,8 +1,9 @@
-"""Measures Millrace on a machine with a GPU: run.sh suite PART... --out RESULTS.json [--pictures FOLDER]
+"""Measures Millrace on a machine with a GPU: run.sh suite PART... --out RESULTS.json [--inputs FOLDER]
 
-Parts, each under seven minutes: `correct` (kernels against the host, sanitizers, results of the GPU against those of the CPU),
-`models` (time of each package's methods by batch), `e2e` (pictures a second of the whole program). What RESULTS.json holds already is
-not measured again. Needs PyTorch; drawing pictures would need OpenCV, so they are brought along.
+Parts, each under seven minutes: `correct` (kernels against the host, sanitizers, results of the GPU against those of the CPU), `models` (time of
+each package's methods by precision and batch), `e2e` (pictures a second of the whole program over boxes a picture, also with decoded pictures in
+memory), `peers` (the usual Python script and a tuned one on the same work), `decode` (JPEGs a second over cores). What RESULTS.json holds already
+is not measured again. FOLDER has yolov8n.pkg, mobile_sam.pkg and pictures/; without it the built-in models alone are measured.
 """
 
 import argparse
@@ -131,7 +132,8 @@ def compare(reference, other):
             "mask_iou_mean": statistics.fmean(ious) if ious else None, "mask_iou_min": min(ious, default=None)}
 
 
-def correct(results, pictures):
+def correct(results, inputs):
+    pictures = inputs / "pictures"
     if not results.has(what="kernels"):
         done, wall = run(BUNDLE / "bin/cuda_test")
         print(done.stdout[-2500:])
@@ -146,7 +148,7 @@ def correct(results, pictures):
     if not results.has(what="parity"):
         with tempfile.TemporaryDirectory() as folder:
             outputs = {}
-            for device, more in (("cpu", ("--set", "batch.size=16")), ("cuda", ())):
+            for device, more in (("cpu", ("--set", "batch.size=16")), ("cuda", ("--precision", "fp32"))):
                 done, report, wall = millrace(f"{folder}/{device}", "--input", pictures, "--device", device, *more)
                 print(done.stderr[-1500:])
                 if done.returncode != 0:
@@ -162,93 +164,182 @@ def correct(results, pictures):
 
 # models
 
+# FLOP of one picture, or of one box of a decoder: PERFORMANCE figures of docs/performance.md.
+GFLOP = {("yolov8n", "forward"): 8.7, ("mobile_sam", "encode"): 77.5, ("mobile_sam", "decode"): 3.6, ("front", "forward"): 1.2, ("left", "forward"): 1.2,
+         ("right", "forward"): 1.2, ("segmenter", "encode"): 2.7, ("segmenter", "decode"): 0.22}
+BOXES = 64  # of a decoder's call
 
-def models(results, _pictures):
+
+def time_ms(call, repeats=30):
+    """Median and 9th decile of a call, by events."""
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    for _ in range(5):
+        call()
+    times = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times), statistics.quantiles(times, n=10)[8]
 
-    def time_ms(call, repeats=30):
-        for _ in range(5):
-            call()
-        times = []
-        for _ in range(repeats):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            call()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(begin.elapsed_time(end))
-        return statistics.median(times), statistics.quantiles(times, n=10)[8]
 
-    for package in sorted(MODELS.glob("*.pkg")):
+def models(results, inputs):
+    import torch
+
+    types = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    for package in sorted([*MODELS.glob("*.pkg"), *inputs.glob("*.pkg")]):
         description = (package / "model.yaml").read_text()
         side = int(re.search(r"height: (\d+)", description)[1])
-        for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        detects = "task: detect" in description
+        for precision, dtype in types.items():
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
             with torch.inference_mode():
-                module = torch.jit.load(str(package / "model.ts")).to("cuda", dtype).eval()
+                module = torch.jit.load(str(package / "model.ts"), map_location="cuda").to(dtype).eval()
+                module = torch.jit.freeze(module, preserved_attrs=None if detects else ["encode", "decode"])
                 for batch in (1, 4, 16, 64):
                     key = {"what": "model", "package": package.stem, "precision": precision, "batch": batch}
                     if results.has(**key):
                         continue
-                    images = torch.rand(batch, 3, side, side, device="cuda", dtype=dtype) * 255
-                    if "task: detect" in description:
-                        median, p90 = time_ms(lambda module=module, images=images: module(images))
-                        results.add(**key, method="forward", median_ms=median, p90_ms=p90, pictures_per_s=1000 * batch / median)
-                        continue
-                    median, p90 = time_ms(lambda module=module, images=images: module.encode(images))
-                    embedding = module.encode(images)
-                    boxes = torch.tensor([[40.0, 60.0, 200.0, 260.0]], device="cuda").repeat(10 * batch, 1)
-                    index = torch.arange(batch, device="cuda").repeat_interleave(10)
-                    decode, decode_p90 = time_ms(lambda module=module, e=embedding, b=boxes, i=index: module.decode(e, b, i))
-                    results.add(**key, method="encode", median_ms=median, p90_ms=p90, pictures_per_s=1000 * batch / median, decode_10_boxes_ms=decode,
-                                decode_p90_ms=decode_p90)
+                    images = torch.rand(batch, 3, side, side, device="cuda").to(dtype)
+
+                    def add(method, rows, call, key=key, package=package):
+                        median, p90 = time_ms(call)
+                        tflops = rows * GFLOP.get((package.stem, method), 0) / median if median else 0
+                        results.add(**key, method=method, rows=rows, median_ms=median, p90_ms=p90, ms_each=median / rows, tflop_per_s=tflops)
+
+                    try:
+                        if detects:
+                            add("forward", batch, lambda module=module, images=images: module(images))
+                            continue
+                        add("encode", batch, lambda module=module, images=images: module.encode(images))
+                        embedding = module.encode(images)
+                        boxes = torch.tensor([[0.1, 0.15, 0.4, 0.5]], device="cuda").mul(side).repeat(BOXES, 1)
+                        index = torch.arange(BOXES, device="cuda") % batch
+                        add("decode", BOXES, lambda module=module, e=embedding, b=boxes, i=index: module.decode(e, b, i))
+                    except torch.cuda.OutOfMemoryError as error:
+                        results.add(**key, method="out of memory", error=str(error)[:200])
 
 
 # e2e
 
 
-def e2e(results, pictures):
-    names = sorted(str(f.relative_to(pictures)) for f in Path(pictures).rglob("*.jpg"))
+def write_manifest(file, pictures, count, boxes):
+    """`count` lines, each a picture with that many boxes; pictures come again."""
+    names = sorted(str(name) for name in pictures.rglob("*.jpg"))
+    own = [[60 + 29 * i % 1400, 40 + 17 * i % 700, 380, 260, 0] for i in range(boxes)]
+    file.write_text("".join(json.dumps({"path": names[i % len(names)], "boxes": own}) + "\n" for i in range(count)))
+
+
+def packages_of(inputs):
+    """The real architectures where they were brought, else the built-in models."""
+    if (inputs / "mobile_sam.pkg").is_dir():
+        return "mobile_sam", inputs / "yolov8n.pkg", inputs / "mobile_sam.pkg"
+    return "builtin", MODELS / "front.pkg", MODELS / "segmenter.pkg"
+
+
+def e2e(results, inputs):
+    name, detector, segmenter = packages_of(inputs)
+    settings = [({"boxes_per_picture": boxes, "source": source}, []) for source in ("memory", "files") for boxes in (10, 1, 5, 20, 50)]
+    settings += [({"boxes_per_picture": 10, "source": "memory", "options": " ".join(more)}, more) for more in (
+        ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32", "segment.image_batch=32", "segment.box_batch=128"])]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        listed = Path(folder) / "list.txt"
-        settings = [("fp32", {"batch.size": 16}), ("fp32", {"batch.size": 16, "threads.lanes": 1}), ("fp32", {"batch.size": 32, "threads.lanes": 4}),
-                    ("fp32", {"batch.size": 16, "segment.box_batch": 64, "segment.image_batch": 16})]
-        for precision, options in settings:
-            key = {"what": "e2e", "models": "builtin", "precision": precision, "options": json.dumps(options)}
+        folder = Path(folder)
+        for setting, options in settings:
+            key = {"what": "e2e", "models": name, **setting}
             if results.has(**key):
                 continue
-            rates, report = [], None
-            for repeat in range(3):
-                listed.write_text("".join(f"{pictures}/{name}\n" for _ in range(20 + 60 * (repeat > 0)) for name in names))
-                out = f"{folder}/out"
-                done, report, wall = millrace(out, "--input", listed, "--device", "cuda", *[x for k, v in options.items() for x in ("--set", f"{k}={v}")])
-                shutil.rmtree(out, ignore_errors=True)
+            rates, report, count = [], None, 400
+            for repeat in range(4):
+                write_manifest(folder / "m.jsonl", inputs / "pictures", count, setting["boxes_per_picture"])
+                done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", "cuda", "--source", setting["source"],
+                                              "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no",
+                                              *[word for option in options for word in ("--set", option)])
+                shutil.rmtree(folder / "out", ignore_errors=True)
                 if done.returncode != 0:
                     results.add(**key, failed=done.stderr[-800:])
                     break
-                if repeat > 0:
-                    rates.append(report["run_window"]["pictures_per_s"])
-            if not rates:
+                rate = report["run_window"]["pictures_per_s"]
+                if repeat == 0:
+                    count = max(400, int(6 * rate))  # six seconds each
+                else:
+                    rates.append(rate)
+            if len(rates) < 3:
                 continue
-            items = report["items"]
-            results.add(**key, pictures_per_s=statistics.median(rates), rates=rates, boxes_per_picture=items["objects"] / items["ok"], wall_s=wall,
-                        verdict=report["verdict"]["sentence"], resources=report["run_window"]["resources"], calls=report["calls"],
-                        cores_busy=report["run_window"]["cores_busy"])
+            window = report["run_window"]
+            gpu = next((r for r in window["resources"] if r["name"] == "GPU"), {})
+            results.add(**key, pictures_per_s=statistics.median(rates), rates=rates, pictures=count, wall_s=wall, verdict=report["verdict"]["sentence"],
+                        gpu_demand=gpu.get("utilisation"), gpu=gpu, cores_busy=window["cores_busy"], calls=report["calls"], driver=report["gpus"],
+                        warm_up_s=report["warm_up_s"])
             print("   ", report["verdict"]["sentence"], flush=True)
+
+
+# peers
+
+
+def peers(results, inputs):
+    name, detector, segmenter = packages_of(inputs)
+    if name == "builtin":
+        print("  peers need yolov8n.pkg and mobile_sam.pkg: --inputs FOLDER")
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for tuned in (False, True):
+            key = {"what": "peer", "models": name, "boxes_per_picture": 10, "tuned": tuned}
+            if results.has(**key):
+                continue
+            manifest = Path(folder) / "m.jsonl"
+            write_manifest(manifest, inputs / "pictures", 1600 if tuned else 200, 10)
+            done, wall = run(sys.executable, BUNDLE / "peers.py", manifest, "--detector", detector, "--segmenter", segmenter, *(["--tuned"] if tuned else []))
+            if done.returncode != 0:
+                results.add(**key, failed=done.stderr[-800:])
+                continue
+            results.add(**key, wall_s=wall, **json.loads(done.stdout.splitlines()[-1]))
+
+
+# decode
+
+
+def decode(results, inputs):
+    cores = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        folder = Path(folder)
+        (folder / "decode.yaml").write_text("stages: [decode, encode]\n")
+        for workers in [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= cores]:
+            key = {"what": "decode", "workers": workers}
+            if results.has(**key):
+                continue
+            rates = []
+            for _ in range(3):
+                write_manifest(folder / "m.jsonl", inputs / "pictures", 600 * workers, 0)
+                done, report, _ = millrace(folder / "out", folder / "decode.yaml", "--input", folder / "m.jsonl", "--device", "cpu", "--set", f"threads.workers={workers}")
+                shutil.rmtree(folder / "out", ignore_errors=True)
+                assert done.returncode == 0, done.stderr
+                rates.append(report["run_window"]["pictures_per_s"])
+            results.add(**key, pictures_per_s=statistics.median(rates), rates=rates, cores=cores)
+    if not results.has(what="hardware decoder"):
+        done, _ = run("nvidia-smi", "-q", "-d", "UTILIZATION")
+        results.add(what="hardware decoder", nvidia_smi=[line.strip() for line in done.stdout.splitlines() if "JPEG" in line or "OFA" in line])
+
+
+PARTS = {"correct": correct, "models": models, "e2e": e2e, "peers": peers, "decode": decode}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("parts", nargs="+", choices=["correct", "models", "e2e"])
+    parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--pictures", type=Path, default=BUNDLE / "pictures")
+    parser.add_argument("--inputs", type=Path, default=BUNDLE.with_name(BUNDLE.name + ".inputs"))
     arguments = parser.parse_args()
     results = Results(arguments.out)
     print(json.dumps(results.document["machine"]), flush=True)
     for part in arguments.parts:
         print(part, flush=True)
-        {"correct": correct, "models": models, "e2e": e2e}[part](results, arguments.pictures.resolve())
+        begun = time.monotonic()
+        PARTS[part](results, arguments.inputs.resolve())
+        print(f"{part}: {time.monotonic() - begun:.0f} s", flush=True)
     failed = [r for r in results.document["records"] if r.get("passed") is False or "failed" in r]
     print(f"{len(results.document['records'])} records, {len(failed)} failed")
     sys.exit(1 if failed else 0)
