@@ -1,5 +1,6 @@
 #include "apps/command_line.hpp"
 
+#include <algorithm>
 #include <array>
 #include <boost/program_options.hpp>
 #include <sstream>
@@ -82,7 +83,12 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
   if (given.count("recipe") != 0U) {
     const auto recipes = given["recipe"].as<std::vector<std::string>>();
     if (recipes.size() > 1) {
-      throw UsageError("'" + recipes[1] + "' is a second recipe; a run takes one (pictures are named with --input)");
+      // One that is called like none is rather the value of an option.
+      const auto odd =
+          std::find_if(recipes.begin(), recipes.end(), [](const auto& word) { return !hint_of_value(word).empty(); });
+      const std::string word = odd == recipes.end() ? recipes[1] : *odd;
+      throw UsageError("'" + word + "' is " + (word == recipes[0] ? "one of several recipes" : "a second recipe") +
+                       "; a run takes one (pictures are named with --input" + hint_of_value(word) + ")");
     }
     run.settings.read_recipe(recipes.front());
   }

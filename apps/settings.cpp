@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "apps/builtin.hpp"
 #include "apps/run_options.hpp"
 #include "io/nearest.hpp"
 #include "io/source.hpp"
+#include "io/source_inputs.hpp"
 #include "stages/registry.hpp"
 
 namespace millrace {
@@ -67,6 +69,17 @@ View read_view(const YAML::Node& node, const std::string& path) {
   return view;
 }
 
+std::string no_recipe(const std::string& path) {
+  std::error_code error;  // a link to nothing, or a folder that may not be entered
+  const bool missing = std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found;
+  std::string text = "the recipe '" + path + "' cannot be read" + (missing ? ": no such file" : "");
+  if (!path.starts_with('/')) text += "; relative paths start from " + current_folder();
+  const std::string builtin = find_builtin_recipe("detect.yaml");
+  if (builtin.find('/') != std::string::npos)
+    text += "; the program's own recipes are in " + std::filesystem::path(builtin).parent_path().string();
+  return text + " (pictures are named with --input" + hint_of_value(path) + ")";
+}
+
 std::string quoted(const std::string& value) {
   YAML::Emitter out;
   out << YAML::DoubleQuoted << value;
@@ -103,6 +116,12 @@ Settings::Settings() {
   for (const auto& stage : stage_table()) add_group(stage.name, stage.options_with);
   stages_ = {"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
   views_ = {View{default_view, "", ""}};
+}
+
+std::string hint_of_value(const std::string& word) {
+  if (word.ends_with(".yaml") || word.ends_with(".yml")) return "";
+  return "; values of one option are separated by commas: --format coco,overlay; --set needs '=': --set "
+         "detect.conf=0.1";
 }
 
 void Settings::add_group(const std::string& name, Describe describe) {
@@ -145,9 +164,7 @@ void Settings::read_recipe(const std::string& path) {
   try {
     recipe = YAML::LoadFile(path);
   } catch (const YAML::BadFile&) {
-    throw UsageError("the recipe '" + path +
-                     "' cannot be read; is the path right? (pictures are named with --input; values of one option are "
-                     "separated by commas: coco,overlay)");
+    throw UsageError(no_recipe(path));
   } catch (const YAML::ParserException& error) {
     throw UsageError(path + ":" + std::to_string(error.mark.line + 1) + ": not valid YAML: " + error.msg);
   }

@@ -86,4 +86,7 @@ class Settings {
   std::string views_origin_ = "default";
 };
 
+/// What the writer of a word that stands where a recipe does, and is not called like one, probably meant; else empty.
+std::string hint_of_value(const std::string& word);
+
 }  // namespace millrace
