@@ -34,6 +34,17 @@ std::string place(const std::string& path, const YAML::Node& node) {
   return path + ":" + std::to_string(node.Mark().line + 1);
 }
 
+/// A key that stands twice means one of two things; which of them cannot be told.
+void refuse_twice(const YAML::Node& map, const std::string& path) {
+  std::vector<std::string> keys;
+  for (const auto& pair : map) {
+    const auto key = pair.first.as<std::string>();
+    if (std::find(keys.begin(), keys.end(), key) != keys.end())
+      throw UsageError(place(path, pair.first) + ": '" + key + "' is there twice; remove one");
+    keys.push_back(key);
+  }
+}
+
 std::vector<std::string> scalars(const YAML::Node& node, const std::string& where, const std::string& key) {
   if (node.IsScalar()) return {node.as<std::string>()};
   if (node.IsNull()) return {};
@@ -49,6 +60,7 @@ std::vector<std::string> scalars(const YAML::Node& node, const std::string& wher
 View read_view(const YAML::Node& node, const std::string& path) {
   const std::vector<std::string> known{"name", "match", "detector"};
   if (!node.IsMap()) throw UsageError(place(path, node) + ": a view is a map of name, match and detector");
+  refuse_twice(node, path);
   View view;
   for (const auto& pair : node) {
     const auto key = pair.first.as<std::string>();
@@ -170,6 +182,7 @@ void Settings::read_recipe(const std::string& path) {
   }
   if (recipe.IsNull()) return;
   if (!recipe.IsMap()) throw UsageError(path + ": a recipe is a map with stages, views and groups of options");
+  refuse_twice(recipe, path);
   for (const auto& pair : recipe) {
     const auto key = pair.first.as<std::string>();
     const std::string where = place(path, pair.first);
@@ -186,6 +199,7 @@ void Settings::read_recipe(const std::string& path) {
     } else if (!pair.second.IsMap()) {
       find(key, "", where);  // throws for an unknown group; a known one without a map is the error below
     } else {
+      refuse_twice(pair.second, path);
       for (const auto& option : pair.second) {
         const auto name = option.first.as<std::string>();
         Setting& setting = find(key, name, place(path, option.first));
