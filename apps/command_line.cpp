@@ -92,14 +92,16 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
     }
     run.settings.read_recipe(recipes.front());
   }
-  if (given.count("input") != 0U) run.settings.set("input.paths", given["input"].as<std::vector<std::string>>());
+  const auto origin_of = [](const std::string& flag) { return std::string(command_line) + ", --" + flag; };
+  if (given.count("input") != 0U)
+    run.settings.set("input.paths", given["input"].as<std::vector<std::string>>(), origin_of("input"));
   for (const auto& shorthand : shorthands) {
     if (given.count(shorthand.flag) == 0U) continue;
     run.settings.set(std::string(shorthand.key) + "=" + given[shorthand.flag].as<std::string>(),
-                     std::string(command_line) + ", --" + shorthand.flag);
+                     origin_of(shorthand.flag));
   }
-  if (given.count("follow-dirs") != 0U) run.settings.set("input.follow_dirs=yes");
-  if (given.count("null") != 0U) run.settings.set("input.nul_separated=yes");
+  if (given.count("follow-dirs") != 0U) run.settings.set("input.follow_dirs=yes", origin_of("follow-dirs"));
+  if (given.count("null") != 0U) run.settings.set("input.nul_separated=yes", origin_of("null"));
   if (given.count("set") != 0U) {
     for (const auto& assignment : given["set"].as<std::vector<std::string>>()) run.settings.set(assignment);
   }

@@ -227,6 +227,12 @@ void Settings::set(const std::string& key_value, const std::string& origin) {
 void Settings::set(const std::string& key, std::vector<std::string> values, const std::string& origin) {
   const auto dot = key.find('.');
   Setting& setting = find(key.substr(0, dot), key.substr(dot + 1), origin);
+  // Of several --set the last one counts; an option and a --set have no order that a reader could see.
+  if (setting.origin.starts_with(command_line) && origin.starts_with(command_line) && setting.origin != origin &&
+      setting.values != values) {
+    throw UsageError(key + " is set twice, to " + flow_list(setting.values) + " (" + setting.origin + ") and to " +
+                     flow_list(values) + " (" + origin + "); leave one out");
+  }
   setting.values = std::move(values);
   setting.origin = origin;
 }
