@@ -57,7 +57,14 @@ std::vector<std::string> long_names(const po::options_description& options) {
 
 std::string unknown_option(const std::string& given, const po::options_description& options) {
   const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
-  return given + " is no option" + did_you_mean(name, long_names(options), "`millrace run --help` lists them", "--");
+  const auto names = long_names(options);
+  std::string begun;  // options of which this is the beginning: nearer than any that is merely spelled alike
+  for (const auto& option : names) {
+    if (!name.empty() && option.starts_with(name)) begun += (begun.empty() ? "'--" : " or '--") + option + "'";
+  }
+  const char* list = "`millrace run --help` lists them";
+  return given + " is no option" +
+         (begun.empty() ? did_you_mean(name, names, list, "--") : "; did you mean " + begun + "? " + list);
 }
 
 }  // namespace
