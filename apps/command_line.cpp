@@ -122,17 +122,19 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
 
 std::string run_help() {
   std::ostringstream text;
-  text << "Usage: millrace run [RECIPE.yaml] --input WHAT... --output FOLDER [options]\n\n"
-          "Finds objects with a detector, outlines them with a segmenter, and writes boxes and masks to FOLDER.\n"
-          "The same command again finishes what was left.\n\n"
-       << describe()
-       << "\nExamples:\n"
-          "  millrace run --input pictures/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --output out/\n"
-          "  millrace run recipe.yaml --input scans/ --output out/ --set detect.conf=0.01\n"
-          "\nExit codes: 0 done; 1 internal error; 2 wrong use, or no pictures; 3 done, some pictures failed; 5 model "
-          "or codec;\n"
-          "6 storage; 7 output in use by another run; 8 output belongs to another plan; 130, 143 stopped and "
-          "resumable.\n";
+  text
+      << "Usage: millrace run [RECIPE.yaml] --input WHAT... --output FOLDER [options]\n\n"
+         "Finds objects with a detector, outlines them with a segmenter, and writes boxes and masks to FOLDER.\n"
+         "The same command again finishes what was left.\n\n"
+      << describe()
+      << "\nExamples:\n"
+         "  millrace run --input pictures/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --output out/\n"
+         "  millrace run recipe.yaml --input scans/ --output out/ --set detect.conf=0.01\n"
+         "\nExit codes: 0 done; 1 internal error; 2 wrong use, or no pictures; 3 done, but some pictures failed, or "
+         "some folders\n"
+         "could not be listed; 5 model, codec, device, or a limit of the system; 6 storage; 7 output in use by another "
+         "run;\n"
+         "8 output of other settings, models or input, or damaged; 130, 143 stopped. 6, 130 and 143 are resumable.\n";
   return text.str();
 }
 
