@@ -44,7 +44,7 @@ po::options_description describe() {
   add("print-config", "show every setting with its origin, as a recipe, and end");
   add("dry-run", "show what would be done and end; nothing is written");
   add("add-new", "add what is new in the input to a finished run");
-  add("quiet,q", "neither progress nor table: errors only");
+  add("quiet,q", "neither progress nor table: errors and warnings only");
   add("help,h", "this text");
   return options;
 }

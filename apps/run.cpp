@@ -44,9 +44,30 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
 }
 
 constexpr const char* only_drawn_scenes =
-    "no model is named, so the built-in ones run: they know only drawn scenes (make demo), and what they find "
-    "elsewhere means nothing. Real ones: make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector "
-    "yolov8n.pkg --segmenter mobile_sam.pkg";
+    ": they know only drawn scenes (make demo), and what they find elsewhere means nothing. Real ones: make model "
+    "WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector yolov8n.pkg --segmenter mobile_sam.pkg";
+
+constexpr const char* empty_label_maps =
+    "--format png without a segmenter: only masks leave pixels, so the label maps will be empty; leave png "
+    "out, or take a recipe with 'segment' and 'postprocess'";
+
+/// What makes results worth nothing, though nothing fails. It is said even where nothing else is.
+std::vector<std::string> warnings(const RunArguments& arguments, const Chain& chain, const SourceSpec& spec,
+                                  const Packages& packages) {
+  std::vector<std::string> notes;
+  std::string builtin;
+  for (const auto& [folder, package] : packages) {
+    if (package->name.starts_with("builtin-")) builtin += (builtin.empty() ? "" : ", ") + package->name;
+  }
+  if (!builtin.empty() && !are_drawn_scenes(spec.inputs)) {
+    notes.push_back((arguments.builtin_models ? "no model is named, so the built-in ones run"
+                                              : "built-in models run (" + builtin + ")") +
+                    std::string(only_drawn_scenes));
+  }
+  const auto encode = parse_options<Encode::Options>(Encode::name, arguments.settings.values(Encode::name));
+  if (encode.has("png") && chain.find("segment") == nullptr) notes.emplace_back(empty_label_maps);
+  return notes;
+}
 
 ExitCode show_dry_run(const Settings& settings, const SourceSpec& spec, const Chain& chain, const Packages& packages) {
   const DryRun found = dry_run(spec);
@@ -358,10 +379,8 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
   // What is wrong with input and models is said before the output folder is made.
   (void)Source(spec);
   Packages packages = read_packages(settings, chain);
-  std::vector<std::string> notes;
-  if (arguments.builtin_models && !are_drawn_scenes(spec.inputs)) notes.emplace_back(only_drawn_scenes);
+  const std::vector<std::string> notes = warnings(arguments, chain, spec, packages);
   const auto tell = [&] {
-    if (arguments.quiet) return;
     for (const auto& note : notes) say(note);
   };
   if (arguments.dry_run) {
