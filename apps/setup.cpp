@@ -23,6 +23,9 @@ double parse_share(const std::string& text) {
   }
   char* end = nullptr;
   const double share = std::strtod(digits.c_str(), &end) * unit;
+  if (unit == 1 && !digits.empty() && *end == '\0' && share >= 1) {
+    throw UsageError("input.sample is '" + text + "': write " + text + "% for a percentage, or 100% for all pictures");
+  }
   if (digits.empty() || *end != '\0' || !(share > 0 && share <= 1)) {
     throw UsageError("input.sample is '" + text + "'; it must be a share such as 1% or 0.01");
   }
