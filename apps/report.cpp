@@ -33,6 +33,10 @@ std::string grouped(std::int64_t number) {
   return digits;
 }
 
+std::string counted(std::int64_t number, const std::string& thing) {
+  return grouped(number) + thing + (number == 1 ? "" : "s");
+}
+
 std::string duration(std::int64_t ns) {
   const double s = seconds(ns);
   if (s < 0.9995) return format("%.0f ms", 1000 * s);
@@ -191,11 +195,12 @@ std::string wrapped(const std::string& text, int columns, const std::string& ind
 
 std::string headline(const RunReport& report) {
   std::string text = grouped(report.counts.ok) + " ok, " + grouped(report.counts.failed_items()) + " failed of " +
-                     grouped(report.planned) + (report.plan_complete ? " pictures" : " pictures known so far") + ", " +
-                     grouped(report.counts.objects) + " objects";
+                     counted(report.planned, " picture") + (report.plan_complete ? "" : " known so far") + ", " +
+                     counted(report.counts.objects, " object");
   if (report.counts.resumed > 0) {
     const bool all = report.plan_complete && report.counts.resumed == report.planned;
-    text += " (" + grouped(report.counts.resumed) + " were done before" + (all ? "; nothing was left to do)" : ")");
+    text += " (" + grouped(report.counts.resumed) + (report.counts.resumed == 1 ? " was" : " were") + " done before" +
+            (all ? "; nothing was left to do)" : ")");
   }
   return text;
 }

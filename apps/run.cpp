@@ -271,8 +271,10 @@ class Run {
     report.notes = notes_;
     if (lock_.note()) report.notes.push_back(*lock_.note());
     for (const auto& note : store_.notes()) report.notes.push_back(note);
-    note(report, counters.decode_warnings.get(), "taken although their data have faults");
-    note(report, counters.wrong_extensions.get(), "of another format than their names say");
+    note(report, counters.decode_warnings.get(), "taken although their data have faults",
+         "taken although its data have faults");
+    note(report, counters.wrong_extensions.get(), "of another format than their names say",
+         "of another format than its name says");
     report.calls = {{"detector_calls", counters.detector_calls},
                     {"detector_skipped", counters.detector_skipped},
                     {"encoder_calls", counters.encoder_calls},
@@ -287,10 +289,11 @@ class Run {
                     {"wrong_extensions", counters.wrong_extensions.get().count}};
   }
 
-  static void note(RunReport& report, const Tally& pictures, const std::string& what) {
+  static void note(RunReport& report, const Tally& pictures, const std::string& of_many, const std::string& of_one) {
     if (pictures.count == 0) return;
-    report.notes.push_back(std::to_string(pictures.count) + (pictures.count == 1 ? " picture, " : " pictures, ") +
-                           what + ": " + names_of(pictures));
+    report.notes.push_back(std::to_string(pictures.count) +
+                           (pictures.count == 1 ? " picture, " + of_one : " pictures, " + of_many) + ": " +
+                           names_of(pictures));
   }
 
   /// What lay in folders that could not be listed is neither planned nor failed: it must be said, and seen in the exit

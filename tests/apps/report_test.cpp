@@ -100,6 +100,10 @@ TEST_CASE("a number keeps its percent sign when a sentence is wrapped") {
 TEST_CASE("the headline, reasons, and where everything is") {
   const std::string text = to_text(sample(), 100, false);
   CHECK(text.find("1,234,560 ok, 7 failed of 1,234,567 pictures, 9,876,543 objects (1,000 were done before)\n") == 0);
+  RunReport one = sample();
+  one.planned = one.counts.items = one.counts.ok = one.counts.objects = one.counts.resumed = 1;
+  one.counts.failed.clear();
+  CHECK(to_text(one, 100, false).find("1 ok, 0 failed of 1 picture, 1 object (1 was done before; nothing") == 0);
   for (const char* part : {"failed, truncated: 7", "100.00 pictures/s over 50.0 s", "loading 2.0 s", "warm-up 500 ms",
                            "lane x3", "    detect", "93 %", "cores 2.0 of 8.0 busy",
                            "source without credits 33.0 s of 50.0 s;", "read 2.5 MB/s, results written 4.6 kB/s",
