@@ -51,6 +51,10 @@ class Commands(Case):
         self.assertEqual(done.code, program.OK, done)
         for word in ("yolox_nano", "416 x 416", "person", "sha256", "segment"):
             self.assertIn(word, done.out)
+        classes = done.out[done.out.index("classes "):done.out.index("licence ")].splitlines()
+        self.assertGreater(len(classes), 5)
+        self.assertLessEqual(max(map(len, classes)), 100)
+        self.assertTrue(all(line.startswith(" " * 14) for line in classes[1:]))
         broken = program.copy_package(program.package("sam_small"), self.folder / "b.pkg", lambda text: re.sub(r"model\.ts: (.)", lambda at: "model.ts: " + ("1" if at[1] == "0" else "0"), text))
         done = millrace("inspect", broken)
         self.assertEqual(done.code, program.ENVIRONMENT, done)
