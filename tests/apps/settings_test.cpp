@@ -87,6 +87,7 @@ TEST_CASE("values that cannot be and options without effect are named with their
   };
   CHECK(complaint("", "") == "");
   CHECK(has(complaint("detect:\n  iou: 0.5\n  conf: high\n", ""), ":3: detect.conf is 'high'"));
+  CHECK(has(complaint("", "input.limit=-1"), "input.limit is -1; it must be between 0 and 2000000000"));
   CHECK(has(complaint("", "detect.conf=7"), "command line: detect.conf is 7"));
   CHECK(has(complaint("stages: [decode, encode]\n", "detect.conf=7"), "command line: detect.conf is 7"));
   CHECK(has(complaint("stages: [decode, encode]\ndetect:\n  conf: 0.3\n", ""), ":3: detect.conf has no effect"));
