@@ -121,9 +121,6 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   if (verify && books.problems.empty())
     std::printf("verified  every byte of %lld segment%s\n", number(books.done_segments),
                 books.done_segments == 1 ? "" : "s");
-  if (!books.problems.empty()) {
-    std::printf("to mend   delete the manifest.json of each damaged segment, then run the same command as before\n");
-  }
   if (left > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
   return books.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
 }
