@@ -242,6 +242,7 @@ class Run {
     report.planned = totals.items;
     report.plan_complete = totals.complete;
     report.counts = store_.totals();
+    report.failed_now = told_;
     report.scan = plan_.counts();
     report.models = execution_.models();
     const StageCounters& counters = execution_.counters();
