@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "apps/settings.hpp"
 #include "apps/terminal.hpp"
@@ -18,6 +19,21 @@ void print_fields(const char* label, const Fields& fields) {
   std::printf("  %-12s   %s:", "", label);
   for (const FieldBase* field : fields) std::printf(" %s", std::string(field->name).c_str());
   std::printf("\n");
+}
+
+/// "; overlay/ and coco.json are not checked", of those that are there: manifests do not cover them.
+std::string not_checked(const std::string& folder) {
+  std::vector<std::string> there;
+  for (const char* name : {"overlay", "labels", "coco.json", "coco-00001.json"}) {
+    const auto path = std::filesystem::path(folder) / name;
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) continue;
+    there.push_back(std::string(name) + (std::filesystem::is_directory(path, error) ? "/" : ""));
+  }
+  if (there.empty()) return {};
+  std::string text = there.front();
+  for (std::size_t i = 1; i < there.size(); ++i) text += (i + 1 == there.size() ? " and " : ", ") + there[i];
+  return "; " + text + (there.size() == 1 && !text.ends_with('/') ? " is" : " are") + " not checked";
 }
 
 }  // namespace
@@ -71,7 +87,9 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     std::fputs(
         "Usage: millrace status OUT [--verify]\n\nSays what an output folder holds. It takes no lock and changes "
-        "nothing.\n\n  --verify  read every byte of the finished segments and compare it with their manifests\n",
+        "nothing.\n\n  --verify  read every byte of the finished segments and compare it with their manifests; "
+        "overlays,\n"
+        "            label maps and COCO files are not covered\n",
         stdout);
     return ExitCode::ok;
   }
@@ -119,8 +137,8 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   if (books.locked_by) std::printf("running   %s\n", books.locked_by->describe().c_str());
   for (const auto& problem : books.problems) std::printf("problem   %s\n", problem.c_str());
   if (verify && books.problems.empty())
-    std::printf("verified  every byte of %lld segment%s\n", number(books.done_segments),
-                books.done_segments == 1 ? "" : "s");
+    std::printf("verified  every byte of %lld segment%s%s\n", number(books.done_segments),
+                books.done_segments == 1 ? "" : "s", not_checked(folder).c_str());
   if (left > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
   return books.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
 }

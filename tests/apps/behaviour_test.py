@@ -70,7 +70,11 @@ class Commands(Case):
         whole = data.read_bytes()
         verified = millrace("status", self.folder / "out", "--verify")
         self.assertEqual(verified.code, program.OK, verified)
-        self.assertIn("every byte of 1 segment", verified.out)
+        self.assertRegex(verified.out, r"(?m)^verified  every byte of 1 segment$")
+        (self.folder / "out/overlay").mkdir()
+        (self.folder / "out/coco.json").touch()
+        verified = millrace("status", self.folder / "out", "--verify")
+        self.assertRegex(verified.out, r"(?m)^verified  every byte of 1 segment; overlay/ and coco.json are not checked$")
         # A flipped bit shows when every byte is read, another length always.
         for changed, code in ((bytes([whole[0] ^ 1]) + whole[1:], program.OK), (whole[:-1], program.MISMATCH)):
             data.write_bytes(changed)
