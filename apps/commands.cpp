@@ -134,6 +134,11 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   }
   const std::int64_t left = planned - books.counts.items - books.journaled_items;
   std::printf("left      %lld\n", number(left));
+  if (const Tally folders = end ? end->counts[Skip::unreadable_folder] : Tally(); folders.count > 0) {
+    std::printf("unlisted  %lld folder%s could not be listed (%s) and %s not in the plan; --add-new looks again\n",
+                number(folders.count), folders.count == 1 ? "" : "s", names_of(folders).c_str(),
+                folders.count == 1 ? "is" : "are");
+  }
   if (books.locked_by) std::printf("running   %s\n", books.locked_by->describe().c_str());
   for (const auto& problem : books.problems) std::printf("problem   %s\n", problem.c_str());
   if (verify && books.problems.empty())

@@ -363,6 +363,11 @@ class Names(HostileCase):
         self.assertEqual(len(done.stderr.splitlines()), 1)
         self.assertIn("(closed)", done.stderr)
         self.assertEqual(program.report(self.output)["items"]["ok"], 1)
+        told = program.millrace("status", self.output)
+        self.assertIn("unlisted  1 folder could not be listed (closed) and is not in the plan", told.out)
+        (self.input / "closed").chmod(0o700)
+        self.run_ok(self.recipe, "--input", self.input, "--output", self.output, "--add-new")
+        self.assertNotIn("unlisted", program.millrace("status", self.output).out)
 
     def test_files_of_the_system_are_passed_over_by_rule(self):  # N10
         for name in ("a.jpg", ".hidden.jpg", "._a.jpg", ".git/b.jpg", "@eaDir/c.jpg", "__MACOSX/d.jpg"):
