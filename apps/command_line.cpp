@@ -42,7 +42,8 @@ po::options_description describe() {
   add("set", po::value<std::vector<std::string>>()->composing(),
       "GROUP.NAME=VALUE: any option; `millrace stages` lists them");
   add("print-config", "show every setting with its origin, as a recipe, and end");
-  add("dry-run", "show what would be done and end; nothing is written");
+  add("dry-run",
+      "show what the input holds, and of the output how much its plan has left, and end; nothing is written");
   add("add-new", "add what is new in the input to a finished run");
   add("quiet,q", "neither progress nor table: errors and warnings only");
   add("help,h", "this text");

@@ -284,7 +284,13 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
   text += report.state == "stopped" ? "; what stands in .part files is completed by the same command\n" : "\n";
   for (const auto& name : report.side_outputs) text += "         " + folder + "/" + name + "\n";
   if (report.counts.failed_items() > 0) {
-    text += "errors   " + folder + "/runs/" + report.run + "/errors.jsonl\n";
+    const bool all = report.failed_now >= report.counts.failed_items();
+    const std::string runs = folder + "/runs/";
+    if (report.failed_now > 0) text += "errors   " + runs + report.run + "/errors.jsonl\n";
+    if (!all) {
+      text += (report.failed_now > 0 ? "         " : "errors   ") + runs +
+              "*/errors.jsonl: failed pictures of earlier attempts\n";
+    }
   }
   text += "report   " + folder + "/runs/" + report.run + "/report.json\n";
   return text;

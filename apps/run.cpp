@@ -14,6 +14,7 @@
 #include "apps/builtin.hpp"
 #include "apps/execution.hpp"
 #include "apps/feed.hpp"
+#include "apps/output_state.hpp"
 #include "apps/progress.hpp"
 #include "apps/report.hpp"
 #include "apps/run_options.hpp"
@@ -69,9 +70,46 @@ std::vector<std::string> warnings(const RunArguments& arguments, const Chain& ch
   return notes;
 }
 
-ExitCode show_dry_run(const Settings& settings, const SourceSpec& spec, const Chain& chain, const Packages& packages) {
+Numbers numbers_for(const Settings& settings, const std::string& output) {
+  return resolve(settings, static_cast<int>(std::ceil(available_cores())), planned_team(output));
+}
+
+/// What lay in folders that could not be listed is neither planned nor failed: it must be said, and seen in the exit
+/// code.
+void tell_unreadable(const ScanCounts& counts, const std::string& afterwards) {
+  const Tally& folders = counts[Skip::unreadable_folder];
+  if (folders.count == 0) return;
+  say(std::to_string(folders.count) + (folders.count == 1 ? " folder" : " folders") + " could not be listed (" +
+      names_of(folders) + "), so what is in there is not in the plan: make it readable" + afterwards);
+}
+
+/// The plan in the output folder, if there is one, as a line. Throws what a run would throw that does not fit it.
+std::string planned_before(const RunArguments& arguments, const SourceSpec& spec, const Packages& packages,
+                           const std::string& output) {
+  PlanOptions options;
+  options.tool = tool;
+  options.add_new = arguments.add_new;
+  const auto settings = plan_settings(arguments.settings, numbers_for(arguments.settings, output), packages);
+  if (!check_plan(output, settings, spec, options)) return {};
+  const auto state = read_output(output);
+  if (!state) return {};
+  return "output: " + std::to_string(state->planned) + " planned, " + std::to_string(state->done()) + " done, " +
+         std::to_string(state->left()) + " left; " +
+         (arguments.add_new ? "what its plan lacks of this input is added"
+          : state->end      ? "a run looks for no others unless --add-new is given"
+                            : "its scan goes on where it stopped");
+}
+
+ExitCode show_dry_run(const RunArguments& arguments, SourceSpec spec, const Chain& chain, const Packages& packages) {
+  const Settings& settings = arguments.settings;
+  std::string planned;
+  if (const auto folder = settings.parse<OutputOptions>().folder; !folder.empty() && std::filesystem::exists(folder)) {
+    const std::string output = output_path(settings);
+    planned = planned_before(arguments, spec, packages, output);
+    spec = without_output(std::move(spec), output);
+  }
   const DryRun found = dry_run(spec);
-  if (found.items == 0) throw InputError(found.nothing_found);
+  if (found.items == 0 && planned.empty()) throw InputError(found.nothing_found);
   std::printf("%lld picture%s, %.1f MB\n", static_cast<long long>(found.items), found.items == 1 ? "" : "s",
               static_cast<double>(found.bytes) / 1e6);
   const auto views = planned_views(settings, found.view_names);
@@ -93,8 +131,11 @@ ExitCode show_dry_run(const Settings& settings, const SourceSpec& spec, const Ch
     std::printf("%s: %s (%s)\n", package->task == Task::detect ? "detector" : "segmenter", package->name.c_str(),
                 display_name(folder).c_str());
   }
-  std::puts("nothing was written");
-  return ExitCode::ok;
+  if (!planned.empty()) std::puts(planned.c_str());
+  std::puts(planned.empty() ? "only the input was looked at; nothing was written" : "nothing was written");
+  std::fflush(stdout);
+  tell_unreadable(found.counts, "");
+  return found.counts[Skip::unreadable_folder].count == 0 ? ExitCode::ok : ExitCode::some_failed;
 }
 
 std::string error_line(const Frame& frame) {
@@ -122,7 +163,7 @@ class Run {
         lock_(output_),
         folder_(output_, started_),
         formats_(parse_options<Encode::Options>(Encode::name, settings_.values(Encode::name))),
-        numbers_(resolve(settings_, static_cast<int>(std::ceil(available_cores())), planned_team(output_))),
+        numbers_(numbers_for(settings_, output_)),
         // Before the plan: what stages say against their options must not leave a plan behind.
         execution_(
             {settings_, chain_, numbers_, packages_, planned_views(settings_, Views(spec.views).names()), {}, output_},
@@ -263,6 +304,7 @@ class Run {
     report.planned = totals.items;
     report.plan_complete = totals.complete;
     report.counts = store_.totals();
+    report.failed_now = told_;
     report.scan = plan_.counts();
     report.models = execution_.models();
     const StageCounters& counters = execution_.counters();
@@ -296,16 +338,6 @@ class Run {
                            names_of(pictures));
   }
 
-  /// What lay in folders that could not be listed is neither planned nor failed: it must be said, and seen in the exit
-  /// code.
-  void tell_unreadable(const RunReport& report) const {
-    const Tally& folders = report.scan[Skip::unreadable_folder];
-    if (folders.count == 0) return;
-    say(std::to_string(folders.count) + (folders.count == 1 ? " folder" : " folders") + " could not be listed (" +
-        names_of(folders) +
-        "), so what is in there is not in the plan: make it readable, then run again with --add-new");
-  }
-
   static void check_books(const RunReport& report) {
     if (report.state != "finished" || report.planned == report.counts.items) return;
     throw RunError("books", std::to_string(report.planned) + " items are planned and " +
@@ -326,7 +358,7 @@ class Run {
     if (!arguments_.quiet)
       std::fputs(to_text(report, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)).c_str(), stdout);
     std::fflush(stdout);
-    tell_unreadable(report);
+    tell_unreadable(report.scan, ", then run again with --add-new");
     if (report.state == "stopped") say("stopped before the end; the same command finishes the rest");
   }
 
@@ -387,7 +419,7 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
     for (const auto& note : notes) say(note);
   };
   if (arguments.dry_run) {
-    const ExitCode code = show_dry_run(settings, spec, chain, packages);
+    const ExitCode code = show_dry_run(arguments, std::move(spec), chain, packages);
     tell();
     return code;
   }

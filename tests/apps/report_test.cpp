@@ -114,6 +114,24 @@ TEST_CASE("the headline, reasons, and where everything is") {
   CHECK(text.find("idle") == std::string::npos);  // a resource that had nothing to do has no row
 }
 
+TEST_CASE("the file of errors that is named has lines: this attempt's, those of earlier ones, or both") {
+  RunReport report = sample();
+  const std::string now = "errors   /data/out/runs/20260101T000000Z-1/errors.jsonl\n";
+  const std::string before = "/data/out/runs/*/errors.jsonl: failed pictures of earlier attempts\n";
+  const auto has = [&](const std::string& part) { return to_text(report, 100, false).find(part) != std::string::npos; };
+  CHECK(has("errors   " + before));
+  CHECK_FALSE(has(now));
+  report.failed_now = 3;
+  CHECK(has(now + "         " + before));
+  report.failed_now = 7;
+  CHECK(has(now));
+  CHECK_FALSE(has(before));
+  report.counts.failed.clear();
+  report.counts.ok = report.counts.items;
+  report.failed_now = 0;
+  CHECK_FALSE(has("errors.jsonl"));
+}
+
 TEST_CASE("a row tells what it counts, how busy it was, its quantiles, and how it waited") {
   const std::string text = to_text(sample(), 80, false);
   // 2 and 64 ms as the middles of their bins; of the lane's parts only the whole waits and starves.
