@@ -21,8 +21,33 @@ namespace {
 
 using nlohmann::json;
 
-void check_same(const json& planned, const json& now, const std::string& out_folder) {
-  const auto differences = json_differences(planned, now);
+std::string view_names(const json& plan) {
+  std::string names;
+  for (const json& view : plan.value("/settings/views"_json_pointer, json::array()))
+    names += (names.empty() ? "" : ", ") + display_name(view.at("name").get<std::string>());
+  return names;
+}
+
+/// Takes the views out of both, which stand in three places of a plan; a user needs one line of all their differences.
+std::vector<std::string> view_differences(json& planned, json& now) {
+  const std::string before = view_names(planned), after = view_names(now);
+  bool same = true;
+  for (const char* place : {"/settings/views", "/settings/packages/views", "/source/views"}) {
+    const json::json_pointer pointer(place);
+    // Without rules of its own a source has an empty list, and packages have no entry.
+    same = same && planned.value(pointer, json()) == now.value(pointer, json());
+    for (json* plan : {&planned, &now}) {
+      if (plan->contains(pointer)) plan->at(pointer.parent_pointer()).erase(pointer.back());
+    }
+  }
+  if (same) return {};
+  if (before == after) return {"views: the same names with other patterns or detectors"};
+  return {"views: " + before + " in the plan, " + after + " now"};
+}
+
+void check_same(json planned, json now, const std::string& out_folder) {
+  auto differences = view_differences(planned, now);
+  for (auto& difference : json_differences(planned, now)) differences.push_back(std::move(difference));
   if (differences.empty()) return;
   std::string text = "the plan in '" + display_name(out_folder) + "' was made with other settings:";
   for (const std::string& difference : differences) text += "\n  " + difference;
