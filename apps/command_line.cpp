@@ -1,5 +1,6 @@
 #include "apps/command_line.hpp"
 
+#include <algorithm>
 #include <array>
 #include <boost/program_options.hpp>
 #include <sstream>
@@ -45,9 +46,10 @@ po::options_description describe() {
   add("set", po::value<std::vector<std::string>>()->composing(),
       "GROUP.NAME=VALUE: any option; `millrace stages` lists them");
   add("print-config", "show every setting with its origin, as a recipe, and end");
-  add("dry-run", "show what would be done and end; nothing is written");
+  add("dry-run",
+      "show what the input holds, and of the output how much its plan has left, and end; nothing is written");
   add("add-new", "add what is new in the input to a finished run");
-  add("quiet,q", "neither progress nor table: errors only");
+  add("quiet,q", "neither progress nor table: errors and warnings only");
   add("help,h", "this text");
   return options;
 }
@@ -60,7 +62,14 @@ std::vector<std::string> long_names(const po::options_description& options) {
 
 std::string unknown_option(const std::string& given, const po::options_description& options) {
   const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
-  return given + " is no option" + did_you_mean(name, long_names(options), "`millrace run --help` lists them", "--");
+  const auto names = long_names(options);
+  std::string begun;  // options of which this is the beginning: nearer than any that is merely spelled alike
+  for (const auto& option : names) {
+    if (!name.empty() && option.starts_with(name)) begun += (begun.empty() ? "'--" : " or '--") + option + "'";
+  }
+  const char* list = "`millrace run --help` lists them";
+  return given + " is no option" +
+         (begun.empty() ? did_you_mean(name, names, list, "--") : "; did you mean " + begun + "? " + list);
 }
 
 }  // namespace
@@ -86,18 +95,25 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
   if (given.count("recipe") != 0U) {
     const auto recipes = given["recipe"].as<std::vector<std::string>>();
     if (recipes.size() > 1) {
-      throw UsageError("'" + recipes[1] + "' is a second recipe; a run takes one (pictures are named with --input)");
+      // One that is called like none is rather the value of an option.
+      const auto odd =
+          std::find_if(recipes.begin(), recipes.end(), [](const auto& word) { return !hint_of_value(word).empty(); });
+      const std::string word = odd == recipes.end() ? recipes[1] : *odd;
+      throw UsageError("'" + word + "' is " + (word == recipes[0] ? "one of several recipes" : "a second recipe") +
+                       "; a run takes one (pictures are named with --input" + hint_of_value(word) + ")");
     }
     run.settings.read_recipe(recipes.front());
   }
-  if (given.count("input") != 0U) run.settings.set("input.paths", given["input"].as<std::vector<std::string>>());
+  const auto origin_of = [](const std::string& flag) { return std::string(command_line) + ", --" + flag; };
+  if (given.count("input") != 0U)
+    run.settings.set("input.paths", given["input"].as<std::vector<std::string>>(), origin_of("input"));
   for (const auto& shorthand : shorthands) {
     if (given.count(shorthand.flag) == 0U) continue;
     run.settings.set(std::string(shorthand.key) + "=" + given[shorthand.flag].as<std::string>(),
-                     std::string(command_line) + ", --" + shorthand.flag);
+                     origin_of(shorthand.flag));
   }
-  if (given.count("follow-dirs") != 0U) run.settings.set("input.follow_dirs=yes");
-  if (given.count("null") != 0U) run.settings.set("input.nul_separated=yes");
+  if (given.count("follow-dirs") != 0U) run.settings.set("input.follow_dirs=yes", origin_of("follow-dirs"));
+  if (given.count("null") != 0U) run.settings.set("input.nul_separated=yes", origin_of("null"));
   if (given.count("set") != 0U) {
     for (const auto& assignment : given["set"].as<std::vector<std::string>>()) run.settings.set(assignment);
   }
@@ -111,17 +127,19 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
 
 std::string run_help() {
   std::ostringstream text;
-  text << "Usage: millrace run [RECIPE.yaml] --input WHAT... --output FOLDER [options]\n\n"
-          "Finds objects with a detector, outlines them with a segmenter, and writes boxes and masks to FOLDER.\n"
-          "The same command again finishes what was left.\n\n"
-       << describe()
-       << "\nExamples:\n"
-          "  millrace run --input pictures/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --output out/\n"
-          "  millrace run recipe.yaml --input scans/ --output out/ --set detect.conf=0.01\n"
-          "\nExit codes: 0 done; 1 internal error; 2 wrong use, or no pictures; 3 done, some pictures failed; 5 model "
-          "or codec;\n"
-          "6 storage; 7 output in use by another run; 8 output belongs to another plan; 130, 143 stopped and "
-          "resumable.\n";
+  text
+      << "Usage: millrace run [RECIPE.yaml] --input WHAT... --output FOLDER [options]\n\n"
+         "Finds objects with a detector, outlines them with a segmenter, and writes boxes and masks to FOLDER.\n"
+         "The same command again finishes what was left.\n\n"
+      << describe()
+      << "\nExamples:\n"
+         "  millrace run --input pictures/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --output out/\n"
+         "  millrace run recipe.yaml --input scans/ --output out/ --set detect.conf=0.01\n"
+         "\nExit codes: 0 done; 1 internal error; 2 wrong use, or no pictures; 3 done, but some pictures failed, or "
+         "some folders\n"
+         "could not be listed; 5 model, codec, device, or a limit of the system; 6 storage; 7 output in use by another "
+         "run;\n"
+         "8 output of other settings, models or input, or damaged; 130, 143 stopped. 6, 130 and 143 are resumable.\n";
   return text.str();
 }
 

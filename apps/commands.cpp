@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
+#include "apps/output_state.hpp"
 #include "apps/settings.hpp"
 #include "apps/terminal.hpp"
-#include "io/books.hpp"
-#include "io/plan_files.hpp"
 #include "models/package.hpp"
 #include "stages/registry.hpp"
 
@@ -18,6 +18,21 @@ void print_fields(const char* label, const Fields& fields) {
   std::printf("  %-12s   %s:", "", label);
   for (const FieldBase* field : fields) std::printf(" %s", std::string(field->name).c_str());
   std::printf("\n");
+}
+
+/// "; overlay/ and coco.json are not checked", of those that are there: manifests do not cover them.
+std::string not_checked(const std::string& folder) {
+  std::vector<std::string> there;
+  for (const char* name : {"overlay", "labels", "coco.json", "coco-00001.json"}) {
+    const auto path = std::filesystem::path(folder) / name;
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) continue;
+    there.push_back(std::string(name) + (std::filesystem::is_directory(path, error) ? "/" : ""));
+  }
+  if (there.empty()) return {};
+  std::string text = there.front();
+  for (std::size_t i = 1; i < there.size(); ++i) text += (i + 1 == there.size() ? " and " : ", ") + there[i];
+  return "; " + text + (there.size() == 1 && !text.ends_with('/') ? " is" : " are") + " not checked";
 }
 
 }  // namespace
@@ -71,7 +86,9 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     std::fputs(
         "Usage: millrace status OUT [--verify]\n\nSays what an output folder holds. It takes no lock and changes "
-        "nothing.\n\n  --verify  read every byte of the finished segments and compare it with their manifests\n",
+        "nothing.\n\n  --verify  read every byte of the finished segments and compare it with their manifests; "
+        "overlays,\n"
+        "            label maps and COCO files are not covered\n",
         stdout);
     return ExitCode::ok;
   }
@@ -79,17 +96,12 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   const bool verify = std::erase(folders, "--verify") > 0;
   if (folders.size() != 1) throw UsageError("`millrace status` takes one output folder, and --verify");
   const std::string& folder = folders.front();
-  const PlanFiles plan(folder);
-  const auto settings = plan.read_plan();
-  if (!settings)
+  auto state = read_output(folder);
+  if (!state)
     throw UsageError("'" + folder +
                      "' has no plan: it is no output folder of millrace, or a run failed before it could plan");
-  const std::string hash = plan_hash(*settings);
-  const auto headers = plan.read_headers(hash);
-  const auto end = plan.read_end(hash, headers);
-  std::int64_t planned = 0;
-  for (const auto& header : headers) planned += header.items;
-  Books books = read_books(folder, hash, planned);
+  Books& books = state->books;
+  const auto& end = state->end;
   if (verify) {
     books.problems.clear();
     for (const auto& damaged : verify_segments(folder)) {
@@ -101,9 +113,9 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   }
 
   const auto number = [](std::int64_t value) { return static_cast<long long>(value); };
-  std::printf("planned   %lld picture%s in %zu segment%s%s\n", number(planned), planned == 1 ? "" : "s", headers.size(),
-              headers.size() == 1 ? "" : "s", end ? "" : "; the scan has not ended");
-  std::printf("done      %lld\n", number(books.counts.items + books.journaled_items));
+  std::printf("planned   %lld picture%s in %zu segment%s%s\n", number(state->planned), state->planned == 1 ? "" : "s",
+              state->segments, state->segments == 1 ? "" : "s", end ? "" : "; the scan has not ended");
+  std::printf("done      %lld\n", number(state->done()));
   if (books.done_segments > 0) {
     std::printf("          in finished segments: %lld ok, %lld failed, %lld objects\n", number(books.counts.ok),
                 number(books.counts.failed_items()), number(books.counts.objects));
@@ -114,17 +126,18 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   if (books.journaled_items > 0) {
     std::printf("          in open segments: %lld\n", number(books.journaled_items));
   }
-  const std::int64_t left = planned - books.counts.items - books.journaled_items;
-  std::printf("left      %lld\n", number(left));
+  std::printf("left      %lld\n", number(state->left()));
+  if (const Tally folders = end ? end->counts[Skip::unreadable_folder] : Tally(); folders.count > 0) {
+    std::printf("unlisted  %lld folder%s could not be listed (%s) and %s not in the plan; --add-new looks again\n",
+                number(folders.count), folders.count == 1 ? "" : "s", names_of(folders).c_str(),
+                folders.count == 1 ? "is" : "are");
+  }
   if (books.locked_by) std::printf("running   %s\n", books.locked_by->describe().c_str());
   for (const auto& problem : books.problems) std::printf("problem   %s\n", problem.c_str());
   if (verify && books.problems.empty())
-    std::printf("verified  every byte of %lld segment%s\n", number(books.done_segments),
-                books.done_segments == 1 ? "" : "s");
-  if (!books.problems.empty()) {
-    std::printf("to mend   delete the manifest.json of each damaged segment, then run the same command as before\n");
-  }
-  if (left > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
+    std::printf("verified  every byte of %lld segment%s%s\n", number(books.done_segments),
+                books.done_segments == 1 ? "" : "s", not_checked(folder).c_str());
+  if (state->left() > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
   return books.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
 }
 

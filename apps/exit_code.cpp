@@ -46,6 +46,8 @@ ExitCode exit_code_of(const std::exception_ptr& thrown) {
     return ExitCode::locked;
   } catch (const OutputMismatchError&) {
     return ExitCode::mismatch;
+  } catch (const ResultsDamaged&) {
+    return ExitCode::mismatch;
   } catch (const PlanMismatch&) {
     return ExitCode::mismatch;
   } catch (const PlanDamaged&) {

@@ -33,6 +33,10 @@ std::string grouped(std::int64_t number) {
   return digits;
 }
 
+std::string counted(std::int64_t number, const std::string& thing) {
+  return grouped(number) + thing + (number == 1 ? "" : "s");
+}
+
 std::string duration(std::int64_t ns) {
   const double s = seconds(ns);
   if (s < 0.9995) return format("%.0f ms", 1000 * s);
@@ -198,11 +202,12 @@ std::string wrapped(const std::string& text, int columns, const std::string& ind
 
 std::string headline(const RunReport& report) {
   std::string text = grouped(report.counts.ok) + " ok, " + grouped(report.counts.failed_items()) + " failed of " +
-                     grouped(report.planned) + (report.plan_complete ? " pictures" : " pictures known so far") + ", " +
-                     grouped(report.counts.objects) + " objects";
+                     counted(report.planned, " picture") + (report.plan_complete ? "" : " known so far") + ", " +
+                     counted(report.counts.objects, " object");
   if (report.counts.resumed > 0) {
     const bool all = report.plan_complete && report.counts.resumed == report.planned;
-    text += " (" + grouped(report.counts.resumed) + " were done before" + (all ? "; nothing was left to do)" : ")");
+    text += " (" + grouped(report.counts.resumed) + (report.counts.resumed == 1 ? " was" : " were") + " done before" +
+            (all ? "; nothing was left to do)" : ")");
   }
   return text;
 }
@@ -302,7 +307,13 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
   text += report.state == "stopped" ? "; what stands in .part files is completed by the same command\n" : "\n";
   for (const auto& name : report.side_outputs) text += "         " + folder + "/" + name + "\n";
   if (report.counts.failed_items() > 0) {
-    text += "errors   " + folder + "/runs/" + report.run + "/errors.jsonl\n";
+    const bool all = report.failed_now >= report.counts.failed_items();
+    const std::string runs = folder + "/runs/";
+    if (report.failed_now > 0) text += "errors   " + runs + report.run + "/errors.jsonl\n";
+    if (!all) {
+      text += (report.failed_now > 0 ? "         " : "errors   ") + runs +
+              "*/errors.jsonl: failed pictures of earlier attempts\n";
+    }
   }
   text += "report   " + folder + "/runs/" + report.run + "/report.json\n";
   return text;

@@ -27,8 +27,9 @@ struct RunReport {
 
   std::int64_t planned = 0;  ///< items of the plan; final when plan_complete
   bool plan_complete = false;
-  Counts counts;    ///< of all attempts; counts.resumed were finished by earlier ones
-  ScanCounts scan;  ///< what the plan passed over
+  Counts counts;                ///< of all attempts; counts.resumed were finished by earlier ones
+  std::int64_t failed_now = 0;  ///< of the failed, those of this attempt, which stand in its errors.jsonl
+  ScanCounts scan;              ///< what the plan passed over
 
   std::int64_t load_ns = 0;     ///< reading and loading packages
   std::int64_t warm_up_ns = 0;  ///< first calls of the models on the lanes, summed

@@ -15,6 +15,7 @@
 #include "apps/capture.hpp"
 #include "apps/execution.hpp"
 #include "apps/feed.hpp"
+#include "apps/output_state.hpp"
 #include "apps/progress.hpp"
 #include "apps/report.hpp"
 #include "apps/resource_log.hpp"
@@ -46,13 +47,74 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
 }
 
 constexpr const char* only_drawn_scenes =
-    "no model is named, so the built-in ones run: they know only drawn scenes (make demo), and what they find "
-    "elsewhere means nothing. Real ones: make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector "
-    "yolov8n.pkg --segmenter mobile_sam.pkg";
+    ": they know only drawn scenes (make demo), and what they find elsewhere means nothing. Real ones: make model "
+    "WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector yolov8n.pkg --segmenter mobile_sam.pkg";
 
-ExitCode show_dry_run(const Settings& settings, const SourceSpec& spec, const Chain& chain, const Packages& packages) {
+constexpr const char* empty_label_maps =
+    "--format png without a segmenter: only masks leave pixels, so the label maps will be empty; leave png "
+    "out, or take a recipe with 'segment' and 'postprocess'";
+
+/// What makes results worth nothing, though nothing fails. It is said even where nothing else is.
+std::vector<std::string> warnings(const RunArguments& arguments, const Chain& chain, const SourceSpec& spec,
+                                  const Packages& packages) {
+  std::vector<std::string> notes;
+  if (arguments.devices.kind == Devices::Kind::simulated)
+    notes.emplace_back("the engine is simulated: what the segments say of objects means nothing");
+  std::string builtin;
+  for (const auto& [folder, package] : packages) {
+    if (package->name.starts_with("builtin-")) builtin += (builtin.empty() ? "" : ", ") + package->name;
+  }
+  if (!builtin.empty() && !are_drawn_scenes(spec.inputs)) {
+    notes.push_back((arguments.builtin_models ? "no model is named, so the built-in ones run"
+                                              : "built-in models run (" + builtin + ")") +
+                    std::string(only_drawn_scenes));
+  }
+  const auto encode = parse_options<Encode::Options>(Encode::name, arguments.settings.values(Encode::name));
+  if (encode.has("png") && chain.find("segment") == nullptr) notes.emplace_back(empty_label_maps);
+  return notes;
+}
+
+Numbers numbers_for(const Settings& settings, const std::string& output, const Devices& devices) {
+  return resolve(settings, static_cast<int>(std::ceil(available_cores())), planned_team(output), devices);
+}
+
+/// What lay in folders that could not be listed is neither planned nor failed: it must be said, and seen in the exit
+/// code.
+void tell_unreadable(const ScanCounts& counts, const std::string& afterwards) {
+  const Tally& folders = counts[Skip::unreadable_folder];
+  if (folders.count == 0) return;
+  say(std::to_string(folders.count) + (folders.count == 1 ? " folder" : " folders") + " could not be listed (" +
+      names_of(folders) + "), so what is in there is not in the plan: make it readable" + afterwards);
+}
+
+/// The plan in the output folder, if there is one, as a line. Throws what a run would throw that does not fit it.
+std::string planned_before(const RunArguments& arguments, const SourceSpec& spec, const Packages& packages,
+                           const std::string& output) {
+  PlanOptions options;
+  options.tool = tool;
+  options.add_new = arguments.add_new;
+  const auto settings = plan_settings(arguments.settings, numbers_for(arguments.settings, output, arguments.devices),
+                                      packages, arguments.devices);
+  if (!check_plan(output, settings, spec, options)) return {};
+  const auto state = read_output(output);
+  if (!state) return {};
+  return "output: " + std::to_string(state->planned) + " planned, " + std::to_string(state->done()) + " done, " +
+         std::to_string(state->left()) + " left; " +
+         (arguments.add_new ? "what its plan lacks of this input is added"
+          : state->end      ? "a run looks for no others unless --add-new is given"
+                            : "its scan goes on where it stopped");
+}
+
+ExitCode show_dry_run(const RunArguments& arguments, SourceSpec spec, const Chain& chain, const Packages& packages) {
+  const Settings& settings = arguments.settings;
+  std::string planned;
+  if (const auto folder = settings.parse<OutputOptions>().folder; !folder.empty() && std::filesystem::exists(folder)) {
+    const std::string output = output_path(settings);
+    planned = planned_before(arguments, spec, packages, output);
+    spec = without_output(std::move(spec), output);
+  }
   const DryRun found = dry_run(spec);
-  if (found.items == 0) throw InputError(found.nothing_found);
+  if (found.items == 0 && planned.empty()) throw InputError(found.nothing_found);
   std::printf("%lld picture%s, %.1f MB\n", static_cast<long long>(found.items), found.items == 1 ? "" : "s",
               static_cast<double>(found.bytes) / 1e6);
   const auto views = planned_views(settings, found.view_names);
@@ -74,8 +136,11 @@ ExitCode show_dry_run(const Settings& settings, const SourceSpec& spec, const Ch
     std::printf("%s: %s (%s)\n", package->task == Task::detect ? "detector" : "segmenter", package->name.c_str(),
                 display_name(folder).c_str());
   }
-  std::puts("nothing was written");
-  return ExitCode::ok;
+  if (!planned.empty()) std::puts(planned.c_str());
+  std::puts(planned.empty() ? "only the input was looked at; nothing was written" : "nothing was written");
+  std::fflush(stdout);
+  tell_unreadable(found.counts, "");
+  return found.counts[Skip::unreadable_folder].count == 0 ? ExitCode::ok : ExitCode::some_failed;
 }
 
 std::string error_line(const Frame& frame) {
@@ -104,7 +169,7 @@ class Run {
         lock_(output_),
         folder_(output_, started_),
         formats_(parse_options<Encode::Options>(Encode::name, settings_.values(Encode::name))),
-        numbers_(resolve(settings_, static_cast<int>(std::ceil(available_cores())), planned_team(output_), devices_)),
+        numbers_(numbers_for(settings_, output_, devices_)),
         // Before the plan: what stages say against their options must not leave a plan behind.
         execution_({settings_,
                     chain_,
@@ -253,6 +318,7 @@ class Run {
     report.planned = totals.items;
     report.plan_complete = totals.complete;
     report.counts = store_.totals();
+    report.failed_now = told_;
     report.scan = plan_.counts();
     report.models = execution_.models();
     report.gpus = gpus_;
@@ -262,8 +328,10 @@ class Run {
     report.notes = notes_;
     if (lock_.note()) report.notes.push_back(*lock_.note());
     for (const auto& note : store_.notes()) report.notes.push_back(note);
-    note(report, counters.decode_warnings.get(), "taken although their data have faults");
-    note(report, counters.wrong_extensions.get(), "of another format than their names say");
+    note(report, counters.decode_warnings.get(), "taken although their data have faults",
+         "taken although its data have faults");
+    note(report, counters.wrong_extensions.get(), "of another format than their names say",
+         "of another format than its name says");
     const DeviceCounts device = execution_.device_counts();
     report.calls = {{"uploads", device.uploads},
                     {"downloads", device.downloads},
@@ -283,20 +351,11 @@ class Run {
                     {"wrong_extensions", counters.wrong_extensions.get().count}};
   }
 
-  static void note(RunReport& report, const Tally& pictures, const std::string& what) {
+  static void note(RunReport& report, const Tally& pictures, const std::string& of_many, const std::string& of_one) {
     if (pictures.count == 0) return;
-    report.notes.push_back(std::to_string(pictures.count) + (pictures.count == 1 ? " picture, " : " pictures, ") +
-                           what + ": " + names_of(pictures));
-  }
-
-  /// What lay in folders that could not be listed is neither planned nor failed: it must be said, and seen in the exit
-  /// code.
-  void tell_unreadable(const RunReport& report) const {
-    const Tally& folders = report.scan[Skip::unreadable_folder];
-    if (folders.count == 0) return;
-    say(std::to_string(folders.count) + (folders.count == 1 ? " folder" : " folders") + " could not be listed (" +
-        names_of(folders) +
-        "), so what is in there is not in the plan: make it readable, then run again with --add-new");
+    report.notes.push_back(std::to_string(pictures.count) +
+                           (pictures.count == 1 ? " picture, " + of_one : " pictures, " + of_many) + ": " +
+                           names_of(pictures));
   }
 
   static void check_books(const RunReport& report) {
@@ -319,7 +378,7 @@ class Run {
     if (!arguments_.quiet)
       std::fputs(to_text(report, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)).c_str(), stdout);
     std::fflush(stdout);
-    tell_unreadable(report);
+    tell_unreadable(report.scan, ", then run again with --add-new");
     if (report.state == "stopped") say("stopped before the end; the same command finishes the rest");
   }
 
@@ -374,16 +433,12 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
   (void)Source(spec);
   (void)parse_capture(settings.parse<TraceOptions>().capture);
   Packages packages = read_packages(settings, chain);
-  std::vector<std::string> notes;
-  if (arguments.devices.kind == Devices::Kind::simulated)
-    notes.emplace_back("the engine is simulated: what the segments say of objects means nothing");
-  if (arguments.builtin_models && !are_drawn_scenes(spec.inputs)) notes.emplace_back(only_drawn_scenes);
+  const std::vector<std::string> notes = warnings(arguments, chain, spec, packages);
   const auto tell = [&] {
-    if (arguments.quiet) return;
     for (const auto& note : notes) say(note);
   };
   if (arguments.dry_run) {
-    const ExitCode code = show_dry_run(settings, spec, chain, packages);
+    const ExitCode code = show_dry_run(arguments, std::move(spec), chain, packages);
     tell();
     return code;
   }

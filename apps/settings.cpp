@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "apps/builtin.hpp"
 #include "apps/run_options.hpp"
 #include "io/nearest.hpp"
 #include "io/source.hpp"
+#include "io/source_inputs.hpp"
 #include "stages/registry.hpp"
 
 namespace millrace {
@@ -32,6 +34,17 @@ std::string place(const std::string& path, const YAML::Node& node) {
   return path + ":" + std::to_string(node.Mark().line + 1);
 }
 
+/// A key that stands twice means one of two things; which of them cannot be told.
+void refuse_twice(const YAML::Node& map, const std::string& path) {
+  std::vector<std::string> keys;
+  for (const auto& pair : map) {
+    const auto key = pair.first.as<std::string>();
+    if (std::find(keys.begin(), keys.end(), key) != keys.end())
+      throw UsageError(place(path, pair.first) + ": '" + key + "' is there twice; remove one");
+    keys.push_back(key);
+  }
+}
+
 std::vector<std::string> scalars(const YAML::Node& node, const std::string& where, const std::string& key) {
   if (node.IsScalar()) return {node.as<std::string>()};
   if (node.IsNull()) return {};
@@ -47,6 +60,7 @@ std::vector<std::string> scalars(const YAML::Node& node, const std::string& wher
 View read_view(const YAML::Node& node, const std::string& path) {
   const std::vector<std::string> known{"name", "match", "detector"};
   if (!node.IsMap()) throw UsageError(place(path, node) + ": a view is a map of name, match and detector");
+  refuse_twice(node, path);
   View view;
   for (const auto& pair : node) {
     const auto key = pair.first.as<std::string>();
@@ -65,6 +79,17 @@ View read_view(const YAML::Node& node, const std::string& path) {
   }
   if (view.name.empty()) throw UsageError(place(path, node) + ": a view needs a name");
   return view;
+}
+
+std::string no_recipe(const std::string& path) {
+  std::error_code error;  // a link to nothing, or a folder that may not be entered
+  const bool missing = std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found;
+  std::string text = "the recipe '" + path + "' cannot be read" + (missing ? ": no such file" : "");
+  if (!path.starts_with('/')) text += "; relative paths start from " + current_folder();
+  const std::string builtin = find_builtin_recipe("detect.yaml");
+  if (builtin.find('/') != std::string::npos)
+    text += "; the program's own recipes are in " + std::filesystem::path(builtin).parent_path().string();
+  return text + " (pictures are named with --input" + hint_of_value(path) + ")";
 }
 
 std::string quoted(const std::string& value) {
@@ -104,6 +129,12 @@ Settings::Settings() {
   for (const auto& stage : stage_table()) add_group(stage.name, stage.options_with);
   stages_ = {"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
   views_ = {View{default_view, "", ""}};
+}
+
+std::string hint_of_value(const std::string& word) {
+  if (word.ends_with(".yaml") || word.ends_with(".yml")) return "";
+  return "; values of one option are separated by commas: --format coco,overlay; --set needs '=': --set "
+         "detect.conf=0.1";
 }
 
 void Settings::add_group(const std::string& name, Describe describe) {
@@ -146,14 +177,13 @@ void Settings::read_recipe(const std::string& path) {
   try {
     recipe = YAML::LoadFile(path);
   } catch (const YAML::BadFile&) {
-    throw UsageError("the recipe '" + path +
-                     "' cannot be read; is the path right? (pictures are named with --input; values of one option are "
-                     "separated by commas: coco,overlay)");
+    throw UsageError(no_recipe(path));
   } catch (const YAML::ParserException& error) {
     throw UsageError(path + ":" + std::to_string(error.mark.line + 1) + ": not valid YAML: " + error.msg);
   }
   if (recipe.IsNull()) return;
   if (!recipe.IsMap()) throw UsageError(path + ": a recipe is a map with stages, views and groups of options");
+  refuse_twice(recipe, path);
   for (const auto& pair : recipe) {
     const auto key = pair.first.as<std::string>();
     const std::string where = place(path, pair.first);
@@ -170,6 +200,7 @@ void Settings::read_recipe(const std::string& path) {
     } else if (!pair.second.IsMap()) {
       find(key, "", where);  // throws for an unknown group; a known one without a map is the error below
     } else {
+      refuse_twice(pair.second, path);
       for (const auto& option : pair.second) {
         const auto name = option.first.as<std::string>();
         Setting& setting = find(key, name, place(path, option.first));
@@ -197,6 +228,12 @@ void Settings::set(const std::string& key_value, const std::string& origin) {
 void Settings::set(const std::string& key, std::vector<std::string> values, const std::string& origin) {
   const auto dot = key.find('.');
   Setting& setting = find(key.substr(0, dot), key.substr(dot + 1), origin);
+  // Of several --set the last one counts; an option and a --set have no order that a reader could see.
+  if (setting.origin.starts_with(command_line) && origin.starts_with(command_line) && setting.origin != origin &&
+      setting.values != values) {
+    throw UsageError(key + " is set twice, to " + flow_list(setting.values) + " (" + setting.origin + ") and to " +
+                     flow_list(values) + " (" + origin + "); leave one out");
+  }
   setting.values = std::move(values);
   setting.origin = origin;
 }

@@ -36,7 +36,8 @@ class Settings {
   /// Overrides with a recipe. Throws UsageError naming file, line and, for unknown keys, the nearest known one.
   void read_recipe(const std::string& path);
 
-  /// Overrides one value; a list is split at commas. `key_value` is "detect.conf=0.3".
+  /// Overrides one value; a list is split at commas. `key_value` is "detect.conf=0.3". Throws UsageError where an
+  /// option of the command line and its --set contradict each other.
   void set(const std::string& key_value, const std::string& origin = command_line);
   void set(const std::string& key, std::vector<std::string> values, const std::string& origin = command_line);
 
@@ -85,5 +86,8 @@ class Settings {
   std::vector<View> views_;
   std::string views_origin_ = "default";
 };
+
+/// What the writer of a word that stands where a recipe does, and is not called like one, probably meant; else empty.
+std::string hint_of_value(const std::string& word);
 
 }  // namespace millrace

@@ -23,6 +23,9 @@ double parse_share(const std::string& text) {
   }
   char* end = nullptr;
   const double share = std::strtod(digits.c_str(), &end) * unit;
+  if (unit == 1 && !digits.empty() && *end == '\0' && share >= 1) {
+    throw UsageError("input.sample is '" + text + "': write " + text + "% for a percentage, or 100% for all pictures");
+  }
   if (digits.empty() || *end != '\0' || !(share > 0 && share <= 1)) {
     throw UsageError("input.sample is '" + text + "'; it must be a share such as 1% or 0.01");
   }
@@ -178,14 +181,19 @@ std::optional<int> planned_team(const std::string& output_folder) {
   return team != settings.end() && team->is_number_integer() ? std::optional(team->get<int>()) : std::nullopt;
 }
 
+std::string output_path(const Settings& settings) {
+  const auto folder = settings.parse<OutputOptions>().folder;
+  std::string path = std::filesystem::absolute(folder).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
 std::string make_output_folder(const Settings& settings) {
   const auto folder = settings.parse<OutputOptions>().folder;
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw StorageError("create the output folder", folder, error.value());
-  std::string path = std::filesystem::absolute(folder).lexically_normal().string();
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
+  return output_path(settings);
 }
 
 }  // namespace millrace

@@ -41,6 +41,9 @@ nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, c
 /// The team size of the plan in this output folder, if there is a plan.
 std::optional<int> planned_team(const std::string& output_folder);
 
+/// The absolute path of the output folder, which is named.
+std::string output_path(const Settings& settings);
+
 /// Makes the output folder and returns its absolute path. Throws StorageError when it cannot be.
 std::string make_output_folder(const Settings& settings);
 

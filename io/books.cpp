@@ -28,11 +28,39 @@ struct Folder {
   std::vector<std::int64_t> journals;
 };
 
+// A run looks at manifests and lengths, so it makes these again by itself.
+constexpr const char* same_run_again = ": the same run again computes its segment anew";
+
+std::string damaged_manifest(const std::string& out_folder, const SegmentFile& file) {
+  return "'" + path_of(out_folder, file) + "' is damaged" + same_run_again;
+}
+
+std::optional<std::string> length_problem_with_remedy(const std::string& out_folder, const Manifest& manifest,
+                                                      const FileSystem& files) {
+  auto problem = length_problem(out_folder, manifest, files);
+  if (problem) *problem += same_run_again;
+  return problem;
+}
+
+/// The sentence for a data file that is not, byte by byte, what its manifest says.
+std::optional<std::string> problem_of(const std::string& out_folder, const Manifest& manifest,
+                                      const FileSystem& files) {
+  if (auto problem = length_problem_with_remedy(out_folder, manifest, files)) return problem;
+  const std::string path = path_of(out_folder, {manifest.segment, manifest.revision, SegmentFile::Kind::data});
+  const std::string hash = xxh3_64_file_hex(path, files);
+  if (hash == manifest.xxh3) return std::nullopt;
+  return "'" + path + "' has hash " + hash + ", its manifest says " + manifest.xxh3 + ": delete '" +
+         path_of(out_folder, {manifest.segment, manifest.revision, SegmentFile::Kind::manifest}) +
+         "', then the same run again computes its segment anew";
+}
+
+[[noreturn]] void throw_damaged(const std::string& problem) {
+  throw ResultsDamaged(problem + "; 'millrace status --verify' lists all that is damaged");
+}
+
 /// Lines must not be missing unsaid.
 void require_manifests(const std::string& out_folder, const Folder& folder) {
-  if (folder.damaged.empty()) return;
-  throw StorageError("read", path_of(out_folder, folder.damaged.front()), EIO,
-                     "the manifest is damaged: the same run again computes its segment anew");
+  if (!folder.damaged.empty()) throw_damaged(damaged_manifest(out_folder, folder.damaged.front()));
 }
 
 Folder look_at(const std::string& out_folder, const std::string& plan_hash, const FileSystem& files) {
@@ -56,12 +84,12 @@ Folder look_at(const std::string& out_folder, const std::string& plan_hash, cons
   return folder;
 }
 
-void for_each_line_of_file(const std::string& path, std::int64_t expected_bytes, const FileSystem& files,
+void for_each_line_of_file(const std::string& out_folder, const Manifest& manifest, const FileSystem& files,
                            const std::function<bool(std::string_view)>& take) {
+  // Before any line is given: a changed byte may leave a line that can be read and says something else.
+  if (const auto problem = problem_of(out_folder, manifest, files)) throw_damaged(*problem);
+  const std::string path = path_of(out_folder, {manifest.segment, manifest.revision, SegmentFile::Kind::data});
   const File file(path, O_RDONLY, files);
-  const StorageError not_whole(
-      "read", path, EIO, "it is not as long as its manifest says: 'millrace status --verify' lists what is damaged");
-  if (file.size() != expected_bytes) throw not_whole;
   std::vector<char> chunk(chunk_bytes);
   std::string held;
   std::int64_t offset = 0;
@@ -76,7 +104,7 @@ void for_each_line_of_file(const std::string& path, std::int64_t expected_bytes,
     }
     held.erase(0, begin);
   }
-  if (!held.empty()) throw not_whole;
+  if (!held.empty()) throw_damaged("'" + path + "' ends in the middle of a line");
 }
 
 /// Lines begin with {"id": N, which the journal checks before it takes them.
@@ -88,8 +116,7 @@ std::int64_t item_id_of(std::string_view line, const std::string& path) {
     std::from_chars(line.data() + digits, line.data() + line.size(), id);
   }
   if (id < 0) {
-    throw StorageError("read", path, EIO,
-                       "a line does not begin with its id: 'millrace status --verify' lists what is damaged");
+    throw_damaged("'" + path + "' has a line that does not begin with its id");
   }
   return id;
 }
@@ -101,14 +128,14 @@ bool for_each_line_of_segment(const std::string& out_folder, const Revisions& re
   std::map<std::int64_t, std::string> revised;
   for (std::size_t i = 1; i < revisions.size(); ++i) {
     const std::string path = path_of(out_folder, {segment, revisions[i].revision, SegmentFile::Kind::data});
-    for_each_line_of_file(path, revisions[i].bytes, files, [&](std::string_view line) {
+    for_each_line_of_file(out_folder, revisions[i], files, [&](std::string_view line) {
       revised[item_id_of(line, path)] = line;
       return true;
     });
   }
   bool going = true;
   const std::string path = path_of(out_folder, {segment, 0, SegmentFile::Kind::data});
-  for_each_line_of_file(path, revisions.front().bytes, files, [&](std::string_view line) {
+  for_each_line_of_file(out_folder, revisions.front(), files, [&](std::string_view line) {
     const std::int64_t item_id = item_id_of(line, path);
     const auto newer = revised.find(item_id);
     going = take({segment, item_id, newer == revised.end() ? line : std::string_view(newer->second)});
@@ -140,21 +167,16 @@ std::int64_t count_journaled(const std::string& path, const FileSystem& files) {
   return static_cast<std::int64_t>(items.size());
 }
 
-std::optional<std::string> problem_of(const std::string& out_folder, const Manifest& manifest,
-                                      const FileSystem& files) {
+using Check = std::optional<std::string>(const std::string&, const Manifest&, const FileSystem&);
+
+/// What a check finds; of a file that cannot be read, that.
+std::optional<std::string> found_by(Check& check, const std::string& out_folder, const Manifest& manifest,
+                                    const FileSystem& files) {
   try {
-    if (auto problem = length_problem(out_folder, manifest, files)) return problem;
-    const std::string path = path_of(out_folder, {manifest.segment, manifest.revision, SegmentFile::Kind::data});
-    const std::string hash = xxh3_64_file_hex(path, files);
-    if (hash != manifest.xxh3) return "'" + path + "' has hash " + hash + ", its manifest says " + manifest.xxh3;
+    return check(out_folder, manifest, files);
   } catch (const StorageError& error) {
     return error.what();
   }
-  return std::nullopt;
-}
-
-std::string damaged_manifest(const std::string& out_folder, const SegmentFile& file) {
-  return "'" + path_of(out_folder, file) + "' is damaged: the same run again computes its segment anew";
 }
 
 }  // namespace
@@ -166,14 +188,15 @@ Books read_books(const std::string& out_folder, const std::string& plan_hash, st
   const Folder folder = look_at(out_folder, plan_hash, files);
   for (const SegmentFile& file : folder.damaged) books.problems.push_back(damaged_manifest(out_folder, file));
   for (const auto& [segment, revisions] : folder.done) {
-    ++books.done_segments;
+    bool whole = true;
     for (const Manifest& manifest : revisions) {
-      try {
-        if (auto problem = length_problem(out_folder, manifest, files)) books.problems.push_back(*std::move(problem));
-      } catch (const StorageError& error) {
-        books.problems.emplace_back(error.what());
-      }
+      auto problem = found_by(length_problem_with_remedy, out_folder, manifest, files);
+      if (!problem) continue;
+      books.problems.push_back(*std::move(problem));
+      whole = false;
     }
+    if (!whole) continue;
+    ++books.done_segments;
     books.counts.add(revisions.size() == 1 ? revisions.front().counts : recount(out_folder, revisions, files));
   }
   for (const std::int64_t segment : folder.journals) {
@@ -219,7 +242,7 @@ std::vector<DamagedSegment> verify_segments(const std::string& out_folder, const
   }
   for (const auto& [segment, revisions] : folder.done) {
     for (const Manifest& manifest : revisions) {
-      const auto problem = problem_of(out_folder, manifest, files);
+      const auto problem = found_by(problem_of, out_folder, manifest, files);
       if (!problem) continue;
       damaged.push_back({segment, manifest.revision, manifest.first_item, manifest.last_item, *problem});
     }

@@ -16,13 +16,14 @@ namespace millrace {
 
 /// What an output folder holds. Reading it takes no lock and changes nothing, so it may be done while a run writes.
 struct Books {
-  std::optional<std::int64_t> planned;  ///< items of the plan, as far as the caller knows it
-  std::int64_t done_segments = 0;
+  std::optional<std::int64_t> planned;      ///< items of the plan, as far as the caller knows it
+  std::int64_t done_segments = 0;           ///< without those that `problems` names
   Counts counts;                            ///< of done segments, each item by its highest revision
   std::int64_t journaled_items = 0;         ///< have a line in a segment that is still open
   std::vector<std::int64_t> open_segments;  ///< those with a journal and no manifest
   std::optional<LockHolder> locked_by;
-  std::vector<std::string> problems;  ///< damaged manifests, data files missing or of another length; sentences
+  /// Damaged manifests, data files missing or of another length: sentences with the remedy.
+  std::vector<std::string> problems;
 
   /// Every planned item is in exactly one state: planned = ok + failed. False if planned is not known.
   bool balanced() const { return planned == counts.items && problems.empty(); }
@@ -41,8 +42,8 @@ struct SegmentLine {
 };
 
 /// All lines of all done segments in plan order, streaming. Where a revision has a line of an item, that of the highest
-/// revision comes in its place. Return false to stop. Throws StorageError if a manifest is damaged, or a data file
-/// missing or not as long as its manifest says.
+/// revision comes in its place. Return false to stop. Throws ResultsDamaged if a manifest is damaged, or a data file
+/// missing or not, byte by byte, what its manifest says; no line of such a file is given.
 void for_each_line(const std::string& out_folder, const std::function<bool(const SegmentLine&)>& take,
                    const FileSystem& files = real_files);
 
@@ -55,7 +56,7 @@ struct DamagedSegment {
   std::int64_t segment = 0;
   int revision = 0;
   std::int64_t first_item = -1, last_item = -1;  ///< -1 where the manifest itself is damaged
-  std::string problem;                           ///< a sentence that names the file
+  std::string problem;                           ///< a sentence that names the file and the remedy
 };
 
 /// Reads every byte of every done segment and compares it with its manifest.

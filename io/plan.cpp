@@ -21,6 +21,92 @@ namespace {
 
 using nlohmann::json;
 
+std::string view_names(const json& plan) {
+  std::string names;
+  for (const json& view : plan.value("/settings/views"_json_pointer, json::array()))
+    names += (names.empty() ? "" : ", ") + display_name(view.at("name").get<std::string>());
+  return names;
+}
+
+/// Takes the views out of both, which stand in three places of a plan; a user needs one line of all their differences.
+std::vector<std::string> view_differences(json& planned, json& now) {
+  const std::string before = view_names(planned), after = view_names(now);
+  bool same = true;
+  for (const char* place : {"/settings/views", "/settings/packages/views", "/source/views"}) {
+    const json::json_pointer pointer(place);
+    // Without rules of its own a source has an empty list, and packages have no entry.
+    same = same && planned.value(pointer, json()) == now.value(pointer, json());
+    for (json* plan : {&planned, &now}) {
+      if (plan->contains(pointer)) plan->at(pointer.parent_pointer()).erase(pointer.back());
+    }
+  }
+  if (same) return {};
+  if (before == after) return {"views: the same names with other patterns or detectors"};
+  return {"views: " + before + " in the plan, " + after + " now"};
+}
+
+void check_same(json planned, json now, const std::string& out_folder) {
+  auto differences = view_differences(planned, now);
+  for (auto& difference : json_differences(planned, now)) differences.push_back(std::move(difference));
+  if (differences.empty()) return;
+  std::string text = "the plan in '" + display_name(out_folder) + "' was made with other settings:";
+  for (const std::string& difference : differences) text += "\n  " + difference;
+  throw PlanMismatch(text + "\nUse the same settings to continue, or a new output folder");
+}
+
+json plan_of(const PlanOptions& options, const json& settings, const Source& source) {
+  return {{"schema", 1},
+          {"tool", options.tool},
+          {"segment_items", options.segment_items},
+          {"settings", settings},
+          {"source", source.description()}};
+}
+
+/// A plan that was begun before.
+struct StoredPlan {
+  std::string hash;
+  std::vector<PlanSegmentHeader> headers;
+  std::optional<PlanEnd> end;
+
+  /// Segments after those that end.json knows are of an --add-new that was cut off, which is finished first.
+  bool is_whole() const { return end && end->segments == static_cast<std::int64_t>(headers.size()); }
+  /// What stands on stdin now is known only by reading it: the list of before is passed over, more of it is added.
+  bool goes_on(const Source& source) const {
+    return is_whole() && source.spec().inputs == std::vector<std::string>{"-"} && end->passes == 1;
+  }
+};
+
+/// Throws where it is not the plan that would be made now.
+std::optional<StoredPlan> read_stored(const PlanFiles& files, const json& now, const std::string& out_folder,
+                                      const FileSystem& file_system) {
+  const auto stored = files.read_plan();
+  const bool has_segments = file_exists(files.folder() + "/" + plan_segment_name(0), file_system);
+  if (!stored && has_segments) {
+    throw PlanDamaged("'" + display_name(files.folder()) +
+                      "' holds segments but no plan.json: restore it, or start over with a new output folder");
+  }
+  if (!stored || !(has_segments || file_exists(files.folder() + "/end.json", file_system))) return {};
+  check_same(*stored, now, out_folder);
+  StoredPlan plan{plan_hash(*stored), {}, {}};
+  plan.headers = files.read_headers(plan.hash);
+  plan.end = files.read_end(plan.hash, plan.headers);
+  return plan;
+}
+
+/// Throws where lists have changed since the plan was completed.
+void check_lists(const PlanEnd& end, const Source& source, const std::string& out_folder) {
+  const json now = source.list_hashes();
+  if (now == end.lists) return;
+  std::string text = "the plan in '" + display_name(out_folder) + "' is complete, but these lists have changed since:";
+  for (const auto& [number, hash] : now.items()) {
+    if (end.lists.value(number, "") == hash.get<std::string>()) continue;
+    text += " '" + display_name(source.spec().inputs.at(std::stoul(number))) + "'";
+  }
+  throw PlanMismatch(text + ". Use --add-new to append what is new in them, or a new output folder");
+}
+
+}  // namespace
+
 SourceSpec without_output(SourceSpec spec, const std::string& out_folder) {
   struct stat status {};
   if (::stat(out_folder.c_str(), &status) != 0) throw StorageError("open", out_folder, errno);
@@ -28,15 +114,14 @@ SourceSpec without_output(SourceSpec spec, const std::string& out_folder) {
   return spec;
 }
 
-void check_same(const json& planned, const json& now, const std::string& out_folder) {
-  const auto differences = json_differences(planned, now);
-  if (differences.empty()) return;
-  std::string text = "the plan in '" + display_name(out_folder) + "' was made with other settings:";
-  for (const std::string& difference : differences) text += "\n  " + difference;
-  throw PlanMismatch(text + "\nUse the same settings to continue, or a new output folder");
+bool check_plan(const std::string& out_folder, const json& settings, SourceSpec spec, const PlanOptions& options) {
+  const Source source(without_output(std::move(spec), out_folder), options.stdin_options);
+  const auto stored = read_stored(PlanFiles(out_folder, *options.files), plan_of(options, settings, source), out_folder,
+                                  *options.files);
+  if (!stored) return false;
+  if (stored->is_whole() && !options.add_new && !stored->goes_on(source)) check_lists(*stored->end, source, out_folder);
+  return true;
 }
-
-}  // namespace
 
 std::vector<std::vector<int>> cut_batches(const std::vector<Item>& items, int batch_size) {
   if (batch_size < 1)
@@ -62,11 +147,7 @@ class Plan::Impl {
         source_(without_output(std::move(spec), out_folder), options_.stdin_options, stop_.get_token()) {
     if (options_.segment_items < 1 || options_.look_ahead < 1)
       throw std::invalid_argument("segment_items and look_ahead: at least 1");
-    json plan{{"schema", 1},
-              {"tool", options_.tool},
-              {"segment_items", options_.segment_items},
-              {"settings", settings},
-              {"source", source_.description()}};
+    json plan = plan_of(options_, settings, source_);
     open(out_folder, plan);
     if (totals_.complete) return;
     scanner_ = std::thread([this, scan = scan_options(std::move(plan))]() mutable { scan_all(std::move(scan)); });
@@ -119,18 +200,14 @@ class Plan::Impl {
   /// Finds what is on disk and whether there is something left to scan.
   void open(const std::string& out_folder, const json& plan) {
     hash_ = plan_hash(plan);
-    const auto stored = files_.read_plan();
-    const bool begun = stored && (file_exists(files_.folder() + "/" + plan_segment_name(0), *options_.files) ||
-                                  file_exists(files_.folder() + "/end.json", *options_.files));
-    if (begun) {
+    bool whole = false;
+    if (auto stored = read_stored(files_, plan, out_folder, *options_.files)) {
       remove_stale_temporaries(files_.folder(), *options_.files);
-      check_same(*stored, plan, out_folder);
-      hash_ = plan_hash(*stored);
-      headers_ = files_.read_headers(hash_);
-      end_ = files_.read_end(hash_, headers_);
-    } else if (file_exists(files_.folder() + "/" + plan_segment_name(0), *options_.files)) {
-      throw PlanDamaged("'" + display_name(files_.folder()) +
-                        "' holds segments but no plan.json: restore it, or start over with a new output folder");
+      whole = stored->is_whole() && !options_.add_new;
+      goes_on_ = whole && stored->goes_on(source_);
+      hash_ = stored->hash;
+      headers_ = std::move(stored->headers);
+      end_ = std::move(stored->end);
     }
     stored_segments_ = static_cast<std::int64_t>(headers_.size());
     for (const PlanSegmentHeader& header : headers_) {
@@ -138,30 +215,14 @@ class Plan::Impl {
       totals_.bytes += header.bytes;
     }
     totals_.segments = stored_segments_;
-    // Segments after those that end.json knows are of an --add-new that was cut off, which is finished first.
-    const bool whole = end_ && end_->segments == stored_segments_ && !options_.add_new;
-    // What stands on stdin now is known only by reading it: the list of before is passed over, more of it is added.
-    goes_on_ = whole && source_.spec().inputs == std::vector<std::string>{"-"} && end_->passes == 1;
     totals_.complete = whole && !goes_on_;
     if (!totals_.complete) return;
-    check_lists(out_folder);
+    check_lists(*end_, source_, out_folder);
     counts_ = end_->counts;
     finished_ = true;
     if (totals_.items == 0 && !options_.allow_empty) {
       throw InputError("the plan in '" + display_name(out_folder) + "' has no items: --add-new looks for new ones");
     }
-  }
-
-  void check_lists(const std::string& out_folder) const {
-    const json now = source_.list_hashes();
-    if (now == end_->lists) return;
-    std::string text =
-        "the plan in '" + display_name(out_folder) + "' is complete, but these lists have changed since:";
-    for (const auto& [number, hash] : now.items()) {
-      if (end_->lists.value(number, "") == hash.get<std::string>()) continue;
-      text += " '" + display_name(source_.spec().inputs.at(std::stoul(number))) + "'";
-    }
-    throw PlanMismatch(text + ". Use --add-new to append what is new in them, or a new output folder");
   }
 
   PlanScan::Options scan_options(json plan) const {

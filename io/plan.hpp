@@ -50,6 +50,14 @@ struct PlanOptions {
   const FileSystem* files = &real_files;
 };
 
+/// The same source without the output folder, which exists and is never scanned.
+SourceSpec without_output(SourceSpec spec, const std::string& out_folder);
+
+/// Whether the output folder holds a plan that a Plan made of the same arguments goes on with. Throws PlanMismatch or
+/// PlanDamaged where it would. Takes no lock and writes nothing.
+bool check_plan(const std::string& out_folder, const nlohmann::json& settings, SourceSpec spec,
+                const PlanOptions& options);
+
 struct PlanTotals {
   std::int64_t items = 0;
   std::int64_t segments = 0;

@@ -68,7 +68,7 @@ bool is_leaf(const json& value) {
 
 // As the user knows it: the settings' inner names are ours.
 std::string known_key(std::string_view key) {
-  for (const std::string_view ours : {"settings.options.", "settings.", "source."}) {
+  for (const std::string_view ours : {"settings.options.", "settings.packages.", "settings.", "source."}) {
     if (key.starts_with(ours)) return std::string(key.substr(ours.size()));
   }
   return std::string(key);

@@ -19,7 +19,9 @@ constexpr std::array<std::string_view, skip_count> skip_names{
     "other_extension",   "hidden",        "system_file", "not_regular", "folder_link", "loop",
     "unreadable_folder", "output_folder", "vanished",    "not_matched", "no_view"};
 
-// The same for people, behind a number.
+// The same for people, behind a number; of one where that differs.
+constexpr std::array<std::string_view, skip_count> skip_words_of_one{
+    "", "", "", "not a regular file", "link to a folder", "link in a loop", "folder that cannot be listed"};
 constexpr std::array<std::string_view, skip_count> skip_words{"not called like a picture",
                                                               "hidden",
                                                               "of the system",
@@ -86,7 +88,10 @@ std::string ScanCounts::summary() const {
     text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
   };
   for (std::size_t i = 0; i < skip_count; ++i) {
-    if (skipped[i].count > 0) part(skipped[i].count, std::string(skip_words[i]) + " (" + names_of(skipped[i]) + ")");
+    if (skipped[i].count == 0) continue;
+    const bool own_word = skipped[i].count == 1 && !skip_words_of_one[i].empty();
+    part(skipped[i].count,
+         std::string(own_word ? skip_words_of_one[i] : skip_words[i]) + " (" + names_of(skipped[i]) + ")");
   }
   if (videos.count > 0)
     part(videos.count,

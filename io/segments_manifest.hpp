@@ -20,6 +20,13 @@ class OutputMismatchError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A file of the results is missing or not what it was when it was written; the message names it and the remedy. Exit
+/// code 8.
+class ResultsDamaged : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// How many items ended how. items = ok + failed.
 struct Counts {
   std::int64_t items = 0;

@@ -45,6 +45,19 @@ std::string output_text(const Package& package) {
                      fmt::join(package.strides, ", "), package.classes.size());
 }
 
+std::string wrapped_list(const std::vector<std::string>& names, const std::string& line_break) {
+  constexpr std::size_t columns = 84;
+  std::string text = names.front();
+  std::size_t line_start = 0;
+  for (std::size_t i = 1; i < names.size(); ++i) {
+    text += ',';
+    const bool fits = text.size() - line_start + 1 + names[i].size() < columns;
+    if (!fits) line_start = text.size() + line_break.size();
+    text += (fits ? " " : line_break) + names[i];
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string> methods_of(const Package& package) {
@@ -96,7 +109,7 @@ std::string describe(const Package& package) {
   line("at most", package.task == Task::detect
                       ? fmt::format("{} pictures a call", package.max_batch)
                       : fmt::format("{} pictures and {} boxes a call", package.max_batch, package.max_boxes));
-  if (!package.classes.empty()) line("classes", fmt::format("{}", fmt::join(package.classes, ", ")));
+  if (!package.classes.empty()) line("classes", wrapped_list(package.classes, "\n" + std::string(14, ' ')));
   line("licence", package.licence);
   for (const auto& [what, value] : package.quality) line("quality", what + ": " + value);
   for (const PackageFile& file : package.files)

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "io/nearest.hpp"
+#include "pipeline/bytes_text.hpp"
 
 namespace millrace {
 namespace {
@@ -24,10 +25,22 @@ std::string number_text(double value) {
   return {text, end};
 }
 
-void check_range(double value, Range range, const std::string& name, const std::string& written) {
+/// A bound as a user would write it: 2000000000 and not 2e+09.
+std::string bound_text(double value) {
+  const bool whole = std::trunc(value) == value && std::abs(value) < 1e15;
+  return whole ? std::to_string(static_cast<std::int64_t>(value)) : number_text(value);
+}
+
+std::string bound_of_bytes(double value) {
+  const std::string text = bytes_text(static_cast<std::int64_t>(value));
+  return text.size() <= 5 ? text : bound_text(value);  // 4e9 is no round number of kilobytes
+}
+
+void check_range(double value, Range range, const std::string& name, const std::string& written,
+                 std::string (*bound)(double) = bound_text) {
   if (value >= range.least && value <= range.most) return;
-  std::string allowed = range.most >= 1e300 ? "at least " + number_text(range.least)
-                                            : "between " + number_text(range.least) + " and " + number_text(range.most);
+  std::string allowed = range.most >= 1e300 ? "at least " + bound(range.least)
+                                            : "between " + bound(range.least) + " and " + bound(range.most);
   throw UsageError(name + " is " + written + "; it must be " + allowed);
 }
 
@@ -68,7 +81,7 @@ void parse_bytes(void* member, const Written& written, const std::string& name, 
     }
   }
   const double value = number<double>(digits, name, "a number of bytes such as 512M or 2G") * unit;
-  check_range(value, range, name, text);
+  check_range(value, range, name, text, bound_of_bytes);
   if (!(value >= 0 && value < 9e18)) throw UsageError(name + " is '" + text + "', which is no size of memory");
   *static_cast<std::int64_t*>(member) = static_cast<std::int64_t>(value);
 }
@@ -90,16 +103,6 @@ void parse_text(void* member, const Written& written, const std::string& name, R
 
 void parse_list(void* member, const Written& written, const std::string& /*name*/, Range /*range*/) {
   *static_cast<std::vector<std::string>*>(member) = written;
-}
-
-std::string bytes_text(std::int64_t value) {
-  constexpr std::string_view units = "kMGT";
-  std::size_t steps = 0;
-  while (steps < units.size() && value != 0 && value % 1024 == 0) {
-    value /= 1024;
-    ++steps;
-  }
-  return std::to_string(value) + (steps == 0 ? "" : std::string(1, units[steps - 1]));
 }
 
 std::string joined(const std::vector<std::string>& list) {

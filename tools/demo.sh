@@ -29,7 +29,7 @@ Look at
   $demo/out/overlay/      the pictures with boxes, masks, classes and scores: open $demo/out/overlay/front/0000.jpg.jpg
   $demo/out/segments/     one line of JSON a picture: what pipelines read
   $demo/out/coco.json     the same for pycocotools; $demo/pictures/drawn-scenes.json is what was drawn, with numbers of
-                            its own for pictures and classes: compare them by name
+                               its own for pictures and classes: compare them by name
   $demo/out/runs/         report.json of this run
 The line behind the \$ again finishes at once: everything is done. Your own pictures, with real models:
   make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt

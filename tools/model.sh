@@ -29,25 +29,32 @@ options=()
 export OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE=1
 tcmalloc=/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4
 
+preload="${LD_PRELOAD:-}"
+[[ -e "$tcmalloc" ]] && preload="$tcmalloc"
+export_model() { LD_PRELOAD="$preload" "$python" "$here/models/export/export.py" "${options[@]}" "$@"; }
+
+if ((${#files[@]} == 2)); then  # two of a kind are refused before anything is written
+  first="$(export_model --task "${files[0]}")" && second="$(export_model --task "${files[1]}")" || exit 1
+  [[ "$first" != "$second" ]] || fail "${files[1]}: is a $second, as ${files[0]} is; WEIGHTS and SEGMENTER are one of each; nothing was written"
+fi
+
 arguments=()
 tasks=""
 for file in "${files[@]}"; do
   name="$(basename "$file")"
-  package="${OUT:-$(dirname "$file")}/${name%.*}.pkg"
+  package="$(realpath -ms "${OUT:-$(dirname "$file")}/${name%.*}.pkg")"
   own=()
   if [[ "$file" == "${WEIGHTS:-}" ]]; then
     [[ -n "${IMGSZ:-}" ]] && read -ra sides <<< "$IMGSZ" && own+=(--imgsz "${sides[@]}")
     [[ -n "${NAMES:-}" ]] && own+=(--names "$NAMES")
   fi
   [[ " ${arguments[*]} " != *" $package "* ]] || fail "$file: would be written to $package, as ${files[0]} was; rename one of them"
-  preload="${LD_PRELOAD:-}"
-  [[ -e "$tcmalloc" ]] && preload="$tcmalloc"
-  LD_PRELOAD="$preload" "$python" "$here/models/export/export.py" "${options[@]}" "$file" "$package" "${own[@]}" || exit 1
+  export_model "$file" "$package" "${own[@]}" || exit 1
   case "$(sed -n 's/^task: *//p' "$package/model.yaml")" in
     detect) task=detector ;;
     *) task=segmenter ;;
   esac
-  [[ "$tasks" != *"$task"* ]] || fail "$file: is a $task, as ${files[0]} is; WEIGHTS and SEGMENTER are one of each"
+  [[ "$task" == segmenter || "$file" != "${SEGMENTER:-}" ]] || echo "model: $file was named as SEGMENTER and is a detector; $package is used with --detector"
   tasks+=" $task"
   arguments+=("--$task" "$package")
 done

@@ -24,6 +24,16 @@ os.environ.setdefault("YOLO_AUTOINSTALL", "false")
 os.environ.setdefault("YOLO_VERBOSE", "false")
 
 
+def task_of(arguments):
+    weights = Path(arguments.weights)
+    if check_readable(weights) == "onnx":
+        return "detector"
+    import checkpoint
+    import ultralytics_yolo
+
+    return "detector" if ultralytics_yolo.is_checkpoint(checkpoint.load(weights, arguments.trust)) else "segmenter"
+
+
 def export(arguments):
     weights, out = Path(arguments.weights), Path(arguments.out)
     kind = check_readable(weights)
@@ -52,16 +62,22 @@ def export(arguments):
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="export.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", metavar="WEIGHTS", help=".pt, .pth or .onnx file")
-    parser.add_argument("out", metavar="OUT.pkg", help="folder to write; a package that is there is replaced")
+    parser.add_argument("out", metavar="OUT.pkg", nargs="?", help="folder to write; a package that is there is replaced")
     parser.add_argument("--photograph", metavar="FILE", help="picture on which package and original are compared")
     parser.add_argument("--imgsz", metavar="N", type=int, nargs="+", help="Ultralytics: input side, or height and width; default: that of the training")
     parser.add_argument("--names", metavar="FILE", help="YOLOX: names of the classes, one a line; default: COCO's 80")
     parser.add_argument("--trust", action="store_true", help="load a pickle with more than weights and known classes; it may run commands")
     parser.add_argument("--traceback", action="store_true", help="show where in Python an unexpected error came from")
+    parser.add_argument("--task", action="store_true", help="say whether it is a detector or a segmenter, and write nothing")
     arguments = parser.parse_args(argv)
+    if not (arguments.out or arguments.task):
+        parser.error("OUT.pkg is missing: the folder to write")
     warnings.filterwarnings("ignore")
     quiet_threads()
     try:
+        if arguments.task:
+            print(task_of(arguments))
+            return
         export(arguments)
         print("it computes what the original does: every difference above is within its bound")
     except Refused as error:

@@ -51,6 +51,10 @@ class Commands(Case):
         self.assertEqual(done.code, program.OK, done)
         for word in ("yolox_nano", "416 x 416", "person", "sha256", "segment"):
             self.assertIn(word, done.out)
+        classes = done.out[done.out.index("classes "):done.out.index("licence ")].splitlines()
+        self.assertGreater(len(classes), 5)
+        self.assertLessEqual(max(map(len, classes)), 100)
+        self.assertTrue(all(line.startswith(" " * 14) for line in classes[1:]))
         broken = program.copy_package(program.package("sam_small"), self.folder / "b.pkg", lambda text: re.sub(r"model\.ts: (.)", lambda at: "model.ts: " + ("1" if at[1] == "0" else "0"), text))
         done = millrace("inspect", broken)
         self.assertEqual(done.code, program.ENVIRONMENT, done)
@@ -70,7 +74,11 @@ class Commands(Case):
         whole = data.read_bytes()
         verified = millrace("status", self.folder / "out", "--verify")
         self.assertEqual(verified.code, program.OK, verified)
-        self.assertIn("every byte of 1 segment", verified.out)
+        self.assertRegex(verified.out, r"(?m)^verified  every byte of 1 segment$")
+        (self.folder / "out/overlay").mkdir()
+        (self.folder / "out/coco.json").touch()
+        verified = millrace("status", self.folder / "out", "--verify")
+        self.assertRegex(verified.out, r"(?m)^verified  every byte of 1 segment; overlay/ and coco.json are not checked$")
         # A flipped bit shows when every byte is read, another length always.
         for changed, code in ((bytes([whole[0] ^ 1]) + whole[1:], program.OK), (whole[:-1], program.MISMATCH)):
             data.write_bytes(changed)
@@ -85,6 +93,39 @@ class Commands(Case):
         self.assertEqual(data.read_bytes(), whole)
         manifest.write_bytes(b"{}\n")
         self.assertEqual(millrace("status", self.folder / "out").code, program.MISMATCH)
+
+    def test_damaged_results_are_named_with_their_remedy(self):
+        program.write_pictures(self.folder / "in", 3)
+        recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        command = [recipe, "--input", self.folder / "in", "--output", self.folder / "out", "--format", "coco"]
+        self.run_ok(*command)
+        data, manifest = (self.folder / "out/segments" / name for name in ("000000.jsonl", "000000.manifest.json"))
+        whole, sealed = data.read_bytes(), manifest.read_bytes()
+        coco = (self.folder / "out/coco.json").read_bytes()
+        for at, byte in ((whole.index(b'"width"'), b"x"), (whole.index(b'"width"'), b"\0"), (whole.index(b": 64,") + 2, b"7")):
+            data.write_bytes(whole[:at] + byte + whole[at + 1:])
+            done = self.run_ok(*command, code=program.MISMATCH)
+            self.assertIn(f"{data}' has hash ", done.err)
+            self.assertIn(f"delete '{manifest}'", done.err)
+            self.assertNotIn("json.exception", done.err)
+            self.assertEqual((self.folder / "out/coco.json").read_bytes(), coco)
+            told = millrace("status", self.folder / "out", "--verify")
+            self.assertIn(f"delete '{manifest}'", told.out)
+            self.assertNotIn("finishes the rest", told.out)
+            manifest.unlink()
+            self.run_ok(*command)
+            self.assertEqual((data.read_bytes(), manifest.read_bytes()), (whole, sealed))
+        # What the same command mends by itself: nothing is to be deleted, and the pictures are not counted as done.
+        for damage in (lambda: data.write_bytes(whole[:-1]), data.unlink, lambda: manifest.write_bytes(b"{}\n")):
+            damage()
+            for flags in ([], ["--verify"]):
+                told = millrace("status", self.folder / "out", *flags)
+                self.assertEqual(told.code, program.MISMATCH, told)
+                for words in ("done      0\n", "left      3\n", "the same run again computes its segment anew", "finishes the rest"):
+                    self.assertIn(words, told.out)
+                self.assertNotIn("delete", told.out)
+            self.run_ok(*command)
+            self.assertEqual((data.read_bytes(), manifest.read_bytes()), (whole, sealed))
 
 
 class Recipes(Case):

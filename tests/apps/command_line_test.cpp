@@ -59,6 +59,26 @@ TEST_CASE("wrong words are named, with the nearest right one") {
   CHECK(has(failure({"no_such.yaml"}), "no_such.yaml"));
   CHECK(has(failure({"--set", "detect.cnf=1"}), "did you mean 'conf'?"));
   CHECK(has(failure({"--limit", "1", "--limit", "2"}), "limit"));
+  CHECK(has(failure({"--det", "x"}), "did you mean '--detector'?"));
+  CHECK(has(failure({"--se", "x"}), "did you mean '--segmenter' or '--set'?"));
+}
+
+TEST_CASE("a value that stands where a recipe does is told how values are written") {
+  const std::string overlay = failure({"a.yaml", "--format", "coco", "overlay"});
+  CHECK(has(overlay, "'overlay' is a second recipe"));
+  CHECK(has(overlay, "--format coco,overlay"));
+  CHECK(has(failure({"--format", "coco", "overlay", "a.yaml"}), "'overlay' is one of several recipes"));
+  CHECK(has(failure({"--set", "detect.conf", "0.1"}), "--set detect.conf=0.1"));
+  CHECK_FALSE(has(failure({"a.yaml", "b.yaml"}), "commas"));
+  CHECK_FALSE(has(failure({"no_such.yaml"}), "commas"));
+}
+
+TEST_CASE("an option and a --set of the same key may not contradict each other") {
+  const std::string text = failure({"--output", "z", "--set", "output.folder=zz"});
+  for (const char* part : {"output.folder", "\"z\"", "--output", "\"zz\""}) CHECK(has(text, part));
+  CHECK(has(failure({"--input", "a", "--set", "input.paths=b"}), "input.paths is set twice"));
+  CHECK(has(failure({"--follow-dirs", "--set", "input.follow_dirs=no"}), "input.follow_dirs is set twice"));
+  CHECK(failure({"--output", "z", "--set", "output.folder=z"}).empty());
 }
 
 TEST_CASE("the help names every option and every exit code") {

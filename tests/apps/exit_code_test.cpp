@@ -39,6 +39,7 @@ TEST_CASE("each kind of error has its published code") {
   CHECK(code_of(PlanMismatch("p")) == 8);
   CHECK(code_of(PlanDamaged("p")) == 8);
   CHECK(code_of(OutputMismatchError("o")) == 8);
+  CHECK(code_of(ResultsDamaged("r")) == 8);
   CHECK(code_of(std::runtime_error("r")) == 1);
   CHECK(code_of(RunError("graph", "r")) == 1);
   CHECK(static_cast<int>(exit_code_of(std::make_exception_ptr(7))) == 1);

@@ -330,10 +330,10 @@ class Names(HostileCase):
         self.assertEqual([line.get("reason") for line in program.lines(self.output)], [None] + ["not_regular"] * len(made))
         self.assertEqual(len(done.err.splitlines()), len(made))
 
-    def run_without_rights(self):
+    def run_without_rights(self, *arguments):
         # A root without the right to pass over modes is an ordinary user who owns the files.
         without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
-        command = [*(without if os.geteuid() == 0 else []), program.PROGRAM, "run", self.recipe, "--input", self.input, "--output", self.output, "-q"]
+        command = [*(without if os.geteuid() == 0 else []), program.PROGRAM, "run", self.recipe, "--input", self.input, "--output", self.output, "-q", *arguments]
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
 
     def test_what_may_not_be_read(self):  # N9
@@ -363,6 +363,14 @@ class Names(HostileCase):
         self.assertEqual(len(done.stderr.splitlines()), 1)
         self.assertIn("(closed)", done.stderr)
         self.assertEqual(program.report(self.output)["items"]["ok"], 1)
+        dry = self.run_without_rights("--dry-run")
+        self.assertEqual(dry.returncode, SOME_FAILED)
+        self.assertEqual(dry.stderr.strip() + ", then run again with --add-new", done.stderr.strip())
+        told = program.millrace("status", self.output)
+        self.assertIn("unlisted  1 folder could not be listed (closed) and is not in the plan", told.out)
+        (self.input / "closed").chmod(0o700)
+        self.run_ok(self.recipe, "--input", self.input, "--output", self.output, "--add-new")
+        self.assertNotIn("unlisted", program.millrace("status", self.output).out)
 
     def test_files_of_the_system_are_passed_over_by_rule(self):  # N10
         for name in ("a.jpg", ".hidden.jpg", "._a.jpg", ".git/b.jpg", "@eaDir/c.jpg", "__MACOSX/d.jpg"):

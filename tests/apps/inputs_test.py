@@ -171,6 +171,32 @@ class Inputs(Case):
         for word in ("12 pictures", "view default: 12", ".jpg: 12", "clip.mp4", "decode -> encode", "nothing was written"):
             self.assertIn(word, done.out)
 
+    def test_dry_run_tells_of_the_plan_in_the_output(self):
+        program.write_pictures(self.input, 3)
+        command = [self.recipe, "--input", self.input, "--output", self.input / "out"]
+        self.run_ok(*command, "--format", "overlay")
+        before = program.tree(self.folder)
+        done = self.run_ok(*command, "--format", "overlay", "--dry-run")
+        self.assertRegex(done.out, r"^3 pictures, ")  # and not the overlays
+        self.assertRegex(done.out, r"(?m)^output: 3 planned, 3 done, 0 left; .*--add-new")
+        refused = [self.run_ok(*command, *dry, code=program.MISMATCH) for dry in ([], ["--dry-run"])]
+        self.assertIn("encode.format", refused[0].err)
+        self.assertEqual(refused[1].err, refused[0].err)
+        self.assertEqual(program.tree(self.input / "out/plan"), {name[12:]: sha for name, sha in before.items() if name.startswith("in/out/plan/")})
+        program.write_picture(self.input / "new.jpg")
+        done = self.run_ok(*command, "--format", "overlay", "--add-new", "--dry-run")
+        self.assertRegex(done.out, r"(?m)^output: 3 planned, 3 done, 0 left; .* is added$")
+
+    def test_dry_run_refuses_a_changed_list_as_the_run_does(self):
+        program.write_pictures(self.input, 2)
+        listed = self.write("list.txt", f"{self.input}/0000.jpg\n")
+        command = [self.recipe, "--input", listed, "--output", self.folder / "out"]
+        self.run_ok(*command)
+        listed.write_text(f"{self.input}/0001.jpg\n")
+        refused = [self.run_ok(*command, *dry, code=program.MISMATCH) for dry in ([], ["--dry-run"])]
+        self.assertIn("list.txt", refused[0].err)
+        self.assertEqual(refused[1].err, refused[0].err)
+
     def test_an_output_inside_the_input_is_not_read(self):
         program.write_pictures(self.input, 2)
         for _ in range(2):

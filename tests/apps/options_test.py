@@ -96,6 +96,10 @@ class Options(Case):
     def input_sample(self):
         program.write_pictures(self.input, 30)
         self.assertTrue(0 < len(self.decode(input__sample="40%")) < 30)
+        self.assertEqual(len(self.decode(input__sample="100%")), 30)
+        for word in ("1", "1.0", "40"):  # all, or a percentage?
+            done = self.run_ok(self.folder / f"recipe{self.runs}.yaml", "--input", self.input, "--output", self.folder / "n", "--sample", word, code=program.USAGE)
+            self.assertIn(f"write {word}% for a percentage, or 100%", done.err)
 
     def input_seed(self):
         program.write_pictures(self.input, 30)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -84,6 +85,17 @@ class Readme(program.Case):
         self.assertAlmostEqual(first[3], sum(o["area"] for o in own) / len(own), delta=0.51)
         self.assertEqual([row[:3] for row in by_view], [("default", "failed", 1), ("default", "ok", 4)])
         self.assertEqual(by_view[1][3], len(objects))
+
+    def test_duckdb_reads_outputs_without_masks_names_or_objects(self):
+        import duckdb
+
+        boxes = {"view": "default", "state": "ok", "objects": [{"box": [1, 2, 3, 4], "score": 0.5, "class": 3, "name": "bus"}]}
+        nameless = {"view": "default", "state": "ok", "objects": [{"box": [1, 2, 3, 4], "score": 1, "class": 3}]}
+        failed = {"view": "default", "state": "failed", "reason": "empty"}
+        for line, by_class, objects in ((boxes, [("bus", 1, 0.5, None)], 1), (nameless, [("class 3", 1, 1, None)], 1), (failed, [], None)):
+            (self.folder / "out/segments/000000.jsonl").write_text(json.dumps(line) + "\n")
+            found = [duckdb.sql(block).fetchall() for block in blocks("sql")]
+            self.assertEqual(found, [by_class, [("default", line["state"], 1, objects, objects)]])
 
     def test_the_same_command_again_has_nothing_to_do(self):
         done = self.run_in_folder(command("millrace run --input pictures/ --output out/"), program.SOME_FAILED)

@@ -100,6 +100,10 @@ TEST_CASE("a number keeps its percent sign when a sentence is wrapped") {
 TEST_CASE("the headline, reasons, and where everything is") {
   const std::string text = to_text(sample(), 100, false);
   CHECK(text.find("1,234,560 ok, 7 failed of 1,234,567 pictures, 9,876,543 objects (1,000 were done before)\n") == 0);
+  RunReport one = sample();
+  one.planned = one.counts.items = one.counts.ok = one.counts.objects = one.counts.resumed = 1;
+  one.counts.failed.clear();
+  CHECK(to_text(one, 100, false).find("1 ok, 0 failed of 1 picture, 1 object (1 was done before; nothing") == 0);
   for (const char* part : {"failed, truncated: 7", "100.00 pictures/s over 50.0 s", "loading 2.0 s", "warm-up 500 ms",
                            "lane x3", "    detect", "93 %", "cores 2.0 of 8.0 busy",
                            "source without credits 33.0 s of 50.0 s;", "read 2.5 MB/s, results written 4.6 kB/s",
@@ -108,6 +112,24 @@ TEST_CASE("the headline, reasons, and where everything is") {
     CHECK(text.find(part) != std::string::npos);
   }
   CHECK(text.find("idle") == std::string::npos);  // a resource that had nothing to do has no row
+}
+
+TEST_CASE("the file of errors that is named has lines: this attempt's, those of earlier ones, or both") {
+  RunReport report = sample();
+  const std::string now = "errors   /data/out/runs/20260101T000000Z-1/errors.jsonl\n";
+  const std::string before = "/data/out/runs/*/errors.jsonl: failed pictures of earlier attempts\n";
+  const auto has = [&](const std::string& part) { return to_text(report, 100, false).find(part) != std::string::npos; };
+  CHECK(has("errors   " + before));
+  CHECK_FALSE(has(now));
+  report.failed_now = 3;
+  CHECK(has(now + "         " + before));
+  report.failed_now = 7;
+  CHECK(has(now));
+  CHECK_FALSE(has(before));
+  report.counts.failed.clear();
+  report.counts.ok = report.counts.items;
+  report.failed_now = 0;
+  CHECK_FALSE(has("errors.jsonl"));
 }
 
 TEST_CASE("a row tells what it counts, how busy it was, its quantiles, and how it waited") {

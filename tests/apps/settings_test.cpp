@@ -87,6 +87,7 @@ TEST_CASE("values that cannot be and options without effect are named with their
   };
   CHECK(complaint("", "") == "");
   CHECK(has(complaint("detect:\n  iou: 0.5\n  conf: high\n", ""), ":3: detect.conf is 'high'"));
+  CHECK(has(complaint("", "input.limit=-1"), "input.limit is -1; it must be between 0 and 2000000000"));
   CHECK(has(complaint("", "detect.conf=7"), "command line: detect.conf is 7"));
   CHECK(has(complaint("stages: [decode, encode]\n", "detect.conf=7"), "command line: detect.conf is 7"));
   CHECK(has(complaint("stages: [decode, encode]\ndetect:\n  conf: 0.3\n", ""), ":3: detect.conf has no effect"));
@@ -105,8 +106,26 @@ TEST_CASE("what a recipe gets wrong is named with its line and the nearest name"
   CHECK(has(failure("- a\n"), "a recipe is a map"));
   CHECK(has(failure("a: b: c\n"), ":1: not valid YAML"));
   CHECK(failure("").empty());
+}
+
+TEST_CASE("a key that stands twice in a recipe is refused") {
+  CHECK(has(failure("detect: {conf: 0.1}\ndetect: {iou: 0.5}\n"), ":2: 'detect' is there twice; remove one"));
+  CHECK(has(failure("detect:\n  conf: 0.1\n  conf: 0.2\n"), ":3: 'conf' is there twice"));
+  CHECK(has(failure("views:\n  - {name: a, name: b}\n"), ":2: 'name' is there twice"));
+}
+
+TEST_CASE("of a recipe that is not there is said where it was looked for and where the program's own are") {
   Settings settings;
   CHECK_THROWS_AS(settings.read_recipe("no/such/recipe.yaml"), UsageError);
+  std::string text;
+  try {
+    settings.read_recipe("detect.yaml");
+  } catch (const UsageError& error) {
+    text = error.what();
+  }
+  CHECK(has(text, "'detect.yaml' cannot be read: no such file; relative paths start from " +
+                      std::filesystem::current_path().string()));
+  CHECK(has(text, "/configs ("));
 }
 
 TEST_CASE("--set must name a group, an option and a value") {

@@ -120,6 +120,22 @@ TEST_CASE("other settings or input are refused with each difference (A5.5)") {
   CHECK(bench.files() == files);
 }
 
+TEST_CASE("all differences of views are one line") {
+  Bench bench;
+  make_files(bench.tree, 3);
+  bench.settings["views"] = {{{"name", "front"}, {"match", "front/**"}}, {{"name", "left"}, {"match", "left/**"}}};
+  bench.settings["packages"] = {{"detector", "a 1"}, {"views", {{"front", "f 1"}, {"left", "l 1"}}}};
+  bench.run();
+  bench.settings["views"][1]["match"] = "l/**";
+  CHECK(contains(bench.error<PlanMismatch>(),
+                 "settings:\n  views: the same names with other patterns or detectors\nUse"));
+  bench.settings["views"] = {{{"name", "default"}, {"match", ""}}};
+  bench.settings["packages"] = {{"detector", "b 2"}};
+  CHECK(contains(
+      bench.error<PlanMismatch>(),
+      "settings:\n  views: front, left in the plan, default now\n  detector: \"a 1\" in the plan, \"b 2\" now\nUse"));
+}
+
 TEST_CASE("nothing to do is an error that says what was there (N13), and binds the output to nothing") {
   Bench bench;
   bench.tree.file("in/notes.txt");

@@ -307,6 +307,7 @@ TEST_CASE("folders that cannot be listed are counted and named, the rest is read
   CHECK(paths.size() < 21);
   CHECK(std::find(paths.begin(), paths.end(), "a.jpg") != paths.end());
   CHECK(counts[Skip::unreadable_folder].count == 1);
+  CHECK(counts.summary().starts_with("1 folder that cannot be listed ("));
   CHECK_THROWS_AS(walk(tree.path("missing")), InputError);
 }
 

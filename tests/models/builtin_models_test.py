@@ -126,10 +126,30 @@ class Program(unittest.TestCase):
         (self.pictures / scenes.TRUTH).write_text("{}")
         self.assertEqual(self.dry_run().stderr, "")
 
-    def test_none_where_models_are_named(self):
-        done = self.dry_run("--detector", BUILTIN / "front.pkg", "--segmenter", BUILTIN / "segmenter.pkg")
-        self.assertEqual(done.stderr, "")
+    def test_it_is_said_quietly_too(self):
+        done = self.run_program("--output", self.folder / "out", "--quiet")
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done)
+        self.assertIn(self.NOTE, done.stderr)
+
+    def test_named_ones_are_told_by_name(self):
+        named = ("--detector", BUILTIN / "front.pkg", "--segmenter", BUILTIN / "segmenter.pkg")
+        done = self.dry_run(*named)
         self.assertNotIn("left.pkg", done.stdout)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done)
+        self.assertNotIn(self.NOTE, done.stderr)
+        for part in ("built-in models run", "builtin-front-", "builtin-segmenter-", "drawn scenes"):
+            self.assertIn(part, done.stderr)
+        (self.pictures / scenes.TRUTH).write_text("{}")
+        self.assertEqual(self.dry_run(*named).stderr, "")
+
+    def test_label_maps_without_masks_are_told(self):
+        (self.pictures / scenes.TRUTH).write_text("{}")
+        recipe = self.folder / "detect.yaml"
+        recipe.write_text("stages: [decode, preprocess, detect, encode]\n")
+        self.assertIn("label maps will be empty", self.dry_run(recipe, "--format", "png").stderr)
+        self.assertEqual(self.dry_run(recipe, "--format", "overlay").stderr, "")
+        self.assertEqual(self.dry_run("--format", "png").stderr, "")
 
     def test_an_installed_program_has_its_own(self):
         shutil.copytree(BUILTIN, self.folder / "share/millrace/models")

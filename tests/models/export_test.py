@@ -78,6 +78,22 @@ class UltralyticsDetectors(ExportCase):
         self.assertIn("stages: [decode, preprocess, detect, encode]", pathlib.Path(recipe).read_text())
         self.assertEqual(detector, str(self.folder / "my nano.pkg"))
 
+    def test_make_model_says_when_a_segmenter_is_a_detector(self):
+        weights = save_ultralytics(self.folder / "nano.pt", plain_yolo("yolov8n"))
+        other = save_ultralytics(self.folder / "other.pt", plain_yolo("yolov8n"))
+        script = [export_case.REPOSITORY / "tools/model.sh"]
+        environment = {**os.environ, "SEGMENTER": weights.name, "MILLRACE_PYTHON": sys.executable}
+        both = {**environment, "WEIGHTS": other.name}
+        done = subprocess.run(script, env=both, cwd=self.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("nano.pt: is a detector, as other.pt is; WEIGHTS and SEGMENTER are one of each; nothing was written", done.stderr)
+        self.assertEqual(list(self.folder.glob("*.pkg")), [])
+        done = subprocess.run(script, env=environment, cwd=self.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("nano.pt was named as SEGMENTER and is a detector", done.stdout)
+        words = shlex.split(done.stdout.splitlines()[-1])
+        self.assertEqual(words[words.index("--detector") + 1], str(self.folder / "nano.pkg"))
+
     def test_a_family_without_tests_says_so(self):
         path = save_ultralytics(self.folder / "five.pt", plain_yolo("yolov5n"))
         self.check_written(self.export(path, "--imgsz", 64), "tests cover YOLOv8 and YOLO11; what speaks for yolov5n is the comparison")

@@ -82,8 +82,9 @@ TEST_CASE("what cannot be meant is refused with the option's name") {
   refuses("pack", {"perhaps"}, "it must be yes or no");
   refuses("slab", {"12Q"}, "a number of bytes");
   refuses("slab", {"M"}, "a number of bytes");
-  refuses("slab", {"-1"}, "between 1024");
+  refuses("slab", {"-1"}, "between 1k");
   refuses("slab", {"nan"}, "detect.slab");
+  refuses("slab", {"-1"}, "and 1000000000000");
 }
 
 TEST_CASE("an unknown name suggests the nearest") {
