@@ -303,7 +303,11 @@ CudaDevice cuda_device(int ordinal) {
   check(cudaGetDeviceProperties(&properties, ordinal), "the properties of GPU " + std::to_string(ordinal));
   char bus[32]{};
   check(cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal), "the bus of GPU " + std::to_string(ordinal));
-  return {properties.name, bus, properties.major, properties.minor, static_cast<std::int64_t>(properties.totalGlobalMem),
+  return {properties.name,
+          bus,
+          properties.major,
+          properties.minor,
+          static_cast<std::int64_t>(properties.totalGlobalMem),
           properties.multiProcessorCount};
 }
 
