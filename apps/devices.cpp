@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -62,6 +64,27 @@ int capability([[maybe_unused]] int ordinal) {
 #endif
 }
 
+std::string why_none() {
+#ifdef MILLRACE_CUDA
+  return why_no_cuda_device();
+#else
+  return "the program was built without CUDA";
+#endif
+}
+
+constexpr bool built_for_cuda =
+#ifdef MILLRACE_CUDA
+    true;
+#else
+    false;
+#endif
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
 std::string cuda_name(int ordinal) { return "cuda sm_" + std::to_string(capability(ordinal)); }
 
 constexpr std::array<std::pair<std::string_view, Precision>, 4> precisions{
@@ -95,6 +118,15 @@ Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
   return devices;
 }
 
+/// A GPU that is there and cannot be used is mended, not passed over.
+Devices usable_or_cpu() {
+  if (gpus() > 0) return cuda_devices({0}, "auto");
+  const auto there = gpus_of_driver();
+  if (!built_for_cuda || there.empty()) return {};
+  throw PackageError("a GPU is there (" + joined(there) + ") and cannot be used: " + why_none() +
+                     "; `millrace doctor` shows what is there, --device cpu leaves it out");
+}
+
 std::vector<int> first(int count) {
   std::vector<int> ordinals(static_cast<std::size_t>(count));
   std::iota(ordinals.begin(), ordinals.end(), 0);
@@ -118,7 +150,7 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
   if (engine != "auto" && engine != "torchscript")
     throw UsageError("models.engine is '" + engine + "'; it can be auto, torchscript or simulated:TABLE.yaml");
   if (kind == "cpu") return {};
-  if (kind == "auto") return gpus() == 0 ? Devices{} : cuda_devices({0}, kind);
+  if (kind == "auto") return usable_or_cpu();
   if (kind == "cuda") return cuda_devices({0}, kind);
   if (kind == "cuda:all") return cuda_devices(first(std::max(1, gpus())), kind);
   if (kind.starts_with("cuda:")) return cuda_devices(numbers(std::string_view(kind).substr(5), kind), kind);
@@ -133,6 +165,34 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
     return devices;
   }
   refuse(kind);
+}
+
+std::vector<std::string> gpus_of_driver(const std::string& folder) {
+  std::error_code none;
+  std::vector<std::string> models;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    std::ifstream file(entry.path() / "information");
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Model:")) models.push_back(line.substr(line.find_first_not_of(" \t", 6)));
+    }
+  }
+  return models;
+}
+
+GpuState look_for_gpus() {
+  std::vector<std::string> usable;
+#ifdef MILLRACE_CUDA
+  for (int ordinal = 0; ordinal < gpus(); ++ordinal) {
+    const CudaDevice device = cuda_device(ordinal);
+    usable.push_back(device.name + " (compute capability " + std::to_string(device.major) + "." +
+                     std::to_string(device.minor) + ", " + std::to_string(device.memory_bytes / 1'000'000'000) +
+                     " GB)");
+  }
+#endif
+  if (!usable.empty()) return {joined(usable), true};
+  const auto there = gpus_of_driver();
+  if (there.empty()) return {"none seen; runs use the CPU", true};
+  return {joined(there) + ", which this program cannot use: " + why_none(), !built_for_cuda};
 }
 
 Precisions find_precisions(const std::string& name, const Devices& devices) {

@@ -41,6 +41,17 @@ struct Devices {
 /// is, or the program was built without CUDA.
 Devices find_devices(const std::string& kind, const std::string& engine = "auto");
 
+/// Models of the GPUs that NVIDIA's driver lists in `folder`, whether this program can use them or not.
+std::vector<std::string> gpus_of_driver(const std::string& folder = "/proc/driver/nvidia/gpus");
+
+/// For people: which GPUs there are, and whether runs use them. Not healthy: one is there, the program was built for
+/// it, and CUDA cannot use it.
+struct GpuState {
+  std::string text;
+  bool healthy = true;
+};
+GpuState look_for_gpus();
+
 /// What models compute in.
 struct Precisions {
   Precision detector = Precision::fp32, segmenter = Precision::fp32;

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "apps/builtin.hpp"
 #include "apps/commands.hpp"
+#include "apps/devices.hpp"
 #include "io/imgcodecs.hpp"
 #include "pipeline/cores.hpp"
 #include "stages/options.hpp"
@@ -50,20 +50,6 @@ std::string loaded_library(const std::string& stem) {
   return "";
 }
 
-std::string gpu() {
-  std::error_code error;
-  std::string names;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
-    std::ifstream file(entry.path() / "information");
-    for (std::string line; std::getline(file, line);) {
-      if (line.starts_with("Model:"))
-        names += (names.empty() ? "" : ", ") + line.substr(line.find_first_not_of(" \t", 6));
-    }
-  }
-  if (names.empty()) return "none seen; runs use the CPU";
-  return names + "; this version runs on the CPU only";
-}
-
 void row(const char* name, const std::string& value) { std::printf("%-12s %s\n", name, value.c_str()); }
 
 }  // namespace
@@ -80,7 +66,9 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   std::snprintf(text.data(), text.size(), "%.1f cores usable, %.0f GB memory", available_cores(), memory_gb());
   row("processor", cpu_value("model name") + "; " + text.data());
   row("features", cpu_features());
-  row("GPU", gpu());
+  const GpuState gpus = look_for_gpus();
+  row("GPU", gpus.text);
+  healthy = healthy && gpus.healthy;
 #ifdef MILLRACE_TORCH
   row("LibTorch", loaded_library("libtorch_cpu"));
 #else

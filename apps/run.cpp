@@ -60,6 +60,11 @@ std::vector<std::string> warnings(const RunArguments& arguments, const Chain& ch
   std::vector<std::string> notes;
   if (arguments.devices.kind == Devices::Kind::simulated)
     notes.emplace_back("the engine is simulated: what the segments say of objects means nothing");
+  if (const auto there = gpus_of_driver(); arguments.devices.kind == Devices::Kind::cpu && !there.empty() &&
+                                           arguments.settings.parse<DeviceOptions>().kind == "auto") {
+    notes.push_back("a GPU is there (" + there.front() +
+                    "), and this program was built without CUDA: models run on the CPU");
+  }
   std::string builtin;
   for (const auto& [folder, package] : packages) {
     if (package->name.starts_with("builtin-")) builtin += (builtin.empty() ? "" : ", ") + package->name;

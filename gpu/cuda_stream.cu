@@ -298,6 +298,13 @@ int cuda_device_count() {
   return count;
 }
 
+std::string why_no_cuda_device() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) cudaGetLastError();
+  return count > 0 && error == cudaSuccess ? "" : cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error);
+}
+
 CudaDevice cuda_device(int ordinal) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, ordinal), "the properties of GPU " + std::to_string(ordinal));

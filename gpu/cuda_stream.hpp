@@ -20,6 +20,8 @@ struct CudaDevice {
 /// How many GPUs there are; 0 without a driver.
 int cuda_device_count();
 CudaDevice cuda_device(int ordinal);
+/// Why there are none, as CUDA says it; empty where there are.
+std::string why_no_cuda_device();
 
 /// Profilers that were told to wait for it record between these.
 void start_cuda_profiler() noexcept;
