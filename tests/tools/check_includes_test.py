@@ -9,11 +9,11 @@ import unittest
 CHECK = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check_includes.py"
 
 GOOD = {
-    "gpu/handles.hpp": "#pragma once\n",
+    "gpu/trace.hpp": "#pragma once\n",
     "gpu/tensor.hpp": "#pragma once\n#include <vector>\n",
     "io/item.hpp": "#pragma once\n",
     "io/decode.cpp": '#include "io/item.hpp"\n#include <opencv2/core.hpp>\n#include <jpeglib.h>\n',
-    "pipeline/graph.hpp": '#pragma once\n#include <tbb/flow_graph.h>\n#include "gpu/handles.hpp"\n',
+    "pipeline/graph.hpp": '#pragma once\n#include <tbb/flow_graph.h>\n#include "gpu/trace.hpp"\n',
     "models/engine.hpp": '#pragma once\n#include "gpu/tensor.hpp"\n',
     "models/torch_engine.cpp": '#include <torch/script.h>\n#include <ATen/ops/zeros.h>\n#include "models/engine.hpp"\n',
     "stages/detect.cpp": '#include "models/engine.hpp"\n#include "io/item.hpp"\n#include "pipeline/graph.hpp"\n',
