@@ -194,7 +194,8 @@ class Segmenters(ExportCase):
         torch.save(state, self.folder / "sam_b.pth")
         del state
         done = self.export(self.folder / "sam_b.pth", *options)
-        described = self.check_written(done, "in a batch of 2: logits")
+        # The ViT's get_rel_pos calls torch.arange, whose device Millrace moves when it loads the package.
+        described = self.check_written(done, "in a batch of 2: logits", moves=False)
         self.check_largest(done)
         self.assertEqual((described["name"], described["architecture"]), ("sam_b", "sam_vit_b"))
         shutil.rmtree(self.out)
