@@ -122,9 +122,14 @@ void FakeStream::write_places(const OutlineJob& job) {
   defer([job] { for_each_column(job, outline_kernel::write_column); });
 }
 
+// Work holds memory, and memory the queue: what was never done must not keep them.
+FakeStream::~FakeStream() { queue_->work.clear(); }
+
 void FakeStream::wait() {
-  for (const auto& one : queue_->work) one();
-  queue_->work.clear();
+  {
+    const auto work = std::exchange(queue_->work, {});  // what fails takes the rest with it
+    for (const auto& one : work) one();
+  }
   queue_->release_all();
 }
 

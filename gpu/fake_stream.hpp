@@ -13,6 +13,8 @@ class FakeStream final : public Stream {
  public:
   explicit FakeStream(int device = 0) : device_(device), queue_(std::make_shared<Queue>()) {}
 
+  ~FakeStream() override;
+
   [[nodiscard]] int device() const override { return device_; }
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   std::shared_ptr<void> allocate_mapped(std::size_t bytes) override;
@@ -25,6 +27,7 @@ class FakeStream final : public Stream {
   void find_boxes(const HeadJob& job) override;
   void outline(const OutlineJob& job) override;
   void write_places(const OutlineJob& job) override;
+  /// What throws there is not done again, nor what comes behind it.
   void wait() override;
 
   /// Does `work` in its turn, e.g. a model's call.
