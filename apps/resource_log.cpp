@@ -67,7 +67,7 @@ std::vector<GpuSummary> ResourceLog::finish() {
   std::vector<GpuSummary> all = summaries_;
   for (GpuSummary& one : all) {
     if (one.samples == 0) continue;
-    one.mean_utilisation /= static_cast<double>(one.samples);
+    one.mean_utilisation /= 100 * static_cast<double>(one.samples);  // a sum of percents until now
     one.mean_power_w /= static_cast<double>(one.samples);
   }
   return all;
@@ -92,7 +92,7 @@ void ResourceLog::write_row() {
     const GpuSample sample = nvml_->sample(buses_[i]);
     GpuSummary& summary = summaries_[i];
     ++summary.samples;
-    summary.mean_utilisation += sample.utilisation_percent.value_or(0) / 100.0;
+    summary.mean_utilisation += sample.utilisation_percent.value_or(0);
     summary.mean_power_w += sample.power_w.value_or(0);
     summary.peak_memory_bytes = std::max(summary.peak_memory_bytes, sample.memory_used_bytes.value_or(0));
     summary.peak_temperature_c = std::max(summary.peak_temperature_c, sample.temperature_c.value_or(0));
