@@ -164,7 +164,7 @@ def correct(results, inputs):
 
 # models
 
-# FLOP of one picture, or of one box of a decoder: PERFORMANCE figures of docs/performance.md.
+# FLOP of one picture, or of one box of a decoder, two for each multiply and add; of the built-in ones see models/demo/README.md.
 GFLOP = {("yolov8n", "forward"): 8.7, ("mobile_sam", "encode"): 77.5, ("mobile_sam", "decode"): 3.6, ("front", "forward"): 1.2, ("left", "forward"): 1.2,
          ("right", "forward"): 1.2, ("segmenter", "encode"): 2.7, ("segmenter", "decode"): 0.22}
 BOXES = 64  # of a decoder's call
