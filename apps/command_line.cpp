@@ -29,7 +29,7 @@ constexpr std::array shorthands{
     Shorthand{"every", "input.every", "take every N-th picture"},
     Shorthand{"sample", "input.sample", "take a share of the pictures, such as 1%"},
     Shorthand{"device", "device.kind", "auto, cpu, cuda, cuda:0,1 or cuda:all"},
-    Shorthand{"capture", "trace.capture", "frames that a profiler looks at, such as 100:200"},
+    Shorthand{"capture", "trace.capture", "pictures that a profiler looks at, such as 100:200"},
     Shorthand{"source", "input.source", "files, or memory: pictures that come again are not decoded again"},
     Shorthand{"engine", "models.engine", "auto, torchscript or simulated:TABLE.yaml"},
     Shorthand{"precision", "device.precision", "auto, fp32, tf32, bf16 or fp16"},

@@ -155,12 +155,12 @@ std::string ms_text(double ns) {
 std::string table_row(const Reading& reading, std::int64_t wall_ns, const std::string& label, bool waits) {
   std::string unit{to_string(reading.unit)};
   if (reading.items == 1) unit.resize(unit.size() - (reading.unit == Unit::batches ? 2 : 1));
-  std::string row = format("  %-14s %9s %-7s %9s", label.c_str(), grouped(reading.items).c_str(), unit.c_str(),
+  std::string row = format("  %-14s %9s %-8s %9s", label.c_str(), grouped(reading.items).c_str(), unit.c_str(),
                            duration(reading.busy_ns).c_str());
   row += format(" %3.0f %% %6s %6s", 100 * reading.utilisation(wall_ns),
                 ms_text(reading.latency.quantile_ns(0.5)).c_str(), ms_text(reading.latency.quantile_ns(0.95)).c_str());
-  row += waits ? format(" %5.0f %% %6.1f", 100 * reading.starved(wall_ns), reading.mean_queue(wall_ns))
-               : format(" %7s %6s", "-", "-");
+  row += waits ? format(" %5.0f %% %5.1f", 100 * reading.starved(wall_ns), reading.mean_queue(wall_ns))
+               : format(" %7s %5s", "-", "-");
   return row + "\n";
 }
 
@@ -171,7 +171,7 @@ std::string label_of(const ResourceReading& resource) {
 }
 
 std::string stage_table(const Snapshot& window) {
-  std::string text = format("  %-14s %9s %-7s %9s %5s %6s %6s %7s %6s\n", "stage", "items", "", "busy", "util",
+  std::string text = format("  %-14s %9s %-8s %9s %5s %6s %6s %7s %5s\n", "stage", "items", "", "busy", "util",
                             "p50 ms", "p95 ms", "starved", "queue");
   for (const auto& resource : window.resources) {
     if (resource.total.items == 0) continue;

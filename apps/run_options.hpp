@@ -107,7 +107,8 @@ struct TraceOptions {
   static constexpr const char* name = "trace";
   std::string capture;
   void visit(OptionVisitor& v) {
-    v.option("capture", capture, "frames that a profiler looks at, such as 100:200; see docs/tracing.md", Affects::run);
+    v.option("capture", capture, "pictures that a profiler looks at, such as 100:200; see docs/tracing.md",
+             Affects::run);
   }
 };
 

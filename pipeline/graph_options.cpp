@@ -27,7 +27,7 @@ void check(const GraphOptions& options) {
   at_least("workers", options.workers, 1, "");
   at_least("worker_nice", options.worker_nice, 0, "");
   const auto two_batches = 2 * std::int64_t{options.max_batch};
-  const auto batch = std::to_string(options.max_batch) + (options.max_batch == 1 ? " frame" : " frames");
+  const auto batch = std::to_string(options.max_batch) + (options.max_batch == 1 ? " picture" : " pictures");
   at_least("admission_items", options.admission_items, two_batches, ": two batches of " + batch);
   if (options.slab_bytes > std::numeric_limits<std::int64_t>::max() / two_batches) {
     throw std::invalid_argument("slab_bytes is " + bytes_text(options.slab_bytes) + ", which is too large for " +

@@ -29,7 +29,7 @@ std::vector<Reading> read_all(const std::deque<Meter>& first, const std::deque<M
 std::string_view to_string(Unit unit) {
   switch (unit) {
     case Unit::frames:
-      return "frames";
+      return "pictures";
     case Unit::batches:
       return "batches";
     case Unit::tasks:

@@ -31,7 +31,7 @@ std::string quoted(const std::string& stage) { return "`" + stage + "`"; }
 std::string counted(std::int64_t count, const std::string& one, const std::string& many) {
   return std::to_string(count) + " " + (count == 1 ? one : many);
 }
-std::string frames(std::int64_t count) { return counted(count, "frame", "frames"); }
+std::string pictures(std::int64_t count) { return counted(count, "picture", "pictures"); }
 
 double share_of(const Reading& part, const ResourceReading& resource) {
   return resource.total.busy_ns > 0 ? static_cast<double>(part.busy_ns) / static_cast<double>(resource.total.busy_ns)
@@ -129,12 +129,12 @@ std::string evidence(const Verdict& verdict, const Candidate& it) {
          percent(verdict.without_credits) + " of the time.";
 }
 
-/// "3 frames came out in 0.4 s"
+/// "3 pictures came out in 0.4 s"
 std::string came_out(const Snapshot& window) {
   const auto ms = window.time_ns / 1'000'000;
   const std::string time =
       ms < 1000 ? std::to_string(ms) + " ms" : one_decimal(static_cast<double>(window.time_ns) / 1e9) + " s";
-  return (window.committed > 0 ? frames(window.committed) : std::string("nothing")) + " came out in " + time;
+  return (window.committed > 0 ? pictures(window.committed) : std::string("nothing")) + " came out in " + time;
 }
 
 void describe(Verdict& verdict, const Candidate& it, const Candidate& next, const Snapshot& window) {
@@ -162,7 +162,7 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
                          percent(verdict.without_credits) + " of the time, and yet nothing was busier than " +
                          owner(it) + " with " + percent(verdict.utilisation) + "." + runner_up_clause(next) + " ";
       verdict.sentence +=
-          for_bytes >= 1 ? one_decimal(for_bytes) + " frames waited for bytes: raise byte_budget."
+          for_bytes >= 1 ? one_decimal(for_bytes) + " pictures waited for bytes: raise byte_budget."
                          : "Raise admission_items, now " + std::to_string(window.admission_items) + ", or read_ahead.";
       break;
     }
@@ -183,8 +183,8 @@ std::string thin_because(const Snapshot& from, const Snapshot& window) {
   const bool fills = from_start && window.committed < window.admission_items;
   if (batches >= least_batches && !fills) return "";
   std::string text = from_start ? "a short run: " : "a short window: ";
-  text += frames(window.committed) + " came out in " + (fills ? "" : "only ") + counted(batches, "batch", "batches");
-  if (fills) text += ", and filling and draining the pipeline takes " + frames(window.admission_items);
+  text += pictures(window.committed) + " came out in " + (fills ? "" : "only ") + counted(batches, "batch", "batches");
+  if (fills) text += ", and filling and draining the pipeline takes " + pictures(window.admission_items);
   return text;
 }
 

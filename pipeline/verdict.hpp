@@ -30,7 +30,7 @@ struct Verdict {
   double runner_up_utilisation = 0;
   double gain = 0;         ///< the most that throughput grows if `stage` were twice as fast, 0.34 for +34 %
   std::string then_binds;  ///< what would hold the run back then
-  std::string thin;        ///< why the window says little ("a short run: 14 frames ..."); empty where it says enough
+  std::string thin;        ///< why the window says little ("a short run: 14 pictures ..."); empty where it says enough
   std::string sentence;    ///< all of it, for a person
 };
 [[nodiscard]] std::string_view to_string(Verdict::Kind kind);

@@ -135,16 +135,16 @@ TEST_CASE("the file of errors that is named has lines: this attempt's, those of 
 TEST_CASE("a row tells what it counts, how busy it was, its quantiles, and how it waited") {
   const std::string text = to_text(sample(), 80, false);
   // 2 and 64 ms as the middles of their bins; of the lane's parts only the whole waits and starves.
-  for (const std::string row : {"  stage              items              busy  util p50 ms p95 ms starved  queue\n",
-                                "  read               5,000 frames      3.0 s   2 %   2.00  63.96    20 %    0.5\n",
-                                "  workers x2         6,250 tasks      30.0 s  30 %   2.00  63.96    20 %    0.5\n",
-                                "    decode           5,000 frames     25.0 s  25 %   2.00  63.96    20 %    0.5\n",
-                                "    encode           1,250 batches     5.0 s   5 %   2.00  63.96    20 %    0.5\n",
-                                "  lane x3            1,250 batches   2.3 min  93 %   2.00  63.96    20 %    0.5\n",
-                                "    preprocess       1,250 batches     5.0 s   3 %   2.00  63.96       -      -\n",
-                                "    detect           1,250 batches    95.0 s  63 %   2.00  63.96       -      -\n",
-                                "    segment          1,250 batches    30.0 s  20 %   2.00  63.96       -      -\n",
-                                "    postprocess      1,250 batches    10.0 s   7 %   2.00  63.96       -      -\n"}) {
+  for (const std::string row : {"  stage              items               busy  util p50 ms p95 ms starved queue\n",
+                                "  read               5,000 pictures     3.0 s   2 %   2.00  63.96    20 %   0.5\n",
+                                "  workers x2         6,250 tasks       30.0 s  30 %   2.00  63.96    20 %   0.5\n",
+                                "    decode           5,000 pictures    25.0 s  25 %   2.00  63.96    20 %   0.5\n",
+                                "    encode           1,250 batches      5.0 s   5 %   2.00  63.96    20 %   0.5\n",
+                                "  lane x3            1,250 batches    2.3 min  93 %   2.00  63.96    20 %   0.5\n",
+                                "    preprocess       1,250 batches      5.0 s   3 %   2.00  63.96       -     -\n",
+                                "    detect           1,250 batches     95.0 s  63 %   2.00  63.96       -     -\n",
+                                "    segment          1,250 batches     30.0 s  20 %   2.00  63.96       -     -\n",
+                                "    postprocess      1,250 batches     10.0 s   7 %   2.00  63.96       -     -\n"}) {
     CAPTURE(row);
     CHECK(text.find(row) != std::string::npos);
   }
@@ -156,7 +156,7 @@ TEST_CASE("one item is written as one") {
                              {reading(Unit::tasks, "workers", 1, 1, 3), {}},
                              {reading(Unit::batches, "lane", 1, 1, 3), {}}};
   const std::string text = to_text(report, 80, false);
-  for (const char* part : {" 1 frame       3.0 s ", " 1 task        3.0 s ", " 1 batch       3.0 s "}) {
+  for (const char* part : {" 1 picture      3.0 s ", " 1 task         3.0 s ", " 1 batch        3.0 s "}) {
     CAPTURE(part);
     CHECK(text.find(part) != std::string::npos);
   }
@@ -238,7 +238,7 @@ TEST_CASE("report.json holds the numbers of the table") {
   CHECK(json["run_window"]["source"]["without_credits_s"] == doctest::Approx(33));
   const auto& workers = json["run_window"]["resources"][1];
   CHECK(workers["counts"] == "tasks");
-  CHECK(workers["parts"][0]["counts"] == "frames");
+  CHECK(workers["parts"][0]["counts"] == "pictures");
   CHECK(workers["parts"][1]["counts"] == "batches");
   for (const auto& part : workers["parts"]) {
     CHECK(part["mean_queue"] == doctest::Approx(0.5));

@@ -95,7 +95,7 @@ TEST_CASE("the options name the smallest value allowed") {
   CHECK(complaint(good) == "");
   auto options = good;
   options.admission_items = 7;
-  CHECK(complaint(options) == "admission_items is 7, the smallest allowed value is 8: two batches of 4 frames");
+  CHECK(complaint(options) == "admission_items is 7, the smallest allowed value is 8: two batches of 4 pictures");
   options = good;
   options.byte_budget = 799;
   CHECK(complaint(options).starts_with("byte_budget is 799, the smallest allowed value is 800"));

@@ -202,8 +202,8 @@ TEST_CASE("a source that waits says so before anything came out") {
   CHECK(verdict.stage.empty());
   CHECK(verdict.runner_up.empty());
   CHECK(verdict.sentence ==
-        "The input holds the run back (a short run: 0 frames came out in 0 batches, and filling and draining the "
-        "pipeline takes 96 frames): the source waited for it 100 % of the time.");
+        "The input holds the run back (a short run: 0 pictures came out in 0 batches, and filling and draining the "
+        "pipeline takes 96 pictures): the source waited for it 100 % of the time.");
 }
 
 TEST_CASE("too few credits are said, and which") {
@@ -220,7 +220,7 @@ TEST_CASE("too few credits are said, and which") {
         "admission_items, now 96, or read_ahead.");
   it.bytes.queued_ns = seconds(51);
   verdict = judge({}, it);
-  CHECK(verdict.sentence.ends_with("5.1 frames waited for bytes: raise byte_budget."));
+  CHECK(verdict.sentence.ends_with("5.1 pictures waited for bytes: raise byte_budget."));
 }
 
 TEST_CASE("nothing binds") {
@@ -259,7 +259,7 @@ TEST_CASE("a short run is judged, and the sentence says how short it was") {
   CHECK(verdict.stage == "segment");
   CHECK(verdict.runner_up == "decode");
   CHECK(verdict.thin ==
-        "a short run: 14 frames came out in 14 batches, and filling and draining the pipeline takes 16 frames");
+        "a short run: 14 pictures came out in 14 batches, and filling and draining the pipeline takes 16 pictures");
   CHECK(verdict.sentence ==
         "`segment` holds the run back (" + verdict.thin +
             "): the lane section was busy 100 % of the time (of that segment 94 %, detect 4 %, preprocess 2 %), and "
@@ -275,9 +275,9 @@ TEST_CASE("few batches of many frames are the reason where they are") {
   const auto verdict = judge({}, it);
   CHECK(verdict.kind == Verdict::Kind::stage);
   CHECK(verdict.stage == "detect");
-  CHECK(
-      verdict.sentence.starts_with("`detect` holds the run back (a short run: 990 frames came out in only 7 batches): "
-                                   "the lane section was busy 97 %"));
+  CHECK(verdict.sentence.starts_with(
+      "`detect` holds the run back (a short run: 990 pictures came out in only 7 batches): "
+      "the lane section was busy 97 %"));
   it.resources[3].total.items = 8;
   CHECK(judge({}, it).thin.empty());
 }
@@ -285,14 +285,14 @@ TEST_CASE("few batches of many frames are the reason where they are") {
 TEST_CASE("every kind says what it rests on") {
   auto it = slow();
   it.cpu_ns = seconds(26.6 * 4);
-  CHECK(judge({}, it).sentence.starts_with("The cores hold the run back (a short run: 14 frames"));
+  CHECK(judge({}, it).sentence.starts_with("The cores hold the run back (a short run: 14 pictures"));
   it = slow();
   it.resources[2].total.busy_ns = seconds(13.3);
-  CHECK(judge({}, it).sentence.starts_with("No part holds the run back by itself (a short run: 14 frames"));
+  CHECK(judge({}, it).sentence.starts_with("No part holds the run back by itself (a short run: 14 pictures"));
   it.without_credits.busy_ns = seconds(20);
-  CHECK(judge({}, it).sentence.starts_with("The gate holds the run back (a short run: 14 frames"));
+  CHECK(judge({}, it).sentence.starts_with("The gate holds the run back (a short run: 14 pictures"));
   it.input.busy_ns = seconds(20);
-  CHECK(judge({}, it).sentence.starts_with("The input holds the run back (a short run: 14 frames"));
+  CHECK(judge({}, it).sentence.starts_with("The input holds the run back (a short run: 14 pictures"));
 }
 
 TEST_CASE("a window inside a run in which little came out") {
@@ -308,7 +308,7 @@ TEST_CASE("a window inside a run in which little came out") {
   CHECK(verdict.stage == "segment");
   CHECK(verdict.utilisation == doctest::Approx(0.95));
   CHECK(verdict.runner_up.empty());  // nothing else was busy
-  CHECK(verdict.thin == "a short window: 1 frame came out in only 1 batch");
+  CHECK(verdict.thin == "a short window: 1 picture came out in only 1 batch");
   to.committed = from.committed;
   to.resources[3].total.items = from.resources[3].total.items;
   verdict = judge(from, to);
@@ -327,9 +327,10 @@ TEST_CASE("a very short run is not judged, and names the busiest stage all the s
   const auto verdict = judge({}, it);
   CHECK(verdict.kind == Verdict::Kind::too_short);
   CHECK(verdict.stage == "segment");
-  CHECK(verdict.sentence ==
-        "Too short to judge: 1 frame came out in 900 ms. Busiest: the lane section (mostly `segment`) with 40 %, then "
-        "the workers (mostly `decode`) with 20 %.");
+  CHECK(
+      verdict.sentence ==
+      "Too short to judge: 1 picture came out in 900 ms. Busiest: the lane section (mostly `segment`) with 40 %, then "
+      "the workers (mostly `decode`) with 20 %.");
 }
 
 TEST_CASE("where no time passed or nothing was busy no stage is named") {
