@@ -32,6 +32,7 @@ constexpr std::array shorthands{
     Shorthand{"capture", "trace.capture", "pictures that a profiler looks at, such as 100:200"},
     Shorthand{"source", "input.source", "files, or memory: pictures that come again are not decoded again"},
     Shorthand{"engine", "models.engine", "auto, torchscript or simulated:TABLE.yaml"},
+    Shorthand{"gpu-memory", "device.memory", "share of a GPU's free memory to plan with, or bytes such as 8G"},
     Shorthand{"precision", "device.precision", "auto, fp32, tf32, bf16 or fp16"},
 };
 

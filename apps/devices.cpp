@@ -9,7 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "gpu/fake_stream.hpp"
 #include "gpu/host_device.hpp"
 #include "gpu/stream_device.hpp"
 #include "models/deferred_engine.hpp"
@@ -155,12 +154,16 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
   if (kind == "cuda:all") return cuda_devices(first(std::max(1, gpus())), kind);
   if (kind.starts_with("cuda:")) return cuda_devices(numbers(std::string_view(kind).substr(5), kind), kind);
   if (kind.starts_with("fake:")) {
-    const int count = number(std::string_view(kind).substr(5), kind);
+    const std::string_view words = std::string_view(kind).substr(5);
+    const auto colon = words.find(':');
+    const int count = number(words.substr(0, colon), kind);
     if (count < 1) refuse(kind);
     Devices devices;
     devices.kind = Devices::Kind::fake;
     devices.ordinals = first(count);
     devices.name = "fake";
+    for (int i = 0; colon != std::string_view::npos && i < count; ++i)
+      devices.fake_memory.push_back(std::make_shared<FakeMemory>(number(words.substr(colon + 1), kind)));
     for (const int ordinal : devices.ordinals) devices.buses.push_back("fake:" + std::to_string(ordinal));
     return devices;
   }
@@ -228,7 +231,8 @@ std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index) {
   const int ordinal = devices.ordinals[index];
   switch (devices.kind) {
     case Devices::Kind::fake:
-      return std::make_unique<StreamDevice>(std::make_unique<FakeStream>(ordinal));
+      return std::make_unique<StreamDevice>(
+          std::make_unique<FakeStream>(ordinal, devices.fake_memory.empty() ? nullptr : devices.fake_memory[index]));
     case Devices::Kind::simulated:
       return std::make_unique<StreamDevice>(std::make_unique<SimulatedStream>(devices.simulated));
 #ifdef MILLRACE_CUDA

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpu/device.hpp"
+#include "gpu/fake_stream.hpp"
 #include "models/engine.hpp"
 #include "models/simulated_engine.hpp"
 
@@ -26,6 +27,8 @@ struct Devices {
   std::string name = "cpu";          ///< for the plan: what results may differ by in their last bits
   bool native_bf16 = true;           ///< and TF32: compute capability 8.0 and newer
 
+  std::vector<std::shared_ptr<FakeMemory>> fake_memory{};  ///< where fake: of each; none where it has no end
+
   std::shared_ptr<const SimulatedTable> table{};  ///< where simulated
   std::shared_ptr<SimulatedGpu> simulated{};
 
@@ -36,9 +39,9 @@ struct Devices {
   [[nodiscard]] std::size_t of_lane(int lane) const { return static_cast<std::size_t>(lane) % ordinals.size(); }
 };
 
-/// What device.kind names: "auto", "cpu", "cuda" (the first), "cuda:0,1", "cuda:all", and "fake:N"; with models.engine
-/// "simulated:TABLE" the one that TABLE describes. Throws UsageError for other words, PackageError where no such GPU
-/// is, or the program was built without CUDA.
+/// What device.kind names: "auto", "cpu", "cuda" (the first), "cuda:0,1", "cuda:all", and "fake:N" or "fake:N:BYTES", N
+/// with so much memory each; with models.engine "simulated:TABLE" the one that TABLE describes. Throws UsageError for
+/// other words, PackageError where no such GPU is, or the program was built without CUDA.
 Devices find_devices(const std::string& kind, const std::string& engine = "auto");
 
 /// Models of the GPUs that NVIDIA's driver lists in `folder`, whether this program can use them or not.

@@ -10,7 +10,6 @@
 #include "io/source_names.hpp"
 #include "stages/encode.hpp"
 #include "stages/registry.hpp"
-#include "stages/segment.hpp"
 
 namespace millrace {
 namespace {
@@ -60,16 +59,23 @@ std::vector<std::shared_ptr<Demand>> make_demands(const Devices& devices) {
   return demands;
 }
 
+std::vector<std::shared_ptr<CallLimits>> make_limits(const Devices& devices) {
+  std::vector<std::shared_ptr<CallLimits>> limits;
+  for (std::size_t i = 0; i < devices.ordinals.size(); ++i) limits.push_back(std::make_shared<CallLimits>());
+  return limits;
+}
+
 std::vector<std::unique_ptr<ModelCache>> make_caches(const ExecutionSetup& setup, const EngineFactory& factory,
-                                                     const std::vector<std::shared_ptr<Demand>>& demands) {
+                                                     const std::vector<std::shared_ptr<Demand>>& demands,
+                                                     const std::vector<std::shared_ptr<CallLimits>>& limits) {
   std::vector<std::unique_ptr<ModelCache>> caches;
   for (std::size_t i = 0; i < setup.devices.ordinals.size(); ++i) {
-    EngineFactory engines = engines_on(setup.devices, i, setup.numbers.precisions, factory);
-    if (!demands.empty()) {
-      engines = [engines, demand = demands[i]](const Package& package, const EngineOptions& options) {
-        return counted(engines(package, options), package.name, demand);
-      };
-    }
+    EngineFactory engines = [engines = engines_on(setup.devices, i, setup.numbers.precisions, factory),
+                             demand = demands.empty() ? nullptr : demands[i],
+                             limit = limits[i]](const Package& package, const EngineOptions& options) {
+      auto engine = limited(engines(package, options), package.name, limit);
+      return demand == nullptr ? engine : counted(std::move(engine), package.name, demand);
+    };
     caches.push_back(std::make_unique<ModelCache>(setup.settings.parse<ModelOptions>().budget, std::move(engines),
                                                   EngineOptions{setup.numbers.team, -1, true}));
   }
@@ -101,7 +107,8 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
       demands_(make_demands(setup_.devices)),
       alone_(setup_.devices.ordinals.size()),
       measured_(setup_.devices.ordinals.size()),
-      models_(make_caches(setup_, factory, demands_)),
+      limits_(make_limits(setup_.devices)),
+      models_(make_caches(setup_, factory, demands_, limits_)),
       context_{setup_.views,
                segmenter_,
                setup_.output_folder,
@@ -125,21 +132,25 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
   for (const ChainLink* link : setup_.chain.of(Section::batch)) {
     batch_stages_.push_back(link->entry->make_batch_stage(link->values, context_));
   }
-  lane_stages_.resize(static_cast<std::size_t>(setup_.numbers.graph.lanes));
+  lanes_ = plan_lanes();
+  lane_stages_.resize(static_cast<std::size_t>(lanes_));
   warm_.resize(lane_stages_.size());
   for (std::size_t lane = 0; lane < lane_stages_.size(); ++lane) {
     auto& stages = lane_stages_[lane];
     const std::size_t device = setup_.devices.of_lane(static_cast<int>(lane));
-    devices_.push_back(make_device(setup_.devices, device));
+    if (lane == devices_.size()) devices_.push_back(make_device(setup_.devices, device));
     lane_contexts_.push_back({context_.views, context_.segmenter, context_.output_folder, context_.input_root,
                               context_.decode_limits, context_.batch_size, context_.packages, *models_[device],
                               context_.counters, devices_.back().get(), context_.detector_images,
                               context_.segmenter_images});
+    lane_contexts_.back().limits = limits_[device].get();
     for (const ChainLink* link : setup_.chain.of(Section::lane)) {
       stages.push_back(link->entry->make_batch_stage(link->values, lane_contexts_.back()));
     }
   }
-  graph_ = std::make_unique<FrameGraph>(setup_.numbers.graph, bodies(), clock);
+  GraphOptions options = setup_.numbers.graph;
+  options.lanes = lanes_;
+  graph_ = std::make_unique<FrameGraph>(options, bodies(), clock);
 }
 
 Execution::~Execution() = default;
@@ -184,7 +195,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
     bodies.batch_stages.push_back(
         {link->info.name, [link, &stage](Batch& batch) { run_after_lane(*link, stage, batch); }});
   }
-  if (!bodies.lane_stages.empty()) lanes_to_start_ = setup_.numbers.graph.lanes;
+  if (!bodies.lane_stages.empty()) lanes_to_start_ = lanes_;
   bodies.lane_start = [this](int lane) {
     warm_up_packages(static_cast<std::size_t>(lane));
     const std::lock_guard lock(lanes_mutex_);
@@ -297,23 +308,49 @@ void Execution::wait_for_lanes() {
   lanes_changed_.wait(lock, [&] { return lanes_to_start_ == 0 || stopping_; });
 }
 
+// Where memory is not that of the host, models are loaded and called before there are lanes, to see how many fit. What
+// was called with then is the device of the first lane there.
+int Execution::plan_lanes() {
+  const int wanted = setup_.numbers.graph.lanes;
+  const int devices = setup_.devices.count();
+  if (setup_.chain.of(Section::lane).empty()) return wanted;
+  int each = (wanted + devices - 1) / devices;
+  for (int i = 0; i < devices; ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    auto device = make_device(setup_.devices, index);
+    const auto begun_ns = clock_.now_ns();
+    auto plan = plan_memory(*device, setup_.settings, setup_.numbers.batch_size, setup_.numbers.graph.slab_bytes, each,
+                            setup_.packages, *models_[index], kind_of_devices(), known_limits_, *limits_[index]);
+    if (!plan) return wanted;
+    warm_up_ns_ += clock_.now_ns() - begun_ns;
+    if (i < wanted) devices_.push_back(std::move(device));
+    memory_plans_.push_back(std::move(*plan));
+  }
+  for (const auto& plan : memory_plans_) each = std::min(each, plan.lanes);
+  return std::min(wanted, each * devices);
+}
+
+// Of which limits are known.
+std::string Execution::kind_of_devices() const { return setup_.devices.name + ", " + setup_.numbers.precisions.name(); }
+
+void Execution::remember_limits() const {
+  for (std::size_t i = 0; i < memory_plans_.size(); ++i)
+    known_limits_.remember(kind_of_devices(), memory_plans_[i].limit_bytes, setup_.packages, *limits_[i]);
+}
+
 void Execution::warm_up_packages(std::size_t lane) {
   ModelCache& models = lane_contexts_[lane].models;
   const std::size_t device = setup_.devices.of_lane(static_cast<int>(lane));
   const std::lock_guard alone(alone_[device]);
   const auto begun_ns = clock_.now_ns();
-  const auto segment = parse_options<Segment::Options>(Segment::name, setup_.settings.values(Segment::name));
   const bool measure = !demands_.empty() && !measured_[device];
   for (const auto& [folder, package] : setup_.packages) {
     const auto engine = models.acquire(*package);
-    const int pictures = package->task == Task::segment ? segment.image_batch : setup_.numbers.batch_size;
-    const int batch = std::min(pictures, package->max_batch);
-    const int boxes = package->task == Task::detect ? 0
-                      : segment.pad                 ? std::min(segment.box_batch, package->max_boxes)
-                                                    : 1;
+    const CallShape shape = call_shape(*package, setup_.settings, setup_.numbers.batch_size, *limits_[device]);
     try {
-      warm_up(*engine, *package, batch, boxes, *devices_[lane]);
-      if (measure) measure_alone(*engine, *package, batch, boxes, timed_calls, *devices_[lane], *demands_[device]);
+      warm_up(*engine, *package, shape.pictures, shape.boxes, *devices_[lane]);
+      if (measure)
+        measure_alone(*engine, *package, shape.pictures, shape.boxes, timed_calls, *devices_[lane], *demands_[device]);
     } catch (const ModelError& error) {
       throw ModelError(folder + ": " + error.what());
     }

@@ -12,9 +12,11 @@
 
 #include "apps/capture.hpp"
 #include "apps/devices.hpp"
+#include "apps/memory_plan.hpp"
 #include "apps/setup.hpp"
 #include "gpu/device.hpp"
 #include "models/cache.hpp"
+#include "models/call_limits.hpp"
 #include "models/demand.hpp"
 #include "pipeline/graph.hpp"
 #include "stages/chain.hpp"
@@ -66,6 +68,10 @@ class Execution {
 
   const StageCounters& counters() const { return counters_; }
   CacheStatistics models() const;  ///< of all devices together
+  /// Of each device whose memory is its own.
+  const std::vector<MemoryPlan>& memory_plans() const { return memory_plans_; }
+  /// Keeps what was learned of memory for later runs.
+  void remember_limits() const;
   /// Of all lanes together, without warming up; after run().
   DeviceCounts device_counts() const;
   std::int64_t read_bytes() const { return read_bytes_; }
@@ -76,6 +82,8 @@ class Execution {
   GraphBodies<Frame, Batch> bodies();
   std::int64_t file_bytes(const Frame& frame) const;
   void read(Frame& frame);
+  int plan_lanes();
+  std::string kind_of_devices() const;
   void warm_up_packages(std::size_t lane);
   void commit(Batch& batch);
   void wait_for_lanes();
@@ -90,7 +98,10 @@ class Execution {
   std::vector<std::shared_ptr<Demand>> demands_;     // of each device; none on the host
   std::deque<std::mutex> alone_;                     // of each device: who warms up or measures there
   std::vector<bool> measured_;                       // of each device
+  std::vector<std::shared_ptr<CallLimits>> limits_;  // of each device
   std::vector<std::unique_ptr<ModelCache>> models_;  // of each device
+  std::vector<MemoryPlan> memory_plans_;
+  KnownLimits known_limits_{KnownLimits::usual_file()};
   StageCounters counters_;
   PixelCache pixel_cache_;
   StageContext context_;                          // of the stages before and after the lanes
@@ -106,6 +117,7 @@ class Execution {
   std::atomic<bool> ready_{false};
   std::mutex lanes_mutex_;
   std::condition_variable lanes_changed_;
+  int lanes_ = 0;
   int lanes_to_start_ = 0;
   bool stopping_ = false;
   std::atomic<std::int64_t> read_bytes_{0};

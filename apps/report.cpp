@@ -144,6 +144,22 @@ Json verdict_json(const Verdict& verdict) {
           {"then_binds", verdict.then_binds}};
 }
 
+Json memory_json(const MemoryPlan& plan) {
+  Json calls = Json::array();
+  for (const auto& [key, rows] : plan.smaller_calls)
+    calls.push_back({{"package", key.first}, {"method", key.second}, {"most", rows}});
+  return {{"device", plan.device},
+          {"total_bytes", plan.total_bytes},
+          {"free_bytes", plan.free_bytes},
+          {"limit_bytes", plan.limit_bytes},
+          {"models_bytes", plan.models_bytes},
+          {"lane_calls_bytes", plan.calls_bytes},
+          {"lane_pictures_bytes", plan.pictures_bytes},
+          {"lanes", plan.lanes},
+          {"wanted_lanes", plan.wanted_lanes},
+          {"smaller_calls", calls}};
+}
+
 /// Milliseconds in at most six characters: 0.05, 38.80, 2349; "-" where there are none.
 std::string ms_text(double ns) {
   if (ns <= 0) return "-";
@@ -229,6 +245,8 @@ Json to_json(const RunReport& report) {
                     {"mean_power_w", gpu.mean_power_w},
                     {"peak_temperature_c", gpu.peak_temperature_c}});
   }
+  Json memory = Json::array();
+  for (const auto& plan : report.memory) memory.push_back(memory_json(plan));
   Json calls = Json::object();
   for (const auto& [name, count] : report.calls) calls[name] = count;
   Json skipped = Json::object();
@@ -266,6 +284,7 @@ Json to_json(const RunReport& report) {
        {{"loads", loads}, {"evictions", report.models.evictions}, {"resident_bytes", report.models.resident_bytes}}},
       {"calls", calls},
       {"gpus", gpus},
+      {"memory", memory},
       {"notes", report.notes}};
 }
 

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "apps/memory_plan.hpp"
 #include "apps/resource_log.hpp"
 #include "io/scan.hpp"
 #include "io/segments_manifest.hpp"
@@ -41,6 +42,7 @@ struct RunReport {
   std::int64_t read_bytes = 0;
   std::int64_t written_bytes = 0;  ///< segment lines and side files
   CacheStatistics models;
+  std::vector<MemoryPlan> memory;                           ///< of each GPU
   std::vector<GpuSummary> gpus;                             ///< by the driver; what it does not say is 0
   std::vector<std::pair<std::string, std::int64_t>> calls;  ///< StageCounters by name
   std::vector<std::string> notes;  ///< taken-over lock, dropped journal tails, warnings of decoders by kind

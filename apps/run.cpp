@@ -196,6 +196,9 @@ class Run {
     folder_.write_run(
         nlohmann::json{{"tool", tool}, {"started", utc_text(started_)}, {"config", settings_.print()}}.dump(2));
     RunReport report = begin_report();
+    if (!arguments_.quiet) {
+      for (const auto& plan : report.memory) say(plan.text());
+    }
     try {
       const Result result = execute();
       fill_books(report);
@@ -282,6 +285,7 @@ class Run {
       ResourceLog resources(folder_.path() + "/resources.csv", devices_.buses, process_cpu_ns);
       result = execution_.run();
       gpus_ = resources.finish();
+      execution_.remember_limits();
       store_.sync();
     } catch (...) {
       if (signals_ != nullptr) signals_->on_stop({});
@@ -305,6 +309,7 @@ class Run {
     report.started = utc_text(started_);
     report.batch_size = numbers_.batch_size;
     report.team = numbers_.team;
+    report.memory = execution_.memory_plans();
     return report;
   }
 
@@ -437,6 +442,7 @@ ExitCode run(const RunArguments& arguments, const EngineFactory& factory, StopSi
   // What is wrong with input and models is said before the output folder is made.
   (void)Source(spec);
   (void)parse_capture(settings.parse<TraceOptions>().capture);
+  (void)memory_limit(settings.parse<DeviceOptions>().memory, {});
   Packages packages = read_packages(settings, chain);
   const std::vector<std::string> notes = warnings(arguments, chain, spec, packages);
   const auto tell = [&] {

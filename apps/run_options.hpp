@@ -116,12 +116,15 @@ struct DeviceOptions {
   static constexpr const char* name = "device";
   std::string kind = "auto";
   std::string precision = "auto";
+  std::string memory = "0.9";
   void visit(OptionVisitor& v) {
     v.option("kind", kind, "auto, cpu, cuda, cuda:0,1 or cuda:all");
     v.option(
         "precision", precision,
         "what models compute in: fp32, tf32, bf16 or fp16; auto: fp32 on the CPU, on a GPU fp16 and for segmenters "
         "bf16 where it is native");
+    v.option("memory", memory, "of each GPU, what the run plans with: a share of what is free, or bytes such as 8G",
+             Affects::run);
   }
 };
 

@@ -165,6 +165,20 @@ class CudaStream final : public Stream {
 
   std::shared_ptr<void> allocate_mapped(std::size_t bytes) override { return mapped_->take(bytes); }
 
+  void trim() override {
+    cudaMemPool_t pool{};
+    wait();
+    check(cudaDeviceGetDefaultMemPool(&pool, handles_->device), "the memory pool");
+    check(cudaMemPoolTrimTo(pool, 0), "the memory pool");
+  }
+
+  [[nodiscard]] std::optional<DeviceMemory> memory() const override {
+    std::size_t free = 0, total = 0;
+    handles_->use();
+    check(cudaMemGetInfo(&free, &total), "the memory of GPU " + std::to_string(handles_->device));
+    return DeviceMemory{static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+  }
+
   void upload(const void* host, void* device, std::size_t bytes) override {
     transfer(host, device, bytes, cudaMemcpyHostToDevice);
   }

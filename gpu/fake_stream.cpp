@@ -40,13 +40,39 @@ void for_each_column(const OutlineJob& job, const Column& column) {
 }  // namespace
 
 std::shared_ptr<void> FakeStream::allocate(std::size_t bytes) {
-  return {allocate_garbage(bytes), [queue = queue_](void* memory) { queue->released.push_back(memory); }};
+  const auto size = static_cast<std::int64_t>(bytes);
+  queue_->take(size);
+  const std::shared_ptr<void> block(allocate_garbage(bytes), release);
+  return {block.get(), [queue = queue_, block, size](void*) {
+            queue->released.push_back(block);
+            queue->used_bytes -= size;
+          }};
 }
 
-FakeStream::Queue::~Queue() { release_all(); }
+std::optional<DeviceMemory> FakeStream::memory() const {
+  const auto& memory = queue_->memory;
+  if (memory == nullptr) return std::nullopt;
+  return DeviceMemory{memory->total_bytes - memory->kept_bytes, memory->total_bytes};
+}
 
-void FakeStream::Queue::release_all() {
-  for (void* memory : std::exchange(released, {})) release(memory);
+void FakeStream::trim() { queue_->trim(); }
+
+void FakeStream::Queue::take(std::int64_t bytes) {
+  const std::int64_t more = std::max<std::int64_t>(0, used_bytes + bytes - kept_bytes);
+  if (memory != nullptr) {
+    const std::int64_t before = memory->kept_bytes.fetch_add(more);
+    if (before + more > memory->total_bytes) {
+      memory->kept_bytes -= more;
+      throw std::bad_alloc();
+    }
+  }
+  used_bytes += bytes;
+  kept_bytes += more;
+}
+
+void FakeStream::Queue::trim() {
+  if (memory != nullptr) memory->kept_bytes -= kept_bytes - used_bytes;
+  kept_bytes = used_bytes;
 }
 
 std::shared_ptr<void> FakeStream::allocate_mapped(std::size_t bytes) { return {allocate_garbage(bytes), release}; }
@@ -130,7 +156,7 @@ void FakeStream::wait() {
     const auto work = std::exchange(queue_->work, {});  // what fails takes the rest with it
     for (const auto& one : work) one();
   }
-  queue_->release_all();
+  queue_->released.clear();
 }
 
 }  // namespace millrace

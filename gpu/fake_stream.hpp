@@ -1,23 +1,39 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "gpu/stream.hpp"
 
 namespace millrace {
 
+/// The memory that the streams of a fake device share. Each keeps the most that it had at once, as LibTorch does.
+struct FakeMemory {
+  explicit FakeMemory(std::int64_t bytes) : total_bytes(bytes) {}
+  const std::int64_t total_bytes;
+  std::atomic<std::int64_t> kept_bytes{0};
+};
+
 /// A stream without a device: what is asked for is written down and done in wait(), on the host, by the bodies of the
 /// real kernels. Memory is filled with garbage, so what is read too early shows.
 class FakeStream final : public Stream {
  public:
-  explicit FakeStream(int device = 0) : device_(device), queue_(std::make_shared<Queue>()) {}
+  /// Without `memory` there is no end to it.
+  explicit FakeStream(int device = 0, std::shared_ptr<FakeMemory> memory = nullptr)
+      : device_(device), queue_(std::make_shared<Queue>(std::move(memory))) {}
 
   ~FakeStream() override;
 
   [[nodiscard]] int device() const override { return device_; }
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   std::shared_ptr<void> allocate_mapped(std::size_t bytes) override;
+  [[nodiscard]] std::optional<DeviceMemory> memory() const override;
+  void trim() override;
   void upload(const void* host, void* device, std::size_t bytes) override;
   void download(const void* device, void* host, std::size_t bytes) override;
   void copy(const void* from, void* to, std::size_t bytes) override;
@@ -35,10 +51,14 @@ class FakeStream final : public Stream {
 
  private:
   struct Queue {
-    ~Queue();
-    void release_all();
+    explicit Queue(std::shared_ptr<FakeMemory> of_device) : memory(std::move(of_device)) {}
+    ~Queue() { trim(); }
+    void take(std::int64_t bytes);
+    void trim();
+    std::shared_ptr<FakeMemory> memory;
+    std::int64_t used_bytes = 0, kept_bytes = 0;
     std::vector<std::function<void()>> work;
-    std::vector<void*> released;  // by the host; work may still use it
+    std::vector<std::shared_ptr<void>> released;  // by the host; work may still use it
   };
   const int device_;
   std::shared_ptr<Queue> queue_;  // memory may outlive the stream

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "gpu/detect_kernel.hpp"
 #include "gpu/letterbox_kernel.hpp"
@@ -11,6 +12,11 @@
 #include "gpu/tensor.hpp"
 
 namespace millrace {
+
+/// Memory of a device as its driver sees it: what other programs use is not free.
+struct DeviceMemory {
+  std::int64_t free_bytes = 0, total_bytes = 0;
+};
 
 /// A queue of copies and kernels that a device works off in order, while the host goes on. None of these functions
 /// waits but wait(). The jobs' pointers are to memory of allocate(), or of allocate_mapped() where little is written.
@@ -34,6 +40,11 @@ class Stream {
   /// Host memory that copies run to and from at full speed, and that kernels may write to; from any thread. Not to be
   /// let go before the wait() that follows its last use.
   virtual std::shared_ptr<void> allocate_mapped(std::size_t bytes) = 0;
+
+  /// Gives back what is kept of allocate() for later.
+  virtual void trim() {}
+  /// Nothing where memory is that of the host.
+  [[nodiscard]] virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
 
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
   virtual void download(const void* device, void* host, std::size_t bytes) = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gpu/stream.hpp"
+#include "models/call_limits.hpp"
 
 namespace millrace {
 namespace {
@@ -16,11 +17,12 @@ class CountedEngine final : public Engine {
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
     auto outputs = engine_->call(method, inputs, device);
-    demand_->count(package_, method, inputs[method == "decode" ? 1 : 0].shape.front());
+    demand_->count(package_, method, rows_of_call(method, inputs));
     return outputs;
   }
   DType image_type() const override { return engine_->image_type(); }
   std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
+  void trim() override { engine_->trim(); }
 
  private:
   const std::shared_ptr<Engine> engine_;

@@ -75,6 +75,9 @@ class Engine {
 
   /// Bytes that this model keeps while it is loaded: weights and constants.
   virtual std::int64_t memory_bytes() const = 0;
+
+  /// Gives back to the device what is kept there for later calls, of all engines.
+  virtual void trim() {}
 };
 
 /// Loads a package. Throws PackageError or ModelError.

@@ -2,6 +2,7 @@
 
 // The only file of the project that includes LibTorch: its headers cost 18 s to compile, and bring a fmt of their own.
 #include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StreamGuard.h>
 #include <dlfcn.h>
 #include <torch/csrc/jit/api/module.h>
@@ -168,6 +169,7 @@ class TorchEngine final : public Engine {
         methods_(methods_of(package)),
         bytes_(package.file_bytes()),
         threads_(options.threads),
+        on_gpu_(options.device >= 0),
         image_type_(millrace::image_type(options.precision)) {
     if (options.device >= 0) load_cuda();
     fix_process_settings();
@@ -208,6 +210,9 @@ class TorchEngine final : public Engine {
 
   DType image_type() const override { return image_type_; }
   std::int64_t memory_bytes() const override { return bytes_; }
+  void trim() override {
+    if (on_gpu_) c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
+  }
 
  private:
   // Weights become constants of the graphs, norms fold into convolutions. torch::jit::freeze does this for `forward`
@@ -296,6 +301,7 @@ class TorchEngine final : public Engine {
   std::vector<std::string> methods_;
   std::int64_t bytes_;
   int threads_;
+  bool on_gpu_;
   DType image_type_;
   torch::jit::Module module_;
 };

@@ -195,7 +195,7 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
         ++context_.counters.detector_calls;
         return engine->call("forward", inputs, *context_.device);
       },
-      context_.counters);
+      most_rows(context_, package, "forward"), context_.counters);
 
   const BoxSearch search = search_of(package);
   std::map<const std::vector<Tensor>*, std::vector<BoxTarget>> calls;  // those that were split have several

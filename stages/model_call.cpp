@@ -7,17 +7,19 @@
 #include <optional>
 #include <utility>
 
-#include "models/engine.hpp"
+#include "models/call_limits.hpp"
 
 namespace millrace {
 namespace {
 
 class Calls {
  public:
-  Calls(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call, StageCounters& counters)
+  Calls(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call, const MostRows& most,
+        StageCounters& counters)
       : pictures_(pictures),
         make_(make),
         call_(call),
+        most_(most),
         counters_(counters),
         blank_(pictures.size()),
         outcomes_(pictures.size()) {}
@@ -36,10 +38,13 @@ class Calls {
   void run(const std::vector<int>& rows, bool split) {
     bool repeated = false;
     while (!std::all_of(rows.begin(), rows.end(), [&](int row) { return is_blank(row); })) {
+      const int allowed = most_();
+      if (rows.size() > static_cast<std::size_t>(allowed)) return run_halves(rows);
       try {
         keep(rows, call_(make_(rows, blank_)), split);
         return;
       } catch (const OutOfMemoryError& error) {
+        if (most_() < allowed) continue;  // with less padding, or in halves
         if (rows.size() > 1) return run_halves(rows);
         blame(picture_of(rows.front()), error.what());
       } catch (const std::bad_alloc&) {
@@ -120,6 +125,7 @@ class Calls {
   const std::span<const int> pictures_;
   const MakeInputs& make_;
   const ModelCall& call_;
+  const MostRows& most_;
   StageCounters& counters_;
   std::vector<bool> blank_;
   std::vector<RowOutcome> outcomes_;
@@ -127,9 +133,15 @@ class Calls {
 
 }  // namespace
 
+MostRows most_rows(const StageContext& context, const Package& package, std::string method) {
+  if (context.limits == nullptr) return [] { return CallLimits::none; };
+  return
+      [limits = context.limits, name = package.name, method = std::move(method)] { return limits->most(name, method); };
+}
+
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
-                                  StageCounters& counters) {
-  return Calls(pictures, make, call, counters).run();
+                                  const MostRows& most, StageCounters& counters) {
+  return Calls(pictures, make, call, most, counters).run();
 }
 
 }  // namespace millrace

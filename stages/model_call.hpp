@@ -23,13 +23,18 @@ struct RowOutcome {
 using MakeInputs = std::function<std::vector<Tensor>(std::span<const int> rows, const std::vector<bool>& blank)>;
 using ModelCall = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
+/// The most rows that memory allows a call, as far as is known by then.
+using MostRows = std::function<int()>;
+MostRows most_rows(const StageContext& context, const Package& package, std::string method);
+
 /// Calls a model once for all rows and keeps a bad picture from costing the others. pictures[row] says whose a row is;
 /// rows of a picture stand together, and one that fails takes the others of its picture with it.
-/// Out of memory, of the call or of its inputs: the rows are halved until they fit. Any other ModelError: the picture
+/// Out of memory, of the call or of its inputs: the rows are halved until they fit, and calls of more rows than
+/// `most()` are halved without being tried. Any other ModelError: the picture
 /// to blame is found by bisection, at most log2(pictures) + 1 calls, and the call is made once more in its original
 /// shape with that picture blank, so that the others' results are exactly those of the plan. Where no picture fails
 /// alone, the call is repeated, and when it fails again done in halves.
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
-                                  StageCounters& counters);
+                                  const MostRows& most, StageCounters& counters);
 
 }  // namespace millrace

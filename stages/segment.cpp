@@ -133,7 +133,7 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
           ++context_.counters.encoder_calls;
           return work.engine->call("encode", inputs, device);
         },
-        context_.counters);
+        most_rows(context_, *work.package, "encode"), context_.counters);
     for (std::size_t i = 0; i < count; ++i) {
       const auto slot = static_cast<std::size_t>(slots[first + i]);
       Frame& frame = *batch.frames[slot];
@@ -149,7 +149,8 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
 
 void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::size_t count) const {
   Device& device = *context_.device;
-  const std::size_t padded = options_.pad ? work.boxes_a_call : count;
+  const MostRows most = most_rows(context_, *work.package, "decode");
+  const auto shape = [&] { return std::max(count, std::min(work.boxes_a_call, static_cast<std::size_t>(most()))); };
   std::vector<int> pictures;
   bool any = false;
   for (std::size_t i = 0; i < count; ++i) {
@@ -161,7 +162,7 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
   const auto make = [&](std::span<const int> rows, const std::vector<bool>& blank) {
     std::vector<const Tensor*> embeddings;
     std::vector<int> slots;
-    const std::size_t total = rows.size() == count ? padded : rows.size();
+    const std::size_t total = options_.pad && rows.size() == count ? shape() : rows.size();
     std::vector<Box> boxes(total);
     std::vector<int> image_index(total);
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -186,7 +187,8 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
     return work.engine->call("decode", inputs, device);
   };
   context_.counters.decoder_boxes += static_cast<std::int64_t>(count);
-  const auto outcomes = call_rows(pictures, make, call, context_.counters);
+  const auto outcomes = call_rows(pictures, make, call, most, context_.counters);
+  const bool other_shape = options_.pad && shape() < work.boxes_a_call;
   for (std::size_t i = 0; i < count; ++i) {
     const Prompt& prompt = work.prompts[first + i];
     Frame& frame = *batch.frames[static_cast<std::size_t>(prompt.slot)];
@@ -194,7 +196,7 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
       frame.fail(name, Reason::model_failed, outcomes[i].error);
       continue;
     }
-    frame.split = frame.split || outcomes[i].split;
+    frame.split = frame.split || outcomes[i].split || other_shape;
     work.results[static_cast<std::size_t>(prompt.slot)].objects[static_cast<std::size_t>(prompt.object)] = {
         outcomes[i].outputs, outcomes[i].row};
   }

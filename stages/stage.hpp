@@ -17,6 +17,7 @@
 
 namespace millrace {
 
+class CallLimits;
 class Device;
 class ModelCache;
 class PixelCache;
@@ -95,6 +96,7 @@ struct StageContext {
   /// Memory for decoded pixels from which they go to a device at full speed; empty: any memory will do.
   std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory{};
   PixelCache* pixel_cache = nullptr;  ///< null: every picture is decoded
+  CallLimits* limits = nullptr;       ///< of calls on the lane's device; null: none
 };
 
 /// A stage before batching. `run` is called from many threads at once.

@@ -138,9 +138,40 @@ class FakeDevice(Case):
         self.assertEqual(done.code, program.ENVIRONMENT, done)
         self.assertIn("/nowhere.yaml", done.err)
 
+    def test_memory_is_planned(self):
+        """Lanes as they fit, then smaller calls, which later runs know of; objects stay the same."""
+        program.write_pictures(self.folder / "in", 8, 90, 70)
+        shapes = ("--set", "batch.size=4", "--set", "segment.image_batch=4", "--set", "segment.box_batch=8", "--set", "segment.pad=yes",
+                  "--set", "threads.lanes=3", "--set", "gate.slab=8M")
+        objects = [line["objects"] for line in program.lines(self.run_on("cpu", *shapes))]
+        runs = {}
+        with unittest.mock.patch.dict(os.environ, {"XDG_STATE_HOME": str(self.folder / "state")}):
+            for name, device in (("ample", "fake:1:900000000"), ("scarce", "fake:1:180000000"), ("little", "fake:1:66000000"), ("again", "fake:1:66000000")):
+                out = self.run_on(device, *shapes, name=name)
+                (plan,) = program.report(out)["memory"]
+                self.assertEqual([line["objects"] for line in program.lines(out)], objects)
+                runs[name] = plan, {line.get("exec") for line in program.lines(out)}
+        self.assertEqual([plan["lanes"] for plan, _ in runs.values()], [3, 1, 1, 1])
+        for plan, executed in (runs["ample"], runs["scarce"]):
+            self.assertEqual((plan["smaller_calls"], executed), ([], {None}))
+            self.assertLessEqual(plan["lanes"] * (plan["lane_calls_bytes"] + plan["lane_pictures_bytes"]), plan["limit_bytes"])
+        plan, executed = runs["little"]
+        self.assertIn({"package": "small_sam-seed0", "method": "encode", "most": 1}, plan["smaller_calls"])
+        self.assertEqual(executed, {"split"})
+        self.assertEqual(runs["again"][0]["smaller_calls"], plan["smaller_calls"])
+        known = json.loads((self.folder / "state/millrace/call_limits.json").read_text())
+        self.assertEqual({(entry["method"], entry["most"]) for entry in known}, {(entry["method"], entry["most"]) for entry in plan["smaller_calls"]})
+
+    def test_words_that_are_no_memory(self):
+        program.write_pictures(self.folder / "in", 1, 90, 70)
+        done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--gpu-memory", "all")
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertIn("a share such as 0.9, or bytes such as 8G", done.err)
+        self.assertFalse((self.folder / "o").exists())
+
     def test_words_that_name_no_device(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
-        for device in ("gpu", "cuda:", "cuda:x", "cuda:0,", "cuda:0,0", "cuda:-1", "fake:0", ""):
+        for device in ("gpu", "cuda:", "cuda:x", "cuda:0,", "cuda:0,0", "cuda:-1", "fake:0", "fake:1:", "fake:1:x", ""):
             done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--device", device)
             self.assertEqual(done.code, program.USAGE, (device, done))
             self.assertIn("auto, cpu, cuda, cuda:0,1 or cuda:all", done.err)

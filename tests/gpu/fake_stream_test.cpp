@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <new>
 #include <stdexcept>
 
 namespace millrace {
@@ -32,6 +33,28 @@ TEST_CASE("work that was never waited for keeps no memory") {
     CHECK(!watched.expired());
   }
   CHECK(watched.expired());
+}
+
+TEST_CASE("streams of a device share its memory, and keep the most that they had") {
+  const auto memory = std::make_shared<FakeMemory>(1000);
+  FakeStream a(0, memory), b(0, memory);
+  const auto free = [&] { return b.memory()->free_bytes; };
+  CHECK(b.memory()->total_bytes == 1000);
+  auto first = a.allocate(300), second = a.allocate(300);
+  CHECK(free() == 400);
+  CHECK_THROWS_AS(static_cast<void>(b.allocate(401)), std::bad_alloc);
+  CHECK(free() == 400);
+  first.reset();
+  CHECK(free() == 400);
+  first = a.allocate(200);  // of what it kept
+  CHECK(free() == 400);
+  a.trim();
+  CHECK(free() == 500);
+  first.reset();
+  second.reset();
+  a.trim();
+  CHECK(free() == 1000);
+  CHECK(!FakeStream().memory());
 }
 
 }  // namespace

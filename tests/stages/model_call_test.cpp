@@ -5,6 +5,7 @@
 #include <new>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "models/engine.hpp"
 
@@ -16,6 +17,7 @@ struct Model {
   std::function<void(const std::vector<int>& values)> react = [](const auto&) {};
   std::vector<std::vector<int>> calls{};
   StageCounters counters{};
+  MostRows most = [] { return 1000; };
 
   std::vector<RowOutcome> run(const std::vector<int>& pictures) {
     const MakeInputs make = [](std::span<const int> rows, const std::vector<bool>& blank) {
@@ -32,7 +34,7 @@ struct Model {
       std::transform(values.begin(), values.end(), output.host<int>().begin(), [](int v) { return 2 * v; });
       return std::vector<Tensor>{output};
     };
-    return call_rows(pictures, make, call, counters);
+    return call_rows(pictures, make, call, most, counters);
   }
 };
 
@@ -126,6 +128,30 @@ TEST_CASE("a failure that does not come again costs nobody anything") {
   for (int row = 0; row < 8; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, false);
   CHECK(model.calls.back() == model.calls.front());
   CHECK(model.counters.bisect_calls == 4);
+}
+
+TEST_CASE("calls that are known to be too large are not tried") {
+  Model model;
+  model.most = [] { return 3; };
+  const auto outcomes = model.run(each_its_own(8));
+  for (int row = 0; row < 8; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, true);
+  CHECK(model.calls.size() == 4);
+  CHECK(model.counters.split_calls == 3);
+}
+
+TEST_CASE("out of memory: where the next call will be smaller, it is made before rows are halved or blamed") {
+  // As a decoder's padding, which is not seen here: the first call fails for what it is filled up to.
+  for (const int count : {1, 2}) {
+    int most = 64;
+    Model model{[&](const auto&) {
+      if (std::exchange(most, most / 2) > 16) throw OutOfMemoryError("padding");
+    }};
+    model.most = [&] { return most; };
+    const auto outcomes = model.run(each_its_own(count));
+    for (int row = 0; row < count; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, false);
+    CHECK(model.calls.size() == 3);
+    CHECK(model.counters.split_calls == 0);
+  }
 }
 
 TEST_CASE("a call that fails for its size alone is done in halves and blames nobody") {

@@ -1,0 +1,67 @@
+#include "models/call_limits.hpp"
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+class LimitedEngine final : public Engine {
+ public:
+  LimitedEngine(std::shared_ptr<Engine> engine, std::string package, std::shared_ptr<CallLimits> limits)
+      : engine_(std::move(engine)), package_(std::move(package)), limits_(std::move(limits)) {}
+
+  using Engine::call;
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    try {
+      return engine_->call(method, inputs, device);
+    } catch (const OutOfMemoryError&) {
+      limits_->ran_out(package_, method, rows_of_call(method, inputs));
+      throw;
+    } catch (const std::bad_alloc&) {
+      limits_->ran_out(package_, method, rows_of_call(method, inputs));
+      throw;
+    }
+  }
+  DType image_type() const override { return engine_->image_type(); }
+  std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
+  void trim() override { engine_->trim(); }
+
+ private:
+  const std::shared_ptr<Engine> engine_;
+  const std::string package_;
+  const std::shared_ptr<CallLimits> limits_;
+};
+
+}  // namespace
+
+int CallLimits::most(const std::string& package, std::string_view method) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = most_.find({package, std::string(method)});
+  return found == most_.end() ? none : found->second;
+}
+
+void CallLimits::ran_out(const std::string& package, std::string_view method, int rows) {
+  at_most(package, method, rows / 2);
+}
+
+void CallLimits::at_most(const std::string& package, std::string_view method, int rows) {
+  const std::lock_guard lock(mutex_);
+  const auto [entry, is_new] = most_.try_emplace({package, std::string(method)}, none);
+  entry->second = std::min(entry->second, std::max(1, rows));
+}
+
+std::map<CallLimits::Key, int> CallLimits::all() const {
+  const std::lock_guard lock(mutex_);
+  return most_;
+}
+
+int rows_of_call(std::string_view method, std::span<const Tensor> inputs) {
+  return static_cast<int>(inputs[method == "decode" ? 1 : 0].shape.front());
+}
+
+std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, std::string package,
+                                std::shared_ptr<CallLimits> limits) {
+  return std::make_shared<LimitedEngine>(std::move(engine), std::move(package), std::move(limits));
+}
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "models/engine.hpp"
+
+namespace millrace {
+
+/// The most rows (pictures, or boxes of a decoder) that a call of a model may have on one device, learned where memory
+/// ran out, so that the same call does not fail again and again. Thread-safe.
+class CallLimits {
+ public:
+  using Key = std::pair<std::string, std::string>;  ///< package, method
+  static constexpr int none = std::numeric_limits<int>::max();
+
+  /// At least 1; `none` where nothing is known.
+  [[nodiscard]] int most(const std::string& package, std::string_view method) const;
+  /// A call of `rows` did not fit: half of them may.
+  void ran_out(const std::string& package, std::string_view method, int rows);
+  /// No more than `rows`, as an earlier run or a plan of memory found.
+  void at_most(const std::string& package, std::string_view method, int rows);
+
+  [[nodiscard]] std::map<Key, int> all() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<Key, int> most_;
+};
+
+/// Rows of a call with these inputs.
+int rows_of_call(std::string_view method, std::span<const Tensor> inputs);
+
+/// `engine`, whose calls that run out of memory are remembered.
+std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, std::string package,
+                                std::shared_ptr<CallLimits> limits);
+
+}  // namespace millrace

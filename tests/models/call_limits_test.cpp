@@ -1,0 +1,50 @@
+#include "models/call_limits.hpp"
+
+#include <doctest/doctest.h>
+
+#include <new>
+
+#include "models/fake_engine.hpp"
+
+namespace millrace {
+namespace {
+
+std::vector<Tensor> inputs_of(std::string_view method, std::int64_t pictures, std::int64_t boxes) {
+  std::vector<Tensor> inputs{Tensor::empty({pictures, 1})};
+  if (method == "decode") {
+    inputs.push_back(Tensor::empty({boxes, 4}));
+    inputs.push_back(Tensor::empty({boxes}, DType::i64));
+  }
+  return inputs;
+}
+
+TEST_CASE("a call that ran out of memory is remembered by half of its rows") {
+  bool fail = true;
+  const auto limits = std::make_shared<CallLimits>();
+  const auto engine = limited(std::make_shared<FakeEngine>([&](std::string_view method, std::span<const Tensor>) {
+                                if (fail && method == "encode") throw OutOfMemoryError("planned");
+                                if (fail) throw std::bad_alloc();
+                                return std::vector<Tensor>{};
+                              }),
+                              "sam", limits);
+  CHECK(limits->most("sam", "encode") == CallLimits::none);
+  CHECK_THROWS_AS(engine->call("encode", inputs_of("encode", 16, 0)), OutOfMemoryError);
+  CHECK_THROWS_AS(engine->call("decode", inputs_of("decode", 16, 7)), std::bad_alloc);
+  CHECK(limits->all() == std::map<CallLimits::Key, int>{{{"sam", "encode"}, 8}, {{"sam", "decode"}, 3}});
+  CHECK(limits->most("another", "encode") == CallLimits::none);
+  fail = false;
+  engine->call("encode", inputs_of("encode", 16, 0));
+  CHECK(limits->most("sam", "encode") == 8);
+}
+
+TEST_CASE("limits only sink, and not below one row") {
+  CallLimits limits;
+  limits.at_most("sam", "encode", 6);
+  limits.at_most("sam", "encode", 9);
+  CHECK(limits.most("sam", "encode") == 6);
+  limits.ran_out("sam", "encode", 1);
+  CHECK(limits.most("sam", "encode") == 1);
+}
+
+}  // namespace
+}  // namespace millrace
