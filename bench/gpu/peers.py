@@ -158,7 +158,7 @@ def main():
         if repeat > 0:
             rates.append(len(part) / (time.monotonic() - begun))
             assert objects == sum(len(item["boxes"]) for item in part)
-    print(json.dumps({"pictures_per_s": statistics.median(rates), "rates": rates}))
+    print(json.dumps({"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)]}))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Parts, each under seven minutes: `correct` (kernels against the host, sanitizers, results of the GPU against those of the CPU), `models` (time of
 each package's methods by precision and batch), `e2e` (pictures a second of the whole program over boxes a picture, also with decoded pictures in
 memory), `peers` (the usual Python script and a tuned one on the same work), `decode` (JPEGs a second over cores). What RESULTS.json holds already
-is not measured again. FOLDER has yolov8n.pkg, mobile_sam.pkg and pictures/; without it the built-in models alone are measured.
+is not measured again. FOLDER has yolov8n.pkg, mobile_sam.pkg and pictures/; without it the built-in models alone are measured. tables.py makes the
+tables and plots of docs/performance.md from RESULTS.json. --rehearse goes through everything on a CPU with next to no work: the figures mean nothing.
 """
 
 import argparse
@@ -23,6 +24,20 @@ BUNDLE = Path(os.environ["MILLRACE_BUNDLE"])
 MODELS = BUNDLE / "share/millrace/models"
 
 
+class Place:
+    """Where is measured, and how often: a GPU, or a CPU for rehearsals."""
+
+    device, torch_device, rehearsal = "cuda", "cuda", False
+
+    @classmethod
+    def rehearse(cls):
+        cls.device, cls.torch_device, cls.rehearsal = "fake:1", "cpu", True
+
+    @classmethod
+    def few(cls, many, few):
+        return few if cls.rehearsal else many
+
+
 def run(*command, timeout=400, env=None):
     begun = time.monotonic()
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})}, check=False)
@@ -32,12 +47,14 @@ def run(*command, timeout=400, env=None):
 def machine():
     import torch
 
-    gpu = torch.cuda.get_device_properties(0)
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")), "")
-    driver, _ = run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
-    return {"gpu": gpu.name, "multiprocessors": gpu.multi_processor_count, "memory_bytes": gpu.total_memory, "driver": driver.stdout.strip(),
-            "torch": torch.__version__, "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+    host = {"torch": torch.__version__, "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
             "commit": (BUNDLE / "commit").read_text().split("\n")[0]}
+    if Place.rehearsal:
+        return {"gpu": "none: a rehearsal", **host}
+    gpu = torch.cuda.get_device_properties(0)
+    driver, _ = run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return {"gpu": gpu.name, "multiprocessors": gpu.multi_processor_count, "memory_bytes": gpu.total_memory, "driver": driver.stdout.strip(), **host}
 
 
 class Results:
@@ -134,6 +151,13 @@ def compare(reference, other):
 
 def correct(results, inputs):
     pictures = inputs / "pictures"
+    if not Place.rehearsal:
+        kernels(results)
+    if not results.has(what="parity"):
+        parity(results, pictures)
+
+
+def kernels(results):
     if not results.has(what="kernels"):
         done, wall = run(BUNDLE / "bin/cuda_test")
         print(done.stdout[-2500:])
@@ -145,24 +169,61 @@ def correct(results, inputs):
         cases = "*prompts*,*failed batch*,*more outline*"
         done, wall = run(sanitizer, "--tool", tool, "--error-exitcode", "9", BUNDLE / "bin/cuda_test", f"-tc={cases}", timeout=200)
         results.add(what="sanitizer", tool=tool, passed=done.returncode == 0, wall_s=wall, tail=(done.stdout + done.stderr)[-600:])
-    if not results.has(what="parity"):
-        with tempfile.TemporaryDirectory() as folder:
-            outputs = {}
-            for device, more in (("cpu", ("--set", "batch.size=16")), ("cuda", ("--precision", "fp32"))):
-                done, report, wall = millrace(f"{folder}/{device}", "--input", pictures, "--device", device, *more)
-                print(done.stderr[-1500:])
-                if done.returncode != 0:
-                    results.add(what="parity", passed=False, device=device, exit_code=done.returncode, error=done.stderr[-800:])
-                    return
-                outputs[device] = (lines(f"{folder}/{device}"), report)
-                print(device, report["run_window"]["pictures_per_s"], report["calls"], flush=True)
-            difference = compare(outputs["cpu"][0], outputs["cuda"][0])
-            calls = outputs["cuda"][1]["calls"]
-            ok = difference["without_partner"] <= 0.01 * difference["objects"] and difference["mask_iou_mean"] >= 0.999
-            results.add(what="parity", passed=ok, **difference, uploads=calls["uploads"], waits=calls["waits"], downloads=calls["downloads"])
+
+
+def parity(results, pictures):
+    """The built-in models on the GPU in fp32 against the CPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = []
+        for device, more in (("cpu", ("--set", "batch.size=16")), (Place.device, ("--precision", "fp32", "--set", "batch.size=16"))):
+            out = f"{folder}/{len(outputs)}"
+            done, report, _ = millrace(out, "--input", pictures, "--device", device, *more)
+            print(done.stderr[-1500:])
+            if done.returncode != 0:
+                results.add(what="parity", passed=False, device=device, exit_code=done.returncode, error=done.stderr[-800:])
+                return
+            outputs.append((lines(out), report))
+            print(device, report["run_window"]["pictures_per_s"], report["calls"], flush=True)
+        difference = compare(outputs[0][0], outputs[1][0])
+        calls = outputs[1][1]["calls"]
+        ok = difference["without_partner"] <= 0.01 * difference["objects"] and difference["mask_iou_mean"] >= 0.999
+        results.add(what="parity", passed=ok, **difference, uploads=calls["uploads"], waits=calls["waits"], downloads=calls["downloads"])
 
 
 # models
+
+
+def side_of(package):
+    return int(re.search(r"height: (\d+)", (package / "model.yaml").read_text())[1])
+
+
+def roof(results):
+    """What the GPU reaches at best: products of large matrices and a large copy; fractions of the first are what models are told by."""
+    import torch
+
+    side, size = Place.few(8192, 256), Place.few(1 << 31, 1 << 20)
+    for precision, dtype in TYPES.items():
+        if results.has(what="roof", precision=precision):
+            continue
+        use_tf32(precision)
+        a, b = (torch.randn(side, side, device=Place.torch_device).to(getattr(torch, dtype)) for _ in range(2))
+        median, _ = time_ms(lambda a=a, b=b: a @ b)
+        results.add(what="roof", precision=precision, tflop_per_s=2 * side**3 / median / 1e9)
+    if not results.has(what="roof", precision="bytes"):
+        x = torch.empty(size, dtype=torch.uint8, device=Place.torch_device)
+        y = torch.empty_like(x)
+        median, _ = time_ms(lambda: y.copy_(x))
+        results.add(what="roof", precision="bytes", gb_per_s=2 * size / median / 1e6)
+
+
+TYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+def use_tf32(precision):
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
 
 # FLOP of one picture, or of one box of a decoder, two for each multiply and add; of the built-in ones see models/demo/README.md.
 GFLOP = {("yolov8n", "forward"): 8.7, ("mobile_sam", "encode"): 77.5, ("mobile_sam", "decode"): 3.6, ("front", "forward"): 1.2, ("left", "forward"): 1.2,
@@ -174,9 +235,16 @@ def time_ms(call, repeats=30):
     """Median and 9th decile of a call, by events."""
     import torch
 
-    for _ in range(5):
+    repeats = Place.few(repeats, 2)
+    for _ in range(Place.few(5, 1)):
         call()
     times = []
+    if Place.rehearsal:
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            call()
+            times.append(1e3 * (time.perf_counter() - begun))
+        return statistics.median(times), max(times)
     for _ in range(repeats):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
@@ -190,26 +258,29 @@ def time_ms(call, repeats=30):
 def models(results, inputs):
     import torch
 
-    types = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    for package in sorted([*MODELS.glob("*.pkg"), *inputs.glob("*.pkg")]):
+    roof(results)
+    roofs = {r["precision"]: r["tflop_per_s"] for r in results.document["records"] if r["what"] == "roof" and "tflop_per_s" in r}
+    for package in [*sorted(inputs.glob("*.pkg")), *Place.few(sorted(MODELS.glob("*.pkg")), [])]:
         description = (package / "model.yaml").read_text()
-        side = int(re.search(r"height: (\d+)", description)[1])
+        side = side_of(package)
         detects = "task: detect" in description
-        for precision, dtype in types.items():
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        for precision, name in Place.few(TYPES, {"bf16": "bfloat16"}).items():
+            dtype = getattr(torch, name)
+            use_tf32(precision)
             with torch.inference_mode():
-                module = torch.jit.load(str(package / "model.ts"), map_location="cuda").to(dtype).eval()
+                module = torch.jit.load(str(package / "model.ts"), map_location=Place.torch_device).to(dtype).eval()
                 module = torch.jit.freeze(module, preserved_attrs=None if detects else ["encode", "decode"])
-                for batch in (1, 4, 16, 64):
+                for batch in Place.few((1, 4, 16, 64), (2,)):
                     key = {"what": "model", "package": package.stem, "precision": precision, "batch": batch}
                     if results.has(**key):
                         continue
-                    images = torch.rand(batch, 3, side, side, device="cuda").to(dtype)
+                    images = torch.rand(batch, 3, side, side, device=Place.torch_device).to(dtype)
 
                     def add(method, rows, call, key=key, package=package):
                         median, p90 = time_ms(call)
-                        tflops = rows * GFLOP.get((package.stem, method), 0) / median if median else 0
-                        results.add(**key, method=method, rows=rows, median_ms=median, p90_ms=p90, ms_each=median / rows, tflop_per_s=tflops)
+                        tflops = rows * GFLOP[package.stem, method] / median
+                        results.add(**key, method=method, rows=rows, median_ms=median, p90_ms=p90, ms_each=median / rows, tflop_per_s=tflops,
+                                    of_roof=tflops / roofs[key["precision"]])
 
                     try:
                         if detects:
@@ -217,9 +288,10 @@ def models(results, inputs):
                             continue
                         add("encode", batch, lambda module=module, images=images: module.encode(images))
                         embedding = module.encode(images)
-                        boxes = torch.tensor([[0.1, 0.15, 0.4, 0.5]], device="cuda").mul(side).repeat(BOXES, 1)
-                        index = torch.arange(BOXES, device="cuda") % batch
-                        add("decode", BOXES, lambda module=module, e=embedding, b=boxes, i=index: module.decode(e, b, i))
+                        rows = Place.few(BOXES, 4)
+                        boxes = torch.tensor([[0.1, 0.15, 0.4, 0.5]], device=Place.torch_device).mul(side).repeat(rows, 1)
+                        index = torch.arange(rows, device=Place.torch_device) % batch
+                        add("decode", rows, lambda module=module, e=embedding, b=boxes, i=index: module.decode(e, b, i))
                     except torch.cuda.OutOfMemoryError as error:
                         results.add(**key, method="out of memory", error=str(error)[:200])
 
@@ -243,19 +315,19 @@ def packages_of(inputs):
 
 def e2e(results, inputs):
     name, detector, segmenter = packages_of(inputs)
-    settings = [({"boxes_per_picture": boxes, "source": source}, []) for source in ("memory", "files") for boxes in (10, 1, 5, 20, 50)]
+    settings = [({"boxes_per_picture": boxes, "source": source}, []) for source in ("memory", "files") for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
     settings += [({"boxes_per_picture": 10, "source": "memory", "options": " ".join(more)}, more) for more in (
-        ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32", "segment.image_batch=32", "segment.box_batch=128"])]
+        ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32", "segment.image_batch=32", "segment.box_batch=128"])[:Place.few(4, 1)]]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         folder = Path(folder)
         for setting, options in settings:
             key = {"what": "e2e", "models": name, **setting}
             if results.has(**key):
                 continue
-            rates, report, count = [], None, 400
-            for repeat in range(4):
+            rates, report, count = [], None, Place.few(400, 4)
+            for repeat in range(Place.few(4, 2)):
                 write_manifest(folder / "m.jsonl", inputs / "pictures", count, setting["boxes_per_picture"])
-                done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", "cuda", "--source", setting["source"],
+                done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", Place.device, "--source", setting["source"],
                                               "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no",
                                               *[word for option in options for word in ("--set", option)])
                 shutil.rmtree(folder / "out", ignore_errors=True)
@@ -264,14 +336,14 @@ def e2e(results, inputs):
                     break
                 rate = report["run_window"]["pictures_per_s"]
                 if repeat == 0:
-                    count = max(400, int(6 * rate))  # six seconds each
+                    count = max(count, int(Place.few(6, 0) * rate))  # six seconds each
                 else:
                     rates.append(rate)
-            if len(rates) < 3:
+            if not rates:
                 continue
             window = report["run_window"]
             gpu = next((r for r in window["resources"] if r["name"] == "GPU"), {})
-            results.add(**key, pictures_per_s=statistics.median(rates), rates=rates, pictures=count, wall_s=wall, verdict=report["verdict"]["sentence"],
+            results.add(**key, pictures_per_s=statistics.median(rates), spread=[min(rates), max(rates)], pictures=count, wall_s=wall, verdict=report["verdict"]["sentence"],
                         gpu_demand=gpu.get("utilisation"), gpu=gpu, cores_busy=window["cores_busy"], calls=report["calls"], driver=report["gpus"],
                         warm_up_s=report["warm_up_s"])
             print("   ", report["verdict"]["sentence"], flush=True)
@@ -291,8 +363,9 @@ def peers(results, inputs):
             if results.has(**key):
                 continue
             manifest = Path(folder) / "m.jsonl"
-            write_manifest(manifest, inputs / "pictures", 1600 if tuned else 200, 10)
-            done, wall = run(sys.executable, BUNDLE / "peers.py", manifest, "--detector", detector, "--segmenter", segmenter, *(["--tuned"] if tuned else []))
+            write_manifest(manifest, inputs / "pictures", Place.few(1600 if tuned else 200, 2), 10)
+            done, wall = run(sys.executable, BUNDLE / "peers.py", manifest, "--detector", detector, "--segmenter", segmenter, "--device", Place.torch_device, "--side", side_of(segmenter),
+                             *(["--tuned"] if tuned else []), *Place.few([], ["--batch", "2", "--workers", "2", "--repeats", "1"]))
             if done.returncode != 0:
                 results.add(**key, failed=done.stderr[-800:])
                 continue
@@ -307,19 +380,19 @@ def decode(results, inputs):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         folder = Path(folder)
         (folder / "decode.yaml").write_text("stages: [decode, encode]\n")
-        for workers in [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= cores]:
+        for workers in [n for n in Place.few((1, 2, 4, 8, 16, 32, 64), (1, 2)) if n <= cores]:
             key = {"what": "decode", "workers": workers}
             if results.has(**key):
                 continue
             rates = []
             for _ in range(3):
-                write_manifest(folder / "m.jsonl", inputs / "pictures", 600 * workers, 0)
+                write_manifest(folder / "m.jsonl", inputs / "pictures", Place.few(600, 4) * workers, 0)
                 done, report, _ = millrace(folder / "out", folder / "decode.yaml", "--input", folder / "m.jsonl", "--device", "cpu", "--set", f"threads.workers={workers}")
                 shutil.rmtree(folder / "out", ignore_errors=True)
                 assert done.returncode == 0, done.stderr
                 rates.append(report["run_window"]["pictures_per_s"])
-            results.add(**key, pictures_per_s=statistics.median(rates), rates=rates, cores=cores)
-    if not results.has(what="hardware decoder"):
+            results.add(**key, pictures_per_s=statistics.median(rates), spread=[min(rates), max(rates)], cores=cores)
+    if not Place.rehearsal and not results.has(what="hardware decoder"):
         done, _ = run("nvidia-smi", "-q", "-d", "UTILIZATION")
         results.add(what="hardware decoder", nvidia_smi=[line.strip() for line in done.stdout.splitlines() if "JPEG" in line or "OFA" in line])
 
@@ -332,7 +405,10 @@ def main():
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--inputs", type=Path, default=BUNDLE.with_name(BUNDLE.name + ".inputs"))
+    parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
+    if arguments.rehearse:
+        Place.rehearse()
     results = Results(arguments.out)
     print(json.dumps(results.document["machine"]), flush=True)
     for part in arguments.parts:

@@ -1,0 +1,117 @@
+"""Tables and a plot of what the suite measured, beside what was predicted: tables.py RESULTS.json [--images docs/images] > tables.md
+
+Predictions are arithmetic: the larger of FLOP by the roof in 16 bits and bytes by the memory's, of an H200.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402
+
+# Seconds of an H200 at its roof (790 TFLOP/s in bf16, 4.8 TB/s): of a picture, and of a box of the decoder; each operation reads and writes memory.
+ROOF = {("yolov8n", "forward"): 16e-6, ("mobile_sam", "encode"): 201e-6, ("mobile_sam", "decode"): 17e-6}
+EXPECTED = (0.4, 0.6)  # of the roof
+
+
+def roof_rate(boxes):
+    """Pictures a second where the GPU does nothing but the models, at their roof."""
+    return 1 / (ROOF["yolov8n", "forward"] + ROOF["mobile_sam", "encode"] + boxes * ROOF["mobile_sam", "decode"])
+
+
+def table(header, rows):
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"
+
+
+def percent(value):
+    return "" if value is None else f"{100 * value:.0f} %"
+
+
+def of(records, what):
+    return [record for record in records if record["what"] == what]
+
+
+def correct(records):
+    lines = []
+    for name, found in [("kernels against the host", of(records, "kernels"))] + [
+            (f"{tool}", [r for r in of(records, "sanitizer") if r["tool"] == tool]) for tool in ("memcheck", "racecheck")]:
+        lines.append(f"- {name}: {'not run' if not found else 'passed' if found[0]['passed'] else 'FAILED'}")
+    for parity in of(records, "parity"):
+        lines.append(f"- the built-in models in fp32 against the CPU: {'passed' if parity['passed'] else 'FAILED'}" + (
+            f"; {parity['objects']} objects, {parity['without_partner']} without a partner, boxes off by at most {parity['largest_box_difference']:.3f} pixel, "
+            f"mask IoU {parity['mask_iou_mean']:.5f} in the mean, {parity['mask_iou_min']:.5f} at least" if "objects" in parity else ""))
+    return "\n".join(lines) + "\n"
+
+
+def models(records):
+    rows = []
+    for r in of(records, "model"):
+        if "ms_each" not in r:
+            rows.append([r["package"], r["method"], r["precision"], r["batch"], "", "", "", ""])
+            continue
+        predicted = ROOF.get((r["package"], r["method"]))
+        rows.append([r["package"], r["method"], r["precision"], r["rows"], f"{1000 * r['ms_each']:.1f}", f"{r['tflop_per_s']:.1f}", percent(r["of_roof"]),
+                     f"{1e6 * predicted / EXPECTED[1]:.0f} to {1e6 * predicted / EXPECTED[0]:.0f}" if predicted and r["precision"] in ("bf16", "fp16") else ""])
+    return table(["package", "method", "precision", "rows a call", "us a row", "TFLOP/s", "of the product's", "predicted us"], rows)
+
+
+def e2e(records):
+    rows = []
+    for r in of(records, "e2e"):
+        if "pictures_per_s" not in r:
+            rows.append([r["boxes_per_picture"], r["source"], r.get("options", ""), "failed", "", "", "", ""])
+            continue
+        roof = roof_rate(r["boxes_per_picture"])
+        rows.append([r["boxes_per_picture"], r["source"], r.get("options", ""), f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})",
+                     f"{EXPECTED[0] * roof:.0f} to {EXPECTED[1] * roof:.0f}", percent(r["gpu_demand"]), f"{r['cores_busy']:.1f}", r["verdict"].split(":")[0]])
+    return table(["boxes a picture", "source", "options", "pictures/s", "predicted", "GPU demand", "cores busy", "verdict"], rows)
+
+
+def peers(records):
+    ours = [r for r in of(records, "e2e") if r["boxes_per_picture"] == 10 and r["source"] == "files" and "options" not in r and "pictures_per_s" in r]
+    rows = [["a tuned script" if r["tuned"] else "the usual script", f"{r['pictures_per_s']:.1f} ({r['spread'][0]:.1f} to {r['spread'][1]:.1f})",
+             f"{ours[0]['pictures_per_s'] / r['pictures_per_s']:.1f}" if ours else ""] for r in of(records, "peer") if "pictures_per_s" in r]
+    return table(["", "pictures/s", "Millrace is faster by"], rows)
+
+
+def decode(records):
+    return table(["workers", "JPEGs/s"], [[r["workers"], f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})"] for r in of(records, "decode")])
+
+
+def plot(records, file):
+    figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120)
+    boxes = range(1, 51)
+    axes.fill_between(boxes, *([share * roof_rate(b) for b in boxes] for share in EXPECTED), color="0.88", label="predicted: 40 to 60 % of the roof")
+    axes.plot(boxes, [roof_rate(b) for b in boxes], color="0.6", linestyle="--", label="roof of the models")
+    for source, style in (("memory", "o-"), ("files", "s-")):
+        points = sorted((r["boxes_per_picture"], r["pictures_per_s"], r["spread"]) for r in of(records, "e2e")
+                        if r["source"] == source and "options" not in r and "pictures_per_s" in r)
+        if points:
+            x, y, spread = zip(*points, strict=True)
+            axes.errorbar(x, y, [[b - low for b, (low, _) in zip(y, spread, strict=True)], [high - b for b, (_, high) in zip(y, spread, strict=True)]],
+                          fmt=style, capsize=3, label={"memory": "decoded pictures in memory", "files": "JPEG files"}[source])
+    axes.set(xlabel="boxes a picture", ylabel="pictures/s", ylim=(0, None), xlim=(0, 51))
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(file)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--images", type=Path, default=Path(__file__).resolve().parents[2] / "docs/images")
+    arguments = parser.parse_args()
+    document = json.loads(arguments.results.read_text())
+    machine, records = document["machine"], document["records"]
+    print(f"{machine['gpu']}, {machine['cores']} cores ({machine['cpu']}), PyTorch {machine['torch']}, commit {machine['commit'][:7]}; {arguments.results.name}\n")
+    for part in (correct, models, e2e, peers, decode):
+        print(part(records))
+    plot(records, arguments.images / "gpu-e2e.png")
+
+
+if __name__ == "__main__":
+    main()
