@@ -3,13 +3,16 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <deque>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "gpu/finite.hpp"
+#include "gpu/half.hpp"
 #include "gpu/host_device.hpp"
 #include "tests/gpu/make_stream.hpp"
 
@@ -92,6 +95,31 @@ TEST_CASE("one upload makes both inputs, for more sizes than tables are kept") {
   CHECK(both.device.counts().uploads == 80);
   CHECK(both.device.counts().waits == 80);
   CHECK(both.device.counts().downloads == 0);
+}
+
+TEST_CASE("inputs in 16 bits are those of the host, rounded to the nearest") {
+  InputSpec spec;
+  spec.width = 64, spec.height = 48;
+  spec.mean = {123.5F, 116, 103}, spec.std = {58, 57, 57.5F};
+  Both both;
+  for (const auto& [width, height] : {std::pair{1, 1}, {7, 90}, {64, 48}, {201, 130}, {1920, 1080}}) {
+    CAPTURE(width);
+    const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, 5));
+    const Image8 raster{pixels->data(), width, height};
+    const auto geometry = letterbox_geometry(width, height, spec);
+    const Tensor wide = both.host.empty({3, spec.height, spec.width}, DType::f32);
+    both.host.letterbox(raster, geometry, spec, wide);
+    const auto expected = values_of<float>(both.host, wide);
+    const Image8 uploaded = both.device.upload(raster, pixels);
+    for (const auto& [type, rounded] : {std::pair{DType::bf16, &to_bf16}, {DType::f16, &to_f16}}) {
+      const Tensor input = both.device.empty({3, spec.height, spec.width}, type);
+      both.device.letterbox(uploaded, geometry, spec, input);
+      std::vector<std::uint16_t> nearest(expected.size());
+      std::transform(expected.begin(), expected.end(), nearest.begin(), rounded);
+      CHECK(values_of<std::uint16_t>(both.device, input) == nearest);
+    }
+    both.device.wait();
+  }
 }
 
 /// v8 outputs of three classes with clusters of boxes.
