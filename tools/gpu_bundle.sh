@@ -3,14 +3,15 @@
 #
 #   tools/gpu_bundle.sh [OUT]      default build/gpu-bundle; at most 40 MiB
 #
-# Beside it OUT.inputs: seeded MobileSAM and YOLOv8n with 16-bit weights, and 24 drawn pictures, at most 36 MiB more.
+# Beside it OUT.inputs: seeded MobileSAM and YOLOv8n with 16-bit weights, and 12 drawn pictures, at most 36 MiB more; and OUT.tar.xz, which has both
+# to be carried, at most 48 MiB.
 # OUT/run.sh finds LibTorch in the Python of that machine (PyTorch of the version that LibTorch here is of).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 out="$(realpath -m "${1:-build/gpu-bundle}")"
 architectures="${MILLRACE_CUDA_ARCHITECTURES:-75-real;80-real;86-real;89-real;90-real;90-virtual}"
-most_bytes=$((40 * 1024 * 1024)) most_input_bytes=$((36 * 1024 * 1024))
+most_bytes=$((40 * 1024 * 1024)) most_input_bytes=$((36 * 1024 * 1024)) most_carried_bytes=$((48 * 1024 * 1024))
 fail() { echo "gpu-bundle: $*" >&2; exit 1; }
 
 build=build/gpu
@@ -52,7 +53,7 @@ if [[ ! -e "$inputs/.complete" ]]; then
   "$python" models/export/yolov8_seeded.py --seed 0 "$seeded/yolov8n.pkg" > "$inputs/log"
   "$python" models/export/mobile_sam_seeded.py --seed 0 "$seeded/mobile_sam.pkg" >> "$inputs/log"
   for package in yolov8n mobile_sam; do "$python" models/export/halve.py "$seeded/$package.pkg" "$inputs/$package.pkg" >> "$inputs/log"; done
-  "$python" models/demo/scenes.py "$seeded/pictures" --scenes 8 >> "$inputs/log"
+  "$python" models/demo/scenes.py "$seeded/pictures" --scenes 4 >> "$inputs/log"
   for view in front left right; do
     for picture in "$seeded/pictures/$view"/*.jpg; do install -m 644 "$picture" "$inputs/pictures/$view-${picture##*/}"; done
   done
@@ -60,4 +61,9 @@ if [[ ! -e "$inputs/.complete" ]]; then
 fi
 bytes=$(du -sb "$inputs" | cut -f1)
 ((bytes <= most_input_bytes)) || fail "$inputs has $bytes bytes, more than $most_input_bytes"
-echo "gpu-bundle: $inputs, $((bytes / 1024 / 1024)) MiB; there: $(basename "$out")/run.sh suite correct models e2e peers decode --inputs $(basename "$inputs") --out results.json"
+echo "gpu-bundle: $inputs, $((bytes / 1024 / 1024)) MiB"
+
+XZ_OPT=-T0 tar -C "$(dirname "$out")" -cJf "$out.tar.xz" "$(basename "$out")" "$(basename "$inputs")"
+bytes=$(stat -c %s "$out.tar.xz")
+((bytes <= most_carried_bytes)) || fail "$out.tar.xz has $bytes bytes, more than $most_carried_bytes"
+echo "gpu-bundle: $out.tar.xz, $((bytes / 1024 / 1024)) MiB; there: $(basename "$out")/run.sh suite correct models e2e peers decode --inputs $(basename "$inputs") --out results.json"
