@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/passes/freeze_module.h>
@@ -104,22 +105,38 @@ void forget_values(const torch::jit::Module& module) {
   }
 }
 
-// A trace takes the device on which it was made for given, of torch.arange and the like. Tensors among the constants
-// are where they were loaded to.
-void move_constants(torch::jit::Block& block, c10::Device place) {
+// A trace takes what held where it was made for given: the device of torch.arange and the like, and whether
+// convolutions may round to TF32. Tensors among the constants are where they were loaded to, but for single whole
+// numbers: they reckon sizes, and on a GPU each would be waited for.
+void adapt_trace(torch::jit::Block& block, c10::Device place, bool tf32) {
+  const auto convolution = c10::Symbol::fromQualString("aten::_convolution");
+  constexpr std::size_t convolution_inputs = 13, allow_tf32 = 12;
   for (torch::jit::Node* node : block.nodes()) {
-    for (torch::jit::Block* inner : node->blocks()) move_constants(*inner, place);
+    for (torch::jit::Block* inner : node->blocks()) adapt_trace(*inner, place, tf32);
+    if (node->kind() == convolution && node->inputs().size() == convolution_inputs) {
+      const torch::jit::WithInsertPoint before(node);
+      node->replaceInput(allow_tf32, node->owningGraph()->insertConstant(tf32));
+    }
     if (node->kind() != c10::prim::Constant || !node->hasAttribute(c10::attr::value)) continue;
     if (node->output()->type() == c10::DeviceObjType::get()) node->s_(c10::attr::value, place.str());
-    if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t)
-      node->t_(c10::attr::value, node->t(c10::attr::value).to(place));
+    if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
+      const at::Tensor& tensor = node->t(c10::attr::value);
+      const bool size = tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), false);
+      node->t_(c10::attr::value, tensor.to(size ? c10::Device(c10::kCPU) : place));
+    }
   }
 }
 
-void move_constants(const torch::jit::Module& module, c10::Device place) {
+void adapt_trace(const torch::jit::Module& module, c10::Device place, bool tf32) {
+  if (place.is_cpu()) return;
   for (const torch::jit::Module& part : module.modules()) {
-    for (const auto& method : part.get_methods()) move_constants(*method.graph()->block(), place);
+    for (const auto& method : part.get_methods()) adapt_trace(*method.graph()->block(), place, tf32);
   }
+}
+
+// What is done outside of lanes' streams, such as loading, must be done before they read it, and after.
+void finish_all(int device) {
+  c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(static_cast<c10::DeviceIndex>(device));
 }
 
 // CUDA is a library of its own that LibTorch finds when it is there, so that one program serves machines with and
@@ -169,7 +186,7 @@ class TorchEngine final : public Engine {
         methods_(methods_of(package)),
         bytes_(package.file_bytes()),
         threads_(options.threads),
-        on_gpu_(options.device >= 0),
+        device_(options.device),
         image_type_(millrace::image_type(options.precision)) {
     if (options.device >= 0) load_cuda();
     fix_process_settings();
@@ -183,14 +200,24 @@ class TorchEngine final : public Engine {
       if (place.is_meta()) forget_values(module_);
       module_.eval();
       convert(module_, scalar_type(image_type_));
-      move_constants(module_, place);
+      adapt_trace(module_, place, options.precision == Precision::tf32);
       for (const std::string& method : methods_) {
         if (!module_.find_method(method))
           throw error("model.ts has no method '", method, "'; it needs ", c10::Join(", ", methods_));
       }
       if (options.freeze) module_ = frozen(module_);
+      if (place.is_cuda()) finish_all(options.device);
     });
     name_ = package.name;
+  }
+
+  TorchEngine(const TorchEngine&) = delete;
+  TorchEngine& operator=(const TorchEngine&) = delete;
+  ~TorchEngine() override {
+    try {
+      if (device_ >= 0) finish_all(device_);
+    } catch (const std::exception&) {  // lost: whoever waits for it next says so
+    }
   }
 
   using Engine::call;
@@ -211,7 +238,7 @@ class TorchEngine final : public Engine {
   DType image_type() const override { return image_type_; }
   std::int64_t memory_bytes() const override { return bytes_; }
   void trim() override {
-    if (on_gpu_) c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
+    if (device_ >= 0) c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
   }
 
  private:
@@ -301,7 +328,7 @@ class TorchEngine final : public Engine {
   std::vector<std::string> methods_;
   std::int64_t bytes_;
   int threads_;
-  bool on_gpu_;
+  int device_;
   DType image_type_;
   torch::jit::Module module_;
 };
