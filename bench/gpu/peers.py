@@ -101,29 +101,36 @@ def usual(items, detector, segmenter, side, device):
     return objects
 
 
-@torch.inference_mode()
-def tuned(items, detector, segmenter, side, device, batch, workers):
-    dtype = torch.bfloat16
-    detector = torch.jit.freeze(detector.to(torch.float16))
-    segmenter = torch.jit.freeze(segmenter.to(dtype), preserved_attrs=["encode", "decode"])
-    mean, std = mean_and_std(device, dtype)
-    loader = torch.utils.data.DataLoader(Pictures(items, side), batch_size=batch, num_workers=workers, prefetch_factor=4, collate_fn=list, pin_memory=device != "cpu")
-    objects, pending = 0, []
-    with multiprocessing.get_context("forkserver").Pool(workers) as pool:
-        for pictures in loader:
+class Tuned:
+    """Models, decoders and encoders are there before a run, and serve all of them."""
+
+    def __init__(self, items, detector, segmenter, side, device, batch, workers):
+        self.side, self.device, self.dtype = side, device, torch.bfloat16
+        self.detector = torch.jit.freeze(detector.to(torch.float16))
+        self.segmenter = torch.jit.freeze(segmenter.to(self.dtype), preserved_attrs=["encode", "decode"])
+        self.loader = torch.utils.data.DataLoader(Pictures(items, side), batch_size=batch, num_workers=workers, prefetch_factor=4, collate_fn=list,
+                                                  pin_memory=device != "cpu", persistent_workers=True)
+        self.pool = multiprocessing.get_context("forkserver").Pool(workers)
+        self.keep = 8 * batch
+
+    @torch.inference_mode()
+    def __call__(self):
+        side, device, dtype = self.side, self.device, self.dtype
+        mean, std = mean_and_std(device, dtype)
+        objects, pending = 0, []
+        for pictures in self.loader:
             small = torch.stack([picture[0] for picture in pictures]).to(device, non_blocking=True)
             filled = torch.stack([picture[1] for picture in pictures]).to(device, non_blocking=True)
-            detector(small.permute(0, 3, 1, 2).half() / 255)
-            embedding = segmenter.encode((filled.permute(0, 3, 1, 2).to(dtype) - mean) / std)
+            self.detector(small.permute(0, 3, 1, 2).half() / 255)
+            embedding = self.segmenter.encode((filled.permute(0, 3, 1, 2).to(dtype) - mean) / std)
             boxes = [corners(own, part, size, device) for _, _, part, size, own in pictures]
             counts = [len(own) for own in boxes]
-            logits, _ = segmenter.decode(embedding, torch.cat(boxes), torch.arange(len(boxes), device=device).repeat_interleave(torch.tensor(counts, device=device)))
+            logits, _ = self.segmenter.decode(embedding, torch.cat(boxes), torch.arange(len(boxes), device=device).repeat_interleave(torch.tensor(counts, device=device)))
             for (_, _, part, size, _), own in zip(pictures, logits.split(counts), strict=True):
-                pending.append(pool.apply_async(run_lengths_of, (full_size(own, side, part, size).cpu().numpy(),)))
-            while len(pending) > 8 * batch:
+                pending.append(self.pool.apply_async(run_lengths_of, (full_size(own, side, part, size).cpu().numpy(),)))
+            while len(pending) > self.keep:
                 objects += len(pending.pop(0).get())
-        objects += sum(len(one.get()) for one in pending)
-    return objects
+        return objects + sum(len(one.get()) for one in pending)
 
 
 def load(package, device):
@@ -144,20 +151,21 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     items = [json.loads(line) for line in arguments.manifest.read_text().splitlines()]
+    models = load(arguments.detector, arguments.device), load(arguments.segmenter, arguments.device)
+    if arguments.tuned:
+        once = Tuned(items, *models, arguments.side, arguments.device, arguments.batch, arguments.workers)
+    else:
+        def once():
+            return usual(items, *models, arguments.side, arguments.device)
     rates = []
     for repeat in range(1 + arguments.repeats):  # the first warms up
-        part = items[: arguments.batch * 2] if repeat == 0 else items
-        detector, segmenter = load(arguments.detector, arguments.device), load(arguments.segmenter, arguments.device)
         begun = time.monotonic()
-        if arguments.tuned:
-            objects = tuned(part, detector, segmenter, arguments.side, arguments.device, arguments.batch, arguments.workers)
-        else:
-            objects = usual(part, detector, segmenter, arguments.side, arguments.device)
+        objects = once()
         if arguments.device != "cpu":
             torch.cuda.synchronize()
+        assert objects == sum(len(item["boxes"]) for item in items)
         if repeat > 0:
-            rates.append(len(part) / (time.monotonic() - begun))
-            assert objects == sum(len(item["boxes"]) for item in part)
+            rates.append(len(items) / (time.monotonic() - begun))
     print(json.dumps({"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)]}))
 
 

@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -39,9 +40,20 @@ class Place:
 
 
 def run(*command, timeout=400, env=None):
+    """What became of a command, with all that it started; one that is not there, or takes too long, has failed like any other."""
     begun = time.monotonic()
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})}, check=False)
-    return done, time.monotonic() - begun
+    words = [str(part) for part in command]
+    try:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}, start_new_session=True)
+    except OSError as error:
+        return subprocess.CompletedProcess(words, 127, "", str(error)), 0.0
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        err += f"\nkilled after {timeout} s"
+    return subprocess.CompletedProcess(words, process.returncode, out, err), time.monotonic() - begun
 
 
 def machine():
@@ -57,6 +69,10 @@ def machine():
     return {"gpu": gpu.name, "multiprocessors": gpu.multi_processor_count, "memory_bytes": gpu.total_memory, "driver": driver.stdout.strip(), **host}
 
 
+def failed(record):
+    return record.get("passed") is False or "failed" in record
+
+
 class Results:
     """Records by what was measured, written after each."""
 
@@ -65,9 +81,16 @@ class Results:
         self.document = json.loads(file.read_text()) if file.is_file() else {"machine": machine(), "records": []}
 
     def has(self, **key):
-        return any(all(record.get(k) == v for k, v in key.items()) for record in self.document["records"])
+        """What failed is measured again."""
+        return any(all(record.get(k) == v for k, v in key.items()) for record in self.document["records"] if not failed(record))
+
+    @staticmethod
+    def same(a, b):
+        names = ("what", "tool", "package", "precision", "batch", "method", "models", "boxes_per_picture", "source", "options", "tuned", "workers")
+        return all(a.get(name) == b.get(name) for name in names)
 
     def add(self, **record):
+        self.document["records"] = [r for r in self.document["records"] if not (failed(r) and self.same(r, record))]
         record["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.document["records"].append(record)
         self.file.write_text(json.dumps(self.document, indent=1) + "\n")
@@ -166,7 +189,7 @@ def kernels(results):
     for tool in ("memcheck", "racecheck"):
         if results.has(what="sanitizer", tool=tool):
             continue
-        cases = "*prompts*,*failed batch*,*more outline*"
+        cases = "*prompts*,*failed batch*,*more outline*,*in 16 bits*"
         done, wall = run(sanitizer, "--tool", tool, "--error-exitcode", "9", BUNDLE / "bin/cuda_test", f"-tc={cases}", timeout=200)
         results.add(what="sanitizer", tool=tool, passed=done.returncode == 0, wall_s=wall, tail=(done.stdout + done.stderr)[-600:])
 
@@ -258,6 +281,7 @@ def time_ms(call, repeats=30):
 def models(results, inputs):
     import torch
 
+    torch._C._jit_set_profiling_mode(False)  # as the program does
     roof(results)
     roofs = {r["precision"]: r["tflop_per_s"] for r in results.document["records"] if r["what"] == "roof" and "tflop_per_s" in r}
     for package in [*sorted(inputs.glob("*.pkg")), *Place.few(sorted(MODELS.glob("*.pkg")), [])]:
@@ -292,8 +316,12 @@ def models(results, inputs):
                         boxes = torch.tensor([[0.1, 0.15, 0.4, 0.5]], device=Place.torch_device).mul(side).repeat(rows, 1)
                         index = torch.arange(rows, device=Place.torch_device) % batch
                         add("decode", rows, lambda module=module, e=embedding, b=boxes, i=index: module.decode(e, b, i))
-                    except torch.cuda.OutOfMemoryError as error:
-                        results.add(**key, method="out of memory", error=str(error)[:200])
+                    except RuntimeError as error:  # TorchScript's own of memory that ran out too
+                        if "out of memory" not in str(error):
+                            raise
+                        results.add(**key, method="out of memory", error=str(error)[-200:])
+    if not Place.rehearsal:
+        torch.cuda.empty_cache()  # the program's memory is planned with what is free
 
 
 # e2e
@@ -315,9 +343,10 @@ def packages_of(inputs):
 
 def e2e(results, inputs):
     name, detector, segmenter = packages_of(inputs)
-    settings = [({"boxes_per_picture": boxes, "source": source}, []) for source in ("memory", "files") for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
+    settings = [({"boxes_per_picture": boxes, "source": "memory"}, []) for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
+    settings += [({"boxes_per_picture": boxes, "source": "files"}, []) for boxes in Place.few((10, 1, 50), (3,))]
     settings += [({"boxes_per_picture": 10, "source": "memory", "options": " ".join(more)}, more) for more in (
-        ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32", "segment.image_batch=32", "segment.box_batch=128"])[:Place.few(4, 1)]]
+        ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32"])[:Place.few(4, 1)]]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         folder = Path(folder)
         for setting, options in settings:
@@ -325,7 +354,7 @@ def e2e(results, inputs):
             if results.has(**key):
                 continue
             rates, report, count = [], None, Place.few(400, 4)
-            for repeat in range(Place.few(4, 2)):
+            for repeat in range(Place.few(4, 2)):  # the first finds the number of pictures
                 write_manifest(folder / "m.jsonl", inputs / "pictures", count, setting["boxes_per_picture"])
                 done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", Place.device, "--source", setting["source"],
                                               "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no",
@@ -336,7 +365,7 @@ def e2e(results, inputs):
                     break
                 rate = report["run_window"]["pictures_per_s"]
                 if repeat == 0:
-                    count = max(count, int(Place.few(6, 0) * rate))  # six seconds each
+                    count = max(count, int(Place.few(4, 0) * rate))  # four seconds each
                 else:
                     rates.append(rate)
             if not rates:
@@ -416,9 +445,9 @@ def main():
         begun = time.monotonic()
         PARTS[part](results, arguments.inputs.resolve())
         print(f"{part}: {time.monotonic() - begun:.0f} s", flush=True)
-    failed = [r for r in results.document["records"] if r.get("passed") is False or "failed" in r]
-    print(f"{len(results.document['records'])} records, {len(failed)} failed")
-    sys.exit(1 if failed else 0)
+    failures = sum(failed(record) for record in results.document["records"])
+    print(f"{len(results.document['records'])} records, {failures} failed")
+    sys.exit(1 if failures else 0)
 
 
 if __name__ == "__main__":
