@@ -1,6 +1,8 @@
 #include "apps/execution.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -132,13 +134,12 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
   for (const ChainLink* link : setup_.chain.of(Section::batch)) {
     batch_stages_.push_back(link->entry->make_batch_stage(link->values, context_));
   }
-  lanes_ = plan_lanes();
-  lane_stages_.resize(static_cast<std::size_t>(lanes_));
+  lane_stages_.resize(static_cast<std::size_t>(setup_.numbers.graph.lanes));
   warm_.resize(lane_stages_.size());
   for (std::size_t lane = 0; lane < lane_stages_.size(); ++lane) {
     auto& stages = lane_stages_[lane];
     const std::size_t device = setup_.devices.of_lane(static_cast<int>(lane));
-    if (lane == devices_.size()) devices_.push_back(make_device(setup_.devices, device));
+    devices_.push_back(make_device(setup_.devices, device));
     lane_contexts_.push_back({context_.views, context_.segmenter, context_.output_folder, context_.input_root,
                               context_.decode_limits, context_.batch_size, context_.packages, *models_[device],
                               context_.counters, devices_.back().get(), context_.detector_images,
@@ -148,9 +149,6 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
       stages.push_back(link->entry->make_batch_stage(link->values, lane_contexts_.back()));
     }
   }
-  GraphOptions options = setup_.numbers.graph;
-  options.lanes = lanes_;
-  graph_ = std::make_unique<FrameGraph>(options, bodies(), clock);
 }
 
 Execution::~Execution() = default;
@@ -195,7 +193,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
     bodies.batch_stages.push_back(
         {link->info.name, [link, &stage](Batch& batch) { run_after_lane(*link, stage, batch); }});
   }
-  if (!bodies.lane_stages.empty()) lanes_to_start_ = lanes_;
+  if (!bodies.lane_stages.empty()) lanes_to_start_ = static_cast<int>(lane_stages_.size());
   bodies.lane_start = [this](int lane) {
     warm_up_packages(static_cast<std::size_t>(lane));
     const std::lock_guard lock(lanes_mutex_);
@@ -217,7 +215,32 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   return bodies;
 }
 
+void Execution::prepare() {
+  plan_lanes();
+  GraphOptions options = setup_.numbers.graph;
+  options.lanes = static_cast<int>(lane_stages_.size());
+  auto graph = std::make_unique<FrameGraph>(options, bodies(), clock_);
+  const std::lock_guard lock(lanes_mutex_);
+  graph_ = std::move(graph);
+}
+
+void Execution::request_stop() {
+  {
+    const std::lock_guard lock(lanes_mutex_);
+    stopping_ = true;
+    if (graph_ == nullptr) return;  // run() will see it
+  }
+  graph_->request_stop();
+}
+
 Result Execution::run() {
+  if (graph_ == nullptr) prepare();
+  bool stop = false;
+  {
+    const std::lock_guard lock(lanes_mutex_);
+    stop = stopping_;
+  }
+  if (stop) graph_->request_stop();
   Result result = graph_->run();
   capture_.end();
   if (!begun_) window_begun_ = with_gpu(result.begun);
@@ -308,34 +331,47 @@ void Execution::wait_for_lanes() {
   lanes_changed_.wait(lock, [&] { return lanes_to_start_ == 0 || stopping_; });
 }
 
-// Where memory is not that of the host, models are loaded and called before there are lanes, to see how many fit. What
-// was called with then is the device of the first lane there.
-int Execution::plan_lanes() {
+void Execution::plan_lanes() {
+  if (setup_.chain.of(Section::lane).empty()) return;
   const int wanted = setup_.numbers.graph.lanes;
-  const int devices = setup_.devices.count();
-  if (setup_.chain.of(Section::lane).empty()) return wanted;
-  int each = (wanted + devices - 1) / devices;
-  for (int i = 0; i < devices; ++i) {
-    const auto index = static_cast<std::size_t>(i);
-    auto device = make_device(setup_.devices, index);
+  const int used = std::min(wanted, setup_.devices.count());
+  int each = (wanted + used - 1) / used;
+  for (int i = 0; i < used; ++i) {
+    const auto index = static_cast<std::size_t>(i);  // of the device, and of its first lane
     const auto begun_ns = clock_.now_ns();
-    auto plan = plan_memory(*device, setup_.settings, setup_.numbers.batch_size, setup_.numbers.graph.slab_bytes, each,
-                            setup_.packages, *models_[index], kind_of_devices(), known_limits_, *limits_[index]);
-    if (!plan) return wanted;
+    auto plan = plan_memory({setup_.settings, setup_.packages, setup_.numbers.batch_size,
+                             setup_.numbers.graph.slab_bytes, each, kind_of_devices(), known_limits_},
+                            *devices_[index], *models_[index], *limits_[index]);
+    if (!plan) return;
     warm_up_ns_ += clock_.now_ns() - begun_ns;
-    if (i < wanted) devices_.push_back(std::move(device));
     memory_plans_.push_back(std::move(*plan));
   }
   for (const auto& plan : memory_plans_) each = std::min(each, plan.lanes);
-  return std::min(wanted, each * devices);
+  const auto lanes = static_cast<std::size_t>(std::min(wanted, each * used));
+  for (auto& plan : memory_plans_) plan.lanes = 0;
+  for (std::size_t lane = 0; lane < lanes; ++lane)
+    ++memory_plans_[setup_.devices.of_lane(static_cast<int>(lane))].lanes;
+  lane_stages_.resize(lanes);
+  while (lane_contexts_.size() > lanes) lane_contexts_.pop_back();
+  devices_.resize(lanes);
+  warm_.resize(lanes);
 }
 
 // Of which limits are known.
 std::string Execution::kind_of_devices() const { return setup_.devices.name + ", " + setup_.numbers.precisions.name(); }
 
 void Execution::remember_limits() const {
-  for (std::size_t i = 0; i < memory_plans_.size(); ++i)
-    known_limits_.remember(kind_of_devices(), memory_plans_[i].limit_bytes, setup_.packages, *limits_[i]);
+  if (memory_plans_.empty()) return;
+  std::map<CallLimits::Key, int> least;
+  std::int64_t limit_bytes = memory_plans_.front().limit_bytes;
+  for (std::size_t i = 0; i < memory_plans_.size(); ++i) {
+    for (const auto& [key, most] : limits_[i]->learned()) {
+      const auto [entry, is_new] = least.try_emplace(key, most);
+      if (!is_new) entry->second = std::min(entry->second, most);
+    }
+    limit_bytes = std::min(limit_bytes, memory_plans_[i].limit_bytes);
+  }
+  known_limits_.remember(kind_of_devices(), limit_bytes, setup_.packages, least);
 }
 
 void Execution::warm_up_packages(std::size_t lane) {
@@ -343,23 +379,49 @@ void Execution::warm_up_packages(std::size_t lane) {
   const std::size_t device = setup_.devices.of_lane(static_cast<int>(lane));
   const std::lock_guard alone(alone_[device]);
   const auto begun_ns = clock_.now_ns();
+  const auto evictions = models.statistics().evictions;
   const bool measure = !demands_.empty() && !measured_[device];
   for (const auto& [folder, package] : setup_.packages) {
     const auto engine = models.acquire(*package);
-    const CallShape shape = call_shape(*package, setup_.settings, setup_.numbers.batch_size, *limits_[device]);
+    if (Stream* stream = devices_[lane]->stream()) {
+      stream->when_short([watched = std::weak_ptr<Engine>(engine)] {
+        if (const auto there = watched.lock()) there->trim();
+      });
+    }
     try {
-      warm_up(*engine, *package, shape.pictures, shape.boxes, *devices_[lane]);
+      const CallShape shape = warm_up_package(*engine, *package, lane);
       if (measure)
         measure_alone(*engine, *package, shape.pictures, shape.boxes, timed_calls, *devices_[lane], *demands_[device]);
     } catch (const ModelError& error) {
       throw ModelError(folder + ": " + error.what());
     }
-    if (models.statistics().evictions > 0)
+    if (!measure && models.statistics().evictions > evictions)
       break;  // the budget does not hold them all: the rest is loaded when its turn comes
   }
   measured_[device] = true;
   warm_up_ns_ += clock_.now_ns() - begun_ns;
   warm_[lane] = devices_[lane]->counts();
+}
+
+// In the shapes of the run; where a GPU's memory runs out, in smaller ones.
+CallShape Execution::warm_up_package(Engine& engine, const Package& package, std::size_t lane) {
+  const CallLimits& limits = *limits_[setup_.devices.of_lane(static_cast<int>(lane))];
+  Device& device = *devices_[lane];
+  while (true) {
+    CallShape shape = call_shape(package, setup_.settings, setup_.numbers.batch_size, limits);
+    if (package.task == Task::segment && !shape.padded && memory_plans_.empty()) shape.boxes = 1;
+    try {
+      warm_up(engine, package, shape.pictures, shape.boxes, device);
+      return shape;
+    } catch (const OutOfMemoryError&) {
+      const CallShape next = call_shape(package, setup_.settings, setup_.numbers.batch_size, limits);
+      const bool smaller = next.pictures < shape.pictures || next.boxes < shape.boxes;
+      if (device.stream() == nullptr || !smaller) throw;
+      device.wait();
+      engine.trim();
+      device.stream()->trim();
+    }
+  }
 }
 
 void Execution::commit(Batch& batch) {

@@ -56,7 +56,12 @@ class Execution {
   /// Once. Throws what ended the run: StorageError, ModelError, PackageError, UsageError, FramesLost, ...
   Result run();
 
-  void request_stop() { graph_->request_stop(); }
+  /// Where memory is not that of the host: loads and calls the models, plans its memory, and so how many lanes there
+  /// are. Before run(), which does it otherwise. Throws as run() does.
+  void prepare();
+  /// From any thread at any time.
+  void request_stop();
+  /// After prepare().
   Snapshot snapshot() const { return graph_->snapshot(); }
   /// From any thread: the lanes are ready, the source asks for frames.
   bool ready() const { return ready_; }
@@ -82,9 +87,10 @@ class Execution {
   GraphBodies<Frame, Batch> bodies();
   std::int64_t file_bytes(const Frame& frame) const;
   void read(Frame& frame);
-  int plan_lanes();
+  void plan_lanes();
   std::string kind_of_devices() const;
   void warm_up_packages(std::size_t lane);
+  CallShape warm_up_package(Engine& engine, const Package& package, std::size_t lane);
   void commit(Batch& batch);
   void wait_for_lanes();
   Snapshot with_gpu(Snapshot snapshot) const;
@@ -97,7 +103,7 @@ class Execution {
   std::string segmenter_;
   std::vector<std::shared_ptr<Demand>> demands_;     // of each device; none on the host
   std::deque<std::mutex> alone_;                     // of each device: who warms up or measures there
-  std::vector<bool> measured_;                       // of each device
+  std::deque<std::atomic<bool>> measured_;           // of each device
   std::vector<std::shared_ptr<CallLimits>> limits_;  // of each device
   std::vector<std::unique_ptr<ModelCache>> models_;  // of each device
   std::vector<MemoryPlan> memory_plans_;
@@ -117,7 +123,6 @@ class Execution {
   std::atomic<bool> ready_{false};
   std::mutex lanes_mutex_;
   std::condition_variable lanes_changed_;
-  int lanes_ = 0;
   int lanes_to_start_ = 0;
   bool stopping_ = false;
   std::atomic<std::int64_t> read_bytes_{0};

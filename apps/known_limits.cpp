@@ -1,5 +1,6 @@
 #include "apps/known_limits.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -34,9 +35,10 @@ std::string KnownLimits::usual_file() {
   return home != nullptr && *home == '/' ? std::string(home) + "/.local/state/millrace/call_limits.json" : "";
 }
 
-void KnownLimits::recall(const std::string& device, std::int64_t limit_bytes, const Packages& packages,
+bool KnownLimits::recall(const std::string& device, std::int64_t limit_bytes, const Packages& packages,
                          CallLimits& limits) const {
-  if (file_.empty()) return;
+  bool any = false;
+  if (file_.empty()) return any;
   for (const auto& entry : read(file_)) {
     try {
       if (entry.at("device") != device ||
@@ -45,23 +47,25 @@ void KnownLimits::recall(const std::string& device, std::int64_t limit_bytes, co
       for (const auto& [folder, package] : packages) {
         if (entry.at("package") != id_of(*package)) continue;
         limits.at_most(package->name, entry.at("method").get<std::string>(), entry.at("most").get<int>());
+        any = true;
       }
     } catch (const nlohmann::json::exception&) {  // of another version
     }
   }
+  return any;
 }
 
 void KnownLimits::remember(const std::string& device, std::int64_t limit_bytes, const Packages& packages,
-                           const CallLimits& limits) const {
-  const auto learned = limits.all();
+                           const std::map<CallLimits::Key, int>& learned) const {
   if (file_.empty() || learned.empty()) return;
-  nlohmann::json kept = nlohmann::json::array();
   const auto replaced = [&](const nlohmann::json& entry) {
-    for (const auto& [folder, package] : packages) {
-      if (entry.value("device", "") == device && entry.value("package", "") == id_of(*package)) return true;
-    }
-    return false;
+    return std::any_of(packages.begin(), packages.end(), [&](const auto& named) {
+      const Package& package = *named.second;
+      return entry.value("device", "") == device && entry.value("package", "") == id_of(package) &&
+             learned.count({package.name, entry.value("method", "")}) > 0;
+    });
   };
+  nlohmann::json kept = nlohmann::json::array();
   try {
     for (const auto& entry : read(file_)) {
       if (!replaced(entry)) kept.push_back(entry);

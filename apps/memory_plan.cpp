@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <memory>
 #include <new>
+#include <vector>
 
 #include "apps/run_options.hpp"
 #include "stages/detect.hpp"
@@ -14,7 +16,7 @@ namespace {
 
 struct Bytes {
   std::int64_t memory = 0;
-  void visit(OptionVisitor& v) { v.bytes("memory", memory, "", {1, 9e18}); }
+  void visit(OptionVisitor& v) { v.bytes("memory", memory, "", {1 << 20, 9e18}); }
 };
 
 std::string gigabytes(std::int64_t bytes) {
@@ -25,60 +27,112 @@ std::string gigabytes(std::int64_t bytes) {
 
 std::int64_t bytes_of(const TensorSpec& spec) { return Tensor{nullptr, nullptr, spec.shape, spec.dtype}.bytes(); }
 
-/// Rasters in full slabs, the largest detector's input and the segmenter's, and logits of all boxes there can be.
-std::int64_t bytes_of_pictures(const Settings& settings, int batch_size, std::int64_t slab_bytes,
-                               const Packages& packages, ModelCache& models) {
-  const auto boxes = std::int64_t{batch_size} *
-                     parse_options<Detect::Options>(Detect::name, settings.values(Detect::name)).max_detections;
-  std::int64_t detector = 0, segmenter = 0;
-  for (const auto& [folder, package] : packages) {
-    const DType images = models.acquire(*package)->image_type();
-    if (package->task == Task::detect) {
-      detector = std::max(detector, bytes_of(inputs_of(*package, "forward", batch_size, 0, images).front()));
-    } else {
-      segmenter = bytes_of(inputs_of(*package, "encode", batch_size, 0, images).front()) +
-                  bytes_of(outputs_of(*package, "encode", batch_size, 0, images).front()) +
-                  bytes_of(outputs_of(*package, "decode", batch_size, boxes, images).front());
-    }
-  }
-  return batch_size * slab_bytes + detector + segmenter;
+int rows_of(const CallShape& shape, const std::string& method) {
+  return method == "decode" ? shape.boxes : shape.pictures;
 }
 
-/// Halves what calls may have; says whether anything became smaller.
-bool halve(const Packages& packages, const Settings& settings, int batch_size, CallLimits& limits) {
-  const auto before = limits.all();
-  for (const auto& [folder, package] : packages) {
-    const CallShape shape = call_shape(*package, settings, batch_size, limits);
-    for (const auto& method : methods_of(*package)) {
-      const int rows = method == "decode" ? shape.boxes : shape.pictures;
-      if (rows > 1) limits.ran_out(package->name, method, rows);
+/// The models of a run on a device, as they are called.
+class Calls {
+ public:
+  Calls(const MemoryNeeds& needs, Device& device, ModelCache& models, CallLimits& limits)
+      : needs_(needs), device_(device), models_(models), limits_(limits) {
+    for (const auto& [folder, package] : needs.packages) {
+      some_engine_ = models_.acquire(*package);
+      images_[folder] = some_engine_->image_type();
     }
   }
-  return limits.all() != before;
-}
 
-void call_all(Device& device, const Settings& settings, int batch_size, const Packages& packages, ModelCache& models,
-              const CallLimits& limits) {
-  for (const auto& [folder, package] : packages) {
-    const CallShape shape = call_shape(*package, settings, batch_size, limits);
-    try {
-      warm_up(*models.acquire(*package), *package, shape.pictures, shape.boxes, device);
-    } catch (const OutOfMemoryError& error) {
-      throw OutOfMemoryError(folder + ": " + error.what());
-    } catch (const ModelError& error) {
-      throw ModelError(folder + ": " + error.what());
+  void call_all() {
+    called_with_ = rows(limits_);
+    for (const auto& [folder, package] : needs_.packages) {
+      const CallShape shape = shape_of(*package, limits_);
+      try {
+        warm_up(*models_.acquire(*package), *package, shape.pictures, shape.boxes, device_);
+      } catch (const OutOfMemoryError&) {
+        throw;
+      } catch (const ModelError& error) {
+        throw ModelError(folder + ": " + error.what());
+      }
     }
   }
-}
+
+  /// Makes calls smaller: those that are known to have run out of memory, else all. False where none can be.
+  bool shrink() {
+    for (const auto& [key, most] : limits_.learned()) limits_.at_most(key.first, key.second, most);
+    if (rows(limits_) != called_with_) return true;
+    for (const auto& [key, most] : called_with_) limits_.at_most(key.first, key.second, most / 2);
+    return rows(limits_) != called_with_;
+  }
+
+  /// What is kept for later calls and not used now.
+  void give_back() {
+    device_.wait();
+    if (some_engine_ != nullptr) some_engine_->trim();
+    device_.stream()->trim();
+  }
+
+  std::map<CallLimits::Key, int> smaller() const {
+    const auto allowed = rows({});
+    std::map<CallLimits::Key, int> found;
+    for (const auto& [key, most] : rows(limits_)) {
+      if (most < allowed.at(key)) found[key] = most;
+    }
+    return found;
+  }
+
+  /// Rasters in full slabs, the largest detector's input, the segmenter's, its embeddings, also side by side for the
+  /// decoder, and logits of all boxes that detectors may find.
+  std::int64_t bytes_of_pictures() const {
+    const int batch = needs_.batch_size;
+    const auto detect = parse_options<Detect::Options>(Detect::name, needs_.settings.values(Detect::name));
+    const auto boxes = std::int64_t{batch} * detect.max_detections;
+    std::int64_t detector = 0, segmenter = 0;
+    for (const auto& [folder, package] : needs_.packages) {
+      const DType images = images_.at(folder);
+      if (package->task == Task::detect) {
+        detector = std::max(detector, bytes_of(inputs_of(*package, "forward", batch, 0, images).front()));
+      } else {
+        segmenter = bytes_of(inputs_of(*package, "encode", batch, 0, images).front()) +
+                    2 * bytes_of(outputs_of(*package, "encode", batch, 0, images).front()) +
+                    bytes_of(outputs_of(*package, "decode", batch, boxes, images).front());
+      }
+    }
+    return batch * needs_.slab_bytes + detector + segmenter;
+  }
+
+ private:
+  CallShape shape_of(const Package& package, const CallLimits& limits) const {
+    return call_shape(package, needs_.settings, needs_.batch_size, limits);
+  }
+  std::map<CallLimits::Key, int> rows(const CallLimits& limits) const {
+    std::map<CallLimits::Key, int> all;
+    for (const auto& [folder, package] : needs_.packages) {
+      const CallShape shape = shape_of(*package, limits);
+      for (const auto& method : methods_of(*package)) all[{package->name, method}] = rows_of(shape, method);
+    }
+    return all;
+  }
+
+  const MemoryNeeds& needs_;
+  Device& device_;
+  ModelCache& models_;
+  CallLimits& limits_;
+  std::shared_ptr<Engine> some_engine_;  // all share what LibTorch keeps
+  std::map<std::string, DType> images_;
+  std::map<CallLimits::Key, int> called_with_;
+};
 
 }  // namespace
 
 CallShape call_shape(const Package& package, const Settings& settings, int batch_size, const CallLimits& limits) {
-  if (package.task == Task::detect)
-    return {std::min({batch_size, package.max_batch, limits.most(package.name, "forward")}), 0};
+  if (package.task == Task::detect) {
+    const auto detect = parse_options<Detect::Options>(Detect::name, settings.values(Detect::name));
+    const int pictures = detect.exec_batch > 0 ? detect.exec_batch : batch_size;
+    return {std::min({pictures, package.max_batch, limits.most(package.name, "forward")}), 0, false};
+  }
   const auto segment = parse_options<Segment::Options>(Segment::name, settings.values(Segment::name));
   return {std::min({segment.image_batch, package.max_batch, limits.most(package.name, "encode")}),
-          segment.pad ? std::min({segment.box_batch, package.max_boxes, limits.most(package.name, "decode")}) : 1};
+          std::min({segment.box_batch, package.max_boxes, limits.most(package.name, "decode")}), segment.pad};
 }
 
 std::string MemoryPlan::text() const {
@@ -95,6 +149,8 @@ std::string MemoryPlan::text() const {
                                     : " pictures") +
             " a call";
   }
+  if (!known_from.empty())
+    text += "; earlier runs ran out of memory (" + known_from + " knows; remove it to try again)";
   return text;
 }
 
@@ -110,9 +166,8 @@ std::int64_t memory_limit(const std::string& option, const DeviceMemory& memory)
   }
 }
 
-std::optional<MemoryPlan> plan_memory(Device& device, const Settings& settings, int batch_size, std::int64_t slab_bytes,
-                                      int wanted, const Packages& packages, ModelCache& models, const std::string& kind,
-                                      const KnownLimits& known, CallLimits& limits) {
+std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, ModelCache& models,
+                                      CallLimits& limits) {
   Stream* const stream = device.stream();
   const auto before = stream == nullptr ? std::nullopt : stream->memory();
   if (!before) return std::nullopt;
@@ -120,43 +175,41 @@ std::optional<MemoryPlan> plan_memory(Device& device, const Settings& settings, 
   plan.device = "GPU " + std::to_string(stream->device());
   plan.total_bytes = before->total_bytes;
   plan.free_bytes = before->free_bytes;
-  plan.limit_bytes = memory_limit(settings.parse<DeviceOptions>().memory, *before);
-  plan.wanted_lanes = wanted;
-  known.recall(kind, plan.limit_bytes, packages, limits);
-  plan.pictures_bytes = bytes_of_pictures(settings, batch_size, slab_bytes, packages, models);
-  const auto loaded = stream->memory()->free_bytes;
+  plan.limit_bytes = memory_limit(needs.settings.parse<DeviceOptions>().memory, *before);
+  plan.wanted_lanes = needs.lanes;
+  if (needs.known.recall(needs.kind, plan.limit_bytes, needs.packages, limits)) plan.known_from = needs.known.file();
+
+  Calls calls(needs, device, models, limits);
+  calls.give_back();  // what loading left
+  const std::int64_t loaded = stream->memory()->free_bytes;
   plan.models_bytes = before->free_bytes - loaded;
-  const auto give_back = [&] {
-    device.wait();
-    stream->trim();
-    for (const auto& [folder, package] : packages) models.acquire(*package)->trim();
+  plan.pictures_bytes = calls.bytes_of_pictures();
+  const auto smaller_or_throw = [&] {
+    calls.give_back();
+    if (calls.shrink()) return;
+    throw OutOfMemoryError(plan.device + ": memory ran out before one picture fit, with " + gigabytes(plan.free_bytes) +
+                           " free at the start; take smaller models, or another GPU");
   };
   while (true) {
-    const auto limits_before = limits.all();
     try {
-      call_all(device, settings, batch_size, packages, models, limits);
+      calls.call_all();
     } catch (const OutOfMemoryError&) {
-      if (limits.all() == limits_before) throw;
-      give_back();
+      smaller_or_throw();
       continue;
     } catch (const std::bad_alloc&) {
-      if (limits.all() == limits_before && !halve(packages, settings, batch_size, limits)) {
-        throw OutOfMemoryError(plan.device + ": memory ran out before one picture fit, with " +
-                               gigabytes(plan.free_bytes) + " free at the start; take smaller models, or another GPU");
-      }
-      give_back();
+      smaller_or_throw();
       continue;
     }
-    plan.calls_bytes = loaded - stream->memory()->free_bytes;
+    plan.calls_bytes = std::max<std::int64_t>(0, loaded - stream->memory()->free_bytes);
     if (plan.models_bytes + plan.lane_bytes() <= plan.limit_bytes) break;
-    // Where one of each is too much as well, there is nothing left to plan: calls that fail are made again in halves.
-    if (!halve(packages, settings, batch_size, limits)) break;
-    give_back();
+    // Smaller calls help where there is room beside pictures. Else calls that fail are made again in halves.
+    if (plan.models_bytes + plan.pictures_bytes > plan.limit_bytes || !calls.shrink()) break;
+    calls.give_back();
   }
-  plan.smaller_calls = limits.all();
+  plan.smaller_calls = calls.smaller();
   const auto room = plan.limit_bytes - plan.models_bytes;
   plan.lanes =
-      static_cast<int>(std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, plan.lane_bytes()), 1, wanted));
+      static_cast<int>(std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, plan.lane_bytes()), 1, needs.lanes));
   return plan;
 }
 

@@ -196,9 +196,6 @@ class Run {
     folder_.write_run(
         nlohmann::json{{"tool", tool}, {"started", utc_text(started_)}, {"config", settings_.print()}}.dump(2));
     RunReport report = begin_report();
-    if (!arguments_.quiet) {
-      for (const auto& plan : report.memory) say(plan.text());
-    }
     try {
       const Result result = execute();
       fill_books(report);
@@ -281,6 +278,10 @@ class Run {
     if (signals_ != nullptr) signals_->on_stop([this](int /*signal*/) { execution_.request_stop(); });
     Result result;
     try {
+      execution_.prepare();
+      if (!arguments_.quiet) {
+        for (const auto& plan : execution_.memory_plans()) say(plan.text());
+      }
       const Progress progress(progress_style(arguments_.quiet), [this] { return sample(); });
       ResourceLog resources(folder_.path() + "/resources.csv", devices_.buses, process_cpu_ns);
       result = execution_.run();
@@ -288,6 +289,7 @@ class Run {
       execution_.remember_limits();
       store_.sync();
     } catch (...) {
+      execution_.remember_limits();
       if (signals_ != nullptr) signals_->on_stop({});
       throw;
     }
@@ -309,7 +311,6 @@ class Run {
     report.started = utc_text(started_);
     report.batch_size = numbers_.batch_size;
     report.team = numbers_.team;
-    report.memory = execution_.memory_plans();
     return report;
   }
 
@@ -331,6 +332,7 @@ class Run {
     report.failed_now = told_;
     report.scan = plan_.counts();
     report.models = execution_.models();
+    report.memory = execution_.memory_plans();
     report.gpus = gpus_;
     const StageCounters& counters = execution_.counters();
     report.read_bytes = execution_.read_bytes() + counters.bytes_read_again;

@@ -156,7 +156,14 @@ class CudaStream final : public Stream {
   std::shared_ptr<void> allocate(std::size_t bytes) override {
     void* memory = nullptr;
     handles_->use();
-    check(cudaMallocAsync(&memory, bytes, handles_->stream), "device memory");
+    cudaError_t error = cudaMallocAsync(&memory, bytes, handles_->stream);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      give_all_back();
+      handles_->use();
+      error = cudaMallocAsync(&memory, bytes, handles_->stream);
+    }
+    check(error, "device memory");
     return {memory, [handles = handles_](void* mine) {
               handles->use();
               cudaFreeAsync(mine, handles->stream);

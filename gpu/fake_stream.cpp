@@ -41,7 +41,10 @@ void for_each_column(const OutlineJob& job, const Column& column) {
 
 std::shared_ptr<void> FakeStream::allocate(std::size_t bytes) {
   const auto size = static_cast<std::int64_t>(bytes);
-  queue_->take(size);
+  if (!queue_->take(size)) {
+    give_all_back();
+    if (!queue_->take(size)) throw std::bad_alloc();
+  }
   const std::shared_ptr<void> block(allocate_garbage(bytes), release);
   return {block.get(), [queue = queue_, block, size](void*) {
             queue->released.push_back(block);
@@ -57,17 +60,18 @@ std::optional<DeviceMemory> FakeStream::memory() const {
 
 void FakeStream::trim() { queue_->trim(); }
 
-void FakeStream::Queue::take(std::int64_t bytes) {
+bool FakeStream::Queue::take(std::int64_t bytes) {
   const std::int64_t more = std::max<std::int64_t>(0, used_bytes + bytes - kept_bytes);
   if (memory != nullptr) {
     const std::int64_t before = memory->kept_bytes.fetch_add(more);
     if (before + more > memory->total_bytes) {
       memory->kept_bytes -= more;
-      throw std::bad_alloc();
+      return false;
     }
   }
   used_bytes += bytes;
   kept_bytes += more;
+  return true;
 }
 
 void FakeStream::Queue::trim() {

@@ -53,7 +53,7 @@ class FakeStream final : public Stream {
   struct Queue {
     explicit Queue(std::shared_ptr<FakeMemory> of_device) : memory(std::move(of_device)) {}
     ~Queue() { trim(); }
-    void take(std::int64_t bytes);
+    bool take(std::int64_t bytes);  // whether there is so much
     void trim();
     std::shared_ptr<FakeMemory> memory;
     std::int64_t used_bytes = 0, kept_bytes = 0;

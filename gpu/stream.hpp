@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "gpu/detect_kernel.hpp"
 #include "gpu/letterbox_kernel.hpp"
@@ -43,6 +44,8 @@ class Stream {
 
   /// Gives back what is kept of allocate() for later.
   virtual void trim() {}
+  /// Others give back what they keep, before allocate() fails.
+  void when_short(std::function<void()> release) { release_ = std::move(release); }
   /// Nothing where memory is that of the host.
   [[nodiscard]] virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
 
@@ -68,6 +71,15 @@ class Stream {
     wait();
     return 0;
   }
+
+ protected:
+  void give_all_back() {
+    trim();
+    if (release_) release_();
+  }
+
+ private:
+  std::function<void()> release_;
 };
 
 }  // namespace millrace

@@ -19,7 +19,7 @@ class LimitedEngine final : public Engine {
       throw;
     } catch (const std::bad_alloc&) {
       limits_->ran_out(package_, method, rows_of_call(method, inputs));
-      throw;
+      throw OutOfMemoryError(package_ + ": " + std::string(method) + ": out of memory");
     }
   }
   DType image_type() const override { return engine_->image_type(); }
@@ -36,23 +36,29 @@ class LimitedEngine final : public Engine {
 
 int CallLimits::most(const std::string& package, std::string_view method) const {
   const std::lock_guard lock(mutex_);
-  const auto found = most_.find({package, std::string(method)});
-  return found == most_.end() ? none : found->second;
+  const auto found = limits_.find({package, std::string(method)});
+  return found == limits_.end() ? none : std::min(found->second.given, found->second.learned);
 }
 
 void CallLimits::ran_out(const std::string& package, std::string_view method, int rows) {
-  at_most(package, method, rows / 2);
+  const std::lock_guard lock(mutex_);
+  int& learned = limits_[{package, std::string(method)}].learned;
+  learned = rows > 1 ? std::min(learned, rows / 2) : none;
 }
 
 void CallLimits::at_most(const std::string& package, std::string_view method, int rows) {
   const std::lock_guard lock(mutex_);
-  const auto [entry, is_new] = most_.try_emplace({package, std::string(method)}, none);
-  entry->second = std::min(entry->second, std::max(1, rows));
+  int& given = limits_[{package, std::string(method)}].given;
+  given = std::min(given, std::max(1, rows));
 }
 
-std::map<CallLimits::Key, int> CallLimits::all() const {
+std::map<CallLimits::Key, int> CallLimits::learned() const {
   const std::lock_guard lock(mutex_);
-  return most_;
+  std::map<Key, int> all;
+  for (const auto& [key, limit] : limits_) {
+    if (limit.learned != none) all[key] = limit.learned;
+  }
+  return all;
 }
 
 int rows_of_call(std::string_view method, std::span<const Tensor> inputs) {

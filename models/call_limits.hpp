@@ -21,22 +21,27 @@ class CallLimits {
 
   /// At least 1; `none` where nothing is known.
   [[nodiscard]] int most(const std::string& package, std::string_view method) const;
-  /// A call of `rows` did not fit: half of them may.
+  /// A call of `rows` did not fit: half of them may. One row that does not fit says that memory is full for other
+  /// reasons: then what was learned before is forgotten.
   void ran_out(const std::string& package, std::string_view method, int rows);
   /// No more than `rows`, as an earlier run or a plan of memory found.
   void at_most(const std::string& package, std::string_view method, int rows);
 
-  [[nodiscard]] std::map<Key, int> all() const;
+  /// What ran_out() taught.
+  [[nodiscard]] std::map<Key, int> learned() const;
 
  private:
+  struct Limit {
+    int given = none, learned = none;
+  };
   mutable std::mutex mutex_;
-  std::map<Key, int> most_;
+  std::map<Key, Limit> limits_;
 };
 
 /// Rows of a call with these inputs.
 int rows_of_call(std::string_view method, std::span<const Tensor> inputs);
 
-/// `engine`, whose calls that run out of memory are remembered.
+/// `engine`, whose calls that run out of memory are remembered; they throw OutOfMemoryError.
 std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, std::string package,
                                 std::shared_ptr<CallLimits> limits);
 

@@ -181,14 +181,17 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
     Prompts prompts = device.prompts(boxes, image_index);
     return std::vector<Tensor>{stack(device, embeddings), std::move(prompts.boxes), std::move(prompts.image_index)};
   };
+  std::int64_t called_with = 0;
   const auto call = [&](const std::vector<Tensor>& inputs) {
     ++context_.counters.decoder_calls;
-    context_.counters.decoder_slots += inputs[1].shape[0];
+    called_with = inputs[1].shape[0];
+    context_.counters.decoder_slots += called_with;
     return work.engine->call("decode", inputs, device);
   };
   context_.counters.decoder_boxes += static_cast<std::int64_t>(count);
   const auto outcomes = call_rows(pictures, make, call, most, context_.counters);
-  const bool other_shape = options_.pad && shape() < work.boxes_a_call;
+  // Where all were called at once, that was the last call.
+  const bool other_shape = options_.pad && called_with < static_cast<std::int64_t>(work.boxes_a_call);
   for (std::size_t i = 0; i < count; ++i) {
     const Prompt& prompt = work.prompts[first + i];
     Frame& frame = *batch.frames[static_cast<std::size_t>(prompt.slot)];

@@ -1,10 +1,12 @@
 """The path of a GPU, on a stream that does its work when it is waited for: the results of the CPU, to the byte."""
 
 import csv
+import hashlib
 import json
 import os
 import shutil
 import unittest.mock
+from pathlib import Path
 
 import torch
 from packages_test import DETECTOR_YAML, ModelCase
@@ -139,28 +141,38 @@ class FakeDevice(Case):
         self.assertIn("/nowhere.yaml", done.err)
 
     def test_memory_is_planned(self):
-        """Lanes as they fit, then smaller calls, which later runs know of; objects stay the same."""
+        """Lanes as they fit, then smaller calls; what earlier runs learned counts; objects stay the same."""
         program.write_pictures(self.folder / "in", 8, 90, 70)
         shapes = ("--set", "batch.size=4", "--set", "segment.image_batch=4", "--set", "segment.box_batch=8", "--set", "segment.pad=yes",
                   "--set", "threads.lanes=3", "--set", "gate.slab=8M")
         objects = [line["objects"] for line in program.lines(self.run_on("cpu", *shapes))]
-        runs = {}
+        state = self.folder / "state/millrace/call_limits.json"
         with unittest.mock.patch.dict(os.environ, {"XDG_STATE_HOME": str(self.folder / "state")}):
-            for name, device in (("ample", "fake:1:900000000"), ("scarce", "fake:1:180000000"), ("little", "fake:1:66000000"), ("again", "fake:1:66000000")):
-                out = self.run_on(device, *shapes, name=name)
-                (plan,) = program.report(out)["memory"]
+            def planned(name, device, *more):
+                out = self.run_on(device, *shapes, *more, name=name)
                 self.assertEqual([line["objects"] for line in program.lines(out)], objects)
-                runs[name] = plan, {line.get("exec") for line in program.lines(out)}
-        self.assertEqual([plan["lanes"] for plan, _ in runs.values()], [3, 1, 1, 1])
-        for plan, executed in (runs["ample"], runs["scarce"]):
-            self.assertEqual((plan["smaller_calls"], executed), ([], {None}))
-            self.assertLessEqual(plan["lanes"] * (plan["lane_calls_bytes"] + plan["lane_pictures_bytes"]), plan["limit_bytes"])
-        plan, executed = runs["little"]
-        self.assertIn({"package": "small_sam-seed0", "method": "encode", "most": 1}, plan["smaller_calls"])
-        self.assertEqual(executed, {"split"})
-        self.assertEqual(runs["again"][0]["smaller_calls"], plan["smaller_calls"])
-        known = json.loads((self.folder / "state/millrace/call_limits.json").read_text())
-        self.assertEqual({(entry["method"], entry["most"]) for entry in known}, {(entry["method"], entry["most"]) for entry in plan["smaller_calls"]})
+                plans = program.report(out)["memory"]
+                for plan in plans:
+                    self.assertLessEqual(plan["lanes"] * (plan["lane_calls_bytes"] + plan["lane_pictures_bytes"]), plan["limit_bytes"])
+                return plans, {line.get("exec") for line in program.lines(out)}
+
+            for name, device, lanes in (("ample", "fake:1:900000000", [3]), ("scarce", "fake:1:180000000", [1]), ("two", "fake:2:900000000", [2, 1]),
+                                        ("more", "fake:4:900000000", [1, 1, 1])):
+                with self.subTest(name):
+                    plans, executed = planned(name, device)
+                    self.assertEqual(([plan["lanes"] for plan in plans], executed), (lanes, {None}))
+                    self.assertEqual([plan["smaller_calls"] for plan in plans], [[]] * len(lanes))
+            (plan,), executed = planned("told", "fake:1:900000000", "--gpu-memory", "66M")
+            self.assertIn({"package": "small_sam-seed0", "method": "encode", "most": 1}, plan["smaller_calls"])
+            self.assertEqual((plan["lanes"], executed), (1, {"split"}))
+            self.assertFalse(state.exists())  # no call failed
+
+            fingerprint = hashlib.sha256(Path(program.package("sam_small"), "model.yaml").read_bytes()).hexdigest()
+            state.parent.mkdir(parents=True)
+            state.write_text(json.dumps([{"device": "fake, fp32", "limit_bytes": 9e8, "package": f"small_sam-seed0 {fingerprint}", "method": "decode", "most": 3}]))
+            (plan,), executed = planned("known", "fake:1:900000000")
+            self.assertEqual(plan["smaller_calls"], [{"package": "small_sam-seed0", "method": "decode", "most": 3}])
+            self.assertEqual(executed, {"split"})
 
     def test_words_that_are_no_memory(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)

@@ -150,6 +150,12 @@ class Options(Case):
         self.assertEqual(len(found[0]), len(found[1]))
         self.assertNotEqual(found[0], found[1])  # in the last digits
 
+    def device_memory(self):
+        for memory, limit in (("0.5", 450_000_000), ("200M", 200 << 20)):
+            self.segment(device__kind="fake:1:900000000", device__memory=memory)
+            (plan,) = program.report(self.out)["memory"]
+            self.assertEqual((plan["free_bytes"], plan["limit_bytes"]), (900_000_000, limit))
+
     def models_engine(self):
         table = Path(__file__).resolve().parents[2] / "bench/host/h200.yaml"
         self.segment((3, 2), models__engine=f"simulated:{table}")

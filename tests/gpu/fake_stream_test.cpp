@@ -43,6 +43,14 @@ TEST_CASE("streams of a device share its memory, and keep the most that they had
   auto first = a.allocate(300), second = a.allocate(300);
   CHECK(free() == 400);
   CHECK_THROWS_AS(static_cast<void>(b.allocate(401)), std::bad_alloc);
+  std::shared_ptr<void> others = b.allocate(350);
+  int asked = 0;
+  a.when_short([&] { ++asked, others.reset(), b.trim(); });
+  CHECK_NOTHROW(static_cast<void>(a.allocate(400)));
+  CHECK(asked == 1);
+  CHECK_THROWS_AS(static_cast<void>(a.allocate(401)), std::bad_alloc);
+  CHECK(asked == 2);
+  a.trim();
   CHECK(free() == 400);
   first.reset();
   CHECK(free() == 400);

@@ -29,21 +29,32 @@ TEST_CASE("a call that ran out of memory is remembered by half of its rows") {
                               "sam", limits);
   CHECK(limits->most("sam", "encode") == CallLimits::none);
   CHECK_THROWS_AS(engine->call("encode", inputs_of("encode", 16, 0)), OutOfMemoryError);
-  CHECK_THROWS_AS(engine->call("decode", inputs_of("decode", 16, 7)), std::bad_alloc);
-  CHECK(limits->all() == std::map<CallLimits::Key, int>{{{"sam", "encode"}, 8}, {{"sam", "decode"}, 3}});
+  CHECK_THROWS_AS(engine->call("decode", inputs_of("decode", 16, 7)), OutOfMemoryError);
+  CHECK(limits->learned() == std::map<CallLimits::Key, int>{{{"sam", "encode"}, 8}, {{"sam", "decode"}, 3}});
   CHECK(limits->most("another", "encode") == CallLimits::none);
   fail = false;
   engine->call("encode", inputs_of("encode", 16, 0));
   CHECK(limits->most("sam", "encode") == 8);
 }
 
-TEST_CASE("limits only sink, and not below one row") {
+TEST_CASE("limits that are given only sink, and not below one row") {
   CallLimits limits;
   limits.at_most("sam", "encode", 6);
   limits.at_most("sam", "encode", 9);
   CHECK(limits.most("sam", "encode") == 6);
-  limits.ran_out("sam", "encode", 1);
+  CHECK(limits.learned().empty());
+  limits.at_most("sam", "encode", 0);
   CHECK(limits.most("sam", "encode") == 1);
+}
+
+TEST_CASE("one row that does not fit teaches that its number was not the cause") {
+  CallLimits limits;
+  limits.at_most("sam", "encode", 8);
+  for (const int rows : {16, 4, 2, 4}) limits.ran_out("sam", "encode", rows);
+  CHECK(limits.most("sam", "encode") == 1);
+  limits.ran_out("sam", "encode", 1);
+  CHECK(limits.most("sam", "encode") == 8);
+  CHECK(limits.learned().empty());
 }
 
 }  // namespace
