@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "gpu/fake_stream.hpp"
 #include "gpu/host_device.hpp"
 #include "gpu/stream_device.hpp"
 #include "models/deferred_engine.hpp"

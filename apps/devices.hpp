@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "gpu/device.hpp"
-#include "gpu/fake_stream.hpp"
 #include "models/engine.hpp"
 #include "models/simulated_engine.hpp"
 
 namespace millrace {
+
+struct FakeMemory;
 
 /// What the lanes of a run compute on.
 struct Devices {

@@ -1,14 +1,17 @@
 #include "models/call_limits.hpp"
 
 #include <algorithm>
+#include <new>
+
+#include "models/wrapped_engine.hpp"
 
 namespace millrace {
 namespace {
 
-class LimitedEngine final : public Engine {
+class LimitedEngine final : public WrappedEngine {
  public:
   LimitedEngine(std::shared_ptr<Engine> engine, std::string package, std::shared_ptr<CallLimits> limits)
-      : engine_(std::move(engine)), package_(std::move(package)), limits_(std::move(limits)) {}
+      : WrappedEngine(std::move(engine)), package_(std::move(package)), limits_(std::move(limits)) {}
 
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
@@ -22,12 +25,8 @@ class LimitedEngine final : public Engine {
       throw OutOfMemoryError(package_ + ": " + std::string(method) + ": out of memory");
     }
   }
-  DType image_type() const override { return engine_->image_type(); }
-  std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
-  void trim() override { engine_->trim(); }
 
  private:
-  const std::shared_ptr<Engine> engine_;
   const std::string package_;
   const std::shared_ptr<CallLimits> limits_;
 };
@@ -59,10 +58,6 @@ std::map<CallLimits::Key, int> CallLimits::learned() const {
     if (limit.learned != none) all[key] = limit.learned;
   }
   return all;
-}
-
-int rows_of_call(std::string_view method, std::span<const Tensor> inputs) {
-  return static_cast<int>(inputs[method == "decode" ? 1 : 0].shape.front());
 }
 
 std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, std::string package,

@@ -38,9 +38,6 @@ class CallLimits {
   std::map<Key, Limit> limits_;
 };
 
-/// Rows of a call with these inputs.
-int rows_of_call(std::string_view method, std::span<const Tensor> inputs);
-
 /// `engine`, whose calls that run out of memory are remembered; they throw OutOfMemoryError.
 std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, std::string package,
                                 std::shared_ptr<CallLimits> limits);

@@ -4,15 +4,15 @@
 #include <cmath>
 
 #include "gpu/stream.hpp"
-#include "models/call_limits.hpp"
+#include "models/wrapped_engine.hpp"
 
 namespace millrace {
 namespace {
 
-class CountedEngine final : public Engine {
+class CountedEngine final : public WrappedEngine {
  public:
   CountedEngine(std::shared_ptr<Engine> engine, std::string package, std::shared_ptr<Demand> demand)
-      : engine_(std::move(engine)), package_(std::move(package)), demand_(std::move(demand)) {}
+      : WrappedEngine(std::move(engine)), package_(std::move(package)), demand_(std::move(demand)) {}
 
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
@@ -20,12 +20,8 @@ class CountedEngine final : public Engine {
     demand_->count(package_, method, rows_of_call(method, inputs));
     return outputs;
   }
-  DType image_type() const override { return engine_->image_type(); }
-  std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
-  void trim() override { engine_->trim(); }
 
  private:
-  const std::shared_ptr<Engine> engine_;
   const std::string package_;
   const std::shared_ptr<Demand> demand_;
 };

@@ -8,6 +8,7 @@
 
 #include "gpu/fake_stream.hpp"
 #include "gpu/stream_device.hpp"
+#include "models/wrapped_engine.hpp"
 #include "stages/options.hpp"
 
 namespace millrace {

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "models/engine.hpp"
+
+namespace millrace {
+
+/// An engine around another, all of which stays as it is but call().
+class WrappedEngine : public Engine {
+ public:
+  explicit WrappedEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  using Engine::call;
+  DType image_type() const override { return engine_->image_type(); }
+  std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
+  void trim() override { engine_->trim(); }
+
+ protected:
+  const std::shared_ptr<Engine> engine_;
+};
+
+/// Rows of a call with these inputs: pictures, or boxes of a decoder.
+inline int rows_of_call(std::string_view method, std::span<const Tensor> inputs) {
+  return static_cast<int>(inputs[method == "decode" ? 1 : 0].shape.front());
+}
+
+}  // namespace millrace
