@@ -390,8 +390,10 @@ void Execution::warm_up_packages(std::size_t lane) {
     }
     try {
       const CallShape shape = warm_up_package(*engine, *package, lane);
-      if (measure)
-        measure_alone(*engine, *package, shape.pictures, shape.boxes, timed_calls, *devices_[lane], *demands_[device]);
+      if (measure) {
+        for (const auto& [pictures, boxes, padded] : exec_shapes(shape))
+          measure_alone(*engine, *package, pictures, boxes, timed_calls, *devices_[lane], *demands_[device]);
+      }
     } catch (const ModelError& error) {
       throw ModelError(folder + ": " + error.what());
     }
@@ -403,7 +405,7 @@ void Execution::warm_up_packages(std::size_t lane) {
   warm_[lane] = devices_[lane]->counts();
 }
 
-// In the shapes of the run; where a GPU's memory runs out, in smaller ones.
+// In the shapes of the run, of which the largest is returned; where a GPU's memory runs out, in smaller ones.
 CallShape Execution::warm_up_package(Engine& engine, const Package& package, std::size_t lane) {
   const CallLimits& limits = *limits_[setup_.devices.of_lane(static_cast<int>(lane))];
   Device& device = *devices_[lane];
@@ -411,7 +413,8 @@ CallShape Execution::warm_up_package(Engine& engine, const Package& package, std
     CallShape shape = call_shape(package, setup_.settings, setup_.numbers.batch_size, limits);
     if (package.task == Task::segment && !shape.padded && memory_plans_.empty()) shape.boxes = 1;
     try {
-      warm_up(engine, package, shape.pictures, shape.boxes, device);
+      for (const auto& [pictures, boxes, padded] : exec_shapes(shape))
+        warm_up(engine, package, pictures, boxes, device);
       return shape;
     } catch (const OutOfMemoryError&) {
       const CallShape next = call_shape(package, setup_.settings, setup_.numbers.batch_size, limits);

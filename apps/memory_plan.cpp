@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/run_options.hpp"
+#include "models/exec_shapes.hpp"
 #include "stages/detect.hpp"
 #include "stages/segment.hpp"
 
@@ -60,7 +61,7 @@ class Calls {
   bool shrink() {
     for (const auto& [key, most] : limits_.learned()) limits_.at_most(key.first, key.second, most);
     if (rows(limits_) != called_with_) return true;
-    for (const auto& [key, most] : called_with_) limits_.at_most(key.first, key.second, most / 2);
+    for (const auto& [key, most] : called_with_) limits_.at_most(key.first, key.second, most - 1);
     return rows(limits_) != called_with_;
   }
 
@@ -128,11 +129,21 @@ CallShape call_shape(const Package& package, const Settings& settings, int batch
   if (package.task == Task::detect) {
     const auto detect = parse_options<Detect::Options>(Detect::name, settings.values(Detect::name));
     const int pictures = detect.exec_batch > 0 ? detect.exec_batch : batch_size;
-    return {std::min({pictures, package.max_batch, limits.most(package.name, "forward")}), 0, false};
+    return {std::min({pictures, package.max_batch, limits.most(package.name, "forward")}), 0, detect.pad};
   }
   const auto segment = parse_options<Segment::Options>(Segment::name, settings.values(Segment::name));
   return {std::min({segment.image_batch, package.max_batch, limits.most(package.name, "encode")}),
           std::min({segment.box_batch, package.max_boxes, limits.most(package.name, "decode")}), segment.pad};
+}
+
+std::vector<CallShape> exec_shapes(const CallShape& largest) {
+  if (!largest.padded) return {largest};
+  const auto pictures = padded_shapes(largest.pictures);
+  const auto boxes = largest.boxes > 0 ? padded_shapes(largest.boxes) : std::vector<int>{0};
+  std::vector<CallShape> shapes;
+  for (std::size_t i = 0; i < std::max(pictures.size(), boxes.size()); ++i)
+    shapes.push_back({pictures[std::min(i, pictures.size() - 1)], boxes[std::min(i, boxes.size() - 1)], true});
+  return shapes;
 }
 
 std::string MemoryPlan::text() const {

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/known_limits.hpp"
 #include "apps/setup.hpp"
@@ -17,10 +18,13 @@ namespace millrace {
 /// Most pictures of a model's call, and boxes of a decoder's, as a run makes them.
 struct CallShape {
   int pictures = 1, boxes = 0;
-  bool padded = false;  ///< calls for fewer boxes have as many
+  bool padded = false;  ///< calls for fewer have powers of two of them
 };
 /// Of a package: what the options and the package allow, and memory (`limits`) too.
 CallShape call_shape(const Package& package, const Settings& settings, int batch_size, const CallLimits& limits);
+
+/// The shapes of all calls that there may be where the largest is this one, largest first.
+std::vector<CallShape> exec_shapes(const CallShape& largest);
 
 /// What a run keeps on a GPU, in bytes.
 struct MemoryPlan {

@@ -63,13 +63,16 @@ Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_
 }
 
 void use_shapes_of(const Devices& devices, Settings& settings) {
+  if (!devices.leave_host_free()) return;
   const auto& stages = settings.stages();
-  if (!devices.leave_host_free() || std::find(stages.begin(), stages.end(), "segment") == stages.end()) return;
-  const OptionValues set = settings.values("segment");
-  for (const auto& [option, value] :
-       {std::pair{"image_batch", std::to_string(pictures_on_gpu)}, {"box_batch", "64"}, {"pad", "yes"}}) {
-    if (set.count(option) == 0) settings.set(std::string("segment.") + option, {value}, "GPU");
-  }
+  const auto usual = [&](const std::string& stage, const std::string& option, const std::string& value) {
+    const bool runs = std::find(stages.begin(), stages.end(), stage) != stages.end();
+    if (runs && settings.values(stage).count(option) == 0) settings.set(stage + "." + option, {value}, "GPU");
+  };
+  usual("detect", "pad", "yes");
+  usual("segment", "pad", "yes");
+  usual("segment", "image_batch", std::to_string(pictures_on_gpu));
+  usual("segment", "box_batch", "64");
 }
 
 std::string in_users_words(std::string message) {

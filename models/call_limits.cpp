@@ -1,12 +1,15 @@
 #include "models/call_limits.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <new>
 
 #include "models/wrapped_engine.hpp"
 
 namespace millrace {
 namespace {
+
+int floor_power(int rows) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(rows))); }
 
 class LimitedEngine final : public WrappedEngine {
  public:
@@ -42,13 +45,13 @@ int CallLimits::most(const std::string& package, std::string_view method) const 
 void CallLimits::ran_out(const std::string& package, std::string_view method, int rows) {
   const std::lock_guard lock(mutex_);
   int& learned = limits_[{package, std::string(method)}].learned;
-  learned = rows > 1 ? std::min(learned, rows / 2) : none;
+  learned = rows > 1 ? std::min(learned, floor_power(rows - 1)) : none;
 }
 
 void CallLimits::at_most(const std::string& package, std::string_view method, int rows) {
   const std::lock_guard lock(mutex_);
   int& given = limits_[{package, std::string(method)}].given;
-  given = std::min(given, std::max(1, rows));
+  given = std::min(given, floor_power(std::max(1, rows)));
 }
 
 std::map<CallLimits::Key, int> CallLimits::learned() const {

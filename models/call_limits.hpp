@@ -13,7 +13,8 @@
 namespace millrace {
 
 /// The most rows (pictures, or boxes of a decoder) that a call of a model may have on one device, learned where memory
-/// ran out, so that the same call does not fail again and again. Thread-safe.
+/// ran out, so that the same call does not fail again and again. Powers of two, as padded calls have (exec_shapes.hpp):
+/// what is at most as many is not padded beyond. Thread-safe.
 class CallLimits {
  public:
   using Key = std::pair<std::string, std::string>;  ///< package, method
@@ -21,10 +22,10 @@ class CallLimits {
 
   /// At least 1; `none` where nothing is known.
   [[nodiscard]] int most(const std::string& package, std::string_view method) const;
-  /// A call of `rows` did not fit: half of them may. One row that does not fit says that memory is full for other
-  /// reasons: then what was learned before is forgotten.
+  /// A call of `rows` did not fit: the next smaller power of two may. One row that does not fit says that memory is
+  /// full for other reasons: then what was learned before is forgotten.
   void ran_out(const std::string& package, std::string_view method, int rows);
-  /// No more than `rows`, as an earlier run or a plan of memory found.
+  /// No more than `rows`, as an earlier run or a plan of memory found; rounded down.
   void at_most(const std::string& package, std::string_view method, int rows);
 
   /// What ran_out() taught.

@@ -8,28 +8,30 @@
 #include "io/json_writer.hpp"
 #include "io/nearest.hpp"
 #include "models/cache.hpp"
+#include "models/exec_shapes.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
 
 namespace millrace {
 namespace {
 
-// Rows of a chunk as one tensor: a view where they follow each other and none is blank, else a copy.
+// Rows of a chunk, then zeros up to `count`, as one tensor: a view where they follow each other, none is blank and
+// there are no zeros, else a copy.
 Tensor take_rows(Device& device, const Tensor& images, int first, std::span<const int> rows,
-                 const std::vector<bool>& blank) {
+                 const std::vector<bool>& blank, int count) {
   const auto is_blank = [&](int row) { return blank[static_cast<std::size_t>(row)]; };
-  bool plain = std::none_of(rows.begin(), rows.end(), is_blank);
+  bool plain = static_cast<std::size_t>(count) == rows.size() && std::none_of(rows.begin(), rows.end(), is_blank);
   for (std::size_t i = 1; i < rows.size(); ++i) plain = plain && rows[i] == rows[i - 1] + 1;
   Tensor taken = images;
-  taken.shape[0] = static_cast<std::int64_t>(rows.size());
+  taken.shape[0] = count;
   if (plain) {
     taken.data = images.row(first + rows.front()).data;
     return taken;
   }
   taken = device.empty(taken.shape, images.dtype);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     const Tensor target = taken.row(static_cast<std::int64_t>(i));
-    if (is_blank(rows[i])) {
+    if (i >= rows.size() || is_blank(rows[i])) {
       device.zero(target);
     } else {
       device.copy(images.row(first + rows[i]), target);
@@ -83,6 +85,7 @@ void Detect::Options::visit(OptionVisitor& v) {
   v.option("classes", classes, "keep these classes only, by name or number");
   v.option("class_agnostic", class_agnostic, "drop overlapping boxes of different classes too");
   v.option("exec_batch", exec_batch, "pictures a model call; 0: the batch, at most what the package allows", {0, 1024});
+  v.option("pad", pad, "pad calls to powers of two of pictures, so that they have few shapes");
   v.option("skip_with_boxes", skip_with_boxes,
            "no: the detector sees pictures with boxes in the manifest too, only to measure");
 }
@@ -127,7 +130,7 @@ void Detect::run(Batch& batch) {
   const int chunk = std::min(allowed, options_.exec_batch > 0 ? options_.exec_batch : std::max(1, context_.batch_size));
   const auto found = std::make_shared<std::vector<FoundBoxes>>(batch.frames.size());
   for (int first = 0; first < slots; first += chunk)
-    run_chunk(batch, *input, first, std::min(chunk, slots - first), found);
+    run_chunk(batch, *input, first, std::min(chunk, slots - first), chunk, found);
   context_.device->wait();
   for (std::size_t slot = 0; slot < found->size(); ++slot) {
     Frame& frame = *batch.frames[slot];
@@ -172,7 +175,7 @@ BoxSearch Detect::search_of(const Package& package) const {
   return search;
 }
 
-void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count,
+void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count, int most,
                        const std::shared_ptr<std::vector<FoundBoxes>>& found) const {
   const auto frame_of = [&](int row) -> Frame& { return *batch.frames[static_cast<std::size_t>(first + row)]; };
   const auto waits = [&](int row) { return !frame_of(row).failed() && !frame_of(row).item.boxes; };
@@ -189,7 +192,9 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
   const auto outcomes = call_rows(
       pictures,
       [&](std::span<const int> rows, const std::vector<bool>& blank) {
-        return std::vector<Tensor>{take_rows(*context_.device, input.images, first, rows, blank)};
+        const int given = static_cast<int>(rows.size());
+        return std::vector<Tensor>{take_rows(*context_.device, input.images, first, rows, blank,
+                                             options_.pad ? padded_rows(given, most) : given)};
       },
       [&](const std::vector<Tensor>& inputs) {
         ++context_.counters.detector_calls;

@@ -47,6 +47,7 @@ class Detect final : public BatchStage {
     std::vector<std::string> classes;
     bool class_agnostic = false;
     int exec_batch = 0;
+    bool pad = false;
     bool skip_with_boxes = true;
     void visit(OptionVisitor& v);
   };
@@ -59,7 +60,7 @@ class Detect final : public BatchStage {
   std::shared_ptr<const std::vector<std::string>> class_names(const std::string& package) const;
   void from_manifest(Frame& frame) const;
   BoxSearch search_of(const Package& package) const;
-  void run_chunk(Batch& batch, const ModelInput& input, int first, int count,
+  void run_chunk(Batch& batch, const ModelInput& input, int first, int count, int most,
                  const std::shared_ptr<std::vector<FoundBoxes>>& found) const;
   void take(Frame& frame, const std::string& package, FoundBoxes found) const;
 

@@ -38,13 +38,11 @@ class Calls {
   void run(const std::vector<int>& rows, bool split) {
     bool repeated = false;
     while (!std::all_of(rows.begin(), rows.end(), [&](int row) { return is_blank(row); })) {
-      const int allowed = most_();
-      if (rows.size() > static_cast<std::size_t>(allowed)) return run_halves(rows);
+      if (rows.size() > static_cast<std::size_t>(most_())) return run_halves(rows);
       try {
         keep(rows, call_(make_(rows, blank_)), split);
         return;
       } catch (const OutOfMemoryError& error) {
-        if (most_() < allowed) continue;  // with less padding, or in halves
         if (rows.size() > 1) return run_halves(rows);
         blame(picture_of(rows.front()), error.what());
       } catch (const std::bad_alloc&) {

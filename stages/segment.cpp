@@ -4,6 +4,7 @@
 
 #include "gpu/device.hpp"
 #include "models/cache.hpp"
+#include "models/exec_shapes.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
 
@@ -33,16 +34,24 @@ Tensor zeros_like(Device& device, const Tensor& tensor) {
   return zeros;
 }
 
-Tensor stack(Device& device, const std::vector<const Tensor*>& rows) {
+/// [count, ...]: the rows, then zeros.
+Tensor stack(Device& device, const std::vector<const Tensor*>& rows, int count) {
   std::vector<std::int64_t> shape = rows.front()->shape;
-  shape.insert(shape.begin(), static_cast<std::int64_t>(rows.size()));
-  if (rows.size() == 1) {
+  shape.insert(shape.begin(), count);
+  if (count == 1) {
     Tensor one = *rows.front();
     one.shape = shape;
     return one;
   }
   Tensor all = device.empty(shape, rows.front()->dtype);
-  for (std::size_t i = 0; i < rows.size(); ++i) device.copy(*rows[i], all.row(static_cast<std::int64_t>(i)));
+  const auto given = static_cast<std::int64_t>(rows.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i < given) {
+      device.copy(*rows[static_cast<std::size_t>(i)], all.row(i));
+    } else {
+      device.zero(all.row(i));
+    }
+  }
   return all;
 }
 
@@ -51,8 +60,8 @@ Tensor stack(Device& device, const std::vector<const Tensor*>& rows) {
 void Segment::Options::visit(OptionVisitor& v) {
   v.option("box_batch", box_batch, "most boxes a decoder call, at most what the package allows", {1, 4096});
   v.option("pack", pack, "fill decoder calls with boxes of all pictures of the batch");
-  v.option("pad", pad, "pad every decoder call to its most boxes, so that it has one shape");
-  v.option("image_batch", image_batch, "pictures an encoder call, at most what the package allows", {1, 1024});
+  v.option("image_batch", image_batch, "most pictures an encoder call, at most what the package allows", {1, 1024});
+  v.option("pad", pad, "pad calls to powers of two of boxes and pictures, so that they have few shapes");
 }
 
 StageInfo Segment::info(const Options& /*options*/) {
@@ -107,6 +116,11 @@ void Segment::run(Batch& batch) {
   }
 }
 
+int Segment::exec_rows(std::size_t rows, std::size_t most) const {
+  const int count = static_cast<int>(rows);
+  return options_.pad ? padded_rows(count, static_cast<int>(most)) : count;
+}
+
 void Segment::encode_pictures(Batch& batch, Work& work) const {
   Device& device = *context_.device;
   std::vector<int> slots;
@@ -127,7 +141,7 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
           }
           std::vector<const Tensor*> pointers;
           for (const auto& picture : pictures) pointers.push_back(&picture);
-          return std::vector<Tensor>{stack(device, pointers)};
+          return std::vector<Tensor>{stack(device, pointers, exec_rows(pointers.size(), chunk))};
         },
         [&](const std::vector<Tensor>& inputs) {
           ++context_.counters.encoder_calls;
@@ -149,8 +163,6 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
 
 void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::size_t count) const {
   Device& device = *context_.device;
-  const MostRows most = most_rows(context_, *work.package, "decode");
-  const auto shape = [&] { return std::max(count, std::min(work.boxes_a_call, static_cast<std::size_t>(most()))); };
   std::vector<int> pictures;
   bool any = false;
   for (std::size_t i = 0; i < count; ++i) {
@@ -162,7 +174,7 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
   const auto make = [&](std::span<const int> rows, const std::vector<bool>& blank) {
     std::vector<const Tensor*> embeddings;
     std::vector<int> slots;
-    const std::size_t total = options_.pad && rows.size() == count ? shape() : rows.size();
+    const auto total = static_cast<std::size_t>(exec_rows(rows.size(), work.boxes_a_call));
     std::vector<Box> boxes(total);
     std::vector<int> image_index(total);
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -179,19 +191,17 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
       if (!empty) boxes[i] = prompt.box;
     }
     Prompts prompts = device.prompts(boxes, image_index);
-    return std::vector<Tensor>{stack(device, embeddings), std::move(prompts.boxes), std::move(prompts.image_index)};
+    return std::vector<Tensor>{stack(device, embeddings, static_cast<int>(embeddings.size())), std::move(prompts.boxes),
+                               std::move(prompts.image_index)};
   };
-  std::int64_t called_with = 0;
   const auto call = [&](const std::vector<Tensor>& inputs) {
     ++context_.counters.decoder_calls;
-    called_with = inputs[1].shape[0];
-    context_.counters.decoder_slots += called_with;
+    context_.counters.decoder_slots += inputs[1].shape[0];
     return work.engine->call("decode", inputs, device);
   };
   context_.counters.decoder_boxes += static_cast<std::int64_t>(count);
-  const auto outcomes = call_rows(pictures, make, call, most, context_.counters);
-  // Where all were called at once, that was the last call.
-  const bool other_shape = options_.pad && called_with < static_cast<std::int64_t>(work.boxes_a_call);
+  const auto outcomes =
+      call_rows(pictures, make, call, most_rows(context_, *work.package, "decode"), context_.counters);
   for (std::size_t i = 0; i < count; ++i) {
     const Prompt& prompt = work.prompts[first + i];
     Frame& frame = *batch.frames[static_cast<std::size_t>(prompt.slot)];
@@ -199,7 +209,7 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
       frame.fail(name, Reason::model_failed, outcomes[i].error);
       continue;
     }
-    frame.split = frame.split || outcomes[i].split || other_shape;
+    frame.split = frame.split || outcomes[i].split;
     work.results[static_cast<std::size_t>(prompt.slot)].objects[static_cast<std::size_t>(prompt.object)] = {
         outcomes[i].outputs, outcomes[i].row};
   }

@@ -34,8 +34,8 @@ class Segment final : public BatchStage {
   struct Options {
     int box_batch = 16;
     bool pack = true;
-    bool pad = false;
     int image_batch = 1;
+    bool pad = false;
     void visit(OptionVisitor& v);
   };
   static StageInfo info(const Options& options);
@@ -46,6 +46,7 @@ class Segment final : public BatchStage {
  private:
   struct Prompt;
   struct Work;
+  int exec_rows(std::size_t rows, std::size_t most) const;
   void encode_pictures(Batch& batch, Work& work) const;
   void decode_boxes(Batch& batch, Work& work, std::size_t first, std::size_t count) const;
 

@@ -122,7 +122,7 @@ class FakeDevice(Case):
         self.assertEqual(report["batch_size"], 16)
         calls = report["calls"]
         self.assertEqual((calls["uploads"], calls["waits"], calls["downloads"]), (40, 6, 3))
-        self.assertEqual((calls["detector_calls"], calls["encoder_calls"], calls["decoder_calls"], calls["decoder_slots"]), (3, 3, 3, 192))
+        self.assertEqual((calls["detector_calls"], calls["encoder_calls"], calls["decoder_calls"], calls["decoder_slots"]), (3, 3, 3, 64 + 64 + 32))
         (gpu,) = [resource for resource in report["run_window"]["resources"] if resource["name"] == "GPU"]
         self.assertAlmostEqual(gpu["busy_s"], 0.4, delta=1e-6)  # the encoder's share; what calls of models take alone
         self.assertTrue(any("simulated" in note for note in report["notes"]))
@@ -171,7 +171,7 @@ class FakeDevice(Case):
             state.parent.mkdir(parents=True)
             state.write_text(json.dumps([{"device": "fake, fp32", "limit_bytes": 9e8, "package": f"small_sam-seed0 {fingerprint}", "method": "decode", "most": 3}]))
             (plan,), executed = planned("known", "fake:1:900000000")
-            self.assertEqual(plan["smaller_calls"], [{"package": "small_sam-seed0", "method": "decode", "most": 3}])
+            self.assertEqual(plan["smaller_calls"], [{"package": "small_sam-seed0", "method": "decode", "most": 2}])
             self.assertEqual(executed, {"split"})
 
     def test_words_that_are_no_memory(self):

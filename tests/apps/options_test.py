@@ -319,6 +319,19 @@ class Options(Case):
             calls.append(program.report(self.out)["calls"]["detector_calls"])
         self.assertEqual(calls, [4, 2, 1])
 
+    def detect_pad(self):
+        program.write_pictures(self.input, 5, 96, 64)
+        none = {"call_ms": 0, "each_ms": 0}
+        table = self.write("table.yaml", json.dumps({
+            "name": "10 ms a picture", "upload_gb_per_s": 1000, "download_gb_per_s": 1000, "letterbox_ms": 0, "find_boxes_ms": 0, "outline_ms": 0,
+            "forward": {"call_ms": 0, "each_ms": 10}, "encode": none, "decode": none}))
+        # Five pictures: eight rows of a padded call; five where a full call has no more.
+        for pad, size, seconds in (("no", 8, 0.05), ("yes", 8, 0.08), ("yes", 5, 0.05)):
+            self.go("stages: [decode, preprocess, detect, encode]\n", "--input", self.input, "--detector", program.package("yolov8n"),
+                    models__engine=f"simulated:{table}", batch__size=size, detect__pad=pad)
+            (gpu,) = [row for row in program.report(self.out)["run_window"]["resources"] if row["name"] == "GPU"]
+            self.assertAlmostEqual(gpu["busy_s"], seconds, delta=1e-6)
+
     def detect_skip_with_boxes(self):
         street = program.picture("street.jpg")
         manifest = self.write("m.jsonl", json.dumps({"path": str(street), "boxes": [[1, 2, 30, 40]]}))
@@ -340,7 +353,7 @@ class Options(Case):
 
     def segment_pad(self):
         calls = [self.segment([3], segment__pad=pad, segment__box_batch=8) for pad in ("no", "yes")]
-        self.assertEqual([(c["decoder_boxes"], c["decoder_slots"]) for c in calls], [(3, 3), (3, 8)])
+        self.assertEqual([(c["decoder_boxes"], c["decoder_slots"]) for c in calls], [(3, 3), (3, 4)])
 
     def segment_image_batch(self):
         calls = [self.segment([1] * 8, batch__size=8, segment__image_batch=size)["encoder_calls"] for size in (1, 4)]

@@ -97,6 +97,30 @@ TEST_CASE("detect.exec_batch: pictures a call, at most what the package allows")
   CHECK(calls({{"exec_batch", {"100"}}}, 4, 8) == 2);
 }
 
+TEST_CASE("detect.pad: calls of powers of two of pictures, at most those of a full one, and the same objects") {
+  const auto shapes = [](const OptionValues& values, int max_batch) {
+    Surroundings around(16);
+    const Package package = detector_package("fake-yolo", max_batch);
+    std::vector<std::int64_t> seen;
+    const auto model = detector_by_code({{1, four}, {2, {four.front()}}});
+    around.add_view(package, [&seen, model](std::string_view method, std::span<const Tensor> inputs) {
+      seen.push_back(inputs.front().shape.front());
+      return model(method, inputs);
+    });
+    Lane lane(around.context(), {"preprocess", "detect"}, {{"detect", values}});
+    Batch batch = batch_of({1, 2, 1, 2, 1});
+    lane.run(batch);
+    for (std::size_t i = 0; i < batch.frames.size(); ++i)
+      CHECK(batch.frames[i]->columns.get(detections).list.size() == (i % 2 == 0 ? 3 : 1));
+    return seen;
+  };
+  using Shapes = std::vector<std::int64_t>;
+  CHECK(shapes({}, 16) == Shapes{5});
+  CHECK(shapes({{"pad", {"yes"}}}, 16) == Shapes{8});
+  CHECK(shapes({{"pad", {"yes"}}}, 6) == Shapes{6});
+  CHECK(shapes({{"pad", {"yes"}}, {"exec_batch", {"3"}}}, 16) == Shapes{3, 2});
+}
+
 TEST_CASE("three views with three detectors that answer differently on the same picture") {
   const auto package = [](const char* name, const char* first_class) {
     Package made = detector_package(name);

@@ -139,21 +139,6 @@ TEST_CASE("calls that are known to be too large are not tried") {
   CHECK(model.counters.split_calls == 3);
 }
 
-TEST_CASE("out of memory: where the next call will be smaller, it is made before rows are halved or blamed") {
-  // As a decoder's padding, which is not seen here: the first call fails for what it is filled up to.
-  for (const int count : {1, 2}) {
-    int most = 64;
-    Model model{[&](const auto&) {
-      if (std::exchange(most, most / 2) > 16) throw OutOfMemoryError("padding");
-    }};
-    model.most = [&] { return most; };
-    const auto outcomes = model.run(each_its_own(count));
-    for (int row = 0; row < count; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, false);
-    CHECK(model.calls.size() == 3);
-    CHECK(model.counters.split_calls == 0);
-  }
-}
-
 TEST_CASE("a call that fails for its size alone is done in halves and blames nobody") {
   Model model{[](const auto& values) {
     if (values.size() > 4) throw ModelError("too many for me");

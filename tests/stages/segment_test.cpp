@@ -115,18 +115,29 @@ TEST_CASE("segment.box_batch: most boxes a decoder call, at most what the packag
   CHECK(decodes("2", "no", 64) == 32);
 }
 
-TEST_CASE("segment.pad gives every decoder call one shape and changes no result") {
-  Given given{.segment = {{"box_batch", {"20"}}}};
+TEST_CASE("segment.pad: calls of powers of two of boxes and pictures, and the same results") {
+  Given given{.segment = {{"box_batch", {"20"}}, {"image_batch", {"11"}}}};
+  std::vector<std::int64_t> pictures;
+  given.change = [&](const std::vector<Tensor>& outputs, std::string_view method) {
+    if (method == "encode") pictures.push_back(outputs.front().shape.front());
+  };
   const Outcome plain = run(given);
   CHECK(plain.slots == 48);
+  CHECK(pictures == std::vector<std::int64_t>{11, 5});
+  pictures.clear();
   given.segment["pad"] = {"yes"};
   const Outcome padded = run(given);
   CHECK(padded.decodes == 3);
   CHECK(padded.boxes == 48);
-  CHECK(padded.slots == 60);
+  CHECK(padded.slots == 20 + 20 + 8);  // the last call as it is: it has a power of two of them
+  CHECK(pictures == std::vector<std::int64_t>{11, 8});
   CHECK(padded.lines == plain.lines);
-  given.max_boxes = 8;
-  CHECK(run(given).slots == 48);
+  given.segment["box_batch"] = {"19"};
+  CHECK(run(given).slots == 19 + 19 + 16);
+  given.max_boxes = 13;
+  const Outcome least = run(given);
+  CHECK(least.slots == 13 + 13 + 13 + 13);  // 9 boxes are padded to as many as the package allows
+  CHECK(least.lines == plain.lines);
 }
 
 TEST_CASE("segment.image_batch: pictures an encoder call, at most what the package allows") {

@@ -65,6 +65,7 @@ TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
       {{"segment", {{"pack", {"no"}}}}},
       {{"segment", {{"pad", {"yes"}}, {"image_batch", {"4"}}}}},
       {{"detect", {{"exec_batch", {"2"}}, {"max_detections", {"2"}}}}},
+      {{"detect", {{"exec_batch", {"7"}}, {"pad", {"yes"}}}}},
       {{"detect", {{"conf", {"0.5"}}, {"classes", {"cat", "bird"}}, {"skip_with_boxes", {"no"}}}}},
   };
   unsigned seed = 0;
