@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "apps/run_ended.hpp"
 #include "apps/run_options.hpp"
 #include "gpu/opencv_threads.hpp"
 #include "io/files.hpp"
@@ -15,34 +16,6 @@
 
 namespace millrace {
 namespace {
-
-// Storage or a device that fails in a stage ends the run; the graph lets only RunError do that.
-class RunEnded final : public RunError {
- public:
-  template <class Error>
-  RunEnded(const std::string& stage, const Error& error)
-      : RunError(stage, error.what()), cause_(std::make_exception_ptr(error)) {}
-  const std::exception_ptr& cause() const { return cause_; }
-
- private:
-  std::exception_ptr cause_;
-};
-
-std::string name_of(const Batch& batch) {
-  const std::size_t others = batch.frames.size() - 1;
-  return "batch " + std::to_string(batch.place().batch) + " (" + display_name(batch.frames.front()->item.path) +
-         (others == 0 ? "" : " and " + std::to_string(others) + " more") + ")";
-}
-
-void run_in_lane(const ChainLink& link, BatchStage& stage, Batch& batch) {
-  try {
-    run_stage(link, stage, batch);
-  } catch (const DeviceError& error) {
-    throw RunEnded(link.info.name, DeviceError(link.info.name + ", " + name_of(batch) + ": " + error.what() +
-                                               "; nothing more can be done on this device by this process: the same "
-                                               "command goes on from here"));
-  }
-}
 
 void run_after_lane(const ChainLink& link, BatchStage& stage, Batch& batch) {
   try {
@@ -182,8 +155,8 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   }
   index = 0;
   for (const ChainLink* link : setup_.chain.of(Section::lane)) {
-    bodies.lane_stages.push_back({link->info.name, [this, link, index](Batch& batch, int lane) {
-                                    run_in_lane(*link, *lane_stages_[static_cast<std::size_t>(lane)][index], batch);
+    bodies.lane_stages.push_back({link->info.name, [this, index](Batch& batch, int lane) {
+                                    run_in_lane(index, batch, static_cast<std::size_t>(lane));
                                   }});
     ++index;
   }

@@ -91,6 +91,9 @@ class Execution {
   std::string kind_of_devices() const;
   void warm_up_packages(std::size_t lane);
   CallShape warm_up_package(Engine& engine, const Package& package, std::size_t lane);
+  void run_in_lane(std::size_t stage, Batch& batch, std::size_t lane);
+  void redo_in_halves(Batch& batch, std::size_t lane, const std::string& stage);
+  void decode_again(Frame& frame);
   void commit(Batch& batch);
   void wait_for_lanes();
   Snapshot with_gpu(Snapshot snapshot) const;

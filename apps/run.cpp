@@ -340,6 +340,11 @@ class Run {
     report.notes = notes_;
     if (lock_.note()) report.notes.push_back(*lock_.note());
     for (const auto& note : store_.notes()) report.notes.push_back(note);
+    if (counters.redone_batches > 0) {
+      report.notes.push_back("memory of the device ran out for all that a batch holds; " +
+                             std::to_string(counters.redone_batches) +
+                             " times its pictures were decoded again and done in halves: a lower batch.size is faster");
+    }
     note(report, counters.decode_warnings.get(), "taken although their data have faults",
          "taken although its data have faults");
     note(report, counters.wrong_extensions.get(), "of another format than their names say",
@@ -356,6 +361,7 @@ class Run {
                     {"decoder_boxes", counters.decoder_boxes},
                     {"decoder_slots", counters.decoder_slots},
                     {"split_calls", counters.split_calls},
+                    {"redone_batches", counters.redone_batches},
                     {"bisect_calls", counters.bisect_calls},
                     {"truncated_detections", counters.truncated_detections},
                     {"overlays_left_out", counters.overlays_left_out},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -287,11 +288,16 @@ void StreamDevice::trace(std::span<const MaskCall> calls, float threshold) {
 }
 
 void StreamDevice::bring_down(std::vector<Results>& all) {
-  for (Results& results : all) {
-    const std::size_t bytes = results.words * sizeof(std::uint32_t);
-    results.host = typed<std::uint32_t>(stream_->allocate_mapped(bytes));
-    stream_->download(results.device.get(), results.host.get(), bytes);
-    ++counts_.downloads;
+  try {
+    for (Results& results : all) {
+      const std::size_t bytes = results.words * sizeof(std::uint32_t);
+      results.host = typed<std::uint32_t>(stream_->allocate_mapped(bytes));
+      stream_->download(results.device.get(), results.host.get(), bytes);
+      ++counts_.downloads;
+    }
+  } catch (const std::bad_alloc&) {
+    stream_->wait();  // else memory that the device still writes to would be let go
+    throw;
   }
   stream_->wait();
   ++counts_.waits;

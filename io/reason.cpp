@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::array<std::pair<Reason, std::string_view>, 18> names{{
+constexpr std::array<std::pair<Reason, std::string_view>, 19> names{{
     {Reason::empty, "empty"},
     {Reason::not_an_image, "not_an_image"},
     {Reason::truncated, "truncated"},
@@ -23,6 +23,7 @@ constexpr std::array<std::pair<Reason, std::string_view>, 18> names{{
     {Reason::changed_since_plan, "changed_since_plan"},
     {Reason::no_boxes, "no_boxes"},
     {Reason::oom_host, "oom_host"},
+    {Reason::oom_device, "oom_device"},
     {Reason::non_finite, "non_finite"},
     {Reason::model_failed, "model_failed"},
     {Reason::internal, "internal"},

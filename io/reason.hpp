@@ -22,6 +22,7 @@ enum class Reason {
   changed_since_plan,  ///< size or time differ from the plan
   no_boxes,            ///< its view has no detector, and the manifest gives no boxes for it
   oom_host,            ///< no host memory for this picture
+  oom_device,          ///< no memory of the device for this picture, not even alone
   non_finite,          ///< a model returned NaN or infinity for it
   model_failed,        ///< the model call failed for this picture alone
   internal,            ///< a stage threw something we did not expect

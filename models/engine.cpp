@@ -48,9 +48,18 @@ bool says_out_of_memory(std::string_view message) {
   std::string text(message);
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::array<std::string_view, 7> phrases{
-      "out of memory", "can't allocate memory",     "not enough memory", "cannot allocate memory",
-      "alloc_failed",  "cudaerrormemoryallocation", "std::bad_alloc"};
+  // The last three say something else, and mean in practice that a library had no memory for its workspace or handle.
+  constexpr std::array<std::string_view, 11> phrases{"out of memory",
+                                                     "can't allocate memory",
+                                                     "not enough memory",
+                                                     "cannot allocate memory",
+                                                     "alloc_failed",
+                                                     "allocation_failed",
+                                                     "cudaerrormemoryallocation",
+                                                     "std::bad_alloc",
+                                                     "unable to find an engine to execute",
+                                                     "cublas_status_not_initialized",
+                                                     "cudnn_status_not_initialized"};
   return std::any_of(phrases.begin(), phrases.end(),
                      [&](std::string_view phrase) { return text.find(phrase) != std::string::npos; });
 }

@@ -72,6 +72,7 @@ class Batch {
 
   std::vector<std::shared_ptr<Frame>> frames;
   Columns columns;
+  bool through_lane = false;  ///< done in parts: the stages of the lane that are left have nothing to do
 };
 
 }  // namespace millrace

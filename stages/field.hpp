@@ -70,6 +70,8 @@ class Columns {
     return *value;
   }
 
+  void clear() { cells_.clear(); }
+
   void drop(const FieldBase& field) {
     std::erase_if(cells_, [&](const Entry& entry) { return entry.field == &field; });
   }

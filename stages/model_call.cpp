@@ -42,12 +42,12 @@ class Calls {
       try {
         keep(rows, call_(make_(rows, blank_)), split);
         return;
-      } catch (const OutOfMemoryError& error) {
-        if (rows.size() > 1) return run_halves(rows);
-        blame(picture_of(rows.front()), error.what());
+      } catch (const OutOfMemoryError&) {
+        if (rows.size() == 1) throw;
+        return run_halves(rows);
       } catch (const std::bad_alloc&) {
-        if (rows.size() > 1) return run_halves(rows);
-        blame(picture_of(rows.front()), "out of memory for the inputs of a model");
+        if (rows.size() == 1) throw;
+        return run_halves(rows);
       } catch (const ModelError& error) {
         const std::optional<int> culprit = find_culprit(rows);
         if (culprit) {

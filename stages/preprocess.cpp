@@ -32,15 +32,20 @@ void Preprocess::run(Batch& batch) {
   }
 }
 
+void Preprocess::trim() {
+  detector_buffer_ = {};
+  segmenter_buffer_ = {};
+}
+
 ModelInput Preprocess::make(const Batch& batch, const std::vector<Image8>& rasters, const Package& package,
                             Tensor& buffer) const {
   const InputSpec& spec = package.input;
   const DType type = package.task == Task::detect ? context_.detector_images : context_.segmenter_images;
   const std::vector<std::int64_t> shape{static_cast<std::int64_t>(batch.frames.size()), 3, spec.height, spec.width};
-  const std::vector<std::int64_t> largest{std::max<std::int64_t>(context_.batch_size, shape[0]), 3, spec.height,
-                                          spec.width};
-  if (buffer.data == nullptr || buffer.bytes() < Tensor{nullptr, nullptr, shape, type}.bytes())
-    buffer = context_.device->empty(largest, type);
+  if (buffer.data == nullptr || buffer.bytes() < Tensor{nullptr, nullptr, shape, type}.bytes()) {
+    buffer = {};  // before there is another
+    buffer = context_.device->empty(shape, type);
+  }
   ModelInput input;
   input.images = buffer;
   input.images.shape = shape;

@@ -32,6 +32,7 @@ class Preprocess final : public BatchStage {
 
   Preprocess(const Options& options, const StageContext& context);
   void run(Batch& batch) override;
+  void trim() override;
 
  private:
   ModelInput make(const Batch& batch, const std::vector<Image8>& rasters, const Package& package, Tensor& buffer) const;

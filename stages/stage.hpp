@@ -69,6 +69,7 @@ struct StageCounters {
   std::atomic<std::int64_t> decoder_boxes{0};
   std::atomic<std::int64_t> decoder_slots{0};         ///< boxes and padding
   std::atomic<std::int64_t> split_calls{0};           ///< out of memory, done again in halves
+  std::atomic<std::int64_t> redone_batches{0};        ///< out of memory outside of calls, done again in halves
   std::atomic<std::int64_t> bisect_calls{0};          ///< extra calls to find the picture that makes a call fail
   std::atomic<std::int64_t> truncated_detections{0};  ///< pictures with more than max_detections
   std::atomic<std::int64_t> overlays_left_out{0};     ///< pictures longer than a JPEG can be
@@ -112,6 +113,8 @@ class BatchStage {
  public:
   virtual ~BatchStage() = default;
   virtual void run(Batch& batch) = 0;
+  /// Gives back memory that is kept for later batches.
+  virtual void trim() {}
 };
 
 /// A row of the table in registry.cpp.

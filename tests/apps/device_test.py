@@ -174,6 +174,25 @@ class FakeDevice(Case):
             self.assertEqual(plan["smaller_calls"], [{"package": "small_sam-seed0", "method": "decode", "most": 2}])
             self.assertEqual(executed, {"split"})
 
+    def test_a_batch_for_which_memory_runs_out_is_done_in_halves(self):
+        """Not in a call of a model, but for what a batch holds: no picture is lost but one that does not fit alone."""
+        shapes = ("--set", "batch.size=12", "--set", "segment.image_batch=4", "--set", "segment.box_batch=8", "--set", "threads.lanes=1", "--set", "gate.slab=64M")
+        program.write_pictures(self.folder / "in", 12, 90, 70)
+        objects = {line["path"]: line["objects"] for line in program.lines(self.run_on("cpu", *shapes))}
+        program.write_picture(self.folder / "in/huge.jpg", 4000, 3000)  # 36 MB on the device
+        for memory in (90_000_000, 34_000_000):
+            with self.subTest(memory):
+                fits = memory > 40_000_000
+                out = self.run_on(f"fake:1:{memory}", *shapes, code=program.OK if fits else program.SOME_FAILED)
+                lines = {line["path"]: line for line in program.lines(out)}
+                huge = lines.pop("huge.jpg")
+                self.assertEqual(huge.get("reason"), None if fits else "oom_device")
+                self.assertEqual({path: line["objects"] for path, line in lines.items()}, objects)
+                self.assertIn("split", {line.get("exec") for line in lines.values()})
+                report = program.report(out)
+                self.assertGreater(report["calls"]["redone_batches"], 0)
+                self.assertTrue(any("done in halves: a lower batch.size is faster" in note for note in report["notes"]), report["notes"])
+
     def test_words_that_are_no_memory(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
         done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--gpu-memory", "all")

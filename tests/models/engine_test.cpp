@@ -57,7 +57,12 @@ TEST_CASE("messages of libraries that mean out of memory") {
                            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
                            "you tried to allocate 8 bytes.",
                            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-                           "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+                           "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",  // before version 9
+                           "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+                           "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+                           "GET was unable to find an engine to execute this computation",
+                           "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+                           "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
                            "DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.", "std::bad_alloc",
                            "Cannot allocate memory"})
     CHECK_MESSAGE(says_out_of_memory(text), text);

@@ -187,18 +187,15 @@ TEST_CASE("out of memory halves the call until it fits") {
   }
 }
 
-TEST_CASE("a row that does not fit alone fails with its picture, the others are done") {
-  for (const bool of_model : {true, false}) {
-    Model model{[&](const auto& values) {
-      if (holds_any(values, {101})) throw_out_of_memory(of_model);
-    }};
-    const auto outcomes = model.run({0, 0, 1, 1});
-    CHECK(outcomes[0].outputs == nullptr);
-    CHECK(outcomes[0].error == (of_model ? "no memory" : "out of memory for the inputs of a model"));
-    CHECK(outcomes[1].error == outcomes[0].error);
-    check_good(outcomes[2], 2, true);
-    check_good(outcomes[3], 3, true);
-  }
+TEST_CASE("a row that does not fit alone is a matter of the whole batch") {
+  Model model{[&](const auto& values) {
+    if (holds_any(values, {101})) throw_out_of_memory(true);
+  }};
+  CHECK_THROWS_AS(model.run({0, 0, 1, 1}), OutOfMemoryError);
+  Model inputs{[&](const auto& values) {
+    if (holds_any(values, {101})) throw_out_of_memory(false);
+  }};
+  CHECK_THROWS_AS(inputs.run({0, 0, 1, 1}), std::bad_alloc);
 }
 
 TEST_CASE("other errors are not the picture's and pass through") {
