@@ -3,9 +3,6 @@
 #include <charconv>
 
 #include "stages/options.hpp"
-#ifdef MILLRACE_CUDA
-#include "gpu/cuda_stream.hpp"
-#endif
 
 namespace millrace {
 
@@ -25,9 +22,7 @@ CaptureSpan parse_capture(const std::string& text) {
 
 void Capture::enter() noexcept {
   if (span_.last == 0 || entered_++ != span_.first) return;
-#ifdef MILLRACE_CUDA
-  if (on_gpu_) start_cuda_profiler();
-#endif
+  if (profiler_.start) profiler_.start();
   range_ = trace_.begin_capture(span_.first);
   open_ = true;
 }
@@ -40,9 +35,7 @@ void Capture::commit(std::int64_t frames) noexcept {
 void Capture::end() noexcept {
   if (!open_.exchange(false)) return;
   trace_.end(range_);
-#ifdef MILLRACE_CUDA
-  if (on_gpu_) stop_cuda_profiler();
-#endif
+  if (profiler_.stop) profiler_.stop();
 }
 
 }  // namespace millrace

@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "gpu/trace.hpp"
 
@@ -16,11 +18,16 @@ struct CaptureSpan {
 /// Reads "100:200"; "" is none. Throws UsageError.
 CaptureSpan parse_capture(const std::string& text);
 
+/// Tells profilers to record, and to stop; empty where there are none to tell.
+struct Profiler {
+  std::function<void()> start{}, stop{};
+};
+
 /// Brackets a span: profilers of CUDA are started before its first frame is read and stopped when as many frames as
 /// come before its end are committed, and so does a range called "capture" begin and end (docs/tracing.md).
 class Capture {
  public:
-  Capture(CaptureSpan span, bool on_gpu) : span_(span), on_gpu_(on_gpu) {}
+  Capture(CaptureSpan span, Profiler profiler) : span_(span), profiler_(std::move(profiler)) {}
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
   ~Capture() { end(); }
@@ -32,7 +39,7 @@ class Capture {
 
  private:
   const CaptureSpan span_;
-  [[maybe_unused]] const bool on_gpu_;
+  const Profiler profiler_;
   const Trace trace_;
   std::int64_t entered_ = 0, committed_ = 0;
   std::atomic<bool> open_{false};

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -40,9 +41,6 @@ std::vector<int> numbers(std::string_view list, const std::string& kind) {
     if (comma == std::string_view::npos) break;
     list.remove_prefix(comma + 1);
   }
-  auto sorted = values;
-  std::sort(sorted.begin(), sorted.end());
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) refuse(kind);
   return values;
 }
 
@@ -108,7 +106,8 @@ Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
   devices.name = cuda_name(devices.ordinals.front());
   devices.native_bf16 = capability(devices.ordinals.front()) >= 80;
 #ifdef MILLRACE_CUDA
-  for (const int ordinal : devices.ordinals) devices.buses.push_back(cuda_device(ordinal).bus);
+  for (const int ordinal : std::set(devices.ordinals.begin(), devices.ordinals.end()))
+    devices.buses.push_back(cuda_device(ordinal).bus);
 #endif
   for (const int ordinal : devices.ordinals) {
     if (cuda_name(ordinal) == devices.name) continue;
@@ -169,6 +168,13 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
     return devices;
   }
   refuse(kind);
+}
+
+Profiler profiler_of([[maybe_unused]] const Devices& devices) {
+#ifdef MILLRACE_CUDA
+  if (devices.kind == Devices::Kind::cuda) return {start_cuda_profiler, stop_cuda_profiler};
+#endif
+  return {};
 }
 
 std::vector<std::string> gpus_of_driver(const std::string& folder) {

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "apps/capture.hpp"
 #include "gpu/device.hpp"
 #include "models/engine.hpp"
 #include "models/simulated_engine.hpp"
@@ -23,7 +26,7 @@ struct Devices {
     simulated,  ///< nothing is computed, and that takes the time of a GPU: to measure the host's side
   };
   Kind kind = Kind::cpu;
-  std::vector<int> ordinals{0};      ///< of GPUs
+  std::vector<int> ordinals{0};      ///< of GPUs; one that stands there twice is two devices, which share it
   std::vector<std::string> buses{};  ///< PCI bus ids of the GPUs
   std::string name = "cpu";          ///< for the plan: what results may differ by in their last bits
   bool native_bf16 = true;           ///< and TF32: compute capability 8.0 and newer
@@ -36,13 +39,20 @@ struct Devices {
   /// Whether lanes wait for a GPU, rather than compute themselves.
   [[nodiscard]] bool leave_host_free() const { return kind == Kind::cuda || kind == Kind::simulated; }
   [[nodiscard]] int count() const { return static_cast<int>(ordinals.size()); }
+  /// Of different GPUs.
+  [[nodiscard]] int gpus() const { return static_cast<int>(std::set(ordinals.begin(), ordinals.end()).size()); }
+  /// How many devices share the GPU of the one at `index`.
+  [[nodiscard]] int sharing(std::size_t index) const {
+    return static_cast<int>(std::count(ordinals.begin(), ordinals.end(), ordinals[index]));
+  }
   /// Index into ordinals; lanes take turns.
   [[nodiscard]] std::size_t of_lane(int lane) const { return static_cast<std::size_t>(lane) % ordinals.size(); }
 };
 
-/// What device.kind names: "auto", "cpu", "cuda" (the first), "cuda:0,1", "cuda:all", and "fake:N" or "fake:N:BYTES", N
-/// with so much memory each; with models.engine "simulated:TABLE" the one that TABLE describes. Throws UsageError for
-/// other words, PackageError where no such GPU is, or the program was built without CUDA.
+/// What device.kind names: "auto", "cpu", "cuda" (the first), "cuda:0,1", "cuda:all" ("cuda:0,0" are two devices on one
+/// GPU), and "fake:N" or "fake:N:BYTES", N with so much memory each; with models.engine "simulated:TABLE" the one that
+/// TABLE describes. Throws UsageError for other words, PackageError where no such GPU is, or the program was built
+/// without CUDA.
 Devices find_devices(const std::string& kind, const std::string& engine = "auto");
 
 /// Models of the GPUs that NVIDIA's driver lists in `folder`, whether this program can use them or not.
@@ -70,6 +80,9 @@ Precisions find_precisions(const std::string& name, const Devices& devices);
 
 /// The device of one lane.
 std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index);
+
+/// The profilers of CUDA where lanes compute on GPUs.
+Profiler profiler_of(const Devices& devices);
 
 /// Where pixels are decoded to, so that they are uploaded at full speed; empty for the CPU.
 std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devices& devices);

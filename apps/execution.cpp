@@ -98,8 +98,7 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
                image_type(setup_.numbers.precisions.segmenter),
                pixel_memory(setup_.devices),
                from_memory(setup_.settings) ? &pixel_cache_ : nullptr},
-      capture_(parse_capture(setup_.settings.parse<TraceOptions>().capture),
-               setup_.devices.kind == Devices::Kind::cuda) {
+      capture_(parse_capture(setup_.settings.parse<TraceOptions>().capture), profiler_of(setup_.devices)) {
   run_opencv_on_the_calling_thread();
   for (const ChainLink* link : setup_.chain.of(Section::frame)) {
     frame_stages_.push_back(link->entry->make_frame_stage(link->values, context_));
@@ -227,7 +226,7 @@ Snapshot Execution::with_gpu(Snapshot snapshot) const {
   ResourceReading gpu;
   gpu.total.name = "GPU";
   gpu.total.unit = Unit::tasks;
-  gpu.total.servers = setup_.devices.count();
+  gpu.total.servers = setup_.devices.gpus();
   gpu.waited_for_by_lanes = true;
   for (const auto& [method, name] : {std::pair{"forward", "detector"}, {"encode", "encoder"}, {"decode", "decoder"}}) {
     Reading part;
@@ -312,9 +311,10 @@ void Execution::plan_lanes() {
   for (int i = 0; i < used; ++i) {
     const auto index = static_cast<std::size_t>(i);  // of the device, and of its first lane
     const auto begun_ns = clock_.now_ns();
-    auto plan = plan_memory({setup_.settings, setup_.packages, setup_.numbers.batch_size,
-                             setup_.numbers.graph.slab_bytes, each, kind_of_devices(), known_limits_},
-                            *devices_[index], *models_[index], *limits_[index]);
+    auto plan =
+        plan_memory({setup_.settings, setup_.packages, setup_.numbers.batch_size, setup_.numbers.graph.slab_bytes, each,
+                     setup_.devices.sharing(index), kind_of_devices(), known_limits_},
+                    *devices_[index], *models_[index], *limits_[index]);
     if (!plan) return;
     warm_up_ns_ += clock_.now_ns() - begun_ns;
     memory_plans_.push_back(std::move(*plan));
@@ -338,9 +338,11 @@ void Execution::remember_limits() const {
   std::map<CallLimits::Key, int> least;
   std::int64_t limit_bytes = memory_plans_.front().limit_bytes;
   for (std::size_t i = 0; i < memory_plans_.size(); ++i) {
-    for (const auto& [key, most] : limits_[i]->learned()) {
-      const auto [entry, is_new] = least.try_emplace(key, most);
-      if (!is_new) entry->second = std::min(entry->second, most);
+    for (const auto& learned : {memory_plans_[i].ran_out, limits_[i]->learned()}) {
+      for (const auto& [key, most] : learned) {
+        const auto [entry, is_new] = least.try_emplace(key, most);
+        if (!is_new) entry->second = std::min(entry->second, most);
+      }
     }
     limit_bytes = std::min(limit_bytes, memory_plans_[i].limit_bytes);
   }

@@ -186,7 +186,7 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
   plan.device = "GPU " + std::to_string(stream->device());
   plan.total_bytes = before->total_bytes;
   plan.free_bytes = before->free_bytes;
-  plan.limit_bytes = memory_limit(needs.settings.parse<DeviceOptions>().memory, *before);
+  plan.limit_bytes = memory_limit(needs.settings.parse<DeviceOptions>().memory, *before) / needs.sharing;
   plan.wanted_lanes = needs.lanes;
   if (needs.known.recall(needs.kind, plan.limit_bytes, needs.packages, limits)) plan.known_from = needs.known.file();
 
@@ -218,6 +218,7 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     calls.give_back();
   }
   plan.smaller_calls = calls.smaller();
+  plan.ran_out = limits.learned();
   const auto room = plan.limit_bytes - plan.models_bytes;
   plan.lanes =
       static_cast<int>(std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, plan.lane_bytes()), 1, needs.lanes));

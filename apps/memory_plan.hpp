@@ -38,6 +38,7 @@ struct MemoryPlan {
   int lanes = 1;
   int wanted_lanes = 1;
   std::map<CallLimits::Key, int> smaller_calls;  ///< most rows of calls that have fewer than the options allow
+  std::map<CallLimits::Key, int> ran_out;        ///< most rows of calls that failed while nothing else was there
   std::string known_from;                        ///< the file of earlier runs, where some of these come from
 
   [[nodiscard]] std::int64_t lane_bytes() const { return calls_bytes + pictures_bytes; }
@@ -56,6 +57,7 @@ struct MemoryNeeds {
   int batch_size = 1;
   std::int64_t slab_bytes = 0;
   int lanes = 1;     ///< as many as are wanted on this device
+  int sharing = 1;   ///< devices that share this one's memory: each plans with its part
   std::string kind;  ///< of the device, as `known` tells them apart
   const KnownLimits& known;
 };

@@ -228,6 +228,20 @@ std::string headline(const RunReport& report) {
   return text;
 }
 
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+// What the driver says; nothing where it says nothing.
+std::string gpu_text(const GpuSummary& gpu) {
+  std::string said;
+  const auto add = [&](const std::string& part) { said += (said.empty() ? "" : ", ") + part; };
+  if (gpu.mean_utilisation) add(format("some kernel ran %.0f %% of the time", 100 * *gpu.mean_utilisation));
+  if (gpu.peak_memory_bytes) add("up to " + bytes_text(*gpu.peak_memory_bytes) + " used");
+  if (gpu.mean_sm_mhz) add(format("%.0f MHz", *gpu.mean_sm_mhz));
+  if (gpu.mean_power_w) add(format("%.0f W", *gpu.mean_power_w));
+  if (gpu.peak_temperature_c) add(format("up to %.0f degrees", *gpu.peak_temperature_c));
+  return said.empty() ? "" : "  GPU " + gpu.bus + ": " + said + "\n";
+}
+
 }  // namespace
 
 Json to_json(const RunReport& report) {
@@ -239,11 +253,12 @@ Json to_json(const RunReport& report) {
   Json gpus = Json::array();
   for (const auto& gpu : report.gpus) {
     gpus.push_back({{"bus", gpu.bus},
-                    {"samples", gpu.samples},
-                    {"mean_utilisation", gpu.mean_utilisation},
-                    {"peak_memory_bytes", gpu.peak_memory_bytes},
-                    {"mean_power_w", gpu.mean_power_w},
-                    {"peak_temperature_c", gpu.peak_temperature_c}});
+                    {"mean_utilisation", or_null(gpu.mean_utilisation)},
+                    {"peak_memory_bytes", or_null(gpu.peak_memory_bytes)},
+                    {"mean_sm_mhz", or_null(gpu.mean_sm_mhz)},
+                    {"mean_memory_mhz", or_null(gpu.mean_memory_mhz)},
+                    {"mean_power_w", or_null(gpu.mean_power_w)},
+                    {"peak_temperature_c", or_null(gpu.peak_temperature_c)}});
   }
   Json memory = Json::array();
   for (const auto& plan : report.memory) memory.push_back(memory_json(plan));
@@ -307,12 +322,7 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
     text += format("  source without credits %s of %s; cores %.1f of %.1f busy\n",
                    duration(window.without_credits.busy_ns).c_str(), duration(window.time_ns).c_str(),
                    seconds(window.cpu_ns) / wall_s, window.cores);
-    for (const auto& gpu : report.gpus) {
-      text +=
-          format("  GPU %s: some kernel ran %.0f %% of the time, up to %s used, %.0f W, %d degrees\n", gpu.bus.c_str(),
-                 100 * gpu.mean_utilisation, bytes_text(static_cast<double>(gpu.peak_memory_bytes)).c_str(),
-                 gpu.mean_power_w, gpu.peak_temperature_c);
-    }
+    for (const auto& gpu : report.gpus) text += gpu_text(gpu);
     text += format("  read %s/s, results written %s/s\n",
                    bytes_text(static_cast<double>(report.read_bytes) / wall_s).c_str(),
                    bytes_text(static_cast<double>(report.written_bytes) / wall_s).c_str());

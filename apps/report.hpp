@@ -43,7 +43,7 @@ struct RunReport {
   std::int64_t written_bytes = 0;  ///< segment lines and side files
   CacheStatistics models;
   std::vector<MemoryPlan> memory;                           ///< of each GPU
-  std::vector<GpuSummary> gpus;                             ///< by the driver; what it does not say is 0
+  std::vector<GpuSummary> gpus;                             ///< by the driver
   std::vector<std::pair<std::string, std::int64_t>> calls;  ///< StageCounters by name
   std::vector<std::string> notes;  ///< taken-over lock, dropped journal tails, warnings of decoders by kind
 };

@@ -43,9 +43,9 @@ ResourceLog::ResourceLog(const std::string& file, std::vector<std::string> buses
       last_ns_(begun_ns_),
       last_cpu_ns_(cpu_ns_()) {
   if (file_ == nullptr) return;
+  gpus_.resize(buses_.size());
   std::string head = "seconds,cores_busy,resident_bytes";
   for (std::size_t i = 0; i < buses_.size(); ++i) {
-    summaries_.push_back({buses_[i], 0, 0, 0, 0, 0});
     for (const char* name :
          {"utilisation_percent", "memory_used_bytes", "sm_mhz", "memory_mhz", "power_w", "temperature_c"})
       head += ",gpu" + std::to_string(i) + "_" + name;
@@ -64,14 +64,29 @@ std::vector<GpuSummary> ResourceLog::finish() {
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
   if (file_ != nullptr) std::fclose(std::exchange(file_, nullptr));
-  std::vector<GpuSummary> all = summaries_;
-  for (GpuSummary& one : all) {
-    if (one.samples == 0) continue;
-    one.mean_utilisation /= 100 * static_cast<double>(one.samples);  // a sum of percents until now
-    one.mean_power_w /= static_cast<double>(one.samples);
+  std::vector<GpuSummary> all;
+  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+    const Gpu& gpu = gpus_[i];
+    auto busy = gpu.utilisation_percent.mean();
+    if (busy) *busy /= 100;
+    all.push_back({buses_[i], busy, gpu.sm_mhz.mean(), gpu.memory_mhz.mean(), gpu.power_w.mean(),
+                   gpu.memory_bytes.peak(), gpu.temperature_c.peak()});
   }
   return all;
 }
+
+void ResourceLog::Series::add(std::optional<double> value) {
+  if (!value) return;
+  most = count == 0 ? *value : std::max(most, *value);
+  sum += *value;
+  ++count;
+}
+
+std::optional<double> ResourceLog::Series::mean() const {
+  return count == 0 ? std::nullopt : std::optional(sum / static_cast<double>(count));
+}
+
+std::optional<double> ResourceLog::Series::peak() const { return count == 0 ? std::nullopt : std::optional(most); }
 
 void ResourceLog::run() {
   name_this_thread("resources");
@@ -90,12 +105,13 @@ void ResourceLog::write_row() {
   std::string row = std::to_string(seconds) + "," + std::to_string(cores) + "," + std::to_string(resident_bytes());
   for (std::size_t i = 0; i < buses_.size(); ++i) {
     const GpuSample sample = nvml_->sample(buses_[i]);
-    GpuSummary& summary = summaries_[i];
-    ++summary.samples;
-    summary.mean_utilisation += sample.utilisation_percent.value_or(0);
-    summary.mean_power_w += sample.power_w.value_or(0);
-    summary.peak_memory_bytes = std::max(summary.peak_memory_bytes, sample.memory_used_bytes.value_or(0));
-    summary.peak_temperature_c = std::max(summary.peak_temperature_c, sample.temperature_c.value_or(0));
+    Gpu& gpu = gpus_[i];
+    gpu.utilisation_percent.add(sample.utilisation_percent);
+    gpu.memory_bytes.add(sample.memory_used_bytes);
+    gpu.sm_mhz.add(sample.sm_mhz);
+    gpu.memory_mhz.add(sample.memory_mhz);
+    gpu.power_w.add(sample.power_w);
+    gpu.temperature_c.add(sample.temperature_c);
     field(row, sample.utilisation_percent);
     field(row, sample.memory_used_bytes);
     field(row, sample.sm_mhz);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,14 +15,12 @@
 
 namespace millrace {
 
-/// What a GPU did over a run.
+/// What a GPU did over a run, as its driver says; nothing where it does not.
 struct GpuSummary {
-  std::string bus;  ///< PCI bus id
-  std::int64_t samples = 0;
-  double mean_utilisation = 0;  ///< 0..1, of the samples that say
-  std::int64_t peak_memory_bytes = 0;
-  double mean_power_w = 0;
-  int peak_temperature_c = 0;
+  std::string bus;                         ///< PCI bus id
+  std::optional<double> mean_utilisation;  ///< 0..1
+  std::optional<double> mean_sm_mhz, mean_memory_mhz, mean_power_w;
+  std::optional<double> peak_memory_bytes, peak_temperature_c;
 };
 
 /// Writes `file` once a second while it lives: seconds, cores busy, resident bytes, and of each GPU utilisation,
@@ -45,7 +44,18 @@ class ResourceLog {
   const std::function<std::int64_t()> cpu_ns_;
   const std::unique_ptr<Nvml> nvml_;
   std::vector<std::string> buses_;
-  std::vector<GpuSummary> summaries_;
+  /// Of the samples that say something.
+  struct Series {
+    double sum = 0, most = 0;
+    std::int64_t count = 0;
+    void add(std::optional<double> value);
+    [[nodiscard]] std::optional<double> mean() const;
+    [[nodiscard]] std::optional<double> peak() const;
+  };
+  struct Gpu {
+    Series utilisation_percent, memory_bytes, sm_mhz, memory_mhz, power_w, temperature_c;
+  };
+  std::vector<Gpu> gpus_;  // as buses_
   std::FILE* file_;
   const std::int64_t begun_ns_;
   std::int64_t last_ns_, last_cpu_ns_;

@@ -67,8 +67,9 @@ class FakeDevice(Case):
                               row["gpu0_power_w"], row["gpu0_temperature_c"]), ("87", "600", "1980", "3201", "", "61"))
             self.assertEqual({row[name] for name in row if name.startswith("gpu1_")}, {""})
         first, second = program.report(out)["gpus"]
-        self.assertEqual((first["bus"], first["mean_utilisation"], first["peak_memory_bytes"]), ("fake:0", 0.87, 600))
-        self.assertEqual((second["bus"], second["mean_utilisation"]), ("fake:1", 0))
+        self.assertEqual(first, {"bus": "fake:0", "mean_utilisation": 0.87, "peak_memory_bytes": 600, "mean_sm_mhz": 1980, "mean_memory_mhz": 3201,
+                                 "mean_power_w": None, "peak_temperature_c": 61})  # what the driver does not say is no 0
+        self.assertEqual({name for name, value in second.items() if value is not None}, {"bus"})
 
     def test_without_a_gpu_its_columns_are_left_out(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
@@ -193,6 +194,23 @@ class FakeDevice(Case):
                 self.assertGreater(report["calls"]["redone_batches"], 0)
                 self.assertTrue(any("done in halves: a lower batch.size is faster" in note for note in report["notes"]), report["notes"])
 
+    def test_what_a_run_learned_of_memory_is_known_to_the_next(self):
+        program.write_pictures(self.folder / "in", 8, 90, 70)
+        state = self.folder / "state/millrace/call_limits.json"
+        said = []
+        with unittest.mock.patch.dict(os.environ, {"XDG_STATE_HOME": str(self.folder / "state")}):
+            for name in ("first", "second"):
+                done = millrace("run", "--input", self.folder / "in", "--output", self.folder / name, "--device", "fake:1:60000000", "--detector",
+                                program.package("yolov8n"), "--segmenter", program.package("sam_small"), "--set", "threads.team=1", "--set", "batch.size=8",
+                                "--set", "detect.max_detections=5", "--set", "gate.slab=1M")
+                self.assertEqual(done.code, program.OK, done)
+                said.append(next(line for line in done.err.splitlines() if line.startswith("millrace: GPU 0: 0.060 GB free, planned with 0.054 GB: models")))
+        (learned,) = json.loads(state.read_text())
+        self.assertEqual((learned["method"], learned["most"]), ("forward", 4))
+        self.assertIn("forward takes 4 pictures a call", said[0])
+        self.assertNotIn("earlier runs", said[0])
+        self.assertIn(f"earlier runs ran out of memory ({state} knows; remove it to try again)", said[1])
+
     def test_words_that_are_no_memory(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
         done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--gpu-memory", "all")
@@ -200,9 +218,18 @@ class FakeDevice(Case):
         self.assertIn("a share such as 0.9, or bytes such as 8G", done.err)
         self.assertFalse((self.folder / "o").exists())
 
+    def test_gpus_that_are_not_there(self):
+        program.write_pictures(self.folder / "in", 1, 90, 70)
+        with unittest.mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""}):
+            for device in ("cuda", "cuda:0", "cuda:0,1", "cuda:0,0", "cuda:all"):
+                done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--device", device)
+                self.assertEqual(done.code, program.ENVIRONMENT, (device, done))
+                self.assertIn(f"device.kind is '{device}', and ", done.err)
+                self.assertFalse((self.folder / "o").exists())
+
     def test_words_that_name_no_device(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
-        for device in ("gpu", "cuda:", "cuda:x", "cuda:0,", "cuda:0,0", "cuda:-1", "fake:0", "fake:1:", "fake:1:x", ""):
+        for device in ("gpu", "cuda:", "cuda:x", "cuda:0,", "cuda:-1", "fake:0", "fake:1:", "fake:1:x", ""):
             done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--device", device)
             self.assertEqual(done.code, program.USAGE, (device, done))
             self.assertIn("auto, cpu, cuda, cuda:0,1 or cuda:all", done.err)

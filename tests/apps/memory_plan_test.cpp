@@ -63,7 +63,7 @@ struct Bench {
   CallLimits limits{};
   std::string known_file{};
 
-  std::optional<MemoryPlan> plan(std::int64_t bytes, int wanted = 3) {
+  std::optional<MemoryPlan> plan(std::int64_t bytes, int wanted = 3, int sharing = 1) {
     settings.set("segment.image_batch=16");
     settings.set("segment.box_batch=8");
     settings.set("segment.pad=yes");
@@ -78,7 +78,7 @@ struct Bench {
       return limited(std::make_shared<HungryEngine>(package, each, std::move(kept)), package.name, shared);
     });
     const KnownLimits known(known_file);
-    return plan_memory({settings, packages, 16, 10 * kilo, wanted, "a GPU", known}, device, models, limits);
+    return plan_memory({settings, packages, 16, 10 * kilo, wanted, sharing, "a GPU", known}, device, models, limits);
   }
 };
 
@@ -105,6 +105,14 @@ TEST_CASE("as many lanes as fit, with what was measured") {
     CHECK(plan->smaller_calls.empty());
     CHECK(plan->bytes() <= plan->limit_bytes);
   }
+}
+
+TEST_CASE("devices that share a GPU plan with their part of its memory") {
+  Bench bench;
+  const auto plan = bench.plan(10'000 * kilo, 3, 2);
+  REQUIRE(plan);
+  CHECK(plan->limit_bytes == 4'500 * kilo);
+  CHECK(plan->lanes == 2);
 }
 
 TEST_CASE("calls that run out of memory become smaller, and only they") {
