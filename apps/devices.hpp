@@ -12,6 +12,7 @@
 
 namespace millrace {
 
+class FakePinned;
 struct FakeMemory;
 
 /// What the lanes of a run compute on.
@@ -29,6 +30,7 @@ struct Devices {
   bool native_bf16 = true;           ///< and TF32: compute capability 8.0 and newer
 
   std::vector<std::shared_ptr<FakeMemory>> fake_memory{};  ///< where fake: of each; none where it has no end
+  std::shared_ptr<FakePinned> fake_pinned{};               ///< where fake: of all, and the only one copied from and to
 
   std::shared_ptr<const SimulatedTable> table{};  ///< where simulated
   std::shared_ptr<SimulatedGpu> simulated{};
