@@ -239,8 +239,10 @@ class CudaStream final : public Stream {
     if (job.slots == 0) return;
     handles_->use();
     const auto slots = static_cast<unsigned>(job.slots);
-    find_candidates<<<dim3(blocks_of(job.anchors, 128), slots), 128, 0, handles_->stream>>>(job);
-    check_launch("find_candidates");
+    if (job.anchors > 0) {
+      find_candidates<<<dim3(blocks_of(job.anchors, 128), slots), 128, 0, handles_->stream>>>(job);
+      check_launch("find_candidates");
+    }
     keep_best<<<slots, team, 0, handles_->stream>>>(job);
     check_launch("keep_best");
   }

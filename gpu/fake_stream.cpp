@@ -45,6 +45,7 @@ void for_each_column(const OutlineJob& job, const Column& column) {
 }  // namespace
 
 std::shared_ptr<void> FakeStream::allocate(std::size_t bytes) {
+  if (bytes == 0) throw std::invalid_argument("a GPU has no memory of 0 bytes");
   const auto size = static_cast<std::int64_t>(bytes);
   if (!queue_->take(size)) {
     give_all_back();
@@ -136,6 +137,7 @@ void FakeStream::zero(void* device, std::size_t bytes) {
   defer([=] { std::memset(device, 0, bytes); });
 }
 void FakeStream::store(const void* host, void* device, std::size_t bytes) {
+  if (bytes == 0) return;
   const auto* data = static_cast<const std::byte*>(host);
   defer([device, kept = std::vector<std::byte>(data, data + bytes)] { std::memcpy(device, kept.data(), kept.size()); });
 }
