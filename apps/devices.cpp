@@ -229,7 +229,8 @@ std::string Precisions::name() const {
   return detector == segmenter ? name_of(detector) : name_of(detector) + ", " + name_of(segmenter);
 }
 
-std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index) {
+std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index,
+                                    [[maybe_unused]] const std::string& name) {
   const int ordinal = devices.ordinals[index];
   switch (devices.kind) {
     case Devices::Kind::fake:
@@ -239,7 +240,7 @@ std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index) {
       return std::make_unique<StreamDevice>(std::make_unique<SimulatedStream>(devices.simulated));
 #ifdef MILLRACE_CUDA
     case Devices::Kind::cuda:
-      return std::make_unique<StreamDevice>(make_cuda_stream(ordinal));
+      return std::make_unique<StreamDevice>(make_cuda_stream(ordinal, name));
 #endif
     default:
       return std::make_unique<HostDevice>();
@@ -250,7 +251,7 @@ std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devic
 #ifdef MILLRACE_CUDA
   if (devices.kind == Devices::Kind::cuda) {
     // Pinned memory serves all GPUs; the stream is there for its pool.
-    const std::shared_ptr<Stream> pool = make_cuda_stream(devices.ordinals.front());
+    const std::shared_ptr<Stream> pool = make_cuda_stream(devices.ordinals.front(), "pixels");
     return [pool](std::size_t bytes) { return pool->allocate_mapped(bytes); };
   }
 #endif

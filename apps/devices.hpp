@@ -70,8 +70,8 @@ struct Precisions {
 /// What device.precision names. Throws UsageError for other words, and for a precision that these devices do not have.
 Precisions find_precisions(const std::string& name, const Devices& devices);
 
-/// The device of one lane.
-std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index);
+/// The device of one lane, which profilers show as `name`.
+std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index, const std::string& name);
 
 /// Where pixels are decoded to, so that they are uploaded at full speed; empty for the CPU.
 std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devices& devices);

@@ -49,7 +49,7 @@ TEST_CASE("fake devices take rasters from their pixel memory and from no other")
   const auto raster = pixel_memory(two)(12);
   std::vector<std::uint8_t> plain(12);
   for (const std::size_t index : {0U, 1U}) {
-    const auto device = make_device(two, index);
+    const auto device = make_device(two, index, "lane 0");
     CHECK_NOTHROW(device->upload({static_cast<const std::uint8_t*>(raster.get()), 2, 2}, raster));
     CHECK_THROWS_AS(device->upload({plain.data(), 2, 2}, nullptr), std::logic_error);
     CHECK_NOTHROW(device->wait());
