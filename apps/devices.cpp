@@ -162,6 +162,7 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
     devices.kind = Devices::Kind::fake;
     devices.ordinals = first(count);
     devices.name = "fake";
+    devices.fake_pinned = std::make_shared<FakePinned>();
     for (int i = 0; colon != std::string_view::npos && i < count; ++i)
       devices.fake_memory.push_back(std::make_shared<FakeMemory>(number(words.substr(colon + 1), kind)));
     for (const int ordinal : devices.ordinals) devices.buses.push_back("fake:" + std::to_string(ordinal));
@@ -234,17 +235,18 @@ std::string Precisions::name() const {
   return detector == segmenter ? name_of(detector) : name_of(detector) + ", " + name_of(segmenter);
 }
 
-std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index) {
+std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index,
+                                    [[maybe_unused]] const std::string& name) {
   const int ordinal = devices.ordinals[index];
   switch (devices.kind) {
     case Devices::Kind::fake:
-      return std::make_unique<StreamDevice>(
-          std::make_unique<FakeStream>(ordinal, devices.fake_memory.empty() ? nullptr : devices.fake_memory[index]));
+      return std::make_unique<StreamDevice>(std::make_unique<FakeStream>(
+          ordinal, devices.fake_memory.empty() ? nullptr : devices.fake_memory[index], devices.fake_pinned));
     case Devices::Kind::simulated:
       return std::make_unique<StreamDevice>(std::make_unique<SimulatedStream>(devices.simulated));
 #ifdef MILLRACE_CUDA
     case Devices::Kind::cuda:
-      return std::make_unique<StreamDevice>(make_cuda_stream(ordinal));
+      return std::make_unique<StreamDevice>(make_cuda_stream(ordinal, name));
 #endif
     default:
       return std::make_unique<HostDevice>();
@@ -255,10 +257,13 @@ std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devic
 #ifdef MILLRACE_CUDA
   if (devices.kind == Devices::Kind::cuda) {
     // Pinned memory serves all GPUs; the stream is there for its pool.
-    const std::shared_ptr<Stream> pool = make_cuda_stream(devices.ordinals.front());
+    const std::shared_ptr<Stream> pool = make_cuda_stream(devices.ordinals.front(), "pixels");
     return [pool](std::size_t bytes) { return pool->allocate_mapped(bytes); };
   }
 #endif
+  if (devices.kind == Devices::Kind::fake) {
+    return [pool = devices.fake_pinned](std::size_t bytes) { return pool->take(bytes); };
+  }
   if (devices.kind == Devices::Kind::simulated) {
     const auto pool = std::make_shared<SimulatedStream>(devices.simulated);
     return [pool](std::size_t bytes) { return pool->allocate_mapped(bytes); };

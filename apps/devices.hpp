@@ -15,6 +15,7 @@
 
 namespace millrace {
 
+class FakePinned;
 struct FakeMemory;
 
 /// What the lanes of a run compute on.
@@ -32,6 +33,7 @@ struct Devices {
   bool native_bf16 = true;           ///< and TF32: compute capability 8.0 and newer
 
   std::vector<std::shared_ptr<FakeMemory>> fake_memory{};  ///< where fake: of each; none where it has no end
+  std::shared_ptr<FakePinned> fake_pinned{};               ///< where fake: of all, and the only one copied from and to
 
   std::shared_ptr<const SimulatedTable> table{};  ///< where simulated
   std::shared_ptr<SimulatedGpu> simulated{};
@@ -78,8 +80,8 @@ struct Precisions {
 /// What device.precision names. Throws UsageError for other words, and for a precision that these devices do not have.
 Precisions find_precisions(const std::string& name, const Devices& devices);
 
-/// The device of one lane.
-std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index);
+/// The device of one lane, which profilers show as `name`.
+std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index, const std::string& name);
 
 /// The profilers of CUDA where lanes compute on GPUs.
 Profiler profiler_of(const Devices& devices);

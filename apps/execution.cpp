@@ -111,7 +111,7 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
   for (std::size_t lane = 0; lane < lane_stages_.size(); ++lane) {
     auto& stages = lane_stages_[lane];
     const std::size_t device = setup_.devices.of_lane(static_cast<int>(lane));
-    devices_.push_back(make_device(setup_.devices, device));
+    devices_.push_back(make_device(setup_.devices, device, "lane " + std::to_string(lane)));
     lane_contexts_.push_back({context_.views, context_.segmenter, context_.output_folder, context_.input_root,
                               context_.decode_limits, context_.batch_size, context_.packages, *models_[device],
                               context_.counters, devices_.back().get(), context_.detector_images,

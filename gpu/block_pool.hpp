@@ -1,52 +1,110 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <map>
+#include <iterator>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace millrace {
 
-/// Keeps blocks of memory that is dear to get, such as pinned memory, for the next who asks. Thread-safe; blocks keep
-/// the pool alive.
+/// Keeps blocks of memory that is dear to get, such as pinned memory, for the next who asks. All of them together are
+/// never more than the most that was asked for at once and `spare` bytes: of what is free, that goes first which was
+/// let go first. Thread-safe; blocks keep the pool alive.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
   using Allocate = std::function<void*(std::size_t bytes)>;
   using Release = std::function<void(void* block)>;
+  static constexpr std::size_t default_spare = std::size_t{256} << 20;
 
-  BlockPool(Allocate allocate, Release release) : allocate_(std::move(allocate)), release_(std::move(release)) {}
+  BlockPool(Allocate allocate, Release release, std::size_t spare = default_spare)
+      : allocate_(std::move(allocate)), release_(std::move(release)), spare_(spare) {}
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
-  ~BlockPool() {
-    for (const auto& [size, block] : free_) release_(block);
-  }
+  ~BlockPool() { release(free_); }
 
-  /// At least `bytes`; sizes are rounded up, so that blocks fit again. Throws what `allocate` throws.
+  /// At least `bytes`; sizes are rounded up, so that blocks fit again. Throws what `allocate` throws, std::bad_alloc
+  /// only when nothing is free.
   std::shared_ptr<void> take(std::size_t bytes) {
     std::size_t size = 4096;
     while (size < bytes) size += size / 2;
     void* block = nullptr;
+    std::list<Block> surplus;
     {
       const std::lock_guard lock(mutex_);
-      if (const auto found = free_.find(size); found != free_.end()) {
-        block = found->second;
-        free_.erase(found);
+      used_bytes_ += size;
+      most_bytes_ = std::max(most_bytes_, used_bytes_);
+      const auto found =
+          std::find_if(free_.rbegin(), free_.rend(), [&](const Block& free) { return free.size == size; });
+      if (found != free_.rend()) {
+        block = found->memory;
+        free_bytes_ -= size;
+        free_.erase(std::next(found).base());
+      } else {
+        while (used_bytes_ + free_bytes_ > most_bytes_ + spare_) give_up_oldest(surplus);
       }
     }
-    if (block == nullptr) block = allocate_(size);
+    release(surplus);
+    if (block == nullptr) block = allocate(size);
     return {block, [pool = shared_from_this(), size](void* mine) {
               const std::lock_guard lock(pool->mutex_);
-              pool->free_.emplace(size, mine);
+              pool->free_.push_back({size, mine});
+              pool->free_bytes_ += size;
+              pool->used_bytes_ -= size;
             }};
   }
 
  private:
+  struct Block {
+    std::size_t size;
+    void* memory;
+  };
+
+  void give_up_oldest(std::list<Block>& surplus) {
+    free_bytes_ -= free_.front().size;
+    surplus.splice(surplus.end(), free_, free_.begin());
+  }
+
+  void release(const std::list<Block>& blocks) const {
+    for (const Block& block : blocks) release_(block.memory);
+  }
+
+  /// Bytes that are taken already.
+  void* allocate(std::size_t size) {
+    try {
+      return allocate_or_make_room(size);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      used_bytes_ -= size;
+      throw;
+    }
+  }
+
+  void* allocate_or_make_room(std::size_t size) {
+    try {
+      return allocate_(size);
+    } catch (const std::bad_alloc&) {
+      std::list<Block> all;
+      {
+        const std::lock_guard lock(mutex_);
+        if (free_.empty()) throw;
+        while (!free_.empty()) give_up_oldest(all);
+      }
+      release(all);
+    }
+    return allocate_(size);
+  }
+
   const Allocate allocate_;
   const Release release_;
+  const std::size_t spare_;
   std::mutex mutex_;
-  std::multimap<std::size_t, void*> free_;  // by size
+  std::list<Block> free_;  // let go last at the end
+  std::size_t free_bytes_ = 0, used_bytes_ = 0, most_bytes_ = 0;
 };
 
 }  // namespace millrace

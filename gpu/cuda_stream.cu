@@ -2,14 +2,17 @@
 #include <cuda_fp16.h>
 #include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
+#include <nvtx3/nvToolsExtCudaRt.h>
 
 #include <cub/block/block_reduce.cuh>
 #include <cub/device/device_scan.cuh>
 
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "gpu/block_pool.hpp"
@@ -109,28 +112,48 @@ __global__ void write_changes(const OutlineJob job) {
   if (x < job.widest) outline_kernel::write_column(job, static_cast<int>(blockIdx.y), x);
 }
 
+struct DestroyStream {
+  void operator()(cudaStream_t stream) const noexcept { cudaStreamDestroy(stream); }
+};
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
+};
+using StreamHandle = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
+using EventHandle = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
+
+StreamHandle make_stream() {
+  cudaStream_t stream{};
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+  return StreamHandle(stream);
+}
+
+EventHandle make_event(unsigned flags) {
+  cudaEvent_t event{};
+  check(cudaEventCreateWithFlags(&event, flags), "an event");
+  return EventHandle(event);
+}
+
 /// The handles, which live as long as memory that belongs to them.
 struct Handles {
   int device = 0;
-  cudaStream_t stream{};
-  cudaEvent_t done{};
+  StreamHandle stream;
+  EventHandle done;
 
-  explicit Handles(int ordinal) : device(ordinal) {
+  Handles(int ordinal, const std::string& name) : device(ordinal) {
     check(cudaSetDevice(ordinal), "the choice of GPU " + std::to_string(ordinal));
     cudaMemPool_t pool{};
     check(cudaDeviceGetDefaultMemPool(&pool, ordinal), "the memory pool");
     std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();  // else each wait gives memory back to the system
     check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "the memory pool");
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
-    check(cudaEventCreateWithFlags(&done, cudaEventBlockingSync | cudaEventDisableTiming), "an event");
+    stream = make_stream();
+    done = make_event(cudaEventBlockingSync | cudaEventDisableTiming);
+    nvtxNameCudaStreamA(stream.get(), name.c_str());
   }
   Handles(const Handles&) = delete;
   Handles& operator=(const Handles&) = delete;
   ~Handles() {
     use();
-    if (stream != nullptr) cudaStreamSynchronize(stream);
-    if (done != nullptr) cudaEventDestroy(done);
-    if (stream != nullptr) cudaStreamDestroy(stream);
+    cudaStreamSynchronize(stream.get());
   }
   /// A thread's GPU is its own, and LibTorch changes it too. Choosing the one that is chosen costs next to nothing.
   void use() const noexcept { cudaSetDevice(device); }
@@ -139,8 +162,8 @@ struct Handles {
 class CudaStream final : public Stream {
  public:
   // Pinning takes longer than copying, so blocks are kept.
-  explicit CudaStream(int ordinal)
-      : handles_(std::make_shared<Handles>(ordinal)),
+  CudaStream(int ordinal, const std::string& name)
+      : handles_(std::make_shared<Handles>(ordinal, name)),
         mapped_(std::make_shared<BlockPool>(
             [handles = handles_](std::size_t bytes) {
               void* block = nullptr;
@@ -151,22 +174,22 @@ class CudaStream final : public Stream {
             [](void* block) { cudaFreeHost(block); })) {}
 
   [[nodiscard]] int device() const override { return handles_->device; }
-  [[nodiscard]] void* native() const override { return handles_->stream; }
+  [[nodiscard]] void* native() const override { return handles_->stream.get(); }
 
   std::shared_ptr<void> allocate(std::size_t bytes) override {
     void* memory = nullptr;
     handles_->use();
-    cudaError_t error = cudaMallocAsync(&memory, bytes, handles_->stream);
+    cudaError_t error = cudaMallocAsync(&memory, bytes, handles_->stream.get());
     if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       give_all_back();
       handles_->use();
-      error = cudaMallocAsync(&memory, bytes, handles_->stream);
+      error = cudaMallocAsync(&memory, bytes, handles_->stream.get());
     }
     check(error, "device memory");
     return {memory, [handles = handles_](void* mine) {
               handles->use();
-              cudaFreeAsync(mine, handles->stream);
+              cudaFreeAsync(mine, handles->stream.get());
             }};
   }
 
@@ -197,7 +220,7 @@ class CudaStream final : public Stream {
   }
   void zero(void* device, std::size_t bytes) override {
     handles_->use();
-    check(cudaMemsetAsync(device, 0, bytes, handles_->stream), "zeros");
+    check(cudaMemsetAsync(device, 0, bytes, handles_->stream.get()), "zeros");
   }
 
   void store(const void* host, void* device, std::size_t bytes) override {
@@ -208,7 +231,7 @@ class CudaStream final : public Stream {
       Parcel parcel;
       const auto count = static_cast<int>(bytes < Parcel::capacity ? bytes : Parcel::capacity);
       std::memcpy(parcel.bytes, from, static_cast<std::size_t>(count));
-      store_parcel<<<blocks_of(count, 128), 128, 0, handles_->stream>>>(parcel, to, count);
+      store_parcel<<<blocks_of(count, 128), 128, 0, handles_->stream.get()>>>(parcel, to, count);
       check_launch("store_parcel");
       from += count;
       to += count;
@@ -221,13 +244,13 @@ class CudaStream final : public Stream {
     const dim3 block(32, 8), grid(blocks_of(job.input_width, 32), blocks_of(job.input_height, 8));
     switch (type) {
       case DType::f32:
-        millrace::letterbox<<<grid, block, 0, handles_->stream>>>(job, static_cast<float*>(out));
+        millrace::letterbox<<<grid, block, 0, handles_->stream.get()>>>(job, static_cast<float*>(out));
         break;
       case DType::f16:
-        millrace::letterbox<<<grid, block, 0, handles_->stream>>>(job, static_cast<__half*>(out));
+        millrace::letterbox<<<grid, block, 0, handles_->stream.get()>>>(job, static_cast<__half*>(out));
         break;
       case DType::bf16:
-        millrace::letterbox<<<grid, block, 0, handles_->stream>>>(job, static_cast<__nv_bfloat16*>(out));
+        millrace::letterbox<<<grid, block, 0, handles_->stream.get()>>>(job, static_cast<__nv_bfloat16*>(out));
         break;
       default:
         throw std::invalid_argument("a letterbox is made in f32, f16 or bf16");
@@ -239,59 +262,53 @@ class CudaStream final : public Stream {
     if (job.slots == 0) return;
     handles_->use();
     const auto slots = static_cast<unsigned>(job.slots);
-    find_candidates<<<dim3(blocks_of(job.anchors, 128), slots), 128, 0, handles_->stream>>>(job);
-    check_launch("find_candidates");
-    keep_best<<<slots, team, 0, handles_->stream>>>(job);
+    if (job.anchors > 0) {
+      find_candidates<<<dim3(blocks_of(job.anchors, 128), slots), 128, 0, handles_->stream.get()>>>(job);
+      check_launch("find_candidates");
+    }
+    keep_best<<<slots, team, 0, handles_->stream.get()>>>(job);
     check_launch("keep_best");
   }
 
   void outline(const OutlineJob& job) override {
     if (job.masks == 0) return;
     handles_->use();
-    largest_magnitude<<<static_cast<unsigned>(job.masks), team, 0, handles_->stream>>>(job);
+    largest_magnitude<<<static_cast<unsigned>(job.masks), team, 0, handles_->stream.get()>>>(job);
     check_launch("largest_magnitude");
-    count_changes<<<grid_of(job), columns, 0, handles_->stream>>>(job);
+    count_changes<<<grid_of(job), columns, 0, handles_->stream.get()>>>(job);
     check_launch("count_changes");
     const int total = job.masks * job.widest + 1;
     std::size_t bytes = 0;
-    check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, job.counts, job.counts, total, handles_->stream),
+    check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, job.counts, job.counts, total, handles_->stream.get()),
           "the sums of the masks' changes");
     const auto scratch = allocate(bytes);
-    check(cub::DeviceScan::ExclusiveSum(scratch.get(), bytes, job.counts, job.counts, total, handles_->stream),
+    check(cub::DeviceScan::ExclusiveSum(scratch.get(), bytes, job.counts, job.counts, total, handles_->stream.get()),
           "the sums of the masks' changes");
     write_places(job);
   }
 
   void write_places(const OutlineJob& job) override {
     handles_->use();
-    write_changes<<<grid_of(job), columns, 0, handles_->stream>>>(job);
+    write_changes<<<grid_of(job), columns, 0, handles_->stream.get()>>>(job);
     check_launch("write_changes");
   }
 
   void wait() override {
     handles_->use();
-    check(cudaEventRecord(handles_->done, handles_->stream), "an event");
-    check(cudaEventSynchronize(handles_->done), "what ran on the GPU");
+    check(cudaEventRecord(handles_->done.get(), handles_->stream.get()), "an event");
+    check(cudaEventSynchronize(handles_->done.get()), "what ran on the GPU");
   }
 
   double time(const std::function<void()>& work) override {
     wait();
-    struct Events {
-      cudaEvent_t begin{}, end{};
-      ~Events() {
-        if (begin != nullptr) cudaEventDestroy(begin);
-        if (end != nullptr) cudaEventDestroy(end);
-      }
-    } events;
-    check(cudaEventCreate(&events.begin), "an event");
-    check(cudaEventCreate(&events.end), "an event");
-    check(cudaEventRecord(events.begin, handles_->stream), "an event");
+    const EventHandle begin = make_event(cudaEventDefault), end = make_event(cudaEventDefault);
+    check(cudaEventRecord(begin.get(), handles_->stream.get()), "an event");
     work();
     handles_->use();
-    check(cudaEventRecord(events.end, handles_->stream), "an event");
+    check(cudaEventRecord(end.get(), handles_->stream.get()), "an event");
     wait();
     float ms = 0;
-    check(cudaEventElapsedTime(&ms, events.begin, events.end), "the time between two events");
+    check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "the time between two events");
     return ms / 1e3;
   }
 
@@ -301,7 +318,7 @@ class CudaStream final : public Stream {
   }
   void transfer(const void* from, void* to, std::size_t bytes, cudaMemcpyKind kind) {
     handles_->use();
-    check(cudaMemcpyAsync(to, from, bytes, kind, handles_->stream), "a copy");
+    check(cudaMemcpyAsync(to, from, bytes, kind, handles_->stream.get()), "a copy");
   }
 
   const std::shared_ptr<Handles> handles_;
@@ -342,6 +359,8 @@ CudaDevice cuda_device(int ordinal) {
 void start_cuda_profiler() noexcept { cudaProfilerStart(); }
 void stop_cuda_profiler() noexcept { cudaProfilerStop(); }
 
-std::unique_ptr<Stream> make_cuda_stream(int ordinal) { return std::make_unique<CudaStream>(ordinal); }
+std::unique_ptr<Stream> make_cuda_stream(int ordinal, const std::string& name) {
+  return std::make_unique<CudaStream>(ordinal, name);
+}
 
 }  // namespace millrace

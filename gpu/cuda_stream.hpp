@@ -28,7 +28,7 @@ void start_cuda_profiler() noexcept;
 void stop_cuda_profiler() noexcept;
 
 /// A stream on a GPU; what fails there throws DeviceError. It never uses the default stream, and wait() sleeps on an
-/// event. Its functions are called by one thread; memory may be let go by any.
-std::unique_ptr<Stream> make_cuda_stream(int ordinal);
+/// event. Its functions are called by one thread; memory may be let go by any. Profilers show the stream as `name`.
+std::unique_ptr<Stream> make_cuda_stream(int ordinal, const std::string& name);
 
 }  // namespace millrace

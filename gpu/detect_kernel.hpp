@@ -8,14 +8,12 @@
 
 namespace millrace {
 
-/// Where a picture lies in the detector's input, and where in that of the segmenter; LetterboxGeometry for kernels.
+/// Where a picture lies in the detector's input; LetterboxGeometry for kernels.
 struct SlotGeometry {
   bool shown = false;  ///< whether the detector's boxes of this slot are wanted
   int picture_width = 0, picture_height = 0;
   int left = 0, top = 0;
   double scale_x = 1, scale_y = 1;
-  int prompt_left = 0, prompt_top = 0;
-  double prompt_scale_x = 1, prompt_scale_y = 1;
 };
 
 /// A box that was kept, as the host gets it. Corners in picture pixels, clipped.
@@ -87,13 +85,6 @@ MILLRACE_DEVICE inline float mapped(float value, int padding, double scale, int 
 MILLRACE_DEVICE inline Box to_picture(const Box& box, const SlotGeometry& g) {
   return {mapped(box.x0, g.left, g.scale_x, g.picture_width), mapped(box.y0, g.top, g.scale_y, g.picture_height),
           mapped(box.x1, g.left, g.scale_x, g.picture_width), mapped(box.y1, g.top, g.scale_y, g.picture_height)};
-}
-/// A picture's box in pixels of the segmenter's input.
-MILLRACE_DEVICE inline Box to_prompt(const Box& box, const SlotGeometry& g) {
-  return {static_cast<float>(box.x0 * g.prompt_scale_x + g.prompt_left),
-          static_cast<float>(box.y0 * g.prompt_scale_y + g.prompt_top),
-          static_cast<float>(box.x1 * g.prompt_scale_x + g.prompt_left),
-          static_cast<float>(box.y1 * g.prompt_scale_y + g.prompt_top)};
 }
 
 struct Candidate {
@@ -174,7 +165,8 @@ MILLRACE_DEVICE inline bool overlaps(const Box& kept, const Box& box, double thr
 }
 
 /// Greedy suppression of one slot by the threads of `block`: the best candidate that is left is kept, what it overlaps
-/// is crossed out while the next best is looked for. `block` has rank, size, max(value) over its threads, and sync().
+/// is crossed out while the next best is looked for. `block` has rank, size, and max(value) over its threads, which all
+/// of them call and none leaves before the last has come.
 template <class Block>
 MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block) {
   const std::int64_t first = static_cast<std::int64_t>(slot) * job.anchors;

@@ -6,6 +6,7 @@
 #include <new>
 #include <numeric>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "gpu/half.hpp"
@@ -24,6 +25,10 @@ void* allocate_garbage(std::size_t bytes) {
 
 void release(void* memory) { ::operator delete(memory, alignment); }
 
+std::size_t hash_of(const void* memory, std::size_t bytes) {
+  return std::hash<std::string_view>()({static_cast<const char*>(memory), bytes});
+}
+
 /// One thread in place of a block.
 struct OneThread {
   int rank = 0, size = 1;
@@ -40,6 +45,7 @@ void for_each_column(const OutlineJob& job, const Column& column) {
 }  // namespace
 
 std::shared_ptr<void> FakeStream::allocate(std::size_t bytes) {
+  if (bytes == 0) throw std::invalid_argument("a GPU has no memory of 0 bytes");
   const auto size = static_cast<std::int64_t>(bytes);
   if (!queue_->take(size)) {
     give_all_back();
@@ -79,13 +85,50 @@ void FakeStream::Queue::trim() {
   kept_bytes = used_bytes;
 }
 
-std::shared_ptr<void> FakeStream::allocate_mapped(std::size_t bytes) { return {allocate_garbage(bytes), release}; }
+std::shared_ptr<void> FakePinned::take(std::size_t bytes) {
+  const std::shared_ptr<void> block(allocate_garbage(bytes), release);
+  const std::lock_guard lock(mutex_);
+  blocks_[block.get()] = bytes;
+  return {block.get(), [pool = shared_from_this(), block](void* mine) {
+            const std::lock_guard in_release(pool->mutex_);
+            pool->blocks_.erase(mine);
+          }};
+}
+
+bool FakePinned::holds(const void* memory, std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  auto block = blocks_.upper_bound(memory);
+  if (block == blocks_.begin()) return false;
+  --block;
+  const auto before = static_cast<const std::byte*>(memory) - static_cast<const std::byte*>(block->first);
+  return static_cast<std::size_t>(before) + bytes <= block->second;
+}
+
+std::shared_ptr<void> FakeStream::allocate_mapped(std::size_t bytes) {
+  return pinned_ != nullptr ? pinned_->take(bytes) : std::shared_ptr<void>(allocate_garbage(bytes), release);
+}
+
+void FakeStream::check_host(const void* host, std::size_t bytes) const {
+  if (pinned_ != nullptr && !pinned_->holds(host, bytes))
+    throw std::logic_error("a copy from or to memory of the host that is not pinned, or not any more");
+}
 
 void FakeStream::upload(const void* host, void* device, std::size_t bytes) {
-  defer([=] { std::memcpy(device, host, bytes); });
+  check_host(host, bytes);
+  defer([this, host, device, bytes, hash = hash_of(host, bytes)] {
+    check_host(host, bytes);
+    if (hash_of(host, bytes) != hash) throw std::logic_error("the memory of an upload changed before it was done");
+    std::memcpy(device, host, bytes);
+    ++counts_.uploads;
+  });
 }
 void FakeStream::download(const void* device, void* host, std::size_t bytes) {
-  defer([=] { std::memcpy(host, device, bytes); });
+  check_host(host, bytes);
+  defer([this, host, device, bytes] {
+    check_host(host, bytes);
+    std::memcpy(host, device, bytes);
+    ++counts_.downloads;
+  });
 }
 void FakeStream::copy(const void* from, void* to, std::size_t bytes) {
   defer([=] { std::memcpy(to, from, bytes); });
@@ -94,6 +137,7 @@ void FakeStream::zero(void* device, std::size_t bytes) {
   defer([=] { std::memset(device, 0, bytes); });
 }
 void FakeStream::store(const void* host, void* device, std::size_t bytes) {
+  if (bytes == 0) return;
   const auto* data = static_cast<const std::byte*>(host);
   defer([device, kept = std::vector<std::byte>(data, data + bytes)] { std::memcpy(device, kept.data(), kept.size()); });
 }
@@ -156,6 +200,7 @@ void FakeStream::write_places(const OutlineJob& job) {
 FakeStream::~FakeStream() { queue_->work.clear(); }
 
 void FakeStream::wait() {
+  ++counts_.waits;
   {
     const auto work = std::exchange(queue_->work, {});  // what fails takes the rest with it
     for (const auto& one : work) one();

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,13 +22,34 @@ struct FakeMemory {
   std::atomic<std::int64_t> kept_bytes{0};
 };
 
+/// Host memory that stands for pinned memory: blocks that are known while somebody has them. Thread-safe.
+class FakePinned : public std::enable_shared_from_this<FakePinned> {
+ public:
+  std::shared_ptr<void> take(std::size_t bytes);
+  /// Whether all of this lies in one block that somebody has.
+  [[nodiscard]] bool holds(const void* memory, std::size_t bytes) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const void*, std::size_t, std::less<>> blocks_;
+};
+
+/// What a stream did, each counted when it was done.
+struct StreamCounts {
+  std::int64_t uploads = 0, downloads = 0, waits = 0;
+  bool operator==(const StreamCounts&) const = default;
+};
+
 /// A stream without a device: what is asked for is written down and done in wait(), on the host, by the bodies of the
-/// real kernels. Memory is filled with garbage, so what is read too early shows.
+/// real kernels. Memory is filled with garbage, so what is read too early shows; host memory that changes between
+/// upload() and wait() makes wait() throw std::logic_error.
 class FakeStream final : public Stream {
  public:
-  /// Without `memory` there is no end to it.
-  explicit FakeStream(int device = 0, std::shared_ptr<FakeMemory> memory = nullptr)
-      : device_(device), queue_(std::make_shared<Queue>(std::move(memory))) {}
+  /// Without `memory` there is no end to it. With `pinned`, copies from and to other memory of the host, and from
+  /// memory that was let go before they are done, throw std::logic_error.
+  explicit FakeStream(int device = 0, std::shared_ptr<FakeMemory> memory = nullptr,
+                      std::shared_ptr<FakePinned> pinned = nullptr)
+      : device_(device), queue_(std::make_shared<Queue>(std::move(memory))), pinned_(std::move(pinned)) {}
 
   ~FakeStream() override;
 
@@ -46,6 +70,8 @@ class FakeStream final : public Stream {
   /// What throws there is not done again, nor what comes behind it.
   void wait() override;
 
+  [[nodiscard]] const StreamCounts& counts() const { return counts_; }
+
   /// Does `work` in its turn, e.g. a model's call.
   void defer(std::function<void()> work) { queue_->work.push_back(std::move(work)); }
 
@@ -60,8 +86,11 @@ class FakeStream final : public Stream {
     std::vector<std::function<void()>> work;
     std::vector<std::shared_ptr<void>> released;  // by the host; work may still use it
   };
+  void check_host(const void* host, std::size_t bytes) const;
   const int device_;
   std::shared_ptr<Queue> queue_;  // memory may outlive the stream
+  const std::shared_ptr<FakePinned> pinned_;
+  StreamCounts counts_;
 };
 
 }  // namespace millrace

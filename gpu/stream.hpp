@@ -35,8 +35,8 @@ class Stream {
   /// The CUDA stream, for LibTorch; null where there is none.
   [[nodiscard]] virtual void* native() const { return nullptr; }
 
-  /// Uninitialised device memory, aligned to 256 bytes. When the last owner lets go it is free for what is asked for
-  /// afterwards. Throws std::bad_alloc.
+  /// Uninitialised device memory, aligned to 256 bytes; at least one byte is asked for. When the last owner lets go it
+  /// is free for what is asked for afterwards. Throws std::bad_alloc.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
   /// Host memory that copies run to and from at full speed, and that kernels may write to; from any thread. Not to be
   /// let go before the wait() that follows its last use.

@@ -95,7 +95,7 @@ Tensor StreamDevice::empty(std::vector<std::int64_t> shape, DType dtype) {
   tensor.shape = std::move(shape);
   tensor.dtype = dtype;
   tensor.device = stream_->device();
-  tensor.storage = stream_->allocate(tensor.bytes());
+  tensor.storage = stream_->allocate(std::max<std::size_t>(tensor.bytes(), 1));
   tensor.data = tensor.storage.get();
   return tensor;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -39,6 +40,17 @@ bool wrong_extension(const Frame& frame) {
     default:
       return false;
   }
+}
+
+std::shared_ptr<void> raster_memory(const std::function<std::shared_ptr<void>(std::size_t)>& preferred,
+                                    std::size_t bytes) {
+  if (preferred) {
+    try {
+      return preferred(bytes);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): pinned memory ends before memory does
+    }
+  }
+  return std::make_shared_for_overwrite<std::uint8_t[]>(bytes);
 }
 
 }  // namespace
@@ -82,8 +94,7 @@ void Decode::run(Frame& frame) const {
   auto credit = std::make_shared<ByteCredit>(std::move(frame.credit));
   if (cache_ != nullptr) *credit = {};  // a raster that stays would never give it back
   const PixelAllocator allocate = [&](std::size_t bytes) {
-    std::shared_ptr<void> raster =
-        pixel_memory_ ? pixel_memory_(bytes) : std::make_shared_for_overwrite<std::uint8_t[]>(bytes);
+    std::shared_ptr<void> raster = raster_memory(pixel_memory_, bytes);
     auto* data = static_cast<std::uint8_t*>(raster.get());
     return std::shared_ptr<std::uint8_t>(data, [credit, raster = std::move(raster)](std::uint8_t*) {});
   };

@@ -94,7 +94,8 @@ struct StageContext {
   Device* device = nullptr;            ///< the lane's; null for the stages before and after the lane
   DType detector_images = DType::f32;  ///< type of the models' inputs
   DType segmenter_images = DType::f32;
-  /// Memory for decoded pixels from which they go to a device at full speed; empty: any memory will do.
+  /// Memory for decoded pixels from which they go to a device at full speed; empty: any memory will do. Where it throws
+  /// std::bad_alloc, any other is taken: slower, and right.
   std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory{};
   PixelCache* pixel_cache = nullptr;  ///< null: every picture is decoded
   CallLimits* limits = nullptr;       ///< of calls on the lane's device; null: none

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
+#include <vector>
 
 #include "stages/options.hpp"
 #include "tests/io/temporary_folder.hpp"
@@ -40,6 +42,19 @@ TEST_CASE("lanes take turns on the devices") {
   const Devices two = find_devices("fake:2");
   CHECK(two.count() == 2);
   for (int lane = 0; lane < 5; ++lane) CHECK(two.of_lane(lane) == static_cast<std::size_t>(lane % 2));
+}
+
+TEST_CASE("fake devices take rasters from their pixel memory and from no other") {
+  const Devices two = find_devices("fake:2");
+  const auto raster = pixel_memory(two)(12);
+  std::vector<std::uint8_t> plain(12);
+  for (const std::size_t index : {0U, 1U}) {
+    const auto device = make_device(two, index, "lane 0");
+    CHECK_NOTHROW(device->upload({static_cast<const std::uint8_t*>(raster.get()), 2, 2}, raster));
+    CHECK_THROWS_AS(device->upload({plain.data(), 2, 2}, nullptr), std::logic_error);
+    CHECK_NOTHROW(device->wait());
+  }
+  CHECK(!pixel_memory(find_devices("cpu")));
 }
 
 }  // namespace

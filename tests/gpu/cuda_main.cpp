@@ -6,7 +6,7 @@
 #include "gpu/cuda_stream.hpp"
 #include "tests/gpu/make_stream.hpp"
 
-std::unique_ptr<millrace::Stream> millrace::make_stream() { return make_cuda_stream(0); }
+std::unique_ptr<millrace::Stream> millrace::make_stream() { return make_cuda_stream(0, "test"); }
 
 int main(int argc, char** argv) {
   if (millrace::cuda_device_count() == 0) {

@@ -2,8 +2,11 @@
 
 #include <doctest/doctest.h>
 
-#include <limits>
+#include <algorithm>
+#include <array>
+#include <barrier>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "gpu/finite.hpp"
@@ -20,6 +23,31 @@ struct OneThread {
   int rank = 0, size = 1;
   std::uint64_t max(std::uint64_t value) const { return value; }
 };
+
+/// One of the threads of a block, all of which are there at once.
+struct OneOfTeam {
+  static constexpr int team = 7;
+  struct Shared {
+    std::barrier<> barrier{team};
+    std::array<std::uint64_t, team> values{};
+  };
+  Shared* shared;
+  int rank, size = team;
+  std::uint64_t max(std::uint64_t value) const {
+    shared->values[static_cast<std::size_t>(rank)] = value;
+    shared->barrier.arrive_and_wait();
+    const std::uint64_t largest = *std::max_element(shared->values.begin(), shared->values.end());
+    shared->barrier.arrive_and_wait();  // before anybody writes it again
+    return largest;
+  }
+};
+
+void keep_best_by_team(const HeadJob& job, int slot) {
+  OneOfTeam::Shared shared;
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < OneOfTeam::team; ++rank)
+    threads.emplace_back([&, rank] { detect_kernel::keep_best(job, slot, OneOfTeam{&shared, rank}); });
+}
 
 struct Shape {
   bool yolox;
@@ -96,8 +124,8 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
         for (int slot = 0; slot < s.slots; ++slot) {
           host_geometry.push_back(letterbox_geometry(1000 + 300 * slot, 700, spec));
           const auto& g = host_geometry.back();
-          geometry[static_cast<std::size_t>(slot)] = {
-              true, g.picture_width, g.picture_height, g.left, g.top, g.scale_x, g.scale_y, 0, 0, 1, 1};
+          geometry[static_cast<std::size_t>(slot)] = {true,  g.picture_width, g.picture_height, g.left,
+                                                      g.top, g.scale_x,       g.scale_y};
         }
         const auto total = static_cast<std::size_t>(s.slots * anchors);
         std::vector<std::uint64_t> keys(total);
@@ -129,7 +157,22 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
         for (int slot = 0; slot < s.slots; ++slot) {
           const auto i = static_cast<std::size_t>(slot);
           for (int a = 0; a < anchors; ++a) REQUIRE(detect_kernel::find_candidate(job, slot, a) == 0);
+          const auto keys_before = keys;
           detect_kernel::keep_best(job, slot, OneThread{});
+          const auto kept_by_one = kept;
+          const auto counts_by_one = counts;
+          keys = keys_before;
+          std::fill(kept.begin() + slot * most, kept.begin() + (slot + 1) * most, KeptBox{{-1, -1, -1, -1}, -1, -1});
+          std::fill_n(counts.begin() + 2 * slot, 2, -1);
+          keep_best_by_team(job, slot);
+          CHECK(counts == counts_by_one);
+          int by_team_different = 0;
+          for (std::size_t k = 0; k < static_cast<std::size_t>(counts[2 * i + 1]); ++k) {
+            const KeptBox &a = kept[i * static_cast<std::size_t>(most) + k],
+                          &b = kept_by_one[i * static_cast<std::size_t>(most) + k];
+            by_team_different += static_cast<int>(a.box != b.box || a.score != b.score || a.class_id != b.class_id);
+          }
+          CHECK(by_team_different == 0);
 
           const Tensor tensor{nullptr, output.data(),
                               s.yolox ? std::vector<std::int64_t>{s.slots, anchors, 5 + s.classes}

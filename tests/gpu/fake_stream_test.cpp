@@ -4,6 +4,7 @@
 
 #include <new>
 #include <stdexcept>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -33,6 +34,43 @@ TEST_CASE("work that was never waited for keeps no memory") {
     CHECK(!watched.expired());
   }
   CHECK(watched.expired());
+}
+
+TEST_CASE("what a stream did is counted when it is done") {
+  FakeStream stream;
+  const auto device = stream.allocate(4), host = stream.allocate_mapped(4);
+  stream.upload(host.get(), device.get(), 4);
+  stream.download(device.get(), host.get(), 4);
+  CHECK(stream.counts() == StreamCounts{});
+  stream.wait();
+  stream.wait();
+  CHECK(stream.counts() == StreamCounts{1, 1, 2});
+}
+
+TEST_CASE("host memory that changes before its upload is done shows") {
+  FakeStream stream;
+  const auto device = stream.allocate(4), host = stream.allocate_mapped(4);
+  stream.upload(host.get(), device.get(), 4);
+  *static_cast<char*>(host.get()) = 1;
+  CHECK_THROWS_AS(stream.wait(), std::logic_error);
+  CHECK(stream.counts().uploads == 0);
+}
+
+TEST_CASE("with pinned memory, copies from and to any other are refused, and what was let go is any other") {
+  const auto pinned = std::make_shared<FakePinned>();
+  FakeStream stream(0, nullptr, pinned), other(1, nullptr, pinned);
+  const auto device = stream.allocate(100);
+  auto host = other.allocate_mapped(100);
+  std::vector<char> plain(100);
+  CHECK_THROWS_AS(stream.upload(plain.data(), device.get(), 100), std::logic_error);
+  CHECK_THROWS_AS(stream.download(device.get(), plain.data(), 100), std::logic_error);
+  CHECK_THROWS_AS(stream.upload(host.get(), device.get(), 101), std::logic_error);
+  auto* inside = static_cast<char*>(host.get()) + 10;
+  stream.upload(inside, device.get(), 90);
+  CHECK_NOTHROW(stream.wait());
+  stream.upload(inside, device.get(), 90);
+  host.reset();
+  CHECK_THROWS_AS(stream.wait(), std::logic_error);
 }
 
 TEST_CASE("streams of a device share its memory, and keep the most that they had") {

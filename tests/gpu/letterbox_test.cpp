@@ -113,6 +113,43 @@ TEST_CASE("boxes go to the input and back, and are clipped to the picture") {
   CHECK(g.to_input({0, 0, 1920, 1080}) == Box{0, 140, 640, 500});
 }
 
+TEST_CASE("boxes go to the input as the definition says, in double precision, rounded once") {
+  InputSpec stretch = yolox(100, 50);
+  stretch.mode = ResizeMode::stretch;
+  std::mt19937 random(4);
+  std::uniform_real_distribution<float> uniform(-0.1F, 1.1F);
+  for (const InputSpec& spec : {yolox(), yolox(640, 384), ultralytics(), ultralytics(640, 384), sam(), stretch}) {
+    for (const auto& [width, height] :
+         {std::pair{810, 1080}, {1, 1}, {32767, 1}, {1000, 667}, {5, 3000}, {1920, 1080}}) {
+      CAPTURE(width);
+      CAPTURE(height);
+      const auto g = letterbox_geometry(width, height, spec);
+      // YOLOX scales by the ratio, the others by what the sides became; Ultralytics centres, an odd pixel going behind.
+      const bool by_ratio = spec.mode == ResizeMode::letterbox && spec.rounding == SideRounding::down;
+      const double ratio = std::min(spec.width / static_cast<double>(width), spec.height / static_cast<double>(height));
+      const double scale_x = by_ratio ? ratio : g.resized_width / static_cast<double>(width),
+                   scale_y = by_ratio ? ratio : g.resized_height / static_cast<double>(height);
+      const bool centred = spec.mode == ResizeMode::letterbox && spec.placement == Placement::centred;
+      const double left = centred ? (spec.width - g.resized_width) / 2 : 0,  // NOLINT(bugprone-integer-division)
+          top = centred ? (spec.height - g.resized_height) / 2 : 0;          // NOLINT(bugprone-integer-division)
+      int wrong = 0;
+      for (int i = 0; i < 50; ++i) {
+        const auto w = static_cast<float>(width), h = static_cast<float>(height);
+        const Box box{uniform(random) * w, uniform(random) * h, uniform(random) * w, uniform(random) * h};
+        const Box got = g.to_input(box);
+        const auto off = [](float value, double expected) {
+          return std::abs(double{value} - expected) > 1.2e-7 * std::max(1.0, std::abs(expected));
+        };
+        wrong += static_cast<int>(off(got.x0, double{box.x0} * scale_x + left)) +
+                 static_cast<int>(off(got.y0, double{box.y0} * scale_y + top)) +
+                 static_cast<int>(off(got.x1, double{box.x1} * scale_x + left)) +
+                 static_cast<int>(off(got.y1, double{box.y1} * scale_y + top));
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE("the input tensor equals the definition: place, padding, colour order, normalisation") {
   for (const bool reduced : {false, true}) {
     for (InputSpec spec : {yolox(96, 64), ultralytics(64, 96), sam(80)}) {

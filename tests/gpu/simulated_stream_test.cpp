@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <numeric>
-#include <set>
 
 #include "gpu/runs.hpp"
 #include "gpu/stream_device.hpp"
@@ -79,30 +78,6 @@ TEST_CASE("work of several streams takes its turn on the GPU") {
   CHECK(gpu.work(120, 50) == 200);
   CHECK(gpu.work(1000, 5) == 1005);
   CHECK(gpu.busy_ns() == 105);
-}
-
-TEST_CASE("a pool gives blocks again, to sizes that they hold, and gives them up at the end") {
-  std::set<void*> living;
-  int made = 0;
-  {
-    const auto pool = std::make_shared<BlockPool>(
-        [&](std::size_t bytes) {
-          ++made;
-          return *living.insert(::operator new(bytes)).first;
-        },
-        [&](void* block) {
-          CHECK(living.erase(block) == 1);
-          ::operator delete(block);
-        });
-    const void* first = pool->take(100'000).get();
-    CHECK(pool->take(99'000).get() == first);
-    auto held = pool->take(100'000);
-    CHECK(held.get() == first);
-    CHECK(pool->take(100'000).get() != first);
-    CHECK(pool->take(1).get() != first);
-    CHECK(made == 3);
-  }
-  CHECK(living.empty());
 }
 
 }  // namespace

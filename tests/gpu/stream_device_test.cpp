@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
 #include <limits>
 #include <random>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "gpu/half.hpp"
 #include "gpu/host_device.hpp"
 #include "tests/gpu/make_stream.hpp"
+#include "tests/gpu/on_device.hpp"
 
 namespace millrace {
 namespace {
@@ -24,40 +24,8 @@ struct Both {
   StreamDevice device{make_stream()};
 };
 
-/// Brings host values to a device, as a model's output would lie there.
-Tensor on(Device& device, const std::vector<float>& values, std::vector<std::int64_t> shape) {
-  Tensor tensor = device.empty(std::move(shape));
-  if (Stream* stream = device.stream()) {
-    static std::deque<std::vector<float>> kept;  // until the copy is done
-    kept.push_back(values);
-    stream->upload(kept.back().data(), tensor.data, tensor.bytes());
-  } else {
-    std::memcpy(tensor.data, values.data(), tensor.bytes());
-  }
-  return tensor;
-}
-
-template <class T>
-std::vector<T> values_of(Device& device, const Tensor& tensor) {
-  std::vector<T> values(static_cast<std::size_t>(tensor.elements()));
-  if (Stream* stream = device.stream()) {
-    stream->download(tensor.data, values.data(), tensor.bytes());
-    stream->wait();
-  } else {
-    std::memcpy(values.data(), tensor.data, tensor.bytes());
-  }
-  return values;
-}
-
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-std::vector<std::uint8_t> noise(int width, int height, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(3 * width * height));
-  for (auto& value : pixels) value = static_cast<std::uint8_t>(random());
-  return pixels;
 }
 
 TEST_CASE("one upload makes both inputs, for more sizes than tables are kept") {
@@ -95,6 +63,34 @@ TEST_CASE("one upload makes both inputs, for more sizes than tables are kept") {
   CHECK(both.device.counts().uploads == 80);
   CHECK(both.device.counts().waits == 80);
   CHECK(both.device.counts().downloads == 0);
+}
+
+TEST_CASE("a raster that was reduced goes where its picture goes") {
+  InputSpec linear, triangle;
+  linear.width = 64, linear.height = 48, linear.placement = Placement::centred;
+  linear.rounding = SideRounding::half_even;
+  triangle.width = triangle.height = 72, triangle.mode = ResizeMode::longest_side;
+  triangle.filter = ResizeFilter::pil_bilinear_antialias;
+  Both both;
+  for (const auto& [width, height] : {std::pair{1, 1}, {32, 24}, {128, 96}, {75, 50}, {33, 200}}) {
+    const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, 5));
+    const Image8 raster{pixels->data(), width, height};
+    const Image8 uploaded = both.device.upload(raster, pixels);
+    for (const auto& [picture_width, picture_height] :
+         {std::pair{2 * width, 2 * height}, {4 * width - 3, 4 * height - 1}, {8 * width - 7, 8 * height}}) {
+      for (const InputSpec& spec : {linear, triangle}) {
+        CAPTURE(picture_width);
+        CAPTURE(picture_height);
+        const auto geometry = letterbox_geometry(picture_width, picture_height, spec);
+        const Tensor input = both.device.empty({3, spec.height, spec.width}, DType::f32),
+                     expected = both.host.empty({3, spec.height, spec.width}, DType::f32);
+        both.device.letterbox(uploaded, geometry, spec, input);
+        both.host.letterbox(raster, geometry, spec, expected);
+        CHECK(same_bits(values_of<float>(both.device, input), values_of<float>(both.host, expected)));
+      }
+    }
+    both.device.wait();
+  }
 }
 
 TEST_CASE("inputs in 16 bits are those of the host, rounded to the nearest") {
@@ -304,6 +300,39 @@ TEST_CASE("prompts lie on the device in order") {
     CHECK(corners[4 * i + 3] == boxes[i].y1);
     CHECK(pictures[i] == index[i]);
   }
+}
+
+TEST_CASE("nothing to do is done without fault, on both") {
+  Both both;
+  BoxSearch search;
+  search.head = {HeadLayout::v8, 64, 64, 3};
+  for (Device* device : {static_cast<Device*>(&both.host), static_cast<Device*>(&both.device)}) {
+    const Tensor none = device->empty({0, 3, 64, 64});
+    CHECK(none.bytes() == 0);
+    device->zero(none);
+    device->copy(none, none);
+    const Prompts prompts = device->prompts({}, {});
+    CHECK(prompts.boxes.shape == std::vector<std::int64_t>{0, 4});
+    CHECK(prompts.image_index.shape == std::vector<std::int64_t>{0});
+
+    const auto found = std::make_shared<FoundBoxes>();
+    const auto geometry = letterbox_geometry(64, 64, {.width = 64, .height = 64});
+    device->find_boxes(device->empty({0, 7, 20}), search, {});
+    device->find_boxes(on(*device, detector_output(2, 20, 1), {2, 7, 20}), search, {});
+    device->find_boxes(device->empty({1, 7, 0}), search, std::vector<BoxTarget>{{0, geometry, found}});
+
+    device->trace({}, 0.0F);
+    device->trace(std::vector<MaskCall>{{device->empty({0, 16, 16}), device->empty({0}), {}},
+                                        {device->empty({2, 16, 16}), device->empty({2}), {}}},
+                  0.0F);
+    device->wait();
+    CHECK(found->boxes.empty());
+    CHECK(found->fault.empty());
+    CHECK(!found->more);
+    device->wait();
+  }
+  CHECK(both.device.counts().waits == 2);
+  CHECK(both.device.counts().downloads == 0);
 }
 
 TEST_CASE("what a failed batch asked for goes to nobody and disturbs nobody") {

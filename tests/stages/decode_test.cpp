@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <new>
 
+#include "gpu/fake_stream.hpp"
 #include "tests/io/decode_inputs.hpp"
 #include "tests/stages/surroundings.hpp"
 
@@ -62,6 +64,32 @@ TEST_CASE("the byte credit lives as long as the pixels, whoever holds them last"
   CHECK(budget->returned == 0);
   other.reset();
   CHECK(budget->returned == 8 * 8 * 3);
+}
+
+TEST_CASE("pixels lie in the memory that is asked for, which lives as long as they do") {
+  Surroundings around;
+  StageContext context = around.context();
+  const auto pinned = std::make_shared<FakePinned>();
+  context.pixel_memory = [&](std::size_t bytes) { return pinned->take(bytes); };
+  const test::Rgb ramp = test::ramp(37, 21);
+  for (const auto& file : {test::make_png(ramp), test::make_jpeg(ramp)}) {
+    Frame frame = frame_of(file, around.decode_limits);
+    Decode({}, context).run(frame);
+    const std::uint8_t* data = frame.columns.get(pixels).data.get();
+    CHECK(pinned->holds(data, 37 * 21 * 3));
+    frame.columns.drop(pixels);
+    CHECK(!pinned->holds(data, 1));
+  }
+}
+
+TEST_CASE("where there is no more memory of the kind that is asked for, any other is taken") {
+  Surroundings around;
+  StageContext context = around.context();
+  context.pixel_memory = [](std::size_t) -> std::shared_ptr<void> { throw std::bad_alloc(); };
+  const test::Rgb ramp = test::ramp(37, 21);
+  Frame frame = frame_of(test::make_png(ramp), around.decode_limits);
+  Decode({}, context).run(frame);
+  CHECK(std::equal(ramp.data.begin(), ramp.data.end(), frame.columns.get(pixels).data.get()));
 }
 
 TEST_CASE("a picture that does not decode gives its credit back") {

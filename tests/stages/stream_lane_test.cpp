@@ -51,12 +51,12 @@ Batch make_batch(unsigned seed) {
   return batch;
 }
 
-StreamDevice* on_stream(std::unique_ptr<Device>& device) {
-  auto made = std::make_unique<StreamDevice>(std::make_unique<FakeStream>());
-  auto* shown = made.get();
-  device = std::move(made);
-  return shown;
-}
+struct OnStream {
+  std::unique_ptr<FakeStream> stream = std::make_unique<FakeStream>();
+  const FakeStream* const did = stream.get();
+  std::unique_ptr<StreamDevice> device = std::make_unique<StreamDevice>(std::move(stream));
+  const StreamDevice* const says = device.get();
+};
 
 TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
   const std::vector<Lane::Values> ways{
@@ -72,10 +72,9 @@ TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
   for (const auto& values : ways) {
     CAPTURE(&values - ways.data());
     Setup host, stream;
-    std::unique_ptr<Device> device;
-    const StreamDevice* counted = on_stream(device);
+    OnStream fake;
     Lane on_host(host.around.context(), stages, values),
-        on_device(stream.around.context(), stages, values, std::move(device));
+        on_device(stream.around.context(), stages, values, std::move(fake.device));
     std::int64_t pictures = 0, batches = 0;
     for (int i = 0; i < 12; ++i) {
       Batch a = make_batch(++seed), b = make_batch(seed);
@@ -86,19 +85,19 @@ TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
       CHECK(lines_of(b, stream.around.context()) == lines_of(a, host.around.context()));
     }
     CHECK(stream.around.counters.decoder_calls == host.around.counters.decoder_calls);
-    CHECK(counted->counts().uploads == pictures);
-    CHECK(counted->counts().waits == 2 * batches);
-    CHECK(counted->counts().downloads <= batches);  // none where there are no masks
-    CHECK(counted->counts().downloads > 0);
-    CHECK(counted->counts().overflows == 0);
+    CHECK(fake.did->counts().uploads == pictures);
+    CHECK(fake.did->counts().waits == 2 * batches);
+    CHECK(fake.did->counts().downloads <= batches);  // none where there are no masks
+    CHECK(fake.did->counts().downloads > 0);
+    const DeviceCounts said = fake.says->counts();
+    CHECK(StreamCounts{said.uploads, said.downloads, said.waits} == fake.did->counts());
+    CHECK(said.overflows == 0);
   }
 }
 
 TEST_CASE("a raster lives until its upload is done, and no longer") {
   Setup setup;
-  std::unique_ptr<Device> device;
-  on_stream(device);
-  Lane lane(setup.around.context(), stages, {}, std::move(device));
+  Lane lane(setup.around.context(), stages, {}, OnStream().device);
   Batch batch = batch_of({1, 2, 3});
   std::vector<std::weak_ptr<std::uint8_t>> rasters;
   for (const auto& frame : batch.frames) rasters.emplace_back(frame->columns.get(pixels).data);

@@ -1,0 +1,217 @@
+// Host and stream against references in double precision, which share no code with them.
+#include "tests/gpu/reference.hpp"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "gpu/host_device.hpp"
+#include "gpu/stream_device.hpp"
+#include "tests/gpu/make_stream.hpp"
+#include "tests/gpu/on_device.hpp"
+
+namespace millrace {
+namespace {
+
+std::vector<std::unique_ptr<Device>> both_devices() {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(std::make_unique<HostDevice>());
+  devices.push_back(std::make_unique<StreamDevice>(make_stream()));
+  return devices;
+}
+
+std::vector<InputSpec> input_specs() {
+  InputSpec yolox;
+  yolox.width = yolox.height = 64;
+  yolox.bgr = true;
+  InputSpec ultralytics;
+  ultralytics.width = 96;
+  ultralytics.height = 64;
+  ultralytics.rounding = SideRounding::half_even;
+  ultralytics.placement = Placement::centred;
+  ultralytics.std = {255, 255, 255};
+  InputSpec sam;
+  sam.width = sam.height = 64;
+  sam.mode = ResizeMode::longest_side;
+  sam.filter = ResizeFilter::pil_bilinear_antialias;
+  sam.mean = sam.pad = {123.675F, 116.28F, 103.53F};
+  sam.std = {58.395F, 57.12F, 57.375F};
+  InputSpec stretch = sam;
+  stretch.mode = ResizeMode::stretch;
+  stretch.scale = 0.5F;
+  InputSpec stretch_linear = yolox;
+  stretch_linear.mode = ResizeMode::stretch;
+  return {yolox, ultralytics, sam, stretch, stretch_linear};
+}
+
+/// How far an input is from the reference, in levels.
+double off_by(Device& device, const Image8& raster, const std::shared_ptr<const void>& keep,
+              const LetterboxGeometry& geometry, const InputSpec& spec) {
+  const Tensor input = device.empty({3, spec.height, spec.width}, DType::f32);
+  device.letterbox(device.upload(raster, keep), geometry, spec, input);
+  device.wait();
+  const auto values = values_of<float>(device, input);
+  double worst = 0;
+  std::size_t at = 0;
+  for (int plane = 0; plane < 3; ++plane) {
+    const auto p = static_cast<std::size_t>(plane);
+    for (int y = 0; y < spec.height; ++y) {
+      for (int x = 0; x < spec.width; ++x) {
+        const double got = (double{values[at++]} * double{spec.std[p]} + double{spec.mean[p]}) / double{spec.scale};
+        worst = std::max(worst, std::abs(got - reference::level(raster, geometry, spec, x, y, plane)));
+      }
+    }
+  }
+  return worst;
+}
+
+TEST_CASE("letterboxes of host and stream are those of the definition, of whole and of reduced rasters") {
+  const auto devices = both_devices();
+  for (const InputSpec& spec : input_specs()) {
+    for (const auto& [width, height] : {std::pair{1, 1},
+                                        {2, 3},
+                                        {64, 64},
+                                        {128, 128},
+                                        {128, 64},
+                                        {192, 108},
+                                        {1000, 5},
+                                        {5, 1000},
+                                        {333, 77},
+                                        {63, 65}}) {
+      for (const int reduced : {1, 4}) {
+        CAPTURE(static_cast<int>(spec.mode));
+        CAPTURE(static_cast<int>(spec.filter));
+        CAPTURE(width);
+        CAPTURE(height);
+        CAPTURE(reduced);
+        const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, 7));
+        const auto geometry = letterbox_geometry(reduced * width, reduced * height, spec);
+        for (const auto& device : devices) {
+          // Half a level in each pass of the triangle; cv2 works with 11 fraction bits.
+          CHECK(off_by(*device, {pixels->data(), width, height}, pixels, geometry, spec) <= 1.01);
+        }
+      }
+    }
+  }
+}
+
+struct Shape {
+  HeadLayout layout;
+  int slots, classes, width, height, objects;
+};
+
+int anchors_of(const Shape& s) {
+  int anchors = 0;
+  for (const int stride : {8, 16, 32}) anchors += (s.width / stride) * (s.height / stride);
+  return anchors;
+}
+
+/// Scores whose products floats hold exactly, so that equal ones are equal in any precision; v8 corners likewise.
+std::vector<float> output_of(const Shape& s, unsigned seed) {
+  std::mt19937 random(seed);
+  const auto draw = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+  const auto share = [&](int parts) { return static_cast<float>(draw(parts + 1)) / static_cast<float>(parts); };
+  const bool v8 = s.layout == HeadLayout::v8;
+  const int anchors = anchors_of(s), channels = (v8 ? 4 : 5) + s.classes;
+  std::vector<float> output(static_cast<std::size_t>(s.slots * channels * anchors));
+  for (int slot = 0; slot < s.slots; ++slot) {
+    const auto at = [&](int channel, int anchor) -> float& {
+      const int index =
+          v8 ? (slot * channels + channel) * anchors + anchor : (slot * anchors + anchor) * channels + channel;
+      return output[static_cast<std::size_t>(index)];
+    };
+    for (int a = 0; a < anchors; ++a) {
+      at(0, a) = v8 ? static_cast<float>(draw(s.width)) : 4 * share(1000) - 2;
+      at(1, a) = v8 ? static_cast<float>(draw(s.height)) : 4 * share(1000) - 2;
+      at(2, a) = v8 ? static_cast<float>(1 + draw(60)) : 2 * share(1000);
+      at(3, a) = v8 ? static_cast<float>(1 + draw(60)) : 2 * share(1000);
+    }
+    for (int i = 0; i < s.objects; ++i) {
+      const int a = draw(anchors);
+      if (!v8) at(4, a) = share(16);
+      at((v8 ? 4 : 5) + draw(s.classes), a) = share(64);
+      if (v8) at(0, a) = static_cast<float>(i % 5) * 20, at(1, a) = static_cast<float>(i % 3) * 25;
+    }
+  }
+  return output;
+}
+
+TEST_CASE("boxes of host and stream are those of the definition") {
+  unsigned seed = 0;
+  int compared = 0, near = 0, boxes = 0;
+  for (const Shape& s :
+       {Shape{HeadLayout::v8, 1, 1, 32, 32, 5}, Shape{HeadLayout::v8, 3, 6, 416, 416, 200},
+        Shape{HeadLayout::v8, 2, 80, 640, 384, 3000}, Shape{HeadLayout::v8, 2, 3, 96, 64, 0},
+        Shape{HeadLayout::yolox_raw, 2, 80, 416, 416, 300}, Shape{HeadLayout::yolox_raw, 1, 1, 64, 32, 20},
+        Shape{HeadLayout::yolox_raw, 5, 3, 96, 64, 60}}) {
+    for (const bool class_aware : {true, false}) {
+      for (const int most : {1, 8, 101}) {
+        BoxSearch search;
+        search.head = {s.layout, s.width, s.height, s.classes};
+        search.least_score = 0.2F;
+        search.iou_threshold = 0.4493;
+        search.least_area = most == 8 ? 401 : 0;
+        search.class_aware = class_aware;
+        search.most_boxes = most;
+        if (most == 101) {
+          search.wanted.assign(static_cast<std::size_t>(s.classes), 1);
+          search.wanted.back() = s.classes == 1;
+        }
+        InputSpec spec;
+        spec.width = s.width, spec.height = s.height, spec.placement = Placement::centred;
+        const int anchors = anchors_of(s), channels = (s.layout == HeadLayout::v8 ? 4 : 5) + s.classes;
+        const auto output = output_of(s, ++seed);
+        const auto shape = s.layout == HeadLayout::v8 ? std::vector<std::int64_t>{s.slots, channels, anchors}
+                                                      : std::vector<std::int64_t>{s.slots, anchors, channels};
+        const auto slots = static_cast<std::size_t>(s.slots);
+        std::vector<LetterboxGeometry> geometry;
+        for (int slot = 0; slot < s.slots; ++slot) geometry.push_back(letterbox_geometry(1000 + 300 * slot, 700, spec));
+        for (const auto& device : both_devices()) {
+          const auto found = std::make_shared<std::vector<FoundBoxes>>(slots);
+          std::vector<BoxTarget> targets;
+          for (std::size_t i = 0; i < slots; ++i)
+            targets.push_back({static_cast<int>(i), geometry[i], {found, &(*found)[i]}});
+          device->find_boxes(on(*device, output, shape), search, targets);
+          device->wait();
+          for (std::size_t i = 0; i < slots; ++i) {
+            CAPTURE(s.classes);
+            CAPTURE(s.width);
+            CAPTURE(class_aware);
+            CAPTURE(most);
+            CAPTURE(i);
+            reference::Search expecting(search, geometry[i]);
+            const auto size = static_cast<std::size_t>(anchors * channels);
+            const auto expected = expecting.run(std::span(output).subspan(i * size, size), anchors);
+            if (expecting.margin < 1e-5) {  // floats may decide otherwise
+              ++near;
+              continue;
+            }
+            ++compared;
+            const FoundBoxes& got = (*found)[i];
+            CHECK(got.more == expecting.more);
+            CHECK(got.fault.empty());
+            REQUIRE(got.boxes.size() == expected.size());
+            double worst = 0;
+            int wrong = 0;
+            for (std::size_t k = 0; k < expected.size(); ++k) {
+              const reference::Found& e = expected[k];
+              worst = std::max({worst, std::abs(got.boxes[k].x0 - e.x0), std::abs(got.boxes[k].y0 - e.y0),
+                                std::abs(got.boxes[k].x1 - e.x1), std::abs(got.boxes[k].y1 - e.y1)});
+              wrong += static_cast<int>(got.classes[k] != e.class_id || double{got.scores[k]} != e.score);
+              ++boxes;
+            }
+            CHECK(worst < 1e-2);  // of up to 2,200 pixels
+            CHECK(wrong == 0);
+          }
+        }
+      }
+    }
+  }
+  CHECK(compared > 10 * near);
+  CHECK(boxes > 1000);
+}
+
+}  // namespace
+}  // namespace millrace
