@@ -35,15 +35,23 @@ def of(records, what):
     return [record for record in records if record["what"] == what]
 
 
+def verdict(found):
+    return "not run" if not found else "passed" if found[0].get("passed") else f"FAILED ({found[0].get('missed') or 'see the JSON'})"
+
+
 def correct(records):
     lines = []
     for name, found in [("kernels against the host", of(records, "kernels"))] + [
             (f"{tool}", [r for r in of(records, "sanitizer") if r["tool"] == tool]) for tool in ("memcheck", "racecheck")]:
-        lines.append(f"- {name}: {'not run' if not found else 'passed' if found[0]['passed'] else 'FAILED'}")
-    for parity in of(records, "parity"):
-        lines.append(f"- the built-in models in fp32 against the CPU: {'passed' if parity['passed'] else 'FAILED'}" + (
-            f"; {parity['objects']} objects, {parity['without_partner']} without a partner, boxes off by at most {parity['largest_box_difference']:.3f} pixel, "
-            f"mask IoU {parity['mask_iou_mean']:.5f} in the mean, {parity['mask_iou_min']:.5f} at least" if "objects" in parity else ""))
+        cases = f", {found[0]['cases']} cases" if found and "cases" in found[0] else ""
+        lines.append(f"- {name}: {verdict(found)}{cases}")
+    for what, name in (("parity", "the built-in models in fp32 against the CPU"), ("precision", "the default precision against fp32, masks for the same boxes")):
+        found = of(records, what)
+        figures = found[0] if found and found[0].get("objects") else None
+        lines.append(f"- {name}: {verdict(found)}" + (
+            f"; {figures['objects']} objects, {figures['without_partner']} without a partner, boxes off by at most {figures['largest_box_difference']:.3f} pixel, "
+            f"mask IoU {figures['mask_iou_mean']:.5f} in the mean, {figures['mask_iou_p1']:.5f} at the 1st percentile, {figures['mask_iou_min']:.5f} at least" if figures else "") + (
+            f"; box AP50 against the boxes of fp32 {figures['box_ap50_loss_points']:.2f} points lost" if figures and "box_ap50_loss_points" in figures else ""))
     return "\n".join(lines) + "\n"
 
 
