@@ -1,10 +1,13 @@
-"""Measures Millrace on a machine with a GPU: run.sh suite PART... --out RESULTS.json [--inputs FOLDER]
+"""Measures Millrace on a machine with a GPU: run.sh suite PART... [--inputs FOLDER] [--out RESULTS.json]
 
-Parts, each under seven minutes: `correct` (kernels against the host, sanitizers, results of the GPU against those of the CPU), `models` (time of
-each package's methods by precision and batch), `e2e` (pictures a second of the whole program over boxes a picture, also with decoded pictures in
-memory), `peers` (the usual Python script and a tuned one on the same work), `decode` (JPEGs a second over cores). What RESULTS.json holds already
-is not measured again. FOLDER has yolov8n.pkg, mobile_sam.pkg and pictures/; without it the built-in models alone are measured. tables.py makes the
-tables and plots of docs/performance.md from RESULTS.json. --rehearse goes through everything on a CPU with next to no work: the figures mean nothing.
+Parts: `correct` (kernels against the host, sanitizers, results of the GPU against those of the CPU, the default precision against fp32), `models`
+(time of each package's methods by precision and batch, and which share of the roof that is), `e2e` (pictures a second of the whole program over boxes
+a picture, also with decoded pictures in memory), `peers` (the usual Python script and a tuned one on the same work), `decode` (JPEGs a second over
+cores). A part should take less than seven minutes by arithmetic, which no GPU has confirmed; what would begin later is not begun, and what runs then is
+ended: it is left for another call (exit code 3). What fails becomes a failed record, and the rest goes on (exit code 1). What RESULTS.json holds
+already is not measured again, what failed is; its default name is <gpu>-<date>.json. FOLDER has yolov8n.pkg, mobile_sam.pkg and pictures/: without
+the packages the built-in models alone are measured. tables.py makes the tables and plots of docs/performance.md from RESULTS.json. --rehearse goes
+through everything on a CPU with next to no work: the figures mean nothing.
 """
 
 import argparse
@@ -71,12 +74,24 @@ def run(*command, timeout=400, env=None):
     return subprocess.CompletedProcess(words, process.returncode, out, err), time.monotonic() - begun
 
 
+def commit():
+    first, *rest = (BUNDLE / "commit").read_text().split("\n")
+    return first + ("-dirty" if "with changes" in rest else "")
+
+
+def scratch():
+    """A folder in memory where there is room for the results of a run."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= 8 << 30
+    return tempfile.TemporaryDirectory(dir=memory if roomy else None)
+
+
 def machine():
     import torch
 
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")), "")
     host = {"torch": torch.__version__, "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
-            "commit": (BUNDLE / "commit").read_text().split("\n")[0]}
+            "commit": commit()}
     if Place.rehearsal:
         return {"gpu": "none: a rehearsal", **host}
     gpu = torch.cuda.get_device_properties(0)
@@ -92,13 +107,28 @@ def failed(record):
 IDENTITY = ("what", "part", "tool", "package", "precision", "batch", "method", "models", "boxes_per_picture", "source", "options", "tuned", "workers")
 
 
+class OtherMachine(Exception):
+    """What was measured elsewhere does not stand for this machine."""
+
+
+def file_name(machine):
+    """As in bench/results: nvidia-h200-2026-11-22.json."""
+    gpu = "rehearsal" if Place.rehearsal else re.sub(r"[^a-z0-9]+", "-", machine["gpu"].lower()).strip("-")
+    return f"{gpu}-{time.strftime('%Y-%m-%d', time.gmtime())}.json"
+
+
 class Results:
     """Records by what was measured, written after each."""
 
     def __init__(self, file):
-        self.file, self.left = file, []
-        self.document = {"machine": machine(), "records": []}
+        here = machine()
+        self.file, self.left = file or Path(file_name(here)), []
+        self.document = {"machine": here, "records": []}
         self.read()
+        there = self.document["machine"]
+        others = [f"{name} {there.get(name)!r}, and here it is {here.get(name)!r}" for name in ("gpu", "driver", "cpu", "cores") if there.get(name) != here.get(name)]
+        if others:
+            raise OtherMachine(f"{self.file} is of another machine: {'; '.join(others)}. Name another file by --out")
 
     def read(self):
         if self.file.is_file():
@@ -135,10 +165,11 @@ class Results:
 
     def add(self, **record):
         self.forget_failed(record)
+        record["commit"] = commit()
         record["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.document["records"].append(record)
         self.write()
-        shown = {k: v for k, v in record.items() if not isinstance(v, (dict, list)) and k != "at" and (k == "failed" or len(str(v)) < 300)}
+        shown = {k: v for k, v in record.items() if not isinstance(v, (dict, list)) and k not in ("at", "commit") and (k == "failed" or len(str(v)) < 300)}
         print("  " + "  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown.items()), flush=True)
 
     def forget_failed(self, key):
@@ -289,7 +320,7 @@ def kernels():
             **({} if done.returncode == 0 else {"exit_code": done.returncode, "error": done.stderr[-800:]})}
 
 
-SANITIZED = ("*prompts*", "*failed batch*", "*more outline*", "*in 16 bits*", "*one upload*")  # small cases of every kernel, the last with a triangle filter in float32
+SANITIZED = ("*prompts*", "*failed batch*", "*more outline*", "*in 16 bits*", "*one upload*")  # small ones; the last has letterboxes in float32, one with a triangle filter
 
 
 def sanitized(tool):
@@ -401,6 +432,8 @@ def use_tf32(precision):
 # FLOP of one picture, or of one box of a decoder, two for each multiply and add; of the built-in ones see models/demo/README.md.
 GFLOP = {("yolov8n", "forward"): 8.7, ("mobile_sam", "encode"): 77.5, ("mobile_sam", "decode"): 3.6, ("front", "forward"): 1.2, ("left", "forward"): 1.2,
          ("right", "forward"): 1.2, ("segmenter", "encode"): 2.7, ("segmenter", "decode"): 0.22}
+# Bytes that they read and write in 16 bits where each operation goes through memory (docs/performance.md, "What is predicted"); twice that in 32. Nobody counted the built-in ones'.
+MB_IN_16_BITS = {("yolov8n", "forward"): 76, ("mobile_sam", "encode"): 963, ("mobile_sam", "decode"): 82}
 BOXES = 64  # of a decoder's call
 
 
@@ -440,7 +473,20 @@ def loaded(package, precision):
     return torch.jit.freeze(module, preserved_attrs=None if described(package, "task: detect") else ["encode", "decode"])
 
 
-def model(roofs, package, precision, batch, method):
+def roof(records, package, method, precision):
+    """The least milliseconds of a row on this machine, by what was measured of it, and what bounds it."""
+    measured = {r["precision"]: r for r in records if r["what"] == "roof" and not failed(r)}
+    if precision not in measured or "bytes" not in measured:
+        raise LookupError(f"the roof in {precision} or of the memory was not measured")
+    megabytes = MB_IN_16_BITS.get((package, method))
+    product_ms = GFLOP[package, method] / measured[precision]["tflop_per_s"]
+    if megabytes is None:
+        return product_ms, "products alone: its bytes were not counted"
+    bytes_ms = megabytes * (2 if TYPES[precision] == "float32" else 1) / measured["bytes"]["gb_per_s"]
+    return max((product_ms, "products"), (bytes_ms, "bytes"))
+
+
+def model(records, package, precision, batch, method):
     """A method's time, and which share of the roof that is."""
     import torch
 
@@ -460,8 +506,9 @@ def model(roofs, package, precision, batch, method):
         if "out of memory" not in str(error):
             raise
         return {"out_of_memory": str(error)[-200:]}
-    tflops = rows * GFLOP[package.stem, method] / median
-    return {"rows": rows, "median_ms": median, "p90_ms": p90, "ms_each": median / rows, "tflop_per_s": tflops, "of_roof": tflops / roofs[precision]}
+    least_ms, bound = roof(records, package.stem, method, precision)
+    return {"rows": rows, "median_ms": median, "p90_ms": p90, "ms_each": median / rows, "tflop_per_s": rows * GFLOP[package.stem, method] / median,
+            "roof_ms_each": least_ms, "roof_of": bound, "of_roof": least_ms * rows / median}
 
 
 def models(results, inputs):
@@ -471,11 +518,10 @@ def models(results, inputs):
     for precision in TYPES:
         results.measure(functools.partial(product, precision), what="roof", precision=precision)
     results.measure(copied, what="roof", precision="bytes")
-    roofs = {r["precision"]: r["tflop_per_s"] for r in results.document["records"] if r["what"] == "roof" and "tflop_per_s" in r}
-    for package in [*sorted(inputs.glob("*.pkg")), *Place.few(sorted(MODELS.glob("*.pkg")), [])]:
+    for package in [*sorted(inputs.glob("*.pkg")), *sorted(MODELS.glob("*.pkg"))]:
         methods = ["forward"] if described(package, "task: detect") else ["encode", "decode"]
         for precision, batch, method in itertools.product(Place.few(TYPES, ["bf16"]), Place.few((1, 4, 16, 64), (2,)), methods):
-            results.measure(functools.partial(model, roofs, package, precision, batch, method),
+            results.measure(functools.partial(model, results.document["records"], package, precision, batch, method),
                             what="model", package=package.stem, precision=precision, batch=batch, method=method)
             if not Place.rehearsal:
                 torch.cuda.empty_cache()  # memory that a large batch took, or could not take
@@ -504,7 +550,7 @@ def e2e(results, inputs):
     name, *_ = packages_of(inputs)
     settings = [({"boxes_per_picture": boxes, "source": "memory"}, []) for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
     settings += [({"boxes_per_picture": boxes, "source": "files"}, []) for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
-    settings += [({"boxes_per_picture": 10, "source": "memory", "options": " ".join(more)}, more) for more in (
+    settings += [({"boxes_per_picture": Place.few(10, 3), "source": "memory", "options": " ".join(more)}, more) for more in (
         ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32"])[:Place.few(4, 1)]]
     for setting, options in settings:
         known = next((r["pictures"] for r in results.document["records"]
@@ -516,16 +562,17 @@ def whole_run(inputs, known, boxes, source, options):
     """Median of three runs, with what the last one says of itself."""
     _, detector, segmenter = packages_of(inputs)
     rates, count = [], known or Place.few(400, 4)
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        folder = Path(folder)
+    with scratch() as folder:
+        where, folder = str(Path(folder).parent), Path(folder)
         for repeat in range(1 if known else 0, Place.few(4, 2)):  # without a number of pictures that is known, the first run finds it
             write_manifest(folder / "m.jsonl", inputs / "pictures", count, boxes)
             done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", Place.device, "--source", source,
                                           "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no",
                                           *[word for option in options for word in ("--set", option)])
-            shutil.rmtree(folder / "out", ignore_errors=True)
             if done.returncode != 0:
                 return {"failed": f"exit code {done.returncode} in repeat {repeat}: {done.stderr[-800:]}"}
+            settings = settings_of(folder / "out", report)
+            shutil.rmtree(folder / "out")
             rate = report["run_window"]["pictures_per_s"]
             if repeat == 0:
                 count = max(count, int(Place.few(4, 0) * rate))  # four seconds each
@@ -535,8 +582,8 @@ def whole_run(inputs, known, boxes, source, options):
     gpu = next((r for r in window["resources"] if r["name"] == "GPU"), {})
     print("   ", report["verdict"]["sentence"], flush=True)
     return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "pictures": count, "wall_s": wall, "verdict": report["verdict"]["sentence"],
-            "gpu_demand": gpu.get("utilisation"), "gpu": gpu, "cores_busy": window["cores_busy"], "calls": report["calls"], "driver": report["gpus"],
-            "warm_up_s": report["warm_up_s"]}
+            "gpu_demand": gpu.get("utilisation"), "gpu": gpu, "cores_busy": window["cores_busy"] * window["cores"], "cores": window["cores"], "calls": report["calls"], "driver": report["gpus"],
+            "warm_up_s": report["warm_up_s"], "settings": settings, "folder": where}
 
 
 # peers
@@ -547,7 +594,7 @@ def peers(results, inputs):
     if name == "builtin":
         print("  peers need yolov8n.pkg and mobile_sam.pkg: --inputs FOLDER")
         return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    with scratch() as folder:
         for tuned in (False, True):
             key = {"what": "peer", "models": name, "boxes_per_picture": 10, "tuned": tuned}
             if results.has(**key):
@@ -567,7 +614,7 @@ def peers(results, inputs):
 
 def decode(results, inputs):
     cores = len(os.sched_getaffinity(0))
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    with scratch() as folder:
         folder = Path(folder)
         (folder / "decode.yaml").write_text("stages: [decode, encode]\n")
         for workers in [n for n in Place.few((1, 2, 4, 8, 16, 32, 64), (1, 2)) if n <= cores]:
@@ -624,7 +671,7 @@ LEFT = 3  # the exit code where something is left for another call
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="+", choices=PARTS)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="results, which are added to (default: <gpu>-<date>.json)")
     parser.add_argument("--inputs", type=Path, default=BUNDLE.with_name(BUNDLE.name + ".inputs"))
     parser.add_argument("--minutes", type=float, default=7, help="of each part (default 7): what would begin later, or takes longer, is left for another call")
     parser.add_argument("--rehearse", action="store_true")
@@ -633,8 +680,11 @@ def main():
         parser.error(f"no pictures/*.jpg in {arguments.inputs}: --inputs names the folder that comes with the bundle, gpu-bundle.inputs")
     if arguments.rehearse:
         Place.rehearse()
-    results = Results(arguments.out)
-    print(json.dumps(results.document["machine"]), flush=True)
+    try:
+        results = Results(arguments.out)
+    except OtherMachine as error:
+        parser.error(str(error))
+    print(results.file, json.dumps(results.document["machine"]), flush=True)
     for part in arguments.parts:
         print(part, flush=True)
         seconds = 60 * arguments.minutes

@@ -59,12 +59,12 @@ def models(records):
     rows = []
     for r in of(records, "model"):
         if "ms_each" not in r:
-            rows.append([r["package"], r["method"], r["precision"], r["batch"], "", "", "", ""])
+            rows.append([r["package"], r["method"], r["precision"], r["batch"], "", "", "", "out of memory" if "out_of_memory" in r else "FAILED", ""])
             continue
         predicted = ROOF.get((r["package"], r["method"]))
-        rows.append([r["package"], r["method"], r["precision"], r["rows"], f"{1000 * r['ms_each']:.1f}", f"{r['tflop_per_s']:.1f}", percent(r["of_roof"]),
+        rows.append([r["package"], r["method"], r["precision"], r["rows"], f"{1000 * r['ms_each']:.1f}", f"{r['tflop_per_s']:.1f}", percent(r["of_roof"]), r["roof_of"].split(":")[0],
                      f"{1e6 * predicted / EXPECTED[1]:.0f} to {1e6 * predicted / EXPECTED[0]:.0f}" if predicted and r["precision"] in ("bf16", "fp16") else ""])
-    return table(["package", "method", "precision", "rows a call", "us a row", "TFLOP/s", "of the product's", "predicted us"], rows)
+    return table(["package", "method", "precision", "rows a call", "us a row", "TFLOP/s", "of the roof", "bound by", "predicted us"], rows)
 
 
 def e2e(records):
@@ -115,7 +115,8 @@ def main():
     arguments = parser.parse_args()
     document = json.loads(arguments.results.read_text())
     machine, records = document["machine"], document["records"]
-    print(f"{machine['gpu']}, {machine['cores']} cores ({machine['cpu']}), PyTorch {machine['torch']}, commit {machine['commit'][:7]}; {arguments.results.name}\n")
+    commits = sorted({r["commit"][:7] + ("-dirty" if r["commit"].endswith("-dirty") else "") for r in records})
+    print(f"{machine['gpu']}, {machine['cores']} cores ({machine['cpu']}), PyTorch {machine['torch']}, commit {', '.join(commits)}; {arguments.results.name}\n")
     for part in (correct, models, e2e, peers, decode):
         print(part(records))
     plot(records, arguments.images / "gpu-e2e.png")
