@@ -52,6 +52,7 @@ def correct(records):
             f"; {figures['objects']} objects, {figures['without_partner']} without a partner, boxes off by at most {figures['largest_box_difference']:.3f} pixel, "
             f"mask IoU {figures['mask_iou_mean']:.5f} in the mean, {figures['mask_iou_p1']:.5f} at the 1st percentile, {figures['mask_iou_min']:.5f} at least" if figures else "") + (
             f"; box AP50 against the boxes of fp32 {figures['box_ap50_loss_points']:.2f} points lost" if figures and "box_ap50_loss_points" in figures else ""))
+    lines += [f"- {part['part']}: ended early, see the JSON" for part in of(records, "part")]
     return "\n".join(lines) + "\n"
 
 
@@ -87,7 +88,7 @@ def peers(records):
 
 
 def decode(records):
-    return table(["workers", "JPEGs/s"], [[r["workers"], f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})"] for r in of(records, "decode")])
+    return table(["workers", "JPEGs/s"], [[r["workers"], f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})"] for r in of(records, "decode") if "pictures_per_s" in r])
 
 
 def plot(records, file):

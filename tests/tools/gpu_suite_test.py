@@ -28,6 +28,47 @@ def identity(record):
     return tuple(record.get(name) for name in ("what", "package", "precision", "batch", "method", "boxes_per_picture", "source", "options", "tuned", "workers"))
 
 
+class Gates(unittest.TestCase):
+    """What decides between passed and failed, on a picture of 4 x 2 with objects whose masks are its left half."""
+
+    def setUp(self):
+        os.environ.setdefault("MILLRACE_BUNDLE", "/nowhere")
+        sys.path.insert(0, str(SOURCE / "bench/gpu"))
+        import suite
+
+        self.suite = suite
+
+    @staticmethod
+    def picture(*boxes, counts="044"):  # runs of 0, 4 and 4
+        objects = [{"class": 0, "score": 0.9 - 0.1 * at, "box": list(box), "rle": {"counts": counts}} for at, box in enumerate(boxes)]
+        return [{"path": "a.jpg", "state": "ok", "objects": objects}]
+
+    def test_boxes_and_masks_are_compared(self):
+        there = self.picture((0, 0, 10, 10), (20, 20, 10, 10))
+        found = self.suite.compare(there, self.picture((0.2, 0, 10, 10), (21, 20, 10, 10)))
+        self.assertEqual((found["objects"], found["without_partner"], found["masks"]), (1, 2, 1))  # 0.5 pixel pairs them, 1 does not
+        self.assertAlmostEqual(found["largest_box_difference"], 0.2)
+        self.assertEqual(self.suite.compare(there, self.picture((0, 0, 10, 10), (20, 20, 10, 10), counts="026"))["mask_iou_min"], 0.5)
+        with self.assertRaises(ValueError):
+            self.suite.compare(there, [{**there[0], "state": "failed"}])
+
+    def test_a_lost_box_costs_average_precision_and_one_more_does_not_where_it_comes_last(self):
+        there = self.picture((0, 0, 10, 10), (20, 20, 10, 10))
+        self.assertEqual(self.suite.box_ap50(there, there), 1)
+        self.assertEqual(self.suite.box_ap50(there, self.picture((0, 0, 10, 10), (20, 20, 10, 10), (50, 50, 9, 9))), 1)
+        self.assertAlmostEqual(self.suite.box_ap50(there, self.picture((0, 0, 10, 10))), 51 / 101)
+
+    def test_what_is_out_of_bounds_or_not_there_is_missed(self):
+        self.assertEqual(self.suite.misses({"a": 1, "b": 2}, a=("==", 1), b=("<=", 2)), [])
+        self.assertEqual(self.suite.misses({"a": None, "b": 2}, a=(">=", 0.9), b=("<=", 1)), ["a is None, not >= 0.9", "b is 2, not <= 1"])
+        self.assertFalse(self.suite.judged({}, ["a"])["passed"])
+
+    def test_doctest_passes_without_a_case_and_is_not_believed(self):
+        self.assertEqual(self.suite.cases_run("[doctest] test cases:  5 |  5 passed | 0 failed | 3 skipped"), 5)
+        self.assertEqual(self.suite.cases_run("[doctest] test cases: 0 | 0 passed | 0 failed | 8 skipped"), 0)
+        self.assertEqual(self.suite.cases_run("skipped: no GPU"), 0)
+
+
 class Rehearsal(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
