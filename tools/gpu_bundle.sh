@@ -66,4 +66,4 @@ echo "gpu-bundle: $inputs, $((bytes / 1024 / 1024)) MiB"
 XZ_OPT=-T0 tar -C "$(dirname "$out")" -cJf "$out.tar.xz" "$(basename "$out")" "$(basename "$inputs")"
 bytes=$(stat -c %s "$out.tar.xz")
 ((bytes <= most_carried_bytes)) || fail "$out.tar.xz has $bytes bytes, more than $most_carried_bytes"
-echo "gpu-bundle: $out.tar.xz, $((bytes / 1024 / 1024)) MiB; there: $(basename "$out")/run.sh suite correct models e2e peers decode --inputs $(basename "$inputs") --out results.json"
+echo "gpu-bundle: $out.tar.xz, $((bytes / 1024 / 1024)) MiB; there: $(basename "$out")/run.sh suite correct models e2e peers decode --inputs $(basename "$inputs")"

@@ -1,14 +1,21 @@
-"""Measures Millrace on a machine with a GPU: run.sh suite PART... --out RESULTS.json [--inputs FOLDER]
+"""Measures Millrace on a machine with a GPU: run.sh suite PART... [--inputs FOLDER] [--out RESULTS.json]
 
-Parts, each under seven minutes: `correct` (kernels against the host, sanitizers, results of the GPU against those of the CPU), `models` (time of
-each package's methods by precision and batch), `e2e` (pictures a second of the whole program over boxes a picture, also with decoded pictures in
-memory), `peers` (the usual Python script and a tuned one on the same work), `decode` (JPEGs a second over cores). What RESULTS.json holds already
-is not measured again. FOLDER has yolov8n.pkg, mobile_sam.pkg and pictures/; without it the built-in models alone are measured. tables.py makes the
-tables and plots of docs/performance.md from RESULTS.json. --rehearse goes through everything on a CPU with next to no work: the figures mean nothing.
+Parts: `correct` (kernels against the host, sanitizers, results of the GPU against those of the CPU, the default precision against fp32), `models`
+(time of each package's methods by precision and batch, and which share of the roof that is), `e2e` (pictures a second of the whole program over boxes
+a picture, also with decoded pictures in memory), `peers` (the usual Python script and a tuned one on the same work), `decode` (JPEGs a second over
+cores). After seven minutes a part begins nothing, and what runs then is ended: it is left for another call (exit code 3). By arithmetic, which no GPU has
+confirmed, all but e2e stay below that; e2e is 47 runs, and needs a second call where one takes more than nine seconds. What fails becomes a failed record, and the rest goes on (exit code 1). What RESULTS.json holds
+already is not measured again, what failed is; its default name is <gpu>-<date>.json. FOLDER has yolov8n.pkg, mobile_sam.pkg and pictures/: without
+the packages the built-in models alone are measured. tables.py makes the tables and plots of docs/performance.md from RESULTS.json. --rehearse goes
+through everything on a CPU with next to no work: the figures mean nothing.
 """
 
 import argparse
+import functools
+import itertools
 import json
+import math
+import operator
 import os
 import platform
 import re
@@ -19,16 +26,22 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 BUNDLE = Path(os.environ["MILLRACE_BUNDLE"])
 MODELS = BUNDLE / "share/millrace/models"
 
 
+class OutOfTime(Exception):
+    """The part's time is up: what was asked for is left for the next call."""
+
+
 class Place:
-    """Where is measured, and how often: a GPU, or a CPU for rehearsals."""
+    """Where is measured, how often, and until when: a GPU, or a CPU for rehearsals."""
 
     device, torch_device, rehearsal = "cuda", "cuda", False
+    deadline = float("inf")  # of the part, on the monotonic clock
 
     @classmethod
     def rehearse(cls):
@@ -40,8 +53,11 @@ class Place:
 
 
 def run(*command, timeout=400, env=None):
-    """What became of a command, with all that it started; one that is not there, or takes too long, has failed like any other."""
+    """What became of a command, with all that it started; one that is not there, or takes too long, has failed like any other. None outlives its part."""
     begun = time.monotonic()
+    timeout = min(timeout, Place.deadline - begun)
+    if timeout <= 0:
+        raise OutOfTime
     words = [str(part) for part in command]
     try:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}, start_new_session=True)
@@ -52,8 +68,22 @@ def run(*command, timeout=400, env=None):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
-        err += f"\nkilled after {timeout} s"
+        if time.monotonic() >= Place.deadline:
+            raise OutOfTime from None
+        err += f"\nkilled after {timeout:.0f} s"
     return subprocess.CompletedProcess(words, process.returncode, out, err), time.monotonic() - begun
+
+
+def commit():
+    first, *rest = (BUNDLE / "commit").read_text().split("\n")
+    return first + ("-dirty" if "with changes" in rest else "")
+
+
+def scratch():
+    """A folder in memory where there is room for the results of a run."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= 8 << 30
+    return tempfile.TemporaryDirectory(dir=memory if roomy else None)
 
 
 def machine():
@@ -61,7 +91,7 @@ def machine():
 
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")), "")
     host = {"torch": torch.__version__, "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
-            "commit": (BUNDLE / "commit").read_text().split("\n")[0]}
+            "commit": commit()}
     if Place.rehearsal:
         return {"gpu": "none: a rehearsal", **host}
     gpu = torch.cuda.get_device_properties(0)
@@ -73,35 +103,88 @@ def failed(record):
     return record.get("passed") is False or "failed" in record
 
 
+# What tells one measurement from another; a name that a record does not have is None.
+IDENTITY = ("what", "part", "tool", "package", "precision", "batch", "method", "models", "boxes_per_picture", "source", "options", "tuned", "workers")
+
+
+class OtherMachine(Exception):
+    """What was measured elsewhere does not stand for this machine."""
+
+
+def file_name(machine):
+    """As in bench/results: nvidia-h200-2026-11-22.json."""
+    gpu = "rehearsal" if Place.rehearsal else re.sub(r"[^a-z0-9]+", "-", machine["gpu"].lower()).strip("-")
+    return f"{gpu}-{time.strftime('%Y-%m-%d', time.gmtime())}.json"
+
+
 class Results:
     """Records by what was measured, written after each."""
 
     def __init__(self, file):
-        self.file = file
-        self.document = json.loads(file.read_text()) if file.is_file() else {"machine": machine(), "records": []}
+        here = machine()
+        self.file, self.left = file or Path(file_name(here)), []
+        self.document = {"machine": here, "records": []}
+        self.read()
+        there = self.document["machine"]
+        others = [f"{name} {there.get(name)!r}, and here it is {here.get(name)!r}" for name in ("gpu", "driver", "cpu", "cores") if there.get(name) != here.get(name)]
+        if others:
+            raise OtherMachine(f"{self.file} is of another machine: {'; '.join(others)}. Name another file by --out")
 
-    def has(self, **key):
-        """What failed is measured again."""
-        return any(all(record.get(k) == v for k, v in key.items()) for record in self.document["records"] if not failed(record))
+    def read(self):
+        if self.file.is_file():
+            self.document = json.loads(self.file.read_text())
+
+    def write(self):
+        """Whole or not at all: a session can end at any moment."""
+        beside = self.file.with_name(self.file.name + ".new")
+        beside.write_text(json.dumps(self.document, indent=1) + "\n")
+        beside.replace(self.file)
 
     @staticmethod
     def same(a, b):
-        names = ("what", "tool", "package", "precision", "batch", "method", "models", "boxes_per_picture", "source", "options", "tuned", "workers")
-        return all(a.get(name) == b.get(name) for name in names)
+        return all(a.get(name) == b.get(name) for name in IDENTITY)
+
+    def has(self, **key):
+        """What failed is measured again."""
+        return any(self.same(record, key) for record in self.document["records"] if not failed(record))
+
+    def measure(self, measurement, **key):
+        """Measures what is not there yet: `measurement` gives what its record says beside KEY. What it raises makes a failed record, and the next one has its turn."""
+        if self.has(**key):
+            return
+        try:
+            if time.monotonic() >= Place.deadline:
+                raise OutOfTime
+            found = measurement()
+        except OutOfTime:
+            self.left.append(key)
+            return
+        except Exception:
+            found = {"failed": traceback.format_exc()[-1200:]}
+        self.add(**key, **found)
 
     def add(self, **record):
-        self.document["records"] = [r for r in self.document["records"] if not (failed(r) and self.same(r, record))]
+        self.forget_failed(record)
+        record["commit"] = commit()
         record["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.document["records"].append(record)
-        self.file.write_text(json.dumps(self.document, indent=1) + "\n")
-        shown = {k: v for k, v in record.items() if not isinstance(v, (dict, list)) and k != "at" and len(str(v)) < 300}
+        self.write()
+        shown = {k: v for k, v in record.items() if not isinstance(v, (dict, list)) and k not in ("at", "commit") and (k == "failed" or len(str(v)) < 300)}
         print("  " + "  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown.items()), flush=True)
+
+    def forget_failed(self, key):
+        self.document["records"] = [r for r in self.document["records"] if not (failed(r) and self.same(r, key))]
 
 
 def millrace(out, *arguments, timeout=400):
     done, wall = run(BUNDLE / "bin/millrace", "run", "--output", out, "--quiet", *arguments, timeout=timeout)
     (report,) = [json.loads(f.read_text()) for f in Path(out).glob("runs/*/report.json")] or [None]
     return done, report, wall
+
+
+def pictures_of(inputs):
+    """The drawn pictures, flat as the bundle brings them (front-0000.jpg) or by camera (front/0000.jpg)."""
+    return sorted((inputs / "pictures").rglob("*.jpg"))
 
 
 def lines(out):
@@ -149,17 +232,21 @@ def mask_iou(a, b):
     return inter / union if union else 1.0
 
 
+PAIRED = 0.5  # objects of one class whose boxes are no further apart, in pixels, are the same
+
+
 def compare(reference, other):
-    """Objects that agree (same class, box within 0.05 pixel), those that have no partner, and the IoU of their masks."""
+    """Objects that are the same in both, how far their boxes are apart, those that have no partner, and the IoU of the masks."""
     same, alone, box_difference, ious = 0, 0, 0.0, []
     for a, b in zip(reference, other, strict=True):
-        assert (a["path"], a["state"]) == (b["path"], b["state"]), (a["path"], a["state"], b["state"])
+        if (a["path"], a["state"]) != (b["path"], b["state"]):
+            raise ValueError(f"{a['path']} is {a['state']}, where the other run has {b['path']}, {b['state']}")
         rest = list(b.get("objects", []))
         for found in a.get("objects", []):
             def distance(o, found=found):
                 return max(abs(p - q) for p, q in zip(o["box"], found["box"], strict=True)) if o["class"] == found["class"] else 1e9
             best = min(rest, key=distance, default=None)
-            if best is None or distance(best) > 0.5:
+            if best is None or distance(best) > PAIRED:
                 alone += 1
                 continue
             rest.remove(best)
@@ -168,49 +255,141 @@ def compare(reference, other):
             if "rle" in found:
                 ious.append(mask_iou(found["rle"], best["rle"]))
         alone += len(rest)
-    return {"objects": same, "without_partner": alone, "largest_box_difference": box_difference,
-            "mask_iou_mean": statistics.fmean(ious) if ious else None, "mask_iou_min": min(ious, default=None)}
+    return {"objects": same, "without_partner": alone, "largest_box_difference": box_difference, "masks": len(ious),
+            "mask_iou_mean": statistics.fmean(ious) if ious else None, "mask_iou_min": min(ious, default=None),
+            "mask_iou_p1": percentile(ious, 0.01) if ious else None}
+
+
+def percentile(values, share):
+    """Between two values by their distance, as numpy has it."""
+    at = share * (len(values) - 1)
+    low, ordered = int(at), sorted(values)
+    return ordered[low] + (at - low) * (ordered[min(low + 1, len(values) - 1)] - ordered[low])
+
+
+def box_iou(a, b):
+    inter = math.prod(max(0.0, min(a[k] + a[k + 2], b[k] + b[k + 2]) - max(a[k], b[k])) for k in (0, 1))
+    return inter / (a[2] * a[3] + b[2] * b[3] - inter)
+
+
+def box_ap50(truth, found):
+    """Average precision at IoU 0.5 over 101 recalls, of all classes together."""
+    open_ones = [list(line.get("objects", [])) for line in truth]
+    total = sum(map(len, open_ones))
+    ranked = sorted(((o["score"], at, o) for at, line in enumerate(found) for o in line.get("objects", [])), key=lambda one: -one[0])
+    points, hits = [], 0
+    for seen, (_, at, candidate) in enumerate(ranked, 1):
+        partners = [o for o in open_ones[at] if o["class"] == candidate["class"] and box_iou(o["box"], candidate["box"]) >= 0.5]
+        if partners:
+            open_ones[at].remove(max(partners, key=lambda o: box_iou(o["box"], candidate["box"])))
+            hits += 1
+        points.append((hits, hits / seen))
+    return statistics.fmean(max((p for reached, p in points if 100 * reached >= recall * total), default=0.0) for recall in range(101))
+
+
+def misses(found, **bounds):
+    """What is out of its bounds, in words; with nothing to compare, every bound is missed."""
+    return [f"{name} is {found[name]}, not {sign} {bound}" for name, (sign, bound) in bounds.items()
+            if found[name] is None or not {"<=": operator.le, ">=": operator.ge, "==": operator.eq}[sign](found[name], bound)]
+
+
+def judged(found, missed):
+    return {"passed": not missed, **({"missed": "; ".join(missed)} if missed else {}), **found}
 
 
 def correct(results, inputs):
-    pictures = inputs / "pictures"
     if not Place.rehearsal:
-        kernels(results)
-    if not results.has(what="parity"):
-        parity(results, pictures)
+        results.measure(kernels, what="kernels")
+        for tool in ("memcheck", "racecheck"):
+            results.measure(functools.partial(sanitized, tool), what="sanitizer", tool=tool)
+    results.measure(lambda: with_views(inputs, parity), what="parity")
+    results.measure(lambda: with_views(inputs, precision), what="precision")
 
 
-def kernels(results):
-    if not results.has(what="kernels"):
-        done, wall = run(BUNDLE / "bin/cuda_test")
-        print(done.stdout[-2500:])
-        results.add(what="kernels", passed=done.returncode == 0, wall_s=wall, summary=done.stdout.strip().splitlines()[-2:])
+def cases_run(output):
+    """As doctest says; it passes where a filter leaves none."""
+    found = re.search(r"test cases:\s*(\d+)", output)
+    return int(found[1]) if found else 0
+
+
+def kernels():
+    done, wall = run(BUNDLE / "bin/cuda_test")
+    print(done.stdout[-2500:])
+    cases = cases_run(done.stdout)
+    return {"passed": done.returncode == 0 and cases > 0, "cases": cases, "wall_s": wall, "summary": done.stdout.strip().splitlines()[-2:],
+            **({} if done.returncode == 0 else {"exit_code": done.returncode, "error": done.stderr[-800:]})}
+
+
+SANITIZED = ("*prompts*", "*failed batch*", "*more outline*", "*in 16 bits*", "*one upload*")  # small ones; the last has letterboxes in float32, one with a triangle filter
+
+
+def sanitized(tool):
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    for tool in ("memcheck", "racecheck"):
-        if results.has(what="sanitizer", tool=tool):
-            continue
-        cases = "*prompts*,*failed batch*,*more outline*,*in 16 bits*"
-        done, wall = run(sanitizer, "--tool", tool, "--error-exitcode", "9", BUNDLE / "bin/cuda_test", f"-tc={cases}", timeout=200)
-        results.add(what="sanitizer", tool=tool, passed=done.returncode == 0, wall_s=wall, tail=(done.stdout + done.stderr)[-600:])
+    done, wall = run(sanitizer, "--tool", tool, "--error-exitcode", "9", BUNDLE / "bin/cuda_test", f"-tc={','.join(SANITIZED)}", timeout=180)
+    cases = cases_run(done.stdout)
+    return {"passed": done.returncode == 0 and cases >= len(SANITIZED), "cases": cases, "wall_s": wall, "tail": (done.stdout + done.stderr)[-600:]}
 
 
-def parity(results, pictures):
-    """The built-in models on the GPU in fp32 against the CPU."""
+def with_views(inputs, measurement):
+    """The drawn pictures by camera, front/0000.jpg for front-0000.jpg, which is how the built-in models are told apart."""
     with tempfile.TemporaryDirectory() as folder:
-        outputs = []
-        for device, more in (("cpu", ("--set", "batch.size=16")), (Place.device, ("--precision", "fp32", "--set", "batch.size=16"))):
-            out = f"{folder}/{len(outputs)}"
-            done, report, _ = millrace(out, "--input", pictures, "--device", device, *more)
-            print(done.stderr[-1500:])
-            if done.returncode != 0:
-                results.add(what="parity", passed=False, device=device, exit_code=done.returncode, error=done.stderr[-800:])
-                return
-            outputs.append((lines(out), report))
-            print(device, report["run_window"]["pictures_per_s"], report["calls"], flush=True)
-        difference = compare(outputs[0][0], outputs[1][0])
-        calls = outputs[1][1]["calls"]
-        ok = difference["without_partner"] <= 0.01 * difference["objects"] and difference["mask_iou_mean"] >= 0.999
-        results.add(what="parity", passed=ok, **difference, uploads=calls["uploads"], waits=calls["waits"], downloads=calls["downloads"])
+        folder = Path(folder)
+        for picture in pictures_of(inputs):
+            camera, dash, name = picture.name.partition("-")
+            place = folder / "pictures" / (f"{camera}/{name}" if dash else f"{picture.parent.name}/{camera}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(picture, place)
+        return measurement(folder)
+
+
+def finished(out, *arguments):
+    """A run in which every picture came out: its lines, its report, its settings."""
+    done, report, _ = millrace(out, *arguments, "--set", "batch.size=16")
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, arguments))} ended with {done.returncode}: {done.stderr[-800:]}")
+    return lines(out), report, settings_of(out, report)
+
+
+def settings_of(out, report):
+    """What a run was set to, and what it made of it."""
+    plan = json.loads((Path(out) / "plan/plan.json").read_text())["settings"]
+    lane = lane_of(report)
+    return {"device": plan["device"], "precision": plan.get("precision"), "batch_size": report["batch_size"], "lanes": lane["concurrency"], "team": report["team"],
+            "detect": plan["options"].get("detect"), "segment": plan["options"].get("segment"), "memory": report["memory"]}
+
+
+def lane_of(report):
+    return next(r for r in report["run_window"]["resources"] if r["name"] == "lane")
+
+
+def parity(folder):
+    """The built-in models on the GPU in fp32 against the CPU, and how often the host waited and copied."""
+    pictures = ("--input", folder / "pictures")
+    expected, _, _ = finished(folder / "cpu", *pictures, "--device", "cpu")
+    lane, report, settings = finished(folder / "lane", *pictures, "--device", Place.device, "--precision", "fp32")
+    calls, batches = report["calls"], lane_of(report)["items"]
+    found = {**compare(expected, lane), "pictures": len(lane), "batches": batches, **{name: calls[name] for name in ("uploads", "waits", "downloads", "overflows")}, "settings": settings}
+    missed = misses(found, largest_box_difference=("<=", 0.05), without_partner=("<=", 0.01 * found["objects"]), mask_iou_mean=(">=", 0.999), mask_iou_min=(">=", 0.98),
+                    uploads=("==", len(lane)), waits=("==", 2 * batches + calls["overflows"]), downloads=("<=", batches + calls["overflows"]))
+    return judged(found, missed if found["objects"] else ["no objects were found", *missed])
+
+
+SHOWN, CANDIDATE = 0.5, 0.25  # scores: of an object of the built-in models, and of one that might be
+
+
+def precision(folder):
+    """Target T7: the precision that a GPU has by default against fp32 on it, masks for the same boxes, and boxes by what they lose against those of fp32."""
+    pictures, on = ("--input", folder / "pictures", "--set", f"detect.conf={CANDIDATE}"), ("--device", Place.device, "--precision")
+    wide, _, _ = finished(folder / "wide", *pictures, *on, "fp32")
+    narrow, _, settings = finished(folder / "narrow", *pictures, *on, "auto")
+    shown = [{**line, "objects": [o for o in line.get("objects", []) if o["score"] >= SHOWN]} for line in wide]
+    (folder / "boxes.jsonl").write_text("".join(
+        json.dumps({"path": str(folder / "pictures" / line["path"]), "boxes": [[*o["box"], o["class"]] for o in line["objects"]]}) + "\n" for line in shown))
+    masks, _, _ = finished(folder / "masks", "--input", folder / "boxes.jsonl", *on, "auto")
+    by_box = compare(shown, [{**line, "path": of["path"]} for line, of in zip(masks, shown, strict=True)])
+    found = {**by_box, "box_ap50_loss_points": 100 * (1 - box_ap50(shown, narrow)), "settings": settings}
+    missed = misses(found, without_partner=("==", 0), mask_iou_mean=(">=", 0.995), mask_iou_p1=(">=", 0.97), box_ap50_loss_points=("<=", 0.2))
+    return judged(found, missed if found["objects"] else ["no objects were found", *missed])
 
 
 # models
@@ -220,23 +399,25 @@ def side_of(package):
     return int(re.search(r"height: (\d+)", (package / "model.yaml").read_text())[1])
 
 
-def roof(results):
-    """What the GPU reaches at best: products of large matrices and a large copy; fractions of the first are what models are told by."""
+def product(precision):
+    """A product of large matrices."""
     import torch
 
-    side, size = Place.few(8192, 256), Place.few(1 << 31, 1 << 20)
-    for precision, dtype in TYPES.items():
-        if results.has(what="roof", precision=precision):
-            continue
-        use_tf32(precision)
-        a, b = (torch.randn(side, side, device=Place.torch_device).to(getattr(torch, dtype)) for _ in range(2))
-        median, _ = time_ms(lambda a=a, b=b: a @ b)
-        results.add(what="roof", precision=precision, tflop_per_s=2 * side**3 / median / 1e9)
-    if not results.has(what="roof", precision="bytes"):
-        x = torch.empty(size, dtype=torch.uint8, device=Place.torch_device)
-        y = torch.empty_like(x)
-        median, _ = time_ms(lambda: y.copy_(x))
-        results.add(what="roof", precision="bytes", gb_per_s=2 * size / median / 1e6)
+    side = Place.few(8192, 256)
+    use_tf32(precision)
+    a, b = (torch.randn(side, side, device=Place.torch_device).to(getattr(torch, TYPES[precision])) for _ in range(2))
+    median, _ = time_ms(lambda: a @ b)
+    return {"tflop_per_s": 2 * side**3 / median / 1e9}
+
+
+def copied():
+    """A large copy."""
+    import torch
+
+    x = torch.empty(Place.few(1 << 31, 1 << 20), dtype=torch.uint8, device=Place.torch_device)
+    y = torch.empty_like(x)
+    median, _ = time_ms(lambda: y.copy_(x))
+    return {"gb_per_s": 2 * x.numel() / median / 1e6}
 
 
 TYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -251,6 +432,8 @@ def use_tf32(precision):
 # FLOP of one picture, or of one box of a decoder, two for each multiply and add; of the built-in ones see models/demo/README.md.
 GFLOP = {("yolov8n", "forward"): 8.7, ("mobile_sam", "encode"): 77.5, ("mobile_sam", "decode"): 3.6, ("front", "forward"): 1.2, ("left", "forward"): 1.2,
          ("right", "forward"): 1.2, ("segmenter", "encode"): 2.7, ("segmenter", "decode"): 0.22}
+# Bytes that they read and write in 16 bits where each operation goes through memory (docs/performance.md, "What is predicted"); twice that in 32. Nobody counted the built-in ones'.
+MB_IN_16_BITS = {("yolov8n", "forward"): 76, ("mobile_sam", "encode"): 963, ("mobile_sam", "decode"): 82}
 BOXES = 64  # of a decoder's call
 
 
@@ -278,50 +461,70 @@ def time_ms(call, repeats=30):
     return statistics.median(times), statistics.quantiles(times, n=10)[8]
 
 
+def described(package, what):
+    return what in (package / "model.yaml").read_text()
+
+
+@functools.lru_cache(maxsize=1)
+def loaded(package, precision):
+    import torch
+
+    module = torch.jit.load(str(package / "model.ts"), map_location=Place.torch_device).to(getattr(torch, TYPES[precision])).eval()
+    return torch.jit.freeze(module, preserved_attrs=None if described(package, "task: detect") else ["encode", "decode"])
+
+
+def roof(records, package, method, precision):
+    """The least milliseconds of a row on this machine, by what was measured of it, and what bounds it."""
+    measured = {r["precision"]: r for r in records if r["what"] == "roof" and not failed(r)}
+    if precision not in measured or "bytes" not in measured:
+        raise LookupError(f"the roof in {precision} or of the memory was not measured")
+    megabytes = MB_IN_16_BITS.get((package, method))
+    product_ms = GFLOP[package, method] / measured[precision]["tflop_per_s"]
+    if megabytes is None:
+        return product_ms, "products alone: its bytes were not counted"
+    bytes_ms = megabytes * (2 if TYPES[precision] == "float32" else 1) / measured["bytes"]["gb_per_s"]
+    return max((product_ms, "products"), (bytes_ms, "bytes"))
+
+
+def model(records, package, precision, batch, method):
+    """A method's time, and which share of the roof that is."""
+    import torch
+
+    use_tf32(precision)
+    try:
+        with torch.inference_mode():
+            module, side, rows = loaded(package, precision), side_of(package), batch
+            images = torch.rand(batch, 3, side, side, device=Place.torch_device).to(getattr(torch, TYPES[precision]))
+            if method == "decode":
+                rows, embedding = Place.few(BOXES, 4), module.encode(images)
+                boxes = torch.tensor([[0.1, 0.15, 0.4, 0.5]], device=Place.torch_device).mul(side).repeat(rows, 1)
+                index = torch.arange(rows, device=Place.torch_device) % batch
+                median, p90 = time_ms(lambda: module.decode(embedding, boxes, index))
+            else:
+                median, p90 = time_ms(lambda: getattr(module, method)(images))
+    except RuntimeError as error:  # TorchScript's own of memory that ran out too
+        if "out of memory" not in str(error):
+            raise
+        return {"out_of_memory": str(error)[-200:]}
+    least_ms, bound = roof(records, package.stem, method, precision)
+    return {"rows": rows, "median_ms": median, "p90_ms": p90, "ms_each": median / rows, "tflop_per_s": rows * GFLOP[package.stem, method] / median,
+            "roof_ms_each": least_ms, "roof_of": bound, "of_roof": least_ms * rows / median}
+
+
 def models(results, inputs):
     import torch
 
     torch._C._jit_set_profiling_mode(False)  # as the program does
-    roof(results)
-    roofs = {r["precision"]: r["tflop_per_s"] for r in results.document["records"] if r["what"] == "roof" and "tflop_per_s" in r}
-    for package in [*sorted(inputs.glob("*.pkg")), *Place.few(sorted(MODELS.glob("*.pkg")), [])]:
-        description = (package / "model.yaml").read_text()
-        side = side_of(package)
-        detects = "task: detect" in description
-        for precision, name in Place.few(TYPES, {"bf16": "bfloat16"}).items():
-            dtype = getattr(torch, name)
-            use_tf32(precision)
-            with torch.inference_mode():
-                module = torch.jit.load(str(package / "model.ts"), map_location=Place.torch_device).to(dtype).eval()
-                module = torch.jit.freeze(module, preserved_attrs=None if detects else ["encode", "decode"])
-                for batch in Place.few((1, 4, 16, 64), (2,)):
-                    key = {"what": "model", "package": package.stem, "precision": precision, "batch": batch}
-                    if results.has(**key):
-                        continue
-                    images = torch.rand(batch, 3, side, side, device=Place.torch_device).to(dtype)
-
-                    def add(method, rows, call, key=key, package=package):
-                        median, p90 = time_ms(call)
-                        tflops = rows * GFLOP[package.stem, method] / median
-                        results.add(**key, method=method, rows=rows, median_ms=median, p90_ms=p90, ms_each=median / rows, tflop_per_s=tflops,
-                                    of_roof=tflops / roofs[key["precision"]])
-
-                    try:
-                        if detects:
-                            add("forward", batch, lambda module=module, images=images: module(images))
-                            continue
-                        add("encode", batch, lambda module=module, images=images: module.encode(images))
-                        embedding = module.encode(images)
-                        rows = Place.few(BOXES, 4)
-                        boxes = torch.tensor([[0.1, 0.15, 0.4, 0.5]], device=Place.torch_device).mul(side).repeat(rows, 1)
-                        index = torch.arange(rows, device=Place.torch_device) % batch
-                        add("decode", rows, lambda module=module, e=embedding, b=boxes, i=index: module.decode(e, b, i))
-                    except RuntimeError as error:  # TorchScript's own of memory that ran out too
-                        if "out of memory" not in str(error):
-                            raise
-                        results.add(**key, method="out of memory", error=str(error)[-200:])
-    if not Place.rehearsal:
-        torch.cuda.empty_cache()  # the program's memory is planned with what is free
+    for precision in TYPES:
+        results.measure(functools.partial(product, precision), what="roof", precision=precision)
+    results.measure(copied, what="roof", precision="bytes")
+    for package in [*sorted(inputs.glob("*.pkg")), *sorted(MODELS.glob("*.pkg"))]:
+        methods = ["forward"] if described(package, "task: detect") else ["encode", "decode"]
+        for precision, batch, method in itertools.product(Place.few(TYPES, ["bf16"]), Place.few((1, 4, 16, 64), (2,)), methods):
+            results.measure(functools.partial(model, results.document["records"], package, precision, batch, method),
+                            what="model", package=package.stem, precision=precision, batch=batch, method=method)
+            if not Place.rehearsal:
+                torch.cuda.empty_cache()  # memory that a large batch took, or could not take
 
 
 # e2e
@@ -330,6 +533,8 @@ def models(results, inputs):
 def write_manifest(file, pictures, count, boxes):
     """`count` lines, each a picture with that many boxes; pictures come again."""
     names = sorted(str(name) for name in pictures.rglob("*.jpg"))
+    if not names:
+        raise FileNotFoundError(f"no pictures in {pictures}")
     own = [[60 + 29 * i % 1400, 40 + 17 * i % 700, 380, 260, 0] for i in range(boxes)]
     file.write_text("".join(json.dumps({"path": names[i % len(names)], "boxes": own}) + "\n" for i in range(count)))
 
@@ -342,42 +547,43 @@ def packages_of(inputs):
 
 
 def e2e(results, inputs):
-    name, detector, segmenter = packages_of(inputs)
+    name, *_ = packages_of(inputs)
     settings = [({"boxes_per_picture": boxes, "source": "memory"}, []) for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
     settings += [({"boxes_per_picture": boxes, "source": "files"}, []) for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
-    settings += [({"boxes_per_picture": 10, "source": "memory", "options": " ".join(more)}, more) for more in (
+    settings += [({"boxes_per_picture": Place.few(10, 3), "source": "memory", "options": " ".join(more)}, more) for more in (
         ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32"])[:Place.few(4, 1)]]
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        folder = Path(folder)
-        for setting, options in settings:
-            key = {"what": "e2e", "models": name, **setting}
-            if results.has(**key):
-                continue
-            boxes = setting["boxes_per_picture"]
-            known = next((r["pictures"] for r in results.document["records"] if r["what"] == "e2e" and r["boxes_per_picture"] == boxes and "pictures" in r), None)
-            rates, report, count = [], None, known or Place.few(400, 4)
-            for repeat in range(1 if known else 0, Place.few(4, 2)):  # without a number of pictures that is known, the first run finds it
-                write_manifest(folder / "m.jsonl", inputs / "pictures", count, boxes)
-                done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", Place.device, "--source", setting["source"],
-                                              "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no",
-                                              *[word for option in options for word in ("--set", option)])
-                shutil.rmtree(folder / "out", ignore_errors=True)
-                if done.returncode != 0:
-                    results.add(**key, failed=done.stderr[-800:])
-                    break
-                rate = report["run_window"]["pictures_per_s"]
-                if repeat == 0:
-                    count = max(count, int(Place.few(4, 0) * rate))  # four seconds each
-                else:
-                    rates.append(rate)
-            if not rates:
-                continue
-            window = report["run_window"]
-            gpu = next((r for r in window["resources"] if r["name"] == "GPU"), {})
-            results.add(**key, pictures_per_s=statistics.median(rates), spread=[min(rates), max(rates)], pictures=count, wall_s=wall, verdict=report["verdict"]["sentence"],
-                        gpu_demand=gpu.get("utilisation"), gpu=gpu, cores_busy=window["cores_busy"], calls=report["calls"], driver=report["gpus"],
-                        warm_up_s=report["warm_up_s"])
-            print("   ", report["verdict"]["sentence"], flush=True)
+    for setting, options in settings:
+        known = next((r["pictures"] for r in results.document["records"]
+                      if r["what"] == "e2e" and r["boxes_per_picture"] == setting["boxes_per_picture"] and "pictures" in r), None)
+        results.measure(functools.partial(whole_run, inputs, known, setting["boxes_per_picture"], setting["source"], options), what="e2e", models=name, **setting)
+
+
+def whole_run(inputs, known, boxes, source, options):
+    """Median of three runs, with what the last one says of itself."""
+    _, detector, segmenter = packages_of(inputs)
+    rates, count = [], known or Place.few(400, 4)
+    with scratch() as folder:
+        where, folder = str(Path(folder).parent), Path(folder)
+        for repeat in range(1 if known else 0, Place.few(4, 2)):  # without a number of pictures that is known, the first run finds it
+            write_manifest(folder / "m.jsonl", inputs / "pictures", count, boxes)
+            done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", Place.device, "--source", source,
+                                          "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no",
+                                          *[word for option in options for word in ("--set", option)])
+            if done.returncode != 0:
+                return {"failed": f"exit code {done.returncode} in repeat {repeat}: {done.stderr[-800:]}"}
+            settings = settings_of(folder / "out", report)
+            shutil.rmtree(folder / "out")
+            rate = report["run_window"]["pictures_per_s"]
+            if repeat == 0:
+                count = max(count, int(Place.few(4, 0) * rate))  # four seconds each
+            else:
+                rates.append(rate)
+    window = report["run_window"]
+    gpu = next((r for r in window["resources"] if r["name"] == "GPU"), {})
+    print("   ", report["verdict"]["sentence"], flush=True)
+    return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "pictures": count, "wall_s": wall, "verdict": report["verdict"]["sentence"],
+            "gpu_demand": gpu.get("utilisation"), "gpu": gpu, "cores_busy": window["cores_busy"] * window["cores"], "cores": window["cores"], "calls": report["calls"], "driver": report["gpus"],
+            "warm_up_s": report["warm_up_s"], "settings": settings, "folder": where}
 
 
 # peers
@@ -388,7 +594,7 @@ def peers(results, inputs):
     if name == "builtin":
         print("  peers need yolov8n.pkg and mobile_sam.pkg: --inputs FOLDER")
         return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    with scratch() as folder:
         for tuned in (False, True):
             key = {"what": "peer", "models": name, "boxes_per_picture": 10, "tuned": tuned}
             if results.has(**key):
@@ -408,7 +614,7 @@ def peers(results, inputs):
 
 def decode(results, inputs):
     cores = len(os.sched_getaffinity(0))
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    with scratch() as folder:
         folder = Path(folder)
         (folder / "decode.yaml").write_text("stages: [decode, encode]\n")
         for workers in [n for n in Place.few((1, 2, 4, 8, 16, 32, 64), (1, 2)) if n <= cores]:
@@ -431,25 +637,68 @@ def decode(results, inputs):
 PARTS = {"correct": correct, "models": models, "e2e": e2e, "peers": peers, "decode": decode}
 
 
+def guarded(part, results, work):
+    """A part that ends early ends no other; its time is up at the deadline."""
+    key = {"what": "part", "part": part}
+    results.forget_failed(key)
+    results.write()
+    begun = time.monotonic()
+    try:
+        work()
+    except OutOfTime:
+        results.left.append(key)
+    except Exception:
+        results.add(**key, failed=traceback.format_exc()[-1200:])
+    print(f"{part}: {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def apart(part, results, arguments, seconds):
+    """A part in a process of its own: one that computes in Python can crash or hang, and it keeps memory of the GPU."""
+    words = [sys.executable, __file__, part, "--out", results.file, "--inputs", arguments.inputs, "--minutes", str(arguments.minutes)]
+    try:
+        code = subprocess.run([*words, *(["--rehearse"] if arguments.rehearse else [])], timeout=seconds + 60, check=False).returncode
+    finally:
+        results.read()
+    if code == LEFT:
+        raise OutOfTime
+    if code not in (0, 1):
+        raise RuntimeError(f"its process ended with {code}")
+
+
+LEFT = 3  # the exit code where something is left for another call
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="+", choices=PARTS)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="results, which are added to (default: <gpu>-<date>.json)")
     parser.add_argument("--inputs", type=Path, default=BUNDLE.with_name(BUNDLE.name + ".inputs"))
+    parser.add_argument("--minutes", type=float, default=7, help="of each part (default 7): what would begin later, or takes longer, is left for another call")
     parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
+    if any(part != "models" for part in arguments.parts) and not pictures_of(arguments.inputs):
+        parser.error(f"no pictures/*.jpg in {arguments.inputs}: --inputs names the folder that comes with the bundle, gpu-bundle.inputs")
     if arguments.rehearse:
         Place.rehearse()
-    results = Results(arguments.out)
-    print(json.dumps(results.document["machine"]), flush=True)
+    try:
+        results = Results(arguments.out)
+    except OtherMachine as error:
+        parser.error(str(error))
+    print(results.file, json.dumps(results.document["machine"]), flush=True)
     for part in arguments.parts:
         print(part, flush=True)
-        begun = time.monotonic()
-        PARTS[part](results, arguments.inputs.resolve())
-        print(f"{part}: {time.monotonic() - begun:.0f} s", flush=True)
-    failures = sum(failed(record) for record in results.document["records"])
-    print(f"{len(results.document['records'])} records, {failures} failed")
-    sys.exit(1 if failures else 0)
+        seconds = 60 * arguments.minutes
+        if part == "models" and len(arguments.parts) > 1:
+            guarded(part, results, lambda part=part, seconds=seconds: apart(part, results, arguments, seconds))
+            continue
+        Place.deadline = time.monotonic() + seconds
+        guarded(part, results, lambda part=part: PARTS[part](results, arguments.inputs.resolve()))
+        Place.deadline = float("inf")
+    failures = sum(map(failed, results.document["records"]))
+    print(f"{len(results.document['records'])} records, {failures} failed" + (f"; no time was left for {len(results.left)}, call again:" if results.left else ""))
+    for key in results.left:
+        print("  " + "  ".join(f"{k}={v}" for k, v in key.items()))
+    sys.exit(LEFT if results.left else 1 if failures else 0)
 
 
 if __name__ == "__main__":

@@ -35,15 +35,24 @@ def of(records, what):
     return [record for record in records if record["what"] == what]
 
 
+def verdict(found):
+    return "not run" if not found else "passed" if found[0].get("passed") else f"FAILED ({found[0].get('missed') or 'see the JSON'})"
+
+
 def correct(records):
     lines = []
     for name, found in [("kernels against the host", of(records, "kernels"))] + [
             (f"{tool}", [r for r in of(records, "sanitizer") if r["tool"] == tool]) for tool in ("memcheck", "racecheck")]:
-        lines.append(f"- {name}: {'not run' if not found else 'passed' if found[0]['passed'] else 'FAILED'}")
-    for parity in of(records, "parity"):
-        lines.append(f"- the built-in models in fp32 against the CPU: {'passed' if parity['passed'] else 'FAILED'}" + (
-            f"; {parity['objects']} objects, {parity['without_partner']} without a partner, boxes off by at most {parity['largest_box_difference']:.3f} pixel, "
-            f"mask IoU {parity['mask_iou_mean']:.5f} in the mean, {parity['mask_iou_min']:.5f} at least" if "objects" in parity else ""))
+        cases = f", {found[0]['cases']} cases" if found and "cases" in found[0] else ""
+        lines.append(f"- {name}: {verdict(found)}{cases}")
+    for what, name in (("parity", "the built-in models in fp32 against the CPU"), ("precision", "the default precision against fp32, masks for the same boxes")):
+        found = of(records, what)
+        figures = found[0] if found and found[0].get("objects") else None
+        lines.append(f"- {name}: {verdict(found)}" + (
+            f"; {figures['objects']} objects, {figures['without_partner']} without a partner, boxes off by at most {figures['largest_box_difference']:.3f} pixel, "
+            f"mask IoU {figures['mask_iou_mean']:.5f} in the mean, {figures['mask_iou_p1']:.5f} at the 1st percentile, {figures['mask_iou_min']:.5f} at least" if figures else "") + (
+            f"; box AP50 against the boxes of fp32 {figures['box_ap50_loss_points']:.2f} points lost" if figures and "box_ap50_loss_points" in figures else ""))
+    lines += [f"- {part['part']}: ended early, see the JSON" for part in of(records, "part")]
     return "\n".join(lines) + "\n"
 
 
@@ -51,12 +60,12 @@ def models(records):
     rows = []
     for r in of(records, "model"):
         if "ms_each" not in r:
-            rows.append([r["package"], r["method"], r["precision"], r["batch"], "", "", "", ""])
+            rows.append([r["package"], r["method"], r["precision"], r["batch"], "", "", "", "out of memory" if "out_of_memory" in r else "FAILED", ""])
             continue
         predicted = ROOF.get((r["package"], r["method"]))
-        rows.append([r["package"], r["method"], r["precision"], r["rows"], f"{1000 * r['ms_each']:.1f}", f"{r['tflop_per_s']:.1f}", percent(r["of_roof"]),
+        rows.append([r["package"], r["method"], r["precision"], r["rows"], f"{1000 * r['ms_each']:.1f}", f"{r['tflop_per_s']:.1f}", percent(r["of_roof"]), r["roof_of"].split(":")[0],
                      f"{1e6 * predicted / EXPECTED[1]:.0f} to {1e6 * predicted / EXPECTED[0]:.0f}" if predicted and r["precision"] in ("bf16", "fp16") else ""])
-    return table(["package", "method", "precision", "rows a call", "us a row", "TFLOP/s", "of the product's", "predicted us"], rows)
+    return table(["package", "method", "precision", "rows a call", "us a row", "TFLOP/s", "of the roof", "bound by", "predicted us"], rows)
 
 
 def e2e(records):
@@ -79,7 +88,7 @@ def peers(records):
 
 
 def decode(records):
-    return table(["workers", "JPEGs/s"], [[r["workers"], f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})"] for r in of(records, "decode")])
+    return table(["workers", "JPEGs/s"], [[r["workers"], f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})"] for r in of(records, "decode") if "pictures_per_s" in r])
 
 
 def plot(records, file):
@@ -107,7 +116,8 @@ def main():
     arguments = parser.parse_args()
     document = json.loads(arguments.results.read_text())
     machine, records = document["machine"], document["records"]
-    print(f"{machine['gpu']}, {machine['cores']} cores ({machine['cpu']}), PyTorch {machine['torch']}, commit {machine['commit'][:7]}; {arguments.results.name}\n")
+    commits = sorted({r["commit"][:7] + ("-dirty" if r["commit"].endswith("-dirty") else "") for r in records})
+    print(f"{machine['gpu']}, {machine['cores']} cores ({machine['cpu']}), PyTorch {machine['torch']}, commit {', '.join(commits)}; {arguments.results.name}\n")
     for part in (correct, models, e2e, peers, decode):
         print(part(records))
     plot(records, arguments.images / "gpu-e2e.png")

@@ -1,4 +1,5 @@
-"""The suite for machines with a GPU, rehearsed on this CPU: every part runs and leaves its records, and they become tables and plots."""
+"""The suite for machines with a GPU, rehearsed on this CPU: every part runs and leaves its records, what fails ends nothing else and comes again, and the
+records become tables and plots."""
 
 import json
 import os
@@ -7,53 +8,187 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ["MILLRACE_PROGRAM"]
 PACKAGES = pathlib.Path(os.environ["MILLRACE_TEST_PACKAGES"])
 
+# In the program's place: those of its calls fail whose numbers stand in a file beside it.
+STAND_IN = f"""#!/bin/sh
+number=$(($(cat "$0.calls" 2> /dev/null || echo 0) + 1))
+echo $number > "$0.calls"
+case " $(cat "$0.failing") " in *" $number "*) echo "planted in call $number" >&2; exit 5;; esac
+exec '{PROGRAM}' "$@"
+"""
+
+
+def identity(record):
+    return tuple(record.get(name) for name in ("what", "package", "precision", "batch", "method", "boxes_per_picture", "source", "options", "tuned", "workers"))
+
+
+class Gates(unittest.TestCase):
+    """What decides between passed and failed, on a picture of 4 x 2 with objects whose masks are its left half."""
+
+    def setUp(self):
+        os.environ.setdefault("MILLRACE_BUNDLE", "/nowhere")
+        sys.path.insert(0, str(SOURCE / "bench/gpu"))
+        import suite
+
+        self.suite = suite
+
+    @staticmethod
+    def picture(*boxes, counts="044"):  # runs of 0, 4 and 4
+        objects = [{"class": 0, "score": 0.9 - 0.1 * at, "box": list(box), "rle": {"counts": counts}} for at, box in enumerate(boxes)]
+        return [{"path": "a.jpg", "state": "ok", "objects": objects}]
+
+    def test_boxes_and_masks_are_compared(self):
+        there = self.picture((0, 0, 10, 10), (20, 20, 10, 10))
+        found = self.suite.compare(there, self.picture((0.2, 0, 10, 10), (21, 20, 10, 10)))
+        self.assertEqual((found["objects"], found["without_partner"], found["masks"]), (1, 2, 1))  # 0.5 pixel pairs them, 1 does not
+        self.assertAlmostEqual(found["largest_box_difference"], 0.2)
+        self.assertEqual(self.suite.compare(there, self.picture((0, 0, 10, 10), (20, 20, 10, 10), counts="026"))["mask_iou_min"], 0.5)
+        with self.assertRaises(ValueError):
+            self.suite.compare(there, [{**there[0], "state": "failed"}])
+
+    def test_a_lost_box_costs_average_precision_and_one_more_does_not_where_it_comes_last(self):
+        there = self.picture((0, 0, 10, 10), (20, 20, 10, 10))
+        self.assertEqual(self.suite.box_ap50(there, there), 1)
+        self.assertEqual(self.suite.box_ap50(there, self.picture((0, 0, 10, 10), (20, 20, 10, 10), (50, 50, 9, 9))), 1)
+        self.assertAlmostEqual(self.suite.box_ap50(there, self.picture((0, 0, 10, 10))), 51 / 101)
+
+    def test_what_is_out_of_bounds_or_not_there_is_missed(self):
+        self.assertEqual(self.suite.misses({"a": 1, "b": 2}, a=("==", 1), b=("<=", 2)), [])
+        self.assertEqual(self.suite.misses({"a": None, "b": 2}, a=(">=", 0.9), b=("<=", 1)), ["a is None, not >= 0.9", "b is 2, not <= 1"])
+        self.assertFalse(self.suite.judged({}, ["a"])["passed"])
+
+    def test_doctest_passes_without_a_case_and_is_not_believed(self):
+        self.assertEqual(self.suite.cases_run("[doctest] test cases:  5 |  5 passed | 0 failed | 3 skipped"), 5)
+        self.assertEqual(self.suite.cases_run("[doctest] test cases: 0 | 0 passed | 0 failed | 8 skipped"), 0)
+        self.assertEqual(self.suite.cases_run("skipped: no GPU"), 0)
+
 
 class Rehearsal(unittest.TestCase):
-    def test_every_part_runs_and_is_not_repeated(self):
-        with tempfile.TemporaryDirectory() as folder:
-            bundle, inputs = pathlib.Path(folder, "bundle"), pathlib.Path(folder, "inputs")
-            (bundle / "bin").mkdir(parents=True)
-            (bundle / "bin/millrace").symlink_to(PROGRAM)
-            (bundle / "commit").write_text("0123\n")
-            shutil.copy(SOURCE / "bench/gpu/peers.py", bundle)
-            inputs.mkdir()
-            subprocess.run([sys.executable, SOURCE / "models/demo/scenes.py", inputs / "pictures", "--scenes", "1"], check=True, stdout=subprocess.DEVNULL)
-            (inputs / "yolov8n.pkg").symlink_to(PACKAGES / "yolov8n.pkg")
-            (inputs / "mobile_sam.pkg").symlink_to(PACKAGES / "sam_small.pkg")  # a small one in its place
-            results = pathlib.Path(folder, "results.json")
-            suite = [sys.executable, SOURCE / "bench/gpu/suite.py", "correct", "models", "e2e", "peers", "decode", "--rehearse", "--inputs", inputs, "--out", results]
-            done = subprocess.run(suite, env={**os.environ, "MILLRACE_BUNDLE": str(bundle)}, capture_output=True, text=True, check=False)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            records = json.loads(results.read_text())["records"]
-            count = {what: sum(record["what"] == what for record in records) for what in {record["what"] for record in records}}
-            self.assertEqual({what: count[what] for what in ("parity", "roof", "model", "e2e", "peer")}, {"parity": 1, "roof": 5, "model": 3, "e2e": 3, "peer": 2})
-            self.assertGreaterEqual(count["decode"], 1)
-            (parity,) = (record for record in records if record["what"] == "parity")
-            self.assertEqual((parity["without_partner"], parity["mask_iou_min"], parity["waits"]), (0, 1.0, 6))  # three views, a batch each
-            for record in records:
-                if record["what"] in ("e2e", "peer", "decode"):
-                    self.assertGreater(record["pictures_per_s"], 0)
-                    self.assertLessEqual(record["spread"][0], record["pictures_per_s"])
-                if record["what"] == "e2e":
-                    self.assertEqual(record["boxes_per_picture"], 3 if "options" not in record else 10)
-                    self.assertIn("gpu_demand", record)
-                    self.assertTrue(record["verdict"])
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.bundle, self.inputs, self.results = (self.folder / name for name in ("bundle", "inputs", "results.json"))
+        (self.bundle / "bin").mkdir(parents=True)
+        (self.bundle / "share/millrace").mkdir(parents=True)
+        (self.bundle / "share/millrace/models").symlink_to(SOURCE / "models/builtin")
+        (self.bundle / "bin/millrace").write_text(STAND_IN)
+        (self.bundle / "bin/millrace").chmod(0o755)
+        self.plant()
+        (self.bundle / "commit").write_text("0123456789\nwith changes\n")
+        shutil.copy(SOURCE / "bench/gpu/peers.py", self.bundle)
 
-            again = subprocess.run(suite, env={**os.environ, "MILLRACE_BUNDLE": str(bundle)}, capture_output=True, text=True, check=False)
-            self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
-            self.assertEqual(json.loads(results.read_text())["records"], records)
+    def plant(self, *calls):
+        (self.bundle / "bin/millrace.failing").write_text(" ".join(map(str, calls)))
 
-            tables = subprocess.run([sys.executable, SOURCE / "bench/gpu/tables.py", results, "--images", folder], capture_output=True, text=True, check=False)
-            self.assertEqual(tables.returncode, 0, tables.stderr)
-            for part in ("a rehearsal", "| mobile_sam | encode |", "| 3 | files |", "| the usual script |", "memcheck: not run"):
-                self.assertIn(part, tables.stdout)
-            self.assertEqual(pathlib.Path(folder, "gpu-e2e.png").read_bytes()[:4], b"\x89PNG")
+    def draw(self):
+        """As the bundle brings them."""
+        (self.inputs / "pictures").mkdir(parents=True)
+        subprocess.run([sys.executable, SOURCE / "models/demo/scenes.py", self.folder / "drawn", "--scenes", "1"], check=True, stdout=subprocess.DEVNULL)
+        for picture in (self.folder / "drawn").rglob("*.jpg"):
+            shutil.copy(picture, self.inputs / "pictures" / f"{picture.parent.name}-{picture.name}")
+        (self.inputs / "yolov8n.pkg").symlink_to(PACKAGES / "yolov8n.pkg")
+        (self.inputs / "mobile_sam.pkg").symlink_to(PACKAGES / "sam_small.pkg")  # a small one in its place
+
+    def suite(self, code, *words):
+        done = subprocess.run([sys.executable, SOURCE / "bench/gpu/suite.py", *words, "--rehearse", "--inputs", self.inputs], cwd=self.folder,
+                              env={**os.environ, "MILLRACE_BUNDLE": str(self.bundle)}, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def records(self):
+        return json.loads(self.results.read_text())["records"]
+
+    def test_without_pictures_it_says_which_folder_it_needs(self):
+        self.assertIn("gpu-bundle.inputs", self.suite(2, "models", "e2e", "--out", self.results))
+        self.assertFalse(self.results.exists())
+
+    def test_every_part_runs_and_what_failed_or_is_missing_comes_again(self):
+        self.draw()
+        everything = ("correct", "models", "e2e", "peers", "decode", "--out", self.results)
+        self.plant(3, 7, 11)  # of precision, of the first e2e once it has found how many pictures it takes, of decode
+        output = self.suite(1, *everything)
+        first = self.records()
+        bad = [record for record in first if "failed" in record]
+        self.assertEqual([record["what"] for record in bad][:2], ["precision", "e2e"], output)
+        self.assertEqual(len(bad), 3)
+        self.assertIn(bad[2]["what"], ("decode", "part"))
+        for record, call in zip(bad, (3, 7, 11), strict=True):
+            self.assertIn(f"planted in call {call}", record["failed"])
+
+        lost = [("roof", "tf32", None), ("model", "bf16", "decode")]
+        kept = [record for record in first if record not in bad and (record["what"], record.get("precision"), record.get("method")) not in lost]
+        document = json.loads(self.results.read_text())
+        self.results.write_text(json.dumps({**document, "records": kept + bad}))
+        self.plant()
+        self.suite(0, *everything)
+        records = self.records()
+        self.assertEqual(records[: len(kept)], kept)
+        again = [identity(record) for record in records[len(kept) :] if record["what"] != "decode"]
+        missing = [identity(record) for record in first if record not in kept and record["what"] not in ("decode", "part")]
+        self.assertEqual(sorted(again, key=str), sorted(missing, key=str))
+        self.assertEqual(len(set(map(identity, records))), len(records))
+        self.check(records)
+        self.check_tables()
+        self.check_what_is_left(records)
+        self.check_other_machine()
+
+    def check(self, records):
+        count = {what: sum(record["what"] == what for record in records) for what in {record["what"] for record in records}}
+        self.assertGreaterEqual(count.pop("decode"), 1)
+        self.assertEqual(count, {"parity": 1, "precision": 1, "roof": 5, "model": 8, "e2e": 3, "peer": 2})  # yolov8n, mobile_sam's two, built-in ones: 3 and 2
+        (parity,) = (record for record in records if record["what"] == "parity")
+        self.assertEqual((parity["without_partner"], parity["mask_iou_min"], parity["largest_box_difference"]), (0, 1.0, 0))
+        self.assertEqual((parity["batches"], parity["waits"], parity["uploads"], parity["downloads"]), (3, 6, 3, 3))  # three views, a batch each
+        (precision,) = (record for record in records if record["what"] == "precision")
+        self.assertTrue(precision["passed"])
+        self.assertGreater(precision["masks"], 0)
+        for record in records:
+            self.assertEqual(record["commit"], "0123456789-dirty")
+            if record["what"] in ("e2e", "peer", "decode"):
+                self.assertGreater(record["pictures_per_s"], 0)
+                self.assertLessEqual(record["spread"][0], record["pictures_per_s"])
+            if record["what"] == "e2e":
+                self.assertEqual(record["boxes_per_picture"], 3)
+                self.assertIn("gpu_demand", record)
+                self.assertTrue(record["verdict"])
+                self.assertEqual((record["settings"]["precision"], record["settings"]["lanes"]), ("fp32", 1))
+                self.assertGreaterEqual(record["settings"]["batch_size"], 1)
+                self.assertTrue(0 < record["cores_busy"] <= record["cores"] * 1.05)
+            if record["what"] == "model":
+                counted = record["package"] in ("yolov8n", "mobile_sam")
+                self.assertEqual("were not counted" in record["roof_of"], not counted)
+
+    def check_tables(self):
+        tables = subprocess.run([sys.executable, SOURCE / "bench/gpu/tables.py", self.results, "--images", self.folder], capture_output=True, text=True, check=False)
+        self.assertEqual(tables.returncode, 0, tables.stderr)
+        for part in ("a rehearsal", "commit 0123456-dirty", "| mobile_sam | encode |", "| segmenter | decode |", "| 3 | files |", "| the usual script |", "memcheck: not run",
+                     "masks for the same boxes: passed"):
+            self.assertIn(part, tables.stdout)
+        self.assertEqual((self.folder / "gpu-e2e.png").read_bytes()[:4], b"\x89PNG")
+
+    def check_what_is_left(self, records):
+        days = [time.strftime("%Y-%m-%d", time.gmtime())]
+        output = self.suite(3, "correct", "decode", "--minutes", "0")
+        days.append(time.strftime("%Y-%m-%d", time.gmtime()))
+        (named,) = (self.folder / f"rehearsal-{day}.json" for day in sorted(set(days)) if (self.folder / f"rehearsal-{day}.json").exists())
+        self.assertEqual(json.loads(named.read_text())["records"], [])
+        for left in ("what=parity", "what=precision", "decode"):
+            self.assertIn(left, output[output.index("no time was left") :])
+        self.suite(0, "correct", "decode", "--minutes", "0", "--out", self.results)  # nothing is left
+        self.assertEqual(self.records(), records)
+
+    def check_other_machine(self):
+        document = json.loads(self.results.read_text())
+        document["machine"]["gpu"] = "NVIDIA H200"
+        self.results.write_text(json.dumps(document))
+        self.assertIn("is of another machine: gpu 'NVIDIA H200', and here", self.suite(2, "correct", "--out", self.results))
 
 
 if __name__ == "__main__":
