@@ -153,13 +153,13 @@ class Step(torch.nn.Module):
 
 
 def frozen(step, _):
-    return Step(torch.jit.freeze(step.detector), torch.jit.freeze(step.segmenter, preserved_attrs=["encode", "decode"]), step.mean.device.type, step.dtype)
+    return Step(torch.jit.freeze(step.detector), torch.jit.freeze(step.segmenter, preserved_attrs=["encode", "decode"]), str(step.mean.device), step.dtype)
 
 
 def optimized(step, sample):
     step = frozen(step, sample)
     return Step(torch.jit.optimize_for_inference(step.detector), torch.jit.optimize_for_inference(step.segmenter, other_methods=["encode", "decode"]),
-                step.mean.device.type, step.dtype)
+                str(step.mean.device), step.dtype)
 
 
 def inductor(step, sample):
@@ -176,7 +176,8 @@ WAYS = {"torch.jit.freeze": frozen, "torch.jit.optimize_for_inference": optimize
 
 
 def reason(error):
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1][:200]}"
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {' ... '.join(dict.fromkeys([lines[0][:200], lines[-1][:200]]))}"
 
 
 class Fastest:
@@ -207,8 +208,7 @@ class Fastest:
             gc.collect()
         if self.call is None:
             raise RuntimeError(f"no way to compile works: {self.tried}")
-        if self.cuda:
-            torch.cuda.empty_cache()
+        self.expected = None
 
     @staticmethod
     def too_long(*_):
@@ -308,7 +308,7 @@ def main():
     parser.add_argument("--tuned", action="store_true")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--workers", type=int, default=min(32, cores))
-    parser.add_argument("--compile-seconds", type=int, default=150, help="that torch.compile may take; 0 leaves it out")
+    parser.add_argument("--compile-seconds", type=int, default=120, help="that torch.compile may take; 0 leaves it out")
     arguments = parser.parse_args()
     items = [json.loads(line) for line in arguments.manifest.read_text().splitlines()]
     models = load(arguments.detector, arguments.device), load(arguments.segmenter, arguments.device)
