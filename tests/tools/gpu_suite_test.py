@@ -21,7 +21,8 @@ class Rehearsal(unittest.TestCase):
             (bundle / "bin").mkdir(parents=True)
             (bundle / "bin/millrace").symlink_to(PROGRAM)
             (bundle / "commit").write_text("0123\n")
-            shutil.copy(SOURCE / "bench/gpu/peers.py", bundle)
+            for script in ("peers.py", "imaging.py", "nvjpeg.py"):
+                shutil.copy(SOURCE / "bench/gpu" / script, bundle)
             inputs.mkdir()
             subprocess.run([sys.executable, SOURCE / "models/demo/scenes.py", inputs / "pictures", "--scenes", "1"], check=True, stdout=subprocess.DEVNULL)
             (inputs / "yolov8n.pkg").symlink_to(PACKAGES / "yolov8n.pkg")
@@ -32,8 +33,16 @@ class Rehearsal(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             records = json.loads(results.read_text())["records"]
             count = {what: sum(record["what"] == what for record in records) for what in {record["what"] for record in records}}
-            self.assertEqual({what: count[what] for what in ("parity", "roof", "model", "e2e", "peer")}, {"parity": 1, "roof": 5, "model": 3, "e2e": 3, "peer": 2})
+            self.assertEqual({what: count[what] for what in ("parity", "roof", "model", "e2e", "peer")}, {"parity": 1, "roof": 5, "model": 3, "e2e": 3, "peer": 3})
             self.assertGreaterEqual(count["decode"], 1)
+            (hardware,) = (record for record in records if record["what"] == "hardware decoder")
+            self.assertIn("nvjpeg", hardware["absent"].lower())
+            for record in records:
+                if record["what"] == "peer":
+                    self.assertTrue(record["dtype"])
+                if record["what"] == "peer" and record["tool"] != "millrace":
+                    self.assertLessEqual(record["ratio_spread"][0], record["millrace_is_faster_by"])
+                    self.assertTrue(all(record[setting] for setting in ("batch", "workers", "imaging", "compiled", "pictures")))
             (parity,) = (record for record in records if record["what"] == "parity")
             self.assertEqual((parity["without_partner"], parity["mask_iou_min"], parity["waits"]), (0, 1.0, 6))  # three views, a batch each
             for record in records:
@@ -51,7 +60,7 @@ class Rehearsal(unittest.TestCase):
 
             tables = subprocess.run([sys.executable, SOURCE / "bench/gpu/tables.py", results, "--images", folder], capture_output=True, text=True, check=False)
             self.assertEqual(tables.returncode, 0, tables.stderr)
-            for part in ("a rehearsal", "| mobile_sam | encode |", "| 3 | files |", "| the usual script |", "memcheck: not run"):
+            for part in ("a rehearsal", "| mobile_sam | encode |", "| 3 | files |", "| the usual script |", "JPEG decoder: absent, ", "memcheck: not run"):
                 self.assertIn(part, tables.stdout)
             self.assertEqual(pathlib.Path(folder, "gpu-e2e.png").read_bytes()[:4], b"\x89PNG")
 
