@@ -388,8 +388,9 @@ def e2e(results, inputs):
 def peers(results, inputs):
     """Millrace, the usual script and the tuned one in turns, on the same pictures and boxes.
 
-    A turn is eight seconds of pictures, as many as a first turn that does not count says. Loading and compiling take at most 90 + 210 s, a round some
-    24 s and Millrace's start of ten; the first round and three more are 440 s at worst, so none begins after 300 s but the first two: 370 s.
+    A turn is eight seconds of pictures, as many as a first turn that does not count says: with Millrace's start of ten, a round takes some 35 s.
+    Loading and compiling take at most 90 + 210 s and usually half of that, so that four rounds end after five minutes. Past 300 s no round begins
+    but the first two: at worst 370 s.
     """
     name, detector, segmenter = packages_of(inputs)
     if name == "builtin":
@@ -443,7 +444,7 @@ def peers(results, inputs):
             for script in turns.values():
                 if script is not ours:
                     script.close()
-    results.document["records"] = [record for record in results.document["records"] if record["what"] != "peer"]  # rates of one run only are comparable
+    results.document["records"] = [r for r in results.document["records"] if any(r.get(k) != v for k, v in key.items())]  # only rates of one run are compared
     for tool in tools:
         if tool in failures:
             results.add(**key, tool=tool, **settings.get(tool, {}), failed=failures[tool])
@@ -488,8 +489,8 @@ def decode(results, inputs):
             if done.returncode == 0:
                 results.add(**key, pictures_per_s=statistics.median(rates), spread=[min(rates), max(rates)], cores=cores)
     if not results.has(what="hardware decoder"):
-        hardware = os.environ.get("MILLRACE_NVJPEG")  # a library in its place, for tests
-        done, _ = run(sys.executable, BUNDLE / "nvjpeg.py", inputs / "pictures", "--device", Place.torch_device, *(["--library", hardware] if hardware else []), timeout=60)
+        done, _ = run(sys.executable, BUNDLE / "nvjpeg.py", inputs / "pictures", "--device", Place.torch_device, timeout=60,
+                      env={"CUDA_VISIBLE_DEVICES": ""} if Place.rehearsal else None)
         try:
             found = json.loads(done.stdout.splitlines()[-1])
         except (IndexError, ValueError):

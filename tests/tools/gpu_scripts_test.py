@@ -15,6 +15,7 @@ sys.path.insert(0, str(GPU))
 
 import numpy as np  # noqa: E402
 import peers  # noqa: E402
+import tables  # noqa: E402
 import torch  # noqa: E402
 from PIL import Image  # noqa: E402
 from turns import Failed, Turns  # noqa: E402
@@ -52,7 +53,7 @@ class Compiled(unittest.TestCase):
             fastest = peers.Fastest(self.Half(), sample, "cpu", 0)
             self.assertEqual(fastest.name, "plain")
             self.assertEqual(fastest.tried["failing"], "RuntimeError: not here ... not there")
-            self.assertIn("of the pixels agree", fastest.tried["wrong"])
+            self.assertIn("an IoU of 0.000", fastest.tried["wrong"])
             peers.WAYS = {"failing": fails}
             with self.assertRaisesRegex(RuntimeError, "no way to compile works.*not here"):
                 peers.Fastest(self.Half(), sample, "cpu", 0)
@@ -153,6 +154,12 @@ class HardwareDecoder(WithPictures):
         found = self.measure()
         self.assertEqual(found["max_difference"], 255)
         self.assertAlmostEqual(found["mean_difference"], 127.5, delta=1e-9)
+
+    def test_it_stands_below_the_table_of_cores(self):
+        shown = tables.decode([{"what": "decode", "workers": 2, "failed": "why"}, {"what": "hardware decoder", **self.measure()}])
+        self.assertIn("| 2 | failed |", shown)
+        self.assertRegex(shown, r"JPEG decoder: 2 engines of 4 cores, \d+ JPEGs/s, off from cv2 [\d.]+ by [\d.]+ of 255 in the mean and \d+ at most")
+        self.assertIn("absent, nvjpegCreateEx: ARCH_MISMATCH", tables.hardware(self.measure("nvjpegCreateEx")))
 
     def test_a_step_that_fails_is_named_with_its_status(self):
         self.assertEqual(self.measure("nvjpegCreateEx"), {"absent": "nvjpegCreateEx: ARCH_MISMATCH"})
