@@ -36,7 +36,7 @@ ldd "$out"/bin/* | sed -n 's/.* => \(\/[^ ]*\).*/\1/p' | sort -u | while read -r
 done
 cp -r models/builtin/*.pkg "$out/share/millrace/models/"
 install -m 755 bench/gpu/run.sh "$out/run.sh"
-install -m 644 bench/gpu/suite.py bench/gpu/peers.py "$out/"
+install -m 644 bench/gpu/{suite,turns,peers,imaging,nvjpeg}.py "$out/"
 { git rev-parse HEAD; git diff --quiet HEAD || echo "with changes"; } > "$out/commit"
 
 bytes=$(du -sb "$out" | cut -f1)

@@ -29,6 +29,8 @@ import time
 import traceback
 from pathlib import Path
 
+from turns import Failed, Turns
+
 BUNDLE = Path(os.environ["MILLRACE_BUNDLE"])
 MODELS = BUNDLE / "share/millrace/models"
 
@@ -104,7 +106,7 @@ def failed(record):
 
 
 # What tells one measurement from another; a name that a record does not have is None.
-IDENTITY = ("what", "part", "tool", "package", "precision", "batch", "method", "models", "boxes_per_picture", "source", "options", "tuned", "workers")
+IDENTITY = ("what", "part", "tool", "package", "precision", "batch", "method", "models", "boxes_per_picture", "source", "options", "workers")
 
 
 class OtherMachine(Exception):
@@ -590,48 +592,113 @@ def whole_run(inputs, known, boxes, source, options):
 
 
 def peers(results, inputs):
+    """Millrace, the usual script and the tuned one in turns, on the same pictures and boxes.
+
+    A turn is eight seconds of pictures, as many as a first turn that does not count says: with Millrace's start of ten, a round takes some 35 s.
+    Loading and compiling take at most 90 + 210 s and usually half of that, so that four rounds end after five minutes. Past 300 s no round begins
+    but the first two: at worst 370 s.
+    """
     name, detector, segmenter = packages_of(inputs)
     if name == "builtin":
         print("  peers need yolov8n.pkg and mobile_sam.pkg: --inputs FOLDER")
         return
+    key, tools = {"what": "peer", "models": name, "boxes_per_picture": 10}, ("millrace", "the usual script", "a tuned script")
+    if all(results.has(**key, tool=tool) for tool in tools):
+        return
+    begun = time.monotonic()
     with scratch() as folder:
-        for tuned in (False, True):
-            key = {"what": "peer", "models": name, "boxes_per_picture": 10, "tuned": tuned}
-            if results.has(**key):
-                continue
-            manifest = Path(folder) / "m.jsonl"
-            write_manifest(manifest, inputs / "pictures", Place.few(1600 if tuned else 200, 2), 10)
-            done, wall = run(sys.executable, BUNDLE / "peers.py", manifest, "--detector", detector, "--segmenter", segmenter, "--device", Place.torch_device, "--side", side_of(segmenter),
-                             *(["--tuned"] if tuned else []), *Place.few([], ["--batch", "2", "--workers", "2", "--repeats", "1"]))
+        folder = Path(folder)
+        longest = Place.few(20000, 2)
+        write_manifest(folder / "m.jsonl", inputs / "pictures", longest, 10)
+        settings = {"millrace": {"source": "files"}}
+
+        def ours(pictures, seconds):
+            write_manifest(folder / "own.jsonl", inputs / "pictures", pictures, 10)
+            done, report, _ = millrace(folder / "out", "--input", folder / "own.jsonl", "--device", Place.device, "--source", "files", "--detector", detector,
+                                       "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", timeout=seconds)
+            plan = folder / "out/plan/plan.json"
+            settings["millrace"]["dtype"] = (re.findall(r'"precision": *"([^"]*)"', plan.read_text()) or [None])[0] if plan.is_file() else None
+            shutil.rmtree(folder / "out", ignore_errors=True)
             if done.returncode != 0:
-                results.add(**key, failed=done.stderr[-800:])
-                continue
-            results.add(**key, wall_s=wall, **json.loads(done.stdout.splitlines()[-1]))
+                raise Failed(done.stderr[-800:])
+            return {"pictures": pictures, "pictures_per_s": report["run_window"]["pictures_per_s"]}
+
+        turns, failures = {"millrace": ours}, {}
+        rates, pictures = {tool: [] for tool in tools}, {"millrace": Place.few(400, 2), "the usual script": Place.few(12, 2), "a tuned script": Place.few(512, 2)}
+        try:
+            for tool, seconds, more in (("the usual script", 90, []), ("a tuned script", 210, ["--tuned"])):
+                few = Place.few([], ["--batch", "2", "--workers", "2", "--compile-seconds", "0"])
+                try:
+                    turns[tool] = Turns(sys.executable, BUNDLE / "peers.py", folder / "m.jsonl", "--detector", detector, "--segmenter", segmenter, "--device", Place.torch_device,
+                                        "--side", side_of(segmenter), *more, *few, seconds=seconds)
+                    settings[tool] = turns[tool].settings
+                except Failed as error:
+                    failures[tool] = str(error) or "ended without a word"
+            for round_ in range(1 + Place.few(3, 2)):
+                if round_ > 1 and time.monotonic() - begun > 300:
+                    break
+                for tool in [tool for tool in tools if tool in turns and tool not in failures]:
+                    try:
+                        done = turns[tool](pictures[tool], 60)
+                    except Failed as error:
+                        failures[tool] = str(error) or "ended without a word"
+                        continue
+                    rates[tool].append(done["pictures_per_s"])
+                    if round_ == 0:
+                        pictures[tool] = min(longest, max(pictures[tool], int(8 * rates[tool].pop())))
+        finally:
+            for script in turns.values():
+                if script is not ours:
+                    script.close()
+    results.document["records"] = [r for r in results.document["records"] if any(r.get(k) != v for k, v in key.items())]  # only rates of one run are compared
+    for tool in tools:
+        if tool in failures:
+            results.add(**key, tool=tool, **settings.get(tool, {}), failed=failures[tool])
+            continue
+        ratio = {}
+        if tool != "millrace" and "millrace" not in failures:
+            ratios = [own / other for own, other in zip(rates["millrace"], rates[tool], strict=True)]
+            ratio = {"millrace_is_faster_by": statistics.median(ratios), "ratio_spread": [min(ratios), max(ratios)]}
+        results.add(**key, tool=tool, pictures_per_s=statistics.median(rates[tool]), spread=[min(rates[tool]), max(rates[tool])], **ratio, pictures=pictures[tool],
+                    turns=len(rates[tool]), **settings[tool], wall_s=time.monotonic() - begun)
 
 
 # decode
 
 
 def decode(results, inputs):
-    cores = len(os.sched_getaffinity(0))
+    """JPEGs by one to 64 workers, and by the GPU's own decoder.
+
+    600 pictures a worker are some six seconds where they scale: seven counts of workers, three runs each with two seconds to start, are under
+    three minutes, and the GPU's decoder has one.
+    """
+    for workers in [n for n in Place.few((1, 2, 4, 8, 16, 32, 64), (1, 2)) if n <= len(os.sched_getaffinity(0))]:
+        results.measure(functools.partial(jpegs, workers, inputs), what="decode", workers=workers)
+    results.measure(functools.partial(hardware_decoder, inputs), what="hardware decoder")
+
+
+def jpegs(workers, inputs):
+    rates = []
     with scratch() as folder:
         folder = Path(folder)
         (folder / "decode.yaml").write_text("stages: [decode, encode]\n")
-        for workers in [n for n in Place.few((1, 2, 4, 8, 16, 32, 64), (1, 2)) if n <= cores]:
-            key = {"what": "decode", "workers": workers}
-            if results.has(**key):
-                continue
-            rates = []
-            for _ in range(3):
-                write_manifest(folder / "m.jsonl", inputs / "pictures", Place.few(600, 4) * workers, 0)
-                done, report, _ = millrace(folder / "out", folder / "decode.yaml", "--input", folder / "m.jsonl", "--device", "cpu", "--set", f"threads.workers={workers}")
-                shutil.rmtree(folder / "out", ignore_errors=True)
-                assert done.returncode == 0, done.stderr
-                rates.append(report["run_window"]["pictures_per_s"])
-            results.add(**key, pictures_per_s=statistics.median(rates), spread=[min(rates), max(rates)], cores=cores)
-    if not Place.rehearsal and not results.has(what="hardware decoder"):
-        done, _ = run("nvidia-smi", "-q", "-d", "UTILIZATION")
-        results.add(what="hardware decoder", nvidia_smi=[line.strip() for line in done.stdout.splitlines() if "JPEG" in line or "OFA" in line])
+        write_manifest(folder / "m.jsonl", inputs / "pictures", Place.few(600, 4) * workers, 0)
+        for repeat in range(3):
+            done, report, _ = millrace(folder / f"out{repeat}", folder / "decode.yaml", "--input", folder / "m.jsonl", "--device", "cpu", "--set",
+                                       f"threads.workers={workers}", timeout=60)
+            if done.returncode != 0:
+                raise Failed(done.stderr[-800:] or f"exit code {done.returncode}")
+            rates.append(report["run_window"]["pictures_per_s"])
+    return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "cores": len(os.sched_getaffinity(0))}
+
+
+def hardware_decoder(inputs):
+    done, _ = run(sys.executable, BUNDLE / "nvjpeg.py", inputs / "pictures", "--device", Place.torch_device, timeout=60,
+                  env={"CUDA_VISIBLE_DEVICES": ""} if Place.rehearsal else None)
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise Failed(done.stderr[-800:] or f"exit code {done.returncode}") from None
 
 
 PARTS = {"correct": correct, "models": models, "e2e": e2e, "peers": peers, "decode": decode}

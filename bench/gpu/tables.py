@@ -81,14 +81,27 @@ def e2e(records):
 
 
 def peers(records):
-    ours = [r for r in of(records, "e2e") if r["boxes_per_picture"] == 10 and r["source"] == "files" and "options" not in r and "pictures_per_s" in r]
-    rows = [["a tuned script" if r["tuned"] else "the usual script", f"{r['pictures_per_s']:.1f} ({r['spread'][0]:.1f} to {r['spread'][1]:.1f})",
-             f"{ours[0]['pictures_per_s'] / r['pictures_per_s']:.1f}" if ours else ""] for r in of(records, "peer") if "pictures_per_s" in r]
-    return table(["", "pictures/s", "Millrace is faster by"], rows)
+    rows = []
+    for r in of(records, "peer"):
+        if "pictures_per_s" not in r:
+            rows.append([r["tool"], "failed", "", "", ""])
+            continue
+        rows.append([r["tool"], f"{r['pictures_per_s']:.1f} ({r['spread'][0]:.1f} to {r['spread'][1]:.1f})",
+                     f"{r['millrace_is_faster_by']:.1f} ({r['ratio_spread'][0]:.1f} to {r['ratio_spread'][1]:.1f})" if "millrace_is_faster_by" in r else "",
+                     r.get("compiled", ""), r.get("imaging", "")])
+    return table(["", "pictures/s", "Millrace is faster by", "compiled", "pictures read by"], rows)
 
 
 def decode(records):
-    return table(["workers", "JPEGs/s"], [[r["workers"], f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})"] for r in of(records, "decode") if "pictures_per_s" in r])
+    rows = [[r["workers"], f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})" if "pictures_per_s" in r else "failed"] for r in of(records, "decode")]
+    return table(["workers", "JPEGs/s"], rows) + "".join(hardware(r) for r in of(records, "hardware decoder"))
+
+
+def hardware(r):
+    if "pictures_per_s" not in r:
+        return f"\nThe GPU's own JPEG decoder: {'absent, ' + r['absent'] if 'absent' in r else 'failed'}\n"
+    return (f"\nThe GPU's own JPEG decoder: {r['engines']} engines of {r['cores_per_engine']} cores, {r['pictures_per_s']:.0f} JPEGs/s, "
+            f"off from {r['reference']} by {r['mean_difference']:.2f} of 255 in the mean and {r['max_difference']} at most\n")
 
 
 def plot(records, file):

@@ -25,7 +25,7 @@ exec '{PROGRAM}' "$@"
 
 
 def identity(record):
-    return tuple(record.get(name) for name in ("what", "package", "precision", "batch", "method", "boxes_per_picture", "source", "options", "tuned", "workers"))
+    return tuple(record.get(name) for name in ("what", "package", "precision", "batch", "method", "boxes_per_picture", "source", "options", "tool", "workers"))
 
 
 class Gates(unittest.TestCase):
@@ -82,7 +82,8 @@ class Rehearsal(unittest.TestCase):
         (self.bundle / "bin/millrace").chmod(0o755)
         self.plant()
         (self.bundle / "commit").write_text("0123456789\nwith changes\n")
-        shutil.copy(SOURCE / "bench/gpu/peers.py", self.bundle)
+        for script in ("peers.py", "imaging.py", "nvjpeg.py"):
+            shutil.copy(SOURCE / "bench/gpu" / script, self.bundle)
 
     def plant(self, *calls):
         (self.bundle / "bin/millrace.failing").write_text(" ".join(map(str, calls)))
@@ -112,14 +113,14 @@ class Rehearsal(unittest.TestCase):
     def test_every_part_runs_and_what_failed_or_is_missing_comes_again(self):
         self.draw()
         everything = ("correct", "models", "e2e", "peers", "decode", "--out", self.results)
-        self.plant(3, 7, 11)  # of precision, of the first e2e once it has found how many pictures it takes, of decode
+        self.plant(3, 7, 14)  # of precision, of the first e2e once it has found how many pictures it takes, of decode
         output = self.suite(1, *everything)
         first = self.records()
         bad = [record for record in first if "failed" in record]
         self.assertEqual([record["what"] for record in bad][:2], ["precision", "e2e"], output)
         self.assertEqual(len(bad), 3)
-        self.assertIn(bad[2]["what"], ("decode", "part"))
-        for record, call in zip(bad, (3, 7, 11), strict=True):
+        self.assertEqual(bad[2]["what"], "decode")
+        for record, call in zip(bad, (3, 7, 14), strict=True):
             self.assertIn(f"planted in call {call}", record["failed"])
 
         lost = [("roof", "tf32", None), ("model", "bf16", "decode")]
@@ -142,15 +143,22 @@ class Rehearsal(unittest.TestCase):
     def check(self, records):
         count = {what: sum(record["what"] == what for record in records) for what in {record["what"] for record in records}}
         self.assertGreaterEqual(count.pop("decode"), 1)
-        self.assertEqual(count, {"parity": 1, "precision": 1, "roof": 5, "model": 8, "e2e": 3, "peer": 2})  # yolov8n, mobile_sam's two, built-in ones: 3 and 2
+        self.assertEqual(count, {"parity": 1, "precision": 1, "roof": 5, "model": 8, "e2e": 3, "peer": 3, "hardware decoder": 1})  # yolov8n, mobile_sam's two, built-in ones: 3 and 2
         (parity,) = (record for record in records if record["what"] == "parity")
         self.assertEqual((parity["without_partner"], parity["mask_iou_min"], parity["largest_box_difference"]), (0, 1.0, 0))
         self.assertEqual((parity["batches"], parity["waits"], parity["uploads"], parity["downloads"]), (3, 6, 3, 3))  # three views, a batch each
         (precision,) = (record for record in records if record["what"] == "precision")
         self.assertTrue(precision["passed"])
         self.assertGreater(precision["masks"], 0)
+        (hardware,) = (record for record in records if record["what"] == "hardware decoder")
+        self.assertIn("nvjpeg", hardware["absent"].lower())
         for record in records:
             self.assertEqual(record["commit"], "0123456789-dirty")
+            if record["what"] == "peer":
+                self.assertTrue(record["dtype"])
+                if record["tool"] != "millrace":
+                    self.assertLessEqual(record["ratio_spread"][0], record["millrace_is_faster_by"])
+                    self.assertTrue(all(record[setting] for setting in ("batch", "workers", "imaging", "compiled", "pictures")))
             if record["what"] in ("e2e", "peer", "decode"):
                 self.assertGreater(record["pictures_per_s"], 0)
                 self.assertLessEqual(record["spread"][0], record["pictures_per_s"])
@@ -168,7 +176,7 @@ class Rehearsal(unittest.TestCase):
     def check_tables(self):
         tables = subprocess.run([sys.executable, SOURCE / "bench/gpu/tables.py", self.results, "--images", self.folder], capture_output=True, text=True, check=False)
         self.assertEqual(tables.returncode, 0, tables.stderr)
-        for part in ("a rehearsal", "commit 0123456-dirty", "| mobile_sam | encode |", "| segmenter | decode |", "| 3 | files |", "| the usual script |", "memcheck: not run",
+        for part in ("a rehearsal", "commit 0123456-dirty", "| mobile_sam | encode |", "| segmenter | decode |", "| 3 | files |", "| the usual script |", "JPEG decoder: absent, ", "memcheck: not run",
                      "masks for the same boxes: passed"):
             self.assertIn(part, tables.stdout)
         self.assertEqual((self.folder / "gpu-e2e.png").read_bytes()[:4], b"\x89PNG")

@@ -1,0 +1,204 @@
+"""The GPU's own JPEG decoder (NVJPG), through nvJPEG: nvjpeg.py PICTURES [--library libnvjpeg.so.13] [--device cuda]
+
+Prints a line of JSON: engines and their cores, pictures a second, and by how much pixels differ from the host's decoding; or in which step
+nvJPEG said that there is none (`absent`), or that it is there and does not decode (`failed`).
+"""
+
+import argparse
+import ctypes
+import importlib.util
+import itertools
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+# Of nvjpeg.h.
+STATUSES = ("SUCCESS", "NOT_INITIALIZED", "INVALID_PARAMETER", "BAD_JPEG", "JPEG_NOT_SUPPORTED", "ALLOCATOR_FAILURE", "EXECUTION_FAILED", "ARCH_MISMATCH",
+            "INTERNAL_ERROR", "IMPLEMENTATION_NOT_SUPPORTED", "INCOMPLETE_BITSTREAM")
+BACKEND_HARDWARE = 3
+OUTPUT_RGBI = 5
+COMPONENTS = 4
+
+
+class Image(ctypes.Structure):
+    _fields_ = [("channel", ctypes.c_void_p * COMPONENTS), ("pitch", ctypes.c_size_t * COMPONENTS)]
+
+
+POINTER, SIZE, INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+FUNCTIONS = {
+    "nvjpegCreateEx": (INT, POINTER, POINTER, ctypes.c_uint, POINTER),
+    "nvjpegDestroy": (POINTER,),
+    "nvjpegGetHardwareDecoderInfo": (POINTER, POINTER, POINTER),
+    "nvjpegJpegStateCreate": (POINTER, POINTER),
+    "nvjpegJpegStateDestroy": (POINTER,),
+    "nvjpegJpegStreamCreate": (POINTER, POINTER),
+    "nvjpegJpegStreamDestroy": (POINTER,),
+    "nvjpegJpegStreamParseHeader": (POINTER, POINTER, SIZE, POINTER),
+    "nvjpegDecodeBatchedSupported": (POINTER, POINTER, POINTER),
+    "nvjpegGetImageInfo": (POINTER, POINTER, SIZE, POINTER, POINTER, POINTER, POINTER),
+    "nvjpegDecodeBatchedInitialize": (POINTER, POINTER, INT, INT, INT),
+    "nvjpegDecodeBatched": (POINTER, POINTER, POINTER, POINTER, POINTER, POINTER),
+}
+
+
+class StepFailed(Exception):
+    pass
+
+
+class Library:
+    """nvJPEG, whose functions raise StepFailed with their name and status."""
+
+    def __init__(self, path):
+        self.path = path
+        try:
+            self.library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise StepFailed(f"loading {path}: {error}") from error
+
+    def __call__(self, name, *arguments):
+        try:
+            function = getattr(self.library, name)
+        except AttributeError:
+            raise StepFailed(f"{name}: not in {self.path}") from None
+        function.argtypes, function.restype = FUNCTIONS[name], INT
+        status = function(*arguments)
+        if status != 0:
+            raise StepFailed(f"{name}: {STATUSES[status] if 0 < status < len(STATUSES) else status}")
+
+
+def candidates():
+    """Where nvJPEG can be: NVIDIA's and torchvision's Python packages, the toolkit, and where the loader looks."""
+    names = []
+    for package in ("nvidia", "torchvision"):
+        found = importlib.util.find_spec(package)
+        for folder in map(Path, found.submodule_search_locations if found else []):
+            names += sorted(folder.glob("*/lib/libnvjpeg.so.*")) if package == "nvidia" else sorted(folder.with_name("torchvision.libs").glob("libnvjpeg*.so*"))
+    for toolkit in dict.fromkeys([os.environ.get("CUDA_HOME", "/usr/local/cuda"), "/usr/local/cuda", *map(str, sorted(Path("/usr/local").glob("cuda-*")))]):
+        names += sorted(Path(toolkit, "lib64").glob("libnvjpeg.so*"))
+    return [*names, "libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so"]
+
+
+def load(path):
+    reasons = []
+    for name in [path] if path else candidates():
+        try:
+            return Library(name)
+        except StepFailed as error:
+            reasons.append(str(error))
+    raise StepFailed("; ".join(reasons[-4:]))
+
+
+class Decoder:
+    """Batches of pictures on the engines. nvjpegDecode chooses where to decode; nvjpegDecodeBatched of a handle of the hardware does not."""
+
+    def __init__(self, library, device):
+        self.library, self.device, self.handle, self.state, self.stream = library, device, POINTER(), POINTER(), POINTER()
+        library("nvjpegCreateEx", BACKEND_HARDWARE, None, None, 0, ctypes.byref(self.handle))
+
+    def engines(self):
+        engines, cores = ctypes.c_uint(), ctypes.c_uint()
+        self.library("nvjpegGetHardwareDecoderInfo", self.handle, ctypes.byref(engines), ctypes.byref(cores))
+        if engines.value == 0:
+            raise StepFailed("nvjpegGetHardwareDecoderInfo: 0 engines")
+        return {"engines": engines.value, "cores_per_engine": cores.value}
+
+    def prepare(self):
+        self.library("nvjpegJpegStateCreate", self.handle, ctypes.byref(self.state))
+        self.library("nvjpegJpegStreamCreate", self.handle, ctypes.byref(self.stream))
+
+    def supports(self, jpeg):
+        self.library("nvjpegJpegStreamParseHeader", self.handle, jpeg, len(jpeg), self.stream)
+        unsupported = INT(-1)
+        self.library("nvjpegDecodeBatchedSupported", self.handle, self.stream, ctypes.byref(unsupported))
+        return unsupported.value == 0
+
+    def size(self, jpeg):
+        components, subsampling, widths, heights = INT(), INT(), (INT * COMPONENTS)(), (INT * COMPONENTS)()
+        self.library("nvjpegGetImageInfo", self.handle, jpeg, len(jpeg), ctypes.byref(components), ctypes.byref(subsampling), widths, heights)
+        return heights[0], widths[0]
+
+    def batch(self, jpegs):
+        """A call that decodes these, and the tensors where their pixels will be."""
+        import torch
+
+        outputs = [torch.zeros((*self.size(jpeg), 3), dtype=torch.uint8, device=self.device) for jpeg in jpegs]
+        data = (POINTER * len(jpegs))(*(ctypes.cast(ctypes.c_char_p(jpeg), POINTER) for jpeg in jpegs))
+        lengths = (SIZE * len(jpegs))(*(len(jpeg) for jpeg in jpegs))
+        images = (Image * len(jpegs))()
+        for image, output in zip(images, outputs, strict=True):
+            image.channel[0], image.pitch[0] = output.data_ptr(), output.stride(0)
+        stream = torch.cuda.current_stream().cuda_stream if self.device != "cpu" else None
+        self.library("nvjpegDecodeBatchedInitialize", self.handle, self.state, len(jpegs), 1, OUTPUT_RGBI)
+        return lambda: self.library("nvjpegDecodeBatched", self.handle, self.state, data, lengths, images, stream), outputs
+
+    def wait(self):
+        if self.device != "cpu":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def close(self):
+        for name, value in (("nvjpegJpegStreamDestroy", self.stream), ("nvjpegJpegStateDestroy", self.state), ("nvjpegDestroy", self.handle)):
+            if value:
+                self.library(name, value)
+
+
+def differences(files, outputs):
+    """From the host's pixels, of 255."""
+    import imaging
+    import numpy as np
+
+    total, count, largest = 0, 0, 0
+    for file, output in zip(files, outputs, strict=True):
+        difference = np.abs(imaging.read(file).astype(np.int16) - output.cpu().numpy())
+        total, count, largest = total + int(difference.sum()), count + difference.size, max(largest, int(difference.max()))
+    return {"mean_difference": total / count, "max_difference": largest, "reference": imaging.name}
+
+
+def measure(decoder, folder, size, seconds):
+    files = sorted(folder.rglob("*.jpg"))[:size]
+    decoder.prepare()
+    jpegs = {file: file.read_bytes() for file in files}
+    files = [file for file in files if decoder.supports(jpegs[file])]
+    if not files:
+        raise StepFailed(f"nvjpegDecodeBatchedSupported: none of {len(jpegs)} pictures")
+    own = list(itertools.islice(itertools.cycle(files), size))
+    decode, outputs = decoder.batch([jpegs[file] for file in own])
+    decode()
+    decoder.wait()
+    rates = []
+    for _ in range(3):
+        begun, pictures = time.monotonic(), 0
+        while pictures == 0 or time.monotonic() - begun < seconds:
+            decode()
+            decoder.wait()
+            pictures += size
+        rates.append(pictures / (time.monotonic() - begun))
+    return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "batch": size, "pictures": len(files),
+            "unsupported": len(jpegs) - len(files), **differences(files, outputs[: len(files)])}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("pictures", type=Path)
+    parser.add_argument("--library", help="nvJPEG; found by itself where Python packages or the toolkit have it")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=2, help="of each of three measurements")
+    arguments = parser.parse_args()
+    found, decoder = {}, None
+    try:
+        decoder = Decoder(load(arguments.library), arguments.device)
+        found = {**decoder.engines(), "library": str(decoder.library.path)}
+        found |= measure(decoder, arguments.pictures, arguments.batch, arguments.seconds)
+    except Exception as error:  # a step's, memory's, or what else a machine has in store
+        found |= {"failed" if found else "absent": str(error) if isinstance(error, StepFailed) else f"{type(error).__name__}: {error}"[:400]}
+    print(json.dumps(found), flush=True)
+    if decoder:
+        decoder.close()  # after the line: a library that stumbles here has been measured
+
+
+if __name__ == "__main__":
+    main()

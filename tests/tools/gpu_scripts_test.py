@@ -1,0 +1,174 @@
+"""What the suite for machines with a GPU runs beside Millrace, without one: the scripts of peers, in turns, and the GPU's JPEG decoder by a stand-in."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+GPU = SOURCE / "bench/gpu"
+PACKAGES = pathlib.Path(os.environ["MILLRACE_TEST_PACKAGES"])
+sys.path.insert(0, str(GPU))
+
+import numpy as np  # noqa: E402
+import peers  # noqa: E402
+import tables  # noqa: E402
+import torch  # noqa: E402
+from PIL import Image  # noqa: E402
+from turns import Failed, Turns  # noqa: E402
+
+
+def last_json(done):
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class RunLengths(unittest.TestCase):
+    def test_on_the_device_are_those_of_the_host(self):
+        masks = torch.rand(5, 7, 9, generator=torch.Generator().manual_seed(1)) > 0.5
+        masks[1], masks[2], masks[3, 0, 0], masks[4, 0, 0] = True, False, True, False
+        for found, mask in zip(peers.run_lengths_of(masks), masks, strict=True):
+            np.testing.assert_array_equal(found, peers.run_lengths(mask.numpy()))
+            self.assertEqual(found.sum(), mask.numel())
+
+
+class Compiled(unittest.TestCase):
+    class Half(torch.nn.Module):
+        def __init__(self, wrong=False):
+            super().__init__()
+            self.wrong = wrong
+
+        def forward(self, x):
+            return x, -x if self.wrong else x
+
+    def test_what_fails_or_is_wrong_is_said_and_another_way_taken(self):
+        def fails(step, sample):
+            raise RuntimeError("not here\nnot there")
+
+        ways, sample = peers.WAYS, (torch.arange(-4.0, 4.0),)
+        try:
+            peers.WAYS = {"plain": lambda step, _: step, "failing": fails, "wrong": lambda step, _: self.Half(wrong=True)}
+            fastest = peers.Fastest(self.Half(), sample, "cpu", 0)
+            self.assertEqual(fastest.name, "plain")
+            self.assertEqual(fastest.tried["failing"], "RuntimeError: not here ... not there")
+            self.assertIn("an IoU of 0.000", fastest.tried["wrong"])
+            peers.WAYS = {"failing": fails}
+            with self.assertRaisesRegex(RuntimeError, "no way to compile works.*not here"):
+                peers.Fastest(self.Half(), sample, "cpu", 0)
+        finally:
+            peers.WAYS = ways
+
+
+class WithPictures(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.pixels = (np.add.outer(np.add.outer(np.arange(96), 2 * np.arange(120)), np.arange(3)) % 256).astype(np.uint8)
+        (self.folder / "pictures").mkdir()
+        for name in ("a", "b"):
+            Image.fromarray(self.pixels).save(self.folder / f"pictures/{name}.jpg", quality=90)
+
+    def without(self, *modules):
+        """An environment in which these are not there."""
+        for module in modules:
+            (self.folder / "without" / module).mkdir(parents=True)
+            (self.folder / "without" / module / "__init__.py").write_text("raise ImportError('none here')\n")
+        return {**os.environ, "PYTHONPATH": str(self.folder / "without")} if modules else dict(os.environ)
+
+
+class Scripts(WithPictures):
+    def command(self, *more):
+        (self.folder / "m.jsonl").write_text("".join(json.dumps({"path": str(path), "boxes": [[5, 5, 40, 30, 0]] * (1 + k)}) + "\n"
+                                                     for k, path in enumerate(sorted((self.folder / "pictures").iterdir()))))
+        return [sys.executable, "-B", GPU / "peers.py", self.folder / "m.jsonl", "--detector", PACKAGES / "yolov8n.pkg", "--segmenter", PACKAGES / "sam_small.pkg",
+                "--device", "cpu", "--side", "256", "--batch", "3", "--workers", "1", "--compile-seconds", "0", *more]
+
+    def test_without_opencv_pictures_are_read_by_pillow(self):
+        done = subprocess.run(self.command(), input="2\n1\n", env=self.without("cv2"), capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        settings, two, one = map(json.loads, done.stdout.splitlines())
+        self.assertIn("Pillow", settings["imaging"])
+        self.assertEqual((settings["batch"], settings["workers"], settings["dtype"]), (1, 1, "float32"))
+        self.assertEqual((two["pictures"], one["pictures"]), (2, 1))
+
+    def test_without_either_it_is_said_what_is_missing(self):
+        done = subprocess.run(self.command(), input="2\n", env=self.without("cv2", "PIL"), capture_output=True, text=True, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("pictures are read with OpenCV or Pillow, and neither is here", done.stderr)
+
+    def test_the_tuned_one_takes_turns_with_batches_that_are_not_full(self):
+        script = Turns(*self.command("--tuned"), seconds=120)
+        try:
+            self.assertIn(script.settings["compiled"], ("torch.jit.freeze", "torch.jit.optimize_for_inference"))
+            self.assertEqual(set(script.settings["tried"]), {"torch.jit.freeze", "torch.jit.optimize_for_inference"})
+            self.assertEqual(script.settings["workers"], 1)
+            for pictures in (1, 2):
+                self.assertEqual(script(pictures, 60)["pictures"], pictures)
+        finally:
+            script.close()
+
+
+class InTurns(unittest.TestCase):
+    def test_one_that_ends_or_hangs_has_failed_with_what_it_said(self):
+        program = "import sys; print('chatter'); print('{}', flush=True); sys.stdin.readline(); sys.exit('no more')"
+        script = Turns(sys.executable, "-c", program, seconds=20)
+        with self.assertRaisesRegex(Failed, "no more"):
+            script(1, 20)
+        with self.assertRaisesRegex(Failed, "no answer in 0 s"):
+            Turns(sys.executable, "-c", "import time; time.sleep(60)", seconds=0.3)
+        with self.assertRaisesRegex(Failed, "nowhere"):
+            Turns("/nowhere/at/all", seconds=1)
+
+
+class HardwareDecoder(WithPictures):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.library = pathlib.Path(folder.name, "libnvjpeg.so.13")
+        subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", cls.library, SOURCE / "tests/tools/fake_nvjpeg.c"], check=True)
+
+    def measure(self, fails="", library=None, env=None):
+        done = subprocess.run([sys.executable, "-B", GPU / "nvjpeg.py", self.folder / "pictures", "--device", "cpu", "--seconds", "0", "--batch", "5",
+                               "--library", library or self.library], env={**(env or os.environ), "FAKE_NVJPEG": fails}, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return last_json(done)
+
+    def test_it_is_counted_timed_and_compared(self):
+        found = self.measure()
+        self.assertEqual((found["engines"], found["cores_per_engine"], found["pictures"], found["unsupported"]), (2, 4, 2, 0))
+        self.assertGreater(found["pictures_per_s"], 0)
+        with Image.open(self.folder / "pictures/a.jpg") as decoded:
+            difference = np.abs(np.asarray(decoded).astype(int) - self.pixels)
+        self.assertAlmostEqual(found["mean_difference"], difference.mean(), delta=0.05)  # two decoders
+        self.assertAlmostEqual(found["max_difference"], difference.max(), delta=3)
+        self.assertIn("cv2", found["reference"])
+        self.assertIn("Pillow", self.measure(env=self.without("cv2"))["reference"])
+
+    def test_pixels_at_their_places_differ_by_exactly_what_is_expected(self):
+        for name, value in (("a", 0), ("b", 255)):  # flat ones survive JPEG unchanged
+            Image.new("RGB", (120, 96), (value,) * 3).save(self.folder / f"pictures/{name}.jpg", quality=100)
+        found = self.measure()
+        self.assertEqual(found["max_difference"], 255)
+        self.assertAlmostEqual(found["mean_difference"], 127.5, delta=1e-9)
+
+    def test_it_stands_below_the_table_of_cores(self):
+        shown = tables.decode([{"what": "decode", "workers": 2, "failed": "why"}, {"what": "hardware decoder", **self.measure()}])
+        self.assertIn("| 2 | failed |", shown)
+        self.assertRegex(shown, r"JPEG decoder: 2 engines of 4 cores, \d+ JPEGs/s, off from cv2 [\d.]+ by [\d.]+ of 255 in the mean and \d+ at most")
+        self.assertIn("absent, nvjpegCreateEx: ARCH_MISMATCH", tables.hardware(self.measure("nvjpegCreateEx")))
+
+    def test_a_step_that_fails_is_named_with_its_status(self):
+        self.assertEqual(self.measure("nvjpegCreateEx"), {"absent": "nvjpegCreateEx: ARCH_MISMATCH"})
+        self.assertEqual(self.measure("nvjpegGetHardwareDecoderInfo"), {"absent": "nvjpegGetHardwareDecoderInfo: ARCH_MISMATCH"})
+        self.assertEqual(self.measure("engines"), {"absent": "nvjpegGetHardwareDecoderInfo: 0 engines"})
+        self.assertEqual(self.measure("nvjpegDecodeBatched")["failed"], "nvjpegDecodeBatched: ARCH_MISMATCH")
+        self.assertEqual(self.measure("nvjpegDecodeBatchedSupported")["failed"], "nvjpegDecodeBatchedSupported: none of 2 pictures")
+        self.assertIn("loading /nowhere.so", self.measure(library="/nowhere.so")["absent"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
