@@ -3,9 +3,14 @@
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 python="${PYTHON:-python3}"
-torch="$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')/lib"
-export LD_LIBRARY_PATH="$here/lib:$torch${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" MILLRACE_BUNDLE="$here"
-program="$1"
+found="$("$python" -c 'import os, torch; print(torch.__version__.split("+")[0], os.path.dirname(torch.__file__))')" \
+  || { echo "run.sh: $python has no PyTorch; PYTHON=... names another" >&2; exit 1; }
+wanted="$(cat "$here/torch")"
+[[ "${found%% *}" == "$wanted" ]] || { echo "run.sh: $python has PyTorch ${found%% *}, and this bundle is built for $wanted; PYTHON=... names another" >&2; exit 1; }
+# For the programs alone: Python has its own libraries of the same names.
+export MILLRACE_BUNDLE="$here" MILLRACE_LIBRARY_PATH="$here/lib:${found#* }/lib"
+program="${1:?run.sh: name a program of bin/, or suite}"
 shift
 if [[ "$program" == suite ]]; then exec "$python" "$here/suite.py" "$@"; fi
+export LD_LIBRARY_PATH="$MILLRACE_LIBRARY_PATH${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 exec "$here/bin/$program" "$@"

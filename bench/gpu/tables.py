@@ -88,7 +88,7 @@ def peers(records):
             continue
         rows.append([r["tool"], f"{r['pictures_per_s']:.1f} ({r['spread'][0]:.1f} to {r['spread'][1]:.1f})",
                      f"{r['millrace_is_faster_by']:.1f} ({r['ratio_spread'][0]:.1f} to {r['ratio_spread'][1]:.1f})" if "millrace_is_faster_by" in r else "",
-                     r.get("compiled", ""), r.get("imaging", "")])
+                     r["settings"].get("compiled", ""), r["settings"].get("imaging", "")])
     return table(["", "pictures/s", "Millrace is faster by", "compiled", "pictures read by"], rows)
 
 

@@ -113,14 +113,14 @@ class Rehearsal(unittest.TestCase):
     def test_every_part_runs_and_what_failed_or_is_missing_comes_again(self):
         self.draw()
         everything = ("correct", "models", "e2e", "peers", "decode", "--out", self.results)
-        self.plant(3, 7, 14)  # of precision, of the first e2e once it has found how many pictures it takes, of decode
+        self.plant(3, 9, 16)  # of precision, of the first e2e once it has found how many pictures it takes, of decode
         output = self.suite(1, *everything)
         first = self.records()
         bad = [record for record in first if "failed" in record]
         self.assertEqual([record["what"] for record in bad][:2], ["precision", "e2e"], output)
         self.assertEqual(len(bad), 3)
         self.assertEqual(bad[2]["what"], "decode")
-        for record, call in zip(bad, (3, 7, 14), strict=True):
+        for record, call in zip(bad, (3, 9, 16), strict=True):
             self.assertIn(f"planted in call {call}", record["failed"])
 
         lost = [("roof", "tf32", None), ("model", "bf16", "decode")]
@@ -143,7 +143,7 @@ class Rehearsal(unittest.TestCase):
     def check(self, records):
         count = {what: sum(record["what"] == what for record in records) for what in {record["what"] for record in records}}
         self.assertGreaterEqual(count.pop("decode"), 1)
-        self.assertEqual(count, {"parity": 1, "precision": 1, "roof": 5, "model": 8, "e2e": 3, "peer": 3, "hardware decoder": 1})  # yolov8n, mobile_sam's two, built-in ones: 3 and 2
+        self.assertEqual(count, {"parity": 1, "precision": 1, "two devices": 1, "roof": 5, "model": 8, "e2e": 3, "peer": 3, "hardware decoder": 1})  # yolov8n, mobile_sam's two, built-in ones: 3 and 2
         (parity,) = (record for record in records if record["what"] == "parity")
         self.assertEqual((parity["without_partner"], parity["mask_iou_min"], parity["largest_box_difference"]), (0, 1.0, 0))
         self.assertEqual((parity["batches"], parity["waits"], parity["uploads"], parity["downloads"]), (3, 6, 3, 3))  # three views, a batch each
@@ -152,13 +152,16 @@ class Rehearsal(unittest.TestCase):
         self.assertGreater(precision["masks"], 0)
         (hardware,) = (record for record in records if record["what"] == "hardware decoder")
         self.assertIn("nvjpeg", hardware["absent"].lower())
+        (two,) = (record for record in records if record["what"] == "two devices")
+        self.assertEqual((two["devices"], two["without_partner"], two["mask_iou_min"]), (2, 0, 1.0))
         for record in records:
             self.assertEqual(record["commit"], "0123456789-dirty")
             if record["what"] == "peer":
-                self.assertTrue(record["dtype"])
+                self.assertTrue(record["settings"]["dtype"])
                 if record["tool"] != "millrace":
                     self.assertLessEqual(record["ratio_spread"][0], record["millrace_is_faster_by"])
-                    self.assertTrue(all(record[setting] for setting in ("batch", "workers", "imaging", "compiled", "pictures")))
+                    self.assertTrue(all(record["settings"][setting] for setting in ("batch", "workers", "imaging", "compiled")))
+                    self.assertGreater(record["pictures"], 0)
             if record["what"] in ("e2e", "peer", "decode"):
                 self.assertGreater(record["pictures_per_s"], 0)
                 self.assertLessEqual(record["spread"][0], record["pictures_per_s"])

@@ -1,0 +1,55 @@
+"""The bundle for machines with a GPU, made of this build: what it holds, and that it works from another folder."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ["MILLRACE_PROGRAM"]).resolve().parents[1]
+
+
+class Bundle(unittest.TestCase):
+    def run_it(self, *words, code=0, **env):
+        done = subprocess.run([str(word) for word in words], cwd=self.folder, env={**os.environ, "PYTHON": sys.executable, **env}, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_it_holds_what_is_needed_and_runs_elsewhere(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        made = self.folder / "made/gpu-bundle"
+        self.run_it(SOURCE / "tools/gpu_bundle.sh", made, MILLRACE_BUNDLE_BUILD=str(BUILD))
+        bundle = self.folder / "elsewhere"
+        shutil.move(made, bundle)
+        self.assertLess(sum(file.stat().st_size for file in bundle.rglob("*")), 40 << 20)
+        libraries = {file.name.split(".so")[0] for file in (bundle / "lib").iterdir()}
+        self.assertLessEqual({"libtbb", "libopencv_core", "libboost_program_options", "libjpeg"}, libraries)
+        self.assertFalse({name for name in libraries if name.startswith(("libtorch", "libc10", "libcud", "libc", "libstdc++")) and not name.startswith("libcrypto")})
+        for program in ("millrace", "cuda_test"):  # nothing of where it was built is left
+            self.assertNotIn("runpath", self.run_it("readelf", "-d", bundle / "bin" / program).lower())
+
+        said = self.run_it(bundle / "run.sh", "millrace", "doctor", code=5)  # rare formats stay out
+        self.assertIn(os.path.dirname(__import__("torch").__file__), said)
+        pictures = self.folder / "inputs/pictures"
+        pictures.mkdir(parents=True)
+        self.run_it(sys.executable, SOURCE / "models/demo/scenes.py", self.folder / "drawn", "--scenes", "1")
+        for picture in (self.folder / "drawn").rglob("*.jpg"):
+            shutil.copy(picture, pictures / f"{picture.parent.name}-{picture.name}")
+        said = self.run_it(bundle / "run.sh", "suite", "correct", "decode", "--rehearse", "--inputs", pictures.parent, "--out", "results.json", CUDA_VISIBLE_DEVICES="")
+        self.assertIn(" 0 failed", said)
+
+        (bundle / "torch").write_text("1.0.0\n")
+        self.assertIn("this bundle is built for 1.0.0", self.run_it(bundle / "run.sh", "millrace", "doctor", code=1))
+        self.assertIn("has no PyTorch", self.run_it(bundle / "run.sh", "millrace", "doctor", code=1, PYTHON="false"))
+
+
+if __name__ == "__main__":
+    if not (BUILD / "gpu/cuda_test").is_file():
+        print("skipped: built without CUDA, since nvcc is not here; no GPU code was compiled, and no bundle made")
+        sys.exit(77)
+    unittest.main(verbosity=2)
