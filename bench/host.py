@@ -2,7 +2,8 @@
 
 Runs the program with a simulated engine (bench/host/h200.yaml): nothing is computed for models, resizing and outlines, and it takes the
 time that a GPU would; each picture has --boxes boxes, whose masks have 960 runs. CPU time is counted by thread, with pictures decoded from
-JPEG and with decoded pictures in memory. What is left without decoding is target T5: at most 2 ms of a core.
+JPEG and with decoded pictures in memory: what the workers take more from JPEG is decoding. What is left without decoding is target T5: at most
+2 ms of a core; the exit code is 1 where it is missed.
 """
 
 import argparse
@@ -21,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "models/demo"))
 import scenes  # noqa: E402
 
-PROGRAM = ROOT / "build/release/apps/millrace"
+PROGRAM = pathlib.Path(os.environ.get("MILLRACE_PROGRAM", ROOT / "build/release/apps/millrace"))
 TARGET_MS = 2.0
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -91,6 +92,26 @@ def median_of(runs):
     }
 
 
+def by_step(memory, files):
+    """CPU ms of a picture from JPEG. What no thread of a step is seen to do is the rest: it starts, ends, and lives between two looks."""
+    thread, decoded = files["by_thread_ms"], memory["by_thread_ms"]
+    encode = decoded.get("worker", 0)
+    steps = {"source": thread.get("source", 0), "read": thread.get("read", 0), "decode": thread.get("worker", 0) - encode, "lane": thread.get("lane", 0), "encode": encode,
+             "commit": thread.get("commit", 0)}
+    return {**steps, "rest": files["cpu_ms"] - sum(steps.values())}
+
+
+def machine():
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")), "")
+    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": os.uname().release}
+
+
+def commit():
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    return head + ("-dirty" if subprocess.run([*git, "diff", "--quiet", "HEAD"], check=False).returncode else "")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pictures", type=int, default=3000)
@@ -117,12 +138,13 @@ def main():
         "T5_ms": memory["cpu_ms"], "decode_ms": files["cpu_ms"] - memory["cpu_ms"],
         "host_bound_pictures_per_s": {str(cores): round(cores * 1e3 / files["cpu_ms"]) for cores in (8, 16, 32)},
         "host_bound_without_decoding": {str(cores): round(cores * 1e3 / memory["cpu_ms"]) for cores in (8, 16, 32)},
-        "commit": subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip(),
+        "by_step_ms": by_step(memory, files), "pictures": arguments.pictures, "repeats": arguments.repeats, "machine": machine(), "commit": commit(),
     }
     print(json.dumps(figures, indent=2))
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
     print(f"host: T5 {'holds' if memory['cpu_ms'] <= TARGET_MS else 'is missed'}: {memory['cpu_ms']:.2f} ms of a core outside decoding (at most {TARGET_MS})")
+    sys.exit(memory["cpu_ms"] > TARGET_MS)
 
 
 if __name__ == "__main__":

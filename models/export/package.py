@@ -17,6 +17,8 @@ try:
 except ImportError as error:
     sys.exit(f"{error}; {NEEDS}")
 
+torch.backends.cudnn.allow_tf32 = False  # a trace holds it for good: its fp32 is to be fp32 on a GPU too
+
 # Bounds of a faithful fp32 copy: differences as a share of the output's standard deviation.
 RMS_BOUND = 1e-5
 MAX_BOUND = 1e-4
