@@ -201,6 +201,23 @@ class Rehearsal(unittest.TestCase):
         self.results.write_text(json.dumps(document))
         self.assertIn("is of another machine: gpu 'NVIDIA H200', and here", self.suite(2, "correct", "--out", self.results))
 
+class Host(unittest.TestCase):
+    """bench/host.py, with so few pictures that its times mean nothing."""
+
+    def test_it_tells_every_step_the_machine_and_whether_the_target_is_met(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder, "host.json")
+            done = subprocess.run([sys.executable, SOURCE / "bench/host.py", "--pictures", "64", "--repeats", "1", "--out", out], capture_output=True, text=True, check=False)
+            figures = json.loads(out.read_text())
+        self.assertEqual(done.returncode, 1 if figures["T5_ms"] > 2 else 0, done.stderr)
+        steps = figures["by_step_ms"]
+        self.assertEqual(list(steps), ["source", "read", "decode", "lane", "encode", "commit", "rest"])
+        self.assertAlmostEqual(sum(steps.values()), figures["files"]["cpu_ms"], places=6)
+        for cores in (8, 16, 32):
+            self.assertAlmostEqual(figures["host_bound_pictures_per_s"][str(cores)], cores * 1e3 / figures["files"]["cpu_ms"], delta=0.51)
+        self.assertTrue(figures["machine"]["cpu"] and figures["commit"])
+        self.assertEqual((figures["pictures"], figures["repeats"], figures["boxes_per_picture"]), (64, 1, 10))
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
