@@ -43,9 +43,13 @@ struct Devices {
   [[nodiscard]] int count() const { return static_cast<int>(ordinals.size()); }
   /// Of different GPUs.
   [[nodiscard]] int gpus() const { return static_cast<int>(std::set(ordinals.begin(), ordinals.end()).size()); }
-  /// How many devices share the GPU of the one at `index`.
-  [[nodiscard]] int sharing(std::size_t index) const {
-    return static_cast<int>(std::count(ordinals.begin(), ordinals.end(), ordinals[index]));
+  /// How many of the first `used` devices share the GPU of the one at `index`.
+  [[nodiscard]] int sharing(std::size_t index, int used) const {
+    return static_cast<int>(std::count(ordinals.begin(), ordinals.begin() + used, ordinals[index]));
+  }
+  /// The first device on the GPU of the one at `index`.
+  [[nodiscard]] std::size_t first_of_gpu(std::size_t index) const {
+    return static_cast<std::size_t>(std::find(ordinals.begin(), ordinals.end(), ordinals[index]) - ordinals.begin());
   }
   /// Index into ordinals; lanes take turns.
   [[nodiscard]] std::size_t of_lane(int lane) const { return static_cast<std::size_t>(lane) % ordinals.size(); }

@@ -313,7 +313,7 @@ void Execution::plan_lanes() {
     const auto begun_ns = clock_.now_ns();
     auto plan =
         plan_memory({setup_.settings, setup_.packages, setup_.numbers.batch_size, setup_.numbers.graph.slab_bytes, each,
-                     setup_.devices.sharing(index), kind_of_devices(), known_limits_},
+                     setup_.devices.sharing(index, used), kind_of_devices(), known_limits_},
                     *devices_[index], *models_[index], *limits_[index]);
     if (!plan) return;
     warm_up_ns_ += clock_.now_ns() - begun_ns;
@@ -352,7 +352,7 @@ void Execution::remember_limits() const {
 void Execution::warm_up_packages(std::size_t lane) {
   ModelCache& models = lane_contexts_[lane].models;
   const std::size_t device = setup_.devices.of_lane(static_cast<int>(lane));
-  const std::lock_guard alone(alone_[device]);
+  const std::lock_guard alone(alone_[setup_.devices.first_of_gpu(device)]);
   const auto begun_ns = clock_.now_ns();
   const auto evictions = models.statistics().evictions;
   const bool measure = !demands_.empty() && !measured_[device];

@@ -92,8 +92,9 @@ class Execution {
   void warm_up_packages(std::size_t lane);
   CallShape warm_up_package(Engine& engine, const Package& package, std::size_t lane);
   void run_in_lane(std::size_t stage, Batch& batch, std::size_t lane);
-  void redo_in_halves(Batch& batch, std::size_t lane, const std::string& stage);
-  void decode_again(Frame& frame);
+  void redo(Batch& batch, std::size_t lane);
+  void let_go(Batch& batch, std::size_t lane);
+  void prepare_again(Frame& frame);
   void commit(Batch& batch);
   void wait_for_lanes();
   Snapshot with_gpu(Snapshot snapshot) const;
@@ -105,7 +106,7 @@ class Execution {
   std::int64_t max_file_bytes_ = 0;
   std::string segmenter_;
   std::vector<std::shared_ptr<Demand>> demands_;     // of each device; none on the host
-  std::deque<std::mutex> alone_;                     // of each device: who warms up or measures there
+  std::deque<std::mutex> alone_;                     // of each GPU's first device: who warms up or measures there
   std::deque<std::atomic<bool>> measured_;           // of each device
   std::vector<std::shared_ptr<CallLimits>> limits_;  // of each device
   std::vector<std::unique_ptr<ModelCache>> models_;  // of each device

@@ -1,7 +1,11 @@
 // What a lane does with a batch, and what becomes of one for which memory runs out.
 
+#include <algorithm>
+#include <iterator>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/execution.hpp"
 #include "apps/run_ended.hpp"
@@ -39,7 +43,7 @@ void Execution::run_in_lane(std::size_t stage, Batch& batch, std::size_t lane) {
   const ChainLink& link = *setup_.chain.of(Section::lane)[stage];
   try {
     if (fits([&] { run_stage(link, *lane_stages_[lane][stage], batch); })) return;
-    redo_in_halves(batch, lane, link.info.name);
+    redo(batch, lane);
     batch.through_lane = true;
   } catch (const DeviceError& error) {
     throw RunEnded(link.info.name, DeviceError(link.info.name + ", " + name_of(batch) + ": " + error.what() +
@@ -48,53 +52,69 @@ void Execution::run_in_lane(std::size_t stage, Batch& batch, std::size_t lane) {
   }
 }
 
-// From the files on, since pixels are gone when inputs are made. A picture for which there is not enough memory even
-// alone fails.
-void Execution::redo_in_halves(Batch& batch, std::size_t lane, const std::string& stage) {
-  Stream* const stream = devices_[lane]->stream();
-  batch.columns.clear();
-  std::vector<std::shared_ptr<Frame>> left;
-  for (const auto& frame : batch.frames) {
-    if (frame->failed()) continue;
-    frame->columns.clear();
-    left.push_back(frame);
-  }
-  devices_[lane]->wait();  // for what the attempt left behind, then to let go of it
-  for (const auto& each : lane_stages_[lane]) each->trim();
-  if (stream != nullptr) stream->trim();
-  if (left.size() < 2) {
-    for (const auto& frame : left) {
-      frame->fail(stage, stream == nullptr ? Reason::oom_host : Reason::oom_device,
-                  "there was not enough memory for this picture, not even alone");
-    }
-    return;
-  }
+// In halves, after all that the lane holds was let go. A single picture is tried once more too: then it fails.
+void Execution::redo(Batch& batch, std::size_t lane) {
+  let_go(batch, lane);
   ++counters_.redone_batches;
+  std::vector<std::shared_ptr<Frame>> left;
+  std::copy_if(batch.frames.begin(), batch.frames.end(), std::back_inserter(left),
+               [](const auto& frame) { return !frame->failed(); });
   const auto middle = left.begin() + static_cast<std::ptrdiff_t>(left.size() / 2);
   for (const auto& [begin, end] : {std::pair{left.begin(), middle}, {middle, left.end()}}) {
-    Batch half({begin, end});
-    for (const auto& frame : half.frames) {
-      decode_again(*frame);
-      frame->split = true;
-    }
-    std::string at = stage;
+    if (begin == end) continue;
+    Batch part({begin, end});
+    for (const auto& frame : part.frames) prepare_again(*frame);
+    std::string stage;
     const bool done = fits([&] {
       std::size_t index = 0;
       for (const ChainLink* link : setup_.chain.of(Section::lane)) {
-        at = link->info.name;
-        if (!half.empty()) run_stage(*link, *lane_stages_[lane][index++], half);
+        stage = link->info.name;
+        if (!part.empty()) run_stage(*link, *lane_stages_[lane][index++], part);
       }
     });
-    if (!done) redo_in_halves(half, lane, at);
+    if (done) continue;
+    if (part.frames.size() > 1) {
+      redo(part, lane);
+      continue;
+    }
+    let_go(part, lane);
+    part.frames.front()->fail(stage, devices_[lane]->stream() == nullptr ? Reason::oom_host : Reason::oom_device,
+                              "there was not enough memory for this picture, not even alone");
   }
 }
 
-void Execution::decode_again(Frame& frame) {
+// What an attempt left behind, and what is kept for later.
+void Execution::let_go(Batch& batch, std::size_t lane) {
+  devices_[lane]->abandon();
+  batch.columns.clear();
+  for (const ChainLink* link : setup_.chain.of(Section::lane)) {
+    for (const auto& frame : batch.frames) {
+      if (frame->failed()) continue;
+      for (const FieldBase* field : link->info.writes) frame->columns.drop(*field);
+    }
+  }
+  for (const auto& stage : lane_stages_[lane]) stage->trim();
+  devices_[lane]->wait();
+  if (Stream* const stream = devices_[lane]->stream()) stream->trim();
+}
+
+// Pixels are gone when inputs were made of them: then the picture is decoded again, outside of the gate, which has
+// given its bytes to others. These are half a batch a lane at most.
+void Execution::prepare_again(Frame& frame) {
+  frame.split = frame.again = true;
+  const auto links = setup_.chain.of(Section::frame);
+  frame.columns.allow(nullptr);
+  const bool all_there = std::all_of(links.begin(), links.end(), [&](const ChainLink* link) {
+    return std::all_of(link->info.writes.begin(), link->info.writes.end(),
+                       [&](const FieldBase* field) { return frame.columns.has(*field); });
+  });
+  if (all_there) return;
+  frame.columns.clear();
   std::string stage = "read";
   try {
     read(frame);
     std::size_t index = 0;
-    for (const ChainLink* link : setup_.chain.of(Section::frame)) {
+    for (const ChainLink* link : links) {
       if (frame.failed()) break;
       stage = link->info.name;
       run_stage(*link, *frame_stages_[index++], frame);

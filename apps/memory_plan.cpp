@@ -217,6 +217,7 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     if (plan.models_bytes + plan.pictures_bytes > plan.limit_bytes || !calls.shrink()) break;
     calls.give_back();
   }
+  calls.give_back();
   plan.smaller_calls = calls.smaller();
   plan.ran_out = limits.learned();
   const auto room = plan.limit_bytes - plan.models_bytes;

@@ -341,9 +341,8 @@ class Run {
     if (lock_.note()) report.notes.push_back(*lock_.note());
     for (const auto& note : store_.notes()) report.notes.push_back(note);
     if (counters.redone_batches > 0) {
-      report.notes.push_back("memory of the device ran out for all that a batch holds; " +
-                             std::to_string(counters.redone_batches) +
-                             " times its pictures were decoded again and done in halves: a lower batch.size is faster");
+      report.notes.push_back("memory ran out for all that a batch holds; " + std::to_string(counters.redone_batches) +
+                             " times pictures were done again in halves: a lower batch.size is faster");
     }
     note(report, counters.decode_warnings.get(), "taken although their data have faults",
          "taken although its data have faults");

@@ -32,7 +32,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   std::shared_ptr<void> take(std::size_t bytes) {
     std::size_t size = 4096;
     while (size < bytes) size += size / 2;
-    void* block = nullptr;
+    const auto node = std::make_shared<std::list<Block>>(1, Block{size, nullptr});  // now: to let go must not fail
+    void*& block = node->front().memory;
     std::list<Block> surplus;
     {
       const std::lock_guard lock(mutex_);
@@ -50,9 +51,9 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
     }
     release(surplus);
     if (block == nullptr) block = allocate(size);
-    return {block, [pool = shared_from_this(), size](void* mine) {
+    return {block, [pool = shared_from_this(), node, size](void*) {
               const std::lock_guard lock(pool->mutex_);
-              pool->free_.push_back({size, mine});
+              pool->free_.splice(pool->free_.end(), *node);
               pool->free_bytes_ += size;
               pool->used_bytes_ -= size;
             }};

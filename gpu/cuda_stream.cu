@@ -171,7 +171,10 @@ class CudaStream final : public Stream {
               check(cudaHostAlloc(&block, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "pinned memory");
               return block;
             },
-            [](void* block) { cudaFreeHost(block); })) {}
+            [handles = handles_](void* block) {
+              handles->use();  // on any thread, which else would open GPU 0 for it
+              cudaFreeHost(block);
+            })) {}
 
   [[nodiscard]] int device() const override { return handles_->device; }
   [[nodiscard]] void* native() const override { return handles_->stream.get(); }

@@ -119,6 +119,8 @@ class Device {
 
   /// Blocks until everything that was asked for is done.
   virtual void wait() = 0;
+  /// Waits and forgets all that was asked for since the last wait(): nothing of it is written. For what failed halfway.
+  virtual void abandon() { wait(); }
 
   [[nodiscard]] virtual DeviceCounts counts() const { return {}; }
 

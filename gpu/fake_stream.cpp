@@ -175,6 +175,7 @@ void FakeStream::find_boxes(const HeadJob& job) {
 }
 
 void FakeStream::outline(const OutlineJob& job) {
+  const auto scratch = allocate(4096);  // as the sums take on a GPU
   defer([job] {
     const auto size = static_cast<std::size_t>(job.logits_width) * static_cast<std::size_t>(job.logits_height);
     for (int n = 0; n < job.masks; ++n) {

@@ -124,8 +124,8 @@ T* StreamDevice::scratch(std::size_t count) {
 Image8 StreamDevice::upload(const Image8& raster, std::shared_ptr<const void> keep) {
   const auto bytes = std::size_t{3} * static_cast<std::size_t>(raster.width) * static_cast<std::size_t>(raster.height);
   auto* memory = scratch<std::uint8_t>(bytes);
+  kept_.push_back(std::move(keep));  // before the copy begins: this can fail
   stream_->upload(raster.data, memory, bytes);
-  kept_.push_back(std::move(keep));
   ++counts_.uploads;
   return {memory, raster.width, raster.height};
 }
@@ -284,7 +284,12 @@ void StreamDevice::trace(std::span<const MaskCall> calls, float threshold) {
   }
   if (tracings.empty()) return;
   results_.push_back(make_results(std::move(tracings)));
-  for (const Tracing& tracing : results_.back().tracings) stream_->outline(tracing.job);
+  try {
+    for (const Tracing& tracing : results_.back().tracings) stream_->outline(tracing.job);
+  } catch (...) {
+    results_.pop_back();  // what was never written must not be read
+    throw;
+  }
 }
 
 void StreamDevice::bring_down(std::vector<Results>& all) {
@@ -301,6 +306,19 @@ void StreamDevice::bring_down(std::vector<Results>& all) {
   }
   stream_->wait();
   ++counts_.waits;
+}
+
+void StreamDevice::abandon() {
+  const auto all = std::exchange(results_, {});
+  const auto finishes = std::exchange(after_wait_, {});
+  const auto kept = std::exchange(kept_, {});
+  ++counts_.waits;
+  try {
+    stream_->wait();
+  } catch (const DeviceError&) {
+    throw;
+  } catch (const std::exception&) {  // fakes do late what a GPU refuses at once
+  }
 }
 
 void StreamDevice::wait() {

@@ -29,6 +29,7 @@ class StreamDevice final : public Device {
   Prompts prompts(std::span<const Box> boxes, std::span<const int> image_index) override;
   void trace(std::span<const MaskCall> calls, float threshold) override;
   void wait() override;
+  void abandon() override;
 
   Stream* stream() override { return stream_.get(); }
   [[nodiscard]] DeviceCounts counts() const override { return counts_; }

@@ -51,6 +51,7 @@ class Frame {
   Columns columns;
   std::optional<Failure> failure;
   bool split = false;  ///< a model call of it did not have the planned shape
+  bool again = false;  ///< decoded and counted before
 };
 
 /// The path under which an item is opened.

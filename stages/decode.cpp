@@ -100,8 +100,8 @@ void Decode::run(Frame& frame) const {
   };
   Decoded decoded = decode(frame.file.span(), frame.info, limits_, allocate);
   frame.file = {};
-  if (!decoded.warnings.empty()) counters_.decode_warnings.add(frame.item.path);
-  if (wrong_extension(frame)) counters_.wrong_extensions.add(frame.item.path);
+  if (!decoded.warnings.empty() && !frame.again) counters_.decode_warnings.add(frame.item.path);
+  if (wrong_extension(frame) && !frame.again) counters_.wrong_extensions.add(frame.item.path);
   if (cache_ != nullptr) cache_->put(frame.item.path, {frame.info, decoded.pixels});
   frame.columns.set(pixels, std::move(decoded.pixels));
 }

@@ -71,6 +71,7 @@ class Columns {
   }
 
   void clear() { cells_.clear(); }
+  bool has(const FieldBase& field) const { return find_cell(field) != nullptr; }
 
   void drop(const FieldBase& field) {
     std::erase_if(cells_, [&](const Entry& entry) { return entry.field == &field; });

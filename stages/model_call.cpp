@@ -113,9 +113,9 @@ class Calls {
     try {
       call_(make_(rows, blank_));
       return false;
+    } catch (const OutOfMemoryError&) {
+      throw;  // nobody's fault
     } catch (const ModelError&) {
-      return true;
-    } catch (const std::bad_alloc&) {
       return true;
     }
   }

@@ -30,10 +30,11 @@ MostRows most_rows(const StageContext& context, const Package& package, std::str
 /// Calls a model once for all rows and keeps a bad picture from costing the others. pictures[row] says whose a row is;
 /// rows of a picture stand together, and one that fails takes the others of its picture with it.
 /// Out of memory, of the call or of its inputs: the rows are halved until they fit, and calls of more rows than
-/// `most()` are halved without being tried; what one row throws passes through, since what else the batch holds is in
-/// its way. Any other ModelError: the picture to blame is found by bisection, at most log2(pictures) + 1 calls, and the
-/// call is made once more in its original shape with that picture blank, so that the others' results are exactly those
-/// of the plan. Where no picture fails alone, the call is repeated, and when it fails again done in halves.
+/// `most()` are halved without being tried; what one row or a search throws passes through, since what else the
+/// batch holds is in its way. Any other ModelError: the picture to blame is found by bisection, at most log2(pictures)
+/// + 1 calls, and the call is made once more in its original shape with that picture blank, so that the others' results
+/// are exactly those of the plan. Where no picture fails alone, the call is repeated, and when it fails again done in
+/// halves.
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
                                   const MostRows& most, StageCounters& counters);
 

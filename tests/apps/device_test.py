@@ -192,7 +192,7 @@ class FakeDevice(Case):
                 self.assertIn("split", {line.get("exec") for line in lines.values()})
                 report = program.report(out)
                 self.assertGreater(report["calls"]["redone_batches"], 0)
-                self.assertTrue(any("done in halves: a lower batch.size is faster" in note for note in report["notes"]), report["notes"])
+                self.assertTrue(any("done again in halves: a lower batch.size is faster" in note for note in report["notes"]), report["notes"])
 
     def test_what_a_run_learned_of_memory_is_known_to_the_next(self):
         program.write_pictures(self.folder / "in", 8, 90, 70)

@@ -2,9 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <vector>
+
+#include "gpu/stream_device.hpp"
 
 namespace millrace {
 namespace {
@@ -34,6 +37,46 @@ TEST_CASE("work that was never waited for keeps no memory") {
     CHECK(!watched.expired());
   }
   CHECK(watched.expired());
+}
+
+/// A device with so much memory, and the outline of a disc traced on it; whether there was enough.
+bool trace_disc(std::int64_t memory, bool abandoned, TracedMask& mask) {
+  StreamDevice device(std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(memory)));
+  const auto traced = std::make_shared<TracedMask>();
+  bool enough = true;
+  try {
+    const Tensor logits = device.empty({1, 16, 16}, DType::f32), iou = device.empty({1}, DType::f32);
+    device.zero(logits);
+    device.zero(iou);
+    const MaskTarget target{0, {16, 16, 64, 64, 64, 48, 80, 60}, traced};
+    device.trace(std::vector<MaskCall>{{logits, iou, {target}}, {logits, iou, {target}}}, -1.0F);
+  } catch (const std::bad_alloc&) {
+    enough = false;
+  }
+  if (abandoned) {
+    device.abandon();
+  } else {
+    device.wait();
+  }
+  mask = *traced;
+  return enough;
+}
+
+TEST_CASE(
+    "wherever memory runs out for masks, none is read that was never written, and a device that is abandoned writes "
+    "none") {
+  int failed = 0;
+  TracedMask mask;
+  std::int64_t memory = 0;
+  for (; memory < 10'000'000 && !trace_disc(memory, false, mask); memory += 256) {
+    ++failed;
+    CHECK(mask.counts.empty());
+    CHECK(mask.fault.empty());
+  }
+  CHECK(failed > 10);
+  CHECK(mask.counts.size() == 2);  // all of the picture
+  CHECK(trace_disc(memory, true, mask));
+  CHECK(mask.counts.empty());
 }
 
 TEST_CASE("what a stream did is counted when it is done") {

@@ -187,6 +187,16 @@ TEST_CASE("out of memory halves the call until it fits") {
   }
 }
 
+TEST_CASE("a search that runs out of memory blames nobody") {
+  int calls = 0;
+  Model model{[&](const auto&) {
+    if (++calls == 1) throw ModelError("bad row");
+    throw_out_of_memory(calls % 2 == 0);
+  }};
+  CHECK_THROWS_AS(model.run(each_its_own(8)), OutOfMemoryError);
+  CHECK(calls == 2);
+}
+
 TEST_CASE("a row that does not fit alone is a matter of the whole batch") {
   Model model{[&](const auto& values) {
     if (holds_any(values, {101})) throw_out_of_memory(true);
