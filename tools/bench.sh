@@ -17,3 +17,5 @@ for program in "${programs[@]}"; do
     *) "$program" ;;
   esac
 done
+echo "== host.py"
+"$(tools/setup.sh where)/python/bin/python" bench/host.py

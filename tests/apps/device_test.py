@@ -24,6 +24,21 @@ class LostDevice(torch.nn.Module):
         return torch.zeros([images.shape[0], 6, 84])
 
 
+class LargeActivations(torch.nn.Module):
+    """One object, whose score comes from a norm over values up to 50,000: their squares are no number of fp16."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(4)
+
+    def forward(self, images):
+        out = torch.zeros([images.shape[0], 6, 84], dtype=images.dtype)
+        out[:, 0:2, 0], out[:, 2:4, 0] = 30, 20
+        values = 50000 * torch.nn.functional.pad(images.mean(dim=[2, 3]), [0, 1])
+        out[:, 4, 0] = torch.sigmoid(self.norm(values)[:, 0])
+        return out
+
+
 class FakeDevice(Case):
     def run_on(self, device, *more, code=program.OK, name="out"):
         out = self.folder / f"{name}-{device.replace(':', '')}"
@@ -233,6 +248,20 @@ class FakeDevice(Case):
             done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--device", device)
             self.assertEqual(done.code, program.USAGE, (device, done))
             self.assertIn("auto, cpu, cuda, cuda:0,1 or cuda:all", done.err)
+
+
+class Halves(ModelCase):
+    def test_layer_norms_of_large_activations_in_fp16(self):
+        """They are computed in fp32."""
+        detector = self.make_package(LargeActivations(), DETECTOR_YAML, "large")
+        scores = []
+        for precision in ("fp32", "fp16"):
+            output = self.folder / precision
+            self.run_ok(self.recipe, "--input", self.input, "--detector", detector, "--output", output, "--device", "fake:1", "--precision", precision, "--set", "detect.conf=0.01")
+            scores.append([line["objects"][0]["score"] for line in program.lines(output)])
+        self.assertGreater(len(set(scores[0])), 3)  # of the pictures
+        for a, b in zip(*scores, strict=True):
+            self.assertAlmostEqual(a, b, delta=0.01)
 
 
 class LostDevices(ModelCase):
