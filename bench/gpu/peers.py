@@ -21,6 +21,7 @@ from pathlib import Path
 import imaging
 import numpy as np
 import torch
+import traces
 from torch.nn import functional as F
 
 DETECTOR_SIDE = 640
@@ -292,9 +293,10 @@ class Tuned:
         return objects
 
 
-def load(package, device):
+def load(package, device, tuned):
+    """Convolutions may use TF32, as is PyTorch's default; that a trace forbids it is of no use to this script."""
     module = torch.jit.load(str(package / "model.ts"), map_location=device).eval()
-    return module.float()
+    return traces.adapt(module.float(), tf32=True, benchmark=tuned, device=device)
 
 
 def main():
@@ -311,7 +313,7 @@ def main():
     parser.add_argument("--compile-seconds", type=int, default=120, help="that torch.compile may take; 0 leaves it out")
     arguments = parser.parse_args()
     items = [json.loads(line) for line in arguments.manifest.read_text().splitlines()]
-    models = load(arguments.detector, arguments.device), load(arguments.segmenter, arguments.device)
+    models = (load(package, arguments.device, arguments.tuned) for package in (arguments.detector, arguments.segmenter))
     script = (Tuned if arguments.tuned else Usual)(items, *models, arguments)
 
     def idle():

@@ -490,8 +490,10 @@ def described(package, what):
 @functools.lru_cache(maxsize=1)
 def loaded(package, precision):
     import torch
+    import traces
 
     module = torch.jit.load(str(package / "model.ts"), map_location=Place.torch_device).to(getattr(torch, TYPES[precision])).eval()
+    traces.adapt(module, tf32=precision == "tf32", device=Place.torch_device)
     return torch.jit.freeze(module, preserved_attrs=None if described(package, "task: detect") else ["encode", "decode"])
 
 

@@ -17,6 +17,7 @@ import numpy as np  # noqa: E402
 import peers  # noqa: E402
 import tables  # noqa: E402
 import torch  # noqa: E402
+import traces  # noqa: E402
 from PIL import Image  # noqa: E402
 from turns import Failed, Turns  # noqa: E402
 
@@ -32,6 +33,42 @@ class RunLengths(unittest.TestCase):
         for found, mask in zip(peers.run_lengths_of(masks), masks, strict=True):
             np.testing.assert_array_equal(found, peers.run_lengths(mask.numpy()))
             self.assertEqual(found.sum(), mask.numel())
+
+
+class Traces(unittest.TestCase):
+    """The packages' traces were made without TF32 or with it; either way they are set to what is asked for, and still give what they gave."""
+
+    MODELS = (("yolov8n", None, "forward", 640), ("sam_small", ["encode", "decode"], "encode", 256))
+
+    def load(self, package):
+        return torch.jit.load(str(PACKAGES / f"{package}.pkg/model.ts")).eval()
+
+    def test_flags_are_set_and_sizes_are_on_the_host_before_freezing_and_after(self):
+        for package, methods, _, _ in self.MODELS:
+            for tf32, benchmark in ((True, False), (False, True)):
+                module = traces.adapt(self.load(package), tf32=tf32, benchmark=benchmark)
+                for stage in (module, torch.jit.freeze(module, preserved_attrs=methods)):
+                    nodes = [node for graph in traces.methods(stage) for node in traces.nodes(graph)]
+                    inputs = [list(node.inputs()) for node in nodes if node.kind() == "aten::_convolution"]
+                    self.assertTrue(inputs)
+                    self.assertEqual({(own[traces.BENCHMARK].toIValue(), own[traces.ALLOW_TF32].toIValue()) for own in inputs}, {(benchmark, tf32)})
+                    self.assertEqual({node.t("value").device.type for node in nodes if traces.is_size(node)}, {"cpu"})
+                self.assertFalse([node for node in nodes if node.kind() == "aten::Int"])  # sizes that are tensors are reckoned by freezing
+
+    def test_they_give_what_they_gave(self):
+        for package, _, method, side in self.MODELS:
+            sample = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(2))
+            with torch.no_grad():
+                expected = getattr(self.load(package), method)(sample)
+                for tf32 in (True, False):
+                    torch.testing.assert_close(getattr(traces.adapt(self.load(package), tf32=tf32), method)(sample), expected)
+
+    def test_tensors_that_a_trace_makes_are_made_where_it_runs(self):
+        module = torch.jit.trace(lambda x: x + torch.arange(4, device="cpu"), torch.zeros(4), check_trace=False)
+        with tempfile.TemporaryDirectory() as folder:
+            module.save(f"{folder}/m.ts")
+            module = traces.adapt(torch.jit.load(f"{folder}/m.ts"), tf32=True, device="meta")
+        self.assertEqual(module(torch.zeros(4, device="meta")).device.type, "meta")
 
 
 class Compiled(unittest.TestCase):

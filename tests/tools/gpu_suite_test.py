@@ -82,7 +82,7 @@ class Rehearsal(unittest.TestCase):
         (self.bundle / "bin/millrace").chmod(0o755)
         self.plant()
         (self.bundle / "commit").write_text("0123456789\nwith changes\n")
-        for script in ("peers.py", "imaging.py", "nvjpeg.py"):
+        for script in ("peers.py", "traces.py", "imaging.py", "nvjpeg.py"):
             shutil.copy(SOURCE / "bench/gpu" / script, self.bundle)
 
     def plant(self, *calls):
