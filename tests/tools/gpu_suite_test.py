@@ -63,6 +63,15 @@ class Gates(unittest.TestCase):
         self.assertEqual(self.suite.misses({"a": None, "b": 2}, a=(">=", 0.9), b=("<=", 1)), ["a is None, not >= 0.9", "b is 2, not <= 1"])
         self.assertFalse(self.suite.judged({}, ["a"])["passed"])
 
+    def test_a_measurement_that_says_what_tells_it_from_others_has_failed(self):
+        results = object.__new__(self.suite.Results)
+        results.document, results.left, results.add = {"records": []}, [], lambda **record: results.document["records"].append(record)
+        results.measure(lambda: {"batch": 4}, what="clash")
+        results.measure(lambda: {"batch_size": 4}, what="none")
+        clash, none = results.document["records"]
+        self.assertIn("says ['batch'] itself", clash["failed"])
+        self.assertEqual(none, {"what": "none", "batch_size": 4})
+
     def test_doctest_passes_without_a_case_and_is_not_believed(self):
         self.assertEqual(self.suite.cases_run("[doctest] test cases:  5 |  5 passed | 0 failed | 3 skipped"), 5)
         self.assertEqual(self.suite.cases_run("[doctest] test cases: 0 | 0 passed | 0 failed | 8 skipped"), 0)
@@ -200,6 +209,16 @@ class Rehearsal(unittest.TestCase):
         document["machine"]["gpu"] = "NVIDIA H200"
         self.results.write_text(json.dumps(document))
         self.assertIn("is of another machine: gpu 'NVIDIA H200', and here", self.suite(2, "correct", "--out", self.results))
+        for named in list(self.folder.glob("rehearsal-*.json")):
+            named.write_text(self.results.read_text())
+        before = set(self.folder.glob("rehearsal-*.json"))
+        output = self.suite(3, "correct", "--minutes", "0")
+        (new,) = set(self.folder.glob("rehearsal-*.json")) - before
+        self.assertIn("is of another machine: gpu 'NVIDIA H200', and here", output)
+        self.assertTrue(new.stem.endswith("-2") or new.stem == f"rehearsal-{time.strftime('%Y-%m-%d', time.gmtime())}", new)  # another day's is new
+        self.assertEqual(json.loads(new.read_text())["machine"]["gpu"], "none: a rehearsal")
+        self.suite(3, "correct", "--minutes", "0")
+        self.assertEqual(set(self.folder.glob("rehearsal-*.json")) - before, {new})
 
 class Host(unittest.TestCase):
     """bench/host.py, with so few pictures that its times mean nothing."""
