@@ -176,7 +176,7 @@ def measure(decoder, folder, size, seconds):
             decoder.wait()
             pictures += size
         rates.append(pictures / (time.monotonic() - begun))
-    return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "batch": size, "pictures": len(files),
+    return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "batch_size": size, "pictures": len(files),
             "unsupported": len(jpegs) - len(files), **differences(files, outputs[: len(files)])}
 
 

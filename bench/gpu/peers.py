@@ -9,9 +9,11 @@ that many of the manifest, from the first, are gone through, and a line of JSON 
 """
 
 import argparse
+import contextlib
 import gc
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -21,11 +23,12 @@ from pathlib import Path
 import imaging
 import numpy as np
 import torch
+import traces
 from torch.nn import functional as F
 
 DETECTOR_SIDE = 640
 PAD = 114
-AGREE = 0.9  # IoU of masks with those of the first way to compile; kernels in 16 bits differ where logits are about zero
+AGREE = 0.9  # IoU of masks with those of float32; kernels in 16 bits differ where logits are about zero
 
 
 def letterbox(pixels, side):
@@ -89,11 +92,23 @@ def full_size(logits, side, part, size):
 
 
 class Usual:
-    def __init__(self, items, detector, segmenter, arguments):
-        self.items, self.detector, self.segmenter = items, detector, segmenter
+    WARM_UP = 4  # pictures: TorchScript's first call looks at shapes, and the next ones compile for them
+
+    def __init__(self, items, models, arguments):
+        self.items, (self.detector, self.segmenter) = items, models()
         self.side, self.device = arguments.side, arguments.device
         self.settings = {"batch": 1, "workers": 1, "dtype": "float32", "compiled": "TorchScript as it was packed"}
-        self(1)
+        try:
+            self.warm_up()
+        except RuntimeError as error:  # the kernels that TorchScript makes by itself do not compile on every GPU
+            self.settings["without_fuser"] = reason(error)
+            torch._C._jit_set_texpr_fuser_enabled(False)
+            self.detector, self.segmenter = models()  # the others hold what did not compile
+            self.warm_up()
+
+    def warm_up(self):
+        for _ in range(self.WARM_UP):
+            self(1)
 
     @torch.inference_mode()
     def __call__(self, pictures):
@@ -101,8 +116,8 @@ class Usual:
         objects = 0
         for item in self.items[:pictures]:
             small, filled, part, size = prepare(item["path"], self.side)
-            self.detector(torch.from_numpy(small).to(self.device).permute(2, 0, 1)[None].float() / 255)
-            image = (torch.from_numpy(filled).to(self.device).permute(2, 0, 1).float() - mean) / std
+            self.detector(torch.from_numpy(small).to(self.device).permute(2, 0, 1)[None].float().contiguous() / 255)
+            image = (torch.from_numpy(filled).to(self.device).permute(2, 0, 1).float().contiguous() - mean) / std
             embedding = self.segmenter.encode(image[None])
             boxes = corners(item["boxes"], part, size).to(self.device)
             logits, _ = self.segmenter.decode(embedding, boxes, torch.zeros(len(boxes), dtype=torch.int64, device=self.device))
@@ -138,10 +153,10 @@ def detects_in(device):
 class Step(torch.nn.Module):
     """Everything that models do with a batch."""
 
-    def __init__(self, detector, segmenter, device, dtype):
+    def __init__(self, detector, segmenter, device, dtype, detector_dtype=None):
         super().__init__()
         self.detector, self.segmenter, self.dtype = detector, segmenter, dtype
-        self.detects_in = detects_in(device)
+        self.detects_in = detector_dtype or detects_in(device)
         mean, std = mean_and_std(device, dtype)
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
@@ -162,6 +177,33 @@ def optimized(step, sample):
                 str(step.mean.device), step.dtype)
 
 
+class Numbers(torch.fx.Interpreter):
+    """Runs a graph and keeps what came out as a number."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.found = {}
+
+    def run_node(self, node):
+        value = super().run_node(node)
+        if node.op == "call_function" and isinstance(value, (bool, int, float)):
+            self.found[node] = value
+        return value
+
+
+def specialized(module, sample):
+    """With the numbers that this shape gives in place of what reckons them: reading one from a tensor would break the graph, and wait."""
+    numbers = Numbers(module)
+    numbers.run(*sample)
+    for node, value in numbers.found.items():
+        for user in list(node.users):
+            user.replace_input_with(node, value)
+        module.graph.erase_node(node)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module
+
+
 def inductor(step, sample):
     """torch.compile does not look into TorchScript; what torch.export makes of it, it does compile."""
     from torch._export.converter import TS2EPConverter
@@ -169,10 +211,16 @@ def inductor(step, sample):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a line for each weight that inference does not read
         exported = TS2EPConverter(torch.jit.trace(step, sample, check_trace=False), sample).convert()
-    return torch.compile(exported.module(), dynamic=False)
+    return torch.compile(specialized(exported.module(), sample), dynamic=False)
 
 
-WAYS = {"torch.jit.freeze": frozen, "torch.jit.optimize_for_inference": optimized, "torch.export and torch.compile": inductor}
+def unfused(step, sample):
+    """Without the kernels that TorchScript makes by itself, which do not compile on every GPU."""
+    return frozen(step, sample)
+
+
+WAYS = {"torch.jit.freeze": frozen, "torch.jit.freeze, no fuser": unfused, "torch.jit.optimize_for_inference": optimized,
+        "torch.export and torch.compile": inductor}
 
 
 def reason(error):
@@ -180,45 +228,96 @@ def reason(error):
     return f"{type(error).__name__}: {' ... '.join(dict.fromkeys([lines[0][:200], lines[-1][:200]]))}"
 
 
-class Fastest:
-    """The step, compiled in the way that is fastest for this shape; `tried` has milliseconds of each, or why it is not there."""
+LOADED = time.monotonic()
+MOST_TO_LOAD = 30  # seconds; sandboxes say odd things of when a process began
 
-    def __init__(self, step, sample, device, seconds):
-        self.cuda, self.tried, self.call, self.name = device != "cpu", {}, None, None
-        self.best_ms, self.expected = float("inf"), None
+
+def seconds_of_process():
+    """Since it began, with what Python and PyTorch took to load."""
+    ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
+    since_loaded = time.monotonic() - LOADED
+    return min(max(since_loaded, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")), since_loaded + MOST_TO_LOAD)
+
+
+class TooLong(BaseException):
+    """Compiling took too long: not an Exception, which compilers catch to go on by other means."""
+
+
+class Fastest:
+    """The step, compiled in the way that is fastest for this shape; `tried` has milliseconds of each, or why it is not there.
+
+    `expected` are logits of the step in float32 as it was before. CUDA graphs, whose failure can leave CUDA in disorder, come after all else.
+    `seconds` are for torch.compile; once a way was measured, none is tried past `ready_seconds` of the process.
+    """
+
+    def __init__(self, step, sample, device, seconds, expected, ready_seconds=float("inf")):
+        self.cuda, self.tried, self.call, self.name, self.best_ms = device != "cpu", {}, None, None, float("inf")
+        self.ready_seconds, calls = ready_seconds, {}
+        # Where no pixel is in a mask, or each is, half of them stand for masks.
+        self.level = 0.0 if 0 < (expected > 0).float().mean().item() < 1 else expected.median().item()
+        self.expected = expected > self.level
+        if not self.expected.any():
+            raise RuntimeError("all logits of the reference are the same: there is nothing to hold others to")
         for name, make in WAYS.items():
             if make is inductor and seconds == 0:
                 continue
-            try:
-                signal.signal(signal.SIGALRM, self.too_long)
-                signal.alarm(seconds if make is inductor else 0)
-                module = make(step, sample)
-                call = lambda module=module: module(*sample)  # noqa: E731
-                for _ in range(3 if self.cuda else 1):  # TorchScript's first calls only look at shapes
-                    call()
-                signal.alarm(0)
-                self.consider(name, call)
-                if self.cuda:
-                    self.consider(f"{name}, CUDA graph", self.graph(call))
-            except Exception as error:  # whatever does not work here is said, and the next way is tried
-                self.tried[name if name not in self.tried else f"{name}, CUDA graph"] = reason(error)
-            finally:
-                signal.alarm(0)
-            module = call = None
-            gc.collect()
+            call = self.attempt(name, lambda make=make: self.compiled(make, step, sample), seconds if make is inductor else float("inf"))
+            if call:
+                calls[name] = call
+        for name in sorted(calls, key=self.tried.get) if self.cuda else ():
+            self.attempt(f"{name}, CUDA graph", lambda call=calls[name]: self.graph(call), float("inf"))
         if self.call is None:
             raise RuntimeError(f"no way to compile works: {self.tried}")
         self.expected = None
 
+    def attempt(self, name, make, seconds):
+        """A call that works and is right, or None; whatever does not work here is said."""
+        seconds = min(seconds, self.ready_seconds - seconds_of_process() if self.call else float("inf"))
+        if seconds < 1:
+            self.tried[name] = "no time was left"
+            return None
+        before = signal.signal(signal.SIGALRM, self.too_long)
+        call = None
+        try:
+            if seconds < float("inf"):
+                signal.setitimer(signal.ITIMER_REAL, seconds, 10)  # again, where the first was raised in a destructor and lost
+            call = make()
+            if not self.consider(name, call):
+                call = None
+        except (Exception, TooLong) as error:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self.tried[name], call = reason(error), None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        gc.collect()
+        return call
+
     @staticmethod
     def too_long(*_):
-        raise TimeoutError("compiling took too long")
+        raise TooLong("compiling took too long")
+
+    def compiled(self, make, step, sample):
+        fuses = torch._C._jit_texpr_fuser_enabled()
+        try:
+            torch._C._jit_set_texpr_fuser_enabled(fuses and make is not unfused)
+            module = make(step, sample)
+            for _ in range(3 if self.cuda else 1):  # TorchScript's first calls only look at shapes
+                module(*sample)
+            self.wait()
+        finally:
+            torch._C._jit_set_texpr_fuser_enabled(fuses)
+        return lambda: module(*sample)
 
     @staticmethod
     def graph(call):
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = call()
+        try:
+            with torch.cuda.graph(graph):
+                out = call()
+        except BaseException:
+            torch.cuda.set_stream(torch.cuda.default_stream())  # a capture that fails can leave its own
+            raise
 
         def replay():
             graph.replay()
@@ -227,13 +326,12 @@ class Fastest:
         return replay
 
     def consider(self, name, call):
-        masks = call()[1] > 0
-        if self.expected is None:
-            self.expected = masks.clone()
+        """Whether it is right; its time is taken then."""
+        masks = call()[1] > self.level
         inter, union = (masks & self.expected).sum().item(), (masks | self.expected).sum().item()
         if inter < AGREE * union:
-            self.tried[name] = f"wrong: masks have an IoU of {inter / union:.3f} with those of the first way"
-            return
+            self.tried[name] = f"wrong: masks have an IoU of {inter / union:.3f} with those of float32"
+            return False
         self.wait()
         begun = time.perf_counter()
         calls = 10 if self.cuda else 1
@@ -243,58 +341,90 @@ class Fastest:
         self.tried[name] = 1e3 * (time.perf_counter() - begun) / calls
         if self.tried[name] < self.best_ms:
             self.best_ms, self.call, self.name = self.tried[name], call, name
+        return True
 
     def wait(self):
         if self.cuda:
             torch.cuda.synchronize()
 
 
+MEMORY = Path("/dev/shm")  # where workers leave batches for the script
+
+
+def in_memory(workers, batch_bytes, free):
+    """So many workers, and batches that each prepares ahead, that those leave a fifth of it free; two batches more are on their way."""
+    batches = int(0.8 * free / batch_bytes) - 2
+    if batches >= 2 * workers:
+        return workers, 2
+    return max(1, min(workers, batches)), 1
+
+
 class Tuned:
     """Models and workers are there before a turn, and serve all of them."""
 
-    def __init__(self, items, detector, segmenter, arguments):
+    def __init__(self, items, models, arguments):
         self.side, device, batch = arguments.side, arguments.device, arguments.batch
-        if device == "cpu":
+        self.cuda = device != "cpu"
+        if not self.cuda:
             dtype = torch.float32  # whose kernels in 16 bits are no faster
         else:
             dtype = torch.bfloat16 if torch.cuda.get_device_capability() >= (8, 0) else torch.float16
         torch.backends.cudnn.benchmark = True
         self.order = []  # of the pictures of a turn
         dataset = Pictures(items, self.side)
-        self.loader = torch.utils.data.DataLoader(dataset, batch_size=batch, sampler=self.order, num_workers=arguments.workers, prefetch_factor=2,
-                                                  collate_fn=together, pin_memory=device != "cpu", persistent_workers=True)
         rows = batch * max(1, *(len(item["boxes"]) for item in items))
         # One shape for all calls: what a batch does not fill keeps what was there.
         self.inputs = (torch.zeros(batch, DETECTOR_SIDE, DETECTOR_SIDE, 3, dtype=torch.uint8, device=device),
                        torch.zeros(batch, self.side, self.side, 3, dtype=torch.uint8, device=device),
                        torch.zeros(rows, 4, device=device), torch.zeros(rows, dtype=torch.int64, device=device))
+        free = shutil.disk_usage(MEMORY).free
+        workers, ahead = in_memory(arguments.workers, sum(part.nbytes for part in self.inputs), free)
+        self.loader = torch.utils.data.DataLoader(dataset, batch_size=batch, sampler=self.order, num_workers=workers, prefetch_factor=ahead,
+                                                  collate_fn=together, pin_memory=self.cuda, persistent_workers=True)
         self.fill(together([dataset[k % len(items)] for k in range(batch)])[:4])
         with torch.no_grad():
+            expected = Step(*models(tf32=False), device, torch.float32, torch.float32)(*self.inputs)[1]
+            detector, segmenter = models(benchmark=True)
             step = Step(detector.to(detects_in(device)), segmenter.to(dtype), device, dtype)
-            self.step = Fastest(step, self.inputs, device, arguments.compile_seconds)
-        self.settings = {"batch": batch, "workers": arguments.workers, "dtype": f"{str(dtype)[6:]}, the detector {str(detects_in(device))[6:]}",
-                         "compiled": self.step.name, "tried": self.step.tried}
-        self(min(len(items), 2 * batch * arguments.workers))
+            self.step = Fastest(step, self.inputs, device, arguments.compile_seconds, expected, arguments.ready_seconds)
+        self.masks_stream = torch.cuda.Stream(priority=-1) if self.cuda else None
+        self.settings = {"batch": batch, "workers": workers, "prefetch": ahead, "shared_memory_free_bytes": free,
+                         "dtype": f"{str(dtype)[6:]}, the detector {str(detects_in(device))[6:]}", "compiled": self.step.name, "tried": self.step.tried}
+        self(min(len(items), 2 * batch * workers))
 
     def fill(self, parts):
         for own, part in zip(self.inputs, parts, strict=True):
             own[: len(part)].copy_(part, non_blocking=True)
 
-    @torch.no_grad()
-    def __call__(self, pictures):
-        self.order[:] = range(pictures)
+    def masks(self, logits, ready, counts, filled, sizes):
+        """Of a batch, on a stream of their own, beside the models' next batch."""
         objects = 0
-        for *parts, counts, filled, sizes in self.loader:
-            self.fill(parts)
-            _, logits = self.step.call()
-            for own, part, size in zip(logits[: sum(counts)].split(counts), filled, sizes, strict=True):
+        with torch.cuda.stream(self.masks_stream):  # nothing, where there is none
+            if self.cuda:
+                self.masks_stream.wait_event(ready)
+                logits.record_stream(self.masks_stream)
+            for own, part, size in zip(logits.split(counts), filled, sizes, strict=True):
                 objects += len(run_lengths_of(full_size(own, self.side, part, size))) if len(own) else 0
         return objects
 
+    @torch.no_grad()
+    def __call__(self, pictures):
+        self.order[:] = range(pictures)
+        objects, before = 0, None
+        for *parts, counts, filled, sizes in self.loader:
+            self.fill(parts)
+            logits = self.step.call()[1][: sum(counts)].clone()  # a CUDA graph writes the next ones to the same place
+            ready = torch.cuda.current_stream().record_event() if self.cuda else None
+            if before:
+                objects += self.masks(*before)
+            before = logits, ready, counts, filled, sizes
+        return objects + (self.masks(*before) if before else 0)
 
-def load(package, device):
+
+def load(package, device, tf32=True, benchmark=False):
+    """Convolutions may use TF32, as is PyTorch's default, whatever their trace says."""
     module = torch.jit.load(str(package / "model.ts"), map_location=device).eval()
-    return module.float()
+    return traces.adapt(module.float(), tf32=tf32, benchmark=benchmark, device=device)
 
 
 def main():
@@ -309,15 +439,20 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--workers", type=int, default=min(32, cores))
     parser.add_argument("--compile-seconds", type=int, default=120, help="that torch.compile may take; 0 leaves it out")
+    parser.add_argument("--ready-seconds", type=int, default=180, help="of the process, past which no further way to compile is tried")
     arguments = parser.parse_args()
     items = [json.loads(line) for line in arguments.manifest.read_text().splitlines()]
-    models = load(arguments.detector, arguments.device), load(arguments.segmenter, arguments.device)
-    script = (Tuned if arguments.tuned else Usual)(items, *models, arguments)
+
+    def models(**flags):
+        return [load(package, arguments.device, **flags) for package in (arguments.detector, arguments.segmenter)]
+
+    script = (Tuned if arguments.tuned else Usual)(items, models, arguments)
 
     def idle():
         if arguments.device != "cpu":
             torch.cuda.synchronize()
-            torch.cuda.empty_cache()  # whose turn is next gets the memory
+            with contextlib.suppress(RuntimeError):  # after a capture that failed
+                torch.cuda.empty_cache()  # whose turn is next gets the memory
 
     idle()
     print(json.dumps({**script.settings, "imaging": imaging.name, "cores": cores}), flush=True)

@@ -29,7 +29,7 @@ import time
 import traceback
 from pathlib import Path
 
-from turns import Failed, Turns
+from turns import Failed, Turns, end_with_parent
 
 BUNDLE = Path(os.environ["MILLRACE_BUNDLE"])
 MODELS = BUNDLE / "share/millrace/models"
@@ -63,7 +63,7 @@ def run(*command, timeout=400, env=None):
     words = [str(part) for part in command]
     try:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **libraries(words), **(env or {})},
-                                   start_new_session=True)
+                                   start_new_session=True, preexec_fn=end_with_parent)
     except OSError as error:
         return subprocess.CompletedProcess(words, 127, "", str(error)), 0.0
     try:
@@ -128,17 +128,23 @@ def file_name(machine):
 
 
 class Results:
-    """Records by what was measured, written after each."""
+    """Records by what was measured, written after each. Where no file is named, it is the first of its name, name-2, name-3 that is of this machine or new."""
 
     def __init__(self, file):
         here = machine()
-        self.file, self.left = file or Path(file_name(here)), []
-        self.document = {"machine": here, "records": []}
-        self.read()
-        there = self.document["machine"]
-        others = [f"{name} {there.get(name)!r}, and here it is {here.get(name)!r}" for name in ("gpu", "driver", "cpu", "cores") if there.get(name) != here.get(name)]
-        if others:
-            raise OtherMachine(f"{self.file} is of another machine: {'; '.join(others)}. Name another file by --out")
+        first, self.left = Path(file_name(here)), []
+        numbered = (first if number == 1 else first.with_stem(f"{first.stem}-{number}") for number in itertools.count(1))
+        for self.file in [file] if file else numbered:
+            self.document = {"machine": here, "records": []}
+            self.read()
+            there = self.document["machine"]
+            others = [f"{name} {there.get(name)!r}, and here it is {here.get(name)!r}" for name in ("gpu", "driver", "cpu", "cores") if there.get(name) != here.get(name)]
+            if not others:
+                return
+            said = f"{self.file} is of another machine: {'; '.join(others)}"
+            if file:
+                raise OtherMachine(f"{said}. Name another file by --out")
+            print(said, flush=True)
 
     def read(self):
         if self.file.is_file():
@@ -166,6 +172,8 @@ class Results:
             if time.monotonic() >= Place.deadline:
                 raise OutOfTime
             found = measurement()
+            if clash := sorted(set(found) & set(IDENTITY)):
+                raise ValueError(f"a record of {key} says {clash} itself: it would not be found again")
         except OutOfTime:
             self.left.append(key)
             return
@@ -490,8 +498,10 @@ def described(package, what):
 @functools.lru_cache(maxsize=1)
 def loaded(package, precision):
     import torch
+    import traces
 
     module = torch.jit.load(str(package / "model.ts"), map_location=Place.torch_device).to(getattr(torch, TYPES[precision])).eval()
+    traces.adapt(module, tf32=precision == "tf32", device=Place.torch_device)
     return torch.jit.freeze(module, preserved_attrs=None if described(package, "task: detect") else ["encode", "decode"])
 
 
@@ -611,12 +621,27 @@ def whole_run(inputs, known, boxes, source, options):
 # peers
 
 
+def remaining(seconds):
+    """So many, or what is left of the part's time."""
+    left = Place.deadline - time.monotonic()
+    if left <= 0:
+        raise OutOfTime
+    return min(seconds, left)
+
+
+def why(error):
+    """What a script that failed said; one that the part's time ended has not failed."""
+    if time.monotonic() >= Place.deadline:
+        raise OutOfTime from None
+    return str(error) or "ended without a word"
+
+
 def peers(results, inputs):
     """Millrace, the usual script and the tuned one in turns, on the same pictures and boxes.
 
     A turn is eight seconds of pictures, as many as a first turn that does not count says: with Millrace's start of ten, a round takes some 35 s.
-    Loading and compiling take at most 90 + 210 s and usually half of that, so that four rounds end after five minutes. Past 300 s no round begins
-    but the first two: at worst 370 s.
+    Loading and compiling take at most 120 + 210 s and usually half of that, so that four rounds end after five minutes. Past 300 s no round begins
+    but the first two. The part's time ends what runs then: rounds that are complete count, and without one all is left for another call.
     """
     name, detector, segmenter = packages_of(inputs)
     if name == "builtin":
@@ -644,28 +669,35 @@ def peers(results, inputs):
             return {"pictures": pictures, "pictures_per_s": report["run_window"]["pictures_per_s"]}
 
         turns, failures = {"millrace": ours}, {}
-        rates, pictures = {tool: [] for tool in tools}, {"millrace": Place.few(400, 2), "the usual script": Place.few(12, 2), "a tuned script": Place.few(512, 2)}
+        rates, pictures = {tool: [] for tool in tools}, {"millrace": Place.few(400, 2), "the usual script": Place.few(12, 2), "a tuned script": Place.few(2048, 2)}
         try:
-            for tool, seconds, more in (("the usual script", 90, []), ("a tuned script", 210, ["--tuned"])):
+            for tool, seconds, more in (("the usual script", 120, []), ("a tuned script", 210, ["--tuned"])):
                 few = Place.few([], ["--batch", "2", "--workers", "2", "--compile-seconds", "0"])
                 try:
                     turns[tool] = Turns(sys.executable, BUNDLE / "peers.py", folder / "m.jsonl", "--detector", detector, "--segmenter", segmenter, "--device", Place.torch_device,
-                                        "--side", side_of(segmenter), *more, *few, seconds=seconds)
+                                        "--side", side_of(segmenter), *more, *few, seconds=remaining(seconds))
                     settings[tool] = turns[tool].settings
                 except Failed as error:
-                    failures[tool] = str(error) or "ended without a word"
+                    failures[tool] = why(error)
             for round_ in range(1 + Place.few(3, 2)):
                 if round_ > 1 and time.monotonic() - begun > 300:
                     break
                 for tool in [tool for tool in tools if tool in turns and tool not in failures]:
                     try:
-                        done = turns[tool](pictures[tool], 60)
+                        if round_ == 0 and tool == "the usual script":
+                            turns[tool](pictures[tool], remaining(60))  # its first pictures say less than the next ones
+                        done = turns[tool](pictures[tool], remaining(60))
                     except Failed as error:
-                        failures[tool] = str(error) or "ended without a word"
+                        failures[tool] = why(error)
                         continue
                     rates[tool].append(done["pictures_per_s"])
                     if round_ == 0:
                         pictures[tool] = min(longest, max(pictures[tool], int(8 * rates[tool].pop())))
+        except OutOfTime:
+            complete = min((len(rates[tool]) for tool in tools if tool not in failures), default=0)
+            if complete == 0:
+                raise
+            rates = {tool: own[:complete] for tool, own in rates.items()}
         finally:
             for script in turns.values():
                 if script is not ours:
@@ -743,7 +775,7 @@ def apart(part, results, arguments, seconds):
     """A part in a process of its own: one that computes in Python can crash or hang, and it keeps memory of the GPU."""
     words = [sys.executable, __file__, part, "--out", results.file, "--inputs", arguments.inputs, "--minutes", str(arguments.minutes)]
     try:
-        code = subprocess.run([*words, *(["--rehearse"] if arguments.rehearse else [])], timeout=seconds + 60, check=False).returncode
+        code = subprocess.run([*words, *(["--rehearse"] if arguments.rehearse else [])], timeout=seconds + 60, check=False, preexec_fn=end_with_parent).returncode
     finally:
         results.read()
     if code == LEFT:

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -17,6 +18,7 @@ import numpy as np  # noqa: E402
 import peers  # noqa: E402
 import tables  # noqa: E402
 import torch  # noqa: E402
+import traces  # noqa: E402
 from PIL import Image  # noqa: E402
 from turns import Failed, Turns  # noqa: E402
 
@@ -34,6 +36,42 @@ class RunLengths(unittest.TestCase):
             self.assertEqual(found.sum(), mask.numel())
 
 
+class Traces(unittest.TestCase):
+    """The packages' traces were made without TF32 or with it; either way they are set to what is asked for, and still give what they gave."""
+
+    MODELS = (("yolov8n", None, "forward", 640), ("sam_small", ["encode", "decode"], "encode", 256))
+
+    def load(self, package):
+        return torch.jit.load(str(PACKAGES / f"{package}.pkg/model.ts")).eval()
+
+    def test_flags_are_set_and_sizes_are_on_the_host_before_freezing_and_after(self):
+        for package, methods, _, _ in self.MODELS:
+            for tf32, benchmark in ((True, False), (False, True)):
+                module = traces.adapt(self.load(package), tf32=tf32, benchmark=benchmark)
+                for stage in (module, torch.jit.freeze(module, preserved_attrs=methods)):
+                    nodes = [node for graph in traces.methods(stage) for node in traces.nodes(graph)]
+                    inputs = [list(node.inputs()) for node in nodes if node.kind() == "aten::_convolution"]
+                    self.assertTrue(inputs)
+                    self.assertEqual({(own[traces.BENCHMARK].toIValue(), own[traces.ALLOW_TF32].toIValue()) for own in inputs}, {(benchmark, tf32)})
+                    self.assertEqual({node.t("value").device.type for node in nodes if traces.is_size(node)}, {"cpu"})
+                self.assertFalse([node for node in nodes if node.kind() == "aten::Int"])  # sizes that are tensors are reckoned by freezing
+
+    def test_they_give_what_they_gave(self):
+        for package, _, method, side in self.MODELS:
+            sample = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(2))
+            with torch.no_grad():
+                expected = getattr(self.load(package), method)(sample)
+                for tf32 in (True, False):
+                    torch.testing.assert_close(getattr(traces.adapt(self.load(package), tf32=tf32), method)(sample), expected)
+
+    def test_tensors_that_a_trace_makes_are_made_where_it_runs(self):
+        module = torch.jit.trace(lambda x: x + torch.arange(4, device="cpu"), torch.zeros(4), check_trace=False)
+        with tempfile.TemporaryDirectory() as folder:
+            module.save(f"{folder}/m.ts")
+            module = traces.adapt(torch.jit.load(f"{folder}/m.ts"), tf32=True, device="meta")
+        self.assertEqual(module(torch.zeros(4, device="meta")).device.type, "meta")
+
+
 class Compiled(unittest.TestCase):
     class Half(torch.nn.Module):
         def __init__(self, wrong=False):
@@ -47,18 +85,53 @@ class Compiled(unittest.TestCase):
         def fails(step, sample):
             raise RuntimeError("not here\nnot there")
 
+        def hangs(step, sample):
+            try:
+                time.sleep(60)
+            except Exception:  # as compilers do to go on by other means
+                time.sleep(60)
+
         ways, sample = peers.WAYS, (torch.arange(-4.0, 4.0),)
         try:
             peers.WAYS = {"plain": lambda step, _: step, "failing": fails, "wrong": lambda step, _: self.Half(wrong=True)}
-            fastest = peers.Fastest(self.Half(), sample, "cpu", 0)
+            fastest = peers.Fastest(self.Half(), sample, "cpu", 0, *sample)
             self.assertEqual(fastest.name, "plain")
             self.assertEqual(fastest.tried["failing"], "RuntimeError: not here ... not there")
             self.assertIn("an IoU of 0.000", fastest.tried["wrong"])
+            peers.WAYS = {"plain": lambda step, _: step, "hanging": hangs}
+            begun = time.monotonic()
+            fastest = peers.Fastest(self.Half(), sample, "cpu", 0, *sample, ready_seconds=peers.seconds_of_process() + 2)
+            self.assertLess(time.monotonic() - begun, 30)
+            self.assertEqual((fastest.name, fastest.tried["hanging"]), ("plain", "TooLong: compiling took too long"))
+            fastest = peers.Fastest(self.Half(), sample, "cpu", 0, *sample, ready_seconds=0)
+            self.assertEqual((fastest.name, fastest.tried["hanging"]), ("plain", "no time was left"))
+            empty = (-torch.arange(1.0, 9.0),)
+            peers.WAYS = {"plain": lambda step, _: step, "wrong": lambda step, _: self.Half(wrong=True)}
+            self.assertIn("an IoU of 0.", peers.Fastest(self.Half(), empty, "cpu", 0, *empty).tried["wrong"])  # no pixel is in a mask
             peers.WAYS = {"failing": fails}
             with self.assertRaisesRegex(RuntimeError, "no way to compile works.*not here"):
-                peers.Fastest(self.Half(), sample, "cpu", 0)
+                peers.Fastest(self.Half(), sample, "cpu", 0, *sample)
         finally:
             peers.WAYS = ways
+
+
+class Numbers(unittest.TestCase):
+    def test_those_that_a_shape_gives_are_put_in_place_of_what_reckons_them(self):
+        class Reckons(torch.nn.Module):
+            def forward(self, x):
+                return x.reshape(x.shape[0] * torch.tensor(2).item(), -1) + x.shape[1]
+
+        sample = (torch.rand(3, 4),)
+        module = torch.fx.symbolic_trace(Reckons())
+        found = peers.specialized(module, sample)
+        torch.testing.assert_close(found(*sample), Reckons()(*sample))
+        self.assertEqual([node.target for node in found.graph.nodes if node.op == "call_function" and "mul" in str(node.target)], [])
+
+    def test_workers_are_so_many_as_shared_memory_has_room_for(self):
+        self.assertEqual(peers.in_memory(8, 1 << 20, 1 << 30), (8, 2))
+        self.assertEqual(peers.in_memory(8, 1 << 20, 15 << 20), (8, 1))
+        self.assertEqual(peers.in_memory(8, 1 << 20, 10 << 20), (6, 1))
+        self.assertEqual(peers.in_memory(8, 1 << 20, 0), (1, 1))
 
 
 class WithPictures(unittest.TestCase):
@@ -102,8 +175,10 @@ class Scripts(WithPictures):
     def test_the_tuned_one_takes_turns_with_batches_that_are_not_full(self):
         script = Turns(*self.command("--tuned"), seconds=120)
         try:
-            self.assertIn(script.settings["compiled"], ("torch.jit.freeze", "torch.jit.optimize_for_inference"))
-            self.assertEqual(set(script.settings["tried"]), {"torch.jit.freeze", "torch.jit.optimize_for_inference"})
+            ways = {"torch.jit.freeze", "torch.jit.freeze, no fuser", "torch.jit.optimize_for_inference"}
+            self.assertIn(script.settings["compiled"], ways)
+            self.assertEqual(set(script.settings["tried"]), ways)
+            self.assertTrue(all(isinstance(milliseconds, float) for milliseconds in script.settings["tried"].values()))
             self.assertEqual(script.settings["workers"], 1)
             for pictures in (1, 2):
                 self.assertEqual(script(pictures, 60)["pictures"], pictures)
@@ -112,6 +187,22 @@ class Scripts(WithPictures):
 
 
 class InTurns(unittest.TestCase):
+    def test_it_does_not_outlive_who_takes_turns(self):
+        sleeper = "import os, time; print('{\"pid\": %d}' % os.getpid(), flush=True); time.sleep(60)"
+        owner = f"import sys; from turns import Turns; print(Turns(sys.executable, '-c', {sleeper!r}, seconds=30).settings['pid'], flush=True); sys.stdin.read()"
+        with subprocess.Popen([sys.executable, "-c", owner], cwd=GPU, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            pid = int(process.stdout.readline())
+            process.kill()
+        for _ in range(100):
+            try:
+                state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+            except (FileNotFoundError, ProcessLookupError):
+                return
+            if state == "Z":
+                return
+            time.sleep(0.1)
+        self.fail(f"process {pid} is there after ten seconds")
+
     def test_one_that_ends_or_hangs_has_failed_with_what_it_said(self):
         program = "import sys; print('chatter'); print('{}', flush=True); sys.stdin.readline(); sys.exit('no more')"
         script = Turns(sys.executable, "-c", program, seconds=20)
@@ -141,6 +232,7 @@ class HardwareDecoder(WithPictures):
         found = self.measure()
         self.assertEqual((found["engines"], found["cores_per_engine"], found["pictures"], found["unsupported"]), (2, 4, 2, 0))
         self.assertGreater(found["pictures_per_s"], 0)
+        self.assertEqual(found["batch_size"], 5)
         with Image.open(self.folder / "pictures/a.jpg") as decoded:
             difference = np.abs(np.asarray(decoded).astype(int) - self.pixels)
         self.assertAlmostEqual(found["mean_difference"], difference.mean(), delta=0.05)  # two decoders

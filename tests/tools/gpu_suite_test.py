@@ -1,6 +1,7 @@
 """The suite for machines with a GPU, rehearsed on this CPU: every part runs and leaves its records, what fails ends nothing else and comes again, and the
 records become tables and plots."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ["MILLRACE_PROGRAM"]
@@ -63,10 +65,90 @@ class Gates(unittest.TestCase):
         self.assertEqual(self.suite.misses({"a": None, "b": 2}, a=(">=", 0.9), b=("<=", 1)), ["a is None, not >= 0.9", "b is 2, not <= 1"])
         self.assertFalse(self.suite.judged({}, ["a"])["passed"])
 
+    def test_a_measurement_that_says_what_tells_it_from_others_has_failed(self):
+        results = object.__new__(self.suite.Results)
+        results.document, results.left, results.add = {"records": []}, [], lambda **record: results.document["records"].append(record)
+        results.measure(lambda: {"batch": 4}, what="clash")
+        results.measure(lambda: {"batch_size": 4}, what="none")
+        clash, none = results.document["records"]
+        self.assertIn("says ['batch'] itself", clash["failed"])
+        self.assertEqual(none, {"what": "none", "batch_size": 4})
+
     def test_doctest_passes_without_a_case_and_is_not_believed(self):
         self.assertEqual(self.suite.cases_run("[doctest] test cases:  5 |  5 passed | 0 failed | 3 skipped"), 5)
         self.assertEqual(self.suite.cases_run("[doctest] test cases: 0 | 0 passed | 0 failed | 8 skipped"), 0)
         self.assertEqual(self.suite.cases_run("skipped: no GPU"), 0)
+
+
+class PeersInTime(unittest.TestCase):
+    """Rounds of peers on a clock of their own: loading takes 20 s, each turn 10."""
+
+    def setUp(self):
+        os.environ.setdefault("MILLRACE_BUNDLE", "/nowhere")
+        sys.path.insert(0, str(SOURCE / "bench/gpu"))
+        import suite
+
+        self.suite, self.now, test = suite, 0, self
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+
+        class Script:
+            settings = {"batch": 1}
+
+            def __init__(self, *command, seconds):
+                self.work(20, seconds)
+
+            def __call__(self, pictures, seconds):
+                self.work(10, seconds)
+                return {"pictures_per_s": 2}
+
+            @staticmethod
+            def work(takes, seconds):
+                test.now += min(takes, seconds)
+                if takes > seconds:
+                    raise suite.Failed("no answer")
+
+            def close(self):
+                pass
+
+        def millrace(out, *_, timeout):
+            self.now += 10
+            if self.now > suite.Place.deadline:
+                raise suite.OutOfTime
+            pathlib.Path(out).mkdir()
+            return mock.Mock(returncode=0), {"run_window": {"pictures_per_s": 4}}, 10
+
+        results = object.__new__(suite.Results)
+        results.document, results.left, results.add = {"records": []}, [], lambda **record: results.document["records"].append(record)
+        self.results = results
+        for name, value in {"Turns": Script, "millrace": millrace, "write_manifest": mock.Mock(), "side_of": mock.Mock(return_value=256), "BUNDLE": pathlib.Path("/nowhere"),
+                            "packages_of": mock.Mock(return_value=("mobile_sam", "d", "s")), "scratch": lambda: contextlib.nullcontext(folder.name),
+                            "time": mock.Mock(monotonic=lambda: self.now)}.items():
+            patch = mock.patch.object(suite, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def peers(self, deadline):
+        """Two scripts load until 40; the round that finds numbers of pictures, with one turn more of the usual script, lasts until 80, others 30 s each."""
+        with mock.patch.object(self.suite.Place, "deadline", deadline):
+            self.suite.peers(self.results, pathlib.Path("/nowhere"))
+        self.assertFalse([record for record in self.results.document["records"] if "failed" in record])
+        return [record["turns"] for record in self.results.document["records"]]
+
+    def test_all_rounds_count_where_there_is_time(self):
+        self.assertEqual(self.peers(float("inf")), [3, 3, 3])
+
+    def test_rounds_that_are_complete_count_when_the_time_is_up(self):
+        for deadline in (115, 125, 139):  # within a turn of each tool
+            self.results.document["records"], self.now = [], 0
+            self.assertEqual(self.peers(deadline), [1, 1, 1])
+
+    def test_without_a_complete_round_all_is_left(self):
+        for deadline in (15, 35, 75, 95, 109):  # loading, finding numbers, the first round
+            self.now = 0
+            with self.assertRaises(self.suite.OutOfTime):
+                self.peers(deadline)
+            self.assertEqual(self.results.document["records"], [])
 
 
 class Rehearsal(unittest.TestCase):
@@ -82,7 +164,7 @@ class Rehearsal(unittest.TestCase):
         (self.bundle / "bin/millrace").chmod(0o755)
         self.plant()
         (self.bundle / "commit").write_text("0123456789\nwith changes\n")
-        for script in ("peers.py", "imaging.py", "nvjpeg.py"):
+        for script in ("peers.py", "traces.py", "imaging.py", "nvjpeg.py"):
             shutil.copy(SOURCE / "bench/gpu" / script, self.bundle)
 
     def plant(self, *calls):
@@ -200,6 +282,16 @@ class Rehearsal(unittest.TestCase):
         document["machine"]["gpu"] = "NVIDIA H200"
         self.results.write_text(json.dumps(document))
         self.assertIn("is of another machine: gpu 'NVIDIA H200', and here", self.suite(2, "correct", "--out", self.results))
+        for named in list(self.folder.glob("rehearsal-*.json")):
+            named.write_text(self.results.read_text())
+        before = set(self.folder.glob("rehearsal-*.json"))
+        output = self.suite(3, "correct", "--minutes", "0")
+        (new,) = set(self.folder.glob("rehearsal-*.json")) - before
+        self.assertIn("is of another machine: gpu 'NVIDIA H200', and here", output)
+        self.assertTrue(new.stem.endswith("-2") or new.stem == f"rehearsal-{time.strftime('%Y-%m-%d', time.gmtime())}", new)  # another day's is new
+        self.assertEqual(json.loads(new.read_text())["machine"]["gpu"], "none: a rehearsal")
+        self.suite(3, "correct", "--minutes", "0")
+        self.assertEqual(set(self.folder.glob("rehearsal-*.json")) - before, {new})
 
 class Host(unittest.TestCase):
     """bench/host.py, with so few pictures that its times mean nothing."""
