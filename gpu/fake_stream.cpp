@@ -139,7 +139,9 @@ void FakeStream::zero(void* device, std::size_t bytes) {
 void FakeStream::store(const void* host, void* device, std::size_t bytes) {
   if (bytes == 0) return;
   const auto* data = static_cast<const std::byte*>(host);
-  defer([device, kept = std::vector<std::byte>(data, data + bytes)] { std::memcpy(device, kept.data(), kept.size()); });
+  defer([device, kept = std::vector<std::byte>(data, data + bytes)] {
+    std::copy(kept.begin(), kept.end(), static_cast<std::byte*>(device));
+  });
 }
 
 void FakeStream::letterbox(const LetterboxJob& job, DType type, void* out) {

@@ -62,7 +62,7 @@ Prompts HostDevice::prompts(std::span<const Box> boxes, std::span<const int> ima
   const auto count = static_cast<std::int64_t>(boxes.size());
   Prompts prompts{Tensor::empty({count, 4}), Tensor::empty({count}, DType::i64)};
   static_assert(sizeof(Box) == 4 * sizeof(float));
-  std::memcpy(prompts.boxes.data, boxes.data(), boxes.size_bytes());
+  std::copy(boxes.begin(), boxes.end(), static_cast<Box*>(prompts.boxes.data));  // there may be none
   std::copy(image_index.begin(), image_index.end(), prompts.image_index.host<std::int64_t>().begin());
   return prompts;
 }
