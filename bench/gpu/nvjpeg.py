@@ -53,13 +53,13 @@ class Library:
     def __init__(self, path):
         self.path = path
         try:
-            self.library = ctypes.CDLL(str(path))
+            self.functions = ctypes.CDLL(str(path))
         except OSError as error:
             raise StepFailed(f"loading {path}: {error}") from error
 
     def __call__(self, name, *arguments):
         try:
-            function = getattr(self.library, name)
+            function = getattr(self.functions, name)
         except AttributeError:
             raise StepFailed(f"{name}: not in {self.path}") from None
         function.argtypes, function.restype = FUNCTIONS[name], INT
@@ -94,29 +94,29 @@ class Decoder:
     """Batches of pictures on the engines. nvjpegDecode chooses where to decode; nvjpegDecodeBatched of a handle of the hardware does not."""
 
     def __init__(self, library, device):
-        self.library, self.device, self.handle, self.state, self.stream = library, device, POINTER(), POINTER(), POINTER()
+        self.functions, self.device, self.handle, self.state, self.stream = library, device, POINTER(), POINTER(), POINTER()
         library("nvjpegCreateEx", BACKEND_HARDWARE, None, None, 0, ctypes.byref(self.handle))
 
     def engines(self):
         engines, cores = ctypes.c_uint(), ctypes.c_uint()
-        self.library("nvjpegGetHardwareDecoderInfo", self.handle, ctypes.byref(engines), ctypes.byref(cores))
+        self.functions("nvjpegGetHardwareDecoderInfo", self.handle, ctypes.byref(engines), ctypes.byref(cores))
         if engines.value == 0:
             raise StepFailed("nvjpegGetHardwareDecoderInfo: 0 engines")
         return {"engines": engines.value, "cores_per_engine": cores.value}
 
     def prepare(self):
-        self.library("nvjpegJpegStateCreate", self.handle, ctypes.byref(self.state))
-        self.library("nvjpegJpegStreamCreate", self.handle, ctypes.byref(self.stream))
+        self.functions("nvjpegJpegStateCreate", self.handle, ctypes.byref(self.state))
+        self.functions("nvjpegJpegStreamCreate", self.handle, ctypes.byref(self.stream))
 
     def supports(self, jpeg):
-        self.library("nvjpegJpegStreamParseHeader", self.handle, jpeg, len(jpeg), self.stream)
+        self.functions("nvjpegJpegStreamParseHeader", self.handle, jpeg, len(jpeg), self.stream)
         unsupported = INT(-1)
-        self.library("nvjpegDecodeBatchedSupported", self.handle, self.stream, ctypes.byref(unsupported))
+        self.functions("nvjpegDecodeBatchedSupported", self.handle, self.stream, ctypes.byref(unsupported))
         return unsupported.value == 0
 
     def size(self, jpeg):
         components, subsampling, widths, heights = INT(), INT(), (INT * COMPONENTS)(), (INT * COMPONENTS)()
-        self.library("nvjpegGetImageInfo", self.handle, jpeg, len(jpeg), ctypes.byref(components), ctypes.byref(subsampling), widths, heights)
+        self.functions("nvjpegGetImageInfo", self.handle, jpeg, len(jpeg), ctypes.byref(components), ctypes.byref(subsampling), widths, heights)
         return heights[0], widths[0]
 
     def batch(self, jpegs):
@@ -130,8 +130,8 @@ class Decoder:
         for image, output in zip(images, outputs, strict=True):
             image.channel[0], image.pitch[0] = output.data_ptr(), output.stride(0)
         stream = torch.cuda.current_stream().cuda_stream if self.device != "cpu" else None
-        self.library("nvjpegDecodeBatchedInitialize", self.handle, self.state, len(jpegs), 1, OUTPUT_RGBI)
-        return lambda: self.library("nvjpegDecodeBatched", self.handle, self.state, data, lengths, images, stream), outputs
+        self.functions("nvjpegDecodeBatchedInitialize", self.handle, self.state, len(jpegs), 1, OUTPUT_RGBI)
+        return lambda: self.functions("nvjpegDecodeBatched", self.handle, self.state, data, lengths, images, stream), outputs
 
     def wait(self):
         if self.device != "cpu":
@@ -142,7 +142,7 @@ class Decoder:
     def close(self):
         for name, value in (("nvjpegJpegStreamDestroy", self.stream), ("nvjpegJpegStateDestroy", self.state), ("nvjpegDestroy", self.handle)):
             if value:
-                self.library(name, value)
+                self.functions(name, value)
 
 
 def differences(files, outputs):
@@ -191,7 +191,7 @@ def main():
     found, decoder = {}, None
     try:
         decoder = Decoder(load(arguments.library), arguments.device)
-        found = {**decoder.engines(), "library": str(decoder.library.path)}
+        found = {**decoder.engines(), "library": str(decoder.functions.path)}
         found |= measure(decoder, arguments.pictures, arguments.batch, arguments.seconds)
     except Exception as error:  # a step's, memory's, or what else a machine has in store
         found |= {"failed" if found else "absent": str(error) if isinstance(error, StepFailed) else f"{type(error).__name__}: {error}"[:400]}

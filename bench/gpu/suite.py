@@ -14,8 +14,6 @@ import argparse
 import functools
 import itertools
 import json
-import math
-import operator
 import os
 import platform
 import re
@@ -29,6 +27,7 @@ import time
 import traceback
 from pathlib import Path
 
+from agreement import box_ap50, compare, misses
 from turns import Failed, Turns, end_with_parent
 
 BUNDLE = Path(os.environ["MILLRACE_BUNDLE"])
@@ -210,105 +209,6 @@ def lines(out):
 
 
 # correct
-
-
-def columns(rle):
-    """Uncompressed COCO counts of an RLE string; the format of pycocotools."""
-    counts, at, text = [], 0, rle["counts"].encode()
-    while at < len(text):
-        value, shift, more = 0, 0, True
-        while more:
-            c = text[at] - 48
-            value |= (c & 31) << (5 * shift)
-            more = bool(c & 32)
-            at += 1
-            shift += 1
-            if not more and c & 16:
-                value |= -1 << (5 * shift)
-        if len(counts) > 2:
-            value += counts[-2]
-        counts.append(value)
-    return counts
-
-
-def mask_iou(a, b):
-    """IoU of two RLEs of one size, by walking their runs."""
-    inter = union = 0
-    runs = [columns(a), columns(b)]
-    index, left, inside = [0, 0], [runs[0][0], runs[1][0]], [False, False]
-    while index[0] < len(runs[0]) and index[1] < len(runs[1]):
-        step = min(left)
-        inter += step * (inside[0] and inside[1])
-        union += step * (inside[0] or inside[1])
-        for k in (0, 1):
-            left[k] -= step
-            if left[k] == 0:
-                index[k] += 1
-                inside[k] = not inside[k]
-                if index[k] < len(runs[k]):
-                    left[k] = runs[k][index[k]]
-    return inter / union if union else 1.0
-
-
-PAIRED = 0.5  # objects of one class whose boxes are no further apart, in pixels, are the same
-
-
-def compare(reference, other):
-    """Objects that are the same in both, how far their boxes are apart, those that have no partner, and the IoU of the masks."""
-    same, alone, box_difference, ious = 0, 0, 0.0, []
-    for a, b in zip(reference, other, strict=True):
-        if (a["path"], a["state"]) != (b["path"], b["state"]):
-            raise ValueError(f"{a['path']} is {a['state']}, where the other run has {b['path']}, {b['state']}")
-        rest = list(b.get("objects", []))
-        for found in a.get("objects", []):
-            def distance(o, found=found):
-                return max(abs(p - q) for p, q in zip(o["box"], found["box"], strict=True)) if o["class"] == found["class"] else 1e9
-            best = min(rest, key=distance, default=None)
-            if best is None or distance(best) > PAIRED:
-                alone += 1
-                continue
-            rest.remove(best)
-            same += 1
-            box_difference = max(box_difference, distance(best))
-            if "rle" in found:
-                ious.append(mask_iou(found["rle"], best["rle"]))
-        alone += len(rest)
-    return {"objects": same, "without_partner": alone, "largest_box_difference": box_difference, "masks": len(ious),
-            "mask_iou_mean": statistics.fmean(ious) if ious else None, "mask_iou_min": min(ious, default=None),
-            "mask_iou_p1": percentile(ious, 0.01) if ious else None}
-
-
-def percentile(values, share):
-    """Between two values by their distance, as numpy has it."""
-    at = share * (len(values) - 1)
-    low, ordered = int(at), sorted(values)
-    return ordered[low] + (at - low) * (ordered[min(low + 1, len(values) - 1)] - ordered[low])
-
-
-def box_iou(a, b):
-    inter = math.prod(max(0.0, min(a[k] + a[k + 2], b[k] + b[k + 2]) - max(a[k], b[k])) for k in (0, 1))
-    return inter / (a[2] * a[3] + b[2] * b[3] - inter)
-
-
-def box_ap50(truth, found):
-    """Average precision at IoU 0.5 over 101 recalls, of all classes together."""
-    open_ones = [list(line.get("objects", [])) for line in truth]
-    total = sum(map(len, open_ones))
-    ranked = sorted(((o["score"], at, o) for at, line in enumerate(found) for o in line.get("objects", [])), key=lambda one: -one[0])
-    points, hits = [], 0
-    for seen, (_, at, candidate) in enumerate(ranked, 1):
-        partners = [o for o in open_ones[at] if o["class"] == candidate["class"] and box_iou(o["box"], candidate["box"]) >= 0.5]
-        if partners:
-            open_ones[at].remove(max(partners, key=lambda o: box_iou(o["box"], candidate["box"])))
-            hits += 1
-        points.append((hits, hits / seen))
-    return statistics.fmean(max((p for reached, p in points if 100 * reached >= recall * total), default=0.0) for recall in range(101))
-
-
-def misses(found, **bounds):
-    """What is out of its bounds, in words; with nothing to compare, every bound is missed."""
-    return [f"{name} is {found[name]}, not {sign} {bound}" for name, (sign, bound) in bounds.items()
-            if found[name] is None or not {"<=": operator.le, ">=": operator.ge, "==": operator.eq}[sign](found[name], bound)]
 
 
 def judged(found, missed):

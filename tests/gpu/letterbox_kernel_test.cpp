@@ -5,6 +5,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/gpu/input_specs.hpp"
+
 using namespace millrace;
 
 namespace {
@@ -23,27 +25,7 @@ ResampleTaps taps(const ResampleTable& table) {
 }  // namespace
 
 TEST_CASE("the letterbox kernel's arithmetic is that of its CPU twin, to the bit") {
-  InputSpec yolox;
-  yolox.width = yolox.height = 64;
-  yolox.bgr = true;
-  InputSpec ultralytics;
-  ultralytics.width = 96;
-  ultralytics.height = 64;
-  ultralytics.rounding = SideRounding::half_even;
-  ultralytics.placement = Placement::centred;
-  ultralytics.std = {255, 255, 255};
-  InputSpec sam;
-  sam.width = sam.height = 64;
-  sam.mode = ResizeMode::longest_side;
-  sam.filter = ResizeFilter::pil_bilinear_antialias;
-  sam.mean = sam.pad = {123.675F, 116.28F, 103.53F};
-  sam.std = {58.395F, 57.12F, 57.375F};
-  InputSpec stretch = sam;
-  stretch.mode = ResizeMode::stretch;
-  InputSpec stretch_linear = yolox;
-  stretch_linear.mode = ResizeMode::stretch;
-
-  for (const InputSpec& spec : {yolox, ultralytics, sam, stretch, stretch_linear}) {
+  for (const InputSpec& spec : input_specs()) {
     for (const auto& [width, height] : {std::pair{1, 1},
                                         {2, 3},
                                         {64, 64},

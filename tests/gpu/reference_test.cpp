@@ -9,6 +9,7 @@
 
 #include "gpu/host_device.hpp"
 #include "gpu/stream_device.hpp"
+#include "tests/gpu/input_specs.hpp"
 #include "tests/gpu/make_stream.hpp"
 #include "tests/gpu/on_device.hpp"
 
@@ -20,30 +21,6 @@ std::vector<std::unique_ptr<Device>> both_devices() {
   devices.push_back(std::make_unique<HostDevice>());
   devices.push_back(std::make_unique<StreamDevice>(make_stream()));
   return devices;
-}
-
-std::vector<InputSpec> input_specs() {
-  InputSpec yolox;
-  yolox.width = yolox.height = 64;
-  yolox.bgr = true;
-  InputSpec ultralytics;
-  ultralytics.width = 96;
-  ultralytics.height = 64;
-  ultralytics.rounding = SideRounding::half_even;
-  ultralytics.placement = Placement::centred;
-  ultralytics.std = {255, 255, 255};
-  InputSpec sam;
-  sam.width = sam.height = 64;
-  sam.mode = ResizeMode::longest_side;
-  sam.filter = ResizeFilter::pil_bilinear_antialias;
-  sam.mean = sam.pad = {123.675F, 116.28F, 103.53F};
-  sam.std = {58.395F, 57.12F, 57.375F};
-  InputSpec stretch = sam;
-  stretch.mode = ResizeMode::stretch;
-  stretch.scale = 0.5F;
-  InputSpec stretch_linear = yolox;
-  stretch_linear.mode = ResizeMode::stretch;
-  return {yolox, ultralytics, sam, stretch, stretch_linear};
 }
 
 /// How far an input is from the reference, in levels.

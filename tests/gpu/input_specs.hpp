@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include "gpu/letterbox.hpp"
+
+namespace millrace {
+
+/// Inputs of all the kinds there are: modes, filters, roundings, places, colours.
+inline std::vector<InputSpec> input_specs() {
+  InputSpec yolox;
+  yolox.width = yolox.height = 64;
+  yolox.bgr = true;
+  InputSpec ultralytics;
+  ultralytics.width = 96;
+  ultralytics.height = 64;
+  ultralytics.rounding = SideRounding::half_even;
+  ultralytics.placement = Placement::centred;
+  ultralytics.std = {255, 255, 255};
+  InputSpec sam;
+  sam.width = sam.height = 64;
+  sam.mode = ResizeMode::longest_side;
+  sam.filter = ResizeFilter::pil_bilinear_antialias;
+  sam.mean = sam.pad = {123.675F, 116.28F, 103.53F};
+  sam.std = {58.395F, 57.12F, 57.375F};
+  InputSpec stretch = sam;
+  stretch.mode = ResizeMode::stretch;
+  stretch.scale = 0.5F;
+  InputSpec stretch_linear = yolox;
+  stretch_linear.mode = ResizeMode::stretch;
+  return {yolox, ultralytics, sam, stretch, stretch_linear};
+}
+
+}  // namespace millrace
