@@ -5,7 +5,7 @@
 #include <boost/program_options.hpp>
 #include <sstream>
 
-#include "io/nearest.hpp"
+#include "base/nearest.hpp"
 
 namespace millrace {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/devices.hpp"
-#include "apps/settings.hpp"
+#include "run/devices.hpp"
+#include "run/settings.hpp"
 
 namespace millrace {
 

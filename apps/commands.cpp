@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "apps/output_state.hpp"
-#include "apps/settings.hpp"
 #include "apps/terminal.hpp"
 #include "models/package.hpp"
+#include "run/output_state.hpp"
+#include "run/settings.hpp"
 #include "stages/registry.hpp"
 
 namespace millrace {

@@ -7,11 +7,11 @@
 #include <fstream>
 #include <string>
 
-#include "apps/builtin.hpp"
 #include "apps/commands.hpp"
-#include "apps/devices.hpp"
-#include "io/imgcodecs.hpp"
+#include "io/decode/imgcodecs.hpp"
 #include "pipeline/cores.hpp"
+#include "run/builtin.hpp"
+#include "run/devices.hpp"
 #include "stages/options.hpp"
 
 namespace millrace {

@@ -3,14 +3,14 @@
 #include <new>
 #include <system_error>
 
-#include "apps/limits.hpp"
-#include "io/files.hpp"
-#include "io/lock.hpp"
-#include "io/plan.hpp"
-#include "io/scan.hpp"
-#include "io/segments_manifest.hpp"
+#include "io/files/files.hpp"
+#include "io/files/lock.hpp"
+#include "io/input/scan.hpp"
+#include "io/results/plan.hpp"
+#include "io/results/segments_manifest.hpp"
 #include "models/engine.hpp"
 #include "models/package.hpp"
+#include "run/limits.hpp"
 #include "stages/options.hpp"
 
 namespace millrace {

@@ -3,21 +3,21 @@
 #include <string>
 #include <vector>
 
-#include "apps/builtin.hpp"
 #include "apps/command_line.hpp"
 #include "apps/commands.hpp"
 #include "apps/exit_code.hpp"
-#include "apps/limits.hpp"
-#include "apps/resolve.hpp"
 #include "apps/run.hpp"
-#include "apps/run_options.hpp"
-#include "apps/setup.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
-#include "io/nearest.hpp"
-#include "models/threads.hpp"
+#include "base/nearest.hpp"
+#include "models/engines/threads.hpp"
+#include "run/builtin.hpp"
+#include "run/limits.hpp"
+#include "run/resolve.hpp"
+#include "run/run_options.hpp"
+#include "run/setup.hpp"
 #ifdef MILLRACE_TORCH
-#include "models/torch_engine.hpp"
+#include "models/engines/torch/torch_engine.hpp"
 #endif
 #include <cmath>
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gpu/outline.hpp"
-#include "io/rle.hpp"
+#include "io/results/rle.hpp"
 
 using namespace millrace;
 

@@ -13,15 +13,15 @@
 #include <iostream>
 #include <random>
 
-#include "apps/execution.hpp"
 #include "apps/run.hpp"
 #include "bench/simulated.hpp"
 #include "gpu/host_device.hpp"
 #include "gpu/opencv_threads.hpp"
-#include "io/image_write.hpp"
-#include "io/segments.hpp"
-#include "models/threads.hpp"
-#include "models/torch_engine.hpp"
+#include "io/results/segments.hpp"
+#include "io/sinks/image_write.hpp"
+#include "models/engines/threads.hpp"
+#include "models/engines/torch/torch_engine.hpp"
+#include "run/execution.hpp"
 #include "stages/encode.hpp"
 
 namespace millrace::bench {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "gpu/box.hpp"
+#include "base/box.hpp"
 #include "gpu/device_code.hpp"
 
 namespace millrace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/tensor.hpp"
 #include "gpu/letterbox.hpp"
 #include "gpu/outline.hpp"
-#include "gpu/tensor.hpp"
 #include "gpu/yolo_head.hpp"
 
 namespace millrace {

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "gpu/box.hpp"
+#include "base/box.hpp"
 
 namespace millrace {
 

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "gpu/box.hpp"
+#include "base/box.hpp"
 
 namespace millrace {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "base/runs.hpp"
 #include "gpu/device_code.hpp"
-#include "gpu/runs.hpp"
 
 namespace millrace {
 

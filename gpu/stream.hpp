@@ -7,10 +7,10 @@
 #include <optional>
 #include <utility>
 
+#include "base/tensor.hpp"
 #include "gpu/detect_kernel.hpp"
 #include "gpu/letterbox_kernel.hpp"
 #include "gpu/outline_kernel.hpp"
-#include "gpu/tensor.hpp"
 
 namespace millrace {
 

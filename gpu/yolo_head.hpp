@@ -3,8 +3,8 @@
 #include <array>
 #include <vector>
 
-#include "gpu/box.hpp"
-#include "gpu/tensor.hpp"
+#include "base/box.hpp"
+#include "base/tensor.hpp"
 
 namespace millrace {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <new>
 
-#include "models/wrapped_engine.hpp"
+#include "models/engines/wrapped_engine.hpp"
 
 namespace millrace {
 namespace {

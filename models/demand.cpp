@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "gpu/stream.hpp"
-#include "models/wrapped_engine.hpp"
+#include "models/engines/wrapped_engine.hpp"
 
 namespace millrace {
 namespace {

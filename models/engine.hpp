@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/tensor.hpp"
 #include "gpu/device.hpp"
-#include "gpu/tensor.hpp"
 #include "models/package.hpp"
 
 namespace millrace {

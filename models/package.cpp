@@ -8,7 +8,7 @@
 #include <numeric>
 #include <system_error>
 
-#include "io/files.hpp"
+#include "io/files/files.hpp"
 #include "models/sniff.hpp"
 #include "models/yaml_section.hpp"
 

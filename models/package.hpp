@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/tensor.hpp"
 #include "gpu/letterbox.hpp"
-#include "gpu/tensor.hpp"
 
 namespace millrace {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "io/nearest.hpp"
+#include "base/nearest.hpp"
 #include "models/package.hpp"
 
 namespace millrace {

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "gpu/trace.hpp"
+#include "base/trace.hpp"
 
 namespace millrace {
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "pipeline/bytes_text.hpp"
+#include "base/bytes_text.hpp"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/trace.hpp"
+#include "base/trace.hpp"
 #include "pipeline/batcher.hpp"
 #include "pipeline/graph_bodies.hpp"
 #include "pipeline/graph_options.hpp"

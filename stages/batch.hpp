@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "io/decode.hpp"
-#include "io/item.hpp"
-#include "io/read_file.hpp"
-#include "io/reason.hpp"
+#include "io/decode/decode.hpp"
+#include "io/files/read_file.hpp"
+#include "io/files/reason.hpp"
+#include "io/input/item.hpp"
 #include "pipeline/byte_gate.hpp"
 #include "stages/field.hpp"
 

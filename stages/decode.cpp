@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "io/scan.hpp"
+#include "io/input/scan.hpp"
 #include "stages/pixel_cache.hpp"
 #include "stages/stage_entry.hpp"
 

@@ -4,9 +4,9 @@
 #include <map>
 #include <numeric>
 
+#include "base/nearest.hpp"
 #include "gpu/device.hpp"
-#include "io/json_writer.hpp"
-#include "io/nearest.hpp"
+#include "io/files/json_writer.hpp"
 #include "models/cache.hpp"
 #include "models/exec_shapes.hpp"
 #include "stages/model_call.hpp"

@@ -4,11 +4,11 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "io/files.hpp"
-#include "io/image_write.hpp"
-#include "io/json_line.hpp"
-#include "io/label_map.hpp"
-#include "io/overlay.hpp"
+#include "io/files/files.hpp"
+#include "io/results/json_line.hpp"
+#include "io/sinks/image_write.hpp"
+#include "io/sinks/label_map.hpp"
+#include "io/sinks/overlay.hpp"
 #include "stages/chain.hpp"
 #include "stages/decode.hpp"
 #include "stages/stage_entry.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "io/side_files.hpp"
+#include "io/sinks/side_files.hpp"
 #include "stages/postprocess.hpp"
 #include "stages/stage.hpp"
 

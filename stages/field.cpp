@@ -1,6 +1,6 @@
 #include "stages/field.hpp"
 
-#include "io/json_writer.hpp"
+#include "io/files/json_writer.hpp"
 
 namespace millrace {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/tensor.hpp"
+#include "base/tensor.hpp"
 #include "stages/stage.hpp"
 
 namespace millrace {

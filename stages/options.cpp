@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "io/nearest.hpp"
-#include "pipeline/bytes_text.hpp"
+#include "base/bytes_text.hpp"
+#include "base/nearest.hpp"
 
 namespace millrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "io/decode.hpp"
+#include "io/decode/decode.hpp"
 
 namespace millrace {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gpu/device.hpp"
-#include "io/json_line.hpp"
+#include "io/results/json_line.hpp"
 #include "stages/stage_entry.hpp"
 
 namespace millrace {

@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "base/tensor.hpp"
 #include "gpu/letterbox.hpp"
-#include "gpu/tensor.hpp"
 #include "stages/stage.hpp"
 
 namespace millrace {

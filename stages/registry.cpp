@@ -1,6 +1,6 @@
 #include "stages/registry.hpp"
 
-#include "io/nearest.hpp"
+#include "base/nearest.hpp"
 
 namespace millrace {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/tensor.hpp"
+#include "base/tensor.hpp"
 #include "stages/detect.hpp"
 #include "stages/preprocess.hpp"
 #include "stages/stage.hpp"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/scan.hpp"
+#include "io/input/scan.hpp"
 #include "models/package.hpp"
 #include "stages/batch.hpp"
 #include "stages/options.hpp"

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 preset="${1:?usage: tools/build.sh PRESET [TARGET ...]}"
 options=()
-if [[ "$preset" == release || "$preset" == dev ]]; then options=("-DMILLRACE_CUDA=${MILLRACE_CUDA:-AUTO}"); fi
+if [[ "$preset" == release ]]; then options=("-DMILLRACE_CUDA=${MILLRACE_CUDA:-AUTO}"); fi
 mkdir -p "build/$preset"
 log="build/$preset/configure.log"
 echo "build: configuring $preset"

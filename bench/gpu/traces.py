@@ -1,4 +1,4 @@
-"""What a trace took for given where it was made, set for where and how it runs: as the program does (models/torch_engine.cpp), for scripts in Python."""
+"""What a trace took for given where it was made, set for where and how it runs: as the program does (models/engines/torch/torch_engine.cpp), for scripts in Python."""
 
 import torch
 

@@ -1,6 +1,6 @@
 #include "stages/mean_color.hpp"
 
-#include "io/json_writer.hpp"
+#include "io/files/json_writer.hpp"
 #include "stages/decode.hpp"
 #include "stages/stage_entry.hpp"
 

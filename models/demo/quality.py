@@ -29,7 +29,7 @@ import scenes
 ROOT = Path(__file__).resolve().parents[2]
 FIRST_SEED = 1001  # train.py begins at 100,000, the demo at 1
 FOUND_SCORE = 0.25
-SHOWN_SCORES = 0.25, 0.5  # the program's default, and that for these models (apps/builtin.cpp)
+SHOWN_SCORES = 0.25, 0.5  # the program's default, and that for these models (run/builtin.cpp)
 CANDIDATE_SCORE = 0.05  # AP also counts what the program would not show by default
 BASELINE_AP, BASELINE_IOU = 0.30, 0.70
 

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "apps/run_options.hpp"
+#include "run/run_options.hpp"
 #include "stages/encode.hpp"
 
 namespace millrace {

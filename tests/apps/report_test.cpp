@@ -1,5 +1,5 @@
 // The table and report.json of a hand-made run.
-#include "apps/report.hpp"
+#include "apps/report_text.hpp"
 
 #include <doctest/doctest.h>
 

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "base/runs.hpp"
 #include "gpu/letterbox.hpp"
 #include "gpu/nms.hpp"
 #include "gpu/outline.hpp"
-#include "gpu/runs.hpp"
 #include "gpu/yolo_head.hpp"
-#include "io/rle.hpp"
+#include "io/results/rle.hpp"
 
 using namespace millrace;
 

@@ -10,8 +10,8 @@
 #include "gpu/host_device.hpp"
 #include "gpu/stream_device.hpp"
 #include "tests/gpu/input_specs.hpp"
-#include "tests/gpu/make_stream.hpp"
 #include "tests/gpu/on_device.hpp"
+#include "tests/gpu/streams/make_stream.hpp"
 
 namespace millrace {
 namespace {

@@ -10,11 +10,11 @@
 #include <random>
 #include <utility>
 
+#include "base/half.hpp"
 #include "gpu/finite.hpp"
-#include "gpu/half.hpp"
 #include "gpu/host_device.hpp"
-#include "tests/gpu/make_stream.hpp"
 #include "tests/gpu/on_device.hpp"
+#include "tests/gpu/streams/make_stream.hpp"
 
 namespace millrace {
 namespace {

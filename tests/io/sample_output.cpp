@@ -3,12 +3,12 @@
 #include <cstring>
 #include <filesystem>
 
-#include "io/coco.hpp"
-#include "io/image_write.hpp"
-#include "io/label_map.hpp"
-#include "io/overlay.hpp"
-#include "io/side_files.hpp"
-#include "tests/io/coco_output.hpp"
+#include "io/sinks/coco.hpp"
+#include "io/sinks/image_write.hpp"
+#include "io/sinks/label_map.hpp"
+#include "io/sinks/overlay.hpp"
+#include "io/sinks/side_files.hpp"
+#include "tests/io/sinks/coco_output.hpp"
 
 int main(int argc, char** argv) try {
   using namespace millrace;

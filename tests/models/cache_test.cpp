@@ -7,7 +7,7 @@
 #include <map>
 #include <thread>
 
-#include "models/fake_engine.hpp"
+#include "models/engines/fake_engine.hpp"
 
 namespace millrace {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <new>
 
-#include "models/fake_engine.hpp"
+#include "models/engines/fake_engine.hpp"
 
 namespace millrace {
 namespace {

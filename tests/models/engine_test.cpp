@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "gpu/host_device.hpp"
-#include "models/fake_engine.hpp"
+#include "models/engines/fake_engine.hpp"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "io/files.hpp"
+#include "io/files/files.hpp"
 
 namespace millrace {
 

@@ -10,9 +10,9 @@
 #include <fstream>
 #include <random>
 
-#include "gpu/half.hpp"
+#include "base/half.hpp"
 #include "gpu/host_device.hpp"
-#include "models/torch_engine.hpp"
+#include "models/engines/torch/torch_engine.hpp"
 
 namespace millrace {
 namespace {

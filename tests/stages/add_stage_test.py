@@ -28,7 +28,7 @@ except ImportError:
 SOURCE, FOLDER, OPTIONS = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 COPY = FOLDER / "source"
 BUILD = COPY / "build" / "add_stage"
-TOP = ["CMakeLists.txt", "LICENSE", "apps", "bench", "cmake", "configs", "docs", "gpu", "io", "models", "pipeline", "stages", "tests", "tools"]
+TOP = ["CMakeLists.txt", "LICENSE", "apps", "base", "bench", "cmake", "configs", "docs", "gpu", "io", "models", "pipeline", "run", "stages", "tests", "tools"]
 
 
 def source_files(root):

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <new>
 
-#include "gpu/fake_stream.hpp"
-#include "tests/io/decode_inputs.hpp"
+#include "gpu/streams/fake_stream.hpp"
+#include "tests/io/decode/decode_inputs.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <limits>
 
-#include "io/image_write.hpp"
-#include "tests/io/decode_inputs.hpp"
-#include "tests/io/temporary_folder.hpp"
+#include "io/sinks/image_write.hpp"
+#include "tests/io/decode/decode_inputs.hpp"
+#include "tests/io/files/temporary_folder.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {

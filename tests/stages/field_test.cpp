@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "io/json_writer.hpp"
+#include "io/files/json_writer.hpp"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "io/json_writer.hpp"
+#include "io/files/json_writer.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {

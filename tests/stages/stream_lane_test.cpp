@@ -3,8 +3,8 @@
 
 #include <random>
 
-#include "gpu/fake_stream.hpp"
 #include "gpu/stream_device.hpp"
+#include "gpu/streams/fake_stream.hpp"
 #include "stages/postprocess.hpp"
 #include "tests/stages/surroundings.hpp"
 

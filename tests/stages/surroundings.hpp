@@ -12,8 +12,8 @@
 
 #include "gpu/host_device.hpp"
 #include "models/cache.hpp"
-#include "models/deferred_engine.hpp"
-#include "models/fake_engine.hpp"
+#include "models/engines/deferred_engine.hpp"
+#include "models/engines/fake_engine.hpp"
 #include "stages/chain.hpp"
 #include "stages/decode.hpp"
 #include "stages/encode.hpp"

@@ -5,8 +5,8 @@
 
 #include "stages/decode.hpp"
 #include "stages/encode.hpp"
-#include "tests/io/decode_inputs.hpp"
-#include "tests/io/temporary_folder.hpp"
+#include "tests/io/decode/decode_inputs.hpp"
+#include "tests/io/files/temporary_folder.hpp"
 #include "tests/stages/surroundings.hpp"
 
 // What the program shares between threads is shared here too, for ThreadSanitizer to look at: one `decode` and one

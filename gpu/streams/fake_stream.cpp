@@ -1,0 +1,214 @@
+#include "gpu/streams/fake_stream.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "base/half.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::align_val_t alignment{256};
+constexpr int garbage = 0xa5;
+
+void* allocate_garbage(std::size_t bytes) {
+  void* memory = ::operator new(bytes, alignment);
+  std::memset(memory, garbage, bytes);
+  return memory;
+}
+
+void release(void* memory) { ::operator delete(memory, alignment); }
+
+std::size_t hash_of(const void* memory, std::size_t bytes) {
+  return std::hash<std::string_view>()({static_cast<const char*>(memory), bytes});
+}
+
+/// One thread in place of a block.
+struct OneThread {
+  int rank = 0, size = 1;
+  [[nodiscard]] std::uint64_t max(std::uint64_t value) const { return value; }
+};
+
+template <class Column>
+void for_each_column(const OutlineJob& job, const Column& column) {
+  for (int n = 0; n < job.masks; ++n) {
+    for (int x = 0; x < job.widest; ++x) column(job, n, x);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<void> FakeStream::allocate(std::size_t bytes) {
+  if (bytes == 0) throw std::invalid_argument("a GPU has no memory of 0 bytes");
+  const auto size = static_cast<std::int64_t>(bytes);
+  if (!queue_->take(size)) {
+    give_all_back();
+    if (!queue_->take(size)) throw std::bad_alloc();
+  }
+  const std::shared_ptr<void> block(allocate_garbage(bytes), release);
+  return {block.get(), [queue = queue_, block, size](void*) {
+            queue->released.push_back(block);
+            queue->used_bytes -= size;
+          }};
+}
+
+std::optional<DeviceMemory> FakeStream::memory() const {
+  const auto& memory = queue_->memory;
+  if (memory == nullptr) return std::nullopt;
+  return DeviceMemory{memory->total_bytes - memory->kept_bytes, memory->total_bytes};
+}
+
+void FakeStream::trim() { queue_->trim(); }
+
+bool FakeStream::Queue::take(std::int64_t bytes) {
+  const std::int64_t more = std::max<std::int64_t>(0, used_bytes + bytes - kept_bytes);
+  if (memory != nullptr) {
+    const std::int64_t before = memory->kept_bytes.fetch_add(more);
+    if (before + more > memory->total_bytes) {
+      memory->kept_bytes -= more;
+      return false;
+    }
+  }
+  used_bytes += bytes;
+  kept_bytes += more;
+  return true;
+}
+
+void FakeStream::Queue::trim() {
+  if (memory != nullptr) memory->kept_bytes -= kept_bytes - used_bytes;
+  kept_bytes = used_bytes;
+}
+
+std::shared_ptr<void> FakePinned::take(std::size_t bytes) {
+  const std::shared_ptr<void> block(allocate_garbage(bytes), release);
+  const std::lock_guard lock(mutex_);
+  blocks_[block.get()] = bytes;
+  return {block.get(), [pool = shared_from_this(), block](void* mine) {
+            const std::lock_guard in_release(pool->mutex_);
+            pool->blocks_.erase(mine);
+          }};
+}
+
+bool FakePinned::holds(const void* memory, std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  auto block = blocks_.upper_bound(memory);
+  if (block == blocks_.begin()) return false;
+  --block;
+  const auto before = static_cast<const std::byte*>(memory) - static_cast<const std::byte*>(block->first);
+  return static_cast<std::size_t>(before) + bytes <= block->second;
+}
+
+std::shared_ptr<void> FakeStream::allocate_mapped(std::size_t bytes) {
+  return pinned_ != nullptr ? pinned_->take(bytes) : std::shared_ptr<void>(allocate_garbage(bytes), release);
+}
+
+void FakeStream::check_host(const void* host, std::size_t bytes) const {
+  if (pinned_ != nullptr && !pinned_->holds(host, bytes))
+    throw std::logic_error("a copy from or to memory of the host that is not pinned, or not any more");
+}
+
+void FakeStream::upload(const void* host, void* device, std::size_t bytes) {
+  check_host(host, bytes);
+  defer([this, host, device, bytes, hash = hash_of(host, bytes)] {
+    check_host(host, bytes);
+    if (hash_of(host, bytes) != hash) throw std::logic_error("the memory of an upload changed before it was done");
+    std::memcpy(device, host, bytes);
+    ++counts_.uploads;
+  });
+}
+void FakeStream::download(const void* device, void* host, std::size_t bytes) {
+  check_host(host, bytes);
+  defer([this, host, device, bytes] {
+    check_host(host, bytes);
+    std::memcpy(host, device, bytes);
+    ++counts_.downloads;
+  });
+}
+void FakeStream::copy(const void* from, void* to, std::size_t bytes) {
+  defer([=] { std::memcpy(to, from, bytes); });
+}
+void FakeStream::zero(void* device, std::size_t bytes) {
+  defer([=] { std::memset(device, 0, bytes); });
+}
+void FakeStream::store(const void* host, void* device, std::size_t bytes) {
+  if (bytes == 0) return;
+  const auto* data = static_cast<const std::byte*>(host);
+  defer([device, kept = std::vector<std::byte>(data, data + bytes)] {
+    std::copy(kept.begin(), kept.end(), static_cast<std::byte*>(device));
+  });
+}
+
+void FakeStream::letterbox(const LetterboxJob& job, DType type, void* out) {
+  const auto fill = [&](auto* values, auto convert) {
+    defer([job, values, convert]() mutable {
+      for (int plane = 0; plane < 3; ++plane) {
+        for (int y = 0; y < job.input_height; ++y) {
+          for (int x = 0; x < job.input_width; ++x) *values++ = convert(letterbox_value(job, x, y, plane));
+        }
+      }
+    });
+  };
+  switch (type) {
+    case DType::f32:
+      return fill(static_cast<float*>(out), [](float value) { return value; });
+    case DType::bf16:
+      return fill(static_cast<std::uint16_t*>(out), to_bf16);
+    case DType::f16:
+      return fill(static_cast<std::uint16_t*>(out), to_f16);
+    default:
+      throw std::invalid_argument("a letterbox is made in f32, f16 or bf16");
+  }
+}
+
+void FakeStream::find_boxes(const HeadJob& job) {
+  defer([job] {
+    for (int slot = 0; slot < job.slots; ++slot) {
+      for (int anchor = 0; anchor < job.anchors; ++anchor)
+        job.faults[slot] |= detect_kernel::find_candidate(job, slot, anchor);
+      detect_kernel::keep_best(job, slot, OneThread{});
+    }
+  });
+}
+
+void FakeStream::outline(const OutlineJob& job) {
+  const auto scratch = allocate(4096);  // as the sums take on a GPU
+  defer([job] {
+    const auto size = static_cast<std::size_t>(job.logits_width) * static_cast<std::size_t>(job.logits_height);
+    for (int n = 0; n < job.masks; ++n) {
+      const float* logits = job.logits + static_cast<std::size_t>(n) * size;
+      float largest = 0;
+      for (std::size_t i = 0; i < size; ++i) {
+        if (std::isnan(logits[i]) || std::fabs(logits[i]) > largest) largest = std::fabs(logits[i]);
+        if (std::isnan(largest)) break;
+      }
+      job.largest[n] = largest;
+    }
+    for_each_column(job, outline_kernel::count_column);
+    std::exclusive_scan(job.counts, job.counts + job.masks * job.widest + 1, job.counts, 0U);
+  });
+  write_places(job);
+}
+
+void FakeStream::write_places(const OutlineJob& job) {
+  defer([job] { for_each_column(job, outline_kernel::write_column); });
+}
+
+// Work holds memory, and memory the queue: what was never done must not keep them.
+FakeStream::~FakeStream() { queue_->work.clear(); }
+
+void FakeStream::wait() {
+  ++counts_.waits;
+  {
+    const auto work = std::exchange(queue_->work, {});  // what fails takes the rest with it
+    for (const auto& one : work) one();
+  }
+  queue_->released.clear();
+}
+
+}  // namespace millrace

@@ -1,0 +1,127 @@
+#include "io/files/read_file.hpp"
+
+#include <cerrno>
+#include <new>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+namespace millrace {
+namespace {
+
+/// An open file; closing one that was only read cannot lose anything.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+/// EIO or ESTALE: worth a second try.
+struct Transient {
+  int error;
+};
+
+[[noreturn]] void fail(int error, const char* action) {
+  if (error == EIO || error == ESTALE) throw Transient{error};
+  const std::string detail = std::string(action) + " failed: " + std::generic_category().message(error);
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+      throw PictureError(Reason::vanished,
+                         "the file is in the plan but not there: removed since, or a link to nothing (" +
+                             std::generic_category().message(error) + ")");
+    case EACCES:
+    case EPERM:
+      throw PictureError(Reason::permission, "this user may not read the file");
+    case ENXIO:  // a socket
+    case ENODEV:
+      throw PictureError(Reason::not_regular, "not a regular file");
+    default:
+      throw PictureError(Reason::io_error, detail);
+  }
+}
+
+std::int64_t mtime_ns(const struct stat& status) {
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+struct stat status_of(const Descriptor& file) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail(errno, "fstat");
+  return status;
+}
+
+void check(const struct stat& status, const FileExpectations& expected) {
+  if (!S_ISREG(status.st_mode))
+    throw PictureError(Reason::not_regular, S_ISDIR(status.st_mode) ? "a folder" : "a pipe, socket or device");
+  if (expected.bytes && *expected.bytes != status.st_size) {
+    throw PictureError(Reason::changed_since_plan, "the file has " + std::to_string(status.st_size) + " bytes, " +
+                                                       std::to_string(*expected.bytes) + " in the plan");
+  }
+  if (expected.mtime_ns && *expected.mtime_ns != mtime_ns(status)) {
+    throw PictureError(Reason::changed_since_plan, "the file was modified after it was planned");
+  }
+  if (status.st_size == 0) throw PictureError(Reason::empty, "the file has no bytes");
+  if (status.st_size > expected.max_bytes) {
+    throw PictureError(Reason::too_large, "the file has " + std::to_string(status.st_size) + " bytes; the limit is " +
+                                              std::to_string(expected.max_bytes));
+  }
+}
+
+FileBytes read_once(const std::string& path, const FileExpectations& expected, const ReadCall& read_call) {
+  int opened = -1;
+  do {
+    opened = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC |
+                                      O_NOCTTY);  // O_NONBLOCK: a pipe without a writer must not hang us
+  } while (opened < 0 && errno == EINTR);
+  if (opened < 0) fail(errno, "open");
+  const Descriptor file(opened);
+  const struct stat before = status_of(file);
+  check(before, expected);
+  const auto size = static_cast<std::size_t>(before.st_size);
+  ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+
+  FileBytes result{
+      .data = std::unique_ptr<std::uint8_t[]>(new std::uint8_t[size]), .size = size, .mtime_ns = mtime_ns(before)};
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t count = read_call(file.get(), result.data.get() + done, size - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(errno, "read");
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  const struct stat after = status_of(file);
+  if (done < size || after.st_size != before.st_size || mtime_ns(after) != mtime_ns(before)) {
+    throw PictureError(Reason::changed_since_plan, "the file changed while it was being read");
+  }
+  return result;
+}
+
+}  // namespace
+
+FileBytes read_file(const std::string& path, const FileExpectations& expected, const ReadCall& read_call) {
+  try {
+    try {
+      return read_once(path, expected, read_call);
+    } catch (const Transient&) {
+      return read_once(path, expected, read_call);
+    }
+  } catch (const Transient& transient) {
+    throw PictureError(Reason::io_error, "reading failed twice: " + std::generic_category().message(transient.error));
+  } catch (const std::bad_alloc&) {
+    throw PictureError(Reason::oom_host, "no host memory for the file");
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "io/files/decode_error.hpp"
+
+namespace millrace {
+
+/// What the plan says about a file, and how large it may be.
+struct FileExpectations {
+  std::optional<std::int64_t> bytes{};
+  std::optional<std::int64_t> mtime_ns{};  ///< compared only for equality
+  std::int64_t max_bytes = 1LL << 30;
+};
+
+/// The content of a file.
+struct FileBytes {
+  std::unique_ptr<std::uint8_t[]> data;
+  std::size_t size = 0;
+  std::int64_t mtime_ns = 0;
+
+  std::span<const std::uint8_t> span() const { return {data.get(), size}; }
+};
+
+/// read(2), or a test's stand-in for it.
+using ReadCall = std::function<ssize_t(int descriptor, void* to, std::size_t count)>;
+
+/// Reads a whole regular file into memory that is not cleared first. Never waits for a pipe's writer. An EIO or ESTALE
+/// is retried once from the start. Throws PictureError: vanished (also: a dangling or looping link), permission,
+/// not_regular, empty, too_large, changed_since_plan (also: changed while being read), io_error, oom_host.
+FileBytes read_file(const std::string& path, const FileExpectations& expected, const ReadCall& read_call = ::read);
+
+}  // namespace millrace

@@ -1,0 +1,128 @@
+#include "io/results/json_line.hpp"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "io/files/base64.hpp"
+#include "io/results/rle.hpp"
+
+namespace millrace {
+namespace {
+
+Object parse_object(const nlohmann::json& json, int width, int height) {
+  Object object;
+  const auto& box = json.at("box");
+  if (box.size() != 4) throw std::runtime_error("\"box\" has " + std::to_string(box.size()) + " numbers instead of 4");
+  object.x = box[0].get<float>();
+  object.y = box[1].get<float>();
+  object.width = box[2].get<float>();
+  object.height = box[3].get<float>();
+  object.score = json.at("score").get<float>();
+  object.class_id = json.at("class").get<int>();
+  object.name = json.value("name", std::string());
+  if (const auto rle = json.find("rle"); rle != json.end()) {
+    const auto& size = rle->at("size");
+    if (size.size() != 2 || size[0] != height || size[1] != width) {
+      throw std::runtime_error("\"rle\" has size " + size.dump() + ", the picture [" + std::to_string(height) + "," +
+                               std::to_string(width) + "]");
+    }
+    object.rle_counts = rle_from_string(rle->at("counts").get_ref<const std::string&>(), width, height);
+    object.predicted_iou = json.at("iou").get<float>();
+    object.area = json.at("area").get<std::int64_t>();
+  }
+  return object;
+}
+
+FrameRecord parse(const nlohmann::json& json) {
+  FrameRecord frame;
+  frame.id = json.at("id").get<std::int64_t>();
+  const auto exact = json.find("path_b64");
+  frame.path =
+      exact == json.end() ? json.at("path").get<std::string>() : from_base64(exact->get_ref<const std::string&>());
+  frame.width = json.at("width").get<int>();
+  frame.height = json.at("height").get<int>();
+  frame.view = json.at("view").get<std::string>();
+  const auto& state = json.at("state").get_ref<const std::string&>();
+  if (state == "failed") {
+    frame.failed = true;
+    frame.reason = reason_from_string(json.at("reason").get_ref<const std::string&>());
+    frame.detail = json.at("detail").get<std::string>();
+  } else if (state != "ok") {
+    throw std::runtime_error("\"state\" is \"" + state + "\", which is neither ok nor failed");
+  }
+  frame.split = json.value("exec", std::string()) == "split";
+  if (const auto objects = json.find("objects"); objects != json.end()) {
+    for (const auto& object : *objects) frame.objects.push_back(parse_object(object, frame.width, frame.height));
+  }
+  return frame;
+}
+
+}  // namespace
+
+std::string frame_line(const FrameRecord& frame) {
+  JsonWriter json;
+  json.begin_object();
+  write_head(frame, json);
+  if (!frame.failed) {
+    json.key("objects").begin_array();
+    for (const auto& object : frame.objects) {
+      json.begin_object();
+      write_object(object, frame.width, frame.height, json);
+      json.end_object();
+    }
+    json.end_array();
+  }
+  json.end_object();
+  return json.take();
+}
+
+void write_head(const FrameRecord& frame, JsonWriter& json) {
+  json.key("id").value(frame.id);
+  write_path("path", frame.path, json);
+  json.key("width").value(frame.width).key("height").value(frame.height);
+  json.key("view").value(frame.view);
+  json.key("state").value(frame.failed ? "failed" : "ok");
+  if (frame.failed) json.key("reason").value(to_string(frame.reason)).key("detail").value(frame.detail);
+  if (frame.split) json.key("exec").value("split");
+}
+
+void write_object(const Object& object, int picture_width, int picture_height, JsonWriter& json) {
+  json.key("box").begin_array();
+  for (const float side : {object.x, object.y, object.width, object.height}) json.rounded(side, 2);
+  json.end_array();
+  json.key("score").rounded(object.score, 5);
+  json.key("class").value(object.class_id);
+  if (!object.name.empty()) json.key("name").value(object.name);
+  if (object.rle_counts.empty()) return;
+  json.key("rle");
+  write_rle(object.rle_counts, picture_width, picture_height, json);
+  json.key("iou").rounded(object.predicted_iou, 5);
+  json.key("area").value(object.area);
+}
+
+void write_rle(std::span<const std::uint32_t> counts, int width, int height, JsonWriter& json) {
+  std::int64_t pixels = 0;
+  for (const auto count : counts) pixels += count;
+  if (pixels != std::int64_t{width} * height) {
+    throw std::invalid_argument("a mask of " + std::to_string(pixels) + " pixels for a picture of " +
+                                std::to_string(width) + "x" + std::to_string(height));
+  }
+  json.begin_object().key("size").begin_array().value(height).value(width).end_array();
+  json.key("counts").value(rle_to_string(counts)).end_object();
+}
+
+void write_path(std::string_view key, std::string_view path, JsonWriter& json) {
+  json.key(key).value(path);
+  if (!is_utf8(path)) json.key("path_b64").value(to_base64(path));
+}
+
+FrameRecord parse_frame(std::string_view line) {
+  try {
+    return parse(nlohmann::json::parse(line));
+  } catch (const std::exception& error) {
+    throw std::runtime_error(std::string("a segment line cannot be read: ") + error.what() + "; the line begins " +
+                             std::string(line.substr(0, 120)));
+  }
+}
+
+}  // namespace millrace

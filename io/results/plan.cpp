@@ -1,0 +1,309 @@
+#include "io/results/plan.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "io/files/source_names.hpp"
+#include "io/results/plan_files.hpp"
+#include "io/results/plan_scan.hpp"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+std::string view_names(const json& plan) {
+  std::string names;
+  for (const json& view : plan.value("/settings/views"_json_pointer, json::array()))
+    names += (names.empty() ? "" : ", ") + display_name(view.at("name").get<std::string>());
+  return names;
+}
+
+/// Takes the views out of both, which stand in three places of a plan; a user needs one line of all their differences.
+std::vector<std::string> view_differences(json& planned, json& now) {
+  const std::string before = view_names(planned), after = view_names(now);
+  bool same = true;
+  for (const char* place : {"/settings/views", "/settings/packages/views", "/source/views"}) {
+    const json::json_pointer pointer(place);
+    // Without rules of its own a source has an empty list, and packages have no entry.
+    same = same && planned.value(pointer, json()) == now.value(pointer, json());
+    for (json* plan : {&planned, &now}) {
+      if (plan->contains(pointer)) plan->at(pointer.parent_pointer()).erase(pointer.back());
+    }
+  }
+  if (same) return {};
+  if (before == after) return {"views: the same names with other patterns or detectors"};
+  return {"views: " + before + " in the plan, " + after + " now"};
+}
+
+void check_same(json planned, json now, const std::string& out_folder) {
+  auto differences = view_differences(planned, now);
+  for (auto& difference : json_differences(planned, now)) differences.push_back(std::move(difference));
+  if (differences.empty()) return;
+  std::string text = "the plan in '" + display_name(out_folder) + "' was made with other settings:";
+  for (const std::string& difference : differences) text += "\n  " + difference;
+  throw PlanMismatch(text + "\nUse the same settings to continue, or a new output folder");
+}
+
+json plan_of(const PlanOptions& options, const json& settings, const Source& source) {
+  return {{"schema", 1},
+          {"tool", options.tool},
+          {"segment_items", options.segment_items},
+          {"settings", settings},
+          {"source", source.description()}};
+}
+
+/// A plan that was begun before.
+struct StoredPlan {
+  std::string hash;
+  std::vector<PlanSegmentHeader> headers;
+  std::optional<PlanEnd> end;
+
+  /// Segments after those that end.json knows are of an --add-new that was cut off, which is finished first.
+  bool is_whole() const { return end && end->segments == static_cast<std::int64_t>(headers.size()); }
+  /// What stands on stdin now is known only by reading it: the list of before is passed over, more of it is added.
+  bool goes_on(const Source& source) const {
+    return is_whole() && source.spec().inputs == std::vector<std::string>{"-"} && end->passes == 1;
+  }
+};
+
+/// Throws where it is not the plan that would be made now.
+std::optional<StoredPlan> read_stored(const PlanFiles& files, const json& now, const std::string& out_folder,
+                                      const FileSystem& file_system) {
+  const auto stored = files.read_plan();
+  const bool has_segments = file_exists(files.folder() + "/" + plan_segment_name(0), file_system);
+  if (!stored && has_segments) {
+    throw PlanDamaged("'" + display_name(files.folder()) +
+                      "' holds segments but no plan.json: restore it, or start over with a new output folder");
+  }
+  if (!stored || !(has_segments || file_exists(files.folder() + "/end.json", file_system))) return {};
+  check_same(*stored, now, out_folder);
+  StoredPlan plan{plan_hash(*stored), {}, {}};
+  plan.headers = files.read_headers(plan.hash);
+  plan.end = files.read_end(plan.hash, plan.headers);
+  return plan;
+}
+
+/// Throws where lists have changed since the plan was completed.
+void check_lists(const PlanEnd& end, const Source& source, const std::string& out_folder) {
+  const json now = source.list_hashes();
+  if (now == end.lists) return;
+  std::string text = "the plan in '" + display_name(out_folder) + "' is complete, but these lists have changed since:";
+  for (const auto& [number, hash] : now.items()) {
+    if (end.lists.value(number, "") == hash.get<std::string>()) continue;
+    text += " '" + display_name(source.spec().inputs.at(std::stoul(number))) + "'";
+  }
+  throw PlanMismatch(text + ". Use --add-new to append what is new in them, or a new output folder");
+}
+
+}  // namespace
+
+SourceSpec without_output(SourceSpec spec, const std::string& out_folder) {
+  struct stat status {};
+  if (::stat(out_folder.c_str(), &status) != 0) throw StorageError("open", out_folder, errno);
+  spec.excluded.push_back({status.st_dev, status.st_ino});
+  return spec;
+}
+
+bool check_plan(const std::string& out_folder, const json& settings, SourceSpec spec, const PlanOptions& options) {
+  const Source source(without_output(std::move(spec), out_folder), options.stdin_options);
+  const auto stored = read_stored(PlanFiles(out_folder, *options.files), plan_of(options, settings, source), out_folder,
+                                  *options.files);
+  if (!stored) return false;
+  if (stored->is_whole() && !options.add_new && !stored->goes_on(source)) check_lists(*stored->end, source, out_folder);
+  return true;
+}
+
+std::vector<std::vector<int>> cut_batches(const std::vector<Item>& items, int batch_size) {
+  if (batch_size < 1)
+    throw std::invalid_argument("batch size " + std::to_string(batch_size) + ": it must be at least 1");
+  std::map<int, std::vector<int>> by_view;
+  for (std::size_t i = 0; i < items.size(); ++i) by_view[items[i].view].push_back(static_cast<int>(i));
+  std::vector<std::vector<int>> batches;
+  for (const auto& [view, positions] : by_view) {
+    for (std::size_t start = 0; start < positions.size(); start += static_cast<std::size_t>(batch_size)) {
+      const auto end = std::min(positions.size(), start + static_cast<std::size_t>(batch_size));
+      batches.emplace_back(positions.begin() + static_cast<std::ptrdiff_t>(start),
+                           positions.begin() + static_cast<std::ptrdiff_t>(end));
+    }
+  }
+  return batches;
+}
+
+class Plan::Impl {
+ public:
+  Impl(const std::string& out_folder, const json& settings, SourceSpec spec, PlanOptions options)
+      : options_(std::move(options)),
+        files_(out_folder, *options_.files),
+        source_(without_output(std::move(spec), out_folder), options_.stdin_options, stop_.get_token()) {
+    if (options_.segment_items < 1 || options_.look_ahead < 1)
+      throw std::invalid_argument("segment_items and look_ahead: at least 1");
+    json plan = plan_of(options_, settings, source_);
+    open(out_folder, plan);
+    if (totals_.complete) return;
+    scanner_ = std::thread([this, scan = scan_options(std::move(plan))]() mutable { scan_all(std::move(scan)); });
+  }
+
+  ~Impl() {
+    stop();
+    if (scanner_.joinable()) scanner_.join();
+  }
+
+  void stop() {
+    stop_.request_stop();
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+
+  std::optional<PlannedSegment> next_segment() {
+    while (next_stored_ < stored_segments_ && !stop_.stop_requested()) {
+      const std::int64_t index = next_stored_++;
+      if (!options_.is_done || !options_.is_done(index)) return files_.read_segment(index, hash_, views());
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stop_.stop_requested() || !queue_.empty() || finished_; });
+    if (stop_.stop_requested()) return {};
+    if (queue_.empty()) {
+      if (failure_) std::rethrow_exception(failure_);
+      return {};
+    }
+    PlannedSegment segment = std::move(queue_.front());
+    queue_.pop_front();
+    changed_.notify_all();
+    return segment;
+  }
+
+  PlanTotals totals() const {
+    const std::lock_guard lock(mutex_);
+    return totals_;
+  }
+
+  ScanCounts counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+  const std::vector<std::string>& views() const { return source_.views().names(); }
+  const std::string& root() const { return source_.root(); }
+  const std::string& hash() const { return hash_; }
+
+ private:
+  /// Finds what is on disk and whether there is something left to scan.
+  void open(const std::string& out_folder, const json& plan) {
+    hash_ = plan_hash(plan);
+    bool whole = false;
+    if (auto stored = read_stored(files_, plan, out_folder, *options_.files)) {
+      remove_stale_temporaries(files_.folder(), *options_.files);
+      whole = stored->is_whole() && !options_.add_new;
+      goes_on_ = whole && stored->goes_on(source_);
+      hash_ = stored->hash;
+      headers_ = std::move(stored->headers);
+      end_ = std::move(stored->end);
+    }
+    stored_segments_ = static_cast<std::int64_t>(headers_.size());
+    for (const PlanSegmentHeader& header : headers_) {
+      totals_.items += header.items;
+      totals_.bytes += header.bytes;
+    }
+    totals_.segments = stored_segments_;
+    totals_.complete = whole && !goes_on_;
+    if (!totals_.complete) return;
+    check_lists(*end_, source_, out_folder);
+    counts_ = end_->counts;
+    finished_ = true;
+    if (totals_.items == 0 && !options_.allow_empty) {
+      throw InputError("the plan in '" + display_name(out_folder) + "' has no items: --add-new looks for new ones");
+    }
+  }
+
+  PlanScan::Options scan_options(json plan) const {
+    PlanScan::Options scan;
+    scan.plan = std::move(plan);
+    scan.plan_hash = hash_;
+    scan.headers = headers_;
+    const int begun = headers_.empty() ? 0 : headers_.back().pass;
+    scan.pass = goes_on_ ? 0 : end_ ? end_->passes : options_.add_new && !headers_.empty() ? std::max(1, begun) : begun;
+    if (goes_on_) scan.whole = end_;
+    scan.segment_items = options_.segment_items;
+    scan.allow_empty = options_.allow_empty;
+    if (!headers_.empty()) scan.last_path = files_.read_segment(stored_segments_ - 1, hash_, views()).items.back().path;
+    return scan;
+  }
+
+  void scan_all(PlanScan::Options options) {
+    std::exception_ptr failure;
+    std::optional<PlanEnd> end;
+    try {
+      PlanScan scan(files_, source_, std::move(options));
+      end = scan.run(stop_.get_token(), [this](PlannedSegment segment, const PlanSegmentHeader& header) {
+        return publish(std::move(segment), header);
+      });
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    failure_ = failure;
+    if (end) counts_ = end->counts;
+    totals_.complete = end.has_value();
+    finished_ = true;
+    changed_.notify_all();
+  }
+
+  /// Waits for room in the queue; false when stopped.
+  bool publish(PlannedSegment segment, const PlanSegmentHeader& header) {
+    std::unique_lock lock(mutex_);
+    totals_.items += header.items;
+    totals_.new_items += header.items;
+    totals_.bytes += header.bytes;
+    ++totals_.segments;
+    counts_ = source_.counts();
+    queue_.push_back(std::move(segment));
+    changed_.notify_all();
+    const auto room = static_cast<std::size_t>(options_.look_ahead);
+    changed_.wait(lock, [&] { return stop_.stop_requested() || queue_.size() < room; });
+    return !stop_.stop_requested();
+  }
+
+  PlanOptions options_;
+  std::stop_source stop_;
+  PlanFiles files_;
+  Source source_;
+  std::string hash_;
+  std::vector<PlanSegmentHeader> headers_;
+  std::optional<PlanEnd> end_;
+  std::int64_t stored_segments_ = 0;
+  std::int64_t next_stored_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<PlannedSegment> queue_;
+  std::exception_ptr failure_;
+  bool finished_ = false;
+  bool goes_on_ = false;  // the one pass of a finished plan, whose list is on stdin
+  PlanTotals totals_;
+  ScanCounts counts_;
+  std::thread scanner_;
+};
+
+Plan::Plan(const std::string& out_folder, const json& settings, SourceSpec spec, PlanOptions options)
+    : impl_(std::make_unique<Impl>(out_folder, settings, std::move(spec), std::move(options))) {}
+Plan::~Plan() = default;
+
+std::optional<PlannedSegment> Plan::next_segment() { return impl_->next_segment(); }
+void Plan::stop() { impl_->stop(); }
+PlanTotals Plan::totals() const { return impl_->totals(); }
+ScanCounts Plan::counts() const { return impl_->counts(); }
+const std::string& Plan::hash() const { return impl_->hash(); }
+const std::string& Plan::root() const { return impl_->root(); }
+const std::vector<std::string>& Plan::views() const { return impl_->views(); }
+
+}  // namespace millrace

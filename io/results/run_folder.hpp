@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "io/files/files.hpp"
+
+namespace millrace {
+
+/// One attempt's own files, `<out>/runs/<UTC time>-<n>/`: everything that depends on time, host or attempt and so may
+/// not stand in the segments.
+class RunFolder {
+ public:
+  /// Makes the folder; `n` is the first number from 1 on that is free in this second. The output folder must exist.
+  RunFolder(const std::string& out_folder, std::chrono::system_clock::time_point start);
+
+  const std::string& path() const { return path_; }
+
+  /// run.json: what was asked for, on which machine; written once at the start.
+  void write_run(std::string_view json) const { write_durably(path_, "run.json", json); }
+  /// report.json: what came of it; written at the end.
+  void write_report(std::string_view json) const { write_durably(path_, "report.json", json); }
+  /// Appends one failed item to errors.jsonl; it is in the file when this returns. `json` is one object on one line.
+  void add_error(std::string_view json);
+
+ private:
+  std::string path_;
+  File errors_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/files/files.hpp"
+#include "io/files/reason.hpp"
+#include "io/results/journal.hpp"
+
+namespace millrace {
+
+/// The output folder holds work of another plan or of a newer program; exit code 8.
+class OutputMismatchError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A file of the results is missing or not what it was when it was written; the message names it and the remedy. Exit
+/// code 8.
+class ResultsDamaged : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// How many items ended how. items = ok + failed.
+struct Counts {
+  std::int64_t items = 0;
+  std::int64_t ok = 0;
+  std::map<Reason, std::int64_t> failed;
+  std::int64_t objects = 0;
+  std::int64_t resumed = 0;  ///< of `items`, those that an earlier attempt finished
+
+  std::int64_t failed_items() const;
+  void add(const Counts& other);
+  void add(bool item_ok, Reason reason, std::int64_t item_objects);
+};
+
+/// What `segments/000123.manifest.json` says of `segments/000123.jsonl`. It holds nothing of time, host or run.
+struct Manifest {
+  static constexpr int schema = 1;  ///< of manifest and segment lines
+  std::int64_t segment = 0;
+  int revision = 0;  ///< 0: the segment itself; N: the lines that `000123.rN.jsonl` replaces
+  std::string plan_hash;
+  std::string items_hash;                        ///< of the segment's items in the plan; empty: not known
+  std::int64_t first_item = -1, last_item = -1;  ///< -1 without items
+  Counts counts;
+  std::int64_t bytes = 0;
+  std::string xxh3;  ///< of the data file
+
+  /// One JSON object, with a hash of itself as its last member.
+  std::string to_text() const;
+  /// Nothing if the text is not what to_text() made; OutputMismatchError if it has a newer schema.
+  static std::optional<Manifest> from_text(std::string_view text);
+};
+
+/// A segment's files as their names tell them: "000123.jsonl", "000123.r1.manifest.json", "000123.part".
+struct SegmentFile {
+  enum class Kind { data, manifest, journal };
+  std::int64_t segment = 0;
+  int revision = 0;
+  Kind kind = Kind::data;
+
+  std::string name() const;
+  static std::optional<SegmentFile> from_name(std::string_view name);
+};
+
+/// The folder of segments in an output folder.
+std::string segments_folder(const std::string& out_folder);
+
+/// Reads a manifest; nothing if it is damaged. OutputMismatchError if it belongs to another plan than `plan_hash`
+/// (an empty one stands for any).
+std::optional<Manifest> read_manifest(const std::string& out_folder, const SegmentFile& file,
+                                      std::string_view plan_hash, const FileSystem& files = real_files);
+
+/// The sentence for a data file that is missing or not as long as its manifest says; nothing if it is whole by that.
+std::optional<std::string> length_problem(const std::string& out_folder, const Manifest& manifest,
+                                          const FileSystem& files = real_files);
+
+}  // namespace millrace

@@ -1,0 +1,179 @@
+#include "io/sinks/side_files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <stdexcept>
+#include <utility>
+
+#include "io/files/files.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t longest_name = 255;  // NAME_MAX of every file system in use
+constexpr std::size_t hash_digits = 16;
+
+/// Keeps real names apart from those that this file makes up.
+std::string escape_reserved(std::string_view name, bool is_first) {
+  const std::size_t underscores = std::min(name.find_first_not_of('_'), name.size());
+  const std::string_view rest = name.substr(underscores);
+  const bool reserved =
+      rest.starts_with(".tmp-") || (underscores > 0 && (rest == "up" || (is_first && rest == "root")));
+  return std::string(reserved ? 1 : 0, '_').append(name);
+}
+
+bool is_portable(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+  };
+  return std::all_of(name.begin(), name.end(), allowed) && !name.ends_with('.');
+}
+
+std::string with_hash(std::string_view name, std::size_t room) {
+  std::size_t kept = std::min(name.size(), room - hash_digits - 1);
+  // Not within a UTF-8 sequence, so that the name stays readable.
+  while (kept > 0 && kept < name.size() && (static_cast<unsigned char>(name[kept]) & 0xC0) == 0x80) --kept;
+  return std::string(name.substr(0, kept)) + "~" + sha256_hex(name).substr(0, hash_digits);
+}
+
+std::string fit(const std::string& name, std::size_t room, NameRules rules) {
+  if (rules == NameRules::exact) return name.size() <= room ? name : with_hash(name, room);
+  if (name.size() <= room && is_portable(name)) return name;
+  std::string fitted = with_hash(name, room);
+  for (char& c : fitted) {
+    if (c != '~' && !is_portable(std::string_view(&c, 1)) && c != '.') c = '_';
+  }
+  return fitted;
+}
+
+std::string fit_folder(std::string name, std::string_view suffix, NameRules rules) {
+  const std::size_t end = name.find_last_not_of('_') + 1;
+  if (std::string_view(name).substr(0, end).ends_with(suffix)) name += '_';
+  return fit(name, longest_name, rules);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int get() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+std::string hint_for(int error_number) {
+  if (error_number != ELOOP && error_number != ENOTDIR) return {};
+  return "a link or a file stands where a folder of the output belongs, and links are not followed there: remove it";
+}
+
+/// One folder further down, made if need be.
+Descriptor open_folder(int parent, const std::string& name, const std::string& path) {
+  constexpr int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  Descriptor folder(openat(parent, name.c_str(), flags));
+  if (folder.get() < 0 && errno == ENOENT) {
+    if (mkdirat(parent, name.c_str(), 0777) != 0 && errno != EEXIST) throw StorageError("make the folder", path, errno);
+    folder = Descriptor(openat(parent, name.c_str(), flags));
+  }
+  if (folder.get() < 0) throw StorageError("open the folder", path, errno, hint_for(errno));
+  return folder;
+}
+
+void write_all(int descriptor, std::span<const std::uint8_t> content, const std::string& path) {
+  while (!content.empty()) {
+    const ssize_t count = ::write(descriptor, content.data(), content.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw StorageError("write", path, errno);
+    content = content.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+void write_aside_and_rename(int folder, const std::string& aside, const std::string& name,
+                            std::span<const std::uint8_t> content, const std::string& path) {
+  Descriptor file(openat(folder, aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (file.get() < 0) throw StorageError("create", path, errno);
+  try {
+    write_all(file.get(), content, path);
+    // Network file systems and quotas report some failures only here.
+    if (::close(file.release()) != 0) throw StorageError("close", path, errno);
+    if (renameat(folder, aside.c_str(), folder, name.c_str()) != 0) throw StorageError("rename a file to", path, errno);
+  } catch (const StorageError&) {
+    unlinkat(folder, aside.c_str(), 0);
+    throw;
+  }
+}
+
+bool folds_case(int folder) {
+  const Descriptor file(openat(folder, ".tmp-case", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (file.get() < 0) return false;  // the first write will say what is wrong
+  struct stat status {};
+  const bool found = fstatat(folder, ".tmp-CASE", &status, AT_SYMLINK_NOFOLLOW) == 0;
+  unlinkat(folder, ".tmp-case", 0);
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> side_path(std::string_view picture_path, std::string_view suffix, NameRules rules) {
+  if (picture_path.find('\0') != std::string_view::npos) throw std::invalid_argument("a picture's path has a NUL byte");
+  std::vector<std::string> names;
+  if (picture_path.starts_with('/')) names.emplace_back("_root");
+  bool names_file = false;
+  for (std::size_t begin = 0; begin <= picture_path.size();) {
+    const std::size_t end = std::min(picture_path.find('/', begin), picture_path.size());
+    const std::string_view name = picture_path.substr(begin, end - begin);
+    begin = end + 1;
+    if (name.empty() || name == ".") continue;
+    names_file = name != "..";
+    names.push_back(names_file ? escape_reserved(name, names.empty()) : std::string("_up"));
+  }
+  if (!names_file) throw std::invalid_argument("a picture's path '" + std::string(picture_path) + "' names no file");
+  for (std::size_t i = 0; i + 1 < names.size(); ++i) names[i] = fit_folder(std::move(names[i]), suffix, rules);
+  names.back() = fit(names.back(), longest_name - suffix.size(), rules) + std::string(suffix);
+  return names;
+}
+
+SideFiles::SideFiles(const std::string& output_folder, const std::string& kind, std::string suffix)
+    : folder_(output_folder + "/" + kind), suffix_(std::move(suffix)) {
+  const Descriptor output(::open(output_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (output.get() < 0) throw StorageError("open the folder", output_folder, errno);
+  Descriptor folder = open_folder(output.get(), kind, folder_);
+  if (folds_case(folder.get())) rules_ = NameRules::portable;
+  descriptor_ = folder.release();
+}
+
+SideFiles::~SideFiles() { ::close(descriptor_); }
+
+void SideFiles::write(std::int64_t id, std::string_view picture_path, std::span<const std::uint8_t> content) const {
+  const auto names = side_path(picture_path, suffix_, rules_);
+  Descriptor folder(fcntl(descriptor_, F_DUPFD_CLOEXEC, 0));
+  if (folder.get() < 0) throw StorageError("open the folder", folder_, errno);
+  std::string path = folder_;
+  for (std::size_t i = 0; i + 1 < names.size(); ++i) {
+    path += "/" + names[i];
+    folder = open_folder(folder.get(), names[i], path);
+  }
+  // The number keeps two pictures apart that are written at the same time, and makes a resumed run find what was left
+  // over.
+  write_aside_and_rename(folder.get(), ".tmp-" + std::to_string(id), names.back(), content, path + "/" + names.back());
+}
+
+std::string SideFiles::path_of(std::string_view picture_path) const {
+  std::string path = folder_;
+  for (const auto& name : side_path(picture_path, suffix_, rules_)) path += "/" + name;
+  return path;
+}
+
+}  // namespace millrace

@@ -1,0 +1,82 @@
+#include "models/engines/simulated_engine.hpp"
+
+#include <yaml-cpp/yaml.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "models/yaml_section.hpp"
+
+namespace millrace {
+namespace {
+
+class SimulatedEngine final : public Engine {
+ public:
+  SimulatedEngine(Package package, std::shared_ptr<const SimulatedTable> table, Precision precision)
+      : package_(std::move(package)), table_(std::move(table)), image_type_(millrace::image_type(precision)) {}
+
+  using Engine::call;
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    auto* stream = dynamic_cast<SimulatedStream*>(device.stream());
+    if (stream == nullptr) throw std::logic_error("a simulated engine on a device that is not simulated");
+    const std::int64_t batch = inputs.front().shape.front();
+    const std::int64_t boxes = method == "decode" ? inputs[1].shape.front() : 0;
+    std::vector<Tensor> outputs;
+    for (const TensorSpec& spec : outputs_of(package_, method, batch, boxes, image_type_))
+      outputs.push_back(device.empty(spec.shape, spec.dtype));
+    const SimulatedCall& call = table_->calls.find(method)->second;
+    stream->compute(call.call_s + call.each_s * static_cast<double>(method == "decode" ? boxes : batch));
+    return outputs;
+  }
+  DType image_type() const override { return image_type_; }
+  std::int64_t memory_bytes() const override { return package_.file_bytes(); }
+
+ private:
+  const Package package_;
+  const std::shared_ptr<const SimulatedTable> table_;
+  const DType image_type_;
+};
+
+}  // namespace
+
+SimulatedTable read_simulated_table(const std::string& file) {
+  YAML::Node root;
+  try {
+    root = YAML::LoadFile(file);
+  } catch (const YAML::BadFile&) {
+    throw PackageError("'" + file + "', the table of a simulated engine, cannot be read");
+  } catch (const YAML::Exception& error) {
+    throw PackageError(file + ": " + error.what());
+  }
+  YamlSection section(root, file, "");
+  const auto positive = [](YamlSection& from, const std::string& key) {
+    const double value = from.real(key);
+    if (value < 0) from.fail(key, "a time or a rate is not below 0");
+    return value;
+  };
+  SimulatedTable table;
+  table.name = section.text("name");
+  table.rates.upload_bytes_per_s = 1e9 * positive(section, "upload_gb_per_s");
+  table.rates.download_bytes_per_s = 1e9 * positive(section, "download_gb_per_s");
+  for (const auto& [key, bytes] : {std::pair{"upload_gb_per_s", table.rates.upload_bytes_per_s},
+                                   {"download_gb_per_s", table.rates.download_bytes_per_s}}) {
+    if (bytes == 0) section.fail(key, "a rate is above 0");
+  }
+  table.rates.letterbox_s = positive(section, "letterbox_ms") / 1e3;
+  table.rates.find_boxes_s = positive(section, "find_boxes_ms") / 1e3;
+  table.rates.outline_s = positive(section, "outline_ms") / 1e3;
+  for (const char* method : {"forward", "encode", "decode"}) {
+    YamlSection call = section.section(method);
+    table.calls[method] = {positive(call, "call_ms") / 1e3, positive(call, "each_ms") / 1e3};
+    call.close();
+  }
+  section.close();
+  return table;
+}
+
+std::shared_ptr<Engine> make_simulated_engine(const Package& package, std::shared_ptr<const SimulatedTable> table,
+                                              Precision precision) {
+  return std::make_shared<SimulatedEngine>(package, std::move(table), precision);
+}
+
+}  // namespace millrace

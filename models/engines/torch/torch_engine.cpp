@@ -1,0 +1,342 @@
+#include "models/engines/torch/torch_engine.hpp"
+
+// The only file of the project that includes LibTorch: its headers cost 18 s to compile, and bring a fmt of their own.
+#include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/passes/freeze_module.h>
+#include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/script.h>
+
+#include <mutex>
+#include <new>
+#include <optional>
+
+#include "gpu/stream.hpp"
+
+namespace millrace {
+namespace {
+
+c10::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return c10::kFloat;
+    case DType::f16:
+      return c10::kHalf;
+    case DType::bf16:
+      return c10::kBFloat16;
+    case DType::i64:
+      return c10::kLong;
+    case DType::i32:
+      return c10::kInt;
+    case DType::u8:
+      return c10::kByte;
+  }
+  throw std::invalid_argument("not a DType");
+}
+
+std::optional<DType> dtype_of(c10::ScalarType type) {
+  switch (type) {
+    case c10::kFloat:
+      return DType::f32;
+    case c10::kHalf:
+      return DType::f16;
+    case c10::kBFloat16:
+      return DType::bf16;
+    case c10::kLong:
+      return DType::i64;
+    case c10::kInt:
+      return DType::i32;
+    case c10::kByte:
+      return DType::u8;
+    default:
+      return std::nullopt;
+  }
+}
+
+// LibTorch's errors carry stack traces: that of C++ behind what happened, that of TorchScript before it.
+std::string what_happened(std::string_view message) {
+  message = message.substr(0, message.find("\nException raised from"));
+  constexpr std::string_view arrow = "<--- HERE", kind = "Error: ";
+  if (const std::size_t trace = message.rfind(arrow); trace != std::string_view::npos) {
+    if (const std::size_t at = message.find(kind, trace); at != std::string_view::npos)
+      message.remove_prefix(at + kind.size());
+  }
+  while (message.ends_with('\n')) message.remove_suffix(1);
+  return std::string(message);
+}
+
+void fix_process_settings() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    at::set_num_interop_threads(1);
+    // The profiling executor records shapes in the first calls and then runs a graph made for them. Here a call must
+    // give the same result whether it is the first or the thousandth, and whatever shapes came before it.
+    torch::jit::getProfilingMode() = false;
+  });
+}
+
+// OpenMP keeps the team's size per thread, so each lane sets its own, once.
+void set_team_of_this_thread(int threads) {
+  thread_local int team = 0;
+  if (team == threads) return;
+  at::set_num_threads(threads);
+  team = threads;
+}
+
+// Packages may hold their weights in 16 bits to be small. Constants of the graphs keep their type: so models hold what
+// must stay in float32.
+void convert(const torch::jit::Module& module, c10::ScalarType type) {
+  const auto converted = [&](at::Tensor tensor) {
+    if (tensor.is_floating_point() && tensor.scalar_type() != type) tensor.set_data(tensor.to(type));
+  };
+  for (at::Tensor parameter : module.parameters()) converted(parameter);
+  for (at::Tensor buffer : module.buffers()) converted(buffer);
+}
+
+void forget_values(const torch::jit::Module& module) {
+  for (torch::jit::Module part : module.modules()) {
+    for (const auto& weight : part.named_parameters(false)) part.setattr(weight.name, weight.value.to(c10::kMeta));
+    for (const auto& buffer : part.named_buffers(false)) part.setattr(buffer.name, buffer.value.to(c10::kMeta));
+  }
+}
+
+// A trace takes what held where it was made for given: the device of torch.arange and the like, and whether
+// convolutions may round to TF32. Tensors among the constants are where they were loaded to, but for single whole
+// numbers: they reckon sizes, and on a GPU each would be waited for.
+void adapt_trace(torch::jit::Block& block, c10::Device place, bool tf32) {
+  const auto convolution = c10::Symbol::fromQualString("aten::_convolution");
+  constexpr std::size_t convolution_inputs = 13, allow_tf32 = 12;
+  for (torch::jit::Node* node : block.nodes()) {
+    for (torch::jit::Block* inner : node->blocks()) adapt_trace(*inner, place, tf32);
+    if (node->kind() == convolution && node->inputs().size() == convolution_inputs) {
+      const torch::jit::WithInsertPoint before(node);
+      node->replaceInput(allow_tf32, node->owningGraph()->insertConstant(tf32));
+    }
+    if (node->kind() != c10::prim::Constant || !node->hasAttribute(c10::attr::value)) continue;
+    if (node->output()->type() == c10::DeviceObjType::get()) node->s_(c10::attr::value, place.str());
+    if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
+      const at::Tensor& tensor = node->t(c10::attr::value);
+      const bool size = tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), false);
+      node->t_(c10::attr::value, tensor.to(size ? c10::Device(c10::kCPU) : place));
+    }
+  }
+}
+
+void adapt_trace(const torch::jit::Module& module, c10::Device place, bool tf32) {
+  if (place.is_cpu()) return;
+  for (const torch::jit::Module& part : module.modules()) {
+    for (const auto& method : part.get_methods()) adapt_trace(*method.graph()->block(), place, tf32);
+  }
+}
+
+// What is done outside of lanes' streams, such as loading, must be done before they read it, and after.
+void finish_all(int device) {
+  c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(static_cast<c10::DeviceIndex>(device));
+}
+
+// CUDA is a library of its own that LibTorch finds when it is there, so that one program serves machines with and
+// without a GPU.
+void load_cuda() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+      throw ModelError(c10::str("this LibTorch cannot use a GPU: ", ::dlerror(),
+                                "; use --device cpu, or run with the LibTorch of a PyTorch for CUDA"));
+    }
+  });
+}
+
+c10::Device place_of(int device) {
+  if (device == shapes_only) return c10::Device(c10::kMeta);
+  return device < 0 ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
+}
+
+// The tensor may outlive the call where a model returns (a view of) its input, so it holds the storage.
+at::Tensor borrow(const Tensor& tensor) {
+  const auto options = at::TensorOptions(scalar_type(tensor.dtype)).device(place_of(tensor.device));
+  if (tensor.device == shapes_only) return at::empty(tensor.shape, options);
+  return at::from_blob(
+      tensor.data, tensor.shape, [keep = tensor.storage](void*) {}, options);
+}
+
+// LibTorch works on the lane's stream as long as this lives. It takes CUDA's handle as the number of a stream of
+// someone else's (c10/cuda/CUDAStream.cpp, getStreamFromExternal); its CUDA headers would bind the program to CUDA.
+class OnStream {
+ public:
+  explicit OnStream(Device& device) {
+    const Stream* stream = device.stream();
+    if (stream == nullptr || stream->native() == nullptr) return;
+    guard_.emplace(c10::Stream(c10::Stream::UNSAFE, place_of(stream->device()),
+                               reinterpret_cast<c10::StreamId>(stream->native())));
+  }
+
+ private:
+  std::optional<c10::StreamGuard> guard_;
+};
+
+class TorchEngine final : public Engine {
+ public:
+  TorchEngine(const Package& package, const EngineOptions& options)
+      : name_(package.folder.string()),
+        methods_(methods_of(package)),
+        bytes_(package.file_bytes()),
+        threads_(options.threads),
+        device_(options.device),
+        image_type_(millrace::image_type(options.precision)) {
+    if (options.device >= 0) load_cuda();
+    fix_process_settings();
+    at::globalContext().setAllowTF32CuBLAS(options.precision == Precision::tf32);
+    at::globalContext().setAllowTF32CuDNN(options.precision == Precision::tf32);
+    set_team_of_this_thread(threads_);
+    guarded("load", {}, [&] {
+      const c10::Device place = place_of(options.device);
+      // Loading compares constants, which needs their values.
+      module_ = torch::jit::load(package.torchscript().string(), place.is_meta() ? c10::Device(c10::kCPU) : place);
+      if (place.is_meta()) forget_values(module_);
+      module_.eval();
+      convert(module_, scalar_type(image_type_));
+      adapt_trace(module_, place, options.precision == Precision::tf32);
+      for (const std::string& method : methods_) {
+        if (!module_.find_method(method))
+          throw error("model.ts has no method '", method, "'; it needs ", c10::Join(", ", methods_));
+      }
+      if (options.freeze) module_ = frozen(module_);
+      if (place.is_cuda()) finish_all(options.device);
+    });
+    name_ = package.name;
+  }
+
+  TorchEngine(const TorchEngine&) = delete;
+  TorchEngine& operator=(const TorchEngine&) = delete;
+  ~TorchEngine() override {
+    try {
+      if (device_ >= 0) finish_all(device_);
+    } catch (const std::exception&) {  // lost: whoever waits for it next says so
+    }
+  }
+
+  using Engine::call;
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    set_team_of_this_thread(threads_);
+    return guarded(method, inputs, [&] {
+      const c10::InferenceMode inference;
+      const OnStream on_stream(device);
+      std::vector<c10::IValue> arguments;
+      arguments.reserve(inputs.size());
+      for (const Tensor& input : inputs) arguments.emplace_back(borrow(input));
+      const auto function = module_.find_method(std::string(method));
+      if (!function) throw error("has no method '", method, "'; its methods are ", c10::Join(", ", methods_));
+      return wrap(method, (*function)(std::move(arguments)));
+    });
+  }
+
+  DType image_type() const override { return image_type_; }
+  std::int64_t memory_bytes() const override { return bytes_; }
+  void trim() override {
+    if (device_ >= 0) c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
+  }
+
+ private:
+  // Weights become constants of the graphs, norms fold into convolutions. torch::jit::freeze does this for `forward`
+  // only.
+  torch::jit::Module frozen(const torch::jit::Module& module) const {
+    torch::jit::Module result = torch::jit::freeze_module(module, methods_);
+    for (const std::string& method : methods_) {
+      auto graph = result.get_method(method).graph();
+      torch::jit::OptimizeFrozenGraph(graph, true);
+    }
+    return result;
+  }
+
+  std::vector<Tensor> wrap(std::string_view method, const c10::IValue& result) const {
+    std::vector<Tensor> outputs;
+    if (result.isTensor()) {
+      outputs.push_back(wrap_one(method, result.toTensor()));
+    } else if (result.isTuple()) {
+      for (const c10::IValue& element : result.toTupleRef().elements()) {
+        if (!element.isTensor()) throw not_tensors(method, element);
+        outputs.push_back(wrap_one(method, element.toTensor()));
+      }
+    } else {
+      throw not_tensors(method, result);
+    }
+    return outputs;
+  }
+
+  ModelError not_tensors(std::string_view method, const c10::IValue& value) const {
+    return error(method, ": expected a tensor or a tuple of tensors, got ", value.tagKind(),
+                 "; export the model again");
+  }
+
+  Tensor wrap_one(std::string_view method, at::Tensor output) const {
+    // Embeddings go back into the model; all else is for us.
+    if (output.is_floating_point() && output.scalar_type() == scalar_type(image_type_) && method != "encode")
+      output = output.to(c10::kFloat);
+    const auto dtype = dtype_of(output.scalar_type());
+    if (!dtype)
+      throw error(method, ": returned a tensor of type ", c10::toString(output.scalar_type()),
+                  ", which is not supported");
+    // Copies only what is not dense already.
+    auto kept = std::make_shared<at::Tensor>(output.contiguous());
+    Tensor tensor;
+    tensor.data = kept->is_meta() ? nullptr : kept->data_ptr();
+    tensor.shape = kept->sizes().vec();
+    tensor.dtype = *dtype;
+    tensor.device = kept->is_meta() ? shapes_only : kept->is_cuda() ? kept->get_device() : -1;
+    tensor.storage = std::move(kept);
+    return tensor;
+  }
+
+  template <class... Parts>
+  ModelError error(const Parts&... parts) const {
+    return ModelError(c10::str(name_, ": ", parts...));
+  }
+
+  // Every error of LibTorch becomes one of ours, which says which model, which method and which shapes.
+  template <class Work>
+  auto guarded(std::string_view what, std::span<const Tensor> inputs, Work&& work) const -> decltype(work()) {
+    const auto where = [&] {
+      std::string shapes;
+      for (const Tensor& input : inputs) shapes += c10::str(" ", c10::IntArrayRef(input.shape));
+      return c10::str(name_, ": ", what, shapes);
+    };
+    try {
+      return work();
+    } catch (const ModelError&) {
+      throw;
+    } catch (const DeviceError&) {
+      throw;
+    } catch (const c10::OutOfMemoryError& failure) {
+      throw OutOfMemoryError(where() + ": out of memory: " + what_happened(failure.what_without_backtrace()));
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemoryError(where() + ": out of memory");
+    } catch (const std::exception& failure) {
+      const auto* torch_error = dynamic_cast<const c10::Error*>(&failure);
+      const std::string text = what_happened(torch_error ? torch_error->what_without_backtrace() : failure.what());
+      if (says_out_of_memory(text)) throw OutOfMemoryError(where() + ": out of memory: " + text);
+      if (says_device_failed(text)) throw DeviceError(where() + ": " + text);
+      throw ModelError(where() + ": " + text);
+    }
+  }
+
+  std::string name_;  // in messages: the folder while it loads; later the package, since they reach the segments
+  std::vector<std::string> methods_;
+  std::int64_t bytes_;
+  int threads_;
+  int device_;
+  DType image_type_;
+  torch::jit::Module module_;
+};
+
+}  // namespace
+
+std::shared_ptr<Engine> load_torch_engine(const Package& package, const EngineOptions& options) {
+  return std::make_shared<TorchEngine>(package, options);
+}
+
+}  // namespace millrace

@@ -1,0 +1,101 @@
+#include "run/builtin.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "run/run_options.hpp"
+#include "run/setup.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* origin = "built-in models";
+constexpr const char* truth_file = "drawn-scenes.json";  // written by models/demo/scenes.py
+constexpr std::array views{"front", "left", "right"};
+constexpr const char* score = "0.5";  // models/demo/README.md: right in nine of ten at nine of ten found
+
+/// The folder that holds `file`: in share/millrace beside the installed program, else in the sources it was built from;
+/// empty where neither has it.
+std::string find_file(const char* shared, const char* in_sources, const std::string& file) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  for (const fs::path& folder :
+       {program.parent_path().parent_path() / "share" / "millrace" / shared, fs::path(MILLRACE_SOURCES) / in_sources}) {
+    if (fs::exists(folder / file, error)) return folder.string();
+  }
+  return {};
+}
+
+/// The folder of drawn scenes that an input is, or lies in at most two folders deep; empty where it does not.
+fs::path scenes_of(const std::string& input) {
+  std::error_code error;  // what cannot be looked at is nobody's drawing
+  const fs::path path = fs::absolute(input, error).lexically_normal();
+  // A trailing slash makes an empty last part.
+  fs::path folder = path.has_filename() ? path : path.parent_path();
+  for (int up = 0; up < 3 && !error; ++up, folder = folder.parent_path()) {
+    if (fs::exists(folder / truth_file, error)) return folder;
+  }
+  return {};
+}
+
+/// The view that all these inputs belong to, where they are drawn scenes; else empty.
+std::string common_view(const std::vector<std::string>& inputs) {
+  std::string common;
+  for (const std::string& input : inputs) {
+    const fs::path scenes = scenes_of(input);
+    if (scenes.empty()) return {};
+    std::error_code error;
+    const std::string view = *fs::absolute(input, error).lexically_normal().lexically_relative(scenes).begin();
+    if (std::find(views.begin(), views.end(), view) == views.end() || (!common.empty() && view != common)) return {};
+    common = view;
+  }
+  return common;
+}
+
+}  // namespace
+
+std::string find_builtin_models() { return find_file("models", "models/builtin", "segmenter.pkg/model.yaml"); }
+
+std::string find_builtin_recipe(const std::string& name) {
+  const std::string folder = find_file("configs", "configs", name);
+  return folder.empty() ? name : folder + "/" + name;
+}
+
+bool use_builtin_models(Settings& settings, const std::string& folder) {
+  const auto models = settings.parse<ModelOptions>();
+  const auto& rules = settings.views();
+  const bool named = !models.detector.empty() || !models.segmenter.empty() ||
+                     std::any_of(rules.begin(), rules.end(), [](const View& view) { return !view.detector.empty(); });
+  const auto runs = [&](const char* stage) {
+    return std::count(settings.stages().begin(), settings.stages().end(), stage) > 0;
+  };
+  const auto inputs = settings.parse<InputOptions>().paths;
+  const bool segments = runs("segment"),
+             detects = runs("detect") && std::none_of(inputs.begin(), inputs.end(), may_bring_boxes);
+  if (folder.empty() || named || !(segments || detects)) return false;
+  if (segments) settings.set("models.segmenter", {folder + "/segmenter.pkg"}, origin);
+  if (!detects) return true;
+  settings.set("models.detector", {folder + "/front.pkg"}, origin);
+  if (settings.values("detect").count("conf") == 0) settings.set("detect.conf", {score}, origin);
+  if (rules.size() > 1 || !rules.front().pattern.empty()) return true;
+  const auto detector = [&](const std::string& view) { return folder + "/" + view + ".pkg"; };
+  // Where the input is the folder of a view, or lies in it, the paths of the plan do not show that.
+  if (const std::string view = common_view(inputs); !view.empty()) {
+    settings.set_views({{view, "", detector(view)}}, origin);
+    return true;
+  }
+  std::vector<View> own;
+  for (const std::string view : views) own.push_back({view, "**/" + view + "/**", detector(view)});
+  own.push_back({rules.front().name, "**", ""});
+  settings.set_views(std::move(own), origin);
+  return true;
+}
+
+bool are_drawn_scenes(const std::vector<std::string>& inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [](const std::string& input) { return !scenes_of(input).empty(); });
+}
+
+}  // namespace millrace

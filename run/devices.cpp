@@ -1,0 +1,294 @@
+#include "run/devices.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "gpu/host_device.hpp"
+#include "gpu/stream_device.hpp"
+#include "gpu/streams/fake_stream.hpp"
+#include "models/engines/deferred_engine.hpp"
+#include "stages/options.hpp"
+#ifdef MILLRACE_CUDA
+#include "gpu/streams/cuda_stream.hpp"
+#endif
+
+namespace millrace {
+namespace {
+
+[[noreturn]] void refuse(const std::string& kind) {
+  throw UsageError("device.kind is '" + kind + "'; it can be auto, cpu, cuda, cuda:0,1 or cuda:all");
+}
+
+int number(std::string_view text, const std::string& kind) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0) refuse(kind);
+  return value;
+}
+
+std::vector<int> numbers(std::string_view list, const std::string& kind) {
+  std::vector<int> values;
+  while (true) {
+    const auto comma = list.find(',');
+    values.push_back(number(list.substr(0, comma), kind));
+    if (comma == std::string_view::npos) break;
+    list.remove_prefix(comma + 1);
+  }
+  return values;
+}
+
+int gpus() {
+#ifdef MILLRACE_CUDA
+  return cuda_device_count();
+#else
+  return 0;
+#endif
+}
+
+/// Compute capability, by which kernels are chosen: 90 for 9.0.
+int capability([[maybe_unused]] int ordinal) {
+#ifdef MILLRACE_CUDA
+  const CudaDevice device = cuda_device(ordinal);
+  return 10 * device.major + device.minor;
+#else
+  return 0;
+#endif
+}
+
+std::string why_none() {
+#ifdef MILLRACE_CUDA
+  return why_no_cuda_device();
+#else
+  return "the program was built without CUDA";
+#endif
+}
+
+constexpr bool built_for_cuda =
+#ifdef MILLRACE_CUDA
+    true;
+#else
+    false;
+#endif
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+std::string cuda_name(int ordinal) { return "cuda sm_" + std::to_string(capability(ordinal)); }
+
+constexpr std::array<std::pair<std::string_view, Precision>, 4> precisions{
+    {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16}}};
+
+Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
+#ifndef MILLRACE_CUDA
+  throw PackageError("device.kind is '" + kind + "', and this program was built without CUDA; leave it out or say cpu");
+#endif
+  const int found = gpus();
+  for (const int ordinal : ordinals) {
+    if (ordinal < found) continue;
+    throw PackageError(
+        "device.kind is '" + kind + "', and " +
+        (found == 0 ? "no GPU was found (nvidia-smi says why)" : "there are GPUs 0 to " + std::to_string(found - 1)) +
+        "; `millrace doctor` shows what is there");
+  }
+  Devices devices;
+  devices.kind = Devices::Kind::cuda;
+  devices.ordinals = std::move(ordinals);
+  devices.name = cuda_name(devices.ordinals.front());
+  devices.native_bf16 = capability(devices.ordinals.front()) >= 80;
+#ifdef MILLRACE_CUDA
+  for (const int ordinal : std::set(devices.ordinals.begin(), devices.ordinals.end()))
+    devices.buses.push_back(cuda_device(ordinal).bus);
+#endif
+  for (const int ordinal : devices.ordinals) {
+    if (cuda_name(ordinal) == devices.name) continue;
+    throw PackageError("device.kind is '" + kind + "', and these GPUs are of several kinds (" + devices.name + ", " +
+                       cuda_name(ordinal) + "), whose results differ in their last bits; name those of one kind");
+  }
+  return devices;
+}
+
+/// A GPU that is there and cannot be used is mended, not passed over.
+Devices usable_or_cpu() {
+  if (gpus() > 0) return cuda_devices({0}, "auto");
+  const auto there = gpus_of_driver();
+  if (!built_for_cuda || there.empty()) return {};
+  throw PackageError("a GPU is there (" + joined(there) + ") and cannot be used: " + why_none() +
+                     "; `millrace doctor` shows what is there, --device cpu leaves it out");
+}
+
+std::vector<int> first(int count) {
+  std::vector<int> ordinals(static_cast<std::size_t>(count));
+  std::iota(ordinals.begin(), ordinals.end(), 0);
+  return ordinals;
+}
+
+}  // namespace
+
+Devices find_devices(const std::string& kind, const std::string& engine) {
+  constexpr std::string_view simulated = "simulated:";
+  if (engine.starts_with(simulated)) {
+    if (kind != "auto")
+      throw UsageError("models.engine is '" + engine + "', so device.kind has no effect; leave it out");
+    Devices devices;
+    devices.kind = Devices::Kind::simulated;
+    devices.table = std::make_shared<const SimulatedTable>(read_simulated_table(engine.substr(simulated.size())));
+    devices.simulated = std::make_shared<SimulatedGpu>(devices.table->rates);
+    devices.name = "simulated: " + devices.table->name;
+    return devices;
+  }
+  if (engine != "auto" && engine != "torchscript")
+    throw UsageError("models.engine is '" + engine + "'; it can be auto, torchscript or simulated:TABLE.yaml");
+  if (kind == "cpu") return {};
+  if (kind == "auto") return usable_or_cpu();
+  if (kind == "cuda") return cuda_devices({0}, kind);
+  if (kind == "cuda:all") return cuda_devices(first(std::max(1, gpus())), kind);
+  if (kind.starts_with("cuda:")) return cuda_devices(numbers(std::string_view(kind).substr(5), kind), kind);
+  if (kind.starts_with("fake:")) {
+    const std::string_view words = std::string_view(kind).substr(5);
+    const auto colon = words.find(':');
+    const int count = number(words.substr(0, colon), kind);
+    if (count < 1) refuse(kind);
+    Devices devices;
+    devices.kind = Devices::Kind::fake;
+    devices.ordinals = first(count);
+    devices.name = "fake";
+    devices.fake_pinned = std::make_shared<FakePinned>();
+    for (int i = 0; colon != std::string_view::npos && i < count; ++i)
+      devices.fake_memory.push_back(std::make_shared<FakeMemory>(number(words.substr(colon + 1), kind)));
+    for (const int ordinal : devices.ordinals) devices.buses.push_back("fake:" + std::to_string(ordinal));
+    return devices;
+  }
+  refuse(kind);
+}
+
+Profiler profiler_of([[maybe_unused]] const Devices& devices) {
+#ifdef MILLRACE_CUDA
+  if (devices.kind == Devices::Kind::cuda) return {start_cuda_profiler, stop_cuda_profiler};
+#endif
+  return {};
+}
+
+std::vector<std::string> gpus_of_driver(const std::string& folder) {
+  std::error_code none;
+  std::vector<std::string> models;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    std::ifstream file(entry.path() / "information");
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Model:")) models.push_back(line.substr(line.find_first_not_of(" \t", 6)));
+    }
+  }
+  return models;
+}
+
+GpuState look_for_gpus() {
+  std::vector<std::string> usable;
+#ifdef MILLRACE_CUDA
+  for (int ordinal = 0; ordinal < gpus(); ++ordinal) {
+    const CudaDevice device = cuda_device(ordinal);
+    usable.push_back(device.name + " (compute capability " + std::to_string(device.major) + "." +
+                     std::to_string(device.minor) + ", " + std::to_string(device.memory_bytes / 1'000'000'000) +
+                     " GB)");
+  }
+#endif
+  if (!usable.empty()) return {joined(usable), true};
+  const auto there = gpus_of_driver();
+  if (there.empty()) return {"none seen; runs use the CPU", true};
+  return {joined(there) + ", which this program cannot use: " + why_none(), !built_for_cuda};
+}
+
+Precisions find_precisions(const std::string& name, const Devices& devices) {
+  const bool on_gpu = devices.leave_host_free();
+  if (name == "auto") {
+    if (!on_gpu) return {};
+    // Detectors are convolutions whose activations are small, and boxes need the mantissa: docs/performance.md.
+    return {Precision::fp16, devices.native_bf16 ? Precision::bf16 : Precision::fp16};
+  }
+  const auto found =
+      std::find_if(precisions.begin(), precisions.end(), [&](const auto& entry) { return entry.first == name; });
+  if (found == precisions.end())
+    throw UsageError("device.precision is '" + name + "'; it can be auto, fp32, tf32, bf16 or fp16");
+  const Precision precision = found->second;
+  if (devices.kind == Devices::Kind::cpu && precision != Precision::fp32)
+    throw UsageError("device.precision is '" + name + "', and models run on the CPU, in fp32 only");
+  if (on_gpu && !devices.native_bf16 && (precision == Precision::bf16 || precision == Precision::tf32))
+    throw UsageError("device.precision is '" + name + "', which " + devices.name +
+                     " does not have (GPUs from compute capability 8.0 on do); use fp16 or fp32");
+  return {precision, precision};
+}
+
+std::string Precisions::name() const {
+  const auto name_of = [](Precision precision) {
+    return std::string(std::find_if(precisions.begin(), precisions.end(), [&](const auto& entry) {
+                         return entry.second == precision;
+                       })->first);
+  };
+  return detector == segmenter ? name_of(detector) : name_of(detector) + ", " + name_of(segmenter);
+}
+
+std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index,
+                                    [[maybe_unused]] const std::string& name) {
+  const int ordinal = devices.ordinals[index];
+  switch (devices.kind) {
+    case Devices::Kind::fake:
+      return std::make_unique<StreamDevice>(std::make_unique<FakeStream>(
+          ordinal, devices.fake_memory.empty() ? nullptr : devices.fake_memory[index], devices.fake_pinned));
+    case Devices::Kind::simulated:
+      return std::make_unique<StreamDevice>(std::make_unique<SimulatedStream>(devices.simulated));
+#ifdef MILLRACE_CUDA
+    case Devices::Kind::cuda:
+      return std::make_unique<StreamDevice>(make_cuda_stream(ordinal, name));
+#endif
+    default:
+      return std::make_unique<HostDevice>();
+  }
+}
+
+std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devices& devices) {
+#ifdef MILLRACE_CUDA
+  if (devices.kind == Devices::Kind::cuda) {
+    // Pinned memory serves all GPUs; the stream is there for its pool.
+    const std::shared_ptr<Stream> pool = make_cuda_stream(devices.ordinals.front(), "pixels");
+    return [pool](std::size_t bytes) { return pool->allocate_mapped(bytes); };
+  }
+#endif
+  if (devices.kind == Devices::Kind::fake) {
+    return [pool = devices.fake_pinned](std::size_t bytes) { return pool->take(bytes); };
+  }
+  if (devices.kind == Devices::Kind::simulated) {
+    const auto pool = std::make_shared<SimulatedStream>(devices.simulated);
+    return [pool](std::size_t bytes) { return pool->allocate_mapped(bytes); };
+  }
+  return {};
+}
+
+EngineFactory engines_on(const Devices& devices, std::size_t index, const Precisions& precisions,
+                         EngineFactory factory) {
+  if (devices.kind == Devices::Kind::simulated) {
+    return [table = devices.table, precisions](const Package& package, const EngineOptions&) {
+      return make_simulated_engine(package, table, precisions.of(package.task));
+    };
+  }
+  const int ordinal = devices.kind == Devices::Kind::cuda ? devices.ordinals[index] : -1;
+  EngineFactory engines = [factory = std::move(factory), ordinal, precisions](const Package& package,
+                                                                              EngineOptions options) {
+    options.device = ordinal;
+    options.precision = precisions.of(package.task);
+    return factory(package, options);
+  };
+  if (devices.kind != Devices::Kind::fake) return engines;
+  return [engines = std::move(engines)](const Package& package, const EngineOptions& options) {
+    return std::make_shared<DeferredEngine>(package, engines(package, options));
+  };
+}
+
+}  // namespace millrace

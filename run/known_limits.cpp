@@ -1,0 +1,90 @@
+#include "run/known_limits.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "io/files/files.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t largest_file = 1 << 20;
+constexpr double slack = 1.05;  // what is free differs a little each time
+
+nlohmann::json read(const std::string& file) {
+  try {
+    auto json = nlohmann::json::parse(read_text_file(file, largest_file));
+    if (json.is_array()) return json;
+  } catch (const std::exception&) {
+  }
+  return nlohmann::json::array();
+}
+
+std::string id_of(const Package& package) { return package.name + " " + package.fingerprint; }
+
+}  // namespace
+
+std::string KnownLimits::usual_file() {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const char* home = std::getenv("HOME");
+  if (state != nullptr && *state == '/') return std::string(state) + "/millrace/call_limits.json";
+  return home != nullptr && *home == '/' ? std::string(home) + "/.local/state/millrace/call_limits.json" : "";
+}
+
+bool KnownLimits::recall(const std::string& device, std::int64_t limit_bytes, const Packages& packages,
+                         CallLimits& limits) const {
+  bool any = false;
+  if (file_.empty()) return any;
+  for (const auto& entry : read(file_)) {
+    try {
+      if (entry.at("device") != device ||
+          entry.at("limit_bytes").get<double>() * slack < static_cast<double>(limit_bytes))
+        continue;
+      for (const auto& [folder, package] : packages) {
+        if (entry.at("package") != id_of(*package)) continue;
+        limits.at_most(package->name, entry.at("method").get<std::string>(), entry.at("most").get<int>());
+        any = true;
+      }
+    } catch (const nlohmann::json::exception&) {  // of another version
+    }
+  }
+  return any;
+}
+
+void KnownLimits::remember(const std::string& device, std::int64_t limit_bytes, const Packages& packages,
+                           const std::map<CallLimits::Key, int>& learned) const {
+  if (file_.empty() || learned.empty()) return;
+  const auto replaced = [&](const nlohmann::json& entry) {
+    return std::any_of(packages.begin(), packages.end(), [&](const auto& named) {
+      const Package& package = *named.second;
+      return entry.value("device", "") == device && entry.value("package", "") == id_of(package) &&
+             learned.count({package.name, entry.value("method", "")}) > 0;
+    });
+  };
+  nlohmann::json kept = nlohmann::json::array();
+  try {
+    for (const auto& entry : read(file_)) {
+      if (!replaced(entry)) kept.push_back(entry);
+    }
+    for (const auto& [folder, package] : packages) {
+      for (const auto& [key, most] : learned) {
+        if (key.first != package->name) continue;
+        kept.push_back({{"device", device},
+                        {"limit_bytes", limit_bytes},
+                        {"package", id_of(*package)},
+                        {"method", key.second},
+                        {"most", most}});
+      }
+    }
+    const std::filesystem::path path(file_);
+    std::filesystem::create_directories(path.parent_path());
+    write_durably(path.parent_path().string(), path.filename().string(), kept.dump(1));
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,110 @@
+#include "run/limits.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+constexpr int own_threads = 8;  // main, signals, scan, progress, source, commit, and two that LibTorch starts
+constexpr int own_files = 24;   // standard streams, lock, signals, plan, segments, journal, lists, a package
+constexpr std::int64_t model_bytes = std::int64_t{512} << 20;  // packages and what their calls take, of the usual size
+
+void check_open_files(const GraphOptions& graph) {
+  // A file for each reader; side files are written aside, in a folder that is held open.
+  const auto needed = static_cast<rlim_t>(own_files + graph.read_threads + 3 * graph.workers);
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  if (files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    getrlimit(RLIMIT_NOFILE, &files);
+  }
+  if (files.rlim_cur >= needed) return;
+  throw LimitError("this run needs up to " + std::to_string(needed) + " open files and may have " +
+                   std::to_string(files.rlim_cur) +
+                   "; raise the limit (ulimit -n) or lower --set read.threads=" + std::to_string(graph.read_threads));
+}
+
+class TrialThreads {
+ public:
+  TrialThreads() = default;
+  TrialThreads(const TrialThreads&) = delete;
+  TrialThreads& operator=(const TrialThreads&) = delete;
+  ~TrialThreads() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    wake_.notify_all();
+    for (auto& thread : threads_) thread.join();
+  }
+
+  /// How many of `count` threads can live at once.
+  int start(int count) {
+    threads_.reserve(static_cast<std::size_t>(count));
+    try {
+      for (int i = 0; i < count; ++i) {
+        threads_.emplace_back([this] {
+          std::unique_lock lock(mutex_);
+          wake_.wait(lock, [this] { return ended_; });
+        });
+      }
+    } catch (const std::system_error&) {
+      // The system's answer; its number is what is asked for.
+    }
+    return static_cast<int>(threads_.size());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ended_ = false;
+  std::vector<std::thread> threads_;
+};
+
+void check_threads(const Numbers& numbers) {
+  const GraphOptions& graph = numbers.graph;
+  const int needed = own_threads + graph.read_threads + graph.workers + graph.lanes * numbers.team;
+  const int given = TrialThreads().start(needed);
+  if (given == needed) return;
+  throw LimitError("this run needs " + std::to_string(needed) + " threads and the system gives it " +
+                   std::to_string(given) +
+                   "; raise the limit (ulimit -u, pids.max of the container, or ulimit -v for their stacks), or lower "
+                   "--set threads.team, threads.lanes, threads.workers or read.threads");
+}
+
+void check_address_space(const GraphOptions& graph) {
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return;
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const std::int64_t taken = pages * sysconf(_SC_PAGESIZE);
+  const std::int64_t needed = graph.byte_budget + model_bytes;
+  const std::int64_t left = static_cast<std::int64_t>(space.rlim_cur) - taken;
+  if (left >= needed) return;
+  constexpr std::int64_t megabyte = 1 << 20;
+  throw LimitError("this run may take " + std::to_string(graph.byte_budget / megabyte) +
+                   " MB for pictures (gate.memory) and needs about " + std::to_string(model_bytes / megabyte) +
+                   " MB for models, but its address space may grow by " + std::to_string(left / megabyte) +
+                   " MB only; raise the limit (ulimit -v), or lower --set gate.memory and gate.slab");
+}
+
+}  // namespace
+
+void check_limits(const Numbers& numbers) {
+  check_open_files(numbers.graph);
+  check_threads(numbers);
+  check_address_space(numbers.graph);
+}
+
+}  // namespace millrace

@@ -1,0 +1,229 @@
+#include "run/memory_plan.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "models/exec_shapes.hpp"
+#include "run/run_options.hpp"
+#include "stages/detect.hpp"
+#include "stages/segment.hpp"
+
+namespace millrace {
+namespace {
+
+struct Bytes {
+  std::int64_t memory = 0;
+  void visit(OptionVisitor& v) { v.bytes("memory", memory, "", {1 << 20, 9e18}); }
+};
+
+std::string gigabytes(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, bytes < 1'000'000'000 ? "%.3f GB" : "%.1f GB", static_cast<double>(bytes) / 1e9);
+  return text;
+}
+
+std::int64_t bytes_of(const TensorSpec& spec) { return Tensor{nullptr, nullptr, spec.shape, spec.dtype}.bytes(); }
+
+int rows_of(const CallShape& shape, const std::string& method) {
+  return method == "decode" ? shape.boxes : shape.pictures;
+}
+
+/// The models of a run on a device, as they are called.
+class Calls {
+ public:
+  Calls(const MemoryNeeds& needs, Device& device, ModelCache& models, CallLimits& limits)
+      : needs_(needs), device_(device), models_(models), limits_(limits) {
+    for (const auto& [folder, package] : needs.packages) {
+      some_engine_ = models_.acquire(*package);
+      images_[folder] = some_engine_->image_type();
+    }
+  }
+
+  void call_all() {
+    called_with_ = rows(limits_);
+    for (const auto& [folder, package] : needs_.packages) {
+      const CallShape shape = shape_of(*package, limits_);
+      try {
+        warm_up(*models_.acquire(*package), *package, shape.pictures, shape.boxes, device_);
+      } catch (const OutOfMemoryError&) {
+        throw;
+      } catch (const ModelError& error) {
+        throw ModelError(folder + ": " + error.what());
+      }
+    }
+  }
+
+  /// Makes calls smaller: those that are known to have run out of memory, else all. False where none can be.
+  bool shrink() {
+    for (const auto& [key, most] : limits_.learned()) limits_.at_most(key.first, key.second, most);
+    if (rows(limits_) != called_with_) return true;
+    for (const auto& [key, most] : called_with_) limits_.at_most(key.first, key.second, most - 1);
+    return rows(limits_) != called_with_;
+  }
+
+  /// What is kept for later calls and not used now.
+  void give_back() {
+    device_.wait();
+    if (some_engine_ != nullptr) some_engine_->trim();
+    device_.stream()->trim();
+  }
+
+  std::map<CallLimits::Key, int> smaller() const {
+    const auto allowed = rows({});
+    std::map<CallLimits::Key, int> found;
+    for (const auto& [key, most] : rows(limits_)) {
+      if (most < allowed.at(key)) found[key] = most;
+    }
+    return found;
+  }
+
+  /// Rasters in full slabs, the largest detector's input, the segmenter's, its embeddings, also side by side for the
+  /// decoder, and logits of all boxes that detectors may find.
+  std::int64_t bytes_of_pictures() const {
+    const int batch = needs_.batch_size;
+    const auto detect = parse_options<Detect::Options>(Detect::name, needs_.settings.values(Detect::name));
+    const auto boxes = std::int64_t{batch} * detect.max_detections;
+    std::int64_t detector = 0, segmenter = 0;
+    for (const auto& [folder, package] : needs_.packages) {
+      const DType images = images_.at(folder);
+      if (package->task == Task::detect) {
+        detector = std::max(detector, bytes_of(inputs_of(*package, "forward", batch, 0, images).front()));
+      } else {
+        segmenter = bytes_of(inputs_of(*package, "encode", batch, 0, images).front()) +
+                    2 * bytes_of(outputs_of(*package, "encode", batch, 0, images).front()) +
+                    bytes_of(outputs_of(*package, "decode", batch, boxes, images).front());
+      }
+    }
+    return batch * needs_.slab_bytes + detector + segmenter;
+  }
+
+ private:
+  CallShape shape_of(const Package& package, const CallLimits& limits) const {
+    return call_shape(package, needs_.settings, needs_.batch_size, limits);
+  }
+  std::map<CallLimits::Key, int> rows(const CallLimits& limits) const {
+    std::map<CallLimits::Key, int> all;
+    for (const auto& [folder, package] : needs_.packages) {
+      const CallShape shape = shape_of(*package, limits);
+      for (const auto& method : methods_of(*package)) all[{package->name, method}] = rows_of(shape, method);
+    }
+    return all;
+  }
+
+  const MemoryNeeds& needs_;
+  Device& device_;
+  ModelCache& models_;
+  CallLimits& limits_;
+  std::shared_ptr<Engine> some_engine_;  // all share what LibTorch keeps
+  std::map<std::string, DType> images_;
+  std::map<CallLimits::Key, int> called_with_;
+};
+
+}  // namespace
+
+CallShape call_shape(const Package& package, const Settings& settings, int batch_size, const CallLimits& limits) {
+  if (package.task == Task::detect) {
+    const auto detect = parse_options<Detect::Options>(Detect::name, settings.values(Detect::name));
+    const int pictures = detect.exec_batch > 0 ? detect.exec_batch : batch_size;
+    return {std::min({pictures, package.max_batch, limits.most(package.name, "forward")}), 0, detect.pad};
+  }
+  const auto segment = parse_options<Segment::Options>(Segment::name, settings.values(Segment::name));
+  return {std::min({segment.image_batch, package.max_batch, limits.most(package.name, "encode")}),
+          std::min({segment.box_batch, package.max_boxes, limits.most(package.name, "decode")}), segment.pad};
+}
+
+std::vector<CallShape> exec_shapes(const CallShape& largest) {
+  if (!largest.padded) return {largest};
+  const auto pictures = padded_shapes(largest.pictures);
+  const auto boxes = largest.boxes > 0 ? padded_shapes(largest.boxes) : std::vector<int>{0};
+  std::vector<CallShape> shapes;
+  for (std::size_t i = 0; i < std::max(pictures.size(), boxes.size()); ++i)
+    shapes.push_back({pictures[std::min(i, pictures.size() - 1)], boxes[std::min(i, boxes.size() - 1)], true});
+  return shapes;
+}
+
+std::string MemoryPlan::text() const {
+  std::string text = device + ": " + gigabytes(free_bytes) + " free, planned with " + gigabytes(limit_bytes) +
+                     ": models " + gigabytes(models_bytes) + ", " + std::to_string(lanes) +
+                     (lanes == 1 ? " lane of " : " lanes of ") + gigabytes(lane_bytes()) + " (calls " +
+                     gigabytes(calls_bytes) + ", pictures up to " + gigabytes(pictures_bytes) + ")";
+  if (lanes < wanted_lanes) text += "; there is no room for " + std::to_string(wanted_lanes) + " lanes";
+  if (bytes() > limit_bytes) text += "; a lane may need more than there is: lower batch.size or gate.slab";
+  for (const auto& [key, rows] : smaller_calls) {
+    text += "; " + key.first + ": " + key.second + " takes " + std::to_string(rows) +
+            (key.second == "decode" ? rows == 1 ? " box" : " boxes"
+             : rows == 1            ? " picture"
+                                    : " pictures") +
+            " a call";
+  }
+  if (!known_from.empty())
+    text += "; earlier runs ran out of memory (" + known_from + " knows; remove it to try again)";
+  return text;
+}
+
+std::int64_t memory_limit(const std::string& option, const DeviceMemory& memory) {
+  double share = 0;
+  const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), share);
+  if (error == std::errc() && end == option.data() + option.size() && share > 0 && share <= 1)
+    return static_cast<std::int64_t>(share * static_cast<double>(memory.free_bytes));
+  try {
+    return std::min(memory.free_bytes, parse_options<Bytes>("device", {{"memory", {option}}}).memory);
+  } catch (const UsageError&) {
+    throw UsageError("device.memory is '" + option + "'; it must be a share such as 0.9, or bytes such as 8G");
+  }
+}
+
+std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, ModelCache& models,
+                                      CallLimits& limits) {
+  Stream* const stream = device.stream();
+  const auto before = stream == nullptr ? std::nullopt : stream->memory();
+  if (!before) return std::nullopt;
+  MemoryPlan plan;
+  plan.device = "GPU " + std::to_string(stream->device());
+  plan.total_bytes = before->total_bytes;
+  plan.free_bytes = before->free_bytes;
+  plan.limit_bytes = memory_limit(needs.settings.parse<DeviceOptions>().memory, *before) / needs.sharing;
+  plan.wanted_lanes = needs.lanes;
+  if (needs.known.recall(needs.kind, plan.limit_bytes, needs.packages, limits)) plan.known_from = needs.known.file();
+
+  Calls calls(needs, device, models, limits);
+  calls.give_back();  // what loading left
+  const std::int64_t loaded = stream->memory()->free_bytes;
+  plan.models_bytes = before->free_bytes - loaded;
+  plan.pictures_bytes = calls.bytes_of_pictures();
+  const auto smaller_or_throw = [&] {
+    calls.give_back();
+    if (calls.shrink()) return;
+    throw OutOfMemoryError(plan.device + ": memory ran out before one picture fit, with " + gigabytes(plan.free_bytes) +
+                           " free at the start; take smaller models, or another GPU");
+  };
+  while (true) {
+    try {
+      calls.call_all();
+    } catch (const OutOfMemoryError&) {
+      smaller_or_throw();
+      continue;
+    } catch (const std::bad_alloc&) {
+      smaller_or_throw();
+      continue;
+    }
+    plan.calls_bytes = std::max<std::int64_t>(0, loaded - stream->memory()->free_bytes);
+    if (plan.models_bytes + plan.lane_bytes() <= plan.limit_bytes) break;
+    // Smaller calls help where there is room beside pictures. Else calls that fail are made again in halves.
+    if (plan.models_bytes + plan.pictures_bytes > plan.limit_bytes || !calls.shrink()) break;
+    calls.give_back();
+  }
+  calls.give_back();
+  plan.smaller_calls = calls.smaller();
+  plan.ran_out = limits.learned();
+  const auto room = plan.limit_bytes - plan.models_bytes;
+  plan.lanes =
+      static_cast<int>(std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, plan.lane_bytes()), 1, needs.lanes));
+  return plan;
+}
+
+}  // namespace millrace

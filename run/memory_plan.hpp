@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpu/device.hpp"
+#include "gpu/stream.hpp"
+#include "models/cache.hpp"
+#include "models/call_limits.hpp"
+#include "run/known_limits.hpp"
+#include "run/setup.hpp"
+
+namespace millrace {
+
+/// Most pictures of a model's call, and boxes of a decoder's, as a run makes them.
+struct CallShape {
+  int pictures = 1, boxes = 0;
+  bool padded = false;  ///< calls for fewer have powers of two of them
+};
+/// Of a package: what the options and the package allow, and memory (`limits`) too.
+CallShape call_shape(const Package& package, const Settings& settings, int batch_size, const CallLimits& limits);
+
+/// The shapes of all calls that there may be where the largest is this one, largest first.
+std::vector<CallShape> exec_shapes(const CallShape& largest);
+
+/// What a run keeps on a GPU, in bytes.
+struct MemoryPlan {
+  std::string device;  ///< "GPU 0"
+  std::int64_t total_bytes = 0;
+  std::int64_t free_bytes = 0;      ///< before anything was loaded
+  std::int64_t limit_bytes = 0;     ///< of those, what the run plans with: device.memory
+  std::int64_t models_bytes = 0;    ///< measured
+  std::int64_t calls_bytes = 0;     ///< measured: what the calls of one lane need
+  std::int64_t pictures_bytes = 0;  ///< of one lane at most, computed: rasters, inputs of models, embeddings, logits
+  int lanes = 1;
+  int wanted_lanes = 1;
+  std::map<CallLimits::Key, int> smaller_calls;  ///< most rows of calls that have fewer than the options allow
+  std::map<CallLimits::Key, int> ran_out;        ///< most rows of calls that failed while nothing else was there
+  std::string known_from;                        ///< the file of earlier runs, where some of these come from
+
+  [[nodiscard]] std::int64_t lane_bytes() const { return calls_bytes + pictures_bytes; }
+  [[nodiscard]] std::int64_t bytes() const { return models_bytes + lanes * lane_bytes(); }
+  /// One sentence for people.
+  [[nodiscard]] std::string text() const;
+};
+
+/// What device.memory allows of this memory: "0.9" of what is free, or so many bytes of it. Throws UsageError.
+std::int64_t memory_limit(const std::string& option, const DeviceMemory& memory);
+
+/// What is to be planned for; outlives the planning.
+struct MemoryNeeds {
+  const Settings& settings;
+  const Packages& packages;
+  int batch_size = 1;
+  std::int64_t slab_bytes = 0;
+  int lanes = 1;     ///< as many as are wanted on this device
+  int sharing = 1;   ///< devices that share this one's memory: each plans with its part
+  std::string kind;  ///< of the device, as `known` tells them apart
+  const KnownLimits& known;
+};
+
+/// Loads and calls the models on `device`, which nothing else uses yet, and sees what that takes: calls that do not fit
+/// are made smaller (`limits`), then as many lanes are kept as fit. Nothing where memory is that of the host.
+/// Throws OutOfMemoryError where not even a picture fits.
+std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, ModelCache& models, CallLimits& limits);
+
+}  // namespace millrace

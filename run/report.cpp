@@ -1,0 +1,180 @@
+#include "run/report.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::json;
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+Json reading_json(const Reading& reading, std::int64_t wall_ns) {
+  Json json{{"name", reading.name},
+            {"counts", to_string(reading.unit)},
+            {"items", reading.items},
+            {"failed", reading.failed},
+            {"busy_s", seconds(reading.busy_ns)},
+            {"p50_ms", reading.latency.quantile_ns(0.5) / 1e6},
+            {"p95_ms", reading.latency.quantile_ns(0.95) / 1e6},
+            {"mean_queue", reading.mean_queue(wall_ns)}};
+  if (reading.servers > 0) {
+    json["concurrency"] = reading.servers;
+    json["utilisation"] = reading.utilisation(wall_ns);
+    json["starved"] = reading.starved(wall_ns);
+  }
+  return json;
+}
+
+Json window_json(const Snapshot& window) {
+  Json resources = Json::array();
+  for (const auto& resource : window.resources) {
+    Json json = reading_json(resource.total, window.time_ns);
+    for (const auto& part : resource.parts) {
+      Json one = reading_json(part, window.time_ns);
+      if (resource.in_turn) one.erase("starved");  // a part then waits for the one before it: only the whole can starve
+      json["parts"].push_back(std::move(one));
+    }
+    if (resource.waited_for_by_lanes) {
+      for (const char* unknown : {"starved", "mean_queue", "p50_ms", "p95_ms"}) {
+        json.erase(unknown);
+        for (Json& part : json["parts"]) part.erase(unknown);
+      }
+    }
+    resources.push_back(std::move(json));
+  }
+  const double wall_s = seconds(window.time_ns);
+  return {{"wall_s", wall_s},
+          {"admitted", window.planned},
+          {"committed", window.committed},
+          {"pictures_per_s", wall_s > 0 ? static_cast<double>(window.committed) / wall_s : 0},
+          {"source",
+           {{"without_credits_s", seconds(window.without_credits.busy_ns)},
+            {"waiting_for_input_s", seconds(window.input.busy_ns)}}},
+          {"gate",
+           {{"frames", window.admission_items},
+            {"mean_waiting_for_bytes", window.bytes.mean_queue(window.time_ns)},
+            {"mean_waiting_for_batch", window.batch.mean_queue(window.time_ns)}}},
+          {"cpu_s", seconds(window.cpu_ns)},
+          {"cores", window.cores},
+          {"cores_busy", window.cores > 0 && wall_s > 0 ? seconds(window.cpu_ns) / (wall_s * window.cores) : 0},
+          {"resources", std::move(resources)}};
+}
+
+/// What holds the run back; empty where nothing does by itself, or too little came out to tell.
+std::string bottleneck(const Verdict& verdict) {
+  switch (verdict.kind) {
+    case Verdict::Kind::stage:
+      return verdict.stage;
+    case Verdict::Kind::cores:
+      return "cores";
+    case Verdict::Kind::input:
+      return "input";
+    case Verdict::Kind::credits:
+      return "gate";
+    case Verdict::Kind::balanced:
+    case Verdict::Kind::too_short:
+      break;
+  }
+  return "";
+}
+
+Json verdict_json(const Verdict& verdict) {
+  return {{"sentence", verdict.sentence},
+          {"kind", to_string(verdict.kind)},
+          {"bottleneck", bottleneck(verdict)},
+          {"short_because", verdict.thin},
+          {"busiest", verdict.stage},
+          {"resource", verdict.resource},
+          {"utilisation", verdict.utilisation},
+          {"starved", verdict.starved},
+          {"mean_queue", verdict.mean_queue},
+          {"source_without_credits", verdict.without_credits},
+          {"source_waiting_for_input", verdict.input},
+          {"cores_busy", verdict.cores},
+          {"runner_up", verdict.runner_up},
+          {"runner_up_utilisation", verdict.runner_up_utilisation},
+          {"gain_if_twice_as_fast", verdict.gain},
+          {"then_binds", verdict.then_binds}};
+}
+
+Json memory_json(const MemoryPlan& plan) {
+  Json calls = Json::array();
+  for (const auto& [key, rows] : plan.smaller_calls)
+    calls.push_back({{"package", key.first}, {"method", key.second}, {"most", rows}});
+  return {{"device", plan.device},
+          {"total_bytes", plan.total_bytes},
+          {"free_bytes", plan.free_bytes},
+          {"limit_bytes", plan.limit_bytes},
+          {"models_bytes", plan.models_bytes},
+          {"lane_calls_bytes", plan.calls_bytes},
+          {"lane_pictures_bytes", plan.pictures_bytes},
+          {"lanes", plan.lanes},
+          {"wanted_lanes", plan.wanted_lanes},
+          {"smaller_calls", calls}};
+}
+
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+}  // namespace
+
+Json to_json(const RunReport& report) {
+  Json failed = Json::object();
+  for (const auto& [reason, count] : report.counts.failed) failed[std::string(to_string(reason))] = count;
+  Json loads = Json::array();
+  for (const auto& load : report.models.loads)
+    loads.push_back({{"package", load.package}, {"load_s", seconds(load.wall_ns)}, {"bytes", load.bytes}});
+  Json gpus = Json::array();
+  for (const auto& gpu : report.gpus) {
+    gpus.push_back({{"bus", gpu.bus},
+                    {"mean_utilisation", or_null(gpu.mean_utilisation)},
+                    {"peak_memory_bytes", or_null(gpu.peak_memory_bytes)},
+                    {"mean_sm_mhz", or_null(gpu.mean_sm_mhz)},
+                    {"mean_memory_mhz", or_null(gpu.mean_memory_mhz)},
+                    {"mean_power_w", or_null(gpu.mean_power_w)},
+                    {"peak_temperature_c", or_null(gpu.peak_temperature_c)}});
+  }
+  Json memory = Json::array();
+  for (const auto& plan : report.memory) memory.push_back(memory_json(plan));
+  Json calls = Json::object();
+  for (const auto& [name, count] : report.calls) calls[name] = count;
+  Json skipped = Json::object();
+  for (std::size_t i = 0; i < report.scan.skipped.size(); ++i) {
+    if (report.scan.skipped[i].count > 0)
+      skipped[std::string(to_string(static_cast<Skip>(i)))] = report.scan.skipped[i].count;
+  }
+  return {
+      {"schema", 1},
+      {"run", report.run},
+      {"started", report.started},
+      {"state", report.state},
+      {"error", report.error},
+      {"items",
+       {{"planned", report.planned},
+        {"plan_complete", report.plan_complete},
+        {"ok", report.counts.ok},
+        {"failed", failed},
+        {"objects", report.counts.objects},
+        {"resumed", report.counts.resumed}}},
+      {"input",
+       {{"skipped", skipped},
+        {"videos_not_read", report.scan.videos.count},
+        {"inputs_without_pictures", report.scan.empty_inputs.count},
+        {"not_selected", report.scan.not_selected}}},
+      {"load_s", seconds(report.load_ns)},
+      {"warm_up_s", seconds(report.warm_up_ns)},
+      {"run_window", window_json(report.window)},
+      {"verdict", verdict_json(report.verdict)},
+      {"batch_size", report.batch_size},
+      {"team", report.team},
+      {"read_bytes", report.read_bytes},
+      {"written_bytes", report.written_bytes},
+      {"models",
+       {{"loads", loads}, {"evictions", report.models.evictions}, {"resident_bytes", report.models.resident_bytes}}},
+      {"calls", calls},
+      {"gpus", gpus},
+      {"memory", memory},
+      {"notes", report.notes}};
+}
+
+}  // namespace millrace

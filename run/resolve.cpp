@@ -1,0 +1,91 @@
+#include "run/resolve.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "run/run_options.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr int cores_of_a_lane = 8;  // beyond that a team gains little: ARCHITECTURE of lanes in docs/architecture.md
+constexpr int lanes_of_a_gpu = 3;   // one uploads, one computes, one is handled by the host
+constexpr int pictures_on_gpu = 16;
+constexpr int worker_nice = 10;  // the lane's team stalls as a whole when one member waits for a core
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"admission_items", "gate.frames"},
+                                                                              {"byte_budget", "gate.memory"},
+                                                                              {"slab_bytes", "gate.slab"},
+                                                                              {"read_ahead", "read.ahead"},
+                                                                              {"read_threads", "read.threads"},
+                                                                              {"max_batch", "batch.size"},
+                                                                              {"lanes", "threads.lanes"},
+                                                                              {"workers", "threads.workers"}}};
+
+}  // namespace
+
+Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team, const Devices& devices) {
+  const bool on_gpu = devices.leave_host_free();
+  const auto threads = settings.parse<ThreadOptions>();
+  const auto gate = settings.parse<GateOptions>();
+  const auto read = settings.parse<ReadOptions>();
+  Numbers numbers;
+  const int batch_size = settings.parse<BatchOptions>().size;
+  numbers.batch_size = batch_size > 0 ? batch_size : on_gpu ? pictures_on_gpu : 1;
+  const int usual_team = on_gpu ? 1 : std::min(cores, cores_of_a_lane);
+  numbers.team = threads.team > 0 ? threads.team : planned_team.value_or(usual_team);
+
+  numbers.precisions = find_precisions(settings.parse<DeviceOptions>().precision, devices);
+
+  GraphOptions& graph = numbers.graph;
+  graph.max_batch = numbers.batch_size;
+  const int usual_lanes =
+      on_gpu ? lanes_of_a_gpu * devices.count() : std::max(devices.count(), cores / cores_of_a_lane);
+  graph.lanes = threads.lanes > 0 ? threads.lanes : usual_lanes;
+  // Lanes of a GPU sleep while it works, so that all cores are left to the workers.
+  graph.workers = threads.workers > 0 ? threads.workers : on_gpu ? cores : std::max(1, cores / 4);
+  graph.worker_nice = worker_nice;
+  graph.read_threads = read.threads;
+  graph.read_ahead = read.ahead;
+  graph.slab_bytes = gate.slab;
+  graph.admission_items = gate.frames > 0 ? gate.frames : std::max(16, 6 * numbers.batch_size);
+  graph.byte_budget =
+      gate.memory > 0 ? gate.memory : std::max(std::int64_t{1} << 30, 2 * numbers.batch_size * gate.slab);
+  try {
+    check(graph);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(in_users_words(error.what()));
+  }
+  return numbers;
+}
+
+void use_shapes_of(const Devices& devices, Settings& settings) {
+  if (!devices.leave_host_free()) return;
+  const auto& stages = settings.stages();
+  const auto usual = [&](const std::string& stage, const std::string& option, const std::string& value) {
+    const bool runs = std::find(stages.begin(), stages.end(), stage) != stages.end();
+    if (runs && settings.values(stage).count(option) == 0) settings.set(stage + "." + option, {value}, "GPU");
+  };
+  usual("detect", "pad", "yes");
+  usual("segment", "pad", "yes");
+  usual("segment", "image_batch", std::to_string(pictures_on_gpu));
+  usual("segment", "box_batch", "64");
+}
+
+std::string in_users_words(std::string message) {
+  for (const auto& [graph_name, user_name] : names) {
+    // The last two are also plain words of sentences: only a message that begins with one means the option.
+    const bool plain_word = graph_name.find('_') == std::string_view::npos;
+    for (auto at = message.find(graph_name); at != std::string::npos;
+         at = message.find(graph_name, at + user_name.size())) {
+      if (plain_word && at != 0) break;
+      message.replace(at, graph_name.size(), user_name);
+    }
+  }
+  return message;
+}
+
+}  // namespace millrace

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "pipeline/graph_options.hpp"
+#include "run/devices.hpp"
+#include "run/settings.hpp"
+
+namespace millrace {
+
+/// The numbers that settings leave to the machine.
+struct Numbers {
+  int batch_size = 1;
+  int team = 1;  ///< threads of one model call; results depend on it, so the plan fixes it
+  Precisions precisions;
+  GraphOptions graph;
+};
+
+/// Fills in what is 0 in the settings, for `cores` cores and these devices. `planned_team` is the team size of the plan
+/// that is resumed: it is taken unless the user names one. Throws UsageError for numbers the graph cannot work with.
+Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team, const Devices& devices = {});
+
+/// On a GPU, shapes of model calls that keep it busy, where they are not set: 16 pictures, 64 boxes, the rest padded.
+void use_shapes_of(const Devices& devices, Settings& settings);
+
+/// A message of the graph with its options under the names that users know: gate.frames for admission_items.
+std::string in_users_words(std::string message);
+
+}  // namespace millrace

@@ -1,4 +1,0 @@
-#include "gpu/fake_stream.hpp"
-#include "tests/gpu/make_stream.hpp"
-
-std::unique_ptr<millrace::Stream> millrace::make_stream() { return std::make_unique<FakeStream>(); }

@@ -1,0 +1,106 @@
+#include "gpu/streams/block_pool.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+TEST_CASE("a pool gives blocks again, to sizes that they hold, and gives them up at the end") {
+  std::set<void*> living;
+  int made = 0;
+  {
+    const auto pool = std::make_shared<BlockPool>(
+        [&](std::size_t bytes) {
+          ++made;
+          return *living.insert(::operator new(bytes)).first;
+        },
+        [&](void* block) {
+          CHECK(living.erase(block) == 1);
+          ::operator delete(block);
+        });
+    const void* first = pool->take(100'000).get();
+    CHECK(pool->take(99'000).get() == first);
+    auto held = pool->take(100'000);
+    CHECK(held.get() == first);
+    CHECK(pool->take(100'000).get() != first);
+    CHECK(pool->take(1).get() != first);
+    CHECK(made == 3);
+  }
+  CHECK(living.empty());
+}
+
+/// A pool whose blocks are counted.
+struct CountedPool {
+  std::map<void*, std::size_t> living;
+  std::size_t bytes = 0, most_bytes = std::numeric_limits<std::size_t>::max();
+  std::shared_ptr<BlockPool> pool;
+
+  explicit CountedPool(std::size_t spare)
+      : pool(std::make_shared<BlockPool>(
+            [this](std::size_t size) {
+              if (bytes + size > most_bytes) throw std::bad_alloc();
+              void* block = ::operator new(size);
+              living[block] = size;
+              bytes += size;
+              return block;
+            },
+            [this](void* block) {
+              bytes -= living.at(block);
+              living.erase(block);
+              ::operator delete(block);
+            },
+            spare)) {}
+};
+
+TEST_CASE("a pool has no more than was asked for at once and what it may spare, whatever the sizes") {
+  const auto rounded = [](std::size_t bytes) {
+    std::size_t size = 4096;
+    while (size < bytes) size += size / 2;
+    return size;
+  };
+  for (const std::size_t spare : {std::size_t{0}, std::size_t{1} << 20}) {
+    CountedPool counted(spare);
+    std::vector<std::pair<std::size_t, std::shared_ptr<void>>> held;
+    std::mt19937 random(3);
+    std::size_t used = 0, most = 0;
+    for (int i = 0; i < 3000; ++i) {
+      const std::size_t bytes = std::size_t{1} << (12 + random() % 8);
+      used += rounded(bytes);
+      most = std::max(most, used);
+      held.emplace_back(bytes, counted.pool->take(bytes));
+      REQUIRE(counted.bytes >= used);
+      REQUIRE(counted.bytes <= most + spare);
+      while (held.size() > random() % 9) {
+        const auto gone = held.begin() + static_cast<std::ptrdiff_t>(random() % held.size());
+        used -= rounded(gone->first);
+        held.erase(gone);
+      }
+    }
+    held.clear();
+    CHECK(counted.bytes > 0);
+    counted.pool.reset();
+    CHECK(counted.living.empty());
+  }
+}
+
+TEST_CASE("a pool gives up all that is free before it has no memory, and then says so") {
+  CountedPool counted(1 << 20);
+  counted.most_bytes = 20'000;
+  auto a = counted.pool->take(4096), b = counted.pool->take(4096), c = counted.pool->take(4096);
+  a.reset();
+  b.reset();
+  CHECK_NOTHROW(static_cast<void>(counted.pool->take(13'000)));  // 13,824; c stays
+  CHECK(counted.bytes == 4096 + 13'824);
+  CHECK_THROWS_AS(static_cast<void>(counted.pool->take(30'000)), std::bad_alloc);
+  CHECK(counted.bytes == 4096);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,84 @@
+#include "gpu/streams/simulated_stream.hpp"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+#include "base/runs.hpp"
+#include "gpu/stream_device.hpp"
+
+namespace millrace {
+namespace {
+
+struct Given {
+  std::shared_ptr<SimulatedGpu> gpu = std::make_shared<SimulatedGpu>(SimulatedRates{1e12, 1e12, 0.001, 0.002, 0.003});
+  SimulatedStream* stream = nullptr;
+  std::unique_ptr<StreamDevice> device;
+
+  Given() {
+    auto own = std::make_unique<SimulatedStream>(gpu);
+    stream = own.get();
+    device = std::make_unique<StreamDevice>(std::move(own));
+  }
+};
+
+MaskCall masks_of(StreamDevice& device, int masks, int width, int height,
+                  std::vector<std::shared_ptr<TracedMask>>& out) {
+  MaskCall call{device.empty({masks, 16, 16}, DType::f32), device.empty({masks}, DType::f32), {}};
+  const MaskGeometry geometry{16, 16, 64, 64, 64, 36, width, height};
+  for (int n = 0; n < masks; ++n) {
+    out.push_back(std::make_shared<TracedMask>());
+    if (n % 2 == 0) call.targets.push_back({n, geometry, out.back()});
+  }
+  return call;
+}
+
+TEST_CASE("a simulated GPU counts the time of all that it was asked for, and computes nothing") {
+  Given given;
+  std::vector<std::uint8_t> pixels(64 * 36 * 3);
+  const Image8 raster = given.device->upload({pixels.data(), 64, 36}, nullptr);
+  InputSpec spec;
+  spec.width = spec.height = 64;
+  const Tensor input = given.device->empty({3, 64, 64}, DType::bf16);
+  given.device->letterbox(raster, letterbox_geometry(64, 36, spec), spec, input);
+  given.stream->compute(0.010);
+  std::vector<std::shared_ptr<TracedMask>> masks;
+  const MaskCall call = masks_of(*given.device, 5, 64, 36, masks);
+  given.device->trace(std::span(&call, 1), 0);
+  given.device->wait();
+  CHECK(given.gpu->busy_ns() == 1'000'000 + 10'000'000 + 5 * 3'000'000);
+  CHECK(given.device->counts().uploads == 1);
+  CHECK(given.device->counts().downloads == 1);
+  CHECK(given.device->counts().waits == 1);
+}
+
+TEST_CASE("simulated masks are ellipses of their picture's size, also when there is no room for them at first") {
+  for (const auto& [width, height, overflows] : {std::tuple{1920, 1080, 0}, {64, 36, 0}, {3, 2, 0}, {30000, 2000, 1}}) {
+    CAPTURE(width);
+    Given given;
+    std::vector<std::shared_ptr<TracedMask>> masks;
+    const MaskCall call = masks_of(*given.device, 3, width, height, masks);
+    given.device->trace(std::span(&call, 1), 0);
+    given.device->wait();
+    CHECK(given.device->counts().overflows == overflows);
+    for (const int n : {0, 2}) {
+      const TracedMask& mask = *masks[static_cast<std::size_t>(n)];
+      CHECK(mask.fault.empty());
+      CHECK(std::accumulate(mask.counts.begin(), mask.counts.end(), std::int64_t{0}) == std::int64_t{width} * height);
+      CHECK(run_area(mask.counts) > 0);
+      CHECK(mask.counts.size() == static_cast<std::size_t>(2 * std::max(1, width / 4) + 1));
+    }
+    CHECK(masks[1]->counts.empty());  // nobody asked for it
+  }
+}
+
+TEST_CASE("work of several streams takes its turn on the GPU") {
+  SimulatedGpu gpu;
+  CHECK(gpu.work(100, 50) == 150);
+  CHECK(gpu.work(120, 50) == 200);
+  CHECK(gpu.work(1000, 5) == 1005);
+  CHECK(gpu.busy_ns() == 105);
+}
+
+}  // namespace
+}  // namespace millrace

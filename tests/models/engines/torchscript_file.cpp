@@ -1,0 +1,16 @@
+// Apart from the tests: LibTorch defines a CHECK of its own, which would replace doctest's.
+#include "tests/models/engines/torchscript_file.hpp"
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/script.h>
+
+namespace millrace {
+
+void save_torchscript(const std::filesystem::path& file, const std::string& source, bool half) {
+  torch::jit::Module module("Model");
+  module.register_parameter("scale", torch::full({1}, 2.0, half ? at::kHalf : at::kFloat), false);
+  module.define(source);
+  module.save(file.string());
+}
+
+}  // namespace millrace

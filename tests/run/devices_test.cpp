@@ -1,0 +1,61 @@
+#include "run/devices.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <vector>
+
+#include "stages/options.hpp"
+#include "tests/io/files/temporary_folder.hpp"
+
+namespace millrace {
+namespace {
+
+TEST_CASE("what NVIDIA's driver lists") {
+  const TemporaryFolder folder;
+  CHECK(gpus_of_driver(folder.path()).empty());
+  CHECK(gpus_of_driver("/nowhere").empty());
+  std::filesystem::create_directories(folder.path() + "/0000:3b:00.0");
+  std::ofstream(folder.path() + "/0000:3b:00.0/information") << "Model: \t\t NVIDIA H200\nIRQ:   \t\t 42\n";
+  CHECK(gpus_of_driver(folder.path()) == std::vector<std::string>{"NVIDIA H200"});
+}
+
+TEST_CASE("device.precision: what detectors and segmenters compute in") {
+  Devices cpu, old_gpu, gpu;
+  old_gpu.kind = gpu.kind = Devices::Kind::cuda;
+  old_gpu.name = "cuda sm_75";
+  old_gpu.native_bf16 = false;
+  CHECK(find_precisions("auto", cpu).name() == "fp32");
+  CHECK(find_precisions("auto", gpu).name() == "fp16, bf16");
+  CHECK(find_precisions("auto", old_gpu).name() == "fp16");
+  CHECK(find_precisions("tf32", gpu).name() == "tf32");
+  CHECK(find_precisions("auto", gpu).of(Task::segment) == Precision::bf16);
+  CHECK(find_precisions("auto", gpu).of(Task::detect) == Precision::fp16);
+  for (const char* name : {"bf16", "tf32"}) CHECK_THROWS_AS(find_precisions(name, old_gpu), UsageError);
+  for (const char* name : {"bf16", "tf32", "fp16"}) CHECK_THROWS_AS(find_precisions(name, cpu), UsageError);
+  CHECK_THROWS_AS(find_precisions("fp8", gpu), UsageError);
+}
+
+TEST_CASE("lanes take turns on the devices") {
+  const Devices two = find_devices("fake:2");
+  CHECK(two.count() == 2);
+  for (int lane = 0; lane < 5; ++lane) CHECK(two.of_lane(lane) == static_cast<std::size_t>(lane % 2));
+}
+
+TEST_CASE("fake devices take rasters from their pixel memory and from no other") {
+  const Devices two = find_devices("fake:2");
+  const auto raster = pixel_memory(two)(12);
+  std::vector<std::uint8_t> plain(12);
+  for (const std::size_t index : {0U, 1U}) {
+    const auto device = make_device(two, index, "lane 0");
+    CHECK_NOTHROW(device->upload({static_cast<const std::uint8_t*>(raster.get()), 2, 2}, raster));
+    CHECK_THROWS_AS(device->upload({plain.data(), 2, 2}, nullptr), std::logic_error);
+    CHECK_NOTHROW(device->wait());
+  }
+  CHECK(!pixel_memory(find_devices("cpu")));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,227 @@
+#include "run/memory_plan.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "gpu/stream_device.hpp"
+#include "gpu/streams/fake_stream.hpp"
+#include "models/engines/wrapped_engine.hpp"
+#include "stages/options.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t kilo = 1000;
+
+/// Needs `each` bytes of the device for a row of a call, beside inputs and outputs, and `weights` as long as it lives.
+class HungryEngine final : public Engine {
+ public:
+  HungryEngine(Package package, std::int64_t each, std::shared_ptr<void> weights)
+      : package_(std::move(package)), each_(each), weights_(std::move(weights)) {}
+  using Engine::call;
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    const auto rows = rows_of_call(method, inputs);
+    try {
+      const Tensor scratch = device.empty({rows * each_}, DType::u8);
+      std::vector<Tensor> outputs;
+      for (const auto& spec : outputs_of(package_, method, inputs[0].shape[0], rows))
+        outputs.push_back(device.empty(spec.shape, spec.dtype));
+      return outputs;
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemoryError("hungry");  // as LibTorch says it
+    }
+  }
+  std::int64_t memory_bytes() const override { return 0; }
+
+ private:
+  const Package package_;
+  const std::int64_t each_;
+  const std::shared_ptr<void> weights_;
+};
+
+/// A segmenter whose tensors are next to nothing, on a device with so much memory.
+struct Bench {
+  std::int64_t each = 100 * kilo, weights = 50 * kilo;
+  std::shared_ptr<Package> segmenter = [] {
+    auto package = std::make_shared<Package>();
+    package->name = "sam";
+    package->fingerprint = "abc";
+    package->folder = "sam.pkg";
+    package->task = Task::segment;
+    package->input.width = package->input.height = 4;
+    package->embedding = {1, 1, 1};
+    package->logits = {1, 1};
+    package->max_batch = 64;
+    package->max_boxes = 64;
+    return package;
+  }();
+  Packages packages{{"sam.pkg", segmenter}};
+  Settings settings{};
+  CallLimits limits{};
+  std::string known_file{};
+
+  std::optional<MemoryPlan> plan(std::int64_t bytes, int wanted = 3, int sharing = 1) {
+    settings.set("segment.image_batch=16");
+    settings.set("segment.box_batch=8");
+    settings.set("segment.pad=yes");
+    auto stream = std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(bytes));
+    FakeStream& memory = *stream;
+    StreamDevice device(std::move(stream));
+    const std::shared_ptr<CallLimits> shared(&limits, [](CallLimits*) {});
+    ModelCache models(1000, [&](const Package& package, const EngineOptions&) {
+      // Loading needs as much again, which is let go.
+      const auto passing = memory.allocate(static_cast<std::size_t>(weights));
+      auto kept = memory.allocate(static_cast<std::size_t>(weights));
+      return limited(std::make_shared<HungryEngine>(package, each, std::move(kept)), package.name, shared);
+    });
+    const KnownLimits known(known_file);
+    return plan_memory({settings, packages, 16, 10 * kilo, wanted, sharing, "a GPU", known}, device, models, limits);
+  }
+};
+
+TEST_CASE("as many lanes as fit, with what was measured") {
+  struct Row {
+    std::int64_t bytes;
+    int lanes;
+  };
+  // 16 rows of 100 kB and 16 slabs of 10 kB: 1.76 MB and a little a lane, of 0.9 of the memory.
+  for (const Row& row : {Row{10'000 * kilo, 3}, Row{5'000 * kilo, 2}, Row{3'500 * kilo, 1}, Row{2'100 * kilo, 1}}) {
+    CAPTURE(row.bytes);
+    Bench bench;
+    const auto plan = bench.plan(row.bytes);
+    REQUIRE(plan);
+    CHECK(plan->lanes == row.lanes);
+    CHECK(plan->wanted_lanes == 3);
+    CHECK(plan->free_bytes == row.bytes);
+    CHECK(plan->limit_bytes == row.bytes * 9 / 10);
+    CHECK(plan->models_bytes == 50 * kilo);
+    CHECK(plan->calls_bytes >= 1'600 * kilo);
+    CHECK(plan->calls_bytes < 1'610 * kilo);
+    CHECK(plan->pictures_bytes >= 160 * kilo);
+    CHECK(plan->pictures_bytes < 165 * kilo + 16 * 100 * 4);  // logits of 100 boxes a picture
+    CHECK(plan->smaller_calls.empty());
+    CHECK(plan->bytes() <= plan->limit_bytes);
+  }
+}
+
+TEST_CASE("devices that share a GPU plan with their part of its memory") {
+  Bench bench;
+  const auto plan = bench.plan(10'000 * kilo, 3, 2);
+  REQUIRE(plan);
+  CHECK(plan->limit_bytes == 4'500 * kilo);
+  CHECK(plan->lanes == 2);
+}
+
+TEST_CASE("calls that run out of memory become smaller, and only they") {
+  Bench bench;
+  const auto plan = bench.plan(1'200 * kilo);  // 800 kB of calls and 160 kB of slabs
+  REQUIRE(plan);
+  CHECK(plan->lanes == 1);
+  CHECK(plan->smaller_calls == std::map<CallLimits::Key, int>{{{"sam", "encode"}, 8}});
+  CHECK(bench.limits.learned() == plan->smaller_calls);
+  CHECK(plan->calls_bytes >= 800 * kilo);
+  CHECK(plan->calls_bytes < 810 * kilo);
+  CHECK(plan->bytes() <= plan->limit_bytes);
+  CHECK(plan->text().find("sam: encode takes 8 pictures a call") != std::string::npos);
+}
+
+TEST_CASE("calls that are not to use so much memory become smaller, and nothing is learned of them") {
+  Bench bench;
+  bench.each = 200 * kilo;
+  bench.settings.set("device.memory=1400k");  // 800 kB of calls, 160 kB of slabs, 50 kB of models; not 1,600 kB
+  const auto plan = bench.plan(100'000 * kilo);
+  REQUIRE(plan);
+  CHECK(plan->limit_bytes == 1400 * 1024);
+  CHECK(plan->smaller_calls == std::map<CallLimits::Key, int>{{{"sam", "encode"}, 4}, {{"sam", "decode"}, 2}});
+  CHECK(plan->lanes == 1);
+  CHECK(bench.limits.learned().empty());
+}
+
+TEST_CASE("not even a picture fits") {
+  Bench bench;
+  bench.each = 10'000 * kilo;
+  CHECK_THROWS_AS(bench.plan(1'000 * kilo), OutOfMemoryError);
+}
+
+TEST_CASE("where pictures alone may need more than there is, calls are left alone and the plan says so") {
+  Bench bench;
+  bench.each = kilo;
+  const auto plan = bench.plan(180 * kilo);
+  REQUIRE(plan);
+  CHECK(plan->lanes == 1);
+  CHECK(plan->smaller_calls.empty());
+  CHECK(plan->text().find("lower batch.size or gate.slab") != std::string::npos);
+}
+
+TEST_CASE("shares and bytes") {
+  constexpr std::int64_t mega = 1 << 20;
+  const DeviceMemory memory{100 * mega, 200 * mega};
+  CHECK(memory_limit("0.5", memory) == 50 * mega);
+  CHECK(memory_limit("1", memory) == 100 * mega);
+  CHECK(memory_limit("70M", memory) == 70 * mega);
+  CHECK(memory_limit("1G", memory) == 100 * mega);
+  for (const char* wrong : {"", "0", "-1", "2", "80", "lots", "0.9x", "90%"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(memory_limit(wrong, memory), UsageError);
+  }
+}
+
+/// A folder for the file of limits, removed afterwards.
+struct Folder {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("millrace-limits-" + std::to_string(::getpid()));
+  const std::string file = path / "state/limits.json";
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
+const CallLimits::Key encode{"sam", "encode"}, decode{"sam", "decode"};
+
+TEST_CASE("what runs learned is known to later ones with no more memory") {
+  const Folder folder;
+  const KnownLimits known(folder.file);
+  const Bench bench;
+  const auto recalled = [&](const std::string& device, std::int64_t bytes, const char* method = "encode") {
+    CallLimits limits;
+    const bool any = known.recall(device, bytes, bench.packages, limits);
+    CHECK(any ==
+          (limits.most("sam", "encode") != CallLimits::none || limits.most("sam", "decode") != CallLimits::none));
+    return limits.most("sam", method);
+  };
+  CHECK(recalled("a GPU", 1000) == CallLimits::none);  // no file
+  known.remember("a GPU", 1000, bench.packages, {{encode, 4}, {decode, 8}, {{"elsewhere", "encode"}, 1}});
+  CHECK(recalled("a GPU", 1000) == 4);
+  CHECK(recalled("a GPU", 900) == 4);
+  CHECK(recalled("a GPU", 1040) == 4);
+  CHECK(recalled("a GPU", 1100) == CallLimits::none);
+  CHECK(recalled("another GPU", 1000) == CallLimits::none);
+  known.remember("another GPU", 1000, bench.packages, {{encode, 2}});
+  known.remember("a GPU", 500, bench.packages, {{encode, 2}});
+  CHECK(recalled("another GPU", 1000) == 2);
+  CHECK(recalled("a GPU", 1000) == CallLimits::none);  // what was known of it is replaced
+  CHECK(recalled("a GPU", 1000, "decode") == 8);       // and nothing else
+  CHECK(recalled("a GPU", 500) == 2);
+  known.remember("a GPU", 1, bench.packages, {});
+  CHECK(recalled("a GPU", 500) == 2);
+  std::ofstream(folder.file) << "[{";
+  CHECK(recalled("a GPU", 500) == CallLimits::none);
+  known.remember("a GPU", 500, bench.packages, {{encode, 2}});
+  CHECK(recalled("a GPU", 500) == 2);
+}
+
+TEST_CASE("a plan begins with what is known, and says where from") {
+  const Folder folder;
+  Bench bench;
+  bench.known_file = folder.file;
+  KnownLimits(folder.file).remember("a GPU", 10'000 * kilo, bench.packages, {{encode, 4}, {decode, 60}});
+  const auto plan = bench.plan(10'000 * kilo);
+  REQUIRE(plan);
+  CHECK(plan->smaller_calls == std::map<CallLimits::Key, int>{{encode, 4}});  // 60 boxes are more than are asked for
+  CHECK(plan->calls_bytes < 810 * kilo);                                      // those of 8 boxes
+  CHECK(plan->text().find(folder.file) != std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace

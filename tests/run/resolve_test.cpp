@@ -1,0 +1,82 @@
+// Numbers of a run from settings, cores and the plan.
+#include "run/resolve.hpp"
+
+#include <doctest/doctest.h>
+
+#include "run/setup.hpp"
+
+namespace millrace {
+namespace {
+
+Numbers numbers(const std::vector<std::string>& assignments, int cores, std::optional<int> planned = std::nullopt) {
+  Settings settings;
+  for (const auto& assignment : assignments) settings.set(assignment);
+  return resolve(settings, cores, planned);
+}
+
+TEST_CASE("what is left to the machine follows its cores") {
+  struct Row {
+    int cores, team, lanes, workers;
+  };
+  for (const Row& row : {Row{1, 1, 1, 1}, Row{2, 2, 1, 1}, Row{4, 4, 1, 1}, Row{8, 8, 1, 2}, Row{15, 8, 1, 3},
+                         Row{16, 8, 2, 4}, Row{64, 8, 8, 16}}) {
+    CAPTURE(row.cores);
+    const Numbers it = numbers({}, row.cores);
+    CHECK(it.team == row.team);
+    CHECK(it.graph.lanes == row.lanes);
+    CHECK(it.graph.workers == row.workers);
+    CHECK(it.batch_size == 1);
+    CHECK(it.graph.admission_items == 16);
+  }
+}
+
+TEST_CASE("the plan's team holds on any machine, unless another is asked for") {
+  CHECK(numbers({}, 64, 2).team == 2);
+  CHECK(numbers({"threads.team=3"}, 64, 2).team == 3);
+}
+
+TEST_CASE("the gate grows with the batch") {
+  const Numbers it = numbers({"batch.size=16", "gate.slab=64M"}, 4);
+  CHECK(it.graph.max_batch == 16);
+  CHECK(it.graph.admission_items == 96);
+  CHECK(it.graph.byte_budget == std::int64_t{2} * 16 * 64 * 1024 * 1024);
+}
+
+TEST_CASE("a gate that could not hold two batches is wrong use, by name") {
+  for (const char* wrong : {"gate.frames=7", "gate.memory=500M"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(numbers({"batch.size=4", wrong}, 4), UsageError);
+  }
+  CHECK(numbers({"batch.size=4", "gate.frames=8", "gate.memory=512M"}, 4).graph.admission_items == 8);
+  CHECK_THROWS_WITH_AS(numbers({"gate.memory=1M"}, 4),
+                       "gate.memory is 1M, the smallest allowed value is 128M: two batches of 1 picture with a slab of "
+                       "64M each; lower batch.size or gate.slab to do with less memory",
+                       UsageError);
+}
+
+TEST_CASE("a share is a number in (0, 1] or a percentage") {
+  const auto share = [](const std::string& text) {
+    Settings settings;
+    settings.set("input.paths=x");
+    settings.set("input.sample=" + text);
+    return source_spec(settings).selection.sample;
+  };
+  CHECK(share("1%") == doctest::Approx(0.01));
+  CHECK(share("0.25") == doctest::Approx(0.25));
+  CHECK(share("100%") == doctest::Approx(1));
+  for (const char* wrong : {"", "%", "0", "0%", "101%", "1.5", "-1%", "nan", "1x", "1%%"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(share(wrong), UsageError);
+  }
+}
+
+TEST_CASE("every view gets the detector of its rule, else the run's") {
+  Settings settings;
+  settings.set("models.detector=all.pkg");
+  const auto views = planned_views(settings, {"default"});
+  REQUIRE(views.size() == 1);
+  CHECK(views[0].detector == "all.pkg");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,182 @@
+// Layers of settings, what they print, and what of them determines results.
+#include "run/settings.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "run/run_options.hpp"
+#include "stages/detect.hpp"
+
+namespace millrace {
+namespace {
+
+/// A recipe in a file of its own, removed afterwards.
+class Recipe {
+ public:
+  explicit Recipe(const std::string& text)
+      : path_(std::filesystem::temp_directory_path() / ("millrace_recipe_" + std::to_string(getpid()) + ".yaml")) {
+    std::ofstream(path_) << text;
+  }
+  Recipe(const Recipe&) = delete;
+  Recipe& operator=(const Recipe&) = delete;
+  ~Recipe() { std::filesystem::remove(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string failure(const std::string& recipe) {
+  const Recipe file(recipe);
+  try {
+    Settings settings;
+    settings.read_recipe(file.path());
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Detect::Options detect_options(const Settings& settings) {
+  return parse_options<Detect::Options>(Detect::name, settings.values(Detect::name));
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("the command line overrides the recipe, the recipe the defaults") {
+  const Recipe file("detect:\n  conf: 0.4\n  iou: 0.6\ngate: {frames: 40}\n");
+  Settings settings;
+  CHECK(detect_options(settings).conf == doctest::Approx(0.25));
+  settings.read_recipe(file.path());
+  settings.set("detect.conf=0.7");
+  const auto detect = detect_options(settings);
+  CHECK(detect.conf == doctest::Approx(0.7));
+  CHECK(detect.iou == doctest::Approx(0.6));
+  CHECK(detect.max_detections == 100);
+  CHECK(settings.parse<GateOptions>().frames == 40);
+}
+
+TEST_CASE("lists are split at commas on the command line and are lists in recipes") {
+  Settings settings;
+  settings.set("detect.classes=person,bus");
+  CHECK(detect_options(settings).classes == std::vector<std::string>{"person", "bus"});
+  settings.set("detect.classes= person , traffic light,");
+  CHECK(detect_options(settings).classes == std::vector<std::string>{"person", "traffic light"});
+  const Recipe file("detect: {classes: [car]}\ninput: {paths: one}\n");
+  settings.read_recipe(file.path());
+  CHECK(detect_options(settings).classes == std::vector<std::string>{"car"});
+  CHECK(settings.parse<InputOptions>().paths == std::vector<std::string>{"one"});
+}
+
+TEST_CASE("values that cannot be and options without effect are named with their place") {
+  const auto complaint = [](const std::string& recipe, const std::string& assignment) {
+    Settings settings;
+    const Recipe file(recipe);
+    settings.read_recipe(file.path());
+    if (!assignment.empty()) settings.set(assignment);
+    try {
+      settings.check();
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(complaint("", "") == "");
+  CHECK(has(complaint("detect:\n  iou: 0.5\n  conf: high\n", ""), ":3: detect.conf is 'high'"));
+  CHECK(has(complaint("", "input.limit=-1"), "input.limit is -1; it must be between 0 and 2000000000"));
+  CHECK(has(complaint("", "detect.conf=7"), "command line: detect.conf is 7"));
+  CHECK(has(complaint("stages: [decode, encode]\n", "detect.conf=7"), "command line: detect.conf is 7"));
+  CHECK(has(complaint("stages: [decode, encode]\ndetect:\n  conf: 0.3\n", ""), ":3: detect.conf has no effect"));
+  CHECK(complaint("stages: [decode, encode]\n", "decode.max_scans=9") == "");
+}
+
+TEST_CASE("what a recipe gets wrong is named with its line and the nearest name") {
+  CHECK(has(failure("\ndetct: {conf: 1}\n"), ":2: there is no stage or group 'detct'; did you mean 'detect'?"));
+  CHECK(has(failure("detect:\n  iou: 1\n  cnf: 1\n"), ":3: detect has no option 'cnf'; did you mean 'conf'?"));
+  CHECK(has(failure("views:\n  - {name: a, mtch: b}\n"), ":2: a view has no 'mtch'; did you mean 'match'?"));
+  CHECK(has(failure("views: [{match: b}]\n"), "a view needs a name"));
+  CHECK(has(failure("views: []\n"), "views must be a list"));
+  CHECK(has(failure("stages: [decode, detct]\n"), "did you mean 'detect'?"));
+  CHECK(has(failure("stages: {a: b}\n"), "stages must be a value or a list"));
+  CHECK(has(failure("detect: {classes: [[a]]}\n"), "plain values"));
+  CHECK(has(failure("- a\n"), "a recipe is a map"));
+  CHECK(has(failure("a: b: c\n"), ":1: not valid YAML"));
+  CHECK(failure("").empty());
+}
+
+TEST_CASE("a key that stands twice in a recipe is refused") {
+  CHECK(has(failure("detect: {conf: 0.1}\ndetect: {iou: 0.5}\n"), ":2: 'detect' is there twice; remove one"));
+  CHECK(has(failure("detect:\n  conf: 0.1\n  conf: 0.2\n"), ":3: 'conf' is there twice"));
+  CHECK(has(failure("views:\n  - {name: a, name: b}\n"), ":2: 'name' is there twice"));
+}
+
+TEST_CASE("of a recipe that is not there is said where it was looked for and where the program's own are") {
+  Settings settings;
+  CHECK_THROWS_AS(settings.read_recipe("no/such/recipe.yaml"), UsageError);
+  std::string text;
+  try {
+    settings.read_recipe("detect.yaml");
+  } catch (const UsageError& error) {
+    text = error.what();
+  }
+  CHECK(has(text, "'detect.yaml' cannot be read: no such file; relative paths start from " +
+                      std::filesystem::current_path().string()));
+  CHECK(has(text, "/configs ("));
+}
+
+TEST_CASE("--set must name a group, an option and a value") {
+  Settings settings;
+  for (const char* wrong : {"conf", "conf=1", "detect.cnf=1", "detct.conf=1", "=", ".=", "detect.=1"}) {
+    CHECK_THROWS_AS(settings.set(wrong), UsageError);
+  }
+}
+
+TEST_CASE("what is printed is a recipe that gives the same settings") {
+  Settings settings;
+  settings.set("detect.conf=0.125");
+  settings.set("detect.classes=traffic light,bus");
+  settings.set("input.paths", {"a \"quoted\" name", "colon: hash #", "new\nline"});
+  settings.set("models.detector=- dash");
+  const std::string printed = settings.print();
+  CHECK(has(printed, "  conf: 0.125"));
+  CHECK(has(printed, "# command line"));
+  CHECK(has(printed, "# default"));
+
+  const Recipe file(printed);
+  Settings again;
+  again.read_recipe(file.path());
+  CHECK(again.parse<InputOptions>().paths == settings.parse<InputOptions>().paths);
+  CHECK(again.parse<ModelOptions>().detector == "- dash");
+  CHECK(detect_options(again).classes == detect_options(settings).classes);
+  CHECK(again.results() == settings.results());
+}
+
+TEST_CASE("results hold what determines them and nothing else") {
+  const auto of = [](const std::string& assignment) {
+    Settings settings;
+    settings.set(assignment);
+    return settings.results();
+  };
+  const auto plain = Settings().results();
+  for (const char* run_only : {"threads.workers=3", "threads.lanes=3", "read.threads=9", "read.ahead=3",
+                               "gate.frames=99", "gate.memory=3G", "models.budget=1G", "output.folder=x"}) {
+    CAPTURE(run_only);
+    CHECK(of(run_only) == plain);
+  }
+  for (const char* determining : {"detect.conf=0.5", "segment.box_batch=8", "batch.size=4", "gate.slab=1M",
+                                  "decode.max_scans=9", "encode.format=coco"}) {
+    CAPTURE(determining);
+    CHECK(of(determining) != plain);
+  }
+  const Recipe file("stages: [decode, encode]\n");
+  Settings settings;
+  settings.read_recipe(file.path());
+  CHECK_FALSE(settings.results()["options"].contains("detect"));
+}
+
+}  // namespace
+}  // namespace millrace
