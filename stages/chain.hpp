@@ -32,6 +32,13 @@ class Chain {
   std::vector<const ChainLink*> of(Section section) const;
   const ChainLink* find(const std::string& stage) const;
 
+  /// The options of stage class S; its defaults where the recipe does not name it.
+  template <class S>
+  typename S::Options options() const {
+    const ChainLink* link = find(S::name);
+    return link == nullptr ? typename S::Options() : parse_options<typename S::Options>(S::name, link->values);
+  }
+
  private:
   std::vector<ChainLink> links_;
 };

@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "stages": {"models", "pipeline", "gpu", "io", "base"},
     "run": {"stages", "models", "pipeline", "gpu", "io", "base"},
     "apps": {"run", "stages", "models", "pipeline", "gpu", "io", "base"},
-    "bench": {"apps", "run", "stages", "models", "pipeline", "gpu", "io", "base"},
+    "bench": {"run", "stages", "models", "pipeline", "gpu", "io", "base"},
 }
 # Folder of io/ -> folders of io/ that it may include besides itself.
 IO_MAY_INCLUDE = {
