@@ -23,7 +23,8 @@ struct ChainLink {
 class Chain {
  public:
   /// Throws UsageError when a name is unknown, an option cannot be meant, sections are out of order, a stage reads what
-  /// no stage before it writes (the message names the stage that would), or two stages write one field.
+  /// no stage before it writes (the message names the stage that would), or two stages write one field. Throws
+  /// std::logic_error when two fields have one name or add one key to objects, or a field has the name of a line's key.
   /// The table outlives the chain.
   Chain(const std::vector<std::string>& names, const std::function<OptionValues(const std::string& stage)>& values,
         const std::vector<StageEntry>& table = stage_table());

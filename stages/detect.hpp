@@ -25,8 +25,9 @@ struct Detections {
   std::string_view name_of(std::size_t i) const;
 };
 
+inline constexpr Keys detection_keys{"box", "score", "class", "name"};
 void write_detection(const Detections& detections, std::size_t index, JsonWriter& json);
-inline constexpr Field<Detections> detections{"detections", nullptr, write_detection};
+inline constexpr Field<Detections> detections{"detections", detection_keys, write_detection};
 
 void write_detector(const std::string& package, JsonWriter& json);
 /// Name of the package that found the objects, as its model.yaml has it; not written where a manifest gave the boxes.

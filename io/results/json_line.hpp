@@ -6,11 +6,16 @@
 #include <string_view>
 #include <vector>
 
+#include "base/keys.hpp"
 #include "io/files/json_writer.hpp"
 #include "io/files/reason.hpp"
 #include "io/results/object.hpp"
 
 namespace millrace {
+
+/// The keys of a segment line but those of stages' fields, which may have none of these names.
+inline constexpr Keys line_keys{"id",    "path",   "path_b64", "width", "height", "view",
+                                "state", "reason", "detail",   "exec",  "objects"};
 
 /// One line of a segment: a picture and what was found in it. docs/formats.md describes the text.
 struct FrameRecord {
