@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-void run_after_lane(const ChainLink& link, BatchStage& stage, Batch& batch) {
+void run_after_lane(const ChainLink& link, const BatchStage& stage, Batch& batch) {
   try {
     run_stage(link, stage, batch);
   } catch (const StorageError& error) {
@@ -118,7 +118,7 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
                               context_.segmenter_images});
     lane_contexts_.back().limits = limits_[device].get();
     for (const ChainLink* link : setup_.chain.of(Section::lane)) {
-      stages.push_back(link->entry->make_batch_stage(link->values, lane_contexts_.back()));
+      stages.push_back(link->entry->make_lane_stage(link->values, lane_contexts_.back()));
     }
   }
 }
@@ -161,7 +161,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   }
   index = 0;
   for (const ChainLink* link : setup_.chain.of(Section::batch)) {
-    BatchStage& stage = *batch_stages_[index++];
+    const BatchStage& stage = *batch_stages_[index++];
     bodies.batch_stages.push_back(
         {link->info.name, [link, &stage](Batch& batch) { run_after_lane(*link, stage, batch); }});
   }

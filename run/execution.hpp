@@ -119,7 +119,7 @@ class Execution {
   std::vector<DeviceCounts> warm_;                // what warming up asked of each
   std::deque<StageContext> lane_contexts_;        // the same with its device
   std::vector<std::unique_ptr<FrameStage>> frame_stages_;
-  std::vector<std::vector<std::unique_ptr<BatchStage>>> lane_stages_;  // of each lane
+  std::vector<std::vector<std::unique_ptr<LaneStage>>> lane_stages_;  // of each lane
   std::vector<std::unique_ptr<BatchStage>> batch_stages_;
   Capture capture_;
   Snapshot window_begun_;

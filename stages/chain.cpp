@@ -110,6 +110,11 @@ void free_columns(const ChainLink& link, Columns& columns, bool failed) {
   if (failed) columns.drop_unwritten();
 }
 
+void allow(const ChainLink& link, Batch& batch) {
+  batch.columns.allow(&link.access);
+  for (const auto& frame : batch.frames) frame->columns.allow(&link.access);
+}
+
 }  // namespace
 
 Chain::Chain(const std::vector<std::string>& names, const std::function<OptionValues(const std::string& stage)>& values,
@@ -155,12 +160,18 @@ void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame) {
   free_columns(link, frame.columns, frame.failed());
 }
 
-void run_stage(const ChainLink& link, BatchStage& stage, Batch& batch) {
-  batch.columns.allow(&link.access);
-  for (const auto& frame : batch.frames) frame->columns.allow(&link.access);
+void run_stage(const ChainLink& link, LaneStage& stage, Batch& batch) {
+  allow(link, batch);
   stage.run(batch);
-  for (const auto& frame : batch.frames)
-    free_columns(link, frame->columns, frame->failed() && link.info.section != Section::batch);
+  for (const auto& frame : batch.frames) free_columns(link, frame->columns, frame->failed());
+  free_columns(link, batch.columns, false);
+}
+
+// A frame that failed keeps its columns: `encode` has written its line into one.
+void run_stage(const ChainLink& link, const BatchStage& stage, Batch& batch) {
+  allow(link, batch);
+  stage.run(batch);
+  for (const auto& frame : batch.frames) free_columns(link, frame->columns, false);
   free_columns(link, batch.columns, false);
 }
 

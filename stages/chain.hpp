@@ -42,7 +42,8 @@ class Chain {
 void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame);
 
 /// Runs a stage on a batch, and frees what nobody reads afterwards.
-void run_stage(const ChainLink& link, BatchStage& stage, Batch& batch);
+void run_stage(const ChainLink& link, LaneStage& stage, Batch& batch);
+void run_stage(const ChainLink& link, const BatchStage& stage, Batch& batch);
 
 /// Marks the frame with what a stage threw.
 void fail_frame(Frame& frame, const std::string& stage, const std::exception_ptr& thrown);

@@ -37,7 +37,7 @@ inline constexpr Field<std::string> detector{"detector", write_detector};
 /// Device, one wait. A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not
 /// finite fails as non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a
 /// call in which it is blank.
-class Detect final : public BatchStage {
+class Detect final : public LaneStage {
  public:
   static constexpr const char* name = "detect";
   struct Options {

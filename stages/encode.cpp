@@ -78,7 +78,7 @@ Encode::Encode(const Options& options, const StageContext& context) : context_(c
   label_maps_.wanted = options.has("png");
 }
 
-void Encode::run(Batch& batch) {
+void Encode::run(Batch& batch) const {
   for (const auto& frame : batch.frames) {
     write_side_files(*frame);
     std::string line;

@@ -23,7 +23,7 @@ inline constexpr Field<std::vector<Mask>> masks{"masks", mask_keys, write_mask};
 
 /// Turns logits into masks at full size by their outline (gpu/outline.hpp), without a raster. Reads `mask_logits`,
 /// writes `masks`, in the order of `detections`. Device, one wait.
-class Postprocess final : public BatchStage {
+class Postprocess final : public LaneStage {
  public:
   static constexpr const char* name = "postprocess";
   struct Options {

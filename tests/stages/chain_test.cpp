@@ -43,8 +43,10 @@ TEST_CASE("the table has every stage in the order of a full pipeline, and that i
   for (const auto& entry : stage_table()) {
     CHECK(entry.info({}).name == entry.name);
     CHECK_FALSE(entry.info({}).summary.empty());
-    CHECK(static_cast<bool>(entry.make_frame_stage) != static_cast<bool>(entry.make_batch_stage));
+    CAPTURE(entry.name);  // its base class and its section agree
     CHECK(static_cast<bool>(entry.make_frame_stage) == (entry.info({}).section == Section::frame));
+    CHECK(static_cast<bool>(entry.make_lane_stage) == (entry.info({}).section == Section::lane));
+    CHECK(static_cast<bool>(entry.make_batch_stage) == (entry.info({}).section == Section::batch));
   }
 }
 
@@ -219,7 +221,7 @@ TEST_CASE("pixels give their bytes back after preprocess, with overlays after en
     const auto budget = std::make_shared<CountingBudget>();
     Batch batch({picture_with_credit(budget)});
     const ChainLink& link = *chain.find("preprocess");
-    run_stage(link, *link.entry->make_batch_stage({}, around.context()), batch);
+    run_stage(link, *link.entry->make_lane_stage({}, around.context()), batch);
     CHECK(budget->returned == (overlay ? 0 : 1000));
   }
 }
@@ -268,7 +270,7 @@ TEST_CASE("the first failure of a frame stays") {
 
 #ifdef MILLRACE_CHECK_FIELDS
 TEST_CASE("a stage that reads a field it does not list is caught when it runs") {
-  struct Peeks final : BatchStage {
+  struct Peeks final : LaneStage {
     void run(Batch& batch) override { batch.frames.front()->columns.find(detections); }
   };
   const std::vector<StageEntry> table{row({"peek", Section::lane, "", {}, {}, {}})};
