@@ -59,23 +59,6 @@ FrameRecord parse(const nlohmann::json& json) {
 
 }  // namespace
 
-std::string frame_line(const FrameRecord& frame) {
-  JsonWriter json;
-  json.begin_object();
-  write_head(frame, json);
-  if (!frame.failed) {
-    json.key("objects").begin_array();
-    for (const auto& object : frame.objects) {
-      json.begin_object();
-      write_object(object, frame.width, frame.height, json);
-      json.end_object();
-    }
-    json.end_array();
-  }
-  json.end_object();
-  return json.take();
-}
-
 void write_head(const FrameRecord& frame, JsonWriter& json) {
   json.key(line_keys("id")).value(frame.id);
   write_path(line_keys("path"), frame.path, json);
@@ -85,20 +68,6 @@ void write_head(const FrameRecord& frame, JsonWriter& json) {
   if (frame.failed)
     json.key(line_keys("reason")).value(to_string(frame.reason)).key(line_keys("detail")).value(frame.detail);
   if (frame.split) json.key(line_keys("exec")).value("split");
-}
-
-void write_object(const Object& object, int picture_width, int picture_height, JsonWriter& json) {
-  json.key("box").begin_array();
-  for (const float side : {object.x, object.y, object.width, object.height}) json.rounded(side, 2);
-  json.end_array();
-  json.key("score").rounded(object.score, 5);
-  json.key("class").value(object.class_id);
-  if (!object.name.empty()) json.key("name").value(object.name);
-  if (object.rle_counts.empty()) return;
-  json.key("rle");
-  write_rle(object.rle_counts, picture_width, picture_height, json);
-  json.key("iou").rounded(object.predicted_iou, 5);
-  json.key("area").value(object.area);
 }
 
 void write_rle(std::span<const std::uint32_t> counts, int width, int height, JsonWriter& json) {
