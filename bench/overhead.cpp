@@ -153,10 +153,13 @@ double run_bare(const ExecutionSetup& setup, const std::string& input, const std
       setup.views, segmenter, setup.output_folder, input, limits, setup.numbers.batch_size, setup.packages, models,
       counters,    &device};
   std::vector<std::pair<const ChainLink*, std::unique_ptr<FrameStage>>> frame_stages;
+  std::vector<std::pair<const ChainLink*, std::unique_ptr<LaneStage>>> lane_stages;
   std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> batch_stages;
   for (const auto& link : setup.config.chain.links()) {
     if (link.entry->make_frame_stage) {
       frame_stages.emplace_back(&link, link.entry->make_frame_stage(link.values, context));
+    } else if (link.entry->make_lane_stage) {
+      lane_stages.emplace_back(&link, link.entry->make_lane_stage(link.values, context));
     } else {
       batch_stages.emplace_back(&link, link.entry->make_batch_stage(link.values, context));
     }
@@ -169,6 +172,7 @@ double run_bare(const ExecutionSetup& setup, const std::string& input, const std
     frame->info = probe(frame->file.span(), limits);
     for (const auto& [link, stage] : frame_stages) run_stage(*link, *stage, *frame);
     Batch batch({frame});
+    for (const auto& [link, stage] : lane_stages) run_stage(*link, *stage, batch);
     for (const auto& [link, stage] : batch_stages) run_stage(*link, *stage, batch);
     if (frame->failed()) throw std::runtime_error("a picture failed: " + frame->failure->detail);
   }

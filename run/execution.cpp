@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-void run_after_lane(const ChainLink& link, BatchStage& stage, Batch& batch) {
+void run_after_lane(const ChainLink& link, const BatchStage& stage, Batch& batch) {
   try {
     run_stage(link, stage, batch);
   } catch (const StorageError& error) {
@@ -145,7 +145,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   }
   index = 0;
   for (const ChainLink* link : chain.of(Section::batch)) {
-    BatchStage& stage = *batch_stages_[index++];
+    const BatchStage& stage = *batch_stages_[index++];
     bodies.batch_stages.push_back(
         {link->info.name, [link, &stage](Batch& batch) { run_after_lane(*link, stage, batch); }});
   }

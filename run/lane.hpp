@@ -48,7 +48,7 @@ class Lane {
   const std::unique_ptr<Device> device_;
   StageContext context_;
   const PrepareAgain prepare_again_;
-  std::vector<std::unique_ptr<BatchStage>> stages_;  // as links_
+  std::vector<std::unique_ptr<LaneStage>> stages_;  // as links_
   DeviceCounts warm_{};
 };
 

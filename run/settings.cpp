@@ -127,7 +127,7 @@ Settings::Settings() {
   add_group(ReadOptions::name, described<ReadOptions>);
   add_group(TraceOptions::name, described<TraceOptions>);
   for (const auto& stage : stage_table()) add_group(stage.name, stage.options_with);
-  stages_ = {"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
+  stages_ = default_stages();
   views_ = {View{default_view, "", ""}};
 }
 

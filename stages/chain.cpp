@@ -1,7 +1,12 @@
 #include "stages/chain.hpp"
 
 #include <algorithm>
+#include <map>
 #include <new>
+#include <stdexcept>
+#include <string_view>
+
+#include "io/results/json_line.hpp"
 
 namespace millrace {
 namespace {
@@ -51,6 +56,39 @@ void check_writes(const std::vector<ChainLink>& before, const StageInfo& info) {
   }
 }
 
+struct Writer {
+  const ChainLink* link;
+  const FieldBase* field;
+  std::string text() const { return "field '" + std::string(field->name) + "' of stage '" + link->info.name + "'"; }
+};
+
+// One name or key has one field.
+void claim(std::map<std::string_view, Writer>& taken, std::string_view text, const Writer& by, const char* what) {
+  const auto [first, is_new] = taken.emplace(text, by);
+  if (is_new || first->second.field == by.field) return;
+  throw std::logic_error(by.text() + " and " + first->second.text() + " both have the " + what + " '" +
+                         std::string(text) + "'; rename one of them where the stage declares it");
+}
+
+// Otherwise an object of JSON would have one key twice, and readers would take either. What clashes is in the sources,
+// not in the recipe.
+void check_keys(const std::vector<ChainLink>& links) {
+  std::map<std::string_view, Writer> names, object_keys;
+  for (const auto& link : links) {
+    for (const FieldBase* field : link.info.writes) {
+      const Writer writer{&link, field};
+      claim(names, field->name, writer, "name");
+      for (const std::string_view key : field->object_keys) claim(object_keys, key, writer, "object key");
+      const auto reserved = line_keys.all();
+      if (field->in_line && field->object_keys.empty() && std::ranges::find(reserved, field->name) != reserved.end()) {
+        throw std::logic_error(writer.text() +
+                               " has the name of a key that segment lines have already; rename it where " +
+                               "the stage declares it");
+      }
+    }
+  }
+}
+
 // A field dies with its last reader, at once when it has none. One that stands in the line lives on, and so does what
 // the last section writes: that is for the commit.
 void plan_frees(std::vector<ChainLink>& links) {
@@ -70,6 +108,11 @@ void free_columns(const ChainLink& link, Columns& columns, bool failed) {
   columns.allow(nullptr);
   for (const FieldBase* field : link.frees) columns.drop(*field);
   if (failed) columns.drop_unwritten();
+}
+
+void allow(const ChainLink& link, Batch& batch) {
+  batch.columns.allow(&link.access);
+  for (const auto& frame : batch.frames) frame->columns.allow(&link.access);
 }
 
 }  // namespace
@@ -92,6 +135,7 @@ Chain::Chain(const std::vector<std::string>& names, const std::function<OptionVa
     link.access.reads.insert(link.access.reads.end(), link.info.uses.begin(), link.info.uses.end());
     links_.push_back(std::move(link));
   }
+  check_keys(links_);
   plan_frees(links_);
 }
 
@@ -116,12 +160,18 @@ void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame) {
   free_columns(link, frame.columns, frame.failed());
 }
 
-void run_stage(const ChainLink& link, BatchStage& stage, Batch& batch) {
-  batch.columns.allow(&link.access);
-  for (const auto& frame : batch.frames) frame->columns.allow(&link.access);
+void run_stage(const ChainLink& link, LaneStage& stage, Batch& batch) {
+  allow(link, batch);
   stage.run(batch);
-  for (const auto& frame : batch.frames)
-    free_columns(link, frame->columns, frame->failed() && link.info.section != Section::batch);
+  for (const auto& frame : batch.frames) free_columns(link, frame->columns, frame->failed());
+  free_columns(link, batch.columns, false);
+}
+
+// A frame that failed keeps its columns: `encode` has written its line into one.
+void run_stage(const ChainLink& link, const BatchStage& stage, Batch& batch) {
+  allow(link, batch);
+  stage.run(batch);
+  for (const auto& frame : batch.frames) free_columns(link, frame->columns, false);
   free_columns(link, batch.columns, false);
 }
 

@@ -23,7 +23,8 @@ struct ChainLink {
 class Chain {
  public:
   /// Throws UsageError when a name is unknown, an option cannot be meant, sections are out of order, a stage reads what
-  /// no stage before it writes (the message names the stage that would), or two stages write one field.
+  /// no stage before it writes (the message names the stage that would), or two stages write one field. Throws
+  /// std::logic_error when two fields have one name or add one key to objects, or a field has the name of a line's key.
   /// The table outlives the chain.
   Chain(const std::vector<std::string>& names, const std::function<OptionValues(const std::string& stage)>& values,
         const std::vector<StageEntry>& table = stage_table());
@@ -48,7 +49,8 @@ class Chain {
 void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame);
 
 /// Runs a stage on a batch, and frees what nobody reads afterwards.
-void run_stage(const ChainLink& link, BatchStage& stage, Batch& batch);
+void run_stage(const ChainLink& link, LaneStage& stage, Batch& batch);
+void run_stage(const ChainLink& link, const BatchStage& stage, Batch& batch);
 
 /// Marks the frame with what a stage threw.
 void fail_frame(Frame& frame, const std::string& stage, const std::exception_ptr& thrown);

@@ -64,15 +64,15 @@ std::string_view Detections::name_of(std::size_t i) const {
 
 void write_detection(const Detections& detections, std::size_t index, JsonWriter& json) {
   const Detection& d = detections.list[index];
-  json.key("box")
+  json.key(detection_keys("box"))
       .begin_array()
       .rounded(d.x0, 2)
       .rounded(d.y0, 2)
       .rounded(d.x1 - d.x0, 2)
       .rounded(d.y1 - d.y0, 2)
       .end_array();
-  json.key("score").rounded(d.score, 5).key("class").value(d.class_id);
-  if (const auto known = detections.name_of(index); !known.empty()) json.key("name").value(known);
+  json.key(detection_keys("score")).rounded(d.score, 5).key(detection_keys("class")).value(d.class_id);
+  if (const auto known = detections.name_of(index); !known.empty()) json.key(detection_keys("name")).value(known);
 }
 
 void write_detector(const std::string& package, JsonWriter& json) { json.value(package); }

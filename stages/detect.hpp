@@ -25,8 +25,9 @@ struct Detections {
   std::string_view name_of(std::size_t i) const;
 };
 
+inline constexpr Keys detection_keys{"box", "score", "class", "name"};
 void write_detection(const Detections& detections, std::size_t index, JsonWriter& json);
-inline constexpr Field<Detections> detections{"detections", nullptr, write_detection};
+inline constexpr Field<Detections> detections{"detections", detection_keys, write_detection};
 
 void write_detector(const std::string& package, JsonWriter& json);
 /// Name of the package that found the objects, as its model.yaml has it; not written where a manifest gave the boxes.
@@ -36,7 +37,7 @@ inline constexpr Field<std::string> detector{"detector", write_detector};
 /// Device, one wait. A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not
 /// finite fails as non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a
 /// call in which it is blank.
-class Detect final : public BatchStage {
+class Detect final : public LaneStage {
  public:
   static constexpr const char* name = "detect";
   struct Options {

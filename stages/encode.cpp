@@ -78,7 +78,7 @@ Encode::Encode(const Options& options, const StageContext& context) : context_(c
   label_maps_.wanted = options.has("png");
 }
 
-void Encode::run(Batch& batch) {
+void Encode::run(Batch& batch) const {
   for (const auto& frame : batch.frames) {
     write_side_files(*frame);
     std::string line;
@@ -111,7 +111,7 @@ std::string make_segment_line(const Frame& frame, const std::vector<View>& views
   if (!frame.failed()) {
     frame.columns.write_line(json);
     if (const Detections* found = frame.columns.find(detections)) {
-      json.key("objects").begin_array();
+      json.key(line_keys("objects")).begin_array();
       for (std::size_t i = 0; i < found->list.size(); ++i) {
         json.begin_object();
         frame.columns.write_object(i, json);

@@ -33,7 +33,7 @@ class Encode final : public BatchStage {
   static StageInfo info(const Options& options);
 
   Encode(const Options& options, const StageContext& context);
-  void run(Batch& batch) override;
+  void run(Batch& batch) const override;
 
  private:
   void write_side_files(Frame& frame) const;

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/keys.hpp"
 
 namespace millrace {
 
@@ -15,15 +18,17 @@ class JsonWriter;
 
 struct FieldBase {
   std::string_view name;
-  bool in_line = false;  ///< stands in the segment line, so it is kept until that is written
+  bool in_line = false;                             ///< stands in the segment line, so it is kept until that is written
+  std::span<const std::string_view> object_keys{};  ///< what it adds to objects; empty: its name is a key of the line
 };
 
 /// A typed column of a Frame or Batch. A stage's header declares what the stage writes:
 ///
 ///     inline constexpr Field<Rgb> mean_color{"mean_color", write_mean_color};
 ///
-/// `line` says how the value stands in the segment line (after the key, which is the field's name); `object` adds keys
-/// to the object of that index. A field with neither stays inside the run and is freed after its last reader.
+/// `line` says how the value stands in the segment line (after the key, which is the field's name); `object` adds the
+/// listed keys to the object of that index. A field with neither stays inside the run and is freed after its last
+/// reader. Names and keys are unique in a recipe, and no name in the line is one of its own keys: Chain checks it.
 template <class T>
 struct Field : FieldBase {
   using Line = void (*)(const T& value, JsonWriter& json);
@@ -31,8 +36,9 @@ struct Field : FieldBase {
   // Three, because GCC's sanitizers take comparing a function with nullptr for no constant.
   constexpr explicit Field(std::string_view field_name) : FieldBase{field_name, false} {}
   constexpr Field(std::string_view field_name, Line write_line) : FieldBase{field_name, true}, line(write_line) {}
-  constexpr Field(std::string_view field_name, std::nullptr_t, Object write_object)
-      : FieldBase{field_name, true}, object(write_object) {}
+  template <std::size_t N>
+  constexpr Field(std::string_view field_name, const Keys<N>& keys, Object write_object)
+      : FieldBase{field_name, true, keys.all()}, object(write_object) {}
   Line line = nullptr;
   Object object = nullptr;
 };

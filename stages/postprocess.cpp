@@ -11,9 +11,9 @@ namespace millrace {
 
 void write_mask(const std::vector<Mask>& masks, std::size_t index, JsonWriter& json) {
   const Mask& mask = masks[index];
-  json.key("rle");
+  json.key(mask_keys("rle"));
   write_rle(mask.counts, mask.width, mask.height, json);
-  json.key("iou").rounded(mask.predicted_iou, 5).key("area").value(mask.area);
+  json.key(mask_keys("iou")).rounded(mask.predicted_iou, 5).key(mask_keys("area")).value(mask.area);
 }
 
 void Postprocess::Options::visit(OptionVisitor& v) {

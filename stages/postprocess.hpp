@@ -17,12 +17,13 @@ struct Mask {
   float predicted_iou = 0;
 };
 
+inline constexpr Keys mask_keys{"rle", "iou", "area"};
 void write_mask(const std::vector<Mask>& masks, std::size_t index, JsonWriter& json);
-inline constexpr Field<std::vector<Mask>> masks{"masks", nullptr, write_mask};
+inline constexpr Field<std::vector<Mask>> masks{"masks", mask_keys, write_mask};
 
 /// Turns logits into masks at full size by their outline (gpu/outline.hpp), without a raster. Reads `mask_logits`,
 /// writes `masks`, in the order of `detections`. Device, one wait.
-class Postprocess final : public BatchStage {
+class Postprocess final : public LaneStage {
  public:
   static constexpr const char* name = "postprocess";
   struct Options {

@@ -22,7 +22,7 @@ inline constexpr Field<ModelInput> segmenter_input{"segmenter_input"};
 /// Makes both models' inputs from one decoded raster: resize with the filter, rounding and padding that model.yaml
 /// names, colour order, scale, mean and deviation. Reads `pixels`, writes `detector_input` and `segmenter_input` (where
 /// a package is given). Device: each raster is uploaded once.
-class Preprocess final : public BatchStage {
+class Preprocess final : public LaneStage {
  public:
   static constexpr const char* name = "preprocess";
   struct Options {

@@ -4,26 +4,45 @@
 
 namespace millrace {
 
-// The table of stages, in the order of a full pipeline, a row a line. `class` declares the stage in its row, so that a
-// row is all this file has to know of it; within a function or an unnamed namespace it would declare another class.
+namespace {
+
+struct Row {
+  StageEntry (*entry)();
+  bool by_default = false;
+};
+constexpr bool by_default = true;
+
+}  // namespace
+
+// The table of stages, in the order of a full pipeline, a row a line. The default recipe is those marked by_default: a
+// new stage changes no results until a recipe names it. `class` declares the stage in its row, so that a row is all
+// this file has to know of it; within a function or an unnamed namespace it would declare another class.
 // clang-format off
-constexpr StageEntry (*rows[])() = {
-    stage_entry<class Decode>,
-    stage_entry<class Preprocess>,
-    stage_entry<class Detect>,
-    stage_entry<class Segment>,
-    stage_entry<class Postprocess>,
-    stage_entry<class Encode>,
+constexpr Row rows[] = {
+    {stage_entry<class Decode>, by_default},
+    {stage_entry<class Preprocess>, by_default},
+    {stage_entry<class Detect>, by_default},
+    {stage_entry<class Segment>, by_default},
+    {stage_entry<class Postprocess>, by_default},
+    {stage_entry<class Encode>, by_default},
 };
 // clang-format on
 
 const std::vector<StageEntry>& stage_table() {
   static const std::vector<StageEntry> entries = [] {
     std::vector<StageEntry> made;
-    for (const auto& row : rows) made.push_back(row());
+    for (const auto& row : rows) made.push_back(row.entry());
     return made;
   }();
   return entries;
+}
+
+std::vector<std::string> default_stages() {
+  std::vector<std::string> names;
+  for (const auto& row : rows) {
+    if (row.by_default) names.push_back(row.entry().name);
+  }
+  return names;
 }
 
 const StageEntry& find_stage(std::string_view name, const std::vector<StageEntry>& table) {

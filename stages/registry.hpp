@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -9,6 +10,9 @@ namespace millrace {
 
 /// Every stage the program knows, in the order of a full pipeline.
 const std::vector<StageEntry>& stage_table();
+
+/// Names of those that a run has where no recipe says otherwise.
+std::vector<std::string> default_stages();
 
 /// The row of that name; throws UsageError with the nearest name if there is none.
 const StageEntry& find_stage(std::string_view name, const std::vector<StageEntry>& table = stage_table());

@@ -28,7 +28,7 @@ inline constexpr Field<PictureLogits> mask_logits{"mask_logits"};
 /// Runs a SAM-style segmenter: the image encoder once for each picture that has boxes, the mask decoder on boxes packed
 /// over the pictures of the batch. Reads `detections` and `segmenter_input`, writes `mask_logits`. Device, no wait.
 /// Method: Kirillov et al., Segment Anything, 2023, with box prompts and one mask for each.
-class Segment final : public BatchStage {
+class Segment final : public LaneStage {
  public:
   static constexpr const char* name = "segment";
   struct Options {

@@ -101,33 +101,38 @@ struct StageContext {
   CallLimits* limits = nullptr;       ///< of calls on the lane's device; null: none
 };
 
-/// A stage before batching. `run` is called from many threads at once.
+/// A stage before batching: one object for all, whose `run` is called from many threads at once.
 class FrameStage {
  public:
   virtual ~FrameStage() = default;
   virtual void run(Frame& frame) const = 0;
 };
 
-/// A lane stage has one object a lane, used by one thread; a batch stage has one object for all and is called from many
-/// threads.
-class BatchStage {
+/// A stage in the lane: one object a lane, used by one thread, so that it may keep what the next batch needs again.
+class LaneStage {
  public:
-  virtual ~BatchStage() = default;
+  virtual ~LaneStage() = default;
   virtual void run(Batch& batch) = 0;
   /// Gives back memory that is kept for later batches.
   virtual void trim() {}
 };
 
-/// A row of the table in registry.cpp.
+/// A stage after the lane: one object for all, whose `run` is called from many threads at once.
+class BatchStage {
+ public:
+  virtual ~BatchStage() = default;
+  virtual void run(Batch& batch) const = 0;
+};
+
+/// A row of the table in registry.cpp. Of the three that make a stage, the one of its base class is there.
 struct StageEntry {
   std::string name;
   std::vector<OptionInfo> options;
   std::function<std::vector<OptionInfo>(const OptionValues&)> options_with;  ///< `options` with these values in place
   std::function<StageInfo(const OptionValues&)> info;  ///< throws UsageError for options that cannot be meant
-  std::function<std::unique_ptr<FrameStage>(const OptionValues&, const StageContext&)>
-      make_frame_stage;  ///< empty for others
-  std::function<std::unique_ptr<BatchStage>(const OptionValues&, const StageContext&)>
-      make_batch_stage;  ///< empty for others
+  std::function<std::unique_ptr<FrameStage>(const OptionValues&, const StageContext&)> make_frame_stage;
+  std::function<std::unique_ptr<LaneStage>(const OptionValues&, const StageContext&)> make_lane_stage;
+  std::function<std::unique_ptr<BatchStage>(const OptionValues&, const StageContext&)> make_batch_stage;
 };
 
 /// The row of stage class S. Declared here so that the table needs no stage's header; defined in stages/stage_entry.hpp

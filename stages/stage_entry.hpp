@@ -8,8 +8,8 @@
 namespace millrace {
 
 /// Makes the row of stage class S, which has `Options`, `static constexpr const char* name`, `static StageInfo
-/// info(const Options&)`, a constructor (Options, const StageContext&) and `run`. Only the source of S includes this,
-/// and says, at its end,
+/// info(const Options&)`, a constructor (Options, const StageContext&) and the `run` of its base class: FrameStage,
+/// LaneStage or BatchStage, as its section says. Only the source of S includes this, and says, at its end,
 ///
 ///     template StageEntry stage_entry<S>();
 template <class S>
@@ -27,7 +27,10 @@ StageEntry stage_entry() {
   };
   if constexpr (std::is_base_of_v<FrameStage, S>) {
     entry.make_frame_stage = make;
+  } else if constexpr (std::is_base_of_v<LaneStage, S>) {
+    entry.make_lane_stage = make;
   } else {
+    static_assert(std::is_base_of_v<BatchStage, S>, "a stage is a FrameStage, a LaneStage or a BatchStage");
     entry.make_batch_stage = make;
   }
   return entry;

@@ -59,45 +59,15 @@ FrameRecord parse(const nlohmann::json& json) {
 
 }  // namespace
 
-std::string frame_line(const FrameRecord& frame) {
-  JsonWriter json;
-  json.begin_object();
-  write_head(frame, json);
-  if (!frame.failed) {
-    json.key("objects").begin_array();
-    for (const auto& object : frame.objects) {
-      json.begin_object();
-      write_object(object, frame.width, frame.height, json);
-      json.end_object();
-    }
-    json.end_array();
-  }
-  json.end_object();
-  return json.take();
-}
-
 void write_head(const FrameRecord& frame, JsonWriter& json) {
-  json.key("id").value(frame.id);
-  write_path("path", frame.path, json);
-  json.key("width").value(frame.width).key("height").value(frame.height);
-  json.key("view").value(frame.view);
-  json.key("state").value(frame.failed ? "failed" : "ok");
-  if (frame.failed) json.key("reason").value(to_string(frame.reason)).key("detail").value(frame.detail);
-  if (frame.split) json.key("exec").value("split");
-}
-
-void write_object(const Object& object, int picture_width, int picture_height, JsonWriter& json) {
-  json.key("box").begin_array();
-  for (const float side : {object.x, object.y, object.width, object.height}) json.rounded(side, 2);
-  json.end_array();
-  json.key("score").rounded(object.score, 5);
-  json.key("class").value(object.class_id);
-  if (!object.name.empty()) json.key("name").value(object.name);
-  if (object.rle_counts.empty()) return;
-  json.key("rle");
-  write_rle(object.rle_counts, picture_width, picture_height, json);
-  json.key("iou").rounded(object.predicted_iou, 5);
-  json.key("area").value(object.area);
+  json.key(line_keys("id")).value(frame.id);
+  write_path(line_keys("path"), frame.path, json);
+  json.key(line_keys("width")).value(frame.width).key(line_keys("height")).value(frame.height);
+  json.key(line_keys("view")).value(frame.view);
+  json.key(line_keys("state")).value(frame.failed ? "failed" : "ok");
+  if (frame.failed)
+    json.key(line_keys("reason")).value(to_string(frame.reason)).key(line_keys("detail")).value(frame.detail);
+  if (frame.split) json.key(line_keys("exec")).value("split");
 }
 
 void write_rle(std::span<const std::uint32_t> counts, int width, int height, JsonWriter& json) {
@@ -113,7 +83,7 @@ void write_rle(std::span<const std::uint32_t> counts, int width, int height, Jso
 
 void write_path(std::string_view key, std::string_view path, JsonWriter& json) {
   json.key(key).value(path);
-  if (!is_utf8(path)) json.key("path_b64").value(to_base64(path));
+  if (!is_utf8(path)) json.key(line_keys("path_b64")).value(to_base64(path));
 }
 
 FrameRecord parse_frame(std::string_view line) {

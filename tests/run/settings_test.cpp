@@ -10,6 +10,7 @@
 
 #include "run/run_options.hpp"
 #include "stages/detect.hpp"
+#include "stages/registry.hpp"
 
 namespace millrace {
 namespace {
@@ -46,6 +47,13 @@ Detect::Options detect_options(const Settings& settings) {
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("the recipe that spells out the full pipeline has the stages of a run without a recipe") {
+  Settings settings;
+  CHECK(settings.stages() == default_stages());
+  settings.read_recipe(std::string(MILLRACE_SOURCE_DIR) + "/configs/detect_segment.yaml");
+  CHECK(settings.stages() == default_stages());
+}
 
 TEST_CASE("the command line overrides the recipe, the recipe the defaults") {
   const Recipe file("detect:\n  conf: 0.4\n  iou: 0.6\ngate: {frames: 40}\n");

@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+
+#include "io/results/json_line.hpp"
 #include "stages/decode.hpp"
+#include "stages/detect.hpp"
 #include "stages/encode.hpp"
 #include "stages/stage_entry.hpp"
 #include "tests/stages/surroundings.hpp"
@@ -30,17 +34,18 @@ StageEntry row(const StageInfo& info) {
 
 TEST_CASE("the table has every stage in the order of a full pipeline, and that is a chain") {
   const std::vector<std::string> full{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
-  std::vector<std::string> names;  // stages of your own may stand between them
-  for (const auto& entry : stage_table()) {
-    if (std::find(full.begin(), full.end(), entry.name) != full.end()) names.push_back(entry.name);
-  }
-  CHECK(names == full);
+  CHECK(default_stages() == full);  // stages of your own may stand between them in the table
   CHECK(error_of(full) == "");
+  std::vector<std::string> all;
+  for (const auto& entry : stage_table()) all.push_back(entry.name);
+  CHECK(error_of(all) == "");
   for (const auto& entry : stage_table()) {
     CHECK(entry.info({}).name == entry.name);
     CHECK_FALSE(entry.info({}).summary.empty());
-    CHECK(static_cast<bool>(entry.make_frame_stage) != static_cast<bool>(entry.make_batch_stage));
+    CAPTURE(entry.name);  // its base class and its section agree
     CHECK(static_cast<bool>(entry.make_frame_stage) == (entry.info({}).section == Section::frame));
+    CHECK(static_cast<bool>(entry.make_lane_stage) == (entry.info({}).section == Section::lane));
+    CHECK(static_cast<bool>(entry.make_batch_stage) == (entry.info({}).section == Section::batch));
   }
 }
 
@@ -69,6 +74,83 @@ TEST_CASE("a field has one writer") {
                                       row({"guess", Section::frame, "", {}, {&size}, {}})};
   CHECK(error_of({"measure"}, table) == "");
   CHECK(error_of({"measure", "guess"}, table) == "stages 'measure' and 'guess' both write 'size'");
+}
+
+// What the program says of fields that cannot be in one line; empty where they can.
+std::string clash_of(const std::vector<StageEntry>& table) {
+  std::vector<std::string> names;
+  for (const auto& entry : table) names.push_back(entry.name);
+  try {
+    error_of(names, table);
+  } catch (const std::logic_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void write_int(const int& value, JsonWriter& json) { json.value(value); }
+void write_nothing(const int& /*value*/, std::size_t /*index*/, JsonWriter& /*json*/) {}
+
+TEST_CASE("two fields of one name are refused, whether they stand in the line or not") {
+  static constexpr Field<int> inner{"size"}, line{"size", write_int}, other{"weight", write_int};
+  const auto stage = [](const char* name, Fields writes) { return row({name, Section::frame, "", {}, writes, {}}); };
+  const std::string said =
+      "field 'size' of stage 'guess' and field 'size' of stage 'measure' both have the name 'size'; "
+      "rename one of them where the stage declares it";
+  CHECK(clash_of({stage("measure", {&inner}), stage("guess", {&line})}) == said);
+  CHECK(clash_of({stage("measure", {&line}), stage("guess", {&inner})}) == said);
+  CHECK(clash_of({stage("measure", {&inner, &line})}) != "");
+  CHECK(clash_of({stage("measure", {&inner}), stage("guess", {&other})}) == "");
+}
+
+TEST_CASE("a field in the line cannot have the name of one of the line's own keys") {
+  for (const std::string_view key : line_keys.all()) {
+    const Field<int> line{key, write_int}, inner{key};
+    CHECK(clash_of({row({"fog", Section::frame, "", {}, {&line}, {}})}) ==
+          "field '" + std::string(key) +
+              "' of stage 'fog' has the name of a key that segment lines have already; rename it where the stage "
+              "declares it");
+    CHECK(clash_of({row({"fog", Section::frame, "", {}, {&inner}, {}})}) == "");  // it writes no key
+  }
+}
+
+TEST_CASE("two fields cannot add one key to an object") {
+  static constexpr Keys keys{"depth", "area"};
+  static constexpr Field<int> depth{"depths", keys, write_nothing};
+  const std::vector<StageEntry> known = stage_table();
+  std::vector<StageEntry> table;
+  for (const auto& entry : known) {
+    if (entry.name == "encode") table.push_back(row({"fog", Section::lane, "", {}, {&depth}, {}}));
+    table.push_back(entry);
+  }
+  CHECK(
+      clash_of(table) ==
+      "field 'depths' of stage 'fog' and field 'masks' of stage 'postprocess' both have the object key 'area'; rename "
+      "one of them where the stage declares it");
+  CHECK(clash_of({row({"fog", Section::lane, "", {}, {&depth}, {}})}) == "");
+}
+
+TEST_CASE("a line has no key but the listed ones and the names of fields") {
+  Surroundings around;
+  around.add_view_without_detector();
+  const auto listed = [](std::string_view key) {
+    return std::ranges::find(line_keys.all(), key) != line_keys.all().end();
+  };
+  std::vector<std::shared_ptr<Frame>> frames{picture(1), picture(1), picture(1)};
+  frames[0]->split = true;
+  frames[0]->item.path = "\xFF.jpg";
+  frames[1]->fail("decode", Reason::truncated, "torn");
+  frames[2]->columns.set(detections, Detections{});
+  std::set<std::string> found;
+  for (const auto& frame : frames) {
+    const nlohmann::json line = line_of(*frame, around.context());
+    for (const auto& [key, value] : line.items()) {
+      CAPTURE(key);
+      CHECK(listed(key));
+      found.insert(key);
+    }
+  }
+  CHECK(found.size() == line_keys.all().size());
 }
 
 TEST_CASE("a field that no stage writes is named without advice") {
@@ -138,7 +220,7 @@ TEST_CASE("pixels give their bytes back after preprocess, with overlays after en
     const auto budget = std::make_shared<CountingBudget>();
     Batch batch({picture_with_credit(budget)});
     const ChainLink& link = *chain.find("preprocess");
-    run_stage(link, *link.entry->make_batch_stage({}, around.context()), batch);
+    run_stage(link, *link.entry->make_lane_stage({}, around.context()), batch);
     CHECK(budget->returned == (overlay ? 0 : 1000));
   }
 }
@@ -187,7 +269,7 @@ TEST_CASE("the first failure of a frame stays") {
 
 #ifdef MILLRACE_CHECK_FIELDS
 TEST_CASE("a stage that reads a field it does not list is caught when it runs") {
-  struct Peeks final : BatchStage {
+  struct Peeks final : LaneStage {
     void run(Batch& batch) override { batch.frames.front()->columns.find(detections); }
   };
   const std::vector<StageEntry> table{row({"peek", Section::lane, "", {}, {}, {}})};

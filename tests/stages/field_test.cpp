@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -11,13 +12,14 @@ namespace millrace {
 namespace {
 
 void write_number(const int& value, JsonWriter& json) { json.value(value); }
+constexpr Keys letter_keys{"letter"};
 void write_letter(const std::string& value, std::size_t index, JsonWriter& json) {
-  json.key("letter").value(value.substr(index, 1));
+  json.key(letter_keys("letter")).value(value.substr(index, 1));
 }
 
 constexpr Field<int> inner{"inner"};
 constexpr Field<int> number{"number", write_number};
-constexpr Field<std::string> letters{"letters", nullptr, write_letter};
+constexpr Field<std::string> letters{"letters", letter_keys, write_letter};
 constexpr Field<int> other_inner{"inner"};
 
 TEST_CASE("a column is written once and read by its field") {
@@ -37,6 +39,8 @@ TEST_CASE("fields say how they stand in the line and in objects") {
   CHECK_FALSE(inner.in_line);
   CHECK(number.in_line);
   CHECK(letters.in_line);
+  CHECK(number.object_keys.empty());
+  CHECK(std::ranges::equal(letters.object_keys, letter_keys.all()));
   Columns columns;
   columns.set(number, 3);
   columns.set(inner, 1);

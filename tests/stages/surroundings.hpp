@@ -247,13 +247,16 @@ class Lane {
         }) {
     context_.device = device_.get();
     for (const auto& link : chain_.links()) {
+      if (link.entry->make_lane_stage)
+        lane_stages_.emplace_back(&link, link.entry->make_lane_stage(link.values, context_));
       if (link.entry->make_batch_stage)
-        stages_.emplace_back(&link, link.entry->make_batch_stage(link.values, context_));
+        batch_stages_.emplace_back(&link, link.entry->make_batch_stage(link.values, context_));
     }
   }
 
   void run(Batch& batch) {
-    for (const auto& [link, stage] : stages_) run_stage(*link, *stage, batch);
+    for (const auto& [link, stage] : lane_stages_) run_stage(*link, *stage, batch);
+    for (const auto& [link, stage] : batch_stages_) run_stage(*link, *stage, batch);
     batch.columns.allow(nullptr);
     for (const auto& frame : batch.frames) frame->columns.allow(nullptr);
   }
@@ -267,7 +270,8 @@ class Lane {
   std::unique_ptr<Device> device_;
   StageContext context_;
   Chain chain_;
-  std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> stages_;
+  std::vector<std::pair<const ChainLink*, std::unique_ptr<LaneStage>>> lane_stages_;
+  std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> batch_stages_;
 };
 
 /// The segment line of a frame, as a reader sees it.

@@ -11,6 +11,7 @@
 #include "io/results/run_folder.hpp"
 #include "io/results/segments.hpp"
 #include "tests/io/files/temporary_folder.hpp"
+#include "tests/io/results/segment_line.hpp"
 
 namespace millrace {
 namespace {
@@ -38,7 +39,7 @@ FrameRecord frame_of(std::int64_t id) {
 }
 
 Line line_of(const FrameRecord& frame) {
-  return {frame.id, frame_line(frame), !frame.failed, frame.reason, static_cast<int>(frame.objects.size())};
+  return {frame.id, segment_line_of(frame), !frame.failed, frame.reason, static_cast<int>(frame.objects.size())};
 }
 
 /// Segments 0 to 2 of four items each are done, of segment 3 one batch of two is there.
@@ -61,7 +62,7 @@ void revise(const std::string& out, std::int64_t segment, int revision, const st
   manifest.plan_hash = "plan";
   std::string data;
   for (const FrameRecord& frame : frames) {
-    data += frame_line(frame) + "\n";
+    data += segment_line_of(frame) + "\n";
     manifest.counts.add(!frame.failed, frame.reason, static_cast<std::int64_t>(frame.objects.size()));
   }
   manifest.bytes = static_cast<std::int64_t>(data.size());
@@ -118,7 +119,8 @@ TEST_CASE("lines come in plan order and stop when asked") {
     return true;
   });
   REQUIRE(lines.size() == 12);
-  for (std::size_t i = 0; i < lines.size(); ++i) CHECK(lines[i] == frame_line(frame_of(static_cast<std::int64_t>(i))));
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    CHECK(lines[i] == segment_line_of(frame_of(static_cast<std::int64_t>(i))));
   int taken = 0;
   for_each_line(out.path(), [&](const SegmentLine&) { return ++taken < 6; });
   CHECK(taken == 6);
@@ -141,7 +143,7 @@ TEST_CASE("the highest revision of an item counts") {
   revise(out.path(), 1, 1, {mended(4, 5), frame_of(7)});
   revise(out.path(), 1, 2, {mended(7, 1)});
   // Without its manifest a revision does not exist.
-  write_durably(segments_folder(out.path()), "000000.r1.jsonl", frame_line(mended(1, 9)) + "\n");
+  write_durably(segments_folder(out.path()), "000000.r1.jsonl", segment_line_of(mended(1, 9)) + "\n");
   CHECK(failed_ids(out.path()) == std::vector<std::int64_t>{1, 10});
   const Books books = read_books(out.path(), "plan", 12);
   CHECK(books.counts.items == 12);

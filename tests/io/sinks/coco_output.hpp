@@ -9,6 +9,7 @@
 #include "io/results/json_line.hpp"
 #include "io/results/rle.hpp"
 #include "io/results/segments.hpp"
+#include "tests/io/results/segment_line.hpp"
 
 namespace millrace {
 
@@ -61,7 +62,8 @@ inline std::vector<FrameRecord> write_sample_output(const std::string& folder, i
   for (const auto& frame : frames) {
     ids.push_back(frame.id);
     rows.push_back(static_cast<int>(frame.id));
-    lines.push_back({frame.id, frame_line(frame), !frame.failed, frame.reason, static_cast<int>(frame.objects.size())});
+    lines.push_back(
+        {frame.id, segment_line_of(frame), !frame.failed, frame.reason, static_cast<int>(frame.objects.size())});
   }
   store.open_segment(0, ids, {rows});
   store.append(0, 0, lines);
