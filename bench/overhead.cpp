@@ -157,11 +157,11 @@ double run_bare(const ExecutionSetup& setup, const std::string& input, const std
   std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> batch_stages;
   for (const auto& link : setup.config.chain.links()) {
     if (link.entry->make_frame_stage) {
-      frame_stages.emplace_back(&link, link.entry->make_frame_stage(link.values, context));
+      frame_stages.emplace_back(&link, link.entry->make_frame_stage(link.options, context));
     } else if (link.entry->make_lane_stage) {
-      lane_stages.emplace_back(&link, link.entry->make_lane_stage(link.values, context));
+      lane_stages.emplace_back(&link, link.entry->make_lane_stage(link.options, context));
     } else {
-      batch_stages.emplace_back(&link, link.entry->make_batch_stage(link.values, context));
+      batch_stages.emplace_back(&link, link.entry->make_batch_stage(link.options, context));
     }
   }
   for (const auto& [folder, package] : setup.packages) warm_up(*models.acquire(*package), *package, 1, 1, device);

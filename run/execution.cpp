@@ -82,9 +82,9 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
   run_opencv_on_the_calling_thread();
   const Chain& chain = setup_.config.chain;
   for (const ChainLink* link : chain.of(Section::frame))
-    frame_stages_.push_back(link->entry->make_frame_stage(link->values, context_));
+    frame_stages_.push_back(link->entry->make_frame_stage(link->options, context_));
   for (const ChainLink* link : chain.of(Section::batch))
-    batch_stages_.push_back(link->entry->make_batch_stage(link->values, context_));
+    batch_stages_.push_back(link->entry->make_batch_stage(link->options, context_));
   for (int lane = 0; lane < setup_.numbers.graph.lanes; ++lane) {
     const std::size_t device = setup_.devices.of_lane(lane);
     lanes_.push_back(std::make_unique<Lane>(chain, context_, models_[device],

@@ -61,7 +61,7 @@ Lane::Lane(const Chain& chain, const StageContext& context, DeviceModels& models
       device_(std::move(device)),
       context_(of_lane(context, models, *device_)),
       prepare_again_(std::move(prepare_again)) {
-  for (const ChainLink* link : links_) stages_.push_back(link->entry->make_lane_stage(link->values, context_));
+  for (const ChainLink* link : links_) stages_.push_back(link->entry->make_lane_stage(link->options, context_));
 }
 
 DeviceCounts Lane::counts() const {

@@ -13,7 +13,7 @@ namespace millrace {
 /// One stage of a recipe in its place.
 struct ChainLink {
   const StageEntry* entry = nullptr;
-  OptionValues values;
+  StageOptions options;
   StageInfo info;
   Access access;  ///< what the stage may touch
   Fields frees;   ///< fields that nobody reads after this stage
@@ -37,7 +37,7 @@ class Chain {
   template <class S>
   typename S::Options options() const {
     const ChainLink* link = find(S::name);
-    return link == nullptr ? typename S::Options() : parse_options<typename S::Options>(S::name, link->values);
+    return link == nullptr ? typename S::Options() : std::any_cast<typename S::Options>(link->options);
   }
 
  private:
