@@ -20,7 +20,7 @@ const std::vector<Answer> four{
 std::vector<float> scores_with(const OptionValues& values, StageCounters* counters = nullptr) {
   Surroundings around;
   around.add_view(detector_package(), detector_by_code({{1, four}}));
-  Lane lane(around.context(), {"preprocess", "detect"}, {{"detect", values}});
+  RecipeLane lane(around.context(), {"preprocess", "detect"}, {{"detect", values}});
   Batch batch = batch_of({1});
   lane.run(batch);
   std::vector<float> scores;
@@ -34,7 +34,7 @@ using Scores = std::vector<float>;
 TEST_CASE("objects of each picture, best first, in picture pixels") {
   Surroundings around;
   around.add_view(detector_package(), detector_by_code({{1, four}, {2, {{-5, 20, 15, 90, 0.5F, 1}}}}));
-  Lane lane(around.context(), {"preprocess", "detect"});
+  RecipeLane lane(around.context(), {"preprocess", "detect"});
   Batch batch = batch_of({2, 7, 1});
   lane.run(batch);
   CHECK(line_of(*batch.frames[0], around.context()).dump() ==
@@ -83,7 +83,7 @@ TEST_CASE("detect.exec_batch: pictures a call, at most what the package allows")
     Surroundings around(batch_size);
     const Package package = detector_package("fake-yolo", max_batch);
     around.add_view(package, detector_by_code({{1, four}}));
-    Lane lane(around.context(), {"preprocess", "detect"}, {{"detect", values}});
+    RecipeLane lane(around.context(), {"preprocess", "detect"}, {{"detect", values}});
     Batch batch = batch_of({1, 1, 1, 1, 1, 1, 1, 1});
     lane.run(batch);
     for (const auto& frame : batch.frames) CHECK(frame->columns.get(detections).list.size() == 3);
@@ -107,7 +107,7 @@ TEST_CASE("detect.pad: calls of powers of two of pictures, at most those of a fu
       seen.push_back(inputs.front().shape.front());
       return model(method, inputs);
     });
-    Lane lane(around.context(), {"preprocess", "detect"}, {{"detect", values}});
+    RecipeLane lane(around.context(), {"preprocess", "detect"}, {{"detect", values}});
     Batch batch = batch_of({1, 2, 1, 2, 1});
     lane.run(batch);
     for (std::size_t i = 0; i < batch.frames.size(); ++i)
@@ -132,7 +132,7 @@ TEST_CASE("three views with three detectors that answer differently on the same 
     around.add_view(package("yolo-front", "car"), detector_by_code({{1, {{0, 0, 10, 10, 0.5F, 0}}}}), "front");
     around.add_view(package("yolo-left", "kerb"), detector_by_code({{1, {{0, 0, 20, 20, 0.6F, 0}}}}), "left");
     around.add_view(package("yolo-right", "tree"), detector_by_code({{1, {{0, 0, 30, 30, 0.7F, 0}}}}), "right");
-    Lane lane(around.context(), {"preprocess", "detect"});
+    RecipeLane lane(around.context(), {"preprocess", "detect"});
     std::vector<std::string> lines;
     for (int batch_index = 0; batch_index < 3 * rounds; ++batch_index) {
       Batch batch = batch_of({1}, batch_index % 3);
@@ -168,7 +168,7 @@ TEST_CASE("boxes of a manifest replace the detector and are clipped") {
   Surroundings around;
   const Package package = detector_package();
   around.add_view(package, detector_by_code({{1, four}}));
-  Lane lane(around.context(), {"preprocess", "detect"});
+  RecipeLane lane(around.context(), {"preprocess", "detect"});
   Batch batch = batch_of({1, 1});
   batch.frames[0]->item.boxes = {{-10, 5, 30, 10, 2}, {60, 60, 20, 20, 0}, {100, 100, 5, 5, 9}};
   batch.frames[1]->item.boxes = std::vector<PromptBox>{};
@@ -191,7 +191,7 @@ TEST_CASE("pictures with and without boxes in one batch") {
   Surroundings around;
   const Package package = detector_package();
   around.add_view(package, detector_by_code({{1, four}}));
-  Lane lane(around.context(), {"preprocess", "detect"});
+  RecipeLane lane(around.context(), {"preprocess", "detect"});
   Batch batch = batch_of({1, 1, 1});
   batch.frames[1]->item.boxes = {{1, 2, 3, 4, 0}};
   lane.run(batch);
@@ -205,7 +205,7 @@ TEST_CASE("detect.skip_with_boxes=no shows them to the detector and keeps the bo
   Surroundings around;
   const Package package = detector_package();
   around.add_view(package, detector_by_code({{1, four}}));
-  Lane lane(around.context(), {"preprocess", "detect"}, {{"detect", {{"skip_with_boxes", {"no"}}}}});
+  RecipeLane lane(around.context(), {"preprocess", "detect"}, {{"detect", {{"skip_with_boxes", {"no"}}}}});
   Batch batch = batch_of({1});
   batch.frames[0]->item.boxes = {{1, 2, 3, 4, 0}};
   lane.run(batch);
@@ -217,7 +217,7 @@ TEST_CASE("detect.skip_with_boxes=no shows them to the detector and keeps the bo
 TEST_CASE("a view without a detector takes boxes from the manifest only") {
   Surroundings around;
   around.add_view_without_detector();
-  Lane lane(around.context(), {"preprocess", "detect"});
+  RecipeLane lane(around.context(), {"preprocess", "detect"});
   Batch batch = batch_of({1, 1});
   batch.frames[0]->item.boxes = {{1, 2, 3, 4, 5}};
   lane.run(batch);
@@ -231,7 +231,7 @@ std::vector<std::string> sixteen(const FakeEngine::Function& function, int blank
                                  StageCounters* counters = nullptr) {
   Surroundings around;
   around.add_view(detector_package(), function);
-  Lane lane(around.context(), {"preprocess", "detect"});
+  RecipeLane lane(around.context(), {"preprocess", "detect"});
   std::vector<int> codes(16);
   for (int i = 0; i < 16; ++i) codes[static_cast<std::size_t>(i)] = i + 1;
   Batch batch = batch_of(codes);
@@ -303,7 +303,7 @@ TEST_CASE("a batch whose frames all failed does not reach the detector") {
   Surroundings around;
   const Package package = detector_package();
   around.add_view(package, detector_by_code({{1, four}}));
-  Lane lane(around.context(), {"preprocess", "detect"});
+  RecipeLane lane(around.context(), {"preprocess", "detect"});
   Batch batch = batch_of({1, 1});
   for (const auto& frame : batch.frames) frame->fail("decode", Reason::empty, "no bytes");
   lane.run(batch);

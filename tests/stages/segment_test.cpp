@@ -47,7 +47,7 @@ Outcome run(const Given& given) {
     if (given.change) given.change(outputs, method);
     return outputs;
   });
-  Lane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"}, {{"segment", given.segment}});
+  RecipeLane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"}, {{"segment", given.segment}});
   Batch batch = batch_of(given.codes);
   if (given.blank_slot >= 0)
     batch.frames[static_cast<std::size_t>(given.blank_slot)]->fail("decode", Reason::truncated, "cut");
@@ -185,7 +185,7 @@ TEST_CASE("boxes of the detector come to the decoder in its own pixels") {
     }
     return model(method, inputs);
   });
-  Lane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"});
+  RecipeLane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"});
   Batch batch = batch_of({3});
   batch.frames[0]->info.width = batch.frames[0]->info.height = 2 * side;
   batch.frames[0]->item.boxes = {{20, 40, 60, 80, 0}};

@@ -59,7 +59,7 @@ struct OnStream {
 };
 
 TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
-  const std::vector<Lane::Values> ways{
+  const std::vector<RecipeLane::Values> ways{
       {},
       {{"segment", {{"box_batch", {"3"}}}}},
       {{"segment", {{"pack", {"no"}}}}},
@@ -73,7 +73,7 @@ TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
     CAPTURE(&values - ways.data());
     Setup host, stream;
     OnStream fake;
-    Lane on_host(host.around.context(), stages, values),
+    RecipeLane on_host(host.around.context(), stages, values),
         on_device(stream.around.context(), stages, values, std::move(fake.device));
     std::int64_t pictures = 0, batches = 0;
     for (int i = 0; i < 12; ++i) {
@@ -97,7 +97,7 @@ TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
 
 TEST_CASE("a raster lives until its upload is done, and no longer") {
   Setup setup;
-  Lane lane(setup.around.context(), stages, {}, OnStream().device);
+  RecipeLane lane(setup.around.context(), stages, {}, OnStream().device);
   Batch batch = batch_of({1, 2, 3});
   std::vector<std::weak_ptr<std::uint8_t>> rasters;
   for (const auto& frame : batch.frames) rasters.emplace_back(frame->columns.get(pixels).data);

@@ -235,12 +235,12 @@ inline Batch batch_of(const std::vector<int>& codes, int view = 0) {
 }
 
 /// A recipe's stages after `decode`, run one after another on a batch as a lane does.
-class Lane {
+class RecipeLane {
  public:
   using Values = std::map<std::string, OptionValues>;
 
-  Lane(const StageContext& context, const std::vector<std::string>& stages, const Values& values = {},
-       std::unique_ptr<Device> device = std::make_unique<HostDevice>())
+  RecipeLane(const StageContext& context, const std::vector<std::string>& stages, const Values& values = {},
+             std::unique_ptr<Device> device = std::make_unique<HostDevice>())
       : device_(std::move(device)), context_(context), chain_(with_decode(stages), [&](const std::string& stage) {
           const auto found = values.find(stage);
           return found == values.end() ? OptionValues{} : found->second;

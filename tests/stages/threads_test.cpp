@@ -59,7 +59,7 @@ std::vector<std::string> lines_with(int threads) {
     std::vector<std::jthread> running;
     for (int i = 0; i < threads; ++i) {
       running.emplace_back([&] {
-        Lane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"});
+        RecipeLane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"});
         for (int index = next++; index < batches; index = next++) {
           Batch batch = decoded_batch(index, decode, around.context());
           lane.run(batch);

@@ -1,0 +1,218 @@
+// The graph with lanes, fake models and fake devices, in process: two devices, memory for fewer lanes, stops, errors.
+#include "run/execution.hpp"
+
+#include <doctest/doctest.h>
+
+#include "io/files/files.hpp"
+#include "tests/run/lane_bench.hpp"
+
+namespace millrace {
+namespace {
+
+std::map<std::int64_t, std::string> expected_lines(int items, const LaneBench& like = {}) {
+  LaneBench bench;
+  bench.batch_size = like.batch_size;
+  BenchExecution run(bench, items);
+  CHECK(run.run().committed == items);
+  return run.lines;
+}
+
+TEST_CASE("every picture is committed once, and lines do not depend on lanes and devices") {
+  const auto expected = expected_lines(100);
+  CHECK(expected.size() == 100);
+  struct Row {
+    const char* device;
+    int lanes;
+  };
+  for (const Row& row :
+       {Row{"cpu", 1}, Row{"cpu", 3}, Row{"fake:1", 1}, Row{"fake:1", 3}, Row{"fake:2", 2}, Row{"fake:2", 5}}) {
+    CAPTURE(row.device);
+    CAPTURE(row.lanes);
+    LaneBench bench;
+    bench.device = row.device;
+    bench.lanes = row.lanes;
+    BenchExecution run(bench, 100);
+    const Result result = run.run();
+    CHECK(result.committed == 100);
+    CHECK_FALSE(result.stopped);
+    CHECK(run.lines == expected);
+  }
+}
+
+TEST_CASE("each of two devices loads the models for its own lanes") {
+  LaneBench bench;
+  bench.device = "fake:2";
+  bench.lanes = 2;
+  BenchExecution run(bench, 32);
+  run.run();
+  CHECK(std::count(bench.loads.begin(), bench.loads.end(), "fake-yolo") == 2);
+  CHECK(std::count(bench.loads.begin(), bench.loads.end(), "fake-sam") == 2);
+  CHECK(run.execution.models().loads.size() == 4);
+}
+
+TEST_CASE("nothing is admitted before all lanes are warm") {
+  LaneBench bench;
+  bench.device = "fake:2";
+  bench.lanes = 4;
+  BenchExecution run(bench, 16);
+  std::size_t calls_before = 0;
+  run.on_next = [&](std::int64_t next) {
+    if (next == 0) calls_before = bench.rows("forward").size();
+  };
+  run.run();
+  CHECK(calls_before == 4);
+  CHECK(run.execution.ready());
+}
+
+TEST_CASE("as many lanes are kept as a device's memory has room for") {
+  const auto expected = expected_lines(64);
+  int most = 0, least = 9;
+  for (const int kilobytes : {4000, 6000, 9000, 14'000, 40'000}) {
+    CAPTURE(kilobytes);
+    LaneBench bench;
+    bench.device = "fake:1:" + std::to_string(kilobytes * 1000);
+    bench.lanes = 3;
+    BenchExecution run(bench, 64);
+    CHECK(run.run().committed == 64);
+    const auto plans = run.execution.memory_plans();
+    REQUIRE(plans.size() == 1);
+    CHECK(plans.front().wanted_lanes == 3);
+    most = std::max(most, plans.front().lanes);
+    least = std::min(least, plans.front().lanes);
+    if (plans.front().smaller_calls.empty() && run.execution.counters().split_calls == 0 &&
+        run.execution.counters().redone_batches == 0)
+      CHECK(run.lines == expected);
+  }
+  CHECK(least < most);
+  CHECK(most == 3);
+}
+
+TEST_CASE("a stop while lanes warm up admits nothing") {
+  LaneBench bench;
+  bench.device = "fake:1";
+  bench.lanes = 2;
+  BenchExecution run(bench, 64);
+  bench.before_detector = [&](const std::vector<int>&) { run.execution.request_stop(); };
+  const Result result = run.run();
+  CHECK(result.stopped);
+  CHECK(result.committed == 0);
+  CHECK(run.lines.empty());
+}
+
+TEST_CASE("a stop before the run is kept") {
+  LaneBench bench;
+  BenchExecution run(bench, 64);
+  run.execution.request_stop();
+  const Result result = run.run();
+  CHECK(result.stopped);
+  CHECK(result.committed == 0);
+}
+
+TEST_CASE("a stop in the run finishes what lanes have begun, whole batches only") {
+  const auto expected = expected_lines(2000);
+  for (const char* device : {"cpu", "fake:2"}) {
+    CAPTURE(device);
+    LaneBench bench;
+    bench.device = device;
+    bench.lanes = 2;
+    BenchExecution run(bench, 2000);
+    int batches = 0;
+    run.on_commit = [&](const Batch&) {
+      if (++batches == 3) run.execution.request_stop();
+    };
+    const Result result = run.run();
+    CHECK(result.stopped);
+    CHECK(result.committed >= 24);
+    CHECK(result.committed < 2000);
+    CHECK(result.committed == static_cast<std::int64_t>(run.lines.size()));
+    CHECK(result.planned == result.committed + result.given_up);
+    CHECK(run.lines.size() % 8 == 0);
+    for (const auto& [item, line] : run.lines) CHECK(line == expected.at(item));
+  }
+}
+
+TEST_CASE("a lost device ends the run with its own error; what was committed stays") {
+  LaneBench bench;
+  bench.device = "fake:1";
+  std::atomic<int> calls{0};
+  bench.before_encoder = [&](const std::vector<int>&) {
+    if (++calls == 30) throw DeviceError("CUDA error: an illegal memory access was encountered");
+  };
+  BenchExecution run(bench, 200);
+  CHECK_THROWS_WITH_AS(run.run(), doctest::Contains("an illegal memory access"), DeviceError);
+  CHECK(run.lines.size() < 200);
+  const auto expected = expected_lines(200);
+  for (const auto& [item, line] : run.lines) CHECK(line == expected.at(item));
+}
+
+TEST_CASE("a warm-up that fails ends the run before anything is admitted") {
+  LaneBench bench;
+  bench.before_decoder = [](const std::vector<int>&) { throw ModelError("no such operator"); };
+  BenchExecution run(bench, 64);
+  CHECK_THROWS_WITH_AS(run.run(), doctest::Contains("no such operator"), ModelError);
+  CHECK(run.lines.empty());
+}
+
+TEST_CASE("storage that fails at the commit ends the run with its own error") {
+  LaneBench bench;
+  BenchExecution run(bench, 64);
+  run.on_commit = [](const Batch& batch) {
+    if (batch.place().batch == 2) throw StorageError("write", "segments/000000.part", ENOSPC);
+  };
+  CHECK_THROWS_AS(run.run(), StorageError);
+  CHECK(run.lines.size() <= 56);
+}
+
+TEST_CASE("a file that cannot be read costs its picture alone") {
+  const auto expected = expected_lines(40);
+  LaneBench bench;
+  BenchExecution run(bench, 40);
+  run.on_read = [](const Frame& frame) {
+    if (frame.item.id % 10 == 3) throw PictureError(Reason::vanished, "the file is gone");
+  };
+  CHECK(run.run().committed == 40);
+  for (const auto& [item, line] : run.lines) {
+    const auto json = nlohmann::json::parse(line);
+    if (item % 10 == 3) {
+      CHECK(json.at("state") == "failed");
+      CHECK(json.at("reason") == "vanished");
+    } else {
+      CHECK(line == expected.at(item));
+    }
+  }
+}
+
+TEST_CASE("without stages in the lane there is nothing to warm up") {
+  LaneBench bench;
+  bench.stages = {"decode", "encode"};
+  BenchExecution run(bench, 20);
+  CHECK(run.run().committed == 20);
+  CHECK(bench.loads.empty());
+}
+
+TEST_CASE("how busy GPUs are is the sum of what their calls take alone") {
+  std::vector<DeviceModels> models(2);
+  Snapshot none;
+  add_gpus(none, models, 1);
+  CHECK(none.resources.empty());
+  for (auto& device : models) device.demand = std::make_shared<Demand>();
+  models[0].demand->measured("yolo", "forward", 8, 0.004);
+  models[1].demand->measured("yolo", "forward", 8, 0.002);
+  for (int i = 0; i < 10; ++i) models[0].demand->count("yolo", "forward", 8);
+  for (int i = 0; i < 5; ++i) models[1].demand->count("yolo", "forward", 8);
+  Snapshot snapshot;
+  add_gpus(snapshot, models, 2);
+  REQUIRE(snapshot.resources.size() == 1);
+  const auto& gpu = snapshot.resources.front();
+  CHECK(gpu.total.name == "GPU");
+  CHECK(gpu.total.servers == 2);
+  CHECK(gpu.total.items == 15);
+  CHECK(gpu.total.busy_ns == 50'000'000);
+  CHECK(gpu.waited_for_by_lanes);
+  REQUIRE(gpu.parts.size() == 3);
+  CHECK(gpu.parts[0].name == "detector");
+  CHECK(gpu.parts[1].busy_ns == 0);
+}
+
+}  // namespace
+}  // namespace millrace

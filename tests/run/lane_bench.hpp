@@ -1,0 +1,294 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpu/stream_device.hpp"
+#include "gpu/streams/fake_stream.hpp"
+#include "models/engines/deferred_engine.hpp"
+#include "models/engines/fake_engine.hpp"
+#include "models/engines/wrapped_engine.hpp"
+#include "run/execution.hpp"
+#include "stages/decode.hpp"
+#include "stages/stage_entry.hpp"
+#include "tests/stages/surroundings.hpp"
+
+/// What the tests of lanes and executions share: a recipe without files, fake models that may throw, fake devices.
+///
+/// Item `n` is a picture of one colour, its code n % 200 + 1: `read` sets the size and "decode" paints it.
+namespace millrace {
+
+inline int code_of(const Item& item) { return static_cast<int>(item.id % 200) + 1; }
+
+/// In the place of "decode": no file is read.
+class Paint final : public FrameStage {
+ public:
+  explicit Paint(const StageContext& context) : memory_(context.pixel_memory) {}
+  void run(Frame& frame) const override {
+    constexpr std::size_t bytes = std::size_t{3} * side * side;
+    std::shared_ptr<std::uint8_t> data =
+        memory_ ? std::static_pointer_cast<std::uint8_t>(memory_(bytes))
+                : std::shared_ptr<std::uint8_t>(new std::uint8_t[bytes], std::default_delete<std::uint8_t[]>());
+    for (std::size_t i = 0; i < bytes; ++i)
+      data.get()[i] =
+          static_cast<std::uint8_t>(i % 3 == 0 ? static_cast<std::size_t>(code_of(frame.item)) : 10 * (i % 3));
+    frame.columns.set(pixels, PixelBuffer{side, side, std::move(data)});
+  }
+
+ private:
+  const std::function<std::shared_ptr<void>(std::size_t)> memory_;
+};
+
+/// The program's table, but for "decode".
+inline std::vector<StageEntry> painted_table() {
+  std::vector<StageEntry> table = stage_table();
+  for (auto& entry : table) {
+    if (entry.name == Decode::name)
+      entry.make_frame_stage = [](const StageOptions&, const StageContext& context) {
+        return std::make_unique<Paint>(context);
+      };
+  }
+  return table;
+}
+
+/// Up to five boxes for each code.
+inline std::map<int, std::vector<Answer>> boxes_by_code() {
+  std::map<int, std::vector<Answer>> all;
+  for (int code = 1; code <= 200; ++code) {
+    for (int i = 0; i < code % 6; ++i) {
+      const auto x = static_cast<float>((7 * code + 11 * i) % 40), y = static_cast<float>((13 * code + 5 * i) % 40);
+      all[code].push_back({x, y, x + 12, y + 16, 0.3F + static_cast<float>(i) / 10, code % 3});
+    }
+  }
+  return all;
+}
+
+/// Called where a model is, at once: as LibTorch does, which has no memory when it is asked, not when the work is done.
+using AtCall = std::function<void(std::string_view method, int rows)>;
+
+class AskingEngine final : public WrappedEngine {
+ public:
+  AskingEngine(std::shared_ptr<Engine> engine, const AtCall& at_call)
+      : WrappedEngine(std::move(engine)), at_call_(at_call) {}
+  using Engine::call;
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    if (at_call_) at_call_(method, rows_of_call(method, inputs));
+    return engine_->call(method, inputs, device);
+  }
+
+ private:
+  const AtCall& at_call_;
+};
+
+/// Models, options and devices of a run, for tests to change before they make one.
+struct LaneBench {
+  Package detector = detector_package(), segmenter = segmenter_package();
+  AtCall at_call{};                                              // before work is asked for
+  Before before_detector{}, before_encoder{}, before_decoder{};  // when it is done
+  std::map<std::string, OptionValues> options{};
+  std::vector<std::string> stages{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
+  std::string device = "cpu";
+  int lanes = 1, batch_size = 8;
+  std::int64_t budget = 1 << 30, engine_bytes = 100;
+
+  // What the fake models were asked for; guarded by `mutex`.
+  std::mutex mutex{};
+  std::vector<std::string> loads{};
+  std::vector<std::pair<std::string, int>> calls{};  // method and rows
+
+  EngineFactory factory() {
+    return [this](const Package& package, const EngineOptions&) -> std::shared_ptr<Engine> {
+      {
+        const std::lock_guard lock(mutex);
+        loads.push_back(package.name);
+      }
+      auto answers = package.task == Task::detect ? detector_by_code(boxes_by_code(), before_detector)
+                                                  : segmenter_by_code(before_encoder, before_decoder);
+      auto engine = std::make_shared<FakeEngine>(
+          [this, answers = std::move(answers)](std::string_view method, std::span<const Tensor> inputs) {
+            {
+              const std::lock_guard lock(mutex);
+              calls.emplace_back(method, rows_of_call(method, inputs));
+            }
+            return answers(method, inputs);
+          },
+          "", engine_bytes);
+      return std::make_shared<AskingEngine>(std::make_shared<DeferredEngine>(package, std::move(engine)), at_call);
+    };
+  }
+
+  /// Rows of the calls of a method so far, in order.
+  std::vector<int> rows(const std::string& method) {
+    const std::lock_guard lock(mutex);
+    std::vector<int> found;
+    for (const auto& [name, count] : calls) {
+      if (name == method) found.push_back(count);
+    }
+    return found;
+  }
+};
+
+/// The parts of a run that a bench describes.
+struct BenchParts {
+  explicit BenchParts(LaneBench& bench)
+      : table(painted_table()),
+        config{.chain = Chain(
+                   bench.stages, [&](const std::string& stage) { return bench.options[stage]; }, table)},
+        devices(find_devices(bench.device)) {
+    config.models.segmenter = bench.segmenter.folder.string();
+    config.models.budget = bench.budget;
+    config.device.memory = "1.0";
+    packages[bench.detector.folder.string()] = std::make_shared<const Package>(bench.detector);
+    if (config.chain.find("segment") != nullptr)
+      packages[bench.segmenter.folder.string()] = std::make_shared<const Package>(bench.segmenter);
+    numbers.batch_size = bench.batch_size;
+    numbers.graph.max_batch = bench.batch_size;
+    numbers.graph.lanes = bench.lanes;
+    numbers.graph.workers = 2;
+    numbers.graph.read_threads = 2;
+    numbers.graph.slab_bytes = std::int64_t{3} * side * side;
+    numbers.graph.admission_items = 6 * bench.batch_size;
+    numbers.graph.byte_budget = 100 * bench.batch_size * numbers.graph.slab_bytes;
+    views = {View{"all", "", bench.detector.folder.string()}};
+  }
+  BenchParts(const BenchParts&) = delete;
+  BenchParts& operator=(const BenchParts&) = delete;
+
+  const std::vector<StageEntry> table;
+  Config config;
+  Devices devices;
+  Packages packages;
+  Numbers numbers;
+  std::vector<View> views;
+};
+
+/// A lane of a bench without a graph around it, on its device, or on the stream that is given.
+class BenchLane {
+ public:
+  explicit BenchLane(LaneBench& bench, std::unique_ptr<Stream> stream = nullptr)
+      : parts_(bench),
+        models_(make_device_models(parts_.devices, parts_.numbers, parts_.config.models.budget, bench.factory())),
+        segmenter_(parts_.config.models.segmenter),
+        context_{parts_.views,
+                 segmenter_,
+                 none_,
+                 none_,
+                 limits_,
+                 bench.batch_size,
+                 parts_.packages,
+                 *models_.front().cache,
+                 counters,
+                 nullptr,
+                 DType::f32,
+                 DType::f32,
+                 pixel_memory(parts_.devices)},
+        lane(parts_.config.chain, context_, models_.front(),
+             stream == nullptr ? make_device(parts_.devices, 0, "lane 0")
+                               : std::make_unique<StreamDevice>(std::move(stream)),
+             [this](Frame& frame) {
+               frame.columns.allow(nullptr);
+               if (frame.columns.find(pixels) != nullptr) return;
+               again.push_back(frame.item.id);
+               Paint(context_).run(frame);
+             }) {}
+
+  void run(Batch& batch) {
+    for (std::size_t stage = 0; stage < parts_.config.chain.of(Section::lane).size(); ++stage) lane.run(stage, batch);
+    batch.columns.allow(nullptr);
+    for (const auto& frame : batch.frames) frame->columns.allow(nullptr);
+  }
+  std::vector<std::string> lines(const Batch& batch) const { return lines_of(batch, context_); }
+  DeviceModels& models() { return models_.front(); }
+
+  /// Batch number `batch` of `size` pictures: those that an execution would admit.
+  Batch batch(int size, int number = 0) const {
+    std::vector<std::shared_ptr<Frame>> frames;
+    for (int slot = 0; slot < size; ++slot) {
+      Item item;
+      item.id = number * size + slot;
+      item.path = std::to_string(item.id) + ".jpg";
+      auto frame = std::make_shared<Frame>(item, Place{number, slot, size, 0, number});
+      frame->info.width = frame->info.height = frame->info.pixel_width = frame->info.pixel_height = side;
+      Paint(context_).run(*frame);
+      frames.push_back(std::move(frame));
+    }
+    return Batch(std::move(frames));
+  }
+
+ private:
+  BenchParts parts_;
+  std::vector<DeviceModels> models_;
+  const std::string segmenter_, none_;
+  const DecodeLimits limits_;
+
+ public:
+  StageCounters counters;
+  std::vector<std::int64_t> again;  // items whose pixels were made anew
+
+ private:
+  const StageContext context_;
+
+ public:
+  Lane lane;
+};
+
+/// An execution of a bench over `items` pictures, with everything that a run has but files.
+class BenchExecution {
+ public:
+  BenchExecution(LaneBench& bench, int items)
+      : parts_(bench),
+        items_(items),
+        execution({parts_.config, parts_.numbers, parts_.packages, parts_.devices, parts_.views, ""}, bench.factory(),
+                  clock_) {}
+
+  Result run() {
+    ExecutionEnds ends;
+    ends.next = [this]() -> std::shared_ptr<Frame> {
+      if (on_next) on_next(next_);
+      if (next_ == items_) return nullptr;
+      Item item;
+      item.id = next_++;
+      item.path = std::to_string(item.id) + ".jpg";
+      const int size = parts_.numbers.batch_size;
+      const auto batch = item.id / size;
+      const auto in_batch = std::min<std::int64_t>(size, items_ - batch * size);
+      return std::make_shared<Frame>(
+          item, Place{batch, static_cast<int>(item.id % size), static_cast<int>(in_batch), 0, static_cast<int>(batch)});
+    };
+    ends.read = [this](Frame& frame) {
+      if (on_read) on_read(frame);
+      frame.info.width = frame.info.height = frame.info.pixel_width = frame.info.pixel_height = side;
+      frame.info.pixel_bytes = std::int64_t{3} * side * side;
+    };
+    ends.commit = [this](const Batch& batch, std::vector<std::string> texts) {
+      if (on_commit) on_commit(batch);
+      for (std::size_t i = 0; i < texts.size(); ++i) {
+        CHECK(lines.emplace(batch.frames[i]->item.id, std::move(texts[i])).second);  // nothing is committed twice
+      }
+    };
+    execution.prepare(std::move(ends));
+    return execution.run();
+  }
+
+  /// How far the source is, before it asks; from its thread.
+  std::function<void(std::int64_t)> on_next;
+  std::function<void(Frame&)> on_read;
+  std::function<void(const Batch&)> on_commit;
+  std::map<std::int64_t, std::string> lines;  // by item
+
+ private:
+  BenchParts parts_;
+  const std::int64_t items_;
+  std::int64_t next_ = 0;
+  const SteadyClock clock_;
+
+ public:
+  Execution execution;
+};
+
+}  // namespace millrace

@@ -1,0 +1,234 @@
+// A lane in process: warm-up, retry in halves, memory that runs out, eviction, a lost device. Fakes only.
+#include "run/lane.hpp"
+
+#include <doctest/doctest.h>
+
+#include "run/run_ended.hpp"
+#include "tests/run/lane_bench.hpp"
+
+namespace millrace {
+namespace {
+
+using Rows = std::vector<int>;
+
+std::unique_ptr<Stream> stream_with(std::int64_t bytes) {
+  return std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(bytes));
+}
+
+/// Runs out of memory where a call of this method has more rows.
+AtCall no_more_than(int most, const std::string& method) {
+  return [most, method](std::string_view called, int rows) {
+    if (called == method && rows > most) throw OutOfMemoryError("no memory for so many");
+  };
+}
+
+/// Lines of the batch as the host's device makes them, with nothing in the way.
+std::vector<std::string> expected_lines(int size) {
+  LaneBench bench;
+  BenchLane lane(bench);
+  lane.lane.warm_up();
+  Batch batch = lane.batch(size);
+  lane.run(batch);
+  return lane.lines(batch);
+}
+
+nlohmann::json without_exec(const std::string& line) {
+  auto json = nlohmann::json::parse(line);
+  json.erase("exec");
+  return json;
+}
+
+TEST_CASE("warming up calls every method in the largest shape of the run, and nothing of it is counted") {
+  LaneBench bench;
+  BenchLane lane(bench);
+  lane.lane.warm_up();
+  CHECK(bench.rows("forward") == Rows{8});
+  CHECK(bench.rows("encode") == Rows{1});  // segment.image_batch on the CPU
+  CHECK(bench.rows("decode") == Rows{1});
+  CHECK(bench.loads == std::vector<std::string>{"fake-sam", "fake-yolo"});
+  const DeviceCounts counts = lane.lane.counts();
+  CHECK(counts.waits == 0);
+  CHECK(counts.uploads == 0);
+}
+
+TEST_CASE("where calls are padded, warming up calls each shape that there may be") {
+  LaneBench bench;
+  bench.device = "fake:1";
+  bench.options = {{"detect", {{"pad", {"yes"}}}},
+                   {"segment", {{"pad", {"yes"}}, {"image_batch", {"4"}}, {"box_batch", {"16"}}}}};
+  BenchLane lane(bench);
+  lane.lane.warm_up();
+  CHECK(bench.rows("forward") == Rows{8, 4, 2, 1});
+  CHECK(bench.rows("encode") == Rows{4, 2, 1, 1, 1});
+  CHECK(bench.rows("decode") == Rows{16, 8, 4, 2, 1});
+}
+
+TEST_CASE("a warm-up that runs out of memory on a device goes on in smaller calls, and the lane keeps to them") {
+  LaneBench bench;
+  bench.at_call = no_more_than(3, "forward");
+  BenchLane lane(bench, std::make_unique<FakeStream>());
+  lane.lane.warm_up();
+  CHECK(bench.rows("forward") == Rows{2});
+  Batch batch = lane.batch(8);
+  lane.run(batch);
+  CHECK(bench.rows("forward") == Rows{2, 2, 2, 2, 2});
+  CHECK(lane.models().limits->learned() == std::map<CallLimits::Key, int>{{{"fake-yolo", "forward"}, 2}});
+}
+
+TEST_CASE("a warm-up for which memory does not even last for one row fails and names the model") {
+  for (const bool on_host : {false, true}) {
+    CAPTURE(on_host);
+    LaneBench bench;
+    std::vector<int> asked;
+    bench.at_call = [&](std::string_view method, int rows) {
+      if (method != "forward") return;
+      asked.push_back(rows);
+      throw OutOfMemoryError("no memory for so many");
+    };
+    BenchLane lane(bench, on_host ? nullptr : std::make_unique<FakeStream>());
+    CHECK_THROWS_WITH_AS(lane.lane.warm_up(), doctest::Contains("/fake-yolo: "), ModelError);
+    // The host's memory is everybody's: smaller calls are not tried there.
+    CHECK(asked == (on_host ? Rows{8} : Rows{8, 4, 2, 1}));
+  }
+}
+
+TEST_CASE("a call that runs out of memory in the run is made again in halves, and not in its size again") {
+  const auto expected = expected_lines(8);
+  LaneBench bench;
+  BenchLane lane(bench, std::make_unique<FakeStream>());
+  lane.lane.warm_up();
+  bench.at_call = no_more_than(4, "forward");  // another program takes memory from here on
+  for (int i = 0; i < 2; ++i) {
+    Batch batch = lane.batch(8);
+    lane.run(batch);
+    const auto lines = lane.lines(batch);
+    for (std::size_t at = 0; at < lines.size(); ++at) CHECK(without_exec(lines[at]) == without_exec(expected[at]));
+    CHECK(nlohmann::json::parse(lines[0]).at("exec") == "split");
+  }
+  CHECK(bench.rows("forward") == Rows{8, 4, 4, 4, 4});
+  CHECK(lane.counters.redone_batches == 0);
+}
+
+TEST_CASE("a model that breaks its package's promise fails the warm-up") {
+  LaneBench bench;
+  bench.before_decoder = [](const std::vector<int>&) { throw ModelError("no such operator"); };
+  BenchLane lane(bench);
+  CHECK_THROWS_WITH_AS(lane.lane.warm_up(), doctest::Contains("/fake-sam: no such operator"), ModelError);
+}
+
+TEST_CASE("models that the budget does not hold together are evicted and come back, and results are the same") {
+  LaneBench bench;
+  bench.budget = 150;  // one of two
+  BenchLane lane(bench);
+  lane.lane.warm_up();
+  const std::size_t warm = bench.loads.size();
+  CHECK(warm == 2);
+  for (int i = 0; i < 2; ++i) {
+    Batch batch = lane.batch(8);
+    lane.run(batch);
+    CHECK(lane.lines(batch) == expected_lines(8));
+  }
+  CHECK(bench.loads.size() > warm);
+  CHECK(lane.models().cache->statistics().evictions >= 2);
+}
+
+TEST_CASE("what a batch holds does not fit: it is done again in halves, each picture as it would have been") {
+  const auto expected = expected_lines(8);
+  bool halved = false, failed = false, whole = false, decoded_again = false;
+  // From far too little to more than enough. Eight rasters of 12 kB, inputs of 49 kB each for both models.
+  for (std::int64_t memory = 60'000; memory < 4'000'000; memory = memory * 5 / 4) {
+    CAPTURE(memory);
+    LaneBench bench;
+    bench.options = {{"segment", {{"image_batch", {"8"}}}}};
+    BenchLane lane(bench, stream_with(memory));
+    Batch batch = lane.batch(8);
+    lane.run(batch);
+    const auto lines = lane.lines(batch);
+    for (std::size_t i = 0; i < batch.frames.size(); ++i) {
+      const Frame& frame = *batch.frames[i];
+      CAPTURE(i);
+      if (frame.failed()) {
+        failed = true;
+        CHECK(frame.failure->reason == Reason::oom_device);
+        CHECK(frame.failure->detail.find("not even alone") != std::string::npos);
+        CHECK(lane.counters.redone_batches >= 3);  // 8, 4, 2
+      } else {
+        CHECK(without_exec(lines[i]) == without_exec(expected[i]));
+        if (lane.counters.redone_batches > 0) CHECK(nlohmann::json::parse(lines[i]).at("exec") == "split");
+      }
+    }
+    if (lane.counters.redone_batches == 0) {
+      whole = true;
+      CHECK(lane.again.empty());
+      if (lane.counters.split_calls == 0) CHECK(lines == expected);
+    } else if (!batch.frames.front()->failed()) {
+      halved = true;
+      decoded_again |= !lane.again.empty();
+    }
+  }
+  CHECK(decoded_again);
+  CHECK(halved);
+  CHECK(failed);
+  CHECK(whole);
+}
+
+TEST_CASE("pictures whose pixels are gone are decoded again, those that failed before are not") {
+  // Enough for what `preprocess` asks of a whole batch, and not for what comes after it: pixels are gone by then.
+  for (std::int64_t memory = 200'000; memory < 2'000'000; memory = memory * 9 / 8) {
+    LaneBench bench;
+    BenchLane lane(bench, stream_with(memory));
+    Batch batch = lane.batch(4);
+    batch.frames[1]->fail("decode", Reason::truncated, "cut");
+    batch.frames[1]->columns.drop(pixels);
+    lane.run(batch);
+    CHECK(batch.frames[1]->failure->reason == Reason::truncated);
+    if (lane.counters.redone_batches != 1 || lane.again.empty()) continue;
+    CHECK(lane.again == std::vector<std::int64_t>{0, 2, 3});
+    for (const std::size_t slot : {0U, 2U, 3U}) CHECK_FALSE(batch.frames[slot]->failed());
+    return;
+  }
+  FAIL("no memory was such that a batch was done again once");
+}
+
+TEST_CASE("a lost device ends the run and names stage and batch; it is not tried again") {
+  LaneBench bench;
+  bench.device = "fake:1";
+  bool lost = false;
+  bench.before_encoder = [&lost](const std::vector<int>&) {
+    if (lost) throw DeviceError("CUDA error: unspecified launch failure");
+  };
+  BenchLane lane(bench);
+  lane.lane.warm_up();
+  lost = true;
+  bench.calls.clear();
+  Batch batch = lane.batch(4, 7);
+  try {
+    lane.run(batch);
+    FAIL("nothing was thrown");
+  } catch (const RunEnded& ended) {
+    const std::string text = ended.what();
+    CHECK(text.find("batch 7 (28.jpg and 3 more)") != std::string::npos);
+    CHECK(text.find("the same command goes on") != std::string::npos);
+    CHECK_THROWS_AS(std::rethrow_exception(ended.cause()), DeviceError);
+  }
+  CHECK(bench.rows("encode").size() == 1);
+  CHECK(lane.counters.redone_batches == 0);
+}
+
+TEST_CASE("counts of a lane are those of the run: one upload a picture, two waits and one download a batch") {
+  LaneBench bench;
+  bench.device = "fake:1";
+  BenchLane lane(bench);
+  lane.lane.warm_up();
+  for (int i = 0; i < 3; ++i) {
+    Batch batch = lane.batch(8, i);
+    lane.run(batch);
+  }
+  CHECK(lane.lane.counts().uploads == 24);
+  CHECK(lane.lane.counts().waits == 6);
+  CHECK(lane.lane.counts().downloads == 3);
+  CHECK(lane.lane.counts().overflows == 0);
+}
+
+}  // namespace
+}  // namespace millrace
