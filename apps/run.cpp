@@ -15,6 +15,7 @@
 #include "apps/report_text.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
+#include "base/text.hpp"
 #include "io/files/lock.hpp"
 #include "io/files/source_names.hpp"
 #include "io/input/source.hpp"
@@ -88,8 +89,8 @@ Numbers numbers_for(const Settings& settings, const std::string& output, const D
 void tell_unreadable(const ScanCounts& counts, const std::string& afterwards) {
   const Tally& folders = counts[Skip::unreadable_folder];
   if (folders.count == 0) return;
-  say(std::to_string(folders.count) + (folders.count == 1 ? " folder" : " folders") + " could not be listed (" +
-      names_of(folders) + "), so what is in there is not in the plan: make it readable" + afterwards);
+  say(count_of(folders.count, "folder") + " could not be listed (" + names_of(folders) +
+      "), so what is in there is not in the plan: make it readable" + afterwards);
 }
 
 /// The plan in the output folder, if there is one, as a line. Throws what a run would throw that does not fit it.
@@ -103,8 +104,8 @@ std::string planned_before(const RunArguments& arguments, const SourceSpec& spec
   if (!check_plan(output, settings, spec, options)) return {};
   const auto state = read_output(output);
   if (!state) return {};
-  return "output: " + std::to_string(state->planned) + " planned, " + std::to_string(state->done()) + " done, " +
-         std::to_string(state->left()) + " left; " +
+  return "output: " + grouped(state->planned) + " planned, " + grouped(state->done()) + " done, " +
+         grouped(state->left()) + " left; " +
          (arguments.add_new ? "what its plan lacks of this input is added"
           : state->end      ? "a run looks for no others unless --add-new is given"
                             : "its scan goes on where it stopped");
@@ -120,12 +121,12 @@ ExitCode show_dry_run(const RunArguments& arguments, SourceSpec spec, const Chai
   }
   const DryRun found = dry_run(spec);
   if (found.items == 0 && planned.empty()) throw InputError(found.nothing_found);
-  std::printf("%lld picture%s, %.1f MB\n", static_cast<long long>(found.items), found.items == 1 ? "" : "s",
-              static_cast<double>(found.bytes) / 1e6);
+  std::printf("%s, %s\n", count_of(found.items, "picture").c_str(),
+              readable_bytes(static_cast<double>(found.bytes)).c_str());
   const auto views = planned_views(settings, found.view_names);
   for (std::size_t i = 0; i < views.size(); ++i) {
     const auto detector = packages.find(views[i].detector);
-    std::printf("  view %s: %lld%s\n", display_name(views[i].name).c_str(), static_cast<long long>(found.per_view[i]),
+    std::printf("  view %s: %s%s\n", display_name(views[i].name).c_str(), grouped(found.per_view[i]).c_str(),
                 detector == packages.end() ? "" : (", detector " + detector->second->name).c_str());
   }
   for (const auto& [extension, count] : found.per_extension) {
@@ -370,9 +371,8 @@ class Run {
 
   static void note(RunReport& report, const Tally& pictures, const std::string& of_many, const std::string& of_one) {
     if (pictures.count == 0) return;
-    report.notes.push_back(std::to_string(pictures.count) +
-                           (pictures.count == 1 ? " picture, " + of_one : " pictures, " + of_many) + ": " +
-                           names_of(pictures));
+    report.notes.push_back(count_of(pictures.count, "picture") + ", " + (pictures.count == 1 ? of_one : of_many) +
+                           ": " + names_of(pictures));
   }
 
   static void check_books(const RunReport& report) {
