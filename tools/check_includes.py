@@ -268,8 +268,8 @@ def circles(graph):
     return found
 
 
-def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+def problems_of(root):
+    """(file, line, message) of each broken rule below ROOT."""
     problems, graph = [], {}
     for path in sorted(p for top in root.iterdir() if top.is_dir() and top.name not in IGNORED for p in top.rglob("*")):
         relative = path.relative_to(root)
@@ -290,6 +290,12 @@ def main():
         graph[relative.as_posix()] = {match[2] for match in map(INCLUDE.match, lines) if match and match[1] == '"' and (root / match[2]).is_file()}
     for circle in circles(graph):
         problems.append((circle[0], 1, "a circle of includes: " + " -> ".join(circle)))
+    return problems
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    problems = problems_of(root)
     for file, line, message in problems:
         print(f"{file}:{line}: {message}")
     return 1 if problems else 0

@@ -7,6 +7,9 @@ import tempfile
 import unittest
 
 CHECK = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check_includes.py"
+sys.path.insert(0, str(CHECK.parent))
+
+import check_includes  # noqa: E402
 
 GOOD = {
     "base/trace.hpp": "#pragma once\n",
@@ -255,28 +258,37 @@ std::vector<int> after_all(int x);
 """
 
 
-def check(files):
-    """Writes the files and returns (exit code, lines of output)."""
+def write(files, folder):
+    for name, content in files.items():
+        path = pathlib.Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def found(files):
+    """What is wrong with a tree of these files, as the program prints it."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            path = pathlib.Path(folder) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-        done = subprocess.run([sys.executable, CHECK, folder], capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout.splitlines()
+        write(files, folder)
+        return [f"{file}:{line}: {message}" for file, line, message in check_includes.problems_of(pathlib.Path(folder))]
 
 
 class CheckIncludes(unittest.TestCase):
     def found_alone(self, name, content, line, words, others=None):
         with self.subTest(name, words=words):
-            code, output = check({**GOOD, **(others or {}), name: content})
-            self.assertEqual(code, 1, content)
+            output = found({**GOOD, **(others or {}), name: content})
             self.assertEqual(len(output), 1, output)
             self.assertTrue(output[0].startswith(f"{name}:{line}: "), output)
             self.assertIn(words, output[0])
 
     def test_a_good_tree_passes(self):
-        self.assertEqual(check(GOOD), (0, []))
+        self.assertEqual(found(GOOD), [])
+
+    def test_the_program_prints_what_is_wrong_and_ends_with_1(self):
+        for more, code, output in (({}, 0, ""), ({"base/a.hpp": ""}, 1, "base/a.hpp:1: a header begins with #pragma once\n")):
+            with tempfile.TemporaryDirectory() as folder:
+                write({**GOOD, **more}, folder)
+                done = subprocess.run([sys.executable, CHECK, folder], capture_output=True, text=True, check=False)
+                self.assertEqual((done.returncode, done.stdout), (code, output), done.stderr)
 
     def test_each_planted_violation_is_found_alone(self):
         for planted in PLANTED:
@@ -291,7 +303,7 @@ class CheckIncludes(unittest.TestCase):
         self.found_alone("run/own.hpp", header + '#include "run/own.hpp"\n', 1, "run/own.hpp -> run/own.hpp")
         # One file that several include is no circle.
         both = {"run/top.hpp": header, "run/left.hpp": header + '#include "run/top.hpp"\n'}
-        self.assertEqual(check({**GOOD, **both, "run/right.hpp": header + '#include "run/top.hpp"\n#include "run/left.hpp"\n'}), (0, []))
+        self.assertEqual(found({**GOOD, **both, "run/right.hpp": header + '#include "run/top.hpp"\n#include "run/left.hpp"\n'}), [])
 
     def test_each_variable_that_lives_as_long_as_the_program_is_found_alone(self):
         for what, source, line, words in VARIABLES:
@@ -300,7 +312,7 @@ class CheckIncludes(unittest.TestCase):
                 self.found_alone("run/planted.cpp", GOOD_CODE + source, GOOD_CODE.count("\n") + line, words)
 
     def test_code_without_such_variables_passes(self):
-        self.assertEqual(check({**GOOD, "run/good.cpp": GOOD_CODE}), (0, []))
+        self.assertEqual(found({**GOOD, "run/good.cpp": GOOD_CODE}), [])
 
 
 if __name__ == "__main__":
