@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "apps/terminal.hpp"
+#include "base/text.hpp"
 #include "models/package.hpp"
 #include "run/output_state.hpp"
 #include "run/settings.hpp"
@@ -112,31 +113,31 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
     }
   }
 
-  const auto number = [](std::int64_t value) { return static_cast<long long>(value); };
-  std::printf("planned   %lld picture%s in %zu segment%s%s\n", number(state->planned), state->planned == 1 ? "" : "s",
-              state->segments, state->segments == 1 ? "" : "s", end ? "" : "; the scan has not ended");
-  std::printf("done      %lld\n", number(state->done()));
+  std::printf("planned   %s in %s%s\n", count_of(state->planned, "picture").c_str(),
+              count_of(static_cast<std::int64_t>(state->segments), "segment").c_str(),
+              end ? "" : "; the scan has not ended");
+  std::printf("done      %s\n", grouped(state->done()).c_str());
   if (books.done_segments > 0) {
-    std::printf("          in finished segments: %lld ok, %lld failed, %lld objects\n", number(books.counts.ok),
-                number(books.counts.failed_items()), number(books.counts.objects));
+    std::printf("          in finished segments: %s ok, %s failed, %s\n", grouped(books.counts.ok).c_str(),
+                grouped(books.counts.failed_items()).c_str(), count_of(books.counts.objects, "object").c_str());
   }
   for (const auto& [reason, count] : books.counts.failed) {
-    std::printf("            %s: %lld\n", std::string(to_string(reason)).c_str(), number(count));
+    std::printf("            %s: %s\n", std::string(to_string(reason)).c_str(), grouped(count).c_str());
   }
   if (books.journaled_items > 0) {
-    std::printf("          in open segments: %lld\n", number(books.journaled_items));
+    std::printf("          in open segments: %s\n", grouped(books.journaled_items).c_str());
   }
-  std::printf("left      %lld\n", number(state->left()));
+  std::printf("left      %s\n", grouped(state->left()).c_str());
   if (const Tally folders = end ? end->counts[Skip::unreadable_folder] : Tally(); folders.count > 0) {
-    std::printf("unlisted  %lld folder%s could not be listed (%s) and %s not in the plan; --add-new looks again\n",
-                number(folders.count), folders.count == 1 ? "" : "s", names_of(folders).c_str(),
+    std::printf("unlisted  %s could not be listed (%s) and %s not in the plan; --add-new looks again\n",
+                count_of(folders.count, "folder").c_str(), names_of(folders).c_str(),
                 folders.count == 1 ? "is" : "are");
   }
   if (books.locked_by) std::printf("running   %s\n", books.locked_by->describe().c_str());
   for (const auto& problem : books.problems) std::printf("problem   %s\n", problem.c_str());
   if (verify && books.problems.empty())
-    std::printf("verified  every byte of %lld segment%s%s\n", number(books.done_segments),
-                books.done_segments == 1 ? "" : "s", not_checked(folder).c_str());
+    std::printf("verified  every byte of %s%s\n", count_of(books.done_segments, "segment").c_str(),
+                not_checked(folder).c_str());
   if (state->left() > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
   return books.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "apps/commands.hpp"
+#include "base/text.hpp"
 #include "io/decode/imgcodecs.hpp"
 #include "pipeline/cores.hpp"
 #include "run/builtin.hpp"
@@ -37,8 +38,8 @@ std::string cpu_features() {
   return found.empty() ? "none that LibTorch has kernels for" : found;
 }
 
-double memory_gb() {
-  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 1e9;
+double memory_bytes() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
 }
 
 std::string loaded_library(const std::string& stem) {
@@ -63,7 +64,8 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   bool healthy = true;
   std::array<char, 64> text{};
   row("program", "millrace " MILLRACE_VERSION);
-  std::snprintf(text.data(), text.size(), "%.1f cores usable, %.0f GB memory", available_cores(), memory_gb());
+  std::snprintf(text.data(), text.size(), "%.1f cores usable, %s memory", available_cores(),
+                readable_bytes(memory_bytes()).c_str());
   row("processor", cpu_value("model name") + "; " + text.data());
   row("features", cpu_features());
   const GpuState gpus = look_for_gpus();

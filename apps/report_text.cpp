@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "base/text.hpp"
 #include "io/files/source_names.hpp"
 
 namespace millrace {
@@ -18,35 +19,12 @@ std::string format(const char* pattern, Values... values) {
   return {text.data(), static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(text.size()) - 1))};
 }
 
-/// 1234567 as "1,234,567".
-std::string grouped(std::int64_t number) {
-  std::string digits = std::to_string(number);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
-  }
-  return digits;
-}
-
-std::string counted(std::int64_t number, const std::string& thing) {
-  return grouped(number) + thing + (number == 1 ? "" : "s");
-}
-
 std::string duration(std::int64_t ns) {
   const double s = seconds(ns);
   if (s < 0.9995) return format("%.0f ms", 1000 * s);
   if (s < 120) return format("%.1f s", s);
   if (s < 7200) return format("%.1f min", s / 60);
   return format("%.1f h", s / 3600);
-}
-
-std::string bytes_text(double bytes) {
-  constexpr std::array units{"B", "kB", "MB", "GB", "TB"};
-  std::size_t unit = 0;
-  while (bytes >= 1000 && unit + 1 < units.size()) {
-    bytes /= 1000;
-    ++unit;
-  }
-  return format(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
 }
 
 /// Milliseconds in at most six characters: 0.05, 38.80, 2349; "-" where there are none.
@@ -107,8 +85,8 @@ std::string wrapped(const std::string& text, int columns, const std::string& ind
 
 std::string headline(const RunReport& report) {
   std::string text = grouped(report.counts.ok) + " ok, " + grouped(report.counts.failed_items()) + " failed of " +
-                     counted(report.planned, " picture") + (report.plan_complete ? "" : " known so far") + ", " +
-                     counted(report.counts.objects, " object");
+                     count_of(report.planned, "picture") + (report.plan_complete ? "" : " known so far") + ", " +
+                     count_of(report.counts.objects, "object");
   if (report.counts.resumed > 0) {
     const bool all = report.plan_complete && report.counts.resumed == report.planned;
     text += " (" + grouped(report.counts.resumed) + (report.counts.resumed == 1 ? " was" : " were") + " done before" +
@@ -122,7 +100,7 @@ std::string gpu_text(const GpuSummary& gpu) {
   std::string said;
   const auto add = [&](const std::string& part) { said += (said.empty() ? "" : ", ") + part; };
   if (gpu.mean_utilisation) add(format("some kernel ran %.0f %% of the time", 100 * *gpu.mean_utilisation));
-  if (gpu.peak_memory_bytes) add("up to " + bytes_text(*gpu.peak_memory_bytes) + " used");
+  if (gpu.peak_memory_bytes) add("up to " + readable_bytes(*gpu.peak_memory_bytes) + " used");
   if (gpu.mean_sm_mhz) add(format("%.0f MHz", *gpu.mean_sm_mhz));
   if (gpu.mean_power_w) add(format("%.0f W", *gpu.mean_power_w));
   if (gpu.peak_temperature_c) add(format("up to %.0f degrees", *gpu.peak_temperature_c));
@@ -152,8 +130,8 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
                    seconds(window.cpu_ns) / wall_s, window.cores);
     for (const auto& gpu : report.gpus) text += gpu_text(gpu);
     text += format("  read %s/s, results written %s/s\n",
-                   bytes_text(static_cast<double>(report.read_bytes) / wall_s).c_str(),
-                   bytes_text(static_cast<double>(report.written_bytes) / wall_s).c_str());
+                   readable_bytes(static_cast<double>(report.read_bytes) / wall_s).c_str(),
+                   readable_bytes(static_cast<double>(report.written_bytes) / wall_s).c_str());
     std::string sentence = wrapped(report.verdict.sentence, columns, "");
     sentence.insert(sentence.size() - 1, plain);  // before the newline: the next line is not part of it
     text += "\n" + std::string(bold) + sentence;

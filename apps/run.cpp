@@ -12,6 +12,7 @@
 #include "apps/report_text.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
+#include "base/text.hpp"
 #include "io/files/source_names.hpp"
 #include "io/input/source.hpp"
 #include "run/builtin.hpp"
@@ -67,8 +68,8 @@ std::string planned_before(const RunArguments& arguments, const Config& config, 
   if (!check_plan(output, settings, spec, options)) return {};
   const auto state = read_output(output);
   if (!state) return {};
-  return "output: " + std::to_string(state->planned) + " planned, " + std::to_string(state->done()) + " done, " +
-         std::to_string(state->left()) + " left; " +
+  return "output: " + grouped(state->planned) + " planned, " + grouped(state->done()) + " done, " +
+         grouped(state->left()) + " left; " +
          (arguments.add_new ? "what its plan lacks of this input is added"
           : state->end      ? "a run looks for no others unless --add-new is given"
                             : "its scan goes on where it stopped");
@@ -89,12 +90,12 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
   }
   const DryRun found = dry_run(spec);
   if (found.items == 0 && planned.empty()) throw InputError(found.nothing_found);
-  std::printf("%lld picture%s, %.1f MB\n", static_cast<long long>(found.items), found.items == 1 ? "" : "s",
-              static_cast<double>(found.bytes) / 1e6);
+  std::printf("%s, %s\n", count_of(found.items, "picture").c_str(),
+              readable_bytes(static_cast<double>(found.bytes)).c_str());
   const auto views = planned_views(config, found.view_names);
   for (std::size_t i = 0; i < views.size(); ++i) {
     const auto detector = packages.find(views[i].detector);
-    std::printf("  view %s: %lld%s\n", display_name(views[i].name).c_str(), static_cast<long long>(found.per_view[i]),
+    std::printf("  view %s: %s%s\n", display_name(views[i].name).c_str(), grouped(found.per_view[i]).c_str(),
                 detector == packages.end() ? "" : (", detector " + detector->second->name).c_str());
   }
   for (const auto& [extension, count] : found.per_extension) {

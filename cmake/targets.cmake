@@ -29,12 +29,19 @@ target_compile_definitions(millrace_source_dir
   PRIVATE MILLRACE_SOURCE_ROOT="${PROJECT_SOURCE_DIR}" INTERFACE MILLRACE_SOURCE_DIR=::millrace::source_dir\(\))
 target_compile_options(millrace_source_dir INTERFACE "SHELL:-include ${PROJECT_SOURCE_DIR}/tests/source_dir.hpp")
 
-# millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [LABELS l]): one doctest program, one ctest entry
+# millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [HELPERS targets] [LABELS l]): one doctest program, one ctest entry.
+# HELPERS are what it starts or loads while it runs; whoever builds the test builds them too.
 function(millrace_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;HELPERS;LABELS" ${ARGN})
   list(TRANSFORM ARG_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
   add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE millrace_flags millrace_source_dir doctest::doctest ${ARG_LINK})
+  if(ARG_HELPERS)
+    add_dependencies(${name} ${ARG_HELPERS})
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
 endfunction()
+
+# All that tests written as scripts start or load: `cmake --build --preset dev --target program_tests`.
+add_custom_target(program_tests)

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "base/bytes_text.hpp"
+#include "base/text.hpp"
 
 namespace millrace {
 namespace {
@@ -27,16 +27,16 @@ void check(const GraphOptions& options) {
   at_least("workers", options.workers, 1, "");
   at_least("worker_nice", options.worker_nice, 0, "");
   const auto two_batches = 2 * std::int64_t{options.max_batch};
-  const auto batch = std::to_string(options.max_batch) + (options.max_batch == 1 ? " picture" : " pictures");
+  const auto batch = count_of(options.max_batch, "picture");
   at_least("admission_items", options.admission_items, two_batches, ": two batches of " + batch);
   if (options.slab_bytes > std::numeric_limits<std::int64_t>::max() / two_batches) {
-    throw std::invalid_argument("slab_bytes is " + bytes_text(options.slab_bytes) + ", which is too large for " +
+    throw std::invalid_argument("slab_bytes is " + option_bytes(options.slab_bytes) + ", which is too large for " +
                                 "batches of " + batch + ": make it smaller");
   }
   at_least("byte_budget", options.byte_budget, two_batches * options.slab_bytes,
-           ": two batches of " + batch + " with a slab of " + bytes_text(options.slab_bytes) +
+           ": two batches of " + batch + " with a slab of " + option_bytes(options.slab_bytes) +
                " each; lower max_batch or slab_bytes to do with less memory",
-           bytes_text);
+           option_bytes);
 }
 
 }  // namespace millrace

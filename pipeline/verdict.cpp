@@ -5,6 +5,8 @@
 #include <iterator>
 #include <vector>
 
+#include "base/text.hpp"
+
 namespace millrace {
 namespace {
 
@@ -28,10 +30,7 @@ std::string one_decimal(double value) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
 }
 std::string quoted(const std::string& stage) { return "`" + stage + "`"; }
-std::string counted(std::int64_t count, const std::string& one, const std::string& many) {
-  return std::to_string(count) + " " + (count == 1 ? one : many);
-}
-std::string pictures(std::int64_t count) { return counted(count, "picture", "pictures"); }
+std::string pictures(std::int64_t count) { return count_of(count, "picture"); }
 
 double share_of(const Reading& part, const ResourceReading& resource) {
   return resource.total.busy_ns > 0 ? static_cast<double>(part.busy_ns) / static_cast<double>(resource.total.busy_ns)
@@ -183,7 +182,7 @@ std::string thin_because(const Snapshot& from, const Snapshot& window) {
   const bool fills = from_start && window.committed < window.admission_items;
   if (batches >= least_batches && !fills) return "";
   std::string text = from_start ? "a short run: " : "a short window: ";
-  text += pictures(window.committed) + " came out in " + (fills ? "" : "only ") + counted(batches, "batch", "batches");
+  text += pictures(window.committed) + " came out in " + (fills ? "" : "only ") + count_of(batches, "batch", "batches");
   if (fills) text += ", and filling and draining the pipeline takes " + pictures(window.admission_items);
   return text;
 }

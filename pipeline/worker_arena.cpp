@@ -27,6 +27,7 @@ WorkerArena::WorkerArena(int workers)
 WorkerNiceness::WorkerNiceness(int nice) : level_(nice_level() + nice) {}
 
 void WorkerNiceness::apply() const {
+  // The nice level and the name belong to the thread, and TBB's threads tell us nothing else of theirs.
   thread_local std::optional<int> current;
   if (!current) {
     name_this_thread("worker");

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text.hpp"
 #include "gpu/host_device.hpp"
 #include "gpu/stream_device.hpp"
 #include "gpu/streams/fake_stream.hpp"
@@ -196,8 +197,8 @@ GpuState look_for_gpus() {
   for (int ordinal = 0; ordinal < gpus(); ++ordinal) {
     const CudaDevice device = cuda_device(ordinal);
     usable.push_back(device.name + " (compute capability " + std::to_string(device.major) + "." +
-                     std::to_string(device.minor) + ", " + std::to_string(device.memory_bytes / 1'000'000'000) +
-                     " GB)");
+                     std::to_string(device.minor) + ", " + readable_bytes(static_cast<double>(device.memory_bytes)) +
+                     ")");
   }
 #endif
   if (!usable.empty()) return {joined(usable), true};

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/text.hpp"
 #include "io/files/json_writer.hpp"
 #include "io/files/lock.hpp"
 #include "io/files/source_names.hpp"
@@ -134,8 +135,7 @@ class KeepsLimits {
 
 void add_note(RunReport& report, const Tally& pictures, const std::string& of_many, const std::string& of_one) {
   if (pictures.count == 0) return;
-  report.notes.push_back(std::to_string(pictures.count) +
-                         (pictures.count == 1 ? " picture, " + of_one : " pictures, " + of_many) + ": " +
+  report.notes.push_back(count_of(pictures.count, "picture") + ", " + (pictures.count == 1 ? of_one : of_many) + ": " +
                          names_of(pictures));
 }
 
@@ -278,8 +278,8 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
 std::string unreadable_folders(const ScanCounts& counts, const std::string& remedy) {
   const Tally& folders = counts[Skip::unreadable_folder];
   if (folders.count == 0) return {};
-  return std::to_string(folders.count) + (folders.count == 1 ? " folder" : " folders") + " could not be listed (" +
-         names_of(folders) + "), so what is in there is not in the plan: make it readable" + remedy;
+  return count_of(folders.count, "folder") + " could not be listed (" + names_of(folders) +
+         "), so what is in there is not in the plan: make it readable" + remedy;
 }
 
 Numbers numbers_for(const Config& config, const std::string& output, const Devices& devices) {

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/text.hpp"
+
 namespace millrace {
 namespace {
 
@@ -92,11 +94,10 @@ void check_address_space(const GraphOptions& graph) {
   const std::int64_t needed = graph.byte_budget + model_bytes;
   const std::int64_t left = static_cast<std::int64_t>(space.rlim_cur) - taken;
   if (left >= needed) return;
-  constexpr std::int64_t megabyte = 1 << 20;
-  throw LimitError("this run may take " + std::to_string(graph.byte_budget / megabyte) +
-                   " MB for pictures (gate.memory) and needs about " + std::to_string(model_bytes / megabyte) +
-                   " MB for models, but its address space may grow by " + std::to_string(left / megabyte) +
-                   " MB only; raise the limit (ulimit -v), or lower --set gate.memory and gate.slab");
+  const auto text = [](std::int64_t bytes) { return readable_bytes(static_cast<double>(bytes)); };
+  throw LimitError("this run may take " + text(graph.byte_budget) + " for pictures (gate.memory) and needs about " +
+                   text(model_bytes) + " for models, but its address space may grow by " + text(left) +
+                   " only; raise the limit (ulimit -v), or lower --set gate.memory and gate.slab");
 }
 
 }  // namespace

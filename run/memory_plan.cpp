@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <memory>
 #include <new>
 #include <vector>
 
+#include "base/text.hpp"
 #include "models/exec_shapes.hpp"
 #include "stages/detect.hpp"
 #include "stages/segment.hpp"
@@ -19,11 +19,7 @@ struct Bytes {
   void visit(OptionVisitor& v) { v.bytes("memory", memory, "", {1 << 20, 9e18}); }
 };
 
-std::string gigabytes(std::int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, bytes < 1'000'000'000 ? "%.3f GB" : "%.1f GB", static_cast<double>(bytes) / 1e9);
-  return text;
-}
+std::string bytes_text(std::int64_t bytes) { return readable_bytes(static_cast<double>(bytes)); }
 
 std::int64_t bytes_of(const TensorSpec& spec) { return Tensor{nullptr, nullptr, spec.shape, spec.dtype}.bytes(); }
 
@@ -146,18 +142,15 @@ std::vector<CallShape> exec_shapes(const CallShape& largest) {
 }
 
 std::string MemoryPlan::text() const {
-  std::string text = device + ": " + gigabytes(free_bytes) + " free, planned with " + gigabytes(limit_bytes) +
-                     ": models " + gigabytes(models_bytes) + ", " + std::to_string(lanes) +
-                     (lanes == 1 ? " lane of " : " lanes of ") + gigabytes(lane_bytes()) + " (calls " +
-                     gigabytes(calls_bytes) + ", pictures up to " + gigabytes(pictures_bytes) + ")";
+  std::string text = device + ": " + bytes_text(free_bytes) + " free, planned with " + bytes_text(limit_bytes) +
+                     ": models " + bytes_text(models_bytes) + ", " + count_of(lanes, "lane") + " of " +
+                     bytes_text(lane_bytes()) + " (calls " + bytes_text(calls_bytes) + ", pictures up to " +
+                     bytes_text(pictures_bytes) + ")";
   if (lanes < wanted_lanes) text += "; there is no room for " + std::to_string(wanted_lanes) + " lanes";
   if (bytes() > limit_bytes) text += "; a lane may need more than there is: lower batch.size or gate.slab";
   for (const auto& [key, rows] : smaller_calls) {
-    text += "; " + key.first + ": " + key.second + " takes " + std::to_string(rows) +
-            (key.second == "decode" ? rows == 1 ? " box" : " boxes"
-             : rows == 1            ? " picture"
-                                    : " pictures") +
-            " a call";
+    text += "; " + key.first + ": " + key.second + " takes " +
+            (key.second == "decode" ? count_of(rows, "box", "boxes") : count_of(rows, "picture")) + " a call";
   }
   if (!known_from.empty())
     text += "; earlier runs ran out of memory (" + known_from + " knows; remove it to try again)";
@@ -197,8 +190,8 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
   const auto smaller_or_throw = [&] {
     calls.give_back();
     if (calls.shrink()) return;
-    throw OutOfMemoryError(plan.device + ": memory ran out before one picture fit, with " + gigabytes(plan.free_bytes) +
-                           " free at the start; take smaller models, or another GPU");
+    throw OutOfMemoryError(plan.device + ": memory ran out before one picture fit, with " +
+                           bytes_text(plan.free_bytes) + " free at the start; take smaller models, or another GPU");
   };
   while (true) {
     try {

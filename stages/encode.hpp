@@ -43,6 +43,7 @@ class Encode final : public BatchStage {
   /// Side files of one kind. Their folder is made with the first of them, so that a run that is refused leaves none.
   struct Kind {
     bool wanted = false;
+    // `run` is const, and several threads may write the first file of a kind.
     mutable std::once_flag once{};
     mutable std::optional<SideFiles> files{};
   };

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/bytes_text.hpp"
 #include "base/nearest.hpp"
+#include "base/text.hpp"
 
 namespace millrace {
 namespace {
@@ -32,7 +32,7 @@ std::string bound_text(double value) {
 }
 
 std::string bound_of_bytes(double value) {
-  const std::string text = bytes_text(static_cast<std::int64_t>(value));
+  const std::string text = option_bytes(static_cast<std::int64_t>(value));
   return text.size() <= 5 ? text : bound_text(value);  // 4e9 is no round number of kilobytes
 }
 
@@ -136,7 +136,7 @@ void OptionVisitor::option(std::string_view name, std::vector<std::string>& valu
 
 void OptionVisitor::bytes(std::string_view name, std::int64_t& value, std::string_view help, Range range,
                           Affects affects) {
-  visit({{std::string(name), "bytes", bytes_text(value), std::string(help), affects}, parse_bytes, &value, range});
+  visit({{std::string(name), "bytes", option_bytes(value), std::string(help), affects}, parse_bytes, &value, range});
 }
 
 namespace detail {

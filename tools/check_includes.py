@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Checks the structure of the sources: tools/check_includes.py [ROOT]. Prints file:line and the broken rule; exit code 1 if there is one.
 
-    apps -> run -> stages -> { models, pipeline } -> { gpu, io } -> base, never upwards; inside io/:
-    files <- { input, decode } <- results <- sinks. No file includes itself over others.
+    apps -> run -> stages -> { models, pipeline }, models -> { gpu, io }, and all of them -> base; never upwards. bench/ may include all.
+    Inside io/: files <- { input, decode } <- results <- sinks. No file includes itself over others.
     One library, one place: TBB in pipeline/, LibTorch in models/engines/torch/, OpenCV in io/ and gpu/, the CUDA runtime in gpu/, NVTX
-    in base/trace.cpp, Boost in apps/. Tests may include every part; tests and benchmarks may compare with outside libraries.
-    A file has at most 500 lines. Nothing that changes is static; a once_flag or a thread_local says why in the comment above it.
+    in gpu/ and base/trace.cpp, Boost in apps/. Tests may include every part; tests and benchmarks may compare with outside libraries.
+    A file has at most 500 lines. No variable that changes lives as long as the program. A once_flag or a thread_local says why in the
+    comment above it.
 """
 
 import pathlib
@@ -37,7 +38,7 @@ IO_MAY_INCLUDE = {
 
 # Outside library -> what its includes look like, where they may stand, how that is said.
 LIBRARIES = {
-    "TBB": (re.compile(r"(oneapi/)?tbb/"), lambda path: path.parts[0] == "pipeline", "pipeline/"),
+    "TBB": (re.compile(r"(oneapi/)?tbb/|(oneapi/)?tbb\.h$"), lambda path: path.parts[0] == "pipeline", "pipeline/"),
     "LibTorch": (
         re.compile(r"(torch|ATen|c10|caffe2)/"),
         lambda path: path.parts[:3] == ("models", "engines", "torch"),
@@ -45,7 +46,7 @@ LIBRARIES = {
     ),
     "OpenCV": (re.compile(r"opencv2/"), lambda path: path.parts[0] in ("io", "gpu"), "io/ and gpu/"),
     "CUDA": (
-        re.compile(r"(cuda|cuda_runtime|cuda_runtime_api|cuda_fp16|cuda_bf16|driver_types|device_launch_parameters)\.h$|(cub|thrust)/"),
+        re.compile(r"(cuda|cuda_\w+|driver_types|device_launch_parameters)\.h$|(cub|thrust)/"),
         lambda path: path.parts[0] == "gpu",
         "gpu/",
     ),
@@ -58,16 +59,13 @@ SOURCES = {".hpp", ".cpp", ".cu", ".cuh", ".h", ".cc"}
 LIMITED = SOURCES | {".py", ".sh", ".cmake"}
 IGNORED = {"build", ".git", "__pycache__"}
 
-# A variable that lives as long as the program: `static` anywhere, or, as clang-format leaves namespaces unindented, a declaration that
-# begins its line. Neither has a parenthesis before its name's end, as functions have.
-STATIC = re.compile(r"^\s*(?:inline\s+)?(?:static|thread_local)\b(?P<rest>.*)")
-GLOBAL = re.compile(r"^(?:inline\s+|extern\s+)?[A-Za-z_][\w:]*(?:<[^()]*>)?[\s*&]+[A-Za-z_]\w*(?:\[\w*\])*\s*(?:=[^=].*|\{.*\})?;")
-NO_VARIABLE = re.compile(r"^(?:using|typedef|namespace|class|struct|enum|union|friend|return|template|goto|case|public|private|protected|throw|delete)\b")
-CONSTANT = re.compile(r"\b(?:const|constexpr|consteval|static_assert)\b")
-
 
 def in_words(folders):
     return ", ".join(sorted(folders)) or "nothing of ours"
+
+
+def folder_of_io(parts):
+    return parts[1] if len(parts) > 2 else ""
 
 
 def broken_includes(root, path, lines):
@@ -94,8 +92,10 @@ def broken_includes(root, path, lines):
                 pass
             elif target[0] not in allowed:
                 yield number, f'"{name}": {folder}/ may include, besides itself, {in_words(allowed - {folder})}'
-            elif folder == "io" == target[0] and target[1] != path.parts[1] and target[1] not in IO_MAY_INCLUDE.get(path.parts[1], set()):
-                yield number, f'"{name}": io/{path.parts[1]}/ may include of io/, besides itself, {in_words(IO_MAY_INCLUDE.get(path.parts[1], set()))}'
+            elif folder == "io" == target[0]:
+                own, other = folder_of_io(path.parts), folder_of_io(target)
+                if own != other and other not in IO_MAY_INCLUDE.get(own, set()):
+                    yield number, f'"{name}": io/{own}/ may include of io/, besides itself, {in_words(IO_MAY_INCLUDE.get(own, set()))}'
         elif target[0] in MAY_INCLUDE and (root / name).is_file():
             yield number, f'<{name}>: includes of ours are written "{name}"'
         for library, (pattern, may, where) in LIBRARIES.items():
@@ -103,22 +103,150 @@ def broken_includes(root, path, lines):
                 yield number, f"{library} is included only in {where}"
 
 
+# What is no code: comments, directives of the preprocessor, text. A quote within a number (1'000) begins no character.
+NO_CODE = re.compile(
+    r'//[^\n]*|/\*.*?\*/|^[ \t]*\#(?:[^\n\\]|\\.)*|R"(?P<end>[^(\s]*)\(.*?\)(?P=end)"|"(?:[^"\\\n]|\\.)*"|(?<![0-9A-Fa-f])\'(?:[^\'\\\n]|\\.)*\'',
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def code_of(text):
+    """The code alone, every line where it was; a string is "", a character 0."""
+
+    def blank(match):
+        first = match[0][0]
+        value = '""' if first in 'R"' else "0" if first == "'" else " "
+        return value + "\n" * match[0].count("\n")
+
+    return NO_CODE.sub(blank, text)
+
+
+def without_pairs(text, opening, closing):
+    """TEXT without what stands between a pair of brackets, and without the pair."""
+    depth, kept = 0, []
+    for letter in text:
+        depth += letter == opening
+        if depth == 0:
+            kept.append(letter)
+        depth -= letter == closing and depth > 0
+    return "".join(kept)
+
+
+def without_arguments(text):
+    """TEXT without the arguments of templates. Arrows and operators of comparison are not brackets."""
+    return without_pairs(re.sub(r"->|<=>|[<>]=|<<", " ", text), "<", ">")
+
+
+def declaration(head):
+    """What is declared, without templates' parameters and attributes before it; every operator is called `operator`."""
+    head = re.sub(r"\[\[.*?\]\]|\balignas\s*\([^()]*\)|__attribute__\s*\(\(.*?\)\)|\b__\w+__\b", " ", head, flags=re.DOTALL)
+    head = re.sub(r"\boperator\s*(?:\(\s*\)|[^\w\s(]+)", "operator", head)
+    while match := re.match(r"\s*template\s*<", head):
+        depth, at = 1, match.end()
+        while at < len(head) and depth:
+            depth += (head[at] == "<") - (head[at] == ">" and head[at - 1] != "-")
+            at += 1
+        head = head[at:]
+    return " ".join(head.split())
+
+
+CLASS = re.compile(r"(?:typedef )?(?:class|struct|union)(?: [\w:]+(?: final)?)?(?: ?:(?!:).*)?$")
+BODY = re.compile(r"(?:^|[){};:]|\b(?:const|noexcept|override|final|mutable|else|do|try))$|\) ?(?:[\w&]+ )*->[^;]*$|\brequires\b")
+
+
+def kind_of_braces(head):
+    """What begins with a brace after HEAD: a namespace, a class, code, or a value, after which the declaration goes on."""
+    head = declaration(head)
+    if re.match(r'(?:inline )?namespace\b|extern ""$', head):
+        return "namespace"
+    if re.match(r"(?:typedef )?enum\b", head):
+        return "value"
+    plain = without_pairs(head, "(", ")")
+    if "=" in without_arguments(plain) or re.match(r"(?:return|co_return|throw)\b", head):
+        return "value"
+    if CLASS.match(without_arguments(head).strip()):
+        return "class"
+    return "code" if BODY.search(head) else "value"
+
+
+NO_VARIABLE = re.compile(
+    r"(?:using|typedef|namespace|friend|template|concept|static_assert|return|goto|case|default|throw|delete|co_return|asm|requires)\b"
+    r"|(?:typedef )?(?:class|struct|union|enum(?: class| struct)?)(?: [\w:]+)? ?(?::[^{]*)?(?:\{\} ?)?$"
+)
+SPECIFIERS = re.compile(r"(?:(?:inline|static|thread_local|constinit|mutable|extern(?: \"\")?) )*")
+VARIABLE_BY_PARENTHESIS = re.compile(r"\( ?[*&] ?(?:const )?\w+ ?(?:\[[^]]*\] ?)*\)")  # of a function's address
+VALUE_IN_PARENTHESES = re.compile(r'\w ?\( ?(?:[\d"&{]|new\b|true\b|false\b|nullptr\b)')
+
+
+def is_function(declared, in_code):
+    if re.search(r"\boperator\b", declared):
+        return True
+    if "(" not in declared or VARIABLE_BY_PARENTHESIS.search(declared):
+        return False
+    return not in_code and not VALUE_IN_PARENTHESES.search(declared)  # no function is declared static within another
+
+
+def changes(declared):
+    """Whether the variable itself can be changed: const before a pointer's star is of what it points to."""
+    if re.search(r"\b(?:constexpr|consteval)\b", declared):
+        return False
+    return not re.search(r"\bconst\b", declared.rpartition("*")[2])
+
+
+def judge_declaration(scope, head):
+    """What is wrong with a declaration in a namespace, a class or code: None, "comment" where it needs one, or "changes"."""
+    text = declaration(head)
+    if not re.search(r"\w[\s*&>\]]+\w", without_arguments(text) + " ") and "(" not in text:
+        return None
+    specifiers = SPECIFIERS.match(text + " ")[0]
+    declared = re.split(r"(?<![=!<>])=(?!=)|\{", without_arguments(text), maxsplit=1)[0].strip()
+    if NO_VARIABLE.match(text[len(specifiers):]):
+        return None
+    in_code = scope == "code"
+    lives_on = "static" in specifiers or "thread_local" in specifiers or scope == "namespace"
+    if is_function(declared, in_code):
+        return None
+    if re.search(r"\bonce_flag\b", declared) and not re.search(r"[&*]", declared) or "thread_local" in specifiers:
+        return "comment"
+    return "changes" if lives_on and changes(declared) else None
+
+
+def declarations(text):
+    """(line, scope, declaration) of what ends with a semicolon, outside of parentheses."""
+    scopes, head, line, begun, parentheses = [("namespace", "", 0, 0)], "", 1, 1, 0
+    for letter in code_of(text):
+        if letter == "\n":
+            line += 1
+        if (letter.isalpha() or letter in "_~") and head.rstrip().endswith("{}") and "enum" not in head:
+            head = ""  # what was taken for a value was a body
+        if not head.strip() and not letter.isspace():
+            begun = line
+        if letter == "{":
+            kind = "call" if parentheses else kind_of_braces(head)
+            scopes.append((kind, head, begun, parentheses))
+            head, parentheses = "", 0
+        elif letter == "}" and len(scopes) > 1:
+            kind, before, begun_before, parentheses = scopes.pop()
+            goes_on = kind in ("value", "call")
+            head, begun = (before + "{}", begun_before) if goes_on else ("", line)
+        elif letter == ";" and parentheses == 0:
+            kind = scopes[-1][0]
+            yield begun, "code" if kind in ("value", "call") else kind, head
+            head = ""
+        elif letter == ":" and head.strip() in ("public", "private", "protected"):
+            head = ""
+        else:
+            parentheses += (letter == "(") - (letter == ")" and parentheses > 0)
+            head += letter
+
+
 def mutable_statics(lines):
-    for number, line in enumerate(lines, 1):
-        code = line.split("//")[0]
-        static = STATIC.match(code)
-        if static:
-            # Up to the end of the declared name: behind it comes a value, a brace or a semicolon; a function has a parenthesis.
-            declared = re.split(r"[={;]", re.sub(r"<[^;={]*>", "", static["rest"]), maxsplit=1)[0]
-            if "(" in declared or CONSTANT.search(code):
-                continue
-        elif not GLOBAL.match(code) or NO_VARIABLE.match(code) or CONSTANT.search(code):
-            continue
-        if re.search(r"\bonce_flag\b|\bthread_local\b", code):
-            if number == 1 or not lines[number - 2].lstrip().startswith("//"):
-                yield number, "a once_flag or thread_local says why it is one in the comment above it"
-            continue
-        yield number, "a variable that changes and lives as long as the program: pass it in instead"
+    for number, scope, head in declarations("\n".join(lines)):
+        wrong = judge_declaration(scope, head)
+        if wrong == "changes":
+            yield number, "a variable that changes and lives as long as the program: pass it in instead"
+        elif wrong == "comment" and (number == 1 or not lines[number - 2].lstrip().startswith("//")):
+            yield number, "a once_flag or thread_local says why it is one in the comment above it"
 
 
 def circles(graph):
@@ -129,7 +257,7 @@ def circles(graph):
         state[file] = "open"
         for target in sorted(graph.get(file, ())):
             if state.get(target) == "open":
-                found.append([*trail[trail.index(target):], target] if target in trail else [file, target])
+                found.append([*trail[trail.index(target):], target])
             elif target not in state:
                 visit(target, [*trail, target])
         state[file] = "done"
@@ -140,8 +268,8 @@ def circles(graph):
     return found
 
 
-def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+def problems_of(root):
+    """(file, line, message) of each broken rule below ROOT."""
     problems, graph = [], {}
     for path in sorted(p for top in root.iterdir() if top.is_dir() and top.name not in IGNORED for p in top.rglob("*")):
         relative = path.relative_to(root)
@@ -149,9 +277,11 @@ def main():
             continue
         lines = path.read_text(encoding="utf-8").splitlines()
         if len(lines) > MAX_LINES:
-            problems.append((relative, MAX_LINES, f"the file has {len(lines)} lines, and at most {MAX_LINES} are allowed: split it by subject"))
+            problems.append((relative, MAX_LINES + 1, f"the file has {len(lines)} lines, and at most {MAX_LINES} are allowed: split it by subject"))
         if path.suffix not in SOURCES or relative.parts[0] not in {*MAY_INCLUDE, "tests"}:
             continue
+        if relative.parts[0] == "io" and folder_of_io(relative.parts) not in IO_MAY_INCLUDE:
+            problems.append((relative, 1, f"a source of io/ lies in one of its folders: {in_words(IO_MAY_INCLUDE)}"))
         if path.suffix in (".hpp", ".cuh", ".h") and not any(line.strip() == "#pragma once" for line in lines):
             problems.append((relative, 1, "a header begins with #pragma once"))
         problems += [(relative, *broken) for broken in broken_includes(root, relative, lines)]
@@ -160,6 +290,12 @@ def main():
         graph[relative.as_posix()] = {match[2] for match in map(INCLUDE.match, lines) if match and match[1] == '"' and (root / match[2]).is_file()}
     for circle in circles(graph):
         problems.append((circle[0], 1, "a circle of includes: " + " -> ".join(circle)))
+    return problems
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    problems = problems_of(root)
     for file, line, message in problems:
         print(f"{file}:{line}: {message}")
     return 1 if problems else 0

@@ -44,7 +44,7 @@ rm "$out/rpath.cmake"
 "$python" -c 'import torch; print(torch.__version__.split("+")[0])' > "$out/torch"
 cp -r models/builtin/*.pkg "$out/share/millrace/models/"
 install -m 755 bench/gpu/run.sh "$out/run.sh"
-install -m 644 bench/gpu/{suite,agreement,turns,peers,traces,imaging,nvjpeg}.py "$out/"
+install -m 644 bench/gpu/*.py "$out/"
 { git rev-parse HEAD; git diff --quiet HEAD || echo "with changes"; } > "$out/commit"
 
 bytes=$(du -sb "$out" | cut -f1)

@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/text.hpp"
 #include "io/files/source_names.hpp"
 
 namespace millrace {
@@ -84,23 +85,17 @@ std::int64_t ScanCounts::total_skipped() const {
 
 std::string ScanCounts::summary() const {
   std::string text;
-  const auto part = [&](std::int64_t count, const std::string& what) {
-    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
-  };
+  const auto part = [&](const std::string& said) { text += (text.empty() ? "" : ", ") + said; };
   for (std::size_t i = 0; i < skip_count; ++i) {
     if (skipped[i].count == 0) continue;
     const bool own_word = skipped[i].count == 1 && !skip_words_of_one[i].empty();
-    part(skipped[i].count,
-         std::string(own_word ? skip_words_of_one[i] : skip_words[i]) + " (" + names_of(skipped[i]) + ")");
+    part(grouped(skipped[i].count) + " " + std::string(own_word ? skip_words_of_one[i] : skip_words[i]) + " (" +
+         names_of(skipped[i]) + ")");
   }
-  if (videos.count > 0)
-    part(videos.count,
-         std::string(videos.count == 1 ? "video" : "videos") + " (not read yet: " + names_of(videos) + ")");
-  if (empty_inputs.count > 0) {
-    part(empty_inputs.count, std::string(empty_inputs.count == 1 ? "input" : "inputs") + " without a picture (" +
-                                 names_of(empty_inputs) + ")");
-  }
-  if (not_selected > 0) part(not_selected, "left out by --sample or --every");
+  if (videos.count > 0) part(count_of(videos.count, "video") + " (not read yet: " + names_of(videos) + ")");
+  if (empty_inputs.count > 0)
+    part(count_of(empty_inputs.count, "input") + " without a picture (" + names_of(empty_inputs) + ")");
+  if (not_selected > 0) part(grouped(not_selected) + " left out by --sample or --every");
   return text;
 }
 

@@ -219,7 +219,7 @@ class FakeDevice(Case):
                                 program.package("yolov8n"), "--segmenter", program.package("sam_small"), "--set", "threads.team=1", "--set", "batch.size=8",
                                 "--set", "detect.max_detections=5", "--set", "gate.slab=1M")
                 self.assertEqual(done.code, program.OK, done)
-                said.append(next(line for line in done.err.splitlines() if line.startswith("millrace: GPU 0: 0.060 GB free, planned with 0.054 GB: models")))
+                said.append(next(line for line in done.err.splitlines() if line.startswith("millrace: GPU 0: 60.0 MB free, planned with 54.0 MB: models")))
         (learned,) = json.loads(state.read_text())
         self.assertEqual((learned["method"], learned["most"]), ("forward", 4))
         self.assertIn("forward takes 4 pictures a call", said[0])

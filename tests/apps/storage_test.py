@@ -251,7 +251,7 @@ class Limits(StorageCase):
     @unittest.skipIf(SANITIZED, "sanitizers reserve more than any limit")
     def test_address_space(self):
         done = self.run_under(["prlimit", "--as=1500000000"])
-        self.check_stopped(done, "gate.memory", "1024 MB", "ulimit -v", code=ENVIRONMENT)
+        self.check_stopped(done, "gate.memory", "1.1 GB", "ulimit -v", code=ENVIRONMENT)
         self.assertEqual(self.run_under(["prlimit", "--as=1500000000"], "--set", "gate.memory=128M").code, SOME_FAILED)
 
     @unittest.skipIf(os.geteuid() != 0, "needs root to become a user of its own")

@@ -36,9 +36,11 @@ class Gates(unittest.TestCase):
     def setUp(self):
         os.environ.setdefault("MILLRACE_BUNDLE", "/nowhere")
         sys.path.insert(0, str(SOURCE / "bench/gpu"))
-        import suite
+        import agreement
+        import correct
+        import records
 
-        self.suite = suite
+        self.agreement, self.correct, self.records = agreement, correct, records
 
     @staticmethod
     def picture(*boxes, counts="044"):  # runs of 0, 4 and 4
@@ -47,26 +49,26 @@ class Gates(unittest.TestCase):
 
     def test_boxes_and_masks_are_compared(self):
         there = self.picture((0, 0, 10, 10), (20, 20, 10, 10))
-        found = self.suite.compare(there, self.picture((0.2, 0, 10, 10), (21, 20, 10, 10)))
+        found = self.agreement.compare(there, self.picture((0.2, 0, 10, 10), (21, 20, 10, 10)))
         self.assertEqual((found["objects"], found["without_partner"], found["masks"]), (1, 2, 1))  # 0.5 pixel pairs them, 1 does not
         self.assertAlmostEqual(found["largest_box_difference"], 0.2)
-        self.assertEqual(self.suite.compare(there, self.picture((0, 0, 10, 10), (20, 20, 10, 10), counts="026"))["mask_iou_min"], 0.5)
+        self.assertEqual(self.agreement.compare(there, self.picture((0, 0, 10, 10), (20, 20, 10, 10), counts="026"))["mask_iou_min"], 0.5)
         with self.assertRaises(ValueError):
-            self.suite.compare(there, [{**there[0], "state": "failed"}])
+            self.agreement.compare(there, [{**there[0], "state": "failed"}])
 
     def test_a_lost_box_costs_average_precision_and_one_more_does_not_where_it_comes_last(self):
         there = self.picture((0, 0, 10, 10), (20, 20, 10, 10))
-        self.assertEqual(self.suite.box_ap50(there, there), 1)
-        self.assertEqual(self.suite.box_ap50(there, self.picture((0, 0, 10, 10), (20, 20, 10, 10), (50, 50, 9, 9))), 1)
-        self.assertAlmostEqual(self.suite.box_ap50(there, self.picture((0, 0, 10, 10))), 51 / 101)
+        self.assertEqual(self.agreement.box_ap50(there, there), 1)
+        self.assertEqual(self.agreement.box_ap50(there, self.picture((0, 0, 10, 10), (20, 20, 10, 10), (50, 50, 9, 9))), 1)
+        self.assertAlmostEqual(self.agreement.box_ap50(there, self.picture((0, 0, 10, 10))), 51 / 101)
 
     def test_what_is_out_of_bounds_or_not_there_is_missed(self):
-        self.assertEqual(self.suite.misses({"a": 1, "b": 2}, a=("==", 1), b=("<=", 2)), [])
-        self.assertEqual(self.suite.misses({"a": None, "b": 2}, a=(">=", 0.9), b=("<=", 1)), ["a is None, not >= 0.9", "b is 2, not <= 1"])
-        self.assertFalse(self.suite.judged({}, ["a"])["passed"])
+        self.assertEqual(self.agreement.misses({"a": 1, "b": 2}, a=("==", 1), b=("<=", 2)), [])
+        self.assertEqual(self.agreement.misses({"a": None, "b": 2}, a=(">=", 0.9), b=("<=", 1)), ["a is None, not >= 0.9", "b is 2, not <= 1"])
+        self.assertFalse(self.correct.judged({}, ["a"])["passed"])
 
     def test_a_measurement_that_says_what_tells_it_from_others_has_failed(self):
-        results = object.__new__(self.suite.Results)
+        results = object.__new__(self.records.Results)
         results.document, results.left, results.add = {"records": []}, [], lambda **record: results.document["records"].append(record)
         results.measure(lambda: {"batch": 4}, what="clash")
         results.measure(lambda: {"batch_size": 4}, what="none")
@@ -75,9 +77,9 @@ class Gates(unittest.TestCase):
         self.assertEqual(none, {"what": "none", "batch_size": 4})
 
     def test_doctest_passes_without_a_case_and_is_not_believed(self):
-        self.assertEqual(self.suite.cases_run("[doctest] test cases:  5 |  5 passed | 0 failed | 3 skipped"), 5)
-        self.assertEqual(self.suite.cases_run("[doctest] test cases: 0 | 0 passed | 0 failed | 8 skipped"), 0)
-        self.assertEqual(self.suite.cases_run("skipped: no GPU"), 0)
+        self.assertEqual(self.correct.cases_run("[doctest] test cases:  5 |  5 passed | 0 failed | 3 skipped"), 5)
+        self.assertEqual(self.correct.cases_run("[doctest] test cases: 0 | 0 passed | 0 failed | 8 skipped"), 0)
+        self.assertEqual(self.correct.cases_run("skipped: no GPU"), 0)
 
 
 class PeersInTime(unittest.TestCase):
@@ -86,9 +88,10 @@ class PeersInTime(unittest.TestCase):
     def setUp(self):
         os.environ.setdefault("MILLRACE_BUNDLE", "/nowhere")
         sys.path.insert(0, str(SOURCE / "bench/gpu"))
-        import suite
+        import records
+        import rounds
 
-        self.suite, self.now, test = suite, 0, self
+        self.rounds, self.now, test = rounds, 0, self
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
 
@@ -106,32 +109,32 @@ class PeersInTime(unittest.TestCase):
             def work(takes, seconds):
                 test.now += min(takes, seconds)
                 if takes > seconds:
-                    raise suite.Failed("no answer")
+                    raise rounds.Failed("no answer")
 
             def close(self):
                 pass
 
         def millrace(out, *_, timeout):
             self.now += 10
-            if self.now > suite.Place.deadline:
-                raise suite.OutOfTime
+            if self.now > rounds.Place.deadline:
+                raise rounds.OutOfTime
             pathlib.Path(out).mkdir()
             return mock.Mock(returncode=0), {"run_window": {"pictures_per_s": 4}}, 10
 
-        results = object.__new__(suite.Results)
+        results = object.__new__(records.Results)
         results.document, results.left, results.add = {"records": []}, [], lambda **record: results.document["records"].append(record)
         self.results = results
         for name, value in {"Turns": Script, "millrace": millrace, "write_manifest": mock.Mock(), "side_of": mock.Mock(return_value=256), "BUNDLE": pathlib.Path("/nowhere"),
                             "packages_of": mock.Mock(return_value=("mobile_sam", "d", "s")), "scratch": lambda: contextlib.nullcontext(folder.name),
                             "time": mock.Mock(monotonic=lambda: self.now)}.items():
-            patch = mock.patch.object(suite, name, value)
+            patch = mock.patch.object(rounds, name, value)
             patch.start()
             self.addCleanup(patch.stop)
 
     def peers(self, deadline):
         """Two scripts load until 40; the round that finds numbers of pictures, with one turn more of the usual script, lasts until 80, others 30 s each."""
-        with mock.patch.object(self.suite.Place, "deadline", deadline):
-            self.suite.peers(self.results, pathlib.Path("/nowhere"))
+        with mock.patch.object(self.rounds.Place, "deadline", deadline):
+            self.rounds.peers(self.results, pathlib.Path("/nowhere"))
         self.assertFalse([record for record in self.results.document["records"] if "failed" in record])
         return [record["turns"] for record in self.results.document["records"]]
 
@@ -146,7 +149,7 @@ class PeersInTime(unittest.TestCase):
     def test_without_a_complete_round_all_is_left(self):
         for deadline in (15, 35, 75, 95, 109):  # loading, finding numbers, the first round
             self.now = 0
-            with self.assertRaises(self.suite.OutOfTime):
+            with self.assertRaises(self.rounds.OutOfTime):
                 self.peers(deadline)
             self.assertEqual(self.results.document["records"], [])
 
@@ -292,6 +295,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(json.loads(new.read_text())["machine"]["gpu"], "none: a rehearsal")
         self.suite(3, "correct", "--minutes", "0")
         self.assertEqual(set(self.folder.glob("rehearsal-*.json")) - before, {new})
+
 
 class Host(unittest.TestCase):
     """bench/host.py, with so few pictures that its times mean nothing."""

@@ -71,6 +71,7 @@ std::string what_happened(std::string_view message) {
 }
 
 void fix_process_settings() {
+  // These are settings of the process, and the first of them may be set only once. Several lanes load engines.
   static std::once_flag once;
   std::call_once(once, [] {
     at::set_num_interop_threads(1);
@@ -82,6 +83,7 @@ void fix_process_settings() {
 
 // OpenMP keeps the team's size per thread, so each lane sets its own, once.
 void set_team_of_this_thread(int threads) {
+  // The setting is the thread's own, and so is the memory of it.
   thread_local int team = 0;
   if (team == threads) return;
   at::set_num_threads(threads);
@@ -142,6 +144,7 @@ void finish_all(int device) {
 // CUDA is a library of its own that LibTorch finds when it is there, so that one program serves machines with and
 // without a GPU.
 void load_cuda() {
+  // A library is loaded into the process. Several lanes may be first.
   static std::once_flag once;
   std::call_once(once, [] {
     if (::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {

@@ -1,0 +1,111 @@
+"""The part `correct`: whether a GPU gives the results of the CPU."""
+
+import functools
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from agreement import box_ap50, compare, misses
+from place import BUNDLE, Place, run
+from program import lane_of, lines, millrace, pictures_of, settings_of
+
+
+def judged(found, missed):
+    return {"passed": not missed, **({"missed": "; ".join(missed)} if missed else {}), **found}
+
+
+def correct(results, inputs):
+    if not Place.rehearsal:
+        results.measure(kernels, what="kernels")
+        for tool in ("memcheck", "racecheck"):
+            results.measure(functools.partial(sanitized, tool), what="sanitizer", tool=tool)
+    results.measure(lambda: with_views(inputs, parity), what="parity")
+    results.measure(lambda: with_views(inputs, precision), what="precision")
+    results.measure(lambda: with_views(inputs, two_devices), what="two devices")
+
+
+def cases_run(output):
+    """As doctest says; it passes where a filter leaves none."""
+    found = re.search(r"test cases:\s*(\d+)", output)
+    return int(found[1]) if found else 0
+
+
+def kernels():
+    done, wall = run(BUNDLE / "bin/cuda_test")
+    print(done.stdout[-2500:])
+    cases = cases_run(done.stdout)
+    return {"passed": done.returncode == 0 and cases > 0, "cases": cases, "wall_s": wall, "summary": done.stdout.strip().splitlines()[-2:],
+            **({} if done.returncode == 0 else {"exit_code": done.returncode, "error": done.stderr[-800:]})}
+
+
+SANITIZED = ("*prompts*", "*failed batch*", "*more outline*", "*in 16 bits*", "*one upload*")  # small ones; the last has letterboxes in float32, one with a triangle filter
+
+
+def sanitized(tool):
+    sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    done, wall = run(sanitizer, "--tool", tool, "--error-exitcode", "9", BUNDLE / "bin/cuda_test", f"-tc={','.join(SANITIZED)}", timeout=180)
+    cases = cases_run(done.stdout)
+    return {"passed": done.returncode == 0 and cases >= len(SANITIZED), "cases": cases, "wall_s": wall, "tail": (done.stdout + done.stderr)[-600:]}
+
+
+def with_views(inputs, measurement):
+    """The drawn pictures by camera, front/0000.jpg for front-0000.jpg, which is how the built-in models are told apart."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        for picture in pictures_of(inputs):
+            camera, dash, name = picture.name.partition("-")
+            place = folder / "pictures" / (f"{camera}/{name}" if dash else f"{picture.parent.name}/{camera}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(picture, place)
+        return measurement(folder)
+
+
+def finished(out, *arguments):
+    """A run in which every picture came out: its lines, its report, its settings."""
+    done, report, _ = millrace(out, *arguments, "--set", "batch.size=16")
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, arguments))} ended with {done.returncode}: {done.stderr[-800:]}")
+    return lines(out), report, settings_of(out, report)
+
+
+def parity(folder):
+    """The built-in models on the GPU in fp32 against the CPU, and how often the host waited and copied."""
+    pictures = ("--input", folder / "pictures")
+    expected, _, _ = finished(folder / "cpu", *pictures, "--device", "cpu")
+    lane, report, settings = finished(folder / "lane", *pictures, "--device", Place.device, "--precision", "fp32")
+    calls, batches = report["calls"], lane_of(report)["items"]
+    found = {**compare(expected, lane), "pictures": len(lane), "batches": batches, **{name: calls[name] for name in ("uploads", "waits", "downloads", "overflows")}, "settings": settings}
+    missed = misses(found, largest_box_difference=("<=", 0.05), without_partner=("<=", 0.01 * found["objects"]), mask_iou_mean=(">=", 0.999), mask_iou_min=(">=", 0.98),
+                    uploads=("==", len(lane)), waits=("==", 2 * batches + calls["overflows"]), downloads=("<=", batches + calls["overflows"]))
+    return judged(found, missed if found["objects"] else ["no objects were found", *missed])
+
+
+SHOWN, CANDIDATE = 0.5, 0.25  # scores: of an object of the built-in models, and of one that might be
+
+
+def precision(folder):
+    """Target T7: the precision that a GPU has by default against fp32 on it, masks for the same boxes, and boxes by what they lose against those of fp32."""
+    pictures, on = ("--input", folder / "pictures", "--set", f"detect.conf={CANDIDATE}"), ("--device", Place.device, "--precision")
+    wide, _, _ = finished(folder / "wide", *pictures, *on, "fp32")
+    narrow, _, settings = finished(folder / "narrow", *pictures, *on, "auto")
+    shown = [{**line, "objects": [o for o in line.get("objects", []) if o["score"] >= SHOWN]} for line in wide]
+    (folder / "boxes.jsonl").write_text("".join(
+        json.dumps({"path": str(folder / "pictures" / line["path"]), "boxes": [[*o["box"], o["class"]] for o in line["objects"]]}) + "\n" for line in shown))
+    masks, _, _ = finished(folder / "masks", "--input", folder / "boxes.jsonl", *on, "auto")
+    by_box = compare(shown, [{**line, "path": of["path"]} for line, of in zip(masks, shown, strict=True)])
+    found = {**by_box, "box_ap50_loss_points": 100 * (1 - box_ap50(shown, narrow)), "settings": settings}
+    missed = misses(found, without_partner=("==", 0), mask_iou_mean=(">=", 0.995), mask_iou_p1=(">=", 0.97), box_ap50_loss_points=("<=", 0.2))
+    return judged(found, missed if found["objects"] else ["no objects were found", *missed])
+
+
+def two_devices(folder):
+    """Two logical devices, each with its models, memory and lanes, on one GPU: the results of one device."""
+    words = ("--input", folder / "pictures", "--precision", "fp32", "--set", "threads.lanes=2")
+    one, _, _ = finished(folder / "one", *words, "--device", Place.device)
+    two, report, settings = finished(folder / "two", *words, "--device", Place.two_devices)
+    loads = [load["package"] for load in report["models"]["loads"]]
+    found = {**compare(one, two), "devices": min(map(loads.count, loads), default=0), "settings": settings}
+    missed = misses(found, devices=("==", 2), without_partner=("==", 0), largest_box_difference=("<=", 0.05), mask_iou_min=(">=", 0.98))
+    return judged(found, missed if found["objects"] else ["no objects were found", *missed])

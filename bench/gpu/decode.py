@@ -1,0 +1,47 @@
+"""The part `decode`: JPEGs a second over cores, and by the decoder of the GPU."""
+
+import functools
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+
+from place import BUNDLE, Place, run, scratch
+from program import millrace, write_manifest
+from turns import Failed
+
+
+def decode(results, inputs):
+    """JPEGs by one to 64 workers, and by the GPU's own decoder.
+
+    600 pictures a worker are some six seconds where they scale: seven counts of workers, three runs each with two seconds to start, are under
+    three minutes, and the GPU's decoder has one.
+    """
+    for workers in [n for n in Place.few((1, 2, 4, 8, 16, 32, 64), (1, 2)) if n <= len(os.sched_getaffinity(0))]:
+        results.measure(functools.partial(jpegs, workers, inputs), what="decode", workers=workers)
+    results.measure(functools.partial(hardware_decoder, inputs), what="hardware decoder")
+
+
+def jpegs(workers, inputs):
+    rates = []
+    with scratch() as folder:
+        folder = Path(folder)
+        (folder / "decode.yaml").write_text("stages: [decode, encode]\n")
+        write_manifest(folder / "m.jsonl", inputs / "pictures", Place.few(600, 4) * workers, 0)
+        for repeat in range(3):
+            done, report, _ = millrace(folder / f"out{repeat}", folder / "decode.yaml", "--input", folder / "m.jsonl", "--device", "cpu", "--set",
+                                       f"threads.workers={workers}", timeout=60)
+            if done.returncode != 0:
+                raise Failed(done.stderr[-800:] or f"exit code {done.returncode}")
+            rates.append(report["run_window"]["pictures_per_s"])
+    return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "cores": len(os.sched_getaffinity(0))}
+
+
+def hardware_decoder(inputs):
+    done, _ = run(sys.executable, BUNDLE / "nvjpeg.py", inputs / "pictures", "--device", Place.torch_device, timeout=60,
+                  env={"CUDA_VISIBLE_DEVICES": ""} if Place.rehearsal else None)
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise Failed(done.stderr[-800:] or f"exit code {done.returncode}") from None

@@ -1,0 +1,49 @@
+"""The part `e2e`: pictures a second of the whole program."""
+
+import functools
+import shutil
+import statistics
+from pathlib import Path
+
+from place import Place, scratch
+from program import millrace, packages_of, settings_of, write_manifest
+
+
+def e2e(results, inputs):
+    name, *_ = packages_of(inputs)
+    settings = [({"boxes_per_picture": boxes, "source": "memory"}, []) for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
+    settings += [({"boxes_per_picture": boxes, "source": "files"}, []) for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
+    settings += [({"boxes_per_picture": Place.few(10, 3), "source": "memory", "options": " ".join(more)}, more) for more in (
+        ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32"])[:Place.few(4, 1)]]
+    for setting, options in settings:
+        known = next((r["pictures"] for r in results.document["records"]
+                      if r["what"] == "e2e" and r["boxes_per_picture"] == setting["boxes_per_picture"] and "pictures" in r), None)
+        results.measure(functools.partial(whole_run, inputs, known, setting["boxes_per_picture"], setting["source"], options), what="e2e", models=name, **setting)
+
+
+def whole_run(inputs, known, boxes, source, options):
+    """Median of three runs, with what the last one says of itself."""
+    _, detector, segmenter = packages_of(inputs)
+    rates, count = [], known or Place.few(400, 4)
+    with scratch() as folder:
+        where, folder = str(Path(folder).parent), Path(folder)
+        for repeat in range(1 if known else 0, Place.few(4, 2)):  # without a number of pictures that is known, the first run finds it
+            write_manifest(folder / "m.jsonl", inputs / "pictures", count, boxes)
+            done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", Place.device, "--source", source,
+                                          "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no",
+                                          *[word for option in options for word in ("--set", option)])
+            if done.returncode != 0:
+                return {"failed": f"exit code {done.returncode} in repeat {repeat}: {done.stderr[-800:]}"}
+            settings = settings_of(folder / "out", report)
+            shutil.rmtree(folder / "out")
+            rate = report["run_window"]["pictures_per_s"]
+            if repeat == 0:
+                count = max(count, int(Place.few(3, 0) * rate))  # three seconds each
+            else:
+                rates.append(rate)
+    window = report["run_window"]
+    gpu = next((r for r in window["resources"] if r["name"] == "GPU"), {})
+    print("   ", report["verdict"]["sentence"], flush=True)
+    return {"pictures_per_s": statistics.median(rates), "spread": [min(rates), max(rates)], "pictures": count, "wall_s": wall, "verdict": report["verdict"]["sentence"],
+            "gpu_demand": gpu.get("utilisation"), "gpu": gpu, "cores_busy": window["cores_busy"] * window["cores"], "cores": window["cores"], "calls": report["calls"], "driver": report["gpus"],
+            "warm_up_s": report["warm_up_s"], "settings": settings, "folder": where}

@@ -1,0 +1,89 @@
+"""Where the suite measures, how often and until when; how it runs a command; what is said of the machine."""
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from turns import end_with_parent
+
+BUNDLE = Path(os.environ["MILLRACE_BUNDLE"])
+MODELS = BUNDLE / "share/millrace/models"
+
+
+class OutOfTime(Exception):
+    """The part's time is up: what was asked for is left for the next call."""
+
+
+class Place:
+    """Where is measured, how often, and until when: a GPU, or a CPU for rehearsals."""
+
+    device, two_devices, torch_device, rehearsal = "cuda", "cuda:0,0", "cuda", False
+    deadline = float("inf")  # of the part, on the monotonic clock
+
+    @classmethod
+    def rehearse(cls):
+        cls.device, cls.two_devices, cls.torch_device, cls.rehearsal = "fake:1", "fake:2", "cpu", True
+
+    @classmethod
+    def few(cls, many, few):
+        return few if cls.rehearsal else many
+
+
+def run(*command, timeout=400, env=None):
+    """What became of a command, with all that it started; one that is not there, or takes too long, has failed like any other. None outlives its part."""
+    begun = time.monotonic()
+    timeout = min(timeout, Place.deadline - begun)
+    if timeout <= 0:
+        raise OutOfTime
+    words = [str(part) for part in command]
+    try:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **libraries(words), **(env or {})},
+                                   start_new_session=True, preexec_fn=end_with_parent)
+    except OSError as error:
+        return subprocess.CompletedProcess(words, 127, "", str(error)), 0.0
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        if time.monotonic() >= Place.deadline:
+            raise OutOfTime from None
+        err += f"\nkilled after {timeout:.0f} s"
+    return subprocess.CompletedProcess(words, process.returncode, out, err), time.monotonic() - begun
+
+
+def libraries(words):
+    """Where the bundle's programs find theirs, which are not for others."""
+    path = os.environ.get("MILLRACE_LIBRARY_PATH")
+    ours = any(word.startswith(str(BUNDLE / "bin")) for word in words)
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, (path, os.environ.get("LD_LIBRARY_PATH"))))} if path and ours else {}
+
+
+def commit():
+    first, *rest = (BUNDLE / "commit").read_text().split("\n")
+    return first + ("-dirty" if "with changes" in rest else "")
+
+
+def scratch():
+    """A folder in memory where there is room for the results of a run."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= 8 << 30
+    return tempfile.TemporaryDirectory(dir=memory if roomy else None)
+
+
+def machine():
+    import torch
+
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")), "")
+    host = {"torch": torch.__version__, "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+            "commit": commit()}
+    if Place.rehearsal:
+        return {"gpu": "none: a rehearsal", **host}
+    gpu = torch.cuda.get_device_properties(0)
+    driver, _ = run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return {"gpu": gpu.name, "multiprocessors": gpu.multi_processor_count, "memory_bytes": gpu.total_memory, "driver": driver.stdout.strip(), **host}

@@ -1,0 +1,54 @@
+"""Runs of Millrace: their inputs, their lines and what they say of themselves."""
+
+import json
+import re
+from pathlib import Path
+
+from place import BUNDLE, MODELS, run
+
+
+def millrace(out, *arguments, timeout=400):
+    done, wall = run(BUNDLE / "bin/millrace", "run", "--output", out, "--quiet", *arguments, timeout=timeout)
+    (report,) = [json.loads(f.read_text()) for f in Path(out).glob("runs/*/report.json")] or [None]
+    return done, report, wall
+
+
+def pictures_of(inputs):
+    """The drawn pictures, flat as the bundle brings them (front-0000.jpg) or by camera (front/0000.jpg)."""
+    return sorted((inputs / "pictures").rglob("*.jpg"))
+
+
+def lines(out):
+    return [json.loads(line) for f in sorted(Path(out).glob("segments/[0-9]*.jsonl")) for line in f.read_text(encoding="utf-8").splitlines()]
+
+
+def settings_of(out, report):
+    """What a run was set to, and what it made of it."""
+    plan = json.loads((Path(out) / "plan/plan.json").read_text())["settings"]
+    lane = lane_of(report)
+    return {"device": plan["device"], "precision": plan.get("precision"), "batch_size": report["batch_size"], "lanes": lane["concurrency"], "team": report["team"],
+            "detect": plan["options"].get("detect"), "segment": plan["options"].get("segment"), "memory": report["memory"]}
+
+
+def lane_of(report):
+    return next(r for r in report["run_window"]["resources"] if r["name"] == "lane")
+
+
+def write_manifest(file, pictures, count, boxes):
+    """`count` lines, each a picture with that many boxes; pictures come again."""
+    names = sorted(str(name) for name in pictures.rglob("*.jpg"))
+    if not names:
+        raise FileNotFoundError(f"no pictures in {pictures}")
+    own = [[60 + 29 * i % 1400, 40 + 17 * i % 700, 380, 260, 0] for i in range(boxes)]
+    file.write_text("".join(json.dumps({"path": names[i % len(names)], "boxes": own}) + "\n" for i in range(count)))
+
+
+def packages_of(inputs):
+    """The real architectures where they were brought, else the built-in models."""
+    if (inputs / "mobile_sam.pkg").is_dir():
+        return "mobile_sam", inputs / "yolov8n.pkg", inputs / "mobile_sam.pkg"
+    return "builtin", MODELS / "front.pkg", MODELS / "segmenter.pkg"
+
+
+def side_of(package):
+    return int(re.search(r"height: (\d+)", (package / "model.yaml").read_text())[1])

@@ -1,0 +1,95 @@
+"""What was measured, kept in a JSON file, so that no call of the suite measures it again."""
+
+import itertools
+import json
+import re
+import time
+import traceback
+from pathlib import Path
+
+from place import OutOfTime, Place, commit, machine
+
+
+def failed(record):
+    return record.get("passed") is False or "failed" in record
+
+
+# What tells one measurement from another; a name that a record does not have is None.
+IDENTITY = ("what", "part", "tool", "package", "precision", "batch", "method", "models", "boxes_per_picture", "source", "options", "workers")
+
+
+class OtherMachine(Exception):
+    """What was measured elsewhere does not stand for this machine."""
+
+
+def file_name(machine):
+    """As in bench/results: nvidia-h200-2026-11-22.json."""
+    gpu = "rehearsal" if Place.rehearsal else re.sub(r"[^a-z0-9]+", "-", machine["gpu"].lower()).strip("-")
+    return f"{gpu}-{time.strftime('%Y-%m-%d', time.gmtime())}.json"
+
+
+class Results:
+    """Records by what was measured, written after each. Where no file is named, it is the first of its name, name-2, name-3 that is of this machine or new."""
+
+    def __init__(self, file):
+        here = machine()
+        first, self.left = Path(file_name(here)), []
+        numbered = (first if number == 1 else first.with_stem(f"{first.stem}-{number}") for number in itertools.count(1))
+        for self.file in [file] if file else numbered:
+            self.document = {"machine": here, "records": []}
+            self.read()
+            there = self.document["machine"]
+            others = [f"{name} {there.get(name)!r}, and here it is {here.get(name)!r}" for name in ("gpu", "driver", "cpu", "cores") if there.get(name) != here.get(name)]
+            if not others:
+                return
+            said = f"{self.file} is of another machine: {'; '.join(others)}"
+            if file:
+                raise OtherMachine(f"{said}. Name another file by --out")
+            print(said, flush=True)
+
+    def read(self):
+        if self.file.is_file():
+            self.document = json.loads(self.file.read_text())
+
+    def write(self):
+        """Whole or not at all: a session can end at any moment."""
+        beside = self.file.with_name(self.file.name + ".new")
+        beside.write_text(json.dumps(self.document, indent=1) + "\n")
+        beside.replace(self.file)
+
+    @staticmethod
+    def same(a, b):
+        return all(a.get(name) == b.get(name) for name in IDENTITY)
+
+    def has(self, **key):
+        """What failed is measured again."""
+        return any(self.same(record, key) for record in self.document["records"] if not failed(record))
+
+    def measure(self, measurement, **key):
+        """Measures what is not there yet: `measurement` gives what its record says beside KEY. What it raises makes a failed record, and the next one has its turn."""
+        if self.has(**key):
+            return
+        try:
+            if time.monotonic() >= Place.deadline:
+                raise OutOfTime
+            found = measurement()
+            if clash := sorted(set(found) & set(IDENTITY)):
+                raise ValueError(f"a record of {key} says {clash} itself: it would not be found again")
+        except OutOfTime:
+            self.left.append(key)
+            return
+        except Exception:
+            found = {"failed": traceback.format_exc()[-1200:]}
+        self.add(**key, **found)
+
+    def add(self, **record):
+        self.forget_failed(record)
+        record["commit"] = commit()
+        record["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.document["records"].append(record)
+        self.write()
+        shown = {k: v for k, v in record.items() if not isinstance(v, (dict, list)) and k not in ("at", "commit") and (k == "failed" or len(str(v)) < 300)}
+        print("  " + "  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown.items()), flush=True)
+
+    def forget_failed(self, key):
+        self.document["records"] = [r for r in self.document["records"] if not (failed(r) and self.same(r, key))]

@@ -1,0 +1,106 @@
+"""The part `peers`: Millrace and the scripts of peers.py in turns, on the same work."""
+
+import re
+import shutil
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from place import BUNDLE, OutOfTime, Place, scratch
+from program import millrace, packages_of, side_of, write_manifest
+from turns import Failed, Turns
+
+
+def remaining(seconds):
+    """So many, or what is left of the part's time."""
+    left = Place.deadline - time.monotonic()
+    if left <= 0:
+        raise OutOfTime
+    return min(seconds, left)
+
+
+def why(error):
+    """What a script that failed said; one that the part's time ended has not failed."""
+    if time.monotonic() >= Place.deadline:
+        raise OutOfTime from None
+    return str(error) or "ended without a word"
+
+
+def peers(results, inputs):
+    """Millrace, the usual script and the tuned one in turns, on the same pictures and boxes.
+
+    A turn is eight seconds of pictures, as many as a first turn that does not count says: with Millrace's start of ten, a round takes some 35 s.
+    Loading and compiling take at most 120 + 210 s and usually half of that, so that four rounds end after five minutes. Past 300 s no round begins
+    but the first two. The part's time ends what runs then: rounds that are complete count, and without one all is left for another call.
+    """
+    name, detector, segmenter = packages_of(inputs)
+    if name == "builtin":
+        print("  peers need yolov8n.pkg and mobile_sam.pkg: --inputs FOLDER")
+        return
+    key, tools = {"what": "peer", "models": name, "boxes_per_picture": 10}, ("millrace", "the usual script", "a tuned script")
+    if all(results.has(**key, tool=tool) for tool in tools):
+        return
+    begun = time.monotonic()
+    with scratch() as folder:
+        folder = Path(folder)
+        longest = Place.few(20000, 2)
+        write_manifest(folder / "m.jsonl", inputs / "pictures", longest, 10)
+        settings = {"millrace": {"source": "files"}}
+
+        def ours(pictures, seconds):
+            write_manifest(folder / "own.jsonl", inputs / "pictures", pictures, 10)
+            done, report, _ = millrace(folder / "out", "--input", folder / "own.jsonl", "--device", Place.device, "--source", "files", "--detector", detector,
+                                       "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", timeout=seconds)
+            plan = folder / "out/plan/plan.json"
+            settings["millrace"]["dtype"] = (re.findall(r'"precision": *"([^"]*)"', plan.read_text()) or [None])[0] if plan.is_file() else None
+            shutil.rmtree(folder / "out", ignore_errors=True)
+            if done.returncode != 0:
+                raise Failed(done.stderr[-800:])
+            return {"pictures": pictures, "pictures_per_s": report["run_window"]["pictures_per_s"]}
+
+        turns, failures = {"millrace": ours}, {}
+        rates, pictures = {tool: [] for tool in tools}, {"millrace": Place.few(400, 2), "the usual script": Place.few(12, 2), "a tuned script": Place.few(2048, 2)}
+        try:
+            for tool, seconds, more in (("the usual script", 120, []), ("a tuned script", 210, ["--tuned"])):
+                few = Place.few([], ["--batch", "2", "--workers", "2", "--compile-seconds", "0"])
+                try:
+                    turns[tool] = Turns(sys.executable, BUNDLE / "peers.py", folder / "m.jsonl", "--detector", detector, "--segmenter", segmenter, "--device", Place.torch_device,
+                                        "--side", side_of(segmenter), *more, *few, seconds=remaining(seconds))
+                    settings[tool] = turns[tool].settings
+                except Failed as error:
+                    failures[tool] = why(error)
+            for round_ in range(1 + Place.few(3, 2)):
+                if round_ > 1 and time.monotonic() - begun > 300:
+                    break
+                for tool in [tool for tool in tools if tool in turns and tool not in failures]:
+                    try:
+                        if round_ == 0 and tool == "the usual script":
+                            turns[tool](pictures[tool], remaining(60))  # its first pictures say less than the next ones
+                        done = turns[tool](pictures[tool], remaining(60))
+                    except Failed as error:
+                        failures[tool] = why(error)
+                        continue
+                    rates[tool].append(done["pictures_per_s"])
+                    if round_ == 0:
+                        pictures[tool] = min(longest, max(pictures[tool], int(8 * rates[tool].pop())))
+        except OutOfTime:
+            complete = min((len(rates[tool]) for tool in tools if tool not in failures), default=0)
+            if complete == 0:
+                raise
+            rates = {tool: own[:complete] for tool, own in rates.items()}
+        finally:
+            for script in turns.values():
+                if script is not ours:
+                    script.close()
+    results.document["records"] = [r for r in results.document["records"] if any(r.get(k) != v for k, v in key.items())]  # only rates of one run are compared
+    for tool in tools:
+        if tool in failures:
+            results.add(**key, tool=tool, settings=settings.get(tool, {}), failed=failures[tool])
+            continue
+        ratio = {}
+        if tool != "millrace" and "millrace" not in failures:
+            ratios = [own / other for own, other in zip(rates["millrace"], rates[tool], strict=True)]
+            ratio = {"millrace_is_faster_by": statistics.median(ratios), "ratio_spread": [min(ratios), max(ratios)]}
+        results.add(**key, tool=tool, pictures_per_s=statistics.median(rates[tool]), spread=[min(rates[tool]), max(rates[tool])], **ratio, pictures=pictures[tool],
+                    turns=len(rates[tool]), settings=settings[tool], wall_s=time.monotonic() - begun)
