@@ -16,11 +16,10 @@
 #include "apps/run.hpp"
 #include "bench/simulated.hpp"
 #include "gpu/host_device.hpp"
-#include "gpu/opencv_threads.hpp"
 #include "io/results/segments.hpp"
 #include "io/sinks/image_write.hpp"
 #include "models/engines/threads.hpp"
-#include "models/engines/torch/torch_engine.hpp"
+#include "models/engines/torch_plugin.hpp"
 #include "run/execution.hpp"
 #include "stages/encode.hpp"
 
@@ -183,7 +182,6 @@ int measure(const Arguments& arguments) {
   const ExecutionSetup setup{settings,       chain,          numbers,
                              packages,       devices,        {View{"default", "", arguments.detector}},
                              folder + "/in", folder + "/out"};
-  run_opencv_on_the_calling_thread();
 
   std::vector<double> ratios, pipeline_s, bare_s;
   for (int i = 0; i < arguments.repeats; ++i) {

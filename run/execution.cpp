@@ -6,7 +6,6 @@
 #include <system_error>
 #include <utility>
 
-#include "gpu/opencv_threads.hpp"
 #include "io/files/files.hpp"
 #include "io/files/source_names.hpp"
 #include "run/run_ended.hpp"
@@ -99,7 +98,6 @@ Execution::Execution(ExecutionSetup setup, ExecutionEnds ends, const EngineFacto
                pixel_memory(setup_.devices),
                from_memory(setup_.settings) ? &pixel_cache_ : nullptr},
       capture_(parse_capture(setup_.settings.parse<TraceOptions>().capture), profiler_of(setup_.devices)) {
-  run_opencv_on_the_calling_thread();
   for (const ChainLink* link : setup_.chain.of(Section::frame)) {
     frame_stages_.push_back(link->entry->make_frame_stage(link->values, context_));
   }
