@@ -8,7 +8,9 @@
 #include <string>
 
 #include "apps/commands.hpp"
+#include "base/plugin.hpp"
 #include "io/decode/imgcodecs.hpp"
+#include "models/engines/torch_plugin.hpp"
 #include "pipeline/cores.hpp"
 #include "run/builtin.hpp"
 #include "run/devices.hpp"
@@ -69,12 +71,13 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   const GpuState gpus = look_for_gpus();
   row("GPU", gpus.text);
   healthy = healthy && gpus.healthy;
-#ifdef MILLRACE_TORCH
-  row("LibTorch", loaded_library("libtorch_cpu"));
-#else
-  row("LibTorch", "not in this build: it runs no models");
-  healthy = false;
-#endif
+  try {
+    const TorchFacts torch = torch_facts();
+    row("LibTorch", torch.version + " with kernels for " + torch.cpu_capability + ", " + torch.library);
+  } catch (const PluginError& error) {
+    row("LibTorch", std::string("no model runs: ") + error.what());
+    healthy = false;
+  }
   const std::string allocator = loaded_library("libtcmalloc");
   row("allocator", allocator.empty() ? "the system's: models run at about half speed; build with tcmalloc" : allocator);
   row("OpenMP", loaded_library("libgomp"));

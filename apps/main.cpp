@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <cmath>
 #include "apps/command_line.hpp"
 #include "apps/commands.hpp"
 #include "apps/exit_code.hpp"
@@ -11,15 +12,12 @@
 #include "apps/terminal.hpp"
 #include "base/nearest.hpp"
 #include "models/engines/threads.hpp"
+#include "models/engines/torch_plugin.hpp"
 #include "run/builtin.hpp"
 #include "run/limits.hpp"
 #include "run/resolve.hpp"
 #include "run/run_options.hpp"
 #include "run/setup.hpp"
-#ifdef MILLRACE_TORCH
-#include "models/engines/torch/torch_engine.hpp"
-#endif
-#include <cmath>
 
 #include "pipeline/cores.hpp"
 
@@ -54,16 +52,6 @@ constexpr const char* what_to_type =
 constexpr const char* of_builtin_models =
     "Without --detector and --segmenter the built-in models run, which know only the drawn scenes of `make demo`.\n";
 
-EngineFactory engines() {
-#ifdef MILLRACE_TORCH
-  return load_torch_engine;
-#else
-  return [](const Package& package, const EngineOptions&) -> std::shared_ptr<Engine> {
-    throw PackageError(package.folder.string() + ": this build has no LibTorch, so it runs no models");
-  };
-#endif
-}
-
 ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
   if (asks_for_help(arguments)) {
     std::fputs(run_help().c_str(), stdout);
@@ -88,7 +76,7 @@ ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
     check_limits(numbers);
   }
   StopSignals signals;
-  return run(run_arguments, engines(), &signals);
+  return run(run_arguments, load_torch_engine, &signals);
 }
 
 ExitCode dispatch(const std::vector<std::string>& arguments, char** argv) {
