@@ -10,6 +10,7 @@
 #include "apps/commands.hpp"
 #include "base/plugin.hpp"
 #include "io/decode/imgcodecs.hpp"
+#include "models/engines/cpu_level.hpp"
 #include "models/engines/torch_plugin.hpp"
 #include "pipeline/cores.hpp"
 #include "run/builtin.hpp"
@@ -71,6 +72,9 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   const GpuState gpus = look_for_gpus();
   row("GPU", gpus.text);
   healthy = healthy && gpus.healthy;
+  const std::string level(name_of(best_level()));
+  row("CPU level", level + (best_level() == level_of_cpu() ? "" : ": the environment asks for less than this CPU has"));
+  set_environment(environment_for_level(best_level()));  // as a run does
   try {
     const TorchFacts torch = torch_facts();
     row("LibTorch", torch.version + " with kernels for " + torch.cpu_capability + ", " + torch.library);

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -11,9 +12,12 @@
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
 #include "base/nearest.hpp"
+#include "models/engines/cpu_level.hpp"
 #include "models/engines/threads.hpp"
 #include "models/engines/torch_plugin.hpp"
+#include "pipeline/cores.hpp"
 #include "run/builtin.hpp"
+#include "run/cpu_plan.hpp"
 #include "run/limits.hpp"
 #include "run/resolve.hpp"
 #include "run/run_options.hpp"
@@ -52,7 +56,18 @@ constexpr const char* what_to_type =
 constexpr const char* of_builtin_models =
     "Without --detector and --segmenter the built-in models run, which know only the drawn scenes of `make demo`.\n";
 
-ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
+// LibTorch and its libraries read the environment when they are opened, which is later. No thread has begun yet.
+void prepare(const RunArguments& arguments) {
+  const Settings& settings = arguments.settings;
+  const Numbers numbers = resolve(settings, static_cast<int>(std::ceil(available_cores())),
+                                  planned_team(settings.parse<OutputOptions>().folder), arguments.devices);
+  set_environment(environment_for_teams(numbers.team));
+  if (const auto level = cpu_level_of(arguments.devices.cpu_level)) set_environment(environment_for_level(*level));
+  keep_freed_memory();
+  check_limits(numbers);
+}
+
+ExitCode run_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     std::fputs(run_help().c_str(), stdout);
     return ExitCode::ok;
@@ -67,19 +82,13 @@ ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
   run_arguments.devices = find_devices(run_arguments.settings.parse<DeviceOptions>().kind,
                                        run_arguments.settings.parse<ModelOptions>().engine);
   use_shapes_of(run_arguments.devices, run_arguments.settings);
-  if (!run_arguments.print_config && !run_arguments.dry_run) {
-    // libgomp reads its environment when it is loaded, before main: the program starts itself anew with the right one.
-    const Settings& settings = run_arguments.settings;
-    const Numbers numbers = resolve(settings, static_cast<int>(std::ceil(available_cores())),
-                                    planned_team(settings.parse<OutputOptions>().folder), run_arguments.devices);
-    reexec_with_environment(argv, environment_for_teams(numbers.team));
-    check_limits(numbers);
-  }
+  run_arguments.devices.cpu_level = choose_cpu_level(run_arguments.settings, run_arguments.devices);
+  if (!run_arguments.print_config && !run_arguments.dry_run) prepare(run_arguments);
   StopSignals signals;
   return run(run_arguments, load_torch_engine, &signals);
 }
 
-ExitCode dispatch(const std::vector<std::string>& arguments, char** argv) {
+ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
     std::fputs(usage, stderr);
     return ExitCode::usage;
@@ -94,7 +103,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, char** argv) {
     std::printf("millrace %s\n", MILLRACE_VERSION);
     return ExitCode::ok;
   }
-  if (command == "run") return run_command(rest, argv);
+  if (command == "run") return run_command(rest);
   if (command == "status") return status_command(rest);
   if (command == "inspect") return inspect_command(rest);
   if (command == "stages") return stages_command(rest);
@@ -110,7 +119,7 @@ int main(int argc, char** argv) {
   using namespace millrace;
   fill_closed_descriptors();
   try {
-    return static_cast<int>(dispatch({argv + 1, argv + argc}, argv));
+    return static_cast<int>(dispatch({argv + 1, argv + argc}));
   } catch (const std::exception& error) {
     say(message_of(error));
     return static_cast<int>(exit_code_of(std::current_exception()));

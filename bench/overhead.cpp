@@ -220,7 +220,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int team = std::min(8, static_cast<int>(std::ceil(millrace::available_cores())));
-  millrace::reexec_with_environment(argv, millrace::environment_for_teams(team));
+  millrace::set_environment(millrace::environment_for_teams(team));
+  millrace::keep_freed_memory();
   try {
     return millrace::bench::measure(arguments);
   } catch (const std::exception& error) {
