@@ -8,8 +8,11 @@
 #include <string>
 
 #include "apps/commands.hpp"
+#include "base/plugin.hpp"
 #include "base/text.hpp"
 #include "io/decode/imgcodecs.hpp"
+#include "models/engines/cpu_level.hpp"
+#include "models/engines/torch_plugin.hpp"
 #include "pipeline/cores.hpp"
 #include "run/builtin.hpp"
 #include "run/devices.hpp"
@@ -71,12 +74,16 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   const GpuState gpus = look_for_gpus();
   row("GPU", gpus.text);
   healthy = healthy && gpus.healthy;
-#ifdef MILLRACE_TORCH
-  row("LibTorch", loaded_library("libtorch_cpu"));
-#else
-  row("LibTorch", "not in this build: it runs no models");
-  healthy = false;
-#endif
+  const std::string level(name_of(best_level()));
+  row("CPU level", level + (best_level() == level_of_cpu() ? "" : ": the environment asks for less than this CPU has"));
+  set_environment(environment_for_level(best_level()));  // as a run does
+  try {
+    const TorchFacts torch = torch_facts();
+    row("LibTorch", torch.version + " with kernels for " + torch.cpu_capability + ", " + torch.library);
+  } catch (const PluginError& error) {
+    row("LibTorch", std::string("no model runs: ") + error.what());
+    healthy = false;
+  }
   const std::string allocator = loaded_library("libtcmalloc");
   row("allocator", allocator.empty() ? "the system's: models run at about half speed; build with tcmalloc" : allocator);
   row("OpenMP", loaded_library("libgomp"));

@@ -3,6 +3,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/plugin.hpp"
 #include "io/files/files.hpp"
 #include "io/files/lock.hpp"
 #include "io/input/scan.hpp"
@@ -27,6 +28,8 @@ ExitCode exit_code_of(const std::exception_ptr& thrown) {
   } catch (const std::bad_alloc&) {
     return ExitCode::environment;
   } catch (const PackageError&) {
+    return ExitCode::environment;
+  } catch (const PluginError&) {
     return ExitCode::environment;
   } catch (const ModelError&) {
     return ExitCode::environment;

@@ -10,15 +10,15 @@
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
 #include "base/nearest.hpp"
+#include "models/engines/cpu_level.hpp"
 #include "models/engines/threads.hpp"
+#include "models/engines/torch_plugin.hpp"
 #include "run/builtin.hpp"
 #include "run/config.hpp"
+#include "run/cpu_plan.hpp"
 #include "run/job.hpp"
 #include "run/limits.hpp"
 #include "run/message_of.hpp"
-#ifdef MILLRACE_TORCH
-#include "models/engines/torch/torch_engine.hpp"
-#endif
 
 namespace millrace {
 namespace {
@@ -51,17 +51,16 @@ constexpr const char* what_to_type =
 constexpr const char* of_builtin_models =
     "Without --detector and --segmenter the built-in models run, which know only the drawn scenes of `make demo`.\n";
 
-EngineFactory engines() {
-#ifdef MILLRACE_TORCH
-  return load_torch_engine;
-#else
-  return [](const Package& package, const EngineOptions&) -> std::shared_ptr<Engine> {
-    throw PackageError(package.folder.string() + ": this build has no LibTorch, so it runs no models");
-  };
-#endif
+// LibTorch and its libraries read the environment when they are opened, which is later. No thread has begun yet.
+void prepare(const Config& config, const Devices& devices) {
+  const Numbers numbers = numbers_for(config, config.output.folder, devices);
+  set_environment(environment_for_teams(numbers.team));
+  if (const auto level = cpu_level_of(devices.cpu_level)) set_environment(environment_for_level(*level));
+  keep_freed_memory();
+  check_limits(numbers);
 }
 
-ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
+ExitCode run_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     std::fputs(run_help().c_str(), stdout);
     return ExitCode::ok;
@@ -73,21 +72,18 @@ ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
   }
   RunArguments run_arguments = parse_run(arguments);
   Settings& settings = run_arguments.settings;
+  Devices& devices = run_arguments.devices;
   run_arguments.builtin_models = use_builtin_models(settings, find_builtin_models());
-  run_arguments.devices = find_devices(settings.text("device.kind"), settings.text("models.engine"));
-  use_shapes_of(run_arguments.devices, settings);
+  devices = find_devices(settings.text("device.kind"), settings.text("models.engine"));
+  use_shapes_of(devices, settings);
   const Config config = parse_config(settings);
-  if (!run_arguments.print_config && !run_arguments.dry_run) {
-    // libgomp reads its environment when it is loaded, before main: the program starts itself anew with the right one.
-    const Numbers numbers = numbers_for(config, config.output.folder, run_arguments.devices);
-    reexec_with_environment(argv, environment_for_teams(numbers.team));
-    check_limits(numbers);
-  }
+  devices.cpu_level = choose_cpu_level(config, devices);
+  if (!run_arguments.print_config && !run_arguments.dry_run) prepare(config, devices);
   StopSignals signals;
-  return run(run_arguments, config, engines(), &signals);
+  return run(run_arguments, config, load_torch_engine, &signals);
 }
 
-ExitCode dispatch(const std::vector<std::string>& arguments, char** argv) {
+ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
     std::fputs(usage, stderr);
     return ExitCode::usage;
@@ -102,7 +98,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, char** argv) {
     std::printf("millrace %s\n", MILLRACE_VERSION);
     return ExitCode::ok;
   }
-  if (command == "run") return run_command(rest, argv);
+  if (command == "run") return run_command(rest);
   if (command == "status") return status_command(rest);
   if (command == "inspect") return inspect_command(rest);
   if (command == "stages") return stages_command(rest);
@@ -118,7 +114,7 @@ int main(int argc, char** argv) {
   using namespace millrace;
   fill_closed_descriptors();
   try {
-    return static_cast<int>(dispatch({argv + 1, argv + argc}, argv));
+    return static_cast<int>(dispatch({argv + 1, argv + argc}));
   } catch (const std::exception& error) {
     say(message_of(error));
     return static_cast<int>(exit_code_of(std::current_exception()));

@@ -15,12 +15,11 @@
 
 #include "bench/simulated.hpp"
 #include "gpu/host_device.hpp"
-#include "gpu/opencv_threads.hpp"
 #include "io/files/read_file.hpp"
 #include "io/results/segments.hpp"
 #include "io/sinks/image_write.hpp"
 #include "models/engines/threads.hpp"
-#include "models/engines/torch/torch_engine.hpp"
+#include "models/engines/torch_plugin.hpp"
 #include "run/execution.hpp"
 #include "run/reader.hpp"
 #include "run/settings.hpp"
@@ -195,7 +194,6 @@ int measure(const Arguments& arguments) {
   const std::string input = folder + "/in";
   const ExecutionSetup setup{config,         numbers, packages, devices, {View{"default", "", arguments.detector}},
                              folder + "/out"};
-  run_opencv_on_the_calling_thread();
 
   std::vector<double> ratios, pipeline_s, bare_s;
   for (int i = 0; i < arguments.repeats; ++i) {
@@ -234,7 +232,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int team = std::min(8, static_cast<int>(std::ceil(millrace::available_cores())));
-  millrace::reexec_with_environment(argv, millrace::environment_for_teams(team));
+  millrace::set_environment(millrace::environment_for_teams(team));
+  millrace::keep_freed_memory();
   try {
     return millrace::bench::measure(arguments);
   } catch (const std::exception& error) {

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <opencv2/core.hpp>
-#include <opencv2/imgproc.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "gpu/clones.hpp"
 #include "gpu/resample.hpp"
+#include "gpu/resize_linear.hpp"
 
 namespace millrace {
 
@@ -72,11 +71,7 @@ const std::uint8_t* resize(const Image8& pixels, int width, int height, ResizeFi
     storage = resample_triangle(pixels, width, height);
     return storage.data();
   }
-  storage.resize(3 * static_cast<std::size_t>(width) * static_cast<std::size_t>(height));
-  // OpenCV has no view of constant pixels; resize only reads them.
-  const cv::Mat from(pixels.height, pixels.width, CV_8UC3, const_cast<std::uint8_t*>(pixels.data));
-  cv::Mat to(height, width, CV_8UC3, storage.data());
-  cv::resize(from, to, to.size(), 0, 0, cv::INTER_LINEAR);
+  storage = resize_linear(pixels, width, height);
   return storage.data();
 }
 

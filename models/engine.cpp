@@ -3,10 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
-#include <cctype>
-
 #include "gpu/host_device.hpp"
 
 namespace millrace {
@@ -42,31 +38,6 @@ Prompts middle_boxes(Device& device, const Package& package, int boxes) {
 
 std::string describe(const TensorSpec& spec) {
   return fmt::format("{} {} [{}]", spec.name, dtype_name(spec.dtype), fmt::join(spec.shape, ", "));
-}
-
-bool says_out_of_memory(std::string_view message) {
-  std::string text(message);
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  // The last three say something else, and mean in practice that a library had no memory for its workspace or handle.
-  constexpr std::array<std::string_view, 11> phrases{"out of memory",
-                                                     "can't allocate memory",
-                                                     "not enough memory",
-                                                     "cannot allocate memory",
-                                                     "alloc_failed",
-                                                     "allocation_failed",
-                                                     "cudaerrormemoryallocation",
-                                                     "std::bad_alloc",
-                                                     "unable to find an engine to execute",
-                                                     "cublas_status_not_initialized",
-                                                     "cudnn_status_not_initialized"};
-  return std::any_of(phrases.begin(), phrases.end(),
-                     [&](std::string_view phrase) { return text.find(phrase) != std::string::npos; });
-}
-
-bool says_device_failed(std::string_view message) {
-  const auto has = [&](std::string_view phrase) { return message.find(phrase) != std::string_view::npos; };
-  return (has("CUDA error: ") && !has("CUBLAS_STATUS_")) || has("CUDA driver error: ");
 }
 
 void check_outputs(const Package& package, std::string_view method, std::int64_t batch, std::int64_t boxes,

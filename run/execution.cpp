@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "gpu/opencv_threads.hpp"
 #include "io/files/files.hpp"
 #include "run/run_ended.hpp"
 #include "stages/decode.hpp"
@@ -79,7 +78,6 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
                pixel_memory(setup_.devices),
                setup_.pixel_cache},
       capture_(parse_capture(setup_.config.trace.capture), profiler_of(setup_.devices)) {
-  run_opencv_on_the_calling_thread();
   const Chain& chain = setup_.config.chain;
   for (const ChainLink* link : chain.of(Section::frame))
     frame_stages_.push_back(link->entry->make_frame_stage(link->options, context_));

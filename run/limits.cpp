@@ -19,7 +19,8 @@ namespace {
 
 constexpr int own_threads = 8;  // main, signals, scan, progress, source, commit, and two that LibTorch starts
 constexpr int own_files = 24;   // standard streams, lock, signals, plan, segments, journal, lists, a package
-constexpr std::int64_t model_bytes = std::int64_t{512} << 20;  // packages and what their calls take, of the usual size
+// LibTorch, which is opened later; packages and what their calls take, of the usual size.
+constexpr std::int64_t model_bytes = std::int64_t{416 + 512} << 20;
 
 void check_open_files(const GraphOptions& graph) {
   // A file for each reader; side files are written aside, in a folder that is held open.

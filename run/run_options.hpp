@@ -117,8 +117,12 @@ struct DeviceOptions {
   std::string kind = "auto";
   std::string precision = "auto";
   std::string memory = "0.9";
+  std::string cpu = "auto";
   void visit(OptionVisitor& v) {
     v.option("kind", kind, "auto, cpu, cuda, cuda:0,1 or cuda:all");
+    v.option("cpu", cpu,
+             "instructions of models on the CPU: avx512, avx2 or sse4.1, which all machines of a run must have; auto: "
+             "the plan's, else the most this CPU has");
     v.option(
         "precision", precision,
         "what models compute in: fp32, tf32, bf16 or fp16; auto: fp32 on the CPU, on a GPU fp16 and for segmenters "

@@ -8,7 +8,7 @@
 #include "io/results/json_line.hpp"
 #include "io/sinks/image_write.hpp"
 #include "io/sinks/label_map.hpp"
-#include "io/sinks/overlay.hpp"
+#include "io/sinks/overlay_opener.hpp"
 #include "stages/chain.hpp"
 #include "stages/decode.hpp"
 #include "stages/stage_entry.hpp"
@@ -75,6 +75,7 @@ StageInfo Encode::info(const Options& options) {
 
 Encode::Encode(const Options& options, const StageContext& context) : context_(context) {
   overlays_.wanted = options.has("overlay");
+  if (overlays_.wanted) overlay_drawing_ = open_overlay_drawing();
   label_maps_.wanted = options.has("png");
 }
 
@@ -166,7 +167,7 @@ std::vector<std::uint8_t> Encode::encode_overlay(const Frame& frame) const {
     ++context_.counters.overlays_left_out;
     return {};
   }
-  draw_overlay(raster, info, objects_of(frame));
+  overlay_drawing_(raster, info, objects_of(frame));
   return encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "io/sinks/overlay_opener.hpp"
 #include "io/sinks/side_files.hpp"
 #include "stages/postprocess.hpp"
 #include "stages/stage.hpp"
@@ -52,6 +53,7 @@ class Encode final : public BatchStage {
 
   const StageContext& context_;
   Kind overlays_, label_maps_;
+  OverlayDrawing* overlay_drawing_ = nullptr;
   mutable std::mutex large_;  // one reduced picture at a time is decoded again for its overlay
 };
 

@@ -16,6 +16,7 @@ most_bytes=$((40 * 1024 * 1024))
 fail() { echo "gpu-bundle: $*" >&2; exit 1; }
 
 programs=(apps/millrace gpu/cuda_test)
+plugins=(libmillrace_torch.so libmillrace_overlay.so)
 build="${MILLRACE_BUNDLE_BUILD:-build/gpu}"
 if [[ -z "${MILLRACE_BUNDLE_BUILD:-}" ]]; then
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMILLRACE_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architectures" > "$build.log" 2>&1 \
@@ -25,14 +26,17 @@ fi
 python="$(tools/setup.sh where)/python/bin/python"
 
 rm -rf "$out"
-mkdir -p "$out/bin" "$out/lib" "$out/share/millrace/models"
+mkdir -p "$out/bin" "$out/lib/millrace" "$out/share/millrace/models"
 for program in "${programs[@]}"; do
   install -m 755 "$build/$program" "$out/bin/"
 done
-strip "$out"/bin/*
-for program in "$out"/bin/*; do echo "file(RPATH_REMOVE FILE \"$program\")"; done > "$out/rpath.cmake"
+for plugin in "${plugins[@]}"; do
+  install -m 755 "$build/lib/millrace/$plugin" "$out/lib/millrace/"
+done
+strip "$out"/bin/* "$out"/lib/millrace/*
+for program in "$out"/bin/* "$out"/lib/millrace/*; do echo "file(RPATH_REMOVE FILE \"$program\")"; done > "$out/rpath.cmake"
 # Rare formats stay out: OpenCV's codecs bring 150 MB of libraries. What Debian gave, but the C library and the like, which every machine has, and LibTorch, which comes with PyTorch.
-ldd "$out"/bin/* | sed -n 's/.* => \(\/[^ ]*\).*/\1/p' | sort -u | while read -r library; do
+ldd "$out"/bin/* "$out"/lib/millrace/* | sed -n 's/.* => \(\/[^ ]*\).*/\1/p' | sort -u | while read -r library; do
   case "$library" in
     */torch/lib/* | */nvidia/*) ;;
     */libc.so* | */libm.so* | */ld-linux* | */libpthread* | */libdl.so* | */librt.so* | */libstdc++* | */libgcc_s*) ;;

@@ -1,13 +1,12 @@
 #include "io/decode/imgcodecs.hpp"
 
 #include <array>
-#include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <string_view>
 
 #include <dlfcn.h>
 
+#include "base/plugin.hpp"
 #include "io/decode/decode_headers.hpp"
 #include "io/decode/decode_raster.hpp"
 #include "io/decode/imgcodecs_plugin.hpp"
@@ -79,20 +78,7 @@ std::vector<std::uint8_t> upright_tiff(std::span<const std::uint8_t> bytes, cons
 
 }  // namespace
 
-std::string find_imgcodecs_plugin() {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (const char* folder = std::getenv("MILLRACE_PLUGIN_DIR"); folder != nullptr && *folder != '\0') {
-    const fs::path path = fs::path(folder) / plugin_name;
-    return fs::exists(path, error) ? path.string() : std::string();
-  }
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  for (const fs::path& path :
-       {program.parent_path() / plugin_name, program.parent_path().parent_path() / "lib" / "millrace" / plugin_name}) {
-    if (fs::exists(path, error)) return path.string();
-  }
-  return {};
-}
+std::string find_imgcodecs_plugin() { return find_plugin(plugin_name); }
 
 std::string check_imgcodecs_plugin() {
   try {

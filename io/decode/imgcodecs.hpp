@@ -6,8 +6,7 @@
 
 namespace millrace {
 
-/// Where libmillrace_imgcodecs.so is: in MILLRACE_PLUGIN_DIR if that is set, else beside the program, else in
-/// ../lib/millrace from there; empty if it is in none of them.
+/// Where libmillrace_imgcodecs.so is; empty where find_plugin() (base/plugin.hpp) finds none.
 std::string find_imgcodecs_plugin();
 
 /// Loads the plugin and says nothing, or what is wrong and what to do; for `millrace doctor`.

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <new>
 
+#include <opencv2/core/utility.hpp>
 #include <opencv2/core/utils/logger.hpp>
 #include <opencv2/imgcodecs.hpp>
 
@@ -35,6 +36,7 @@ void convert(const Sample* from, int width, int channels, const ImgcodecsRequest
 
 ImgcodecsResult decode(const ImgcodecsRequest& request) {
   cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT);  // the sentence below says it
+  cv::setNumThreads(0);                                                   // its own threads would multiply with ours
   const cv::Mat encoded(1, static_cast<int>(request.size), CV_8UC1, const_cast<std::uint8_t*>(request.bytes));
   const cv::Mat image = cv::imdecode(encoded, cv::IMREAD_UNCHANGED);
   if (image.empty())

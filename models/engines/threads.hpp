@@ -12,17 +12,19 @@ struct EnvironmentSetting {
   bool keep_users = false;  ///< a value that the user has set stays
 };
 
-/// What LibTorch's OpenMP and the allocator must find at their start for teams of `threads`:
+/// What LibTorch's OpenMP must find at its start for teams of `threads`:
 ///   OMP_WAIT_POLICY=passive  a team that waits must not spin: beside one busy thread a spinning team takes three times
-///   as long OMP_NUM_THREADS, OMP_DYNAMIC=false  teams of one size: results depend on it in their last bits
+///   as long
+///   OMP_NUM_THREADS, OMP_DYNAMIC=false  teams of one size: results depend on it in their last bits
 ///   OMP_PROC_BIND=false      bound teams of several lanes would share cores while others idle
-///   TCMALLOC_*               large blocks stay with the process; giving them back costs a page fault for each page,
-///   each time
 std::vector<EnvironmentSetting> environment_for_teams(int threads);
 
-/// Starts this program anew, with the same arguments, when a setting is not in the environment yet; returns when all
-/// are. libgomp reads its variables before main(), so setting them there is too late. Call it first in main(). When the
-/// program cannot be started anew, it goes on as it is and returns false.
-bool reexec_with_environment(char** argv, const std::vector<EnvironmentSetting>& settings);
+/// Sets them for this process. Call it before LibTorch is opened, while there is one thread: others may read the
+/// environment.
+void set_environment(const std::vector<EnvironmentSetting>& settings);
+
+/// Large blocks stay with the process: giving them back costs a page fault for each page, each time. A
+/// TCMALLOC_RELEASE_RATE that the user has set stays. Nothing happens where the allocator is another.
+void keep_freed_memory();
 
 }  // namespace millrace

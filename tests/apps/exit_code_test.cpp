@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "base/plugin.hpp"
 #include "io/files/files.hpp"
 #include "io/files/lock.hpp"
 #include "io/input/scan.hpp"
@@ -33,6 +34,7 @@ TEST_CASE("each kind of error has its published code") {
   CHECK(code_of(LimitError("l")) == 5);
   CHECK(code_of(PackageError("p")) == 5);
   CHECK(code_of(ModelError("m")) == 5);
+  CHECK(code_of(PluginError("p")) == 5);
   CHECK(code_of(std::bad_alloc()) == 5);
   CHECK(code_of(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))) == 5);
   CHECK(code_of(StorageError("write", "/out/x", ENOSPC)) == 6);

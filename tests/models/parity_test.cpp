@@ -12,7 +12,7 @@
 
 #include "base/half.hpp"
 #include "gpu/host_device.hpp"
-#include "models/engines/torch/torch_engine.hpp"
+#include "models/engines/torch_plugin.hpp"
 
 namespace millrace {
 namespace {

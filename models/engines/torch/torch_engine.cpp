@@ -1,6 +1,6 @@
 #include "models/engines/torch/torch_engine.hpp"
 
-// The only file of the project that includes LibTorch: its headers cost 18 s to compile, and bring a fmt of their own.
+// LibTorch's headers cost 18 s to compile, and bring a fmt of their own.
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StreamGuard.h>
@@ -184,10 +184,10 @@ class OnStream {
 
 class TorchEngine final : public Engine {
  public:
-  TorchEngine(const Package& package, const EngineOptions& options)
-      : name_(package.folder.string()),
-        methods_(methods_of(package)),
-        bytes_(package.file_bytes()),
+  TorchEngine(const TorchModel& model, const EngineOptions& options)
+      : name_(model.folder),
+        methods_(model.methods),
+        bytes_(model.bytes),
         threads_(options.threads),
         device_(options.device),
         image_type_(millrace::image_type(options.precision)) {
@@ -199,7 +199,7 @@ class TorchEngine final : public Engine {
     guarded("load", {}, [&] {
       const c10::Device place = place_of(options.device);
       // Loading compares constants, which needs their values.
-      module_ = torch::jit::load(package.torchscript().string(), place.is_meta() ? c10::Device(c10::kCPU) : place);
+      module_ = torch::jit::load(model.file.string(), place.is_meta() ? c10::Device(c10::kCPU) : place);
       if (place.is_meta()) forget_values(module_);
       module_.eval();
       convert(module_, scalar_type(image_type_));
@@ -211,7 +211,7 @@ class TorchEngine final : public Engine {
       if (options.freeze) module_ = frozen(module_);
       if (place.is_cuda()) finish_all(options.device);
     });
-    name_ = package.name;
+    name_ = model.name;
   }
 
   TorchEngine(const TorchEngine&) = delete;
@@ -338,8 +338,8 @@ class TorchEngine final : public Engine {
 
 }  // namespace
 
-std::shared_ptr<Engine> load_torch_engine(const Package& package, const EngineOptions& options) {
-  return std::make_shared<TorchEngine>(package, options);
+std::shared_ptr<Engine> make_torch_engine(const TorchModel& model, const EngineOptions& options) {
+  return std::make_shared<TorchEngine>(model, options);
 }
 
 }  // namespace millrace

@@ -2,12 +2,11 @@
 
 #include <memory>
 
-#include "models/engine.hpp"
+#include "models/engines/torch_interface.hpp"
 
 namespace millrace {
 
-/// Loads the package's TorchScript with LibTorch. The first engine of the process also fixes LibTorch's settings: one
-/// thread for parallel branches of a graph, and no specialisation of graphs at run time. Throws ModelError.
-std::shared_ptr<Engine> load_torch_engine(const Package& package, const EngineOptions& options);
+/// What load_torch_engine() asks the plug-in for. Throws ModelError.
+std::shared_ptr<Engine> make_torch_engine(const TorchModel& model, const EngineOptions& options);
 
 }  // namespace millrace

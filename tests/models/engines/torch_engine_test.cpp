@@ -1,4 +1,4 @@
-#include "models/engines/torch/torch_engine.hpp"
+#include "models/engines/torch_plugin.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,0 +1,53 @@
+#include "base/plugin.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> folders() {
+  if (const char* folder = std::getenv("MILLRACE_PLUGIN_DIR"); folder != nullptr && *folder != '\0') return {folder};
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  return {program.parent_path(), program.parent_path().parent_path() / "lib" / "millrace"};
+}
+
+std::string folder_names() {
+  std::string text;
+  for (const fs::path& folder : folders()) text += (text.empty() ? "in '" : " nor in '") + folder.string() + "'";
+  return text;
+}
+
+}  // namespace
+
+std::string find_plugin(const std::string& file_name) {
+  std::error_code error;
+  for (const fs::path& folder : folders()) {
+    if (fs::exists(folder / file_name, error)) return (folder / file_name).string();
+  }
+  return {};
+}
+
+void* open_plugin(const std::string& file_name, const char* symbol, const PluginWords& words) {
+  const std::string path = find_plugin(file_name);
+  if (path.empty()) {
+    throw PluginError(file_name + ", which " + words.task + ", is not " + folder_names() +
+                      "; run 'make install' again, or set MILLRACE_PLUGIN_DIR to its folder");
+  }
+  // dlopen finds a loaded library at once, so there is nothing to keep between calls. None is unloaded: their libraries
+  // have threads. RTLD_LOCAL, because two of them bring a BLAS, and LibTorch would take the other one's functions.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  void* found = library == nullptr ? nullptr : dlsym(library, symbol);
+  if (found != nullptr) return found;
+  const char* error = dlerror();
+  throw PluginError("'" + path + "', which " + words.task + ", does not load (" +
+                    (error == nullptr ? "no reason given" : error) + "); " + words.advice);
+}
+
+}  // namespace millrace

@@ -1,0 +1,15 @@
+// libmillrace_overlay.so, opened by io/sinks/overlay_opener.cpp.
+#include <opencv2/core/utility.hpp>
+
+#include "io/sinks/overlay.hpp"
+#include "io/sinks/overlay_opener.hpp"
+
+namespace millrace {
+
+extern "C" void millrace_draw_overlay_1(const PixelBuffer& raster, const PictureInfo& info,
+                                        std::span<const Object> objects) {
+  cv::setNumThreads(0);  // OpenCV's own threads would multiply with ours
+  draw_overlay(raster, info, objects);
+}
+
+}  // namespace millrace

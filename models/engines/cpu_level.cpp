@@ -1,0 +1,104 @@
+#include "models/engines/cpu_level.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+
+namespace millrace {
+namespace {
+
+/// The level's name, and the three libraries' words for it.
+struct Row {
+  CpuLevel level;
+  const char *name, *aten, *onednn, *mkl;
+};
+constexpr std::array<Row, 3> table{{{CpuLevel::sse41, "sse4.1", "default", "SSE41", "SSE4_2"},
+                                    {CpuLevel::avx2, "avx2", "avx2", "AVX2", "AVX2"},
+                                    {CpuLevel::avx512, "avx512", "avx512", "AVX512_CORE", "AVX512"}}};
+
+/// A word by which a user asks a library for less, and the highest level that keeps to it. A word that begins with one
+/// of these, such as AVX2_VNNI, is of the same level.
+struct Word {
+  std::string_view text;
+  CpuLevel level;
+};
+
+constexpr std::array<Word, 2> aten_words{{{"default", CpuLevel::sse41}, {"avx2", CpuLevel::avx2}}};
+constexpr std::array<Word, 3> onednn_words{
+    {{"SSE41", CpuLevel::sse41}, {"AVX2", CpuLevel::avx2}, {"AVX", CpuLevel::sse41}}};
+constexpr std::array<Word, 3> mkl_words{
+    {{"SSE4_2", CpuLevel::sse41}, {"AVX2", CpuLevel::avx2}, {"AVX", CpuLevel::sse41}}};
+// Longer words that begin with AVX and ask for no less.
+constexpr std::array<std::string_view, 2> higher{"AVX512", "AVX10"};
+
+std::string upper(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return result;
+}
+
+std::optional<CpuLevel> asked_of_aten(std::string_view text) {
+  for (const Word& word : aten_words) {
+    if (text == word.text) return word.level;
+  }
+  return std::nullopt;
+}
+
+template <std::size_t count>
+std::optional<CpuLevel> asked(const std::array<Word, count>& words, const std::string& text) {
+  for (const std::string_view word : higher) {
+    if (text.starts_with(word)) return std::nullopt;
+  }
+  for (const Word& word : words) {
+    if (text.starts_with(word.text)) return word.level;
+  }
+  return std::nullopt;
+}
+
+const Row& row_of(CpuLevel level) { return table[static_cast<std::size_t>(level)]; }
+
+}  // namespace
+
+std::string_view name_of(CpuLevel level) { return row_of(level).name; }
+
+std::optional<CpuLevel> cpu_level_of(std::string_view name) {
+  for (const Row& row : table) {
+    if (name == row.name) return row.level;
+  }
+  return std::nullopt;
+}
+
+CpuLevel level_of_cpu() {
+  // As LibTorch and oneDNN ask for them.
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return CpuLevel::avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return CpuLevel::avx2;
+  return CpuLevel::sse41;
+}
+
+CpuLevel lowered_by(const Environment& environment, CpuLevel most) {
+  CpuLevel level = most;
+  const auto lower = [&](std::optional<CpuLevel> to) {
+    if (to) level = std::min(level, *to);
+  };
+  if (const char* text = environment("ATEN_CPU_CAPABILITY")) lower(asked_of_aten(text));
+  const char* onednn = environment("ONEDNN_MAX_CPU_ISA");
+  if (onednn == nullptr) onednn = environment("DNNL_MAX_CPU_ISA");
+  if (onednn != nullptr) lower(asked(onednn_words, upper(onednn)));
+  if (const char* text = environment("MKL_ENABLE_INSTRUCTIONS")) lower(asked(mkl_words, upper(text)));
+  return level;
+}
+
+CpuLevel best_level() {
+  return lowered_by([](const char* name) { return std::getenv(name); }, level_of_cpu());
+}
+
+std::vector<EnvironmentSetting> environment_for_level(CpuLevel level) {
+  const Row& row = row_of(level);
+  return {{"ATEN_CPU_CAPABILITY", row.aten}, {"ONEDNN_MAX_CPU_ISA", row.onednn}, {"MKL_ENABLE_INSTRUCTIONS", row.mkl}};
+}
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+#include "run/cpu_plan.hpp"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "io/results/plan.hpp"
+#include "io/results/plan_files.hpp"
+#include "models/engines/cpu_level.hpp"
+
+namespace millrace {
+namespace {
+
+std::optional<CpuLevel> planned_level(const std::string& output_folder) {
+  if (output_folder.empty() || !std::filesystem::exists(output_folder + "/plan/plan.json")) return std::nullopt;
+  const auto plan = PlanFiles(output_folder).read_plan();
+  if (!plan || !plan->contains("settings")) return std::nullopt;
+  const auto& settings = plan->at("settings");
+  const auto level = settings.find("cpu_level");
+  if (level == settings.end() || !level->is_string()) return std::nullopt;
+  return cpu_level_of(level->get<std::string>());
+}
+
+std::string quoted(CpuLevel level) { return "'" + std::string(name_of(level)) + "'"; }
+
+}  // namespace
+
+std::string choose_cpu_level(const Config& config, const Devices& devices) {
+  const auto asked = config.device.cpu;
+  const auto level = cpu_level_of(asked);
+  if (asked != "auto" && !level)
+    throw UsageError("device.cpu is '" + asked + "'; it can be auto, avx512, avx2 or sse4.1");
+  if (devices.kind != Devices::Kind::cpu && devices.kind != Devices::Kind::fake) return {};
+  const CpuLevel best = best_level();
+  if (level) {
+    if (*level <= best) return asked;
+    throw PackageError("device.cpu is '" + asked + "', and this machine has " + quoted(best) +
+                       " at most; name that, or leave device.cpu out");
+  }
+  const auto folder = config.output.folder;
+  const auto planned = planned_level(folder);
+  if (planned && *planned > best) {
+    throw PlanMismatch("the plan in '" + folder + "' is for CPUs with " + quoted(*planned) + ", and this machine has " +
+                       quoted(best) + " at most, which gives other last bits. Go on where " + quoted(*planned) +
+                       " is there, or use a new output folder");
+  }
+  return std::string(name_of(planned.value_or(best)));
+}
+
+}  // namespace millrace

@@ -1,0 +1,64 @@
+#include "models/engines/cpu_level.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+
+namespace millrace {
+namespace {
+
+std::string lowered(const std::map<std::string, std::string>& variables, CpuLevel most = CpuLevel::avx512) {
+  const auto environment = [&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  };
+  return std::string(name_of(lowered_by(environment, most)));
+}
+
+TEST_CASE("levels have names, and names levels") {
+  for (const CpuLevel level : {CpuLevel::sse41, CpuLevel::avx2, CpuLevel::avx512})
+    CHECK(cpu_level_of(name_of(level)) == level);
+  CHECK(CpuLevel::sse41 < CpuLevel::avx2);
+  CHECK(CpuLevel::avx2 < CpuLevel::avx512);
+  for (const char* name : {"", "avx", "AVX2", "auto", "sse41"}) CHECK_FALSE(cpu_level_of(name).has_value());
+}
+
+TEST_CASE("a level's environment asks for that level and no other") {
+  for (const CpuLevel level : {CpuLevel::sse41, CpuLevel::avx2, CpuLevel::avx512}) {
+    const auto settings = environment_for_level(level);
+    CHECK(settings.size() == 3);
+    for (const auto& setting : settings) {
+      CAPTURE(setting.name);
+      CHECK_FALSE(setting.keep_users);
+      CHECK(lowered({{setting.name, setting.value}}) == name_of(level));  // each alone
+    }
+  }
+}
+
+TEST_CASE("the user's environment lowers the level") {
+  CHECK(lowered({}) == "avx512");
+  CHECK(lowered({{"ATEN_CPU_CAPABILITY", "default"}}) == "sse4.1");
+  CHECK(lowered({{"ATEN_CPU_CAPABILITY", "avx2"}}) == "avx2");
+  CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "avx2"}}) == "avx2");  // oneDNN takes either case
+  CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "AVX2_VNNI_2"}}) == "avx2");
+  CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "AVX"}}) == "sse4.1");  // the highest level without more than it
+  CHECK(lowered({{"DNNL_MAX_CPU_ISA", "SSE41"}}) == "sse4.1");
+  CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "AVX2"}, {"DNNL_MAX_CPU_ISA", "SSE41"}}) == "avx2");  // the older name yields
+  CHECK(lowered({{"MKL_ENABLE_INSTRUCTIONS", "SSE4_2"}}) == "sse4.1");
+  CHECK(lowered({{"MKL_ENABLE_INSTRUCTIONS", "AVX2_E1"}}) == "avx2");
+  CHECK(lowered({{"ATEN_CPU_CAPABILITY", "avx2"}, {"MKL_ENABLE_INSTRUCTIONS", "SSE4_2"}}) == "sse4.1");
+}
+
+TEST_CASE("it never raises it, and words that a library does not know count for nothing") {
+  CHECK(lowered({{"ATEN_CPU_CAPABILITY", "avx512"}}, CpuLevel::avx2) == "avx2");
+  for (const char* word : {"AVX512_CORE", "AVX512_CORE_AMX", "AVX10_1_512", "DEFAULT", "ALL", "", "rubbish"}) {
+    CAPTURE(word);
+    CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", word}}) == "avx512");
+  }
+  for (const char* word : {"AVX512", "AVX512_E4", "", "sse"})
+    CHECK(lowered({{"MKL_ENABLE_INSTRUCTIONS", word}}) == "avx512");
+  for (const char* word : {"AVX2", "", "avx"}) CHECK(lowered({{"ATEN_CPU_CAPABILITY", word}}) == "avx512");
+}
+
+}  // namespace
+}  // namespace millrace
