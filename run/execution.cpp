@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "io/files/files.hpp"
+#include "pipeline/graph.hpp"
 #include "run/run_ended.hpp"
 #include "stages/decode.hpp"
 #include "stages/encode.hpp"
@@ -108,6 +109,8 @@ void Execution::request_stop() {
   const std::lock_guard lock(graph_mutex_);
   if (graph_ != nullptr) graph_->request_stop();  // else run() sees it
 }
+
+Snapshot Execution::snapshot() const { return graph_->snapshot(); }
 
 Result Execution::run() {
   if (lane_start_.stopped()) graph_->request_stop();

@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/graph.hpp"
+#include "pipeline/graph_bodies.hpp"
+#include "pipeline/graph_result.hpp"
 #include "run/capture.hpp"
 #include "run/config.hpp"
 #include "run/device_models.hpp"
@@ -17,7 +18,11 @@
 
 namespace millrace {
 
+class Clock;
 class PixelCache;
+// Without its header, which brings oneTBB.
+template <GraphFrame Frame, GraphBatch Batch>
+class Graph;
 
 /// What an execution works on; outlives it.
 struct ExecutionSetup {
@@ -75,7 +80,7 @@ class Execution {
   void request_stop();
 
   /// After prepare(), from any thread.
-  Snapshot snapshot() const { return graph_->snapshot(); }
+  Snapshot snapshot() const;
   /// From any thread: the lanes are ready, the source asks for frames.
   bool ready() const { return ready_; }
 
