@@ -118,7 +118,6 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
   if (given.count("set") != 0U) {
     for (const auto& assignment : given["set"].as<std::vector<std::string>>()) run.settings.set(assignment);
   }
-  run.settings.check();
   run.print_config = given.count("print-config") != 0U;
   run.dry_run = given.count("dry-run") != 0U;
   run.quiet = given.count("quiet") != 0U;

@@ -65,7 +65,7 @@ ExitCode stages_command(const std::vector<std::string>& arguments) {
   if (!arguments.empty()) throw UsageError("`millrace stages` takes no arguments: it shows all of them");
   std::fputs("Stages, in the order of a full pipeline:\n", stdout);
   for (const auto& entry : stage_table()) {
-    const StageInfo info = entry.info({});
+    const StageInfo info = entry.default_info();
     std::printf("  %-12s %s\n", entry.name.c_str(), info.summary.c_str());
     print_fields("reads", info.reads);
     print_fields("reads if there", info.uses);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <exception>
-#include <string>
 
 namespace millrace {
 
@@ -21,8 +20,5 @@ enum class ExitCode {
 
 /// The code that belongs to an exception which ended the program.
 ExitCode exit_code_of(const std::exception_ptr& thrown);
-
-/// What to tell a person about it: its own words, and a sentence where those of the standard library say too little.
-std::string message_of(const std::exception& error);
 
 }  // namespace millrace

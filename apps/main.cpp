@@ -12,16 +12,13 @@
 #include "base/nearest.hpp"
 #include "models/engines/threads.hpp"
 #include "run/builtin.hpp"
+#include "run/config.hpp"
+#include "run/job.hpp"
 #include "run/limits.hpp"
-#include "run/resolve.hpp"
-#include "run/run_options.hpp"
-#include "run/setup.hpp"
+#include "run/message_of.hpp"
 #ifdef MILLRACE_TORCH
 #include "models/engines/torch/torch_engine.hpp"
 #endif
-#include <cmath>
-
-#include "pipeline/cores.hpp"
 
 namespace millrace {
 namespace {
@@ -75,20 +72,19 @@ ExitCode run_command(const std::vector<std::string>& arguments, char** argv) {
     return ExitCode::usage;
   }
   RunArguments run_arguments = parse_run(arguments);
-  run_arguments.builtin_models = use_builtin_models(run_arguments.settings, find_builtin_models());
-  run_arguments.devices = find_devices(run_arguments.settings.parse<DeviceOptions>().kind,
-                                       run_arguments.settings.parse<ModelOptions>().engine);
-  use_shapes_of(run_arguments.devices, run_arguments.settings);
+  Settings& settings = run_arguments.settings;
+  run_arguments.builtin_models = use_builtin_models(settings, find_builtin_models());
+  run_arguments.devices = find_devices(settings.text("device.kind"), settings.text("models.engine"));
+  use_shapes_of(run_arguments.devices, settings);
+  const Config config = parse_config(settings);
   if (!run_arguments.print_config && !run_arguments.dry_run) {
     // libgomp reads its environment when it is loaded, before main: the program starts itself anew with the right one.
-    const Settings& settings = run_arguments.settings;
-    const Numbers numbers = resolve(settings, static_cast<int>(std::ceil(available_cores())),
-                                    planned_team(settings.parse<OutputOptions>().folder), run_arguments.devices);
+    const Numbers numbers = numbers_for(config, config.output.folder, run_arguments.devices);
     reexec_with_environment(argv, environment_for_teams(numbers.team));
     check_limits(numbers);
   }
   StopSignals signals;
-  return run(run_arguments, engines(), &signals);
+  return run(run_arguments, config, engines(), &signals);
 }
 
 ExitCode dispatch(const std::vector<std::string>& arguments, char** argv) {

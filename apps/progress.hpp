@@ -8,19 +8,9 @@
 #include <string>
 #include <thread>
 
-#include "pipeline/statistics.hpp"
+#include "run/job.hpp"
 
 namespace millrace {
-
-/// What the progress line needs at one moment.
-struct ProgressSample {
-  Snapshot snapshot;
-  std::int64_t done = 0;  ///< items finished, those of earlier attempts included
-  std::int64_t failed = 0;
-  std::int64_t planned = 0;  ///< items known so far
-  bool plan_complete = false;
-  bool ready = false;  ///< models are loaded and warm: what is not admitted now waits for the input
-};
 
 enum class ProgressStyle {
   none,

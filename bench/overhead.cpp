@@ -13,15 +13,18 @@
 #include <iostream>
 #include <random>
 
-#include "apps/run.hpp"
 #include "bench/simulated.hpp"
 #include "gpu/host_device.hpp"
 #include "gpu/opencv_threads.hpp"
+#include "io/files/read_file.hpp"
 #include "io/results/segments.hpp"
 #include "io/sinks/image_write.hpp"
 #include "models/engines/threads.hpp"
 #include "models/engines/torch/torch_engine.hpp"
 #include "run/execution.hpp"
+#include "run/reader.hpp"
+#include "run/settings.hpp"
+#include "run/setup.hpp"
 #include "stages/encode.hpp"
 
 namespace millrace::bench {
@@ -101,7 +104,8 @@ std::vector<Item> write_pictures(const std::string& folder, const Arguments& arg
 }
 
 /// The program's way: graph, journal, segment.
-double run_pipeline(const ExecutionSetup& setup, const std::vector<Item>& items, const std::string& output) {
+double run_pipeline(const ExecutionSetup& setup, const std::string& input, const std::vector<Item>& items) {
+  const std::string& output = setup.output_folder;
   std::filesystem::remove_all(output);
   std::filesystem::create_directories(output);
   SegmentStore store(output, "bench");
@@ -114,7 +118,11 @@ double run_pipeline(const ExecutionSetup& setup, const std::vector<Item>& items,
   store.open_segment(0, ids, batches);
   std::size_t next = 0;
   std::int64_t begun_ns = 0;  // when the models are warm
+  Reader reader(input, DecodeLimits{}, setup.config.read.max_file);
   ExecutionEnds ends;
+  ends.input_root = input;
+  ends.file_bytes = [&](const Frame& frame) { return reader.file_bytes(frame); };
+  ends.read = [&](Frame& frame) { reader.read(frame); };
   ends.next = [&]() -> std::shared_ptr<Frame> {
     if (next == 0) begun_ns = process_cpu_ns();
     if (next == items.size()) return nullptr;
@@ -127,40 +135,40 @@ double run_pipeline(const ExecutionSetup& setup, const std::vector<Item>& items,
                  {Line{frame.item.id, std::move(lines.front()), !frame.failed(), Reason::internal, 0}});
   };
   const SteadyClock clock;
-  Execution execution(setup, ends, load_torch_engine, clock);
+  Execution execution(setup, load_torch_engine, clock);
+  execution.prepare(ends);
   const Result result = execution.run();
   if (store.totals().ok != static_cast<std::int64_t>(items.size())) throw std::runtime_error("a picture failed");
   return static_cast<double>(result.finished.cpu_ns - begun_ns) / 1e9;
 }
 
 /// The same bodies in a loop on this thread.
-double run_bare(const ExecutionSetup& setup, const std::vector<Item>& items) {
+double run_bare(const ExecutionSetup& setup, const std::string& input, const std::vector<Item>& items) {
   const DecodeLimits limits;
-  const std::string segmenter = setup.settings.values("models").at("segmenter").front();
+  const std::string& segmenter = setup.config.models.segmenter;
   ModelCache models(std::int64_t{1} << 40, load_torch_engine, EngineOptions{setup.numbers.team, -1, true});
   StageCounters counters;
   HostDevice device;
-  const StageContext context{setup.views,      segmenter, setup.output_folder,
-                             setup.input_root, limits,    setup.numbers.batch_size,
-                             setup.packages,   models,    counters,
-                             &device};
+  const StageContext context{
+      setup.views, segmenter, setup.output_folder, input, limits, setup.numbers.batch_size, setup.packages, models,
+      counters,    &device};
   std::vector<std::pair<const ChainLink*, std::unique_ptr<FrameStage>>> frame_stages;
   std::vector<std::pair<const ChainLink*, std::unique_ptr<LaneStage>>> lane_stages;
   std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> batch_stages;
-  for (const auto& link : setup.chain.links()) {
+  for (const auto& link : setup.config.chain.links()) {
     if (link.entry->make_frame_stage) {
-      frame_stages.emplace_back(&link, link.entry->make_frame_stage(link.values, context));
+      frame_stages.emplace_back(&link, link.entry->make_frame_stage(link.options, context));
     } else if (link.entry->make_lane_stage) {
-      lane_stages.emplace_back(&link, link.entry->make_lane_stage(link.values, context));
+      lane_stages.emplace_back(&link, link.entry->make_lane_stage(link.options, context));
     } else {
-      batch_stages.emplace_back(&link, link.entry->make_batch_stage(link.values, context));
+      batch_stages.emplace_back(&link, link.entry->make_batch_stage(link.options, context));
     }
   }
   for (const auto& [folder, package] : setup.packages) warm_up(*models.acquire(*package), *package, 1, 1, device);
   const auto begun_ns = process_cpu_ns();
   for (const auto& item : items) {
     auto frame = std::make_shared<Frame>(item, Place{});
-    frame->file = read_file(open_path(setup.input_root, item), {});
+    frame->file = read_file(open_path(input, item), {});
     frame->info = probe(frame->file.span(), limits);
     for (const auto& [link, stage] : frame_stages) run_stage(*link, *stage, *frame);
     Batch batch({frame});
@@ -180,21 +188,21 @@ int measure(const Arguments& arguments) {
   settings.set("models.detector=" + arguments.detector);
   settings.set("models.segmenter=" + arguments.segmenter);
   settings.set("detect.skip_with_boxes=no");
-  const Chain chain(settings.stages(), [&](const std::string& stage) { return settings.values(stage); });
-  const Packages packages = read_packages(settings, chain);
-  const Numbers numbers = resolve(settings, static_cast<int>(std::ceil(available_cores())), std::nullopt);
+  const Config config = parse_config(settings);
+  const Packages packages = read_packages(config);
+  const Numbers numbers = resolve(config, static_cast<int>(std::ceil(available_cores())), std::nullopt);
   const Devices devices;
-  const ExecutionSetup setup{settings,       chain,          numbers,
-                             packages,       devices,        {View{"default", "", arguments.detector}},
-                             folder + "/in", folder + "/out"};
+  const std::string input = folder + "/in";
+  const ExecutionSetup setup{config,         numbers, packages, devices, {View{"default", "", arguments.detector}},
+                             folder + "/out"};
   run_opencv_on_the_calling_thread();
 
   std::vector<double> ratios, pipeline_s, bare_s;
   for (int i = 0; i < arguments.repeats; ++i) {
     // In turns, since whoever comes second finds the heap grown.
-    if (i % 2 == 0) bare_s.push_back(run_bare(setup, items));
-    pipeline_s.push_back(run_pipeline(setup, items, folder + "/out"));
-    if (i % 2 == 1) bare_s.push_back(run_bare(setup, items));
+    if (i % 2 == 0) bare_s.push_back(run_bare(setup, input, items));
+    pipeline_s.push_back(run_pipeline(setup, input, items));
+    if (i % 2 == 1) bare_s.push_back(run_bare(setup, input, items));
     ratios.push_back(pipeline_s.back() / bare_s.back());
   }
   std::filesystem::remove_all(folder);

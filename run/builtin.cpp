@@ -65,14 +65,13 @@ std::string find_builtin_recipe(const std::string& name) {
 }
 
 bool use_builtin_models(Settings& settings, const std::string& folder) {
-  const auto models = settings.parse<ModelOptions>();
   const auto& rules = settings.views();
-  const bool named = !models.detector.empty() || !models.segmenter.empty() ||
+  const bool named = !settings.text("models.detector").empty() || !settings.text("models.segmenter").empty() ||
                      std::any_of(rules.begin(), rules.end(), [](const View& view) { return !view.detector.empty(); });
   const auto runs = [&](const char* stage) {
     return std::count(settings.stages().begin(), settings.stages().end(), stage) > 0;
   };
-  const auto inputs = settings.parse<InputOptions>().paths;
+  const auto inputs = settings.written("input.paths");
   const bool segments = runs("segment"),
              detects = runs("detect") && std::none_of(inputs.begin(), inputs.end(), may_bring_boxes);
   if (folder.empty() || named || !(segments || detects)) return false;

@@ -8,7 +8,6 @@
 
 #include "base/text.hpp"
 #include "models/exec_shapes.hpp"
-#include "run/run_options.hpp"
 #include "stages/detect.hpp"
 #include "stages/segment.hpp"
 
@@ -81,7 +80,7 @@ class Calls {
   /// decoder, and logits of all boxes that detectors may find.
   std::int64_t bytes_of_pictures() const {
     const int batch = needs_.batch_size;
-    const auto detect = parse_options<Detect::Options>(Detect::name, needs_.settings.values(Detect::name));
+    const auto detect = needs_.chain.options<Detect>();
     const auto boxes = std::int64_t{batch} * detect.max_detections;
     std::int64_t detector = 0, segmenter = 0;
     for (const auto& [folder, package] : needs_.packages) {
@@ -99,7 +98,7 @@ class Calls {
 
  private:
   CallShape shape_of(const Package& package, const CallLimits& limits) const {
-    return call_shape(package, needs_.settings, needs_.batch_size, limits);
+    return call_shape(package, needs_.chain, needs_.batch_size, limits);
   }
   std::map<CallLimits::Key, int> rows(const CallLimits& limits) const {
     std::map<CallLimits::Key, int> all;
@@ -121,13 +120,13 @@ class Calls {
 
 }  // namespace
 
-CallShape call_shape(const Package& package, const Settings& settings, int batch_size, const CallLimits& limits) {
+CallShape call_shape(const Package& package, const Chain& chain, int batch_size, const CallLimits& limits) {
   if (package.task == Task::detect) {
-    const auto detect = parse_options<Detect::Options>(Detect::name, settings.values(Detect::name));
+    const auto detect = chain.options<Detect>();
     const int pictures = detect.exec_batch > 0 ? detect.exec_batch : batch_size;
     return {std::min({pictures, package.max_batch, limits.most(package.name, "forward")}), 0, detect.pad};
   }
-  const auto segment = parse_options<Segment::Options>(Segment::name, settings.values(Segment::name));
+  const auto segment = chain.options<Segment>();
   return {std::min({segment.image_batch, package.max_batch, limits.most(package.name, "encode")}),
           std::min({segment.box_batch, package.max_boxes, limits.most(package.name, "decode")}), segment.pad};
 }
@@ -179,7 +178,7 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
   plan.device = "GPU " + std::to_string(stream->device());
   plan.total_bytes = before->total_bytes;
   plan.free_bytes = before->free_bytes;
-  plan.limit_bytes = memory_limit(needs.settings.parse<DeviceOptions>().memory, *before) / needs.sharing;
+  plan.limit_bytes = memory_limit(needs.memory, *before) / needs.sharing;
   plan.wanted_lanes = needs.lanes;
   if (needs.known.recall(needs.kind, plan.limit_bytes, needs.packages, limits)) plan.known_from = needs.known.file();
 

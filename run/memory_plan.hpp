@@ -21,7 +21,7 @@ struct CallShape {
   bool padded = false;  ///< calls for fewer have powers of two of them
 };
 /// Of a package: what the options and the package allow, and memory (`limits`) too.
-CallShape call_shape(const Package& package, const Settings& settings, int batch_size, const CallLimits& limits);
+CallShape call_shape(const Package& package, const Chain& chain, int batch_size, const CallLimits& limits);
 
 /// The shapes of all calls that there may be where the largest is this one, largest first.
 std::vector<CallShape> exec_shapes(const CallShape& largest);
@@ -52,8 +52,9 @@ std::int64_t memory_limit(const std::string& option, const DeviceMemory& memory)
 
 /// What is to be planned for; outlives the planning.
 struct MemoryNeeds {
-  const Settings& settings;
+  const Chain& chain;
   const Packages& packages;
+  std::string memory;  ///< device.memory
   int batch_size = 1;
   std::int64_t slab_bytes = 0;
   int lanes = 1;     ///< as many as are wanted on this device

@@ -6,7 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "run/run_options.hpp"
+#include "run/config.hpp"
+#include "run/settings.hpp"
 
 namespace millrace {
 namespace {
@@ -27,18 +28,18 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"
 
 }  // namespace
 
-Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team, const Devices& devices) {
+Numbers resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices) {
   const bool on_gpu = devices.leave_host_free();
-  const auto threads = settings.parse<ThreadOptions>();
-  const auto gate = settings.parse<GateOptions>();
-  const auto read = settings.parse<ReadOptions>();
+  const ThreadOptions& threads = config.threads;
+  const GateOptions& gate = config.gate;
+  const ReadOptions& read = config.read;
   Numbers numbers;
-  const int batch_size = settings.parse<BatchOptions>().size;
+  const int batch_size = config.batch.size;
   numbers.batch_size = batch_size > 0 ? batch_size : on_gpu ? pictures_on_gpu : 1;
   const int usual_team = on_gpu ? 1 : std::min(cores, cores_of_a_lane);
   numbers.team = threads.team > 0 ? threads.team : planned_team.value_or(usual_team);
 
-  numbers.precisions = find_precisions(settings.parse<DeviceOptions>().precision, devices);
+  numbers.precisions = find_precisions(config.device.precision, devices);
 
   GraphOptions& graph = numbers.graph;
   graph.max_batch = numbers.batch_size;

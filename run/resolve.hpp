@@ -6,9 +6,11 @@
 
 #include "pipeline/graph_options.hpp"
 #include "run/devices.hpp"
-#include "run/settings.hpp"
 
 namespace millrace {
+
+struct Config;
+class Settings;
 
 /// The numbers that settings leave to the machine.
 struct Numbers {
@@ -18,9 +20,9 @@ struct Numbers {
   GraphOptions graph;
 };
 
-/// Fills in what is 0 in the settings, for `cores` cores and these devices. `planned_team` is the team size of the plan
+/// Fills in what is 0 in the config, for `cores` cores and these devices. `planned_team` is the team size of the plan
 /// that is resumed: it is taken unless the user names one. Throws UsageError for numbers the graph cannot work with.
-Numbers resolve(const Settings& settings, int cores, std::optional<int> planned_team, const Devices& devices = {});
+Numbers resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices = {});
 
 /// On a GPU, shapes of model calls that keep it busy, where they are not set: 16 pictures, 64 boxes, the rest padded.
 void use_shapes_of(const Devices& devices, Settings& settings);

@@ -254,12 +254,12 @@ OptionValues Settings::values(const std::string& group) const {
   return values;
 }
 
-const std::string& Settings::origin(const std::string& key) const {
+const Setting& Settings::at(const std::string& key) const {
   const auto dot = key.find('.');
   for (const auto& [group, options] : groups_) {
     if (group != key.substr(0, dot)) continue;
     for (const auto& [name, setting] : options) {
-      if (name == key.substr(dot + 1)) return setting.origin;
+      if (name == key.substr(dot + 1)) return setting;
     }
   }
   throw std::logic_error("no setting is called " + key);

@@ -58,11 +58,16 @@ class Settings {
   /// Every group with its options, in the order of print().
   std::vector<std::pair<std::string, std::vector<OptionInfo>>> all_options() const;
 
+  /// The value of "group.name" as it was written; the default where nothing was.
+  const std::vector<std::string>& written(const std::string& key) const { return at(key).values; }
+  /// The same of an option that has one value; empty where it was set to none.
+  std::string text(const std::string& key) const { return at(key).values.empty() ? "" : at(key).values.front(); }
+
   const std::vector<std::string>& stages() const { return stages_; }
   const std::vector<View>& views() const { return views_; }
 
   /// Where the value of "group.name" comes from, and where the views do.
-  const std::string& origin(const std::string& key) const;
+  const std::string& origin(const std::string& key) const { return at(key).origin; }
   const std::string& views_origin() const { return views_origin_; }
 
   /// The whole as a recipe, each value with its origin as a comment; reading it back gives the same settings.
@@ -75,6 +80,7 @@ class Settings {
  private:
   using Group = std::vector<std::pair<std::string, Setting>>;
   using Describe = std::function<std::vector<OptionInfo>(const OptionValues&)>;
+  const Setting& at(const std::string& key) const;
   Setting& find(const std::string& group, const std::string& name, const std::string& where);
   void add_group(const std::string& name, Describe describe);
   bool used(const std::string& group) const;

@@ -9,7 +9,6 @@
 #include "io/files/files.hpp"
 #include "io/results/plan_files.hpp"
 #include "run/builtin.hpp"
-#include "run/run_options.hpp"
 
 namespace millrace {
 namespace {
@@ -38,10 +37,10 @@ bool is_recipe(const std::string& input) {
   return (extension == "yaml" || extension == "yml") && !std::filesystem::is_directory(input, error);
 }
 
-void check_detectors(const Settings& settings, const Chain& chain, const SourceSpec& spec) {
-  if (chain.find("detect") == nullptr) return;
+void check_detectors(const Config& config, const SourceSpec& spec) {
+  if (config.chain.find("detect") == nullptr) return;
   std::map<std::string, std::string> named;
-  for (const auto& rule : settings.views()) {
+  for (const auto& rule : config.views) {
     if (rule.detector.empty()) continue;
     const auto [first, is_new] = named.emplace(rule.name, rule.detector);
     if (!is_new && first->second != rule.detector) {
@@ -50,11 +49,10 @@ void check_detectors(const Settings& settings, const Chain& chain, const SourceS
     }
   }
   if (std::any_of(spec.inputs.begin(), spec.inputs.end(), may_bring_boxes)) return;
-  for (const auto& view : planned_views(settings, Views(spec.views).names())) {
+  for (const auto& view : planned_views(config, Views(spec.views).names())) {
     if (!view.detector.empty()) continue;
-    throw UsageError(
-        (settings.views().size() == 1 ? "no detector is named" : "view '" + view.name + "' has no detector") +
-        std::string(": add --detector PACKAGE, or give the boxes in a CSV or JSONL manifest"));
+    throw UsageError((config.views.size() == 1 ? "no detector is named" : "view '" + view.name + "' has no detector") +
+                     std::string(": add --detector PACKAGE, or give the boxes in a CSV or JSONL manifest"));
   }
 }
 
@@ -65,8 +63,8 @@ bool may_bring_boxes(const std::string& input) {
   return extension == "csv" || extension == "jsonl" || extension == "ndjson";
 }
 
-SourceSpec source_spec(const Settings& settings) {
-  const auto input = settings.parse<InputOptions>();
+SourceSpec source_spec(const Config& config) {
+  const InputOptions& input = config.input;
   if (input.paths.empty()) {
     throw UsageError(
         "no input is named; add --input with a folder, pictures, a glob, a list, a manifest, or - for stdin");
@@ -77,7 +75,7 @@ SourceSpec source_spec(const Settings& settings) {
   if (recipe != input.paths.end()) {
     throw UsageError("'" + *recipe + "' is named as an input and looks like a recipe: put it before --input");
   }
-  const auto output = settings.parse<OutputOptions>().folder;
+  const std::string& output = config.output.folder;
   for (const auto& path : input.paths) {
     std::error_code missing;  // then it is not the same
     if (!output.empty() && std::filesystem::equivalent(path, output, missing)) {
@@ -92,16 +90,16 @@ SourceSpec source_spec(const Settings& settings) {
   spec.selection.seed = static_cast<std::uint64_t>(input.seed);
   spec.selection.every = input.every;
   spec.selection.limit = input.limit;
-  const auto& views = settings.views();
+  const auto& views = config.views;
   const bool everything = views.size() == 1 && views.front().pattern.empty();
   if (everything && views.front().name == default_view) return spec;
   for (const auto& view : views) spec.views.push_back({view.name, everything ? "**" : view.pattern});
   return spec;
 }
 
-void check_models(const Settings& settings, const Chain& chain, const SourceSpec& spec) {
-  check_detectors(settings, chain, spec);
-  if (chain.find("segment") != nullptr && settings.parse<ModelOptions>().segmenter.empty()) {
+void check_models(const Config& config, const SourceSpec& spec) {
+  check_detectors(config, spec);
+  if (config.chain.find("segment") != nullptr && config.models.segmenter.empty()) {
     throw UsageError(
         "no segmenter is named: add --segmenter PACKAGE, or name a recipe without 'segment' and 'postprocess', such "
         "as " +
@@ -109,8 +107,8 @@ void check_models(const Settings& settings, const Chain& chain, const SourceSpec
   }
 }
 
-Packages read_packages(const Settings& settings, const Chain& chain) {
-  const auto models = settings.parse<ModelOptions>();
+Packages read_packages(const Config& config) {
+  const ModelOptions& models = config.models;
   Packages packages;
   const auto add = [&](const std::string& folder, Task task, const std::string& what, const std::string& origin) {
     if (folder.empty()) return;
@@ -125,22 +123,22 @@ Packages read_packages(const Settings& settings, const Chain& chain) {
                          "), but its model.yaml says task: " + (package->task == Task::detect ? "detect" : "segment"));
     }
   };
-  if (chain.find("detect") != nullptr) {
-    add(models.detector, Task::detect, "the detector", settings.origin("models.detector"));
-    for (const auto& view : settings.views())
-      add(view.detector, Task::detect, "the detector of view '" + view.name + "'", settings.views_origin());
+  if (config.chain.find("detect") != nullptr) {
+    add(models.detector, Task::detect, "the detector", config.detector_origin);
+    for (const auto& view : config.views)
+      add(view.detector, Task::detect, "the detector of view '" + view.name + "'", config.views_origin);
   }
-  if (chain.find("segment") != nullptr)
-    add(models.segmenter, Task::segment, "the segmenter", settings.origin("models.segmenter"));
+  if (config.chain.find("segment") != nullptr)
+    add(models.segmenter, Task::segment, "the segmenter", config.segmenter_origin);
   return packages;
 }
 
-std::vector<View> planned_views(const Settings& settings, const std::vector<std::string>& names) {
-  const auto models = settings.parse<ModelOptions>();
+std::vector<View> planned_views(const Config& config, const std::vector<std::string>& names) {
+  const ModelOptions& models = config.models;
   std::vector<View> views;
   for (const auto& name : names) {
     View view{name, "", models.detector};
-    for (const auto& rule : settings.views()) {
+    for (const auto& rule : config.views) {
       if (rule.name == name && !rule.detector.empty()) view.detector = rule.detector;
     }
     views.push_back(view);
@@ -148,9 +146,9 @@ std::vector<View> planned_views(const Settings& settings, const std::vector<std:
   return views;
 }
 
-nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, const Packages& packages,
+nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const Packages& packages,
                              const Devices& devices) {
-  nlohmann::json plan = settings.results();
+  nlohmann::json plan = *config.results;
   plan["batch_size"] = numbers.batch_size;
   plan["team"] = numbers.team;
   // What was left to the machine is fixed by now, however it was asked for; the input stands in the plan's source, and
@@ -158,7 +156,7 @@ nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, c
   plan["device"] = devices.name;
   plan["precision"] = numbers.precisions.name();
   for (const char* group : {"batch", "threads", "input", "models", "device"}) plan["options"].erase(group);
-  const auto models = settings.parse<ModelOptions>();
+  const ModelOptions& models = config.models;
   const auto fingerprint = [&](const std::string& folder) {
     const auto found = packages.find(folder);
     return found == packages.end() ? std::string()
@@ -166,7 +164,7 @@ nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, c
   };
   plan["packages"]["detector"] = fingerprint(models.detector);
   plan["packages"]["segmenter"] = fingerprint(models.segmenter);
-  for (const auto& view : settings.views()) {
+  for (const auto& view : config.views) {
     if (!view.detector.empty()) plan["packages"]["views"][view.name] = fingerprint(view.detector);
   }
   return plan;
@@ -181,19 +179,19 @@ std::optional<int> planned_team(const std::string& output_folder) {
   return team != settings.end() && team->is_number_integer() ? std::optional(team->get<int>()) : std::nullopt;
 }
 
-std::string output_path(const Settings& settings) {
-  const auto folder = settings.parse<OutputOptions>().folder;
+std::string output_path(const Config& config) {
+  const std::string& folder = config.output.folder;
   std::string path = std::filesystem::absolute(folder).lexically_normal().string();
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
 }
 
-std::string make_output_folder(const Settings& settings) {
-  const auto folder = settings.parse<OutputOptions>().folder;
+std::string make_output_folder(const Config& config) {
+  const std::string& folder = config.output.folder;
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw StorageError("create the output folder", folder, error.value());
-  return output_path(settings);
+  return output_path(config);
 }
 
 }  // namespace millrace

@@ -9,9 +9,8 @@
 
 #include "io/input/source.hpp"
 #include "models/package.hpp"
+#include "run/config.hpp"
 #include "run/resolve.hpp"
-#include "run/settings.hpp"
-#include "stages/chain.hpp"
 
 namespace millrace {
 
@@ -22,29 +21,29 @@ using Packages = std::map<std::string, std::shared_ptr<const Package>>;
 bool may_bring_boxes(const std::string& input);
 
 /// What the plan is made from. Throws UsageError when no input is named.
-SourceSpec source_spec(const Settings& settings);
+SourceSpec source_spec(const Config& config);
 
 /// Throws UsageError where a stage of the chain has no model that it could run, or a view has two detectors.
-void check_models(const Settings& settings, const Chain& chain, const SourceSpec& spec);
+void check_models(const Config& config, const SourceSpec& spec);
 
 /// Reads and checks every package that a stage of the chain needs. Throws PackageError.
-Packages read_packages(const Settings& settings, const Chain& chain);
+Packages read_packages(const Config& config);
 
 /// The views in the order of the plan (Item::view is an index into it), each with its detector.
-std::vector<View> planned_views(const Settings& settings, const std::vector<std::string>& names);
+std::vector<View> planned_views(const Config& config, const std::vector<std::string>& names);
 
 /// All that determines results besides the source: options of the stages used, batch and team size, device,
 /// fingerprints of the packages.
-nlohmann::json plan_settings(const Settings& settings, const Numbers& numbers, const Packages& packages,
+nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const Packages& packages,
                              const Devices& devices);
 
 /// The team size of the plan in this output folder, if there is a plan.
 std::optional<int> planned_team(const std::string& output_folder);
 
 /// The absolute path of the output folder, which is named.
-std::string output_path(const Settings& settings);
+std::string output_path(const Config& config);
 
 /// Makes the output folder and returns its absolute path. Throws StorageError when it cannot be.
-std::string make_output_folder(const Settings& settings);
+std::string make_output_folder(const Config& config);
 
 }  // namespace millrace

@@ -17,7 +17,7 @@ bool contains(const Fields& fields, const FieldBase* field) {
 
 std::string writer_of(const FieldBase* field, const std::vector<StageEntry>& table) {
   for (const auto& entry : table) {
-    if (contains(entry.info({}).writes, field)) return entry.name;
+    if (contains(entry.default_info().writes, field)) return entry.name;
   }
   return {};
 }
@@ -123,8 +123,8 @@ Chain::Chain(const std::vector<std::string>& names, const std::function<OptionVa
   for (const auto& name : names) {
     ChainLink link;
     link.entry = &find_stage(name, table);
-    link.values = values(name);
-    link.info = link.entry->info(link.values);
+    link.options = link.entry->parse(values(name));
+    link.info = link.entry->info(link.options);
     if (!links_.empty() && links_.back().info.section > link.info.section) {
       throw UsageError("stage '" + name + "' works " + section_name(link.info.section) + " and cannot come after '" +
                        links_.back().info.name + "', which works " + section_name(links_.back().info.section));

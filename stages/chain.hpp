@@ -13,7 +13,7 @@ namespace millrace {
 /// One stage of a recipe in its place.
 struct ChainLink {
   const StageEntry* entry = nullptr;
-  OptionValues values;
+  StageOptions options;
   StageInfo info;
   Access access;  ///< what the stage may touch
   Fields frees;   ///< fields that nobody reads after this stage
@@ -32,6 +32,13 @@ class Chain {
   const std::vector<ChainLink>& links() const { return links_; }
   std::vector<const ChainLink*> of(Section section) const;
   const ChainLink* find(const std::string& stage) const;
+
+  /// The options of stage class S; its defaults where the recipe does not name it.
+  template <class S>
+  typename S::Options options() const {
+    const ChainLink* link = find(S::name);
+    return link == nullptr ? typename S::Options() : std::any_cast<typename S::Options>(link->options);
+  }
 
  private:
   std::vector<ChainLink> links_;

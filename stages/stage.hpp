@@ -1,5 +1,6 @@
 #pragma once
 
+#include <any>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -124,15 +125,22 @@ class BatchStage {
   virtual void run(Batch& batch) const = 0;
 };
 
+/// The Options struct of some stage.
+using StageOptions = std::any;
+
 /// A row of the table in registry.cpp. Of the three that make a stage, the one of its base class is there.
 struct StageEntry {
   std::string name;
   std::vector<OptionInfo> options;
   std::function<std::vector<OptionInfo>(const OptionValues&)> options_with;  ///< `options` with these values in place
-  std::function<StageInfo(const OptionValues&)> info;  ///< throws UsageError for options that cannot be meant
-  std::function<std::unique_ptr<FrameStage>(const OptionValues&, const StageContext&)> make_frame_stage;
-  std::function<std::unique_ptr<LaneStage>(const OptionValues&, const StageContext&)> make_lane_stage;
-  std::function<std::unique_ptr<BatchStage>(const OptionValues&, const StageContext&)> make_batch_stage;
+  std::function<StageOptions(const OptionValues&)> parse;  ///< throws UsageError for values that cannot be meant
+  std::function<StageInfo(const StageOptions&)> info;      ///< throws UsageError for options that contradict each other
+  std::function<std::unique_ptr<FrameStage>(const StageOptions&, const StageContext&)> make_frame_stage{};
+  std::function<std::unique_ptr<LaneStage>(const StageOptions&, const StageContext&)> make_lane_stage{};
+  std::function<std::unique_ptr<BatchStage>(const StageOptions&, const StageContext&)> make_batch_stage{};
+
+  /// With the defaults of its options.
+  StageInfo default_info() const { return info(parse({})); }
 };
 
 /// The row of stage class S. Declared here so that the table needs no stage's header; defined in stages/stage_entry.hpp

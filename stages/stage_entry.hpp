@@ -21,9 +21,10 @@ StageEntry stage_entry() {
   entry.options_with = [](const OptionValues& values) {
     return describe_options(parse_options<Options>(S::name, values));
   };
-  entry.info = [](const OptionValues& values) { return S::info(parse_options<Options>(S::name, values)); };
-  const auto make = [](const OptionValues& values, const StageContext& context) {
-    return std::make_unique<S>(parse_options<Options>(S::name, values), context);
+  entry.parse = [](const OptionValues& values) { return StageOptions(parse_options<Options>(S::name, values)); };
+  entry.info = [](const StageOptions& options) { return S::info(std::any_cast<const Options&>(options)); };
+  const auto make = [](const StageOptions& options, const StageContext& context) {
+    return std::make_unique<S>(std::any_cast<const Options&>(options), context);
   };
   if constexpr (std::is_base_of_v<FrameStage, S>) {
     entry.make_frame_stage = make;

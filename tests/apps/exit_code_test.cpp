@@ -1,5 +1,6 @@
 // What an exception that ended the program becomes: an exit code and a sentence.
 #include "apps/exit_code.hpp"
+#include "run/message_of.hpp"
 
 #include <doctest/doctest.h>
 

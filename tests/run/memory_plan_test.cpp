@@ -9,7 +9,8 @@
 #include "gpu/stream_device.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "models/engines/wrapped_engine.hpp"
-#include "stages/options.hpp"
+#include "run/config.hpp"
+#include "run/settings.hpp"
 
 namespace millrace {
 namespace {
@@ -67,6 +68,7 @@ struct Bench {
     settings.set("segment.image_batch=16");
     settings.set("segment.box_batch=8");
     settings.set("segment.pad=yes");
+    const Config config = parse_config(settings);
     auto stream = std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(bytes));
     FakeStream& memory = *stream;
     StreamDevice device(std::move(stream));
@@ -78,7 +80,8 @@ struct Bench {
       return limited(std::make_shared<HungryEngine>(package, each, std::move(kept)), package.name, shared);
     });
     const KnownLimits known(known_file);
-    return plan_memory({settings, packages, 16, 10 * kilo, wanted, sharing, "a GPU", known}, device, models, limits);
+    return plan_memory({config.chain, packages, config.device.memory, 16, 10 * kilo, wanted, sharing, "a GPU", known},
+                       device, models, limits);
   }
 };
 

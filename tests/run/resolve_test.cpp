@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "run/settings.hpp"
 #include "run/setup.hpp"
 
 namespace millrace {
@@ -11,7 +12,7 @@ namespace {
 Numbers numbers(const std::vector<std::string>& assignments, int cores, std::optional<int> planned = std::nullopt) {
   Settings settings;
   for (const auto& assignment : assignments) settings.set(assignment);
-  return resolve(settings, cores, planned);
+  return resolve(parse_config(settings), cores, planned);
 }
 
 TEST_CASE("what is left to the machine follows its cores") {
@@ -59,7 +60,7 @@ TEST_CASE("a share is a number in (0, 1] or a percentage") {
     Settings settings;
     settings.set("input.paths=x");
     settings.set("input.sample=" + text);
-    return source_spec(settings).selection.sample;
+    return source_spec(parse_config(settings)).selection.sample;
   };
   CHECK(share("1%") == doctest::Approx(0.01));
   CHECK(share("0.25") == doctest::Approx(0.25));
@@ -73,7 +74,7 @@ TEST_CASE("a share is a number in (0, 1] or a percentage") {
 TEST_CASE("every view gets the detector of its rule, else the run's") {
   Settings settings;
   settings.set("models.detector=all.pkg");
-  const auto views = planned_views(settings, {"default"});
+  const auto views = planned_views(parse_config(settings), {"default"});
   REQUIRE(views.size() == 1);
   CHECK(views[0].detector == "all.pkg");
 }

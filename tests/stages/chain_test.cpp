@@ -28,7 +28,8 @@ std::string error_of(const std::vector<std::string>& names, const std::vector<St
 StageEntry row(const StageInfo& info) {
   StageEntry entry;
   entry.name = info.name;
-  entry.info = [info](const OptionValues&) { return info; };
+  entry.parse = [](const OptionValues&) { return StageOptions(); };
+  entry.info = [info](const StageOptions&) { return info; };
   return entry;
 }
 
@@ -40,12 +41,12 @@ TEST_CASE("the table has every stage in the order of a full pipeline, and that i
   for (const auto& entry : stage_table()) all.push_back(entry.name);
   CHECK(error_of(all) == "");
   for (const auto& entry : stage_table()) {
-    CHECK(entry.info({}).name == entry.name);
-    CHECK_FALSE(entry.info({}).summary.empty());
+    CHECK(entry.default_info().name == entry.name);
+    CHECK_FALSE(entry.default_info().summary.empty());
     CAPTURE(entry.name);  // its base class and its section agree
-    CHECK(static_cast<bool>(entry.make_frame_stage) == (entry.info({}).section == Section::frame));
-    CHECK(static_cast<bool>(entry.make_lane_stage) == (entry.info({}).section == Section::lane));
-    CHECK(static_cast<bool>(entry.make_batch_stage) == (entry.info({}).section == Section::batch));
+    CHECK(static_cast<bool>(entry.make_frame_stage) == (entry.default_info().section == Section::frame));
+    CHECK(static_cast<bool>(entry.make_lane_stage) == (entry.default_info().section == Section::lane));
+    CHECK(static_cast<bool>(entry.make_batch_stage) == (entry.default_info().section == Section::batch));
   }
 }
 
@@ -168,7 +169,7 @@ TEST_CASE("options reach their stage and are checked with the chain") {
   CHECK_THROWS_WITH_AS(Chain({"decode", "encode"}, with({{"format", {"gif"}}})),
                        doctest::Contains("encode.format knows coco, overlay and png, not 'gif'"), UsageError);
   const Chain chain({"decode", "encode"}, with({{"format", {"png"}}}));
-  CHECK(chain.find("encode")->values.at("format").front() == "png");
+  CHECK(chain.options<Encode>().has("png"));
   CHECK(chain.find("detect") == nullptr);
   CHECK(chain.of(Section::frame).size() == 1);
   CHECK(chain.of(Section::lane).empty());
@@ -220,7 +221,7 @@ TEST_CASE("pixels give their bytes back after preprocess, with overlays after en
     const auto budget = std::make_shared<CountingBudget>();
     Batch batch({picture_with_credit(budget)});
     const ChainLink& link = *chain.find("preprocess");
-    run_stage(link, *link.entry->make_lane_stage({}, around.context()), batch);
+    run_stage(link, *link.entry->make_lane_stage(link.options, around.context()), batch);
     CHECK(budget->returned == (overlay ? 0 : 1000));
   }
 }

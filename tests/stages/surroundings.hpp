@@ -248,9 +248,9 @@ class Lane {
     context_.device = device_.get();
     for (const auto& link : chain_.links()) {
       if (link.entry->make_lane_stage)
-        lane_stages_.emplace_back(&link, link.entry->make_lane_stage(link.values, context_));
+        lane_stages_.emplace_back(&link, link.entry->make_lane_stage(link.options, context_));
       if (link.entry->make_batch_stage)
-        batch_stages_.emplace_back(&link, link.entry->make_batch_stage(link.values, context_));
+        batch_stages_.emplace_back(&link, link.entry->make_batch_stage(link.options, context_));
     }
   }
 

@@ -1,0 +1,84 @@
+#include "run/device_models.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace millrace {
+
+std::vector<DeviceModels> make_device_models(const Devices& devices, const Numbers& numbers, std::int64_t budget,
+                                             const EngineFactory& factory) {
+  std::vector<DeviceModels> all;
+  for (std::size_t i = 0; i < devices.ordinals.size(); ++i) {
+    DeviceModels one;
+    one.limits = std::make_shared<CallLimits>();
+    if (devices.leave_host_free()) one.demand = std::make_shared<Demand>();
+    EngineFactory engines = [engines = engines_on(devices, i, numbers.precisions, factory), demand = one.demand,
+                             limits = one.limits](const Package& package, const EngineOptions& options) {
+      auto engine = limited(engines(package, options), package.name, limits);
+      return demand == nullptr ? engine : counted(std::move(engine), package.name, demand);
+    };
+    one.cache = std::make_unique<ModelCache>(budget, std::move(engines), EngineOptions{numbers.team, -1, true});
+    const std::size_t first = devices.first_of_gpu(i);
+    one.alone = first < i ? all[first].alone : std::make_shared<std::mutex>();
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+CacheStatistics statistics(const std::vector<DeviceModels>& models) {
+  CacheStatistics all;
+  for (const auto& device : models) {
+    const CacheStatistics one = device.cache->statistics();
+    all.loads.insert(all.loads.end(), one.loads.begin(), one.loads.end());
+    all.hits += one.hits;
+    all.evictions += one.evictions;
+    all.resident_bytes += one.resident_bytes;
+  }
+  return all;
+}
+
+void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus) {
+  if (models.empty() || models.front().demand == nullptr) return;
+  ResourceReading gpu;
+  gpu.total.name = "GPU";
+  gpu.total.unit = Unit::tasks;
+  gpu.total.servers = gpus;
+  gpu.waited_for_by_lanes = true;
+  for (const auto& [method, name] : {std::pair{"forward", "detector"}, {"encode", "encoder"}, {"decode", "decoder"}}) {
+    Reading part;
+    part.name = name;
+    part.unit = Unit::tasks;
+    part.servers = gpus;
+    for (const auto& device : models) {
+      for (const Demand::Part& one : device.demand->parts()) {
+        if (one.method != method) continue;
+        part.items += one.calls;
+        part.busy_ns += one.busy_ns;
+      }
+    }
+    gpu.total.items += part.items;
+    gpu.total.busy_ns += part.busy_ns;
+    gpu.parts.push_back(std::move(part));
+  }
+  snapshot.resources.push_back(std::move(gpu));
+}
+
+void remember_limits(const KnownLimits& known, const std::string& kind, const Packages& packages,
+                     const std::vector<DeviceModels>& models) {
+  std::map<CallLimits::Key, int> smallest;
+  std::optional<std::int64_t> limit_bytes;
+  for (const auto& device : models) {
+    if (!device.memory) continue;
+    for (const auto& learned : {device.memory->ran_out, device.limits->learned()}) {
+      for (const auto& [key, rows] : learned) {
+        const auto [entry, is_new] = smallest.try_emplace(key, rows);
+        if (!is_new) entry->second = std::min(entry->second, rows);
+      }
+    }
+    limit_bytes = std::min(limit_bytes.value_or(device.memory->limit_bytes), device.memory->limit_bytes);
+  }
+  if (limit_bytes) known.remember(kind, *limit_bytes, packages, smallest);
+}
+
+}  // namespace millrace

@@ -1,0 +1,341 @@
+#include "run/job.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/text.hpp"
+#include "io/files/json_writer.hpp"
+#include "io/files/lock.hpp"
+#include "io/files/source_names.hpp"
+#include "io/results/json_line.hpp"
+#include "io/results/plan.hpp"
+#include "io/results/run_folder.hpp"
+#include "io/results/segments.hpp"
+#include "io/sinks/coco.hpp"
+#include "pipeline/cores.hpp"
+#include "run/execution.hpp"
+#include "run/feed.hpp"
+#include "run/message_of.hpp"
+#include "run/reader.hpp"
+#include "run/resource_log.hpp"
+#include "stages/decode.hpp"
+#include "stages/encode.hpp"
+#include "stages/pixel_cache.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t told_at_most = 20;  // sentences on failed pictures; more would bury what else is said
+
+std::string utc_text(std::chrono::system_clock::time_point time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+std::string error_line(const Frame& frame) {
+  JsonWriter json;
+  json.begin_object().key("id").value(frame.item.id);
+  write_path("path", frame.item.path, json);
+  json.key("stage").value(frame.failure->stage).key("reason").value(to_string(frame.failure->reason));
+  json.key("detail").value(frame.failure->detail).end_object();
+  return json.take();
+}
+
+/// Where finished batches go: lines into segments, failed pictures into errors.jsonl and to the listener.
+class Committer {
+ public:
+  Committer(SegmentStore& store, RunFolder& folder, JobListener& listener)
+      : store_(store), folder_(folder), listener_(listener) {}
+
+  void commit(const Batch& batch, std::vector<std::string> texts) {
+    std::vector<Line> lines;
+    lines.reserve(texts.size());
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const Frame& frame = *batch.frames[i];
+      const Detections* found = frame.columns.find(detections);
+      written_bytes_ += static_cast<std::int64_t>(texts[i].size()) + 1;
+      Line line{frame.item.id, std::move(texts[i]), !frame.failed(), Reason::internal, 0};
+      if (frame.failed()) {
+        line.reason = frame.failure->reason;
+        folder_.add_error(error_line(frame));
+        tell(frame);
+      } else if (found != nullptr) {
+        line.objects = static_cast<int>(found->list.size());
+      }
+      lines.push_back(std::move(line));
+    }
+    store_.append(batch.place().segment, batch.place().segment_batch, lines);
+  }
+
+  std::int64_t written_bytes() const { return written_bytes_; }
+  std::int64_t failed() const { return failed_; }
+
+ private:
+  void tell(const Frame& frame) {
+    if (failed_ == told_at_most) {
+      listener_.warn("more pictures failed: all stand in " + display_name(folder_.path()) + "/errors.jsonl");
+    } else if (failed_ < told_at_most) {
+      listener_.warn(display_name(frame.item.path) + ": " + std::string(to_string(frame.failure->reason)) + ": " +
+                     display_name(frame.failure->detail));
+    }
+    ++failed_;
+  }
+
+  SegmentStore& store_;
+  RunFolder& folder_;
+  JobListener& listener_;
+  std::int64_t written_bytes_ = 0;
+  std::int64_t failed_ = 0;  // pictures of this attempt
+};
+
+/// The listener may stop the run, and watches it, from here to the end of the scope.
+class Watched {
+ public:
+  Watched(JobListener& listener, Execution& execution, std::function<ProgressSample()> sample) : listener_(listener) {
+    listener_.on_stop([&execution] { execution.request_stop(); });
+    sample_ = std::move(sample);
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+  ~Watched() {
+    if (began_) listener_.ended();
+    listener_.on_stop({});
+  }
+  void begin() {
+    began_ = true;
+    listener_.began(sample_);
+  }
+
+ private:
+  JobListener& listener_;
+  std::function<ProgressSample()> sample_;
+  bool began_ = false;
+};
+
+/// What was learned of memory is kept for later runs, however this one ends.
+class KeepsLimits {
+ public:
+  explicit KeepsLimits(const Execution& execution) : execution_(execution) {}
+  KeepsLimits(const KeepsLimits&) = delete;
+  KeepsLimits& operator=(const KeepsLimits&) = delete;
+  ~KeepsLimits() { execution_.remember_limits(); }
+
+ private:
+  const Execution& execution_;
+};
+
+void add_note(RunReport& report, const Tally& pictures, const std::string& of_many, const std::string& of_one) {
+  if (pictures.count == 0) return;
+  report.notes.push_back(count_of(pictures.count, "picture") + ", " + (pictures.count == 1 ? of_one : of_many) + ": " +
+                         names_of(pictures));
+}
+
+void fill_counters(RunReport& report, const Execution& execution) {
+  const StageCounters& counters = execution.counters();
+  if (counters.redone_batches > 0) {
+    report.notes.push_back("memory ran out for all that a batch holds; " + std::to_string(counters.redone_batches) +
+                           " times pictures were done again in halves: a lower batch.size is faster");
+  }
+  add_note(report, counters.decode_warnings.get(), "taken although their data have faults",
+           "taken although its data has faults");
+  add_note(report, counters.wrong_extensions.get(), "of another format than their names say",
+           "of another format than its name says");
+  const DeviceCounts device = execution.device_counts();
+  report.calls = {{"uploads", device.uploads},
+                  {"downloads", device.downloads},
+                  {"waits", device.waits},
+                  {"overflows", device.overflows},
+                  {"detector_calls", counters.detector_calls},
+                  {"detector_skipped", counters.detector_skipped},
+                  {"encoder_calls", counters.encoder_calls},
+                  {"decoder_calls", counters.decoder_calls},
+                  {"decoder_boxes", counters.decoder_boxes},
+                  {"decoder_slots", counters.decoder_slots},
+                  {"split_calls", counters.split_calls},
+                  {"redone_batches", counters.redone_batches},
+                  {"bisect_calls", counters.bisect_calls},
+                  {"truncated_detections", counters.truncated_detections},
+                  {"overlays_left_out", counters.overlays_left_out},
+                  {"decode_warnings", counters.decode_warnings.get().count},
+                  {"wrong_extensions", counters.wrong_extensions.get().count}};
+}
+
+void fill_times(RunReport& report, const Execution& execution, const Result& result) {
+  report.state = result.stopped ? "stopped" : "finished";
+  for (const auto& load : report.models.loads) report.load_ns += load.wall_ns;
+  // Packages that come back after they were evicted load in the run proper.
+  report.warm_up_ns = std::max<std::int64_t>(0, execution.warm_up_ns() - report.load_ns);
+  report.window = execution.window(result);
+  report.verdict = judge(execution.window_begun(), execution.finished(result));
+  report.verdict.sentence = in_users_words(report.verdict.sentence);
+}
+
+void check_books(const RunReport& report) {
+  if (report.state != "finished" || report.planned == report.counts.items) return;
+  throw RunError("books", std::to_string(report.planned) + " items are planned and " +
+                              std::to_string(report.counts.items) +
+                              " are accounted for. This is a bug of the program; what is committed is sound");
+}
+
+/// What one attempt is made of.
+struct Attempt {
+  const JobRequest& request;
+  const std::string& output;
+  const Encode::Options& formats;
+  const FolderLock& lock;
+  RunFolder& folder;
+  Execution& execution;
+  Plan& plan;
+  SegmentStore& store;
+  Feed& feed;
+  Reader& reader;
+  Committer& committer;
+  JobListener& listener;
+};
+
+void fill_books(RunReport& report, const Attempt& attempt) {
+  const PlanTotals totals = attempt.plan.totals();
+  const StageCounters& counters = attempt.execution.counters();
+  report.planned = totals.items;
+  report.plan_complete = totals.complete;
+  report.counts = attempt.store.totals();
+  report.failed_now = attempt.committer.failed();
+  report.scan = attempt.plan.counts();
+  report.models = attempt.execution.models();
+  report.memory = attempt.execution.memory_plans();
+  report.read_bytes = attempt.reader.read_bytes() + counters.bytes_read_again;
+  report.written_bytes = attempt.committer.written_bytes() + counters.side_file_bytes;
+  report.notes = attempt.request.notes;
+  if (attempt.lock.note()) report.notes.push_back(*attempt.lock.note());
+  for (const auto& note : attempt.store.notes()) report.notes.push_back(note);
+  fill_counters(report, attempt.execution);
+}
+
+ExecutionEnds ends_of(Attempt& attempt) {
+  return {.input_root = attempt.plan.root(),
+          .next = [&] { return attempt.feed.next(); },
+          .stop_next = [&] { attempt.plan.stop(); },
+          .file_bytes = [&](const Frame& frame) { return attempt.reader.file_bytes(frame); },
+          .read = [&](Frame& frame) { attempt.reader.read(frame); },
+          .commit = [&](const Batch& batch,
+                        std::vector<std::string> lines) { attempt.committer.commit(batch, std::move(lines)); }};
+}
+
+Result execute(Attempt& attempt, RunReport& report) {
+  Execution& execution = attempt.execution;
+  Watched watched(attempt.listener, execution, [&] {
+    const Counts counts = attempt.store.totals();
+    const PlanTotals totals = attempt.plan.totals();
+    return ProgressSample{execution.snapshot(), counts.items,    counts.failed_items(),
+                          totals.items,         totals.complete, execution.ready()};
+  });
+  execution.prepare(ends_of(attempt));
+  for (const auto& memory : execution.memory_plans()) attempt.listener.planned(memory);
+  watched.begin();
+  ResourceLog resources(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses, process_cpu_ns);
+  Result result = execution.run();
+  report.gpus = resources.finish();
+  attempt.store.sync();
+  return result;
+}
+
+/// Runs it, and writes its report however it ends.
+void execute_and_report(Attempt& attempt, RunReport& report) {
+  const auto write = [&] { attempt.folder.write_report(to_json(report).dump(2)); };
+  try {
+    const KeepsLimits keep(attempt.execution);
+    const Result result = execute(attempt, report);
+    fill_books(report, attempt);
+    fill_times(report, attempt.execution, result);
+    check_books(report);
+    if (report.state == "finished" && attempt.formats.has("coco"))
+      export_coco(attempt.output, attempt.output + "/coco.json", {});
+  } catch (const std::exception& error) {
+    report.state = "failed";
+    report.error = message_of(error);
+    fill_books(report, attempt);
+    try {
+      write();
+    } catch (const StorageError& unwritten) {
+      attempt.listener.warn(unwritten.what());  // the first error is the one to throw
+    }
+    throw;
+  }
+  write();
+}
+
+}  // namespace
+
+std::string unreadable_folders(const ScanCounts& counts, const std::string& remedy) {
+  const Tally& folders = counts[Skip::unreadable_folder];
+  if (folders.count == 0) return {};
+  return count_of(folders.count, "folder") + " could not be listed (" + names_of(folders) +
+         "), so what is in there is not in the plan: make it readable" + remedy;
+}
+
+Numbers numbers_for(const Config& config, const std::string& output, const Devices& devices) {
+  return resolve(config, static_cast<int>(std::ceil(available_cores())), planned_team(output), devices);
+}
+
+RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener& listener) {
+  const Config& config = request.config;
+  const auto started = std::chrono::system_clock::now();
+
+  // The output is locked and proved writable before anything is planned.
+  const std::string output = make_output_folder(config);
+  const FolderLock lock(output);
+  RunFolder folder(output, started);
+
+  // The stages come before the plan: what they say against their options must not leave a plan behind.
+  const Numbers numbers = numbers_for(config, output, request.devices);
+  const SteadyClock clock;
+  PixelCache pixel_cache;
+  PixelCache* const cache = config.input.source == "memory" ? &pixel_cache : nullptr;
+  Execution execution(
+      {config, numbers, request.packages, request.devices, planned_views(config, Views(request.spec.views).names()),
+       output, KnownLimits::usual_file(), cache},
+      factory, clock);
+
+  std::optional<SegmentStore> store;
+  PlanOptions plan_options;
+  plan_options.tool = tool;
+  plan_options.add_new = request.add_new;
+  plan_options.is_done = [&store](std::int64_t segment) { return store && store->segment_done(segment); };
+  Plan plan(output, plan_settings(config, numbers, request.packages, request.devices), request.spec, plan_options);
+
+  const auto formats = config.chain.options<Encode>();
+  SegmentStoreOptions store_options;
+  if (formats.has("overlay") || formats.has("png")) store_options.sync_side_files = [&] { sync_file_system(output); };
+  store.emplace(output, plan.hash(), store_options);
+
+  Feed feed(plan, *store, numbers.batch_size);
+  Reader reader(plan.root(), Decode::limits(config.chain.options<Decode>(), numbers.graph.slab_bytes),
+                config.read.max_file, cache);
+  Committer committer(*store, folder, listener);
+  listener.accepted();
+  folder.write_run(nlohmann::json{{"tool", tool}, {"started", utc_text(started)}, {"config", config.text}}.dump(2));
+
+  RunReport report;
+  report.run = std::filesystem::path(folder.path()).filename().string();
+  report.output_folder = output;
+  report.started = utc_text(started);
+  report.batch_size = numbers.batch_size;
+  report.team = numbers.team;
+  Attempt attempt{request, output, formats, lock, folder, execution, plan, *store, feed, reader, committer, listener};
+  execute_and_report(attempt, report);
+  for (const char* name : {"overlay", "labels", "coco.json"}) {
+    if (std::filesystem::exists(output + "/" + name)) report.side_outputs.emplace_back(name);
+  }
+  return report;
+}
+
+}  // namespace millrace

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "gpu/device.hpp"
+#include "run/device_models.hpp"
+#include "stages/chain.hpp"
+
+namespace millrace {
+
+/// A lane: a device with its stream, and one object of each lane stage. All calls come from the lane's own thread.
+class Lane {
+ public:
+  /// Decodes a frame again whose pixels are gone; marks it where that fails.
+  using PrepareAgain = std::function<void(Frame&)>;
+
+  /// `context` is that of the stages outside of lanes; the chain, `models` and what it refers to outlive the lane.
+  Lane(const Chain& chain, const StageContext& context, DeviceModels& models, std::unique_ptr<Device> device,
+       PrepareAgain prepare_again);
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  /// Loads every model and calls it in the shapes of the run; the first lane of a GPU also measures what calls take
+  /// alone. Models that do not fit the cache's budget together are loaded when their turn comes. Throws ModelError,
+  /// PackageError, or OutOfMemoryError where not even the smallest shapes fit.
+  void warm_up();
+
+  /// Runs the lane stage at this place of the chain. Where memory runs out outside of a model's call, the batch goes
+  /// through all lane stages again in halves; a picture for which it does not last even alone fails. Throws RunEnded
+  /// for a lost device.
+  void run(std::size_t stage, Batch& batch);
+
+  Device& device() { return *device_; }
+  /// Since the end of warm_up().
+  DeviceCounts counts() const;
+
+ private:
+  CallShape warm_up_package(Engine& engine, const Package& package);
+  void redo_in_halves(Batch& batch);
+  void release(Batch& batch);
+
+  const std::vector<const ChainLink*> links_;
+  const Chain& chain_;
+  DeviceModels& models_;
+  const std::unique_ptr<Device> device_;
+  StageContext context_;
+  const PrepareAgain prepare_again_;
+  std::vector<std::unique_ptr<LaneStage>> stages_;  // as links_
+  DeviceCounts warm_{};
+};
+
+/// One sentence's subject for messages: "batch 3 (a.jpg and 15 more)".
+std::string name_of(const Batch& batch);
+
+}  // namespace millrace
