@@ -99,7 +99,7 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
                 detector == packages.end() ? "" : (", detector " + detector->second->name).c_str());
   }
   for (const auto& [extension, count] : found.per_extension) {
-    std::printf("  .%s: %lld\n", display_name(extension).c_str(), static_cast<long long>(count));
+    std::printf("  .%s: %s\n", display_name(extension).c_str(), grouped(count).c_str());
   }
   for (const auto& path : found.first_paths) std::printf("  %s\n", display_name(path).c_str());
   if (const std::string skipped = found.counts.summary(); !skipped.empty())

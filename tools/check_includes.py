@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the structure of the sources: tools/check_includes.py [ROOT]. Prints file:line and the broken rule; exit code 1 if there is one.
 
-    apps -> run -> stages -> { models, pipeline }, models -> { gpu, io }, and all of them -> base; never upwards. bench/ may include all.
+    apps -> run -> stages -> { models, pipeline }, models -> { gpu, io }, and all of them -> base; never upwards. bench/ may include all but apps/.
     Inside io/: files <- { input, decode } <- results <- sinks. No file includes itself over others.
     One library, one place: TBB in pipeline/, LibTorch in models/engines/torch/, OpenCV in io/ and gpu/, the CUDA runtime in gpu/, NVTX
     in gpu/ and base/trace.cpp, Boost in apps/. Tests may include every part; tests and benchmarks may compare with outside libraries.

@@ -54,6 +54,7 @@ PLANTED = [
     ("stages/up.cpp", '#include "run/execution.hpp"\n', 1, "stages/ may include"),
     ("stages/up_apps.cpp", '#include "apps/main.cpp"\n', 1, "stages/ may include"),
     ("run/up.cpp", '#include "apps/main.cpp"\n', 1, "run/ may include"),
+    ("bench/up.cpp", '#include "apps/main.cpp"\n', 1, "bench/ may include, besides itself, base, gpu, io, models, pipeline, run, stages"),
     ("apps/up.cpp", '#include "bench/masks.cpp"\n', 1, "apps/ may include"),
     ("io/files/within.cpp", '#include "io/decode/decode.hpp"\n', 1, "io/files/ may include of io/, besides itself, nothing of ours"),
     ("io/input/within.cpp", '#include "io/decode/decode.hpp"\n', 1, "io/input/ may include of io/, besides itself, files"),
