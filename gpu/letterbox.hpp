@@ -4,14 +4,9 @@
 #include <cstdint>
 
 #include "base/box.hpp"
+#include "base/image.hpp"
 
 namespace millrace {
-
-/// RGB, 8 bits a channel, rows packed (3 * width bytes), host memory, not owned.
-struct Image8 {
-  const std::uint8_t* data = nullptr;
-  int width = 0, height = 0;
-};
 
 /// How pixels are resampled; a wrong filter costs more mask quality than a low precision does.
 enum class ResizeFilter {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/image.hpp"
 #include "io/files/decode_error.hpp"
 
 namespace millrace {
@@ -59,19 +60,14 @@ struct PictureInfo {
   std::int64_t working_bytes = 0;         ///< what decoding takes beside raster and file, except for some rows
 };
 
-/// An RGB8 raster in display orientation, rows packed. Rules:
-/// grey is repeated; palettes are looked up; 16 bits become 8 by rounding v / 257; transparency is composited over
-/// white (alpha of BMP is ignored, as viewers do); CMYK and YCCK become R = C K / 255 of Adobe's inverted values; gamma
-/// and colour profiles are not applied; of animations and multi-page files the first picture counts, with a warning.
-struct PixelBuffer {
-  int width = 0, height = 0;
-  std::shared_ptr<std::uint8_t> data;
-};
-
 /// Gives `bytes` of memory, uninitialised; null or std::bad_alloc for "none left".
 using PixelAllocator = std::function<std::shared_ptr<std::uint8_t>(std::size_t bytes)>;
 
-/// A decoded picture, and what was odd about its file without making it useless.
+/// A decoded picture, and what was odd about its file without making it useless. The pixels are in display orientation.
+/// Rules: grey is repeated; palettes are looked up; 16 bits become 8 by rounding v / 257; transparency is composited
+/// over white (alpha of BMP is ignored, as viewers do); CMYK and YCCK become R = C K / 255 of Adobe's inverted values;
+/// gamma and colour profiles are not applied; of animations and multi-page files the first picture counts, with a
+/// warning.
 struct Decoded {
   PictureInfo info;
   PixelBuffer pixels;
