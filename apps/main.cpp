@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <cmath>
 #include "apps/command_line.hpp"
 #include "apps/commands.hpp"
 #include "apps/exit_code.hpp"
@@ -22,8 +21,6 @@
 #include "run/resolve.hpp"
 #include "run/run_options.hpp"
 #include "run/setup.hpp"
-
-#include "pipeline/cores.hpp"
 
 namespace millrace {
 namespace {
