@@ -143,6 +143,11 @@ class Options(Case):
         done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--set", "device.kind=tpu")
         self.assertEqual(done.code, program.USAGE, done)
 
+    def device_cpu(self):
+        program.write_pictures(self.input, 1)
+        self.decode(device__cpu="sse4.1")  # more: cpu_level_test
+        self.assertEqual(json.loads(program.plan(self.out)["plan.json"])["settings"]["cpu_level"], "sse4.1")
+
     def device_precision(self):
         found = []
         for precision in ("fp32", "fp16"):
