@@ -3,7 +3,7 @@ JOBS ?= 2
 PREFIX ?= $(HOME)/.local
 export JOBS
 
-.PHONY: help setup demo build test quick asan tsan lint format bench gpu-bundle model install demo-models demo-quality fresh clean
+.PHONY: help setup demo build test unit quick asan tsan lint format bench gpu-bundle model install demo-models demo-quality fresh clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ build: setup ## install what is missing and build the program
 
 test: ## install what is missing, build, check style, run every test, also under sanitizers
 	@tools/test.sh lint release asan tsan
+
+unit: ## build and run the doctest programs, unoptimised: while you work
+	@tools/test.sh unit
 
 quick: ## the same without the sanitizers
 	@tools/test.sh lint release

@@ -29,18 +29,44 @@ target_compile_definitions(millrace_source_dir
   PRIVATE MILLRACE_SOURCE_ROOT="${PROJECT_SOURCE_DIR}" INTERFACE MILLRACE_SOURCE_DIR=::millrace::source_dir\(\))
 target_compile_options(millrace_source_dir INTERFACE "SHELL:-include ${PROJECT_SOURCE_DIR}/tests/source_dir.hpp")
 
-# millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [HELPERS targets] [LABELS l]): one doctest program, one ctest entry.
+# millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [HELPERS targets] [LABELS l]): one doctest program, one ctest entry; label
+# `unit` unless it says another.
 # HELPERS are what it starts or loads while it runs; whoever builds the test builds them too.
 function(millrace_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;HELPERS;LABELS" ${ARGN})
   list(TRANSFORM ARG_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
   add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE millrace_flags millrace_source_dir doctest::doctest ${ARG_LINK})
+  if(NOT MILLRACE_SANITIZE STREQUAL "thread")  # what the tests call is optimised; they themselves are quicker to compile than to run
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   if(ARG_HELPERS)
     add_dependencies(${name} ${ARG_HELPERS})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  if(ARG_LABELS)
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  else()
+    set_tests_properties(${name} PROPERTIES LABELS unit)
+    add_dependencies(unit_tests ${name})
+  endif()
+endfunction()
+
+# All doctest programs: `make unit` builds and runs them.
+add_custom_target(unit_tests)
+
+# script_test(NAME SCRIPT path/of/test.py [WATCH globs] [FILES files] [ARGUMENTS ...]): runs with the python set, and skips without it.
+# With WATCH it is not run again while these files of the checkout, the built FILES and the test data are as they were when it passed.
+function(script_test name)
+  cmake_parse_arguments(ARG "" "SCRIPT" "WATCH;FILES;ARGUMENTS" ${ARGN})
+  set(command ${PROJECT_SOURCE_DIR}/tests/apps/with_python_set.sh ${MILLRACE_DEPS_DIR} ${PROJECT_SOURCE_DIR}/${ARG_SCRIPT} ${ARG_ARGUMENTS})
+  if(ARG_WATCH)
+    list(TRANSFORM ARG_WATCH PREPEND --watch=)
+    list(TRANSFORM ARG_FILES PREPEND --file=)
+    set(command python3 ${PROJECT_SOURCE_DIR}/tests/tools/when_changed.py --watch=${ARG_SCRIPT} ${ARG_WATCH} ${ARG_FILES} -- ${command})
+  endif()
+  add_test(NAME ${name} COMMAND ${command})
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS python TIMEOUT 900)
 endfunction()
 
 # All that tests written as scripts start or load: `cmake --build --preset dev --target program_tests`.

@@ -3,19 +3,20 @@
 #
 #   tools/test.sh lint release asan tsan
 #
-# lint: style and includes; release, asan, tsan: build that preset and run its tests. Every part runs even when one before it
+# lint: style and includes; unit: the doctest programs of preset dev; release, asan, tsan: build that preset and run its tests. Every part runs even when one before it
 # failed. MILLRACE_TEST_DATA names the folder of photographs and models; tests that need it skip without it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-(($# > 0)) || { echo "usage: tools/test.sh [lint] [release] [asan] [tsan]" >&2; exit 2; }
+(($# > 0)) || { echo "usage: tools/test.sh [lint] [unit] [release] [asan] [tsan]" >&2; exit 2; }
 sets=(core)
 for part in "$@"; do
   case "$part" in
     lint) sets+=(check) ;;
+    unit) ;;
     release | asan | cpu | dev) sets+=(python check) ;;
     tsan) sets+=(tsan) ;;
-    *) echo "test: unknown part '$part'; the parts are lint, release, cpu, dev, asan and tsan" >&2; exit 2 ;;
+    *) echo "test: unknown part '$part'; the parts are lint, unit, release, cpu, dev, asan and tsan" >&2; exit 2 ;;
   esac
 done
 
@@ -48,6 +49,13 @@ timed setup tools/setup.sh "${sets[@]}" || {
 for part in "$@"; do
   if [[ "$part" == lint ]]; then
     if timed lint tools/lint.sh; then touch "$results/lint.fine"; else broken lint; fi
+  elif [[ "$part" == unit ]]; then
+    if timed "unit build" tools/build.sh dev unit_tests; then
+      timed "unit tests" ctest --preset dev --label-regex '^unit$' --parallel "${JOBS:-2}" --output-junit "$PWD/$results/unit.xml" || true
+      [[ -s "$results/unit.xml" ]] || broken "unit tests"
+    else
+      broken "unit build"
+    fi
   elif timed "$part build" tools/build.sh "$part"; then
     timed "$part tests" ctest --preset "$part" --parallel "${JOBS:-2}" --output-junit "$PWD/$results/$part.xml" || true
     [[ -s "$results/$part.xml" ]] || broken "$part tests"

@@ -1,0 +1,93 @@
+"""The plan names the instructions that models compute with, and a run keeps to them on whatever CPU it goes on."""
+
+import json
+import signal
+import subprocess
+import time
+import unittest
+
+import program
+from program import Case, millrace
+
+LEVELS = ("sse4.1", "avx2", "avx512")
+# Variables by which a user holds one of the libraries to less.
+PRETENCES = ({"ATEN_CPU_CAPABILITY": "default"}, {"ONEDNN_MAX_CPU_ISA": "SSE41"}, {"DNNL_MAX_CPU_ISA": "sse41"}, {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"})
+
+
+class CpuLevels(Case):
+    def setUp(self):
+        super().setUp()
+        program.write_pictures(self.folder / "in", 3, 90, 70)
+
+    def words(self, out, *more):
+        return ("run", "--input", self.folder / "in", "--output", self.folder / out, "--detector", program.package("yolov8n"), "--segmenter",
+                program.package("sam_small"), "--device", "cpu", "--set", "threads.team=1", "--set", "detect.conf=0.001", "--set",
+                "detect.max_detections=5", *more)
+
+    def bytes_of(self, out, *more, **env):
+        """A run's segment, and the level in its plan."""
+        done = millrace(*self.words(out, *more), env=env)
+        self.assertEqual(done.code, program.OK, done)
+        return (self.folder / out / "segments/000000.jsonl").read_bytes(), self.level(out)
+
+    def level(self, out):
+        return json.loads((self.folder / out / "plan/plan.json").read_text())["settings"]["cpu_level"]
+
+    def best(self):
+        level = next(line.split()[2] for line in millrace("doctor").out.splitlines() if line.startswith("CPU level"))
+        self.assertIn(level, LEVELS)
+        if level == "sse4.1":
+            raise unittest.SkipTest("this CPU has one level only")
+        return level
+
+    def test_a_level_gives_the_same_bytes_again_and_another_one_others(self):
+        best = self.best()
+        seen = {}
+        for level in LEVELS[: LEVELS.index(best) + 1]:
+            first, planned = self.bytes_of(f"{level}-a", "--set", f"device.cpu={level}")
+            self.assertEqual(planned, level)
+            self.assertEqual(self.bytes_of(f"{level}-b", "--set", f"device.cpu={level}")[0], first)
+            seen[level] = first
+        self.assertEqual(len(set(seen.values())), len(seen))  # else this test could not fail
+        self.assertEqual(self.bytes_of("auto"), (seen[best], best))
+        for i, pretence in enumerate(PRETENCES):  # all three libraries are held to what one of them is
+            self.assertEqual(self.bytes_of(f"less{i}", **pretence), (seen["sse4.1"], "sse4.1"), pretence)
+
+    def test_a_plan_goes_on_at_its_level_where_more_is_there(self):
+        self.best()
+        whole, _ = self.bytes_of("whole", **PRETENCES[0])
+        # Killed in the middle, on a machine with less.
+        running = subprocess.Popen([program.PROGRAM, *map(str, self.words("cut"))], env={**program.os.environ, **PRETENCES[0]}, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        while running.poll() is None and not list((self.folder / "cut").glob("segments/*.part")):
+            time.sleep(0.01)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        self.assertEqual(self.level("cut"), "sse4.1")
+        self.assertEqual(self.bytes_of("cut"), (whole, "sse4.1"))
+
+    def test_a_plan_is_refused_where_less_is_there(self):
+        best = self.best()
+        before, _ = self.bytes_of("out")
+        for more in ((), ("--dry-run",)):
+            done = millrace(*self.words("out", *more), env=PRETENCES[0])
+            self.assertEqual(done.code, program.MISMATCH, done)
+            self.assertIn(f"is for CPUs with '{best}', and this machine has 'sse4.1' at most", done.err)
+            self.assertIn(f"Go on where '{best}' is there, or use a new output folder", done.err)
+        done = millrace(*self.words("out", "--set", "device.cpu=sse4.1"))
+        self.assertEqual(done.code, program.MISMATCH, done)
+        self.assertIn(f'cpu_level: "{best}" in the plan, "sse4.1" now', done.err)
+        self.assertEqual((self.folder / "out/segments/000000.jsonl").read_bytes(), before)
+
+    def test_levels_that_are_none_or_not_here(self):
+        done = millrace(*self.words("out", "--set", "device.cpu=sse"))
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertIn("device.cpu is 'sse'; it can be auto, avx512, avx2 or sse4.1", done.err)
+        done = millrace(*self.words("out", "--set", "device.cpu=avx512"), env=PRETENCES[0])
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertIn("device.cpu is 'avx512', and this machine has 'sse4.1' at most", done.err)
+        self.assertFalse((self.folder / "out").exists())
+
+
+if __name__ == "__main__":
+    program.main()
