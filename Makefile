@@ -69,9 +69,9 @@ model: ## model packages: WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLD
 install: build ## install the program and its recipes into PREFIX
 	@cmake --install build/release --prefix "$(PREFIX)" > build/release/install.log 2>&1 \
 	  || { echo "install: no files can be put into $(PREFIX) (build/release/install.log says why): name a folder that you may write to, make install PREFIX=FOLDER" >&2; exit 1; }
-	@echo "installed: $(PREFIX)/bin/millrace, recipes in $(PREFIX)/share/millrace/configs"
+	@echo "installed: $(PREFIX)/bin/millrace, its plug-ins in $(PREFIX)/lib/millrace, recipes in $(PREFIX)/share/millrace/configs"
 	@deps="$$(tools/setup.sh where)"; case "$$deps" in "$$HOME"/* | /home/* | /root/*) \
-	  echo "it loads LibTorch from $$deps/core: others who run it need to read that; MILLRACE_DEPS=FOLDER chooses another place" ;; esac
+	  echo "models load LibTorch from $$deps/core: others who run it need to read that; MILLRACE_DEPS=FOLDER chooses another place" ;; esac
 	@case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "$(PREFIX)/bin is not in PATH: type the whole name, or add it" ;; esac
 
 demo-models: ## train the built-in models anew, into build/demo-models

@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-/// What the program ends with; docs/formats.md and the README publish it.
+/// What the program ends with; the README publishes it.
 enum class ExitCode {
   ok = 0,             ///< every planned item is accounted for and none failed
   internal = 1,       ///< a bug: a broken promise of our own

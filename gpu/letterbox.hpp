@@ -67,7 +67,7 @@ struct LetterboxGeometry {
 LetterboxGeometry letterbox_geometry(int picture_width, int picture_height, const InputSpec& spec);
 
 /// Resizes, pads and normalises one picture. `pixels` is the picture or a reduced raster of it; `out` holds
-/// 3 * spec.height * spec.width floats, planar, RGB or BGR as the spec says. cv2_linear runs on OpenCV's threads.
+/// 3 * spec.height * spec.width floats, planar, RGB or BGR as the spec says.
 void letterbox_cpu(const Image8& pixels, const LetterboxGeometry& geometry, const InputSpec& spec, float* out);
 
 }  // namespace millrace

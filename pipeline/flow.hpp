@@ -32,7 +32,7 @@ namespace tbb_flow = oneapi::tbb::flow;
 ///
 /// A lane takes its next batch from its crew's queue by itself. With a join_node of batches and free lanes it would
 /// wait for a worker to do so, for as long as that worker's body takes: on a loaded two-core machine one CPU-bound lane
-/// was idle 15 to 18 % of the time with 14 batches before it (one run each, bench/overlap).
+/// was idle 15 to 18 % of the time with 14 batches before it (one run each, bench_overlap).
 template <GraphFrame Frame, GraphBatch Batch>
 class Flow {
  public:

@@ -1,24 +1,18 @@
 #include "run/cpu_plan.hpp"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "io/results/plan.hpp"
-#include "io/results/plan_files.hpp"
 #include "models/engines/cpu_level.hpp"
+#include "run/setup.hpp"
 
 namespace millrace {
 namespace {
 
 std::optional<CpuLevel> planned_level(const std::string& output_folder) {
-  if (output_folder.empty() || !std::filesystem::exists(output_folder + "/plan/plan.json")) return std::nullopt;
-  const auto plan = PlanFiles(output_folder).read_plan();
-  if (!plan || !plan->contains("settings")) return std::nullopt;
-  const auto& settings = plan->at("settings");
-  const auto level = settings.find("cpu_level");
-  if (level == settings.end() || !level->is_string()) return std::nullopt;
-  return cpu_level_of(level->get<std::string>());
+  const auto level = planned_setting(output_folder, "cpu_level");
+  return level.is_string() ? cpu_level_of(level.get<std::string>()) : std::nullopt;
 }
 
 std::string quoted(CpuLevel level) { return "'" + std::string(name_of(level)) + "'"; }
@@ -30,7 +24,8 @@ std::string choose_cpu_level(const Config& config, const Devices& devices) {
   const auto level = cpu_level_of(asked);
   if (asked != "auto" && !level)
     throw UsageError("device.cpu is '" + asked + "'; it can be auto, avx512, avx2 or sse4.1");
-  if (devices.kind != Devices::Kind::cpu && devices.kind != Devices::Kind::fake) return {};
+  const bool on_cpu = devices.kind == Devices::Kind::cpu || devices.kind == Devices::Kind::fake;
+  if (!on_cpu || config.chain.of(Section::lane).empty()) return {};
   const CpuLevel best = best_level();
   if (level) {
     if (*level <= best) return asked;

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-constexpr int cores_of_a_lane = 8;  // beyond that a team gains little: ARCHITECTURE of lanes in docs/architecture.md
+constexpr int cores_of_a_lane = 8;  // beyond that a team gains little
 constexpr int lanes_of_a_gpu = 3;   // one uploads, one computes, one is handled by the host
 constexpr int pictures_on_gpu = 16;
 constexpr int worker_nice = 10;  // the lane's team stalls as a whole when one member waits for a core

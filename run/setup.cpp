@@ -171,13 +171,18 @@ nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const
   return plan;
 }
 
-std::optional<int> planned_team(const std::string& output_folder) {
-  if (output_folder.empty() || !std::filesystem::exists(output_folder + "/plan/plan.json")) return std::nullopt;
+nlohmann::json planned_setting(const std::string& output_folder, const std::string& name) {
+  if (output_folder.empty() || !std::filesystem::exists(output_folder + "/plan/plan.json")) return {};
   const auto plan = PlanFiles(output_folder).read_plan();
-  if (!plan || !plan->contains("settings")) return std::nullopt;
+  if (!plan || !plan->contains("settings")) return {};
   const auto& settings = plan->at("settings");
-  const auto team = settings.find("team");
-  return team != settings.end() && team->is_number_integer() ? std::optional(team->get<int>()) : std::nullopt;
+  const auto found = settings.find(name);
+  return found == settings.end() ? nlohmann::json() : *found;
+}
+
+std::optional<int> planned_team(const std::string& output_folder) {
+  const auto team = planned_setting(output_folder, "team");
+  return team.is_number_integer() ? std::optional(team.get<int>()) : std::nullopt;
 }
 
 std::string output_path(const Config& config) {

@@ -37,6 +37,9 @@ std::vector<View> planned_views(const Config& config, const std::vector<std::str
 nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const Packages& packages,
                              const Devices& devices);
 
+/// A setting of the plan in this output folder; null where there is none.
+nlohmann::json planned_setting(const std::string& output_folder, const std::string& name);
+
 /// The team size of the plan in this output folder, if there is a plan.
 std::optional<int> planned_team(const std::string& output_folder);
 
