@@ -76,9 +76,14 @@ ExitCode run_command(const std::vector<std::string>& arguments) {
   run_arguments.builtin_models = use_builtin_models(settings, find_builtin_models());
   devices = find_devices(settings.text("device.kind"), settings.text("models.engine"));
   use_shapes_of(devices, settings);
+  if (run_arguments.print_config) {
+    check_values(settings);
+    std::fputs(settings.print().c_str(), stdout);
+    return ExitCode::ok;
+  }
   const Config config = parse_config(settings);
   devices.cpu_level = choose_cpu_level(config, devices);
-  if (!run_arguments.print_config && !run_arguments.dry_run) prepare(config, devices);
+  if (!run_arguments.dry_run) prepare(config, devices);
   StopSignals signals;
   return run(run_arguments, config, load_torch_engine, &signals);
 }

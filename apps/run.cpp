@@ -132,17 +132,15 @@ class TerminalListener final : public JobListener {
     for (const auto& note : notes_) say(note);  // only now: where the input is wrong, only that is said
   }
   void on_stop(std::function<void()> stop) override {
-    if (signals_ == nullptr) return;
-    if (stop) {
-      signals_->on_stop([stop = std::move(stop)](int /*signal*/) { stop(); });
-    } else {
-      signals_->on_stop({});
-    }
+    if (signals_ != nullptr) signals_->on_stop([stop = std::move(stop)](int /*signal*/) { stop(); });
   }
   void began(std::function<ProgressSample()> sample) override {
     progress_ = std::make_unique<Progress>(progress_style(quiet_), std::move(sample));
   }
-  void ended() override { progress_.reset(); }
+  void ended() noexcept override {
+    progress_.reset();
+    if (signals_ != nullptr) signals_->on_stop({});
+  }
 
  private:
   const bool quiet_;
@@ -169,10 +167,6 @@ ExitCode exit_code(const RunReport& report, const StopSignals* signals) {
 }  // namespace
 
 ExitCode run(const RunArguments& arguments, const Config& config, const EngineFactory& factory, StopSignals* signals) {
-  if (arguments.print_config) {
-    std::fputs(config.text.c_str(), stdout);
-    return ExitCode::ok;
-  }
   SourceSpec spec = source_spec(config);
   if (!arguments.dry_run && config.output.folder.empty()) {
     throw UsageError("no output folder is named; add --output FOLDER");

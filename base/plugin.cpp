@@ -15,13 +15,14 @@ std::vector<fs::path> folders() {
   if (const char* folder = std::getenv("MILLRACE_PLUGIN_DIR"); folder != nullptr && *folder != '\0') return {folder};
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return {};  // never the current folder: a plug-in is code
   return {program.parent_path(), program.parent_path().parent_path() / "lib" / "millrace"};
 }
 
 std::string folder_names() {
   std::string text;
   for (const fs::path& folder : folders()) text += (text.empty() ? "in '" : " nor in '") + folder.string() + "'";
-  return text;
+  return text.empty() ? "looked for, since /proc/self/exe cannot be read" : text;
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ struct PluginWords {
 };
 
 /// Opens the plug-in for the rest of the process and returns its symbol; opening it again costs next to nothing. What
-/// it brings stays its own: symbols of its libraries serve no other library. Throws PluginError.
+/// it brings stays its own: symbols of its libraries serve no other library, unless it says otherwise itself, as
+/// LibTorch's does for a GPU. Throws PluginError.
 void* open_plugin(const std::string& file_name, const char* symbol, const PluginWords& words);
 
 }  // namespace millrace

@@ -38,4 +38,8 @@ struct Config {
 /// cannot follow each other; the message says where the value comes from.
 Config parse_config(const Settings& settings);
 
+/// Throws UsageError as parse_config() does for values. Stages may stand in any order: for settings that are only
+/// shown.
+void check_values(const Settings& settings);
+
 }  // namespace millrace

@@ -152,9 +152,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   }
   lane_start_.expect(bodies.lane_stages.empty() ? 0 : static_cast<int>(lanes_.size()));
   bodies.lane_start = [this](int lane) {
-    const auto begun_ns = clock_.now_ns();
-    lanes_[static_cast<std::size_t>(lane)]->warm_up();
-    warm_up_ns_ += clock_.now_ns() - begun_ns;
+    warm_up_ns_ += lanes_[static_cast<std::size_t>(lane)]->warm_up(clock_);
     lane_start_.arrive();
   };
   bodies.make_batch = [](std::vector<std::shared_ptr<Frame>> frames) {

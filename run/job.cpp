@@ -97,28 +97,16 @@ class Committer {
   std::int64_t failed_ = 0;  // pictures of this attempt
 };
 
-/// The listener may stop the run, and watches it, from here to the end of the scope.
+/// The listener hears of the end of its run.
 class Watched {
  public:
-  Watched(JobListener& listener, Execution& execution, std::function<ProgressSample()> sample) : listener_(listener) {
-    listener_.on_stop([&execution] { execution.request_stop(); });
-    sample_ = std::move(sample);
-  }
+  explicit Watched(JobListener& listener) : listener_(listener) {}
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
-  ~Watched() {
-    if (began_) listener_.ended();
-    listener_.on_stop({});
-  }
-  void begin() {
-    began_ = true;
-    listener_.began(sample_);
-  }
+  ~Watched() { listener_.ended(); }
 
  private:
   JobListener& listener_;
-  std::function<ProgressSample()> sample_;
-  bool began_ = false;
 };
 
 /// What was learned of memory is kept for later runs, however this one ends.
@@ -127,7 +115,12 @@ class KeepsLimits {
   explicit KeepsLimits(const Execution& execution) : execution_(execution) {}
   KeepsLimits(const KeepsLimits&) = delete;
   KeepsLimits& operator=(const KeepsLimits&) = delete;
-  ~KeepsLimits() { execution_.remember_limits(); }
+  ~KeepsLimits() {
+    try {
+      execution_.remember_limits();
+    } catch (const std::exception&) {  // a later run then makes some calls that fail
+    }
+  }
 
  private:
   const Execution& execution_;
@@ -232,15 +225,16 @@ ExecutionEnds ends_of(Attempt& attempt) {
 
 Result execute(Attempt& attempt, RunReport& report) {
   Execution& execution = attempt.execution;
-  Watched watched(attempt.listener, execution, [&] {
+  const Watched watched(attempt.listener);
+  attempt.listener.on_stop([&execution] { execution.request_stop(); });
+  execution.prepare(ends_of(attempt));
+  for (const auto& memory : execution.memory_plans()) attempt.listener.planned(memory);
+  attempt.listener.began([&attempt, &execution] {
     const Counts counts = attempt.store.totals();
     const PlanTotals totals = attempt.plan.totals();
     return ProgressSample{execution.snapshot(), counts.items,    counts.failed_items(),
                           totals.items,         totals.complete, execution.ready()};
   });
-  execution.prepare(ends_of(attempt));
-  for (const auto& memory : execution.memory_plans()) attempt.listener.planned(memory);
-  watched.begin();
   ResourceLog resources(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses, process_cpu_ns);
   Result result = execution.run();
   report.gpus = resources.finish();

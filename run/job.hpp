@@ -33,7 +33,7 @@ struct ProgressSample {
   bool ready = false;  ///< models are loaded and warm: what is not admitted now waits for the input
 };
 
-/// Who wants to know of a run while it goes on. What is thrown here ends the run.
+/// Hears of a run while it goes on. An exception from one of these ends the run.
 class JobListener {
  public:
   virtual ~JobListener() = default;
@@ -43,11 +43,12 @@ class JobListener {
   virtual void planned(const MemoryPlan& plan) = 0;
   /// Once, when the output is locked and everything fits: the request is sound, and the run begins.
   virtual void accepted() {}
-  /// `stop` asks the run to stop, from any thread; an empty one: no longer.
+  /// `stop` asks the run to stop. It may be called from any thread until ended().
   virtual void on_stop(std::function<void()> stop) = 0;
   /// The run proper begins; `sample` may be called from any thread until ended().
   virtual void began(std::function<ProgressSample()> sample) = 0;
-  virtual void ended() = 0;
+  /// The run is over, however it ended; also where on_stop() or began() threw.
+  virtual void ended() noexcept = 0;
 };
 
 /// One attempt, from an output folder that is made and locked to its report: scans, reads, computes, commits. A report

@@ -73,8 +73,9 @@ DeviceCounts Lane::counts() const {
   return now;
 }
 
-void Lane::warm_up() {
+std::int64_t Lane::warm_up(const Clock& clock) {
   const std::lock_guard alone(*models_.alone);
+  const auto begun_ns = clock.now_ns();
   const auto evictions = models_.cache->statistics().evictions;
   const bool measure = models_.demand != nullptr && !models_.measured;
   for (const auto& [folder, package] : context_.packages) {
@@ -98,6 +99,7 @@ void Lane::warm_up() {
   }
   models_.measured = true;
   warm_ = device_->counts();
+  return clock.now_ns() - begun_ns;
 }
 
 // In the shapes of the run, of which the largest is returned; where a GPU's memory runs out, in smaller ones.

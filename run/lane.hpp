@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "gpu/device.hpp"
+#include "pipeline/clock.hpp"
 #include "run/device_models.hpp"
 #include "stages/chain.hpp"
 
@@ -25,8 +27,9 @@ class Lane {
 
   /// Loads every model and calls it in the shapes of the run; the first lane of a GPU also measures what calls take
   /// alone. Models that do not fit the cache's budget together are loaded when their turn comes. Throws ModelError,
-  /// PackageError, or OutOfMemoryError where not even the smallest shapes fit.
-  void warm_up();
+  /// PackageError, or OutOfMemoryError where not even the smallest shapes fit. Returns nanoseconds, without those it
+  /// waited for other lanes.
+  std::int64_t warm_up(const Clock& clock);
 
   /// Runs the lane stage at this place of the chain. Where memory runs out outside of a model's call, the batch goes
   /// through all lane stages again in halves; a picture for which it does not last even alone fails. Throws RunEnded

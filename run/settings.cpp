@@ -109,24 +109,19 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
-template <class Options>
-std::vector<OptionInfo> described(const OptionValues& values) {
-  return describe_options(parse_options<Options>(Options::name, values));
-}
-
 }  // namespace
 
 Settings::Settings() {
-  add_group(InputOptions::name, described<InputOptions>);
-  add_group(OutputOptions::name, described<OutputOptions>);
-  add_group(ModelOptions::name, described<ModelOptions>);
-  add_group(DeviceOptions::name, described<DeviceOptions>);
-  add_group(ThreadOptions::name, described<ThreadOptions>);
-  add_group(BatchOptions::name, described<BatchOptions>);
-  add_group(GateOptions::name, described<GateOptions>);
-  add_group(ReadOptions::name, described<ReadOptions>);
-  add_group(TraceOptions::name, described<TraceOptions>);
-  for (const auto& stage : stage_table()) add_group(stage.name, stage.options_with);
+  add_group(InputOptions::name, describe_options<InputOptions>());
+  add_group(OutputOptions::name, describe_options<OutputOptions>());
+  add_group(ModelOptions::name, describe_options<ModelOptions>());
+  add_group(DeviceOptions::name, describe_options<DeviceOptions>());
+  add_group(ThreadOptions::name, describe_options<ThreadOptions>());
+  add_group(BatchOptions::name, describe_options<BatchOptions>());
+  add_group(GateOptions::name, describe_options<GateOptions>());
+  add_group(ReadOptions::name, describe_options<ReadOptions>());
+  add_group(TraceOptions::name, describe_options<TraceOptions>());
+  for (const auto& stage : stage_table()) add_group(stage.name, stage.options);
   stages_ = default_stages();
   views_ = {View{default_view, "", ""}};
 }
@@ -137,9 +132,9 @@ std::string hint_of_value(const std::string& word) {
          "detect.conf=0.1";
 }
 
-void Settings::add_group(const std::string& name, Describe describe) {
+void Settings::add_group(const std::string& name, const std::vector<OptionInfo>& options) {
   Group group;
-  for (const auto& option : describe({})) {
+  for (const auto& option : options) {
     Setting setting;
     setting.option = option;
     setting.values =
@@ -147,7 +142,6 @@ void Settings::add_group(const std::string& name, Describe describe) {
     group.emplace_back(option.name, std::move(setting));
   }
   groups_.emplace_back(name, std::move(group));
-  describe_.emplace(name, std::move(describe));
 }
 
 Setting& Settings::find(const std::string& group, const std::string& name, const std::string& where) {
@@ -282,19 +276,25 @@ bool Settings::used(const std::string& group) const {
   return !is_stage || std::find(stages_.begin(), stages_.end(), group) != stages_.end();
 }
 
-void Settings::check() const {
+UsageError Settings::located(const UsageError& error) const {
+  const std::string text = error.what();
   for (const auto& [group, options] : groups_) {
-    try {
-      (void)describe_.at(group)(values(group));
-    } catch (const UsageError& error) {
-      const std::string text = error.what();
-      for (const auto& [name, setting] : options) {
-        if (setting.origin != "default" && text.starts_with(group + "." + name + " "))
-          throw UsageError(setting.origin + ": " + text);
-      }
-      throw;
+    for (const auto& [name, setting] : options) {
+      if (setting.origin != "default" && text.starts_with(group + "." + name + " "))
+        return UsageError(setting.origin + ": " + text);
     }
+  }
+  return error;
+}
+
+void Settings::check_used() const {
+  for (const auto& [group, options] : groups_) {
     if (used(group)) continue;
+    try {
+      (void)find_stage(group).parse(values(group));  // where the value is wrong too, that is said
+    } catch (const UsageError& error) {
+      throw located(error);
+    }
     for (const auto& [name, setting] : options) {
       if (setting.origin == "default") continue;
       throw UsageError(setting.origin + ": " + group + "." + name + " has no effect, since " + group +
@@ -327,16 +327,15 @@ std::string Settings::print() const {
   return text;
 }
 
-nlohmann::json Settings::results() const {
+nlohmann::json Settings::results(const Understood& understood) const {
   nlohmann::json out;
   out["stages"] = stages_;
   for (const auto& view : views_) {
     out["views"].push_back({{"name", view.name}, {"match", view.pattern}});
   }
   for (const auto& [group, options] : groups_) {
-    if (!used(group)) continue;
-    // As the program understood them, so that 0.30 is 0.3 and true is yes.
-    const auto understood = describe_.at(group)(values(group));
+    const auto parsed = understood.find(group);
+    if (parsed == understood.end()) continue;  // of a stage that is not in the recipe
     for (std::size_t i = 0; i < options.size(); ++i) {
       const auto& [name, setting] = options[i];
       if (setting.option.affects != Affects::results) continue;
@@ -345,7 +344,7 @@ nlohmann::json Settings::results() const {
         std::sort(values.begin(), values.end());
         out["options"][group][name] = std::move(values);
       } else {
-        out["options"][group][name] = understood[i].default_value;
+        out["options"][group][name] = parsed->second[i].default_value;
       }
     }
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -43,16 +42,23 @@ class Settings {
 
   void set_views(std::vector<View> views, const std::string& origin);
 
-  /// Throws UsageError for a value that cannot be, and for an option that is set although its stage is not in the
-  /// recipe.
-  void check() const;
+  /// Throws UsageError for an option that is set although its stage is not in the recipe.
+  void check_used() const;
+
+  /// The error of a value, with the place where that value was set.
+  UsageError located(const UsageError& error) const;
 
   /// The values of a group that differ in origin from the defaults; a group's Options struct is parsed from them.
   OptionValues values(const std::string& group) const;
 
+  /// Throws UsageError that says where the value was set.
   template <class Options>
   Options parse() const {
-    return parse_options<Options>(Options::name, values(Options::name));
+    try {
+      return parse_options<Options>(Options::name, values(Options::name));
+    } catch (const UsageError& error) {
+      throw located(error);
+    }
   }
 
   /// Every group with its options, in the order of print().
@@ -73,20 +79,21 @@ class Settings {
   /// The whole as a recipe, each value with its origin as a comment; reading it back gives the same settings.
   std::string print() const;
 
-  /// What determines results, for the plan: stages, views and all options of the stages used and of the run that affect
-  /// results.
-  nlohmann::json results() const;
+  /// Options of a group as the program understood them, so that 0.30 is 0.3 and true is yes.
+  using Understood = std::map<std::string, std::vector<OptionInfo>>;
+
+  /// What determines results, for the plan: stages, views and all options that affect results, of the groups that were
+  /// parsed.
+  nlohmann::json results(const Understood& understood) const;
 
  private:
   using Group = std::vector<std::pair<std::string, Setting>>;
-  using Describe = std::function<std::vector<OptionInfo>(const OptionValues&)>;
   const Setting& at(const std::string& key) const;
   Setting& find(const std::string& group, const std::string& name, const std::string& where);
-  void add_group(const std::string& name, Describe describe);
+  void add_group(const std::string& name, const std::vector<OptionInfo>& options);
   bool used(const std::string& group) const;
 
   std::vector<std::pair<std::string, Group>> groups_;
-  std::map<std::string, Describe> describe_;  // the options of a group with values in place
   std::vector<std::string> stages_;
   std::string stages_origin_ = "default";
   std::vector<View> views_;

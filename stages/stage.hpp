@@ -132,7 +132,7 @@ using StageOptions = std::any;
 struct StageEntry {
   std::string name;
   std::vector<OptionInfo> options;
-  std::function<std::vector<OptionInfo>(const OptionValues&)> options_with;  ///< `options` with these values in place
+  std::function<std::vector<OptionInfo>(const StageOptions&)> describe;  ///< `options` with these values in place
   std::function<StageOptions(const OptionValues&)> parse;  ///< throws UsageError for values that cannot be meant
   std::function<StageInfo(const StageOptions&)> info;      ///< throws UsageError for options that contradict each other
   std::function<std::unique_ptr<FrameStage>(const StageOptions&, const StageContext&)> make_frame_stage{};

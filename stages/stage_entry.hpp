@@ -18,9 +18,7 @@ StageEntry stage_entry() {
   StageEntry entry;
   entry.name = S::name;
   entry.options = describe_options<Options>();
-  entry.options_with = [](const OptionValues& values) {
-    return describe_options(parse_options<Options>(S::name, values));
-  };
+  entry.describe = [](const StageOptions& options) { return describe_options(std::any_cast<const Options&>(options)); };
   entry.parse = [](const OptionValues& values) { return StageOptions(parse_options<Options>(S::name, values)); };
   entry.info = [](const StageOptions& options) { return S::info(std::any_cast<const Options&>(options)); };
   const auto make = [](const StageOptions& options, const StageContext& context) {

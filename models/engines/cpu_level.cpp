@@ -79,8 +79,8 @@ CpuLevel level_of_cpu() {
   return CpuLevel::sse41;
 }
 
-CpuLevel lowered_by(const Environment& environment, CpuLevel most) {
-  CpuLevel level = most;
+CpuLevel lowered_by(const Environment& environment, CpuLevel highest) {
+  CpuLevel level = highest;
   const auto lower = [&](std::optional<CpuLevel> to) {
     if (to) level = std::min(level, *to);
   };

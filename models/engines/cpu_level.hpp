@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// The instructions that LibTorch, oneDNN and MKL compute with, from the least. Results differ between levels in their
+/// The instructions that LibTorch, oneDNN and MKL compute with, lowest first. Results differ between levels in their
 /// last bits, so the plan names one. A CPU that has a level has those below it.
 enum class CpuLevel { sse41, avx2, avx512 };
 
@@ -24,10 +24,10 @@ CpuLevel level_of_cpu();
 /// The value of an environment variable, or nothing.
 using Environment = std::function<const char*(const char* name)>;
 
-/// `most`, or less where the user's environment asks one of the three libraries for less: ATEN_CPU_CAPABILITY,
+/// `highest`, or less where the user's environment asks one of the three libraries for less: ATEN_CPU_CAPABILITY,
 /// ONEDNN_MAX_CPU_ISA (or DNNL_MAX_CPU_ISA) and MKL_ENABLE_INSTRUCTIONS. Words that the library does not know count for
 /// nothing, as there.
-CpuLevel lowered_by(const Environment& environment, CpuLevel most);
+CpuLevel lowered_by(const Environment& environment, CpuLevel highest);
 
 /// What runs on this machine use where nothing else is asked for: level_of_cpu(), lowered by the environment.
 CpuLevel best_level();

@@ -21,16 +21,17 @@ struct TorchModel {
 
 /// What a LibTorch is.
 struct TorchFacts {
-  std::string library;  ///< its file
-  std::string version;
+  std::string library;         ///< its file
+  std::string version;         ///< as the library itself says
   std::string cpu_capability;  ///< of its kernels, in its own words: AVX2
 };
 
 /// What crosses between the program and libmillrace_torch.so. Both come from one build, so C++ objects and exceptions
-/// may cross; the first two members tell whether they do, and never move.
+/// may cross; the first three members tell whether they do, and never move.
 struct TorchInterface {
   std::int32_t version;  ///< torch_interface_version
   const char* program;   ///< version of the program that it belongs to
+  const char* torch;     ///< version of LibTorch that it was compiled for
   std::shared_ptr<Engine> (*load)(const TorchModel& model, const EngineOptions& options);
   TorchFacts (*facts)();
 };

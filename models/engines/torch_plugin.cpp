@@ -22,6 +22,13 @@ const TorchInterface& open_torch() {
         "'make install' again, so that both come from one build",
         find_plugin(plugin_name), plugin->program, plugin->version, MILLRACE_VERSION, torch_interface_version));
   }
+  const TorchFacts found = plugin->facts();
+  if (found.version != plugin->torch) {
+    throw PluginError(
+        fmt::format("'{}' was built for LibTorch {} and found LibTorch {} in '{}'; run 'make install' again, or "
+                    "take the other one out of LD_LIBRARY_PATH",
+                    find_plugin(plugin_name), plugin->torch, found.version, found.library));
+  }
   return *plugin;
 }
 
@@ -33,17 +40,23 @@ const TorchInterface& open_torch() {
 
 #endif
 
+// Found once: a plug-in that is replaced while a run goes on must not cost pictures whose model comes back.
+const TorchInterface& torch() {
+  static const TorchInterface& opened = open_torch();
+  return opened;
+}
+
 }  // namespace
 
 std::shared_ptr<Engine> load_torch_engine(const Package& package, const EngineOptions& options) {
-  return open_torch().load({.file = package.torchscript(),
-                            .folder = package.folder.string(),
-                            .name = package.name,
-                            .methods = methods_of(package),
-                            .bytes = package.file_bytes()},
-                           options);
+  return torch().load({.file = package.torchscript(),
+                       .folder = package.folder.string(),
+                       .name = package.name,
+                       .methods = methods_of(package),
+                       .bytes = package.file_bytes()},
+                      options);
 }
 
-TorchFacts torch_facts() { return open_torch().facts(); }
+TorchFacts torch_facts() { return torch().facts(); }
 
 }  // namespace millrace

@@ -144,8 +144,7 @@ class Options(Case):
         self.assertEqual(done.code, program.USAGE, done)
 
     def device_cpu(self):
-        program.write_pictures(self.input, 1)
-        self.decode(device__cpu="sse4.1")  # more: cpu_level_test
+        self.detect(device__kind="cpu", device__cpu="sse4.1")  # more: cpu_level_test
         self.assertEqual(json.loads(program.plan(self.out)["plan.json"])["settings"]["cpu_level"], "sse4.1")
 
     def device_precision(self):

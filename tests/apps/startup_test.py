@@ -110,6 +110,27 @@ class Startup(Case):
         self.assertIn(f"belongs to millrace 9{version[1:].decode()} (interface", done.err)
         self.assertIn("so that both come from one build", done.err)
 
+    def patched(self, old, new):
+        """A folder with the plug-in, in which these bytes stand for others of the same length."""
+        other = self.folder / "plugins"
+        other.mkdir()
+        data = TORCH_PLUGIN.read_bytes()
+        self.assertGreaterEqual(data.count(old), 1)
+        self.assertEqual(len(old), len(new))
+        (other / "libmillrace_torch.so").write_bytes(data.replace(old, new))
+        return millrace("run", "--input", self.folder / "in", "--output", self.folder / "out", *self.models(), env={"MILLRACE_PLUGIN_DIR": str(other)})
+
+    def test_libtorch_that_is_gone(self):
+        done = self.patched(b"/site-packages/torch/lib", b"/site-packages/torch/bil")
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertRegex(done.err, r"which runs models, does not load \(\S*libtorch\S*: cannot open shared object file.*make install")
+
+    def test_libtorch_of_another_version(self):
+        version = re.search(r"LibTorch +(\d\S*) with", millrace("doctor").out)[1].encode()
+        done = self.patched(b"\0" + version + b"\0", b"\0" + b"9" + version[1:] + b"\0")
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertIn(f"was built for LibTorch 9{version[1:].decode()} and found LibTorch {version.decode()} in", done.err)
+
     def team(self, **env):
         """What LibTorch's OpenMP says that it found."""
         clean = {name: value for name, value in os.environ.items() if name not in OMP}

@@ -64,6 +64,19 @@ TEST_CASE("nothing is admitted before all lanes are warm") {
   CHECK(run.execution.ready());
 }
 
+TEST_CASE("warm-up time is that of the lanes' own calls, not of their waiting for each other") {
+  LaneBench bench;
+  bench.lanes = 4;
+  BenchExecution run(bench, 16);
+  std::atomic<bool> warm{false};
+  run.on_next = [&](std::int64_t) { warm = true; };
+  bench.at_call = [&](std::string_view, int) {
+    if (!warm) run.clock.advance(1'000'000);
+  };
+  run.run();
+  CHECK(run.execution.warm_up_ns() == 4 * 3 * 1'000'000);  // forward, encode, decode on each lane
+}
+
 TEST_CASE("as many lanes are kept as a device's memory has room for") {
   const auto expected = expected_lines(64);
   int most = 0, least = 9;

@@ -85,6 +85,16 @@ class AskingEngine final : public WrappedEngine {
   const AtCall& at_call_;
 };
 
+/// A clock that stands still until a test moves it.
+class ManualClock final : public Clock {
+ public:
+  std::int64_t now_ns() const noexcept override { return now_; }
+  void advance(std::int64_t ns) { now_ += ns; }
+
+ private:
+  std::atomic<std::int64_t> now_{0};
+};
+
 /// Models, options and devices of a run, for tests to change before they make one.
 struct LaneBench {
   Package detector = detector_package(), segmenter = segmenter_package();
@@ -197,6 +207,7 @@ class BenchLane {
                Paint(context_).run(frame);
              }) {}
 
+  std::int64_t warm_up() { return lane.warm_up(clock); }
   void run(Batch& batch) {
     for (std::size_t stage = 0; stage < parts_.config.chain.of(Section::lane).size(); ++stage) lane.run(stage, batch);
     batch.columns.allow(nullptr);
@@ -227,6 +238,7 @@ class BenchLane {
   const DecodeLimits limits_;
 
  public:
+  ManualClock clock;
   StageCounters counters;
   std::vector<std::int64_t> again;  // items whose pixels were made anew
 
@@ -244,7 +256,7 @@ class BenchExecution {
       : parts_(bench),
         items_(items),
         execution({parts_.config, parts_.numbers, parts_.packages, parts_.devices, parts_.views, ""}, bench.factory(),
-                  clock_) {}
+                  clock) {}
 
   Result run() {
     ExecutionEnds ends;
@@ -285,9 +297,9 @@ class BenchExecution {
   BenchParts parts_;
   const std::int64_t items_;
   std::int64_t next_ = 0;
-  const SteadyClock clock_;
 
  public:
+  ManualClock clock;
   Execution execution;
 };
 

@@ -26,7 +26,7 @@ AtCall no_more_than(int most, const std::string& method) {
 std::vector<std::string> expected_lines(int size) {
   LaneBench bench;
   BenchLane lane(bench);
-  lane.lane.warm_up();
+  lane.warm_up();
   Batch batch = lane.batch(size);
   lane.run(batch);
   return lane.lines(batch);
@@ -41,7 +41,7 @@ nlohmann::json without_exec(const std::string& line) {
 TEST_CASE("warming up calls every method in the largest shape of the run, and nothing of it is counted") {
   LaneBench bench;
   BenchLane lane(bench);
-  lane.lane.warm_up();
+  lane.warm_up();
   CHECK(bench.rows("forward") == Rows{8});
   CHECK(bench.rows("encode") == Rows{1});  // segment.image_batch on the CPU
   CHECK(bench.rows("decode") == Rows{1});
@@ -57,7 +57,7 @@ TEST_CASE("where calls are padded, warming up calls each shape that there may be
   bench.options = {{"detect", {{"pad", {"yes"}}}},
                    {"segment", {{"pad", {"yes"}}, {"image_batch", {"4"}}, {"box_batch", {"16"}}}}};
   BenchLane lane(bench);
-  lane.lane.warm_up();
+  lane.warm_up();
   CHECK(bench.rows("forward") == Rows{8, 4, 2, 1});
   CHECK(bench.rows("encode") == Rows{4, 2, 1, 1, 1});
   CHECK(bench.rows("decode") == Rows{16, 8, 4, 2, 1});
@@ -67,7 +67,7 @@ TEST_CASE("a warm-up that runs out of memory on a device goes on in smaller call
   LaneBench bench;
   bench.at_call = no_more_than(3, "forward");
   BenchLane lane(bench, std::make_unique<FakeStream>());
-  lane.lane.warm_up();
+  lane.warm_up();
   CHECK(bench.rows("forward") == Rows{2});
   Batch batch = lane.batch(8);
   lane.run(batch);
@@ -86,7 +86,7 @@ TEST_CASE("a warm-up for which memory does not even last for one row fails and n
       throw OutOfMemoryError("no memory for so many");
     };
     BenchLane lane(bench, on_host ? nullptr : std::make_unique<FakeStream>());
-    CHECK_THROWS_WITH_AS(lane.lane.warm_up(), doctest::Contains("/fake-yolo: "), ModelError);
+    CHECK_THROWS_WITH_AS(lane.warm_up(), doctest::Contains("/fake-yolo: "), ModelError);
     // The host's memory is everybody's: smaller calls are not tried there.
     CHECK(asked == (on_host ? Rows{8} : Rows{8, 4, 2, 1}));
   }
@@ -96,7 +96,7 @@ TEST_CASE("a call that runs out of memory in the run is made again in halves, an
   const auto expected = expected_lines(8);
   LaneBench bench;
   BenchLane lane(bench, std::make_unique<FakeStream>());
-  lane.lane.warm_up();
+  lane.warm_up();
   bench.at_call = no_more_than(4, "forward");  // another program takes memory from here on
   for (int i = 0; i < 2; ++i) {
     Batch batch = lane.batch(8);
@@ -113,14 +113,14 @@ TEST_CASE("a model that breaks its package's promise fails the warm-up") {
   LaneBench bench;
   bench.before_decoder = [](const std::vector<int>&) { throw ModelError("no such operator"); };
   BenchLane lane(bench);
-  CHECK_THROWS_WITH_AS(lane.lane.warm_up(), doctest::Contains("/fake-sam: no such operator"), ModelError);
+  CHECK_THROWS_WITH_AS(lane.warm_up(), doctest::Contains("/fake-sam: no such operator"), ModelError);
 }
 
 TEST_CASE("models that the budget does not hold together are evicted and come back, and results are the same") {
   LaneBench bench;
   bench.budget = 150;  // one of two
   BenchLane lane(bench);
-  lane.lane.warm_up();
+  lane.warm_up();
   const std::size_t warm = bench.loads.size();
   CHECK(warm == 2);
   for (int i = 0; i < 2; ++i) {
@@ -198,7 +198,7 @@ TEST_CASE("a lost device ends the run and names stage and batch; it is not tried
     if (lost) throw DeviceError("CUDA error: unspecified launch failure");
   };
   BenchLane lane(bench);
-  lane.lane.warm_up();
+  lane.warm_up();
   lost = true;
   bench.calls.clear();
   Batch batch = lane.batch(4, 7);
@@ -219,7 +219,7 @@ TEST_CASE("counts of a lane are those of the run: one upload a picture, two wait
   LaneBench bench;
   bench.device = "fake:1";
   BenchLane lane(bench);
-  lane.lane.warm_up();
+  lane.warm_up();
   for (int i = 0; i < 3; ++i) {
     Batch batch = lane.batch(8, i);
     lane.run(batch);

@@ -9,6 +9,7 @@ clones share. MILLRACE_ALL_TESTS=1 runs every test. A test that fails or skips l
 """
 
 import argparse
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -56,7 +57,7 @@ def main():
         parser.error("a command is missing behind --")
     stamp = PASSED / key_of(command, arguments.watch, arguments.file)
     if stamp.exists() and not os.environ.get("MILLRACE_ALL_TESTS"):
-        os.utime(stamp)
+        stamp.touch()
         print("unchanged since it passed: not run again (MILLRACE_ALL_TESTS=1 runs it)")
         return 0
     code = subprocess.run(command, check=False).returncode
@@ -64,8 +65,9 @@ def main():
         PASSED.mkdir(parents=True, exist_ok=True)
         stamp.touch()
         for old in PASSED.iterdir():
-            if old.stat().st_mtime < time.time() - KEPT_S:
-                old.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another clone may sweep too
+                if old.stat().st_mtime < time.time() - KEPT_S:
+                    old.unlink()
     return code
 
 

@@ -3,21 +3,35 @@
 #include <dlfcn.h>
 #include <torch/version.h>
 
+#include <string>
+#include <string_view>
+
 #include "models/engines/torch/torch_engine.hpp"
 
 namespace millrace {
 namespace {
 
+// The header's version is that of the compiler's LibTorch; the library that was loaded may be another.
+std::string loaded_version() {
+  constexpr std::string_view key = "TORCH_VERSION=";
+  const std::string config = at::show_config();
+  const auto at = config.find(key);
+  if (at == std::string::npos) return "of unknown version";
+  return config.substr(at + key.size(), config.find_first_of(", \n", at) - at - key.size());
+}
+
 TorchFacts facts() {
   Dl_info where{};
   const bool found = dladdr(reinterpret_cast<void*>(&at::get_cpu_capability), &where) != 0;
-  return {found ? where.dli_fname : "", TORCH_VERSION, at::get_cpu_capability()};
+  return {found ? where.dli_fname : "", loaded_version(), at::get_cpu_capability()};
 }
 
 }  // namespace
 
 extern "C" const TorchInterface* millrace_torch() {
-  static constexpr TorchInterface interface { torch_interface_version, MILLRACE_VERSION, make_torch_engine, facts };
+  static constexpr TorchInterface interface {
+    torch_interface_version, MILLRACE_VERSION, TORCH_VERSION, make_torch_engine, facts
+  };
   return &interface;
 }
 
