@@ -1,0 +1,14 @@
+#pragma once
+
+namespace millrace {
+
+/// Whether this is a sanitizer's build: they keep memory of their own, so that bounds of memory do not hold.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool sanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+inline constexpr bool sanitized = false;
+#endif
+
+}  // namespace millrace
