@@ -82,7 +82,7 @@ ExitCode run_command(const std::vector<std::string>& arguments) {
     return ExitCode::ok;
   }
   const Config config = parse_config(settings);
-  devices.cpu_level = choose_cpu_level(config, devices);
+  use_cpu_level(config, devices);
   if (!run_arguments.dry_run) prepare(config, devices);
   StopSignals signals;
   return run(run_arguments, config, load_torch_engine, &signals);

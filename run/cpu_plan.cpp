@@ -17,29 +17,36 @@ std::optional<CpuLevel> planned_level(const std::string& output_folder) {
 
 std::string quoted(CpuLevel level) { return "'" + std::string(name_of(level)) + "'"; }
 
+/// What device.cpu names, the plan's level, or the best of this machine.
+CpuLevel chosen_level(const std::string& asked, const std::string& output_folder) {
+  const CpuLevel best = best_level();
+  if (const auto level = cpu_level_of(asked)) {
+    if (*level <= best) return *level;
+    throw PackageError("device.cpu is '" + asked + "', and this machine has at most " + quoted(best) +
+                       "; name that level, or leave device.cpu out");
+  }
+  const auto planned = planned_level(output_folder);
+  if (!planned || *planned <= best) return planned.value_or(best);
+  throw PlanMismatch("the plan in '" + output_folder + "' needs a CPU with " + quoted(*planned) +
+                     ". This machine has at most " + quoted(best) +
+                     ", and its results would differ in their last bits. Continue on a machine with " +
+                     quoted(*planned) + ", or use a new output folder");
+}
+
 }  // namespace
 
-std::string choose_cpu_level(const Config& config, const Devices& devices) {
-  const auto asked = config.device.cpu;
-  const auto level = cpu_level_of(asked);
-  if (asked != "auto" && !level)
+void use_cpu_level(const Config& config, Devices& devices) {
+  const std::string& asked = config.device.cpu;
+  if (asked != "auto" && !cpu_level_of(asked))
     throw UsageError("device.cpu is '" + asked + "'; it can be auto, avx512, avx2 or sse4.1");
   const bool on_cpu = devices.kind == Devices::Kind::cpu || devices.kind == Devices::Kind::fake;
-  if (!on_cpu || config.chain.of(Section::lane).empty()) return {};
-  const CpuLevel best = best_level();
-  if (level) {
-    if (*level <= best) return asked;
-    throw PackageError("device.cpu is '" + asked + "', and this machine has " + quoted(best) +
-                       " at most; name that, or leave device.cpu out");
+  if (!on_cpu || config.chain.of(Section::lane).empty()) {
+    if (asked == "auto") return;
+    throw UsageError("device.cpu is '" + asked + "', and no model of this run computes on a CPU; leave it out");
   }
-  const auto folder = config.output.folder;
-  const auto planned = planned_level(folder);
-  if (planned && *planned > best) {
-    throw PlanMismatch("the plan in '" + folder + "' is for CPUs with " + quoted(*planned) + ", and this machine has " +
-                       quoted(best) + " at most, which gives other last bits. Go on where " + quoted(*planned) +
-                       " is there, or use a new output folder");
-  }
-  return std::string(name_of(planned.value_or(best)));
+  const CpuLevel level = chosen_level(asked, config.output.folder);
+  devices.cpu_level = name_of(level);
+  devices.mkl_instructions = mkl_instructions(level);
 }
 
 }  // namespace millrace

@@ -7,9 +7,9 @@
 
 namespace millrace {
 
-/// The level (models/engines/cpu_level.hpp) that this run computes at: what device.cpu names; else the plan's in the
-/// output folder, if there is one; else the best of this machine. Empty where models run on no CPU. Throws UsageError
+/// Sets the level (models/engines/cpu_level.hpp) that this run computes at: device.cpu, else the level of the plan in
+/// the output folder, else the best of this machine. Leaves it empty where no model runs on a CPU. Throws UsageError
 /// for other words, PlanMismatch where this machine has less than the plan, PackageError where it has less than asked.
-std::string choose_cpu_level(const Config& config, const Devices& devices);
+void use_cpu_level(const Config& config, Devices& devices);
 
 }  // namespace millrace

@@ -30,7 +30,8 @@ struct Devices {
   std::vector<int> ordinals{0};      ///< of GPUs; one that stands there twice is two devices, which share it
   std::vector<std::string> buses{};  ///< PCI bus ids of the GPUs
   std::string name = "cpu";          ///< for the plan: what results may differ by in their last bits
-  std::string cpu_level{};           ///< for the plan, where models run on the CPU: choose_cpu_level()
+  std::string cpu_level{};           ///< for the plan, where models run on the CPU: use_cpu_level()
+  std::string mkl_instructions{};    ///< the same, of MKL (models/engines/cpu_level.hpp)
   bool native_bf16 = true;           ///< and TF32: compute capability 8.0 and newer
 
   std::vector<std::shared_ptr<FakeMemory>> fake_memory{};  ///< where fake: of each; none where it has no end

@@ -154,7 +154,10 @@ nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const
   // What was left to the machine is fixed by now, however it was asked for; the input stands in the plan's source, and
   // a package is what is in it, wherever it lies.
   plan["device"] = devices.name;
-  if (!devices.cpu_level.empty()) plan["cpu_level"] = devices.cpu_level;
+  if (!devices.cpu_level.empty()) {
+    plan["cpu_level"] = devices.cpu_level;
+    plan["mkl_instructions"] = devices.mkl_instructions;
+  }
   plan["precision"] = numbers.precisions.name();
   for (const char* group : {"batch", "threads", "input", "models", "device"}) plan["options"].erase(group);
   const ModelOptions& models = config.models;

@@ -1,21 +1,25 @@
 #include "models/engines/cpu_level.hpp"
 
+#include <cpuid.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 
 namespace millrace {
 namespace {
 
-/// The level's name, and the three libraries' words for it.
+/// The level's name, and the three libraries' words for it. MKL takes two: of `mkl_branch` it knows COMPATIBLE on every
+/// maker's CPUs, and the others on Intel's only, as it does `mkl`. Where it does not know a word, it chooses by itself.
 struct Row {
   CpuLevel level;
-  const char *name, *aten, *onednn, *mkl;
+  const char *name, *aten, *onednn, *mkl, *mkl_branch;
 };
-constexpr std::array<Row, 3> table{{{CpuLevel::sse41, "sse4.1", "default", "SSE41", "SSE4_2"},
-                                    {CpuLevel::avx2, "avx2", "avx2", "AVX2", "AVX2"},
-                                    {CpuLevel::avx512, "avx512", "avx512", "AVX512_CORE", "AVX512"}}};
+constexpr std::array<Row, 3> table{{{CpuLevel::sse41, "sse4.1", "default", "SSE41", "SSE4_2", "COMPATIBLE"},
+                                    {CpuLevel::avx2, "avx2", "avx2", "AVX2", "AVX2", "AVX2"},
+                                    {CpuLevel::avx512, "avx512", "avx512", "AVX512_CORE", "AVX512", "AVX512"}}};
 
 /// A word by which a user asks a library for less, and the highest level that keeps to it. A word that begins with one
 /// of these, such as AVX2_VNNI, is of the same level.
@@ -29,6 +33,11 @@ constexpr std::array<Word, 3> onednn_words{
     {{"SSE41", CpuLevel::sse41}, {"AVX2", CpuLevel::avx2}, {"AVX", CpuLevel::sse41}}};
 constexpr std::array<Word, 3> mkl_words{
     {{"SSE4_2", CpuLevel::sse41}, {"AVX2", CpuLevel::avx2}, {"AVX", CpuLevel::sse41}}};
+constexpr std::array<Word, 5> branch_words{{{"COMPATIBLE", CpuLevel::sse41},
+                                            {"SSE", CpuLevel::sse41},
+                                            {"SSSE3", CpuLevel::sse41},
+                                            {"AVX2", CpuLevel::avx2},
+                                            {"AVX", CpuLevel::sse41}}};
 // Longer words that begin with AVX and ask for no less.
 constexpr std::array<std::string_view, 2> higher{"AVX512", "AVX10"};
 
@@ -37,6 +46,10 @@ std::string upper(std::string_view text) {
   std::transform(result.begin(), result.end(), result.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return result;
+}
+
+std::string without_prefix(const std::string& text, std::string_view prefix) {
+  return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
 }
 
 std::optional<CpuLevel> asked_of_aten(std::string_view text) {
@@ -55,6 +68,16 @@ std::optional<CpuLevel> asked(const std::array<Word, count>& words, const std::s
     if (text.starts_with(word.text)) return word.level;
   }
   return std::nullopt;
+}
+
+// CPUID's leaf 0 has the name in these three registers, in this order.
+std::string maker_of_cpu() {
+  unsigned highest_leaf = 0;
+  std::array<unsigned, 3> name{};
+  if (__get_cpuid(0, &highest_leaf, &name[0], &name[2], &name[1]) == 0) return "unknown";
+  std::string maker(sizeof name, '\0');
+  std::memcpy(maker.data(), name.data(), sizeof name);
+  return maker;
 }
 
 const Row& row_of(CpuLevel level) { return table[static_cast<std::size_t>(level)]; }
@@ -89,6 +112,7 @@ CpuLevel lowered_by(const Environment& environment, CpuLevel highest) {
   if (onednn == nullptr) onednn = environment("DNNL_MAX_CPU_ISA");
   if (onednn != nullptr) lower(asked(onednn_words, upper(onednn)));
   if (const char* text = environment("MKL_ENABLE_INSTRUCTIONS")) lower(asked(mkl_words, upper(text)));
+  if (const char* text = environment("MKL_CBWR")) lower(asked(branch_words, without_prefix(upper(text), "BRANCH=")));
   return level;
 }
 
@@ -96,9 +120,19 @@ CpuLevel best_level() {
   return lowered_by([](const char* name) { return std::getenv(name); }, level_of_cpu());
 }
 
+std::string mkl_instructions(CpuLevel level, std::string_view maker, CpuLevel level_of_cpu) {
+  if (maker == "GenuineIntel" || level == CpuLevel::sse41) return std::string(name_of(level));
+  return std::string(maker) + " " + std::string(name_of(level_of_cpu));
+}
+
+std::string mkl_instructions(CpuLevel level) { return mkl_instructions(level, maker_of_cpu(), level_of_cpu()); }
+
 std::vector<EnvironmentSetting> environment_for_level(CpuLevel level) {
   const Row& row = row_of(level);
-  return {{"ATEN_CPU_CAPABILITY", row.aten}, {"ONEDNN_MAX_CPU_ISA", row.onednn}, {"MKL_ENABLE_INSTRUCTIONS", row.mkl}};
+  return {{"ATEN_CPU_CAPABILITY", row.aten},
+          {"ONEDNN_MAX_CPU_ISA", row.onednn},
+          {"MKL_ENABLE_INSTRUCTIONS", row.mkl},
+          {"MKL_CBWR", row.mkl_branch}};
 }
 
 }  // namespace millrace

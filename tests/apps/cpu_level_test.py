@@ -11,7 +11,8 @@ from program import Case, millrace
 
 LEVELS = ("sse4.1", "avx2", "avx512")
 # Variables by which a user holds one of the libraries to less.
-PRETENCES = ({"ATEN_CPU_CAPABILITY": "default"}, {"ONEDNN_MAX_CPU_ISA": "SSE41"}, {"DNNL_MAX_CPU_ISA": "sse41"}, {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"})
+PRETENCES = ({"ATEN_CPU_CAPABILITY": "default"}, {"ONEDNN_MAX_CPU_ISA": "SSE41"}, {"DNNL_MAX_CPU_ISA": "sse41"}, {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+             {"MKL_CBWR": "COMPATIBLE"})
 
 
 class CpuLevels(Case):
@@ -72,12 +73,27 @@ class CpuLevels(Case):
         for more in ((), ("--dry-run",)):
             done = millrace(*self.words("out", *more), env=PRETENCES[0])
             self.assertEqual(done.code, program.MISMATCH, done)
-            self.assertIn(f"is for CPUs with '{best}', and this machine has 'sse4.1' at most", done.err)
-            self.assertIn(f"Go on where '{best}' is there, or use a new output folder", done.err)
+            self.assertIn(f"needs a CPU with '{best}'. This machine has at most 'sse4.1'", done.err)
+            self.assertIn(f"Continue on a machine with '{best}', or use a new output folder", done.err)
         done = millrace(*self.words("out", "--set", "device.cpu=sse4.1"))
         self.assertEqual(done.code, program.MISMATCH, done)
         self.assertIn(f'cpu_level: "{best}" in the plan, "sse4.1" now', done.err)
         self.assertEqual((self.folder / "out/segments/000000.jsonl").read_bytes(), before)
+
+    def test_the_plan_says_what_mkl_computes_with(self):
+        best = self.best()
+        maker = next(line.split(": ")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("vendor_id"))
+        for level in LEVELS[: LEVELS.index(best) + 1]:
+            self.bytes_of(level, "--set", f"device.cpu={level}")
+            found = json.loads((self.folder / level / "plan/plan.json").read_text())["settings"]["mkl_instructions"]
+            held = maker == "GenuineIntel" or level == "sse4.1"
+            self.assertIn(found, [level] if held else [f"{maker} {highest}" for highest in LEVELS])
+
+    def test_a_level_of_a_cpu_is_refused_where_no_model_computes_on_one(self):
+        recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        done = millrace("run", recipe, "--input", self.folder / "in", "--output", self.folder / "out", "--set", "device.cpu=sse4.1")
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertIn("device.cpu is 'sse4.1', and no model of this run computes on a CPU; leave it out", done.err)
 
     def test_levels_that_are_none_or_not_here(self):
         done = millrace(*self.words("out", "--set", "device.cpu=sse"))
@@ -85,7 +101,7 @@ class CpuLevels(Case):
         self.assertIn("device.cpu is 'sse'; it can be auto, avx512, avx2 or sse4.1", done.err)
         done = millrace(*self.words("out", "--set", "device.cpu=avx512"), env=PRETENCES[0])
         self.assertEqual(done.code, program.ENVIRONMENT, done)
-        self.assertIn("device.cpu is 'avx512', and this machine has 'sse4.1' at most", done.err)
+        self.assertIn("device.cpu is 'avx512', and this machine has at most 'sse4.1'", done.err)
         self.assertFalse((self.folder / "out").exists())
 
 

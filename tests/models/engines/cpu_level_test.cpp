@@ -7,12 +7,12 @@
 namespace millrace {
 namespace {
 
-std::string lowered(const std::map<std::string, std::string>& variables, CpuLevel most = CpuLevel::avx512) {
+std::string lowered(const std::map<std::string, std::string>& variables, CpuLevel highest = CpuLevel::avx512) {
   const auto environment = [&](const char* name) {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   };
-  return std::string(name_of(lowered_by(environment, most)));
+  return std::string(name_of(lowered_by(environment, highest)));
 }
 
 TEST_CASE("levels have names, and names levels") {
@@ -26,7 +26,7 @@ TEST_CASE("levels have names, and names levels") {
 TEST_CASE("a level's environment asks for that level and no other") {
   for (const CpuLevel level : {CpuLevel::sse41, CpuLevel::avx2, CpuLevel::avx512}) {
     const auto settings = environment_for_level(level);
-    CHECK(settings.size() == 3);
+    CHECK(settings.size() == 4);
     for (const auto& setting : settings) {
       CAPTURE(setting.name);
       CHECK_FALSE(setting.keep_users);
@@ -46,6 +46,11 @@ TEST_CASE("the user's environment lowers the level") {
   CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "AVX2"}, {"DNNL_MAX_CPU_ISA", "SSE41"}}) == "avx2");  // the older name yields
   CHECK(lowered({{"MKL_ENABLE_INSTRUCTIONS", "SSE4_2"}}) == "sse4.1");
   CHECK(lowered({{"MKL_ENABLE_INSTRUCTIONS", "AVX2_E1"}}) == "avx2");
+  for (const char* branch : {"COMPATIBLE", "SSE4_2", "SSSE3", "AVX", "branch=sse2"}) {
+    CAPTURE(branch);
+    CHECK(lowered({{"MKL_CBWR", branch}}) == "sse4.1");
+  }
+  for (const char* branch : {"AVX2", "AVX2,STRICT", "BRANCH=AVX2"}) CHECK(lowered({{"MKL_CBWR", branch}}) == "avx2");
   CHECK(lowered({{"ATEN_CPU_CAPABILITY", "avx2"}, {"MKL_ENABLE_INSTRUCTIONS", "SSE4_2"}}) == "sse4.1");
 }
 
@@ -57,7 +62,17 @@ TEST_CASE("it never raises it, and words that a library does not know count for 
   }
   for (const char* word : {"AVX512", "AVX512_E4", "", "sse"})
     CHECK(lowered({{"MKL_ENABLE_INSTRUCTIONS", word}}) == "avx512");
+  for (const char* word : {"AUTO", "OFF", "AVX512", "AVX512_E1,STRICT", ""})
+    CHECK(lowered({{"MKL_CBWR", word}}) == "avx512");
   for (const char* word : {"AVX2", "", "avx"}) CHECK(lowered({{"ATEN_CPU_CAPABILITY", word}}) == "avx512");
+}
+
+TEST_CASE("MKL is named by maker and CPU where it keeps to no level") {
+  CHECK(mkl_instructions(CpuLevel::avx2, "GenuineIntel", CpuLevel::avx512) == "avx2");
+  CHECK(mkl_instructions(CpuLevel::avx2, "AuthenticAMD", CpuLevel::avx512) == "AuthenticAMD avx512");
+  CHECK(mkl_instructions(CpuLevel::avx2, "AuthenticAMD", CpuLevel::avx2) == "AuthenticAMD avx2");
+  CHECK(mkl_instructions(CpuLevel::sse41, "AuthenticAMD", CpuLevel::avx512) == "sse4.1");
+  CHECK(mkl_instructions(level_of_cpu()).ends_with(name_of(level_of_cpu())));
 }
 
 }  // namespace
