@@ -1,6 +1,8 @@
 #include "run/config.hpp"
 
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "run/settings.hpp"
 
@@ -15,18 +17,13 @@ Chain make_chain(const Settings& settings) {
   }
 }
 
-Settings::Understood understood(const Config& config) {
+void parse(const Settings& settings, RunOptions& options) {
+  options.each([&](auto& group) { group = settings.parse<std::decay_t<decltype(group)>>(); });
+}
+
+Settings::Understood understood(Config& config) {
   Settings::Understood groups;
-  const auto add = [&](const auto& options) { groups[options.name] = describe_options(options); };
-  add(config.input);
-  add(config.output);
-  add(config.models);
-  add(config.device);
-  add(config.threads);
-  add(config.batch);
-  add(config.gate);
-  add(config.read);
-  add(config.trace);
+  config.each([&](const auto& group) { groups[group.name] = describe_options(group); });
   for (const auto& link : config.chain.links()) groups[link.info.name] = link.entry->describe(link.options);
   return groups;
 }
@@ -34,15 +31,8 @@ Settings::Understood understood(const Config& config) {
 }  // namespace
 
 void check_values(const Settings& settings) {
-  (void)settings.parse<InputOptions>();
-  (void)settings.parse<OutputOptions>();
-  (void)settings.parse<ModelOptions>();
-  (void)settings.parse<DeviceOptions>();
-  (void)settings.parse<ThreadOptions>();
-  (void)settings.parse<BatchOptions>();
-  (void)settings.parse<GateOptions>();
-  (void)settings.parse<ReadOptions>();
-  (void)settings.parse<TraceOptions>();
+  RunOptions options;
+  parse(settings, options);
   for (const auto& stage : settings.stages()) {
     try {
       (void)find_stage(stage).parse(settings.values(stage));
@@ -54,21 +44,15 @@ void check_values(const Settings& settings) {
 }
 
 Config parse_config(const Settings& settings) {
-  Config config{.input = settings.parse<InputOptions>(),
-                .output = settings.parse<OutputOptions>(),
-                .models = settings.parse<ModelOptions>(),
-                .device = settings.parse<DeviceOptions>(),
-                .threads = settings.parse<ThreadOptions>(),
-                .batch = settings.parse<BatchOptions>(),
-                .gate = settings.parse<GateOptions>(),
-                .read = settings.parse<ReadOptions>(),
-                .trace = settings.parse<TraceOptions>(),
-                .views = settings.views(),
-                .chain = make_chain(settings),
-                .detector_origin = settings.origin("models.detector"),
-                .segmenter_origin = settings.origin("models.segmenter"),
-                .views_origin = settings.views_origin(),
-                .text = settings.print()};
+  RunOptions options;
+  parse(settings, options);  // first, so that a wrong value is named before stages that cannot follow each other
+  Config config(make_chain(settings));
+  static_cast<RunOptions&>(config) = std::move(options);
+  config.views = settings.views();
+  config.detector_origin = settings.origin("models.detector");
+  config.segmenter_origin = settings.origin("models.segmenter");
+  config.views_origin = settings.views_origin();
+  config.text = settings.print();
   settings.check_used();
   config.results = std::make_shared<const nlohmann::json>(settings.results(understood(config)));
   return config;

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,16 +15,9 @@ namespace millrace {
 class Settings;
 
 /// What a run was told, parsed once: everything after the command line reads this, and no text.
-struct Config {
-  InputOptions input{};
-  OutputOptions output{};
-  ModelOptions models{};
-  DeviceOptions device{};
-  ThreadOptions threads{};
-  BatchOptions batch{};
-  GateOptions gate{};
-  ReadOptions read{};
-  TraceOptions trace{};
+struct Config : RunOptions {
+  explicit Config(Chain stages) : chain(std::move(stages)) {}
+
   std::vector<View> views{};  ///< rules in the order of the recipe
   Chain chain;                ///< stages with their options
 

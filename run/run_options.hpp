@@ -132,4 +132,30 @@ struct DeviceOptions {
   }
 };
 
+/// All of them, in the order in which they are shown.
+struct RunOptions {
+  InputOptions input{};
+  OutputOptions output{};
+  ModelOptions models{};
+  DeviceOptions device{};
+  ThreadOptions threads{};
+  BatchOptions batch{};
+  GateOptions gate{};
+  ReadOptions read{};
+  TraceOptions trace{};
+
+  template <class Visit>
+  void each(const Visit& visit) {
+    visit(input);
+    visit(output);
+    visit(models);
+    visit(device);
+    visit(threads);
+    visit(batch);
+    visit(gate);
+    visit(read);
+    visit(trace);
+  }
+};
+
 }  // namespace millrace

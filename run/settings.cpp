@@ -112,15 +112,7 @@ std::string padded(std::string text, std::size_t width) {
 }  // namespace
 
 Settings::Settings() {
-  add_group(InputOptions::name, describe_options<InputOptions>());
-  add_group(OutputOptions::name, describe_options<OutputOptions>());
-  add_group(ModelOptions::name, describe_options<ModelOptions>());
-  add_group(DeviceOptions::name, describe_options<DeviceOptions>());
-  add_group(ThreadOptions::name, describe_options<ThreadOptions>());
-  add_group(BatchOptions::name, describe_options<BatchOptions>());
-  add_group(GateOptions::name, describe_options<GateOptions>());
-  add_group(ReadOptions::name, describe_options<ReadOptions>());
-  add_group(TraceOptions::name, describe_options<TraceOptions>());
+  RunOptions().each([&](const auto& group) { add_group(group.name, describe_options(group)); });
   for (const auto& stage : stage_table()) add_group(stage.name, stage.options);
   stages_ = default_stages();
   views_ = {View{default_view, "", ""}};

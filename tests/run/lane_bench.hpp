@@ -147,8 +147,8 @@ struct LaneBench {
 struct BenchParts {
   explicit BenchParts(LaneBench& bench)
       : table(painted_table()),
-        config{.chain = Chain(
-                   bench.stages, [&](const std::string& stage) { return bench.options[stage]; }, table)},
+        config(Chain(
+            bench.stages, [&](const std::string& stage) { return bench.options[stage]; }, table)),
         devices(find_devices(bench.device)) {
     config.models.segmenter = bench.segmenter.folder.string();
     config.models.budget = bench.budget;
