@@ -11,15 +11,16 @@
 namespace millrace {
 namespace {
 
-/// The level's name, and the three libraries' words for it. MKL takes two: of `mkl_branch` it knows COMPATIBLE on every
-/// maker's CPUs, and the others on Intel's only, as it does `mkl`. Where it does not know a word, it chooses by itself.
+/// The level's name, and the three libraries' words for it. MKL knows `mkl` on Intel's CPUs only, and `mkl_branch` on
+/// all: it holds the lowest level there. Any branch, also AUTO, makes MKL compute in other blocks, so the others have
+/// none.
 struct Row {
   CpuLevel level;
   const char *name, *aten, *onednn, *mkl, *mkl_branch;
 };
 constexpr std::array<Row, 3> table{{{CpuLevel::sse41, "sse4.1", "default", "SSE41", "SSE4_2", "COMPATIBLE"},
-                                    {CpuLevel::avx2, "avx2", "avx2", "AVX2", "AVX2", "AVX2"},
-                                    {CpuLevel::avx512, "avx512", "avx512", "AVX512_CORE", "AVX512", "AVX512"}}};
+                                    {CpuLevel::avx2, "avx2", "avx2", "AVX2", "AVX2", nullptr},
+                                    {CpuLevel::avx512, "avx512", "avx512", "AVX512_CORE", "AVX512", nullptr}}};
 
 /// A word by which a user asks a library for less, and the highest level that keeps to it. A word that begins with one
 /// of these, such as AVX2_VNNI, is of the same level.
@@ -132,7 +133,7 @@ std::vector<EnvironmentSetting> environment_for_level(CpuLevel level) {
   return {{"ATEN_CPU_CAPABILITY", row.aten},
           {"ONEDNN_MAX_CPU_ISA", row.onednn},
           {"MKL_ENABLE_INSTRUCTIONS", row.mkl},
-          {"MKL_CBWR", row.mkl_branch}};
+          {"MKL_CBWR", row.mkl_branch == nullptr ? "" : row.mkl_branch}};
 }
 
 }  // namespace millrace

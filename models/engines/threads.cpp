@@ -18,8 +18,13 @@ std::vector<EnvironmentSetting> environment_for_teams(int threads) {
 }
 
 void set_environment(const std::vector<EnvironmentSetting>& settings) {
-  for (const EnvironmentSetting& setting : settings)
-    setenv(setting.name.c_str(), setting.value.c_str(), setting.keep_users ? 0 : 1);
+  for (const EnvironmentSetting& setting : settings) {
+    if (setting.value.empty()) {
+      unsetenv(setting.name.c_str());
+    } else {
+      setenv(setting.name.c_str(), setting.value.c_str(), setting.keep_users ? 0 : 1);
+    }
+  }
 }
 
 void keep_freed_memory() {

@@ -8,7 +8,7 @@ namespace millrace {
 /// An environment variable that a library reads once, when it is loaded.
 struct EnvironmentSetting {
   std::string name;
-  std::string value;
+  std::string value;        ///< empty: the variable is removed
   bool keep_users = false;  ///< a value that the user has set stays
 };
 

@@ -30,7 +30,12 @@ TEST_CASE("a level's environment asks for that level and no other") {
     for (const auto& setting : settings) {
       CAPTURE(setting.name);
       CHECK_FALSE(setting.keep_users);
-      CHECK(lowered({{setting.name, setting.value}}) == name_of(level));  // each alone
+      if (setting.value.empty()) {
+        CHECK(setting.name == "MKL_CBWR");  // has a word for the lowest level only
+        CHECK(level > CpuLevel::sse41);
+      } else {
+        CHECK(lowered({{setting.name, setting.value}}) == name_of(level));  // each alone
+      }
     }
   }
 }
