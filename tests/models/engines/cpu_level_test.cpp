@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <map>
 
 namespace millrace {
@@ -38,6 +39,17 @@ TEST_CASE("a level's environment asks for that level and no other") {
       }
     }
   }
+}
+
+TEST_CASE("a variable that a level has no word for is removed, whatever the user has set") {
+  const char* before = std::getenv("MKL_CBWR");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("MKL_CBWR", "AUTO", 1);
+  for (const auto& setting : environment_for_level(CpuLevel::avx2)) {
+    if (setting.name == "MKL_CBWR") set_environment({setting});
+  }
+  CHECK(std::getenv("MKL_CBWR") == nullptr);
+  if (before != nullptr) setenv("MKL_CBWR", kept.c_str(), 1);
 }
 
 TEST_CASE("the user's environment lowers the level") {
