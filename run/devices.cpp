@@ -118,7 +118,7 @@ Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
   return devices;
 }
 
-/// A GPU that is there and cannot be used is mended, not passed over.
+/// A GPU that is there and cannot be used is an error, not a reason to compute elsewhere.
 Devices usable_or_cpu() {
   if (gpus() > 0) return cuda_devices({0}, "auto");
   const auto there = gpus_of_driver();

@@ -60,7 +60,7 @@ std::string advice(const std::string& path, int error_number) {
     case ESTALE:
       return "the network file system lost the file: check the mount, then run the same command again";
     default:
-      return "when this is mended, run the same command again";
+      return "when this is repaired, run the same command again";
   }
 }
 

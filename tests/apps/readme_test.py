@@ -66,8 +66,8 @@ class Readme(program.Case):
     def test_what_failed_is_done_again_from_a_manifest(self):
         self.assertEqual([line["path"] for line in self.lines if line["state"] == "failed"], ["broken.jpg"])
         self.python(blocks("python")[1])
-        program.write_picture(self.folder / "mended.png", 320, 240)
-        (self.folder / "mended.png").rename(self.folder / "pictures/broken.jpg")
+        program.write_picture(self.folder / "whole.png", 320, 240)
+        (self.folder / "whole.png").rename(self.folder / "pictures/broken.jpg")
         self.run_in_folder(command("millrace run --input pictures/failed.jsonl"), program.OK)
         redone = program.lines(self.folder / "redone")
         self.assertEqual([(line["path"], line["state"]) for line in redone], [("broken.jpg", "ok")])

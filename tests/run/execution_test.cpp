@@ -79,7 +79,7 @@ TEST_CASE("warm-up time is that of the lanes' own calls, not of their waiting fo
 
 TEST_CASE("as many lanes are kept as a device's memory has room for") {
   const auto expected = expected_lines(64);
-  int most = 0, least = 9;
+  int maximum = 0, minimum = 9;
   for (const int kilobytes : {4000, 6000, 9000, 14'000, 40'000}) {
     CAPTURE(kilobytes);
     LaneBench bench;
@@ -90,14 +90,14 @@ TEST_CASE("as many lanes are kept as a device's memory has room for") {
     const auto plans = run.execution.memory_plans();
     REQUIRE(plans.size() == 1);
     CHECK(plans.front().wanted_lanes == 3);
-    most = std::max(most, plans.front().lanes);
-    least = std::min(least, plans.front().lanes);
+    maximum = std::max(maximum, plans.front().lanes);
+    minimum = std::min(minimum, plans.front().lanes);
     if (plans.front().smaller_calls.empty() && run.execution.counters().split_calls == 0 &&
         run.execution.counters().redone_batches == 0)
       CHECK(run.lines == expected);
   }
-  CHECK(least < most);
-  CHECK(most == 3);
+  CHECK(minimum < maximum);
+  CHECK(maximum == 3);
 }
 
 TEST_CASE("a stop while lanes warm up admits nothing") {

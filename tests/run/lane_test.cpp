@@ -16,9 +16,9 @@ std::unique_ptr<Stream> stream_with(std::int64_t bytes) {
 }
 
 /// Runs out of memory where a call of this method has more rows.
-AtCall no_more_than(int most, const std::string& method) {
-  return [most, method](std::string_view called, int rows) {
-    if (called == method && rows > most) throw OutOfMemoryError("no memory for so many");
+AtCall no_more_than(int maximum, const std::string& method) {
+  return [maximum, method](std::string_view called, int rows) {
+    if (called == method && rows > maximum) throw OutOfMemoryError("no memory for so many");
   };
 }
 

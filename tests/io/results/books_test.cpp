@@ -72,7 +72,7 @@ void revise(const std::string& out, std::int64_t segment, int revision, const st
   write_durably(folder, SegmentFile{segment, revision, SegmentFile::Kind::manifest}.name(), manifest.to_text());
 }
 
-FrameRecord mended(std::int64_t id, int objects) {
+FrameRecord repaired(std::int64_t id, int objects) {
   FrameRecord frame = frame_of(id);
   frame.failed = false;
   frame.objects.resize(static_cast<std::size_t>(objects));
@@ -140,10 +140,10 @@ TEST_CASE("failed items are listed with path, reason and detail; the word alone 
 TEST_CASE("the highest revision of an item counts") {
   const TemporaryFolder out;
   fill(out.path());
-  revise(out.path(), 1, 1, {mended(4, 5), frame_of(7)});
-  revise(out.path(), 1, 2, {mended(7, 1)});
+  revise(out.path(), 1, 1, {repaired(4, 5), frame_of(7)});
+  revise(out.path(), 1, 2, {repaired(7, 1)});
   // Without its manifest a revision does not exist.
-  write_durably(segments_folder(out.path()), "000000.r1.jsonl", segment_line_of(mended(1, 9)) + "\n");
+  write_durably(segments_folder(out.path()), "000000.r1.jsonl", segment_line_of(repaired(1, 9)) + "\n");
   CHECK(failed_ids(out.path()) == std::vector<std::int64_t>{1, 10});
   const Books books = read_books(out.path(), "plan", 12);
   CHECK(books.counts.items == 12);
