@@ -26,7 +26,7 @@ syntax() {
   return $bad
 }
 
-step "clang-format (make format mends it)" clang-format-14 --dry-run -Werror "${sources[@]}"
+step "clang-format (make format does it)" clang-format-14 --dry-run -Werror "${sources[@]}"
 step "who may include whom" tools/check_includes.py
 step "scripts parse" syntax
 step "clang-tidy" tools/tidy.py

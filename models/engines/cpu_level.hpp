@@ -32,8 +32,8 @@ CpuLevel lowered_by(const Environment& environment, CpuLevel highest);
 /// What runs on this machine use where nothing else is asked for: level_of_cpu(), lowered by the environment.
 CpuLevel best_level();
 
-/// What MKL computes with at this level: the level, where MKL can be held to it. That is every level of Intel's CPUs and
-/// the lowest of all CPUs. At higher levels of other makers' CPUs it is the maker and the CPU's highest level:
+/// What MKL computes with at this level: the level, where MKL can be held to it. That is every level of Intel's CPUs
+/// and the lowest of all CPUs. At higher levels of other makers' CPUs it is the maker and the CPU's highest level:
 /// "AuthenticAMD avx512".
 std::string mkl_instructions(CpuLevel level);
 /// The same for a CPU of that maker (as CPUID names it) with that highest level.
