@@ -34,11 +34,12 @@ target_compile_definitions(millrace_source_dir
   PRIVATE MILLRACE_SOURCE_ROOT="${PROJECT_SOURCE_DIR}" INTERFACE MILLRACE_SOURCE_DIR=::millrace::source_dir\(\))
 target_compile_options(millrace_source_dir INTERFACE "SHELL:-include ${PROJECT_SOURCE_DIR}/tests/source_dir.hpp")
 
-# millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [HELPERS targets] [LABELS l]): one doctest program, one ctest entry; label
-# `unit` unless it says another.
-# HELPERS are what it starts or loads while it runs; whoever builds the test builds them too.
+# millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [HELPERS targets] [LABELS l] [FILES files]): one doctest program, one ctest
+# entry; label `unit` unless it says another.
+# HELPERS are what it starts or loads while it runs; whoever builds the test builds them too. With FILES it is not run again while it, its
+# helpers, these files or folders and the test data are as they were when it passed.
 function(millrace_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;HELPERS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;HELPERS;LABELS;FILES" ${ARGN})
   list(TRANSFORM ARG_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
   add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE millrace_flags millrace_source_dir doctest::doctest ${ARG_LINK})
@@ -48,7 +49,14 @@ function(millrace_test name)
   if(ARG_HELPERS)
     add_dependencies(${name} ${ARG_HELPERS})
   endif()
-  add_test(NAME ${name} COMMAND ${name})
+  if(ARG_FILES)
+    list(TRANSFORM ARG_HELPERS REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE helpers)
+    list(TRANSFORM ARG_FILES PREPEND --file=)
+    list(TRANSFORM helpers PREPEND --file=)
+    add_test(NAME ${name} COMMAND python3 ${PROJECT_SOURCE_DIR}/tests/tools/when_changed.py --file=$<TARGET_FILE:${name}> ${helpers} ${ARG_FILES} -- $<TARGET_FILE:${name}>)
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+  endif()
   if(ARG_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
   else()

@@ -11,4 +11,14 @@ inline constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feat
 inline constexpr bool sanitized = false;
 #endif
 
+/// Whether this is ThreadSanitizer's build. It leaves out long cases of one thread, where no race can be: docs/ci.md
+/// lists them.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool thread_sanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool thread_sanitized = __has_feature(thread_sanitizer);
+#else
+inline constexpr bool thread_sanitized = false;
+#endif
+
 }  // namespace millrace

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import unittest
 import unittest.mock
 from pathlib import Path
 
@@ -100,6 +101,7 @@ class FakeDevice(Case):
         self.assertEqual(done.code, program.MISMATCH, done)
         self.assertIn('device: "cpu" in the plan, "fake" now', done.err)
 
+    @unittest.skipIf(program.SANITIZED, "gpu_test writes inputs in 16 bits, torch_engine_test calls models in them")
     def test_models_in_16_bits(self):
         """The pictures reach the models in their type, and what is found hardly changes."""
         program.write_pictures(self.folder / "in", 4, 90, 70)
@@ -156,6 +158,7 @@ class FakeDevice(Case):
         self.assertEqual(done.code, program.ENVIRONMENT, done)
         self.assertIn("/nowhere.yaml", done.err)
 
+    @unittest.skipIf(program.SANITIZED, "run_test plans memory on fake devices")
     def test_memory_is_planned(self):
         """Lanes as they fit, then smaller calls; what earlier runs learned counts; objects stay the same."""
         program.write_pictures(self.folder / "in", 8, 90, 70)
@@ -209,6 +212,7 @@ class FakeDevice(Case):
                 self.assertGreater(report["calls"]["redone_batches"], 0)
                 self.assertTrue(any("done again in halves: a lower batch.size is faster" in note for note in report["notes"]), report["notes"])
 
+    @unittest.skipIf(program.SANITIZED, "run_test keeps and reads what runs learned")
     def test_what_a_run_learned_of_memory_is_known_to_the_next(self):
         program.write_pictures(self.folder / "in", 8, 90, 70)
         state = self.folder / "state/millrace/call_limits.json"

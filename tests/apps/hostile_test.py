@@ -23,7 +23,6 @@ from program import OK, SOME_FAILED, USAGE
 # Above what the same run takes for the good pictures alone. A bomb of the catalogue unpacks to at least 256 MB; a
 # picture that is reduced while decoding takes a slab of 64 MB and some rows.
 MEMORY_MB = 128
-SANITIZED = os.environ.get("MILLRACE_SANITIZE", "") != ""
 TURNED = ("turned_1.png", "turned_2.png", "turned_3.png", "turned_4.png", "turned_5.png", "turned_6.png", "turned_7.png", "turned_8.png")
 
 
@@ -105,7 +104,7 @@ class Pictures(HostileCase):
             for file, (code, err, peak_mb) in zip(odd, pool.map(run_with, odd)):
                 with self.subTest(file.name):
                     self.check_alone(file, good, code, err)
-                    if not SANITIZED:
+                    if not program.SANITIZED:
                         self.assertLess(peak_mb, usual_mb + MEMORY_MB)
 
     def check_alone(self, file, good, code, err):
@@ -192,7 +191,7 @@ class Pictures(HostileCase):
         self.assertEqual((code, err), (OK, ""))
         (line,) = program.lines(self.output)
         self.assertEqual((line["width"], line["height"]), (20000, 20000))
-        if not SANITIZED:
+        if not program.SANITIZED:
             self.assertLess(peak_mb, 600)  # 1,200 MB of RGB otherwise
 
     def test_a_file_over_the_limit_is_not_read(self):
@@ -202,7 +201,7 @@ class Pictures(HostileCase):
         code, err, peak_mb = run_measured(self.recipe, "--input", self.input, "--output", self.output, "-q")
         self.assertEqual(code, SOME_FAILED)
         self.assertRegex(err, "^millrace: b.jpg: too_large: the file has 3221225472 bytes; the limit is 1073741824\n$")
-        if not SANITIZED:
+        if not program.SANITIZED:
             self.assertLess(peak_mb, 600)
 
     def run_in_least_memory(self, *more):
@@ -221,7 +220,7 @@ class Pictures(HostileCase):
         (self.input / "link.jpg").symlink_to("0000.jpg")
         more_mb = self.run_in_least_memory()
         self.assertEqual(len(program.lines(self.output)), 9)
-        if not SANITIZED:
+        if not program.SANITIZED:
             self.assertLess(more_mb, 150 + 64)  # 8 x 150 without a bound
 
     def test_pictures_that_take_much_to_decode_are_decoded_one_at_a_time(self):
@@ -229,7 +228,7 @@ class Pictures(HostileCase):
         for i in range(4):
             (self.input / f"{i}.png").write_bytes(file)
         more_mb = self.run_in_least_memory("--set", "threads.workers=2", "--set", "gate.slab=12M")
-        if not SANITIZED:
+        if not program.SANITIZED:
             self.assertLess(more_mb, 192 + 64)  # 2 x 192 without a bound
 
 

@@ -22,6 +22,9 @@ PROGRAM = os.environ.get("MILLRACE_PROGRAM", "build/release/apps/millrace")
 PACKAGES = Path(os.environ.get("MILLRACE_TEST_PACKAGES", "build/release/test-packages"))
 DATA = Path(os.environ.get("MILLRACE_TEST_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
+# Whether the program is a sanitizer's build: it keeps memory of its own, and runs slowly.
+SANITIZED = os.environ.get("MILLRACE_SANITIZE", "") != ""
+
 # Exit codes of apps/exit_code.hpp.
 OK, INTERNAL, USAGE, SOME_FAILED, ENVIRONMENT, STORAGE, LOCKED, MISMATCH = 0, 1, 2, 3, 5, 6, 7, 8
 INTERRUPTED, TERMINATED = 130, 143

@@ -13,7 +13,6 @@ import program
 from program import ENVIRONMENT, MISMATCH, OK, SOME_FAILED, STORAGE
 
 COUNT = 60
-SANITIZED = os.environ.get("MILLRACE_SANITIZE", "") != ""
 
 
 def shell_quoted(command):
@@ -42,7 +41,7 @@ class StorageCase(program.Case):
         """Runs under strace, which makes system calls fail as `fault` says (on `path` only)."""
         if shutil.which("strace") is None:
             self.skipTest("strace is not installed; tools/setup.sh check installs it")
-        if SANITIZED:
+        if program.SANITIZED:
             self.skipTest("LeakSanitizer does not run under ptrace")
         calls = fault.split(":")[0]
         only = ["-P", str(path)] if path else ["--seccomp-bpf"]  # quicker; with both, strace 6.1 sends no signal
@@ -248,7 +247,7 @@ class Limits(StorageCase):
         self.assertEqual(self.run_under(["prlimit", "--nofile=10:4096"]).code, SOME_FAILED)
         self.assertEqual(self.run_under(["prlimit", "--nofile=64:64"], "--format", "overlay,png,coco", output=self.folder / "second").code, SOME_FAILED)
 
-    @unittest.skipIf(SANITIZED, "sanitizers reserve more than any limit")
+    @unittest.skipIf(program.SANITIZED, "sanitizers reserve more than any limit")
     def test_address_space(self):
         done = self.run_under(["prlimit", "--as=1500000000"])
         self.check_stopped(done, "gate.memory", "1.1 GB", "ulimit -v", code=ENVIRONMENT)

@@ -3,9 +3,9 @@
 
     when_changed.py --watch GLOB [--watch GLOB ...] [--file FILE ...] -- COMMAND ...
 
-GLOB is relative to the root of the checkout ("models/export/**"), FILE is any file, such as a built program. The key of a
-pass is a hash of the command, of these files and of the list of test data. It is kept in ${MILLRACE_DEPS:-~/.cache/millrace}/passed, which all
-clones share. MILLRACE_ALL_TESTS=1 runs every test. A test that fails or skips leaves no key.
+GLOB is relative to the root of the checkout ("models/export/**"), FILE is any file, such as a built program, or a folder of them. The key of a
+pass is a hash of the command, of these files and of the list of test data. It is kept with what the test said in
+${MILLRACE_DEPS:-~/.cache/millrace}/passed, which all clones share. MILLRACE_ALL_TESTS=1 runs every test. A test that fails or skips leaves no key.
 """
 
 import argparse
@@ -36,7 +36,8 @@ def watched_files(globs):
 def key_of(command, globs, files):
     digest = hashlib.sha256()
     digest.update("\0".join(command).replace(str(ROOT), "").encode())
-    for path in [*watched_files(globs), *map(pathlib.Path, files)]:
+    named = [part for path in map(pathlib.Path, files) for part in (sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path])]
+    for path in [*watched_files(globs), *named]:
         digest.update(f"\0{path.name if path.is_relative_to(ROOT / 'build') else path}\0".replace(str(ROOT), "").encode())
         digest.update(path.read_bytes())
     data = pathlib.Path(os.environ.get("MILLRACE_TEST_DATA", ROOT.parent / "shared" / "data"))
@@ -59,11 +60,17 @@ def main():
     if stamp.exists() and not os.environ.get("MILLRACE_ALL_TESTS"):
         stamp.touch()
         print("unchanged since it passed: not run again (MILLRACE_ALL_TESTS=1 runs it)")
+        print(stamp.read_text(), end="")  # its cases and skips count as when it ran
         return 0
-    code = subprocess.run(command, check=False).returncode
+    said = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as test:
+        for line in test.stdout:
+            print(line, end="", flush=True)
+            said.append(line)
+    code = test.returncode
     if code == 0:
         PASSED.mkdir(parents=True, exist_ok=True)
-        stamp.touch()
+        stamp.write_text("".join(said))
         for old in PASSED.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another clone may sweep too
                 if old.stat().st_mtime < time.time() - KEPT_S:

@@ -33,7 +33,7 @@ class WhenChanged(unittest.TestCase):
         if script is None:
             script = self.script
         options = [*(f"--watch={glob}" for glob in watch), *(f"--file={name}" for name in files)]
-        command = ["sh", "-c", f"printf x >> {self.ran}; exit {exit_code}"]
+        command = ["sh", "-c", f"printf x >> {self.ran}; echo said; exit {exit_code}"]
         done = subprocess.run([sys.executable, script, *options, "--", *command], capture_output=True, text=True, check=False,
                               env={**os.environ, "MILLRACE_DEPS": str(self.folder / "deps"), "MILLRACE_TEST_DATA": str(self.data), **environment})
         return done
@@ -43,6 +43,7 @@ class WhenChanged(unittest.TestCase):
         second = self.run_watched()
         self.assertEqual((second.returncode, self.times_run()), (0, 1))
         self.assertTrue(second.stdout.startswith("unchanged since it passed"))
+        self.assertEqual(second.stdout.splitlines()[1:], ["said"])
 
     def test_a_changed_file_runs_it(self):
         self.run_watched()
@@ -64,6 +65,14 @@ class WhenChanged(unittest.TestCase):
         (self.data / "picture.jpg").write_bytes(b"x")
         self.run_watched(files=[program])
         self.assertEqual(self.times_run(), 3)
+
+    def test_a_change_anywhere_in_a_folder_runs_it(self):
+        folder = self.root / "build" / "packages" / "a.pkg"
+        folder.mkdir(parents=True)
+        for times, content in ((1, "a"), (1, "a"), (2, "b")):
+            (folder / "model.ts").write_text(content)
+            self.run_watched(files=[folder.parent])
+            self.assertEqual(self.times_run(), times)
 
     def test_failures_and_skips_are_run_again(self):
         for code in (1, 77):

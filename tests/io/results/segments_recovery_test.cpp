@@ -14,6 +14,7 @@
 #include "tests/io/files/memory_files.hpp"
 #include "tests/io/files/temporary_folder.hpp"
 #include "tests/io/results/segment_plan.hpp"
+#include "tests/sanitized.hpp"
 
 namespace millrace {
 namespace {
@@ -47,7 +48,8 @@ TEST_CASE("killed at any operation, the next run gives what an uninterrupted one
   CHECK(kills > 50);
 }
 
-TEST_CASE("after a power cut at any operation too, whatever of the unsynced bytes and names is left") {
+TEST_CASE("after a power cut at any operation too, whatever of the unsynced bytes and names is left" *
+          doctest::skip(thread_sanitized)) {
   const auto expected = uninterrupted();
   int cuts = 0;
   for (bool killed = true; killed; ++cuts) {
