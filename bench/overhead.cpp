@@ -14,7 +14,7 @@
 #include <random>
 
 #include "bench/simulated.hpp"
-#include "gpu/host_device.hpp"
+#include "gpu/device.hpp"
 #include "io/files/read_file.hpp"
 #include "io/results/segments.hpp"
 #include "io/sinks/image_write.hpp"
@@ -147,7 +147,7 @@ double run_bare(const ExecutionSetup& setup, const std::string& input, const std
   const std::string& segmenter = setup.config.models.segmenter;
   ModelCache models(std::int64_t{1} << 40, load_torch_engine, EngineOptions{setup.numbers.team, -1, true});
   StageCounters counters;
-  HostDevice device;
+  Device device;
   const StageContext context{
       setup.views, segmenter, setup.output_folder, input, limits, setup.numbers.batch_size, setup.packages, models,
       counters,    &device};

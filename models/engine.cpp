@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "gpu/host_device.hpp"
+#include "gpu/prompts.hpp"
 
 namespace millrace {
 namespace {
@@ -30,8 +30,8 @@ constexpr std::string_view dtype_name(DType dtype) {
 Prompts middle_boxes(Device& device, const Package& package, int boxes) {
   const auto width = static_cast<float>(package.input.width), height = static_cast<float>(package.input.height);
   const auto count = static_cast<std::size_t>(boxes);
-  return device.prompts(std::vector<Box>(count, {width / 4, height / 4, width * 3 / 4, height * 3 / 4}),
-                        std::vector<int>(count, 0));
+  return make_prompts(device, std::vector<Box>(count, {width / 4, height / 4, width * 3 / 4, height * 3 / 4}),
+                      std::vector<int>(count, 0));
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ void check_outputs(const Package& package, std::string_view method, std::int64_t
 }
 
 std::vector<Tensor> Engine::call(std::string_view method, std::span<const Tensor> inputs) {
-  HostDevice host;
+  Device host;
   return call(method, inputs, host);
 }
 

@@ -11,8 +11,6 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "gpu/host_device.hpp"
-#include "gpu/stream_device.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "models/engines/deferred_engine.hpp"
 #include "stages/options.hpp"
@@ -241,16 +239,16 @@ std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index,
   const int ordinal = devices.ordinals[index];
   switch (devices.kind) {
     case Devices::Kind::fake:
-      return std::make_unique<StreamDevice>(std::make_unique<FakeStream>(
+      return std::make_unique<Device>(std::make_unique<FakeStream>(
           ordinal, devices.fake_memory.empty() ? nullptr : devices.fake_memory[index], devices.fake_pinned));
     case Devices::Kind::simulated:
-      return std::make_unique<StreamDevice>(std::make_unique<SimulatedStream>(devices.simulated));
+      return std::make_unique<Device>(std::make_unique<SimulatedStream>(devices.simulated));
 #ifdef MILLRACE_CUDA
     case Devices::Kind::cuda:
-      return std::make_unique<StreamDevice>(make_cuda_stream(ordinal, name));
+      return std::make_unique<Device>(make_cuda_stream(ordinal, name));
 #endif
     default:
-      return std::make_unique<HostDevice>();
+      return std::make_unique<Device>();
   }
 }
 

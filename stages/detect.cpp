@@ -215,7 +215,7 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
     const auto slot = static_cast<std::size_t>(first + row);
     calls[outcome.outputs.get()].push_back({outcome.row, input.geometry[slot], {found, &(*found)[slot]}});
   }
-  for (const auto& [outputs, targets] : calls) context_.device->find_boxes(outputs->front(), search, targets);
+  for (const auto& [outputs, targets] : calls) find_boxes(*context_.device, outputs->front(), search, targets);
 }
 
 void Detect::take(Frame& frame, const std::string& package, FoundBoxes found) const {

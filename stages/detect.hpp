@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device.hpp"
+#include "gpu/ops/find_boxes.hpp"
 #include "stages/preprocess.hpp"
 #include "stages/stage.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gpu/device.hpp"
+#include "gpu/ops/letterbox.hpp"
 #include "stages/decode.hpp"
 #include "stages/stage_entry.hpp"
 
@@ -17,7 +17,7 @@ Preprocess::Preprocess(const Options& /*options*/, const StageContext& context) 
 void Preprocess::run(Batch& batch) {
   const std::string& detector = context_.views[static_cast<std::size_t>(batch.view())].detector;
   if (detector.empty() && context_.segmenter.empty()) return;
-  std::vector<Image8> rasters(batch.frames.size());
+  std::vector<DeviceImage> rasters(batch.frames.size());
   for (std::size_t i = 0; i < batch.frames.size(); ++i) {
     const Frame& frame = *batch.frames[i];
     const PixelBuffer* raster = frame.failed() ? nullptr : frame.columns.find(pixels);
@@ -37,7 +37,7 @@ void Preprocess::trim() {
   segmenter_buffer_ = {};
 }
 
-ModelInput Preprocess::make(const Batch& batch, const std::vector<Image8>& rasters, const Package& package,
+ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& rasters, const Package& package,
                             Tensor& buffer) const {
   const InputSpec& spec = package.input;
   const DType type = package.task == Task::detect ? context_.detector_images : context_.segmenter_images;
@@ -58,7 +58,7 @@ ModelInput Preprocess::make(const Batch& batch, const std::vector<Image8>& raste
     }
     const PictureInfo& info = batch.frames[i]->info;
     input.geometry[i] = letterbox_geometry(info.width, info.height, spec);
-    context_.device->letterbox(rasters[i], input.geometry[i], spec, row);
+    letterbox(*context_.device, rasters[i], input.geometry[i], spec, row);
   }
   return input;
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/tensor.hpp"
+#include "gpu/device.hpp"
 #include "gpu/letterbox.hpp"
 #include "stages/stage.hpp"
 
@@ -35,7 +36,8 @@ class Preprocess final : public LaneStage {
   void trim() override;
 
  private:
-  ModelInput make(const Batch& batch, const std::vector<Image8>& rasters, const Package& package, Tensor& buffer) const;
+  ModelInput make(const Batch& batch, const std::vector<DeviceImage>& rasters, const Package& package,
+                  Tensor& buffer) const;
 
   const StageContext& context_;
   Tensor detector_buffer_;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gpu/device.hpp"
+#include "gpu/prompts.hpp"
 #include "models/cache.hpp"
 #include "models/exec_shapes.hpp"
 #include "stages/model_call.hpp"
@@ -190,7 +190,7 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
       image_index[i] = static_cast<int>(slots.size()) - 1;
       if (!empty) boxes[i] = prompt.box;
     }
-    Prompts prompts = device.prompts(boxes, image_index);
+    Prompts prompts = make_prompts(device, boxes, image_index);
     return std::vector<Tensor>{stack(device, embeddings, static_cast<int>(embeddings.size())), std::move(prompts.boxes),
                                std::move(prompts.image_index)};
   };

@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "models/yaml_section.hpp"
@@ -62,9 +63,11 @@ SimulatedTable read_simulated_table(const std::string& file) {
                                    {"download_gb_per_s", table.rates.download_bytes_per_s}}) {
     if (bytes == 0) section.fail(key, "a rate is above 0");
   }
-  table.rates.letterbox_s = positive(section, "letterbox_ms") / 1e3;
-  table.rates.find_boxes_s = positive(section, "find_boxes_ms") / 1e3;
-  table.rates.outline_s = positive(section, "outline_ms") / 1e3;
+  constexpr std::string_view milliseconds = "_ms";
+  for (const std::string& key : section.keys()) {
+    if (key.ends_with(milliseconds))
+      table.rates.operations_s[key.substr(0, key.size() - milliseconds.size())] = positive(section, key) / 1e3;
+  }
   for (const char* method : {"forward", "encode", "decode"}) {
     YamlSection call = section.section(method);
     table.calls[method] = {positive(call, "call_ms") / 1e3, positive(call, "each_ms") / 1e3};

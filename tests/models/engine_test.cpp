@@ -5,13 +5,13 @@
 #include <cmath>
 #include <cstring>
 
-#include "gpu/host_device.hpp"
+#include "gpu/device.hpp"
 #include "models/engines/fake_engine.hpp"
 
 namespace millrace {
 namespace {
 
-HostDevice host;
+Device host;
 
 Package detector() {
   Package package;

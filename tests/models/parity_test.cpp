@@ -11,13 +11,13 @@
 #include <random>
 
 #include "base/half.hpp"
-#include "gpu/host_device.hpp"
+#include "gpu/device.hpp"
 #include "models/engines/torch_plugin.hpp"
 
 namespace millrace {
 namespace {
 
-HostDevice host;
+Device host;
 
 std::filesystem::path packages() {
   const char* folder = std::getenv("MILLRACE_TEST_PACKAGES");

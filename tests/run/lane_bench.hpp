@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/stream_device.hpp"
+#include "gpu/device.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "models/engines/deferred_engine.hpp"
 #include "models/engines/fake_engine.hpp"
@@ -198,8 +198,7 @@ class BenchLane {
                  DType::f32,
                  pixel_memory(parts_.devices)},
         lane(parts_.config.chain, context_, models_.front(),
-             stream == nullptr ? make_device(parts_.devices, 0, "lane 0")
-                               : std::make_unique<StreamDevice>(std::move(stream)),
+             stream == nullptr ? make_device(parts_.devices, 0, "lane 0") : std::make_unique<Device>(std::move(stream)),
              [this](Frame& frame) {
                frame.columns.allow(nullptr);
                if (frame.columns.find(pixels) != nullptr) return;

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "gpu/stream_device.hpp"
+#include "gpu/device.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "models/engines/wrapped_engine.hpp"
 #include "run/config.hpp"
@@ -71,7 +71,7 @@ struct Bench {
     const Config config = parse_config(settings);
     auto stream = std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(bytes));
     FakeStream& memory = *stream;
-    StreamDevice device(std::move(stream));
+    Device device(std::move(stream));
     const std::shared_ptr<CallLimits> shared(&limits, [](CallLimits*) {});
     ModelCache models(1000, [&](const Package& package, const EngineOptions&) {
       // Loading needs as much again, which is let go.

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "gpu/stream_device.hpp"
+#include "gpu/device.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "stages/postprocess.hpp"
 #include "tests/stages/surroundings.hpp"
@@ -54,8 +54,8 @@ Batch make_batch(unsigned seed) {
 struct OnStream {
   std::unique_ptr<FakeStream> stream = std::make_unique<FakeStream>();
   const FakeStream* const did = stream.get();
-  std::unique_ptr<StreamDevice> device = std::make_unique<StreamDevice>(std::move(stream));
-  const StreamDevice* const says = device.get();
+  std::unique_ptr<Device> device = std::make_unique<Device>(std::move(stream));
+  const Device* const says = device.get();
 };
 
 TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/host_device.hpp"
+#include "gpu/device.hpp"
 #include "models/cache.hpp"
 #include "models/engines/deferred_engine.hpp"
 #include "models/engines/fake_engine.hpp"
@@ -103,7 +103,7 @@ class Surroundings {
 
  private:
   ModelCache models_;
-  HostDevice device_;
+  Device device_;
   StageContext context_{views_,      segmenter_, output_folder, input_root, decode_limits,
                         batch_size_, packages_,  models_,       counters,   &device_};
 };
@@ -119,7 +119,7 @@ class RecipeLane {
   using Values = std::map<std::string, OptionValues>;
 
   RecipeLane(const StageContext& context, const std::vector<std::string>& stages, const Values& values = {},
-             std::unique_ptr<Device> device = std::make_unique<HostDevice>());
+             std::unique_ptr<Device> device = std::make_unique<Device>());
   ~RecipeLane();
 
   void run(Batch& batch);

@@ -6,14 +6,14 @@
 #include <thread>
 
 #include "base/half.hpp"
-#include "gpu/host_device.hpp"
+#include "gpu/device.hpp"
 #include "tests/models/engines/torchscript_file.hpp"
 #include "tests/models/package_files.hpp"
 
 namespace millrace {
 namespace {
 
-HostDevice host;
+Device host;
 
 /// A package whose model.ts is this TorchScript source, with a weight `scale` of 2.
 Package package_of(const std::filesystem::path& folder, const std::string& source, const char* yaml = detector_yaml(),

@@ -2,19 +2,52 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "base/box.hpp"
+#include "base/tensor.hpp"
 #include "gpu/device_code.hpp"
+#include "gpu/letterbox.hpp"
+#include "gpu/yolo_head.hpp"
 
 namespace millrace {
 
-/// Where a picture lies in the detector's input; LetterboxGeometry for kernels.
-struct SlotGeometry {
-  bool shown = false;  ///< whether the detector's boxes of this slot are wanted
-  int picture_width = 0, picture_height = 0;
-  int left = 0, top = 0;
-  double scale_x = 1, scale_y = 1;
+class Device;
+class Stream;
+
+/// What is wanted of a detector's output; the same for all pictures of a view.
+struct BoxSearch {
+  HeadSpec head;
+  float least_score = 0.25F;
+  double iou_threshold = 0.45;
+  double least_area = 0;  ///< in picture pixels
+  bool class_aware = true;
+  int most_boxes = 100;              ///< of a picture, best first
+  std::vector<std::uint8_t> wanted;  ///< by class, 0: passed over; empty: all are wanted
 };
+
+/// What a detector found in one picture: best first, in picture pixels, clipped.
+struct FoundBoxes {
+  std::vector<Box> boxes;
+  std::vector<float> scores;
+  std::vector<int> classes;
+  bool more = false;  ///< there were more than most_boxes
+  std::string fault;  ///< why there are none: the output is not finite
+};
+
+/// Row `row` of a detector's output, where its picture lies in the input, and where what was found goes.
+struct BoxTarget {
+  int row = 0;
+  LetterboxGeometry geometry;
+  std::shared_ptr<FoundBoxes> found;
+};
+
+/// Operation `find_boxes`: boxes of a detector's output, after the wait. Throws std::invalid_argument when type or
+/// shape are not those of the head.
+void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, std::span<const BoxTarget> targets);
 
 /// A box that was kept, as the host gets it. Corners in picture pixels, clipped.
 struct KeptBox {
@@ -25,6 +58,13 @@ struct KeptBox {
 
 /// From the detector's output to kept boxes, for all slots of a call. Pointers to device memory; [S, ...] is by slot.
 struct HeadJob {
+  /// What the CPU reads, and where it puts what it finds: at once.
+  struct Request {
+    const Tensor* output = nullptr;
+    const BoxSearch* search = nullptr;
+    std::span<const BoxTarget> targets{};
+  } request;
+
   const float* output = nullptr;  ///< v8: [S, 4 + classes, anchors]; yolox: [S, anchors, 5 + classes]
   bool yolox = false;
   int slots = 0, anchors = 0, classes = 0;
@@ -33,9 +73,9 @@ struct HeadJob {
   float least_score = 0;
   double iou_threshold = 0, least_area = 0;
   bool class_aware = true;
-  int most_kept = 0;                     ///< one more than is shown, to learn whether there were more
-  const std::uint8_t* wanted = nullptr;  ///< [classes], or null: all
-  const SlotGeometry* geometry = nullptr;
+  int most_kept = 0;                            ///< one more than is shown, to learn whether there were more
+  const std::uint8_t* wanted = nullptr;         ///< [classes], or null: all
+  const LetterboxGeometry* geometry = nullptr;  ///< picture_width 0: nobody wants boxes of this slot
   // Written:
   std::uint64_t* keys = nullptr;      ///< [S, anchors] scratch; 0: no candidate (any more)
   Box* boxes = nullptr;               ///< [S, anchors] scratch, in input pixels
@@ -47,7 +87,10 @@ struct HeadJob {
 
 enum HeadFault : std::int32_t { not_finite = 1, infinite_box = 2 };
 
-namespace detect_kernel {
+/// find_boxes.cu
+void launch(const HeadJob& job, Stream& stream);
+
+namespace find_boxes_kernel {
 
 template <class T>
 MILLRACE_DEVICE T least(T a, T b) {
@@ -82,7 +125,7 @@ MILLRACE_DEVICE inline float mapped(float value, int padding, double scale, int 
   const double exact = (static_cast<double>(value) - padding) / scale;
   return static_cast<float>(exact < 0 ? 0.0 : exact > side ? static_cast<double>(side) : exact);
 }
-MILLRACE_DEVICE inline Box to_picture(const Box& box, const SlotGeometry& g) {
+MILLRACE_DEVICE inline Box to_picture(const Box& box, const LetterboxGeometry& g) {
   return {mapped(box.x0, g.left, g.scale_x, g.picture_width), mapped(box.y0, g.top, g.scale_y, g.picture_height),
           mapped(box.x1, g.left, g.scale_x, g.picture_width), mapped(box.y1, g.top, g.scale_y, g.picture_height)};
 }
@@ -139,8 +182,8 @@ MILLRACE_DEVICE inline Candidate candidate_yolox(const HeadJob& job, int slot, i
 MILLRACE_DEVICE inline std::int32_t find_candidate(const HeadJob& job, int slot, int anchor) {
   const std::int64_t at = static_cast<std::int64_t>(slot) * job.anchors + anchor;
   job.keys[at] = 0;
-  const SlotGeometry& geometry = job.geometry[slot];
-  if (!geometry.shown) return 0;
+  const LetterboxGeometry& geometry = job.geometry[slot];
+  if (geometry.picture_width == 0) return 0;
   const Candidate found = job.yolox ? candidate_yolox(job, slot, anchor) : candidate_v8(job, slot, anchor);
   if (!found.finite) return not_finite;
   if (!(found.score >= job.least_score)) return 0;
@@ -199,5 +242,5 @@ MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block)
   }
 }
 
-}  // namespace detect_kernel
+}  // namespace find_boxes_kernel
 }  // namespace millrace

@@ -2,11 +2,45 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
+#include "base/tensor.hpp"
 #include "gpu/device_code.hpp"
 #include "gpu/outline.hpp"
 
 namespace millrace {
+
+class Device;
+class Stream;
+
+/// A mask at full size: column-major COCO runs, zeros first.
+struct TracedMask {
+  std::vector<std::uint32_t> counts;
+  float predicted_iou = 0;
+  std::string fault;  ///< why there is none: logits or predicted IoU are not finite
+};
+
+/// Row `row` of a decoder's output, where its picture lies, and where the mask goes.
+struct MaskTarget {
+  int row = 0;
+  MaskGeometry geometry;
+  std::shared_ptr<TracedMask> mask;
+};
+
+/// Output of one call of a decoder: logits f32 [N, h, w] and predicted IoU f32 [N].
+struct MaskCall {
+  Tensor logits, predicted_iou;
+  std::vector<MaskTarget> targets;
+};
+
+/// Operation `outline`: masks of a decoder's outputs, after the wait. All of them come down in one copy, whose size is
+/// bounded by what masks had before; a second wait and copy follow where that was too little. Throws as
+/// check_geometry().
+void trace(Device& device, std::span<const MaskCall> calls, float threshold);
 
 /// Masks of one call to the decoder on their way to run lengths. Pointers to device memory.
 ///
@@ -15,6 +49,12 @@ namespace millrace {
 /// + y; before the first place it is outside. A thread does one picture column, twice: it counts, and when the sums of
 /// all counts are known, it writes.
 struct OutlineJob {
+  /// What the CPU reads, which puts masks where they go: at once. The tracer is that of the geometry that came last.
+  struct Request {
+    const MaskCall* call = nullptr;
+    std::optional<MaskTracer>* tracer = nullptr;
+  } request;
+
   const float* logits = nullptr;           ///< [N, logits_height, logits_width]
   const float* predicted_iou = nullptr;    ///< [N]
   const std::int32_t* slots = nullptr;     ///< [N], index into geometry; -1: nobody wants this mask
@@ -23,6 +63,7 @@ struct OutlineJob {
   int logits_width = 0, logits_height = 0;
   int widest = 0;  ///< picture
   float threshold = 0;
+  bool counted = false;             ///< counts and `largest` are there: only the last step, into another capacity
   std::uint32_t* counts = nullptr;  ///< [N * widest + 1] scratch: changes of a column, then of all columns before it
   // Written, side by side:
   std::uint32_t* starts = nullptr;  ///< [N + 1]: where a mask's places begin; the last is their number
@@ -31,6 +72,9 @@ struct OutlineJob {
   std::uint32_t* places = nullptr;  ///< [capacity]; what does not fit is not written
   std::uint32_t capacity = 0;
 };
+
+/// outline.cu
+void launch(const OutlineJob& job, Stream& stream);
 
 namespace outline_kernel {
 

@@ -1,10 +1,12 @@
-#include "gpu/detect_kernel.hpp"
+#include "gpu/ops/find_boxes.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
 #include <barrier>
+#include <cmath>
+#include <limits>
 #include <random>
 #include <thread>
 #include <vector>
@@ -13,9 +15,9 @@
 #include "gpu/letterbox.hpp"
 #include "gpu/nms.hpp"
 #include "gpu/yolo_head.hpp"
+#include "tests/gpu/on_device.hpp"
 
-using namespace millrace;
-
+namespace millrace {
 namespace {
 
 /// One thread in place of a block.
@@ -46,7 +48,7 @@ void keep_best_by_team(const HeadJob& job, int slot) {
   OneOfTeam::Shared shared;
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < OneOfTeam::team; ++rank)
-    threads.emplace_back([&, rank] { detect_kernel::keep_best(job, slot, OneOfTeam{&shared, rank}); });
+    threads.emplace_back([&, rank] { find_boxes_kernel::keep_best(job, slot, OneOfTeam{&shared, rank}); });
 }
 
 struct Shape {
@@ -93,8 +95,6 @@ std::vector<float> output_of(const Shape& s, unsigned seed) {
   return output;
 }
 
-}  // namespace
-
 TEST_CASE("the detection kernels keep what head, NMS and clipping of the host keep") {
   unsigned seed = 0;
   for (const Shape& s : {Shape{false, 1, 1, 32, 32, 5, 0.25F, 0},
@@ -119,14 +119,8 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
         spec.height = s.height;
         spec.placement = Placement::centred;
 
-        std::vector<SlotGeometry> geometry(static_cast<std::size_t>(s.slots));
-        std::vector<LetterboxGeometry> host_geometry;
-        for (int slot = 0; slot < s.slots; ++slot) {
-          host_geometry.push_back(letterbox_geometry(1000 + 300 * slot, 700, spec));
-          const auto& g = host_geometry.back();
-          geometry[static_cast<std::size_t>(slot)] = {true,  g.picture_width, g.picture_height, g.left,
-                                                      g.top, g.scale_x,       g.scale_y};
-        }
+        std::vector<LetterboxGeometry> geometry;
+        for (int slot = 0; slot < s.slots; ++slot) geometry.push_back(letterbox_geometry(1000 + 300 * slot, 700, spec));
         const auto total = static_cast<std::size_t>(s.slots * anchors);
         std::vector<std::uint64_t> keys(total);
         std::vector<Box> boxes(total);
@@ -156,9 +150,9 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
 
         for (int slot = 0; slot < s.slots; ++slot) {
           const auto i = static_cast<std::size_t>(slot);
-          for (int a = 0; a < anchors; ++a) REQUIRE(detect_kernel::find_candidate(job, slot, a) == 0);
+          for (int a = 0; a < anchors; ++a) REQUIRE(find_boxes_kernel::find_candidate(job, slot, a) == 0);
           const auto keys_before = keys;
-          detect_kernel::keep_best(job, slot, OneThread{});
+          find_boxes_kernel::keep_best(job, slot, OneThread{});
           const auto kept_by_one = kept;
           const auto counts_by_one = counts;
           keys = keys_before;
@@ -180,7 +174,7 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
           const Candidates all = decode_head(tensor, slot, head, s.conf);
           Candidates some;
           for (std::size_t c = 0; c < all.boxes.size(); ++c) {
-            const Box box = host_geometry[i].to_picture(all.boxes[c]);
+            const Box box = geometry[i].to_picture(all.boxes[c]);
             if (!(box.x1 > box.x0 && box.y1 > box.y0)) continue;
             if (static_cast<double>(box.x1 - box.x0) * static_cast<double>(box.y1 - box.y0) < s.min_area) continue;
             some.boxes.push_back(all.boxes[c]);
@@ -193,7 +187,7 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
           for (std::size_t k = 0; k < order.size(); ++k) {
             const KeptBox& own = kept[i * static_cast<std::size_t>(most) + k];
             const auto at = static_cast<std::size_t>(order[k]);
-            different += static_cast<int>(own.box != host_geometry[i].to_picture(some.boxes[at]) ||
+            different += static_cast<int>(own.box != geometry[i].to_picture(some.boxes[at]) ||
                                           own.score != some.scores[at] || own.class_id != some.classes[at]);
           }
           CHECK(different == 0);
@@ -202,3 +196,110 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
     }
   }
 }
+
+/// v8 outputs of three classes with clusters of boxes.
+std::vector<float> detector_output(int slots, int anchors, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(0, 1);
+  std::vector<float> values(static_cast<std::size_t>(slots * 7 * anchors));
+  for (int s = 0; s < slots; ++s) {
+    for (int a = 0; a < anchors; ++a) {
+      const auto at = [&](int channel) -> float& {
+        return values[static_cast<std::size_t>((s * 7 + channel) * anchors + a)];
+      };
+      at(0) = 10 * std::floor(uniform(random) * 6);
+      at(1) = 10 * std::floor(uniform(random) * 6);
+      at(2) = 5 + 30 * uniform(random);
+      at(3) = 5 + 30 * uniform(random);
+      for (int c = 0; c < 3; ++c) at(4 + c) = uniform(random) < 0.3F ? uniform(random) : 0.01F;
+    }
+  }
+  return values;
+}
+
+std::vector<FoundBoxes> found_on(Device& device, const std::vector<float>& values, int slots, int anchors,
+                                 const BoxSearch& search, const std::vector<int>& rows) {
+  const auto found = std::make_shared<std::vector<FoundBoxes>>(rows.size());
+  InputSpec spec;
+  spec.width = spec.height = 64;
+  std::vector<BoxTarget> targets;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    targets.push_back({rows[i], letterbox_geometry(100 + 10 * rows[i], 90, spec), {found, &(*found)[i]}});
+  find_boxes(device, on(device, values, {slots, 7, anchors}), search, targets);
+  device.wait();
+  return *found;
+}
+
+TEST_CASE("boxes are those of the host, best first, with their faults") {
+  BoxSearch search;
+  search.head = {HeadLayout::v8, 64, 64, 3};
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    const int slots = 1 + static_cast<int>(seed % 40), anchors = 1 + static_cast<int>(seed * 7 % 90);
+    CAPTURE(slots);
+    CAPTURE(anchors);
+    auto values = detector_output(slots, anchors, seed);
+    search.most_boxes = seed % 3 == 0 ? 2 : 100;
+    search.class_aware = seed % 2 == 0;
+    search.least_area = seed % 5 == 0 ? 400 : 0;
+    search.wanted = seed % 4 == 0 ? std::vector<std::uint8_t>{1, 0, 1} : std::vector<std::uint8_t>{};
+    if (seed % 6 == 1) values[static_cast<std::size_t>(4 * anchors)] = std::numeric_limits<float>::quiet_NaN();
+    if (seed % 6 == 2) values[0] = std::numeric_limits<float>::infinity();
+    std::vector<int> rows;
+    for (int row = slots - 1; row >= 0; row -= 1 + static_cast<int>(seed % 2)) rows.push_back(row);
+    Both both;
+    const auto expected = found_on(both.host, values, slots, anchors, search, rows);
+    const auto got = found_on(both.device, values, slots, anchors, search, rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      CHECK(got[i].boxes == expected[i].boxes);
+      CHECK(got[i].scores == expected[i].scores);
+      CHECK(got[i].classes == expected[i].classes);
+      CHECK(got[i].more == expected[i].more);
+      CHECK(got[i].fault == expected[i].fault);
+    }
+  }
+}
+
+TEST_CASE("an output of another shape is refused at once, on both") {
+  Both both;
+  BoxSearch search;
+  search.head = {HeadLayout::v8, 64, 64, 80};
+  const std::vector<float> values(7 * 4);
+  for (Device* device : {&both.host, &both.device}) {
+    const std::vector<BoxTarget> targets{{0, {}, std::make_shared<FoundBoxes>()}};
+    CHECK_THROWS_AS(find_boxes(*device, on(*device, values, {1, 7, 4}), search, targets), std::invalid_argument);
+  }
+}
+
+TEST_CASE("a search for nothing finds nothing, on both") {
+  Both both;
+  BoxSearch search;
+  search.head = {HeadLayout::v8, 64, 64, 3};
+  for (Device* device : {&both.host, &both.device}) {
+    const auto found = std::make_shared<FoundBoxes>();
+    const auto geometry = letterbox_geometry(64, 64, {.width = 64, .height = 64});
+    find_boxes(*device, device->empty({0, 7, 20}), search, {});
+    find_boxes(*device, on(*device, detector_output(2, 20, 1), {2, 7, 20}), search, {});
+    find_boxes(*device, device->empty({1, 7, 0}), search, std::vector<BoxTarget>{{0, geometry, found}});
+    device->wait();
+    CHECK(found->boxes.empty());
+    CHECK(found->fault.empty());
+    CHECK(!found->more);
+  }
+}
+
+TEST_CASE("what a failed batch asked for goes to nobody and disturbs nobody") {
+  Both both;
+  BoxSearch search;
+  search.head = {HeadLayout::v8, 64, 64, 3};
+  const auto values = detector_output(1, 20, 1);
+  {
+    const std::vector<BoxTarget> targets{
+        {0, letterbox_geometry(64, 64, {.width = 64, .height = 64}), std::make_shared<FoundBoxes>()}};
+    find_boxes(both.device, on(both.device, values, {1, 7, 20}), search, targets);
+  }  // nobody waited
+  const auto got = found_on(both.device, values, 1, 20, search, {0});
+  CHECK(got[0].boxes == found_on(both.host, values, 1, 20, search, {0})[0].boxes);
+}
+
+}  // namespace
+}  // namespace millrace
