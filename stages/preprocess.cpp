@@ -9,27 +9,25 @@
 namespace millrace {
 
 StageInfo Preprocess::info(const Options& /*options*/) {
-  return {name, Section::lane, "pixels to the models' inputs", {&pixels}, {&detector_input, &segmenter_input}, {}};
+  return {
+      name, Section::lane, "pixels to the models' inputs", {&pixels}, {&uploaded, &detector_input, &segmenter_input},
+      {}};
 }
 
 Preprocess::Preprocess(const Options& /*options*/, const StageContext& context) : context_(context) {}
 
 void Preprocess::run(Batch& batch) {
   const std::string& detector = context_.views[static_cast<std::size_t>(batch.view())].detector;
-  if (detector.empty() && context_.segmenter.empty()) return;
-  std::vector<DeviceImage> rasters(batch.frames.size());
-  for (std::size_t i = 0; i < batch.frames.size(); ++i) {
-    const Frame& frame = *batch.frames[i];
-    const PixelBuffer* raster = frame.failed() ? nullptr : frame.columns.find(pixels);
+  for (const auto& frame : batch.frames) {
+    const PixelBuffer* raster = frame->failed() ? nullptr : frame->columns.find(pixels);
     if (raster == nullptr) continue;
-    rasters[i] = context_.device->upload({raster->data.get(), raster->width, raster->height}, raster->data);
+    frame->columns.set(uploaded,
+                       context_.device->upload({raster->data.get(), raster->width, raster->height}, raster->data));
   }
   if (!detector.empty())
-    batch.columns.set(detector_input, make(batch, rasters, *context_.packages.at(detector), detector_buffer_));
-  if (!context_.segmenter.empty()) {
-    batch.columns.set(segmenter_input,
-                      make(batch, rasters, *context_.packages.at(context_.segmenter), segmenter_buffer_));
-  }
+    batch.columns.set(detector_input, make(batch, *context_.packages.at(detector), detector_buffer_));
+  if (!context_.segmenter.empty())
+    batch.columns.set(segmenter_input, make(batch, *context_.packages.at(context_.segmenter), segmenter_buffer_));
 }
 
 void Preprocess::trim() {
@@ -37,8 +35,7 @@ void Preprocess::trim() {
   segmenter_buffer_ = {};
 }
 
-ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& rasters, const Package& package,
-                            Tensor& buffer) const {
+ModelInput Preprocess::make(const Batch& batch, const Package& package, Tensor& buffer) const {
   const InputSpec& spec = package.input;
   const DType type = package.task == Task::detect ? context_.detector_images : context_.segmenter_images;
   const std::vector<std::int64_t> shape{static_cast<std::int64_t>(batch.frames.size()), 3, spec.height, spec.width};
@@ -52,13 +49,14 @@ ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& 
   input.geometry.resize(batch.frames.size());
   for (std::size_t i = 0; i < batch.frames.size(); ++i) {
     const Tensor row = input.images.row(static_cast<std::int64_t>(i));
-    if (rasters[i].data == nullptr) {
+    const Frame& frame = *batch.frames[i];
+    const DeviceImage* raster = frame.failed() ? nullptr : frame.columns.find(uploaded);
+    if (raster == nullptr) {
       context_.device->zero(row);
       continue;
     }
-    const PictureInfo& info = batch.frames[i]->info;
-    input.geometry[i] = letterbox_geometry(info.width, info.height, spec);
-    letterbox(*context_.device, rasters[i], input.geometry[i], spec, row);
+    input.geometry[i] = letterbox_geometry(frame.info.width, frame.info.height, spec);
+    letterbox(*context_.device, *raster, input.geometry[i], spec, row);
   }
   return input;
 }

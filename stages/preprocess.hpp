@@ -17,12 +17,15 @@ struct ModelInput {
   std::vector<LetterboxGeometry> geometry;  ///< one a slot; undefined for failed frames
 };
 
+/// The raster of a frame in the lane's memory, as `pixels` has it: for stages of the lane that take parts of it.
+inline constexpr Field<DeviceImage> uploaded{"uploaded"};
 inline constexpr Field<ModelInput> detector_input{"detector_input"};
 inline constexpr Field<ModelInput> segmenter_input{"segmenter_input"};
 
 /// Makes both models' inputs from one decoded raster: resize with the filter, rounding and padding that model.yaml
-/// names, colour order, scale, mean and deviation. Reads `pixels`, writes `detector_input` and `segmenter_input` (where
-/// a package is given). Device: each raster is uploaded once.
+/// names, colour order, scale, mean and deviation. Reads `pixels`, writes `uploaded`, and `detector_input` and
+/// `segmenter_input` (where a package is given). Device: each raster is uploaded once, and stays as long as a stage
+/// behind reads `uploaded`.
 class Preprocess final : public LaneStage {
  public:
   static constexpr const char* name = "preprocess";
@@ -36,8 +39,7 @@ class Preprocess final : public LaneStage {
   void trim() override;
 
  private:
-  ModelInput make(const Batch& batch, const std::vector<DeviceImage>& rasters, const Package& package,
-                  Tensor& buffer) const;
+  ModelInput make(const Batch& batch, const Package& package, Tensor& buffer) const;
 
   const StageContext& context_;
   Tensor detector_buffer_;

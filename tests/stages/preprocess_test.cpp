@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <memory>
+
+#include "gpu/streams/fake_stream.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {
@@ -82,6 +86,29 @@ TEST_CASE("only the inputs of the models that there are") {
   Preprocess({}, around.context()).run(batch);
   CHECK(batch.columns.find(detector_input) == nullptr);
   CHECK(batch.columns.find(segmenter_input) == nullptr);
+}
+
+TEST_CASE("each picture goes up once, for all who read it") {
+  Surroundings around;
+  around.add_view(detector_package(), {});
+  around.set_segmenter(segmenter_package(), {});
+  Device device(std::make_unique<FakeStream>());
+  StageContext context = around.context();
+  context.device = &device;
+  Batch batch = batch_of({7, 8, 9});
+  batch.frames[1]->fail("decode", Reason::truncated, "cut");
+  Preprocess({}, context).run(batch);
+  device.wait();
+  CHECK(device.counts().uploads == 2);
+  CHECK(batch.frames[1]->columns.find(uploaded) == nullptr);
+  for (const int slot : {0, 2}) {
+    const Frame& frame = *batch.frames[static_cast<std::size_t>(slot)];
+    const DeviceImage& image = frame.columns.get(uploaded);
+    const PixelBuffer& raster = frame.columns.get(pixels);
+    CHECK(image.width == raster.width);
+    CHECK(image.data.get() != raster.data.get());
+    CHECK(std::equal(image.data.get(), image.data.get() + 3 * image.width * image.height, raster.data.get()));
+  }
 }
 
 }  // namespace

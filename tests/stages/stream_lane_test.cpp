@@ -6,6 +6,7 @@
 #include "gpu/device.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "stages/postprocess.hpp"
+#include "stages/preprocess.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {
@@ -103,6 +104,7 @@ TEST_CASE("a raster lives until its upload is done, and no longer") {
   for (const auto& frame : batch.frames) rasters.emplace_back(frame->columns.get(pixels).data);
   lane.run(batch);  // the column goes after its last reader, `preprocess`
   for (const auto& raster : rasters) CHECK(raster.expired());
+  for (const auto& frame : batch.frames) CHECK(frame->columns.find(uploaded) == nullptr);  // nobody else reads it
   const auto lines = lines_of(batch, setup.around.context());
   CHECK(nlohmann::json::parse(lines[0])["objects"].size() == answers().at(1).size());
 }
