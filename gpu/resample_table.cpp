@@ -21,7 +21,7 @@ ResampleTable table_of(int taps, int size, const Taps& taps_of) {
 }  // namespace
 
 ResampleTable triangle_table(int from, int to, int begin, int size) {
-  return table_of(most_triangle_taps(from, to), size,
+  return table_of(maximum_triangle_taps(from, to), size,
                   [&](int i, std::int32_t* weights) { return triangle_taps(from, to, begin + i, weights); });
 }
 

@@ -29,8 +29,8 @@ struct TapRange {
   int first, count;
 };
 
-/// The highest number of taps of a value.
-MILLRACE_DEVICE inline int most_triangle_taps(int from, int to) {
+/// The maximum number of taps of a value.
+MILLRACE_DEVICE inline int maximum_triangle_taps(int from, int to) {
   const double scale = static_cast<double>(from) / to;
   return static_cast<int>(std::ceil(scale > 1.0 ? scale : 1.0)) * 2 + 1;
 }

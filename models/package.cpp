@@ -65,7 +65,8 @@ InputSpec read_input(YamlSection section) {
     section.fail("std", "expected numbers above 0");
   input.mode = section.choice<ResizeMode>("resize", {{"letterbox", ResizeMode::letterbox},
                                                      {"longest_side", ResizeMode::longest_side},
-                                                     {"stretch", ResizeMode::stretch}});
+                                                     {"stretch", ResizeMode::stretch},
+                                                     {"centre_crop", ResizeMode::centre_crop}});
   input.filter = section.choice<ResizeFilter>(
       "filter",
       {{"cv2_linear", ResizeFilter::cv2_linear}, {"pil_bilinear_antialias", ResizeFilter::pil_bilinear_antialias}});
@@ -77,6 +78,13 @@ InputSpec read_input(YamlSection section) {
   } else {
     section.refuse("rounding", "has no meaning unless resize is letterbox; remove it");
     section.refuse("padding", "has no meaning unless resize is letterbox; remove it");
+  }
+  if (input.mode == ResizeMode::centre_crop) {
+    input.shorter_side = section.number("shorter_side", 1, max_side);
+    if (input.filter != ResizeFilter::pil_bilinear_antialias)
+      section.fail("filter", "must be pil_bilinear_antialias where resize is centre_crop");
+  } else {
+    section.refuse("shorter_side", "has no meaning unless resize is centre_crop; remove it");
   }
   if (input.mode == ResizeMode::stretch) {
     section.refuse("pad", "has no meaning when resize is stretch; remove it");
@@ -105,6 +113,8 @@ void read_detector(YamlSection& root, Package& package) {
 void read_segmenter(YamlSection& root, Package& package) {
   if (package.input.mode == ResizeMode::letterbox && package.input.placement == Placement::centred)
     root.fail("input", "padding must be top_left for a segmenter, since its masks are cut from there");
+  if (package.input.mode == ResizeMode::centre_crop)
+    root.fail("input", "resize cannot be centre_crop for a segmenter, since its input must show the whole picture");
   YamlSection output = root.section("output");
   const auto embedding = output.numbers("embedding", 3, 1, max_side);
   const auto logits = output.numbers("logits", 2, 1, max_side);

@@ -32,6 +32,8 @@ std::string resize_text(const InputSpec& input) {
       return fmt::format("longest side ({}, top left), {}", filter, pad);
     case ResizeMode::stretch:
       return fmt::format("stretched ({})", filter);
+    case ResizeMode::centre_crop:
+      return fmt::format("shorter side to {} ({}), its centre, {}", input.shorter_side, filter, pad);
   }
   return filter;
 }

@@ -17,9 +17,10 @@ ResampleTaps taps_of(int from, int to, int before, int input, bool triangle) {
   ResampleTaps taps;
   taps.from = from;
   taps.to = to;
-  taps.begin = std::max(0, -before);
-  taps.size = std::min(to - taps.begin, input);
-  taps.taps = triangle ? most_triangle_taps(from, to) : 2;
+  const ShownPixels shown = shown_pixels(before, to, input);
+  taps.begin = shown.begin;
+  taps.size = shown.size;
+  taps.taps = triangle ? maximum_triangle_taps(from, to) : 2;
   return taps;
 }
 

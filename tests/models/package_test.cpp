@@ -91,6 +91,19 @@ TEST_CASE("the v8 layout has classes before anchors") {
   CHECK(outputs_of(read_package(folder.path()), "forward", 3, 0)[0].shape == std::vector<std::int64_t>{3, 7, 42});
 }
 
+TEST_CASE("an input of the centre says how long the shorter side is, and has Pillow's filter") {
+  const std::string centre =
+      replaced(replaced(detector_yaml(), "resize: letterbox", "resize: centre_crop, shorter_side: 36"),
+               "rounding: down, padding: top_left, ", "");
+  const TemporaryFolder folder;
+  write_package(folder.path(), replaced(centre, "cv2_linear", "pil_bilinear_antialias"));
+  const Package package = read_package(folder.path());
+  CHECK(package.input.mode == ResizeMode::centre_crop);
+  CHECK(package.input.shorter_side == 36);
+  CHECK(describe(package).find("shorter side to 36 (pil_bilinear_antialias), its centre") != std::string::npos);
+  check_table(centre, {{"name: tiny", "name: tiny", {"input.filter: must be pil_bilinear_antialias"}}});
+}
+
 TEST_CASE("a segmenter's package is read whole") {
   const TemporaryFolder folder;
   write_package(folder.path(), segmenter_yaml());
@@ -141,6 +154,7 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
           {"std: [1, 1, 1]", "std: [1, 0, 1]", {"input.std", "above 0"}},
           {"resize: letterbox", "resize: letterbocks", {"did you mean 'letterbox'"}},
           {"resize: letterbox", "resize: stretch", {"input.rounding: has no meaning"}},
+          {"resize: letterbox", "resize: letterbox, shorter_side: 232", {"input.shorter_side: has no meaning"}},
           {"filter: cv2_linear", "filter: nearest", {"cv2_linear, pil_bilinear_antialias"}},
           {"rounding: down, ", "", {"input.rounding: is missing", "down, half_even"}},
           {"pad: [114, 114, 114]", "pad: 114", {"input.pad", "3 numbers"}},
@@ -174,6 +188,8 @@ TEST_CASE("wrong keys of a segmenter's model.yaml") {
           {"max_boxes: 64", "max_boxes: 64\nclasses: [a]", {"classes: has no meaning for a segmenter"}},
           {"resize: longest_side", "resize: longest_side, padding: centred", {"input.padding: has no meaning"}},
           {"resize: longest_side", "resize: letterbox, rounding: down, padding: centred", {"top_left for a segmenter"}},
+          {"resize: longest_side", "resize: centre_crop", {"input.shorter_side: is missing", "1 to 8192"}},
+          {"resize: longest_side", "resize: centre_crop, shorter_side: 232", {"cannot be centre_crop for a segmenter"}},
           {"output: {", "output: {layout: v8, ", {"output.layout: is no key"}},
       });
 }
