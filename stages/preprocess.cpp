@@ -18,16 +18,20 @@ Preprocess::Preprocess(const Options& /*options*/, const StageContext& context) 
 
 void Preprocess::run(Batch& batch) {
   const std::string& detector = context_.views[static_cast<std::size_t>(batch.view())].detector;
-  for (const auto& frame : batch.frames) {
-    const PixelBuffer* raster = frame->failed() ? nullptr : frame->columns.find(pixels);
+  std::vector<DeviceImage> rasters(batch.frames.size());
+  for (std::size_t i = 0; i < batch.frames.size(); ++i) {
+    Frame& frame = *batch.frames[i];
+    const PixelBuffer* raster = frame.failed() ? nullptr : frame.columns.find(pixels);
     if (raster == nullptr) continue;
-    frame->columns.set(uploaded,
-                       context_.device->upload({raster->data.get(), raster->width, raster->height}, raster->data));
+    rasters[i] = context_.device->upload({raster->data.get(), raster->width, raster->height}, raster->data);
+    frame.columns.set(uploaded, rasters[i]);
   }
   if (!detector.empty())
-    batch.columns.set(detector_input, make(batch, *context_.packages.at(detector), detector_buffer_));
-  if (!context_.segmenter.empty())
-    batch.columns.set(segmenter_input, make(batch, *context_.packages.at(context_.segmenter), segmenter_buffer_));
+    batch.columns.set(detector_input, make(batch, rasters, *context_.packages.at(detector), detector_buffer_));
+  if (!context_.segmenter.empty()) {
+    batch.columns.set(segmenter_input,
+                      make(batch, rasters, *context_.packages.at(context_.segmenter), segmenter_buffer_));
+  }
 }
 
 void Preprocess::trim() {
@@ -35,7 +39,8 @@ void Preprocess::trim() {
   segmenter_buffer_ = {};
 }
 
-ModelInput Preprocess::make(const Batch& batch, const Package& package, Tensor& buffer) const {
+ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& rasters, const Package& package,
+                            Tensor& buffer) const {
   const InputSpec& spec = package.input;
   const DType type = package.task == Task::detect ? context_.detector_images : context_.segmenter_images;
   const std::vector<std::int64_t> shape{static_cast<std::int64_t>(batch.frames.size()), 3, spec.height, spec.width};
@@ -49,14 +54,13 @@ ModelInput Preprocess::make(const Batch& batch, const Package& package, Tensor& 
   input.geometry.resize(batch.frames.size());
   for (std::size_t i = 0; i < batch.frames.size(); ++i) {
     const Tensor row = input.images.row(static_cast<std::int64_t>(i));
-    const Frame& frame = *batch.frames[i];
-    const DeviceImage* raster = frame.failed() ? nullptr : frame.columns.find(uploaded);
-    if (raster == nullptr) {
+    if (rasters[i].data == nullptr) {
       context_.device->zero(row);
       continue;
     }
-    input.geometry[i] = letterbox_geometry(frame.info.width, frame.info.height, spec);
-    letterbox(*context_.device, *raster, input.geometry[i], spec, row);
+    const PictureInfo& info = batch.frames[i]->info;
+    input.geometry[i] = letterbox_geometry(info.width, info.height, spec);
+    letterbox(*context_.device, rasters[i], input.geometry[i], spec, row);
   }
   return input;
 }

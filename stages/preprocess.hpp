@@ -39,7 +39,8 @@ class Preprocess final : public LaneStage {
   void trim() override;
 
  private:
-  ModelInput make(const Batch& batch, const Package& package, Tensor& buffer) const;
+  ModelInput make(const Batch& batch, const std::vector<DeviceImage>& rasters, const Package& package,
+                  Tensor& buffer) const;
 
   const StageContext& context_;
   Tensor detector_buffer_;

@@ -186,15 +186,16 @@ TEST_CASE("a field is freed after its last reader") {
   using Names = std::vector<std::string>;
   const Names full{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
   CHECK(frees(full, "decode").empty());
-  CHECK(frees(full, "preprocess") == Names{"pixels"});
+  CHECK(frees(full, "preprocess") == Names{"pixels", "uploaded"});
   CHECK(frees(full, "detect") == Names{"detector_input"});
   CHECK(frees(full, "segment") == Names{"segmenter_input"});
   CHECK(frees(full, "postprocess") == Names{"mask_logits"});
   CHECK(frees(full, "encode").empty());  // what stands in the line stays
-  CHECK(frees(full, "preprocess", {{"format", {"overlay"}}}).empty());
+  CHECK(frees(full, "preprocess", {{"format", {"overlay"}}}) == Names{"uploaded"});
   CHECK(frees(full, "encode", {{"format", {"overlay"}}}) == Names{"pixels"});
   CHECK(frees({"decode", "encode"}, "decode") == Names{"pixels"});  // nobody reads it
-  CHECK(frees({"decode", "preprocess", "detect", "encode"}, "preprocess") == Names{"pixels", "segmenter_input"});
+  CHECK(frees({"decode", "preprocess", "detect", "encode"}, "preprocess") ==
+        Names{"pixels", "uploaded", "segmenter_input"});
 }
 
 // The byte credit rides with the pixels; a test's pixels give theirs back through the deleter as decode's do.
