@@ -3,15 +3,10 @@
 
     add_stage_test.py SOURCE FOLDER [CMAKE_OPTION ...]
 
-Copies SOURCE to FOLDER/source, does what the page says, builds program and tests of the stages there without LibTorch, and runs them. The
-copy's build folder lies as deep as those of SOURCE, so that the compiler cache knows nearly all of it; both stay for the next time.
+Copies SOURCE to FOLDER/source, does what the page says, builds program and tests of the stages there without LibTorch, and runs them.
 """
 
-import difflib
 import json
-import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,99 +21,27 @@ except ImportError:
     sys.exit(77)
 
 SOURCE, FOLDER, OPTIONS = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
-COPY = FOLDER / "source"
-BUILD = COPY / "build" / "add_stage"
-TOP = ["CMakeLists.txt", "LICENSE", "apps", "base", "bench", "cmake", "configs", "docs", "gpu", "io", "models", "pipeline", "run", "stages", "tests", "tools"]
-
-
-def source_files(root):
-    """Relative paths of the files that are built from."""
-    found = set()
-    for top in TOP:
-        path = root / top
-        candidates = [path] if path.is_file() else path.rglob("*")
-        found |= {p.relative_to(root) for p in candidates if p.is_file() and "__pycache__" not in p.parts}
-    return found
-
-
-def write_if_new(path, text):
-    """Writes only what differs, so that the next build finds little to do."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        path.write_text(text, encoding="utf-8")
-
-
-def instructions():
-    """What the page says: {new file: its content} and {file: (line before, new line)}."""
-    page = SOURCE / "docs" / "adding_a_stage.md"
-    text = page.read_text(encoding="utf-8")
-    files = {Path(new): (page.parent / example).read_text(encoding="utf-8")
-             for new, example in re.findall(r"^- \[`([^`]+)`\]\(([^)]+)\)", text, re.MULTILINE)}
-    lines = {}
-    for name, body in re.findall(r"^```diff\n--- (\S+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        before, new = body.splitlines()
-        assert before.startswith(" ") and new.startswith("+") and Path(name) not in lines, body
-        lines[Path(name)] = (before[1:], new[1:])
-    return files, lines
-
-
-def make_copy():
-    """Brings the copy to the state of SOURCE plus what the page says; returns the sources as they were, and the new files."""
-    files, lines = instructions()
-    originals = {path: (SOURCE / path).read_bytes() for path in source_files(SOURCE)}
-    wanted = set(originals)
-    for stale in source_files(COPY) - wanted - set(files):
-        (COPY / stale).unlink()
-    for path in sorted(wanted):
-        target = COPY / path
-        if path in lines:
-            before, new = lines[path]
-            text = originals[path].decode().splitlines(keepends=True)
-            at = [i for i, line in enumerate(text) if line == before + "\n"]
-            assert len(at) == 1, f"{path}: the line '{before}' stands there {len(at)} times"
-            text.insert(at[0] + 1, new + "\n")
-            write_if_new(target, "".join(text))
-        elif not target.is_file() or originals[path] != target.read_bytes():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(originals[path])
-            shutil.copymode(SOURCE / path, target)
-    for path, text in files.items():
-        write_if_new(COPY / path, text)
-    assert set(lines) <= wanted, f"{set(lines) - wanted} is to be changed and is not there"
-    return originals, set(files)
-
-
-def run(*command, **options):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options)
-    text = done.stdout.decode(errors="replace")
-    assert done.returncode == 0, f"{' '.join(map(str, command))} ended with {done.returncode}\n{text[-6000:]}"
-    return text
+sys.path.insert(0, str(SOURCE / "tests" / "tools"))
+from followed_page import FollowedPage, run
 
 
 class AddStage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.originals, cls.new_files = make_copy()
-        run("cmake", "-S", COPY, "-B", BUILD, "-G", "Ninja", "-DMILLRACE_TORCH=OFF", "-DMILLRACE_CUDA=OFF", *OPTIONS)
-        run("cmake", "--build", BUILD, "--parallel", os.environ.get("JOBS", "2"), "--target", "millrace", "stages_test")
-        cls.millrace = BUILD / "apps" / "millrace"
+        cls.page = FollowedPage(SOURCE, FOLDER, "adding_a_stage")
+        cls.page.make(OPTIONS, "millrace", "stages_test")
+        cls.millrace = cls.page.build / "apps" / "millrace"
 
     def test_three_files_and_two_lines(self):
-        self.assertEqual(source_files(COPY) - set(self.originals), self.new_files)
-        self.assertEqual(len(self.new_files), 3)
-        changed = []
-        for path, before in self.originals.items():
-            after = (COPY / path).read_bytes()
-            if after != before:
-                diff = difflib.ndiff(before.decode().splitlines(), after.decode().splitlines())
-                changed += [(str(path), line) for line in diff if line[0] in "+-"]
-        self.assertEqual(sorted(path for path, _ in changed), ["stages/CMakeLists.txt", "stages/registry.cpp"], changed)
+        self.assertEqual(self.page.new_files(), ["stages/mean_color.cpp", "stages/mean_color.hpp", "tests/stages/mean_color_test.cpp"])
+        changed = self.page.changed_lines()
+        self.assertEqual([path for path, _ in changed], ["stages/CMakeLists.txt", "stages/registry.cpp"], changed)
         self.assertTrue(all(line.startswith("+") for _, line in changed), changed)
 
     def test_its_own_test_runs_with_those_of_the_stages(self):
-        cases = run(BUILD / "stages" / "stages_test", "--list-test-cases")
+        cases = run(self.page.build / "stages" / "stages_test", "--list-test-cases")
         self.assertIn("the mean of all pixels", cases)
-        run(BUILD / "stages" / "stages_test")
+        run(self.page.build / "stages" / "stages_test")
 
     def test_it_is_listed_with_its_options(self):
         listed = run(self.millrace, "stages")
