@@ -80,10 +80,11 @@ void check(const Image8& pixels, const LetterboxGeometry& geometry, const InputS
     throw std::invalid_argument("letterbox: no pixels (" + std::to_string(pixels.width) + "x" +
                                 std::to_string(pixels.height) + ")");
   }
-  // Within the input, or over both of its ends.
-  const auto fits = [](int before, int resized, int input) {
+  // Within the input; what is cut covers it.
+  const bool cut = spec.mode == ResizeMode::centre_crop;
+  const auto fits = [&](int before, int resized, int input) {
     const int end = before + resized;
-    return resized >= 1 && ((before >= 0 && end <= input) || (before <= 0 && end >= input));
+    return resized >= 1 && ((before >= 0 && end <= input) || (cut && before <= 0 && end >= input));
   };
   if (!fits(geometry.left, geometry.resized_width, spec.width) ||
       !fits(geometry.top, geometry.resized_height, spec.height)) {
