@@ -115,6 +115,39 @@ void read_segmenter(YamlSection& root, Package& package) {
   root.refuse("classes", "has no meaning for a segmenter; remove it");
 }
 
+// A size of a shape: a number above 0, or what the call (B pictures, N other rows) and the input (H, W) say.
+bool is_size(const std::string& text) {
+  constexpr std::array<std::string_view, 4> symbols{"B", "N", "H", "W"};
+  if (std::find(symbols.begin(), symbols.end(), text) != symbols.end()) return true;
+  return !text.empty() && text.size() < 10 && text.front() != '0' &&
+         text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+void check_tensors(YamlSection& method, const std::string& side) {
+  YamlSection tensors = method.section(side);
+  if (tensors.keys().empty()) method.fail(side, "expected a tensor at least");
+  for (const std::string& name : tensors.keys()) {
+    YamlSection tensor = tensors.section(name);
+    for (const std::string& size : tensor.texts("shape"))
+      if (!is_size(size))
+        tensor.fail("shape", fmt::format("expected whole numbers above 0, B, N, H or W, got '{}'", size));
+    tensor.choice<bool>("dtype", {{"image", true}, {"f32", true}, {"i64", true}});
+    tensor.close();
+  }
+}
+
+// The section is checked and not kept: what a task's methods take and give is in package_shapes.cpp.
+void check_methods(YamlSection methods) {
+  for (const std::string& name : methods.keys()) {
+    YamlSection method = methods.section(name);
+    method.choice<bool>("row", {{"picture", true}, {"box", true}, {"crop", true}, {"window", true}});
+    method.number("maximum", 1, 4096);
+    check_tensors(method, "inputs");
+    check_tensors(method, "outputs");
+    method.close();
+  }
+}
+
 bool is_sha256(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
@@ -187,6 +220,7 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
   package.task == Task::detect ? read_detector(root, package) : read_segmenter(root, package);
   package.max_batch = root.number("max_batch", 1, 1024);
   package.licence = root.text("licence");
+  if (root.has("methods")) check_methods(root.section("methods"));
   if (root.has("quality")) package.quality = root.pairs("quality");
   read_files(root, package);
   root.close();

@@ -63,12 +63,16 @@ bool YamlSection::has(const std::string& key) {
   return static_cast<bool>(node_[key]);
 }
 
+std::vector<std::string> YamlSection::keys() const {
+  std::vector<std::string> names;
+  for (const auto& entry : node_) names.push_back(entry.first.Scalar());
+  return names;
+}
+
 YAML::Node YamlSection::required(const std::string& key, std::string_view expected) {
   if (!has(key)) {
     // A misspelt key is more likely than a forgotten one.
-    std::vector<std::string> present;
-    for (const auto& entry : node_) present.push_back(entry.first.Scalar());
-    const std::string near = nearest_name(key, present);
+    const std::string near = nearest_name(key, keys());
     fail(key, "is missing; expected " + std::string(expected) +
                   (near.empty() ? "" : " (is '" + near + "' a misspelling of it?)"));
   }

@@ -85,6 +85,38 @@ TEST_CASE("what was measured of a model is told, and nothing is demanded of it")
   CHECK(describe(package).find("quality       AP50: 0.931\nquality       scenes: 300\n") != std::string::npos);
 }
 
+std::string with_methods(const std::string& methods) {
+  return replaced(detector_yaml(), "licence:", "methods:\n" + methods + "licence:");
+}
+
+const char* forward_method =
+    "  forward:\n    row: picture\n    maximum: 1\n"
+    "    inputs: {images: {shape: [B, 3, H, W], dtype: image}}\n"
+    "    outputs: {detections: {shape: [B, 42, 8], dtype: f32}}\n";
+
+TEST_CASE("methods stand in model.yaml, and a package without them is read as well") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), with_methods(forward_method));
+  CHECK(read_package(folder.path()).name == "tiny");
+}
+
+TEST_CASE("wrong methods") {
+  check_table(with_methods(forward_method),
+              {
+                  {"row: picture", "row: frame", {"methods.forward.row", "picture, box, crop, window", "'frame'"}},
+                  {"maximum: 1", "maximum: 0", {"methods.forward.maximum", "1 to 4096"}},
+                  {"maximum: 1", "maximum: 1\n    rows: 1", {"methods.forward.rows: is no key"}},
+                  {"[B, 3, H, W]", "[B, 3, H, Z]", {"methods.forward.inputs.images.shape", "B, N, H or W", "'Z'"}},
+                  {"[B, 42, 8]", "[B, 42, 0]", {"methods.forward.outputs.detections.shape", "'0'"}},
+                  {"[B, 42, 8]", "[B, -1, 8]", {"methods.forward.outputs.detections.shape", "'-1'"}},
+                  {"dtype: f32", "dtype: f64", {"methods.forward.outputs.detections.dtype", "image, f32, i64"}},
+                  {"dtype: f32", "dtype: f32, unit: pixel", {"methods.forward.outputs.detections.unit: is no key"}},
+                  {"{detections: {shape: [B, 42, 8], dtype: f32}}", "{}", {"methods.forward.outputs", "a tensor"}},
+                  {"    row: picture\n", "", {"methods.forward.row: is missing"}},
+                  {forward_method, "  forward: 1\n", {"methods.forward: expected a mapping"}},
+              });
+}
+
 TEST_CASE("the v8 layout has classes before anchors") {
   const TemporaryFolder folder;
   write_package(folder.path(), replaced(detector_yaml(), "yolox_raw", "v8"));
