@@ -99,6 +99,17 @@ def compare_boxes(name, saved, original):
         raise Differs(f"{name}: a box of the saved model is {largest:.2g} pixels from the original's; allowed are {BOX_BOUND:g}")
 
 
+def read_names(file, weights, count):
+    """Names of the `count` classes of `weights` from a text file, one a line."""
+    try:
+        given = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{file}: cannot be read as text ({error}); --names takes a file with one class name a line") from error
+    if len(given) != count:
+        raise Refused(f"{file}: has {len(given)} names, and {weights} has {count} classes; --names takes a file with one class name a line")
+    return given
+
+
 def sha256(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
