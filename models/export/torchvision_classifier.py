@@ -12,7 +12,8 @@ import photograph
 from checkpoint import load_tensors, state_dict_of
 from package import Refused, compare, read_names, sha256, write_package
 
-# A tensor that only this family has, and its architectures. Their tensors differ in names or shapes, so one of them fits a checkpoint.
+# A tensor that only this family has, and its architectures. One of them fits a checkpoint, since their tensors differ in names or
+# shapes. Smaller ones stand first: resnet34 has all tensors of resnet18, and as many in common with one that is cut.
 FAMILIES = {
     "features.1.conv.0.0.weight": ("mobilenet_v2",),
     "features.1.block.0.0.weight": ("mobilenet_v3_small", "mobilenet_v3_large"),
@@ -21,7 +22,7 @@ FAMILIES = {
     "features.1.0.block.0.weight": ("convnext_tiny", "convnext_small"),
     "encoder.pos_embedding": ("vit_b_16",),
 }
-# As checkpoints of before torchvision 0.14 call the layers of a ViT's MLP, and as they are called now.
+# As the published checkpoints call the layers of a ViT's MLP, and as torchvision calls them now.
 FORMER_NAMES = ((".mlp.linear_1.", ".mlp.0."), (".mlp.linear_2.", ".mlp.3."))
 LICENCE = "BSD-3-Clause (architecture), that of their maker (weights)"
 
@@ -102,8 +103,8 @@ def preset_of(path, architecture, asked):
         advice = f"--preset {others[0]} is bilinear, if these weights were trained for it" if others else "take another architecture"
         raise Refused(f"{path}: preset {name} of {architecture} resizes pictures with a {filters[name]} filter, and a package has a bilinear one; {advice}")
     sides = {each: weights.transforms().resize_size[0] for each, weights in published.items()}
-    others = "".join(f"; --preset {other}: {sides[other]}" for other in others)
-    print(f"preset {name}, {why}: the shorter side of a picture becomes {sides[name]} pixels{others}")
+    choices = "".join(f"; --preset {other}: {sides[other]}" for other in others)
+    print(f"preset {name}, {why}: the shorter side of a picture becomes {sides[name]} pixels{choices}")
     return published[name]
 
 

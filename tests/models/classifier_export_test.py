@@ -23,13 +23,14 @@ PHOTOGRAPHS = ("street.jpg", "room.jpg", "picture1.jpg", "picture2.jpg", "pictur
 
 
 def seeded(architecture, classes=1000):
-    """A classifier with seeded weights and norms."""
+    """A classifier with seeded weights, norms and last layer, which is all zeros in a new ViT."""
     torch.manual_seed(0)
     model = models.get_model(architecture, weights=None, num_classes=classes).eval()
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.1)
             module.running_var.uniform_(0.8, 1.2)
+    torch.nn.init.normal_(model.get_submodule(torchvision_classifier.tensors_of(architecture)[1]).weight, 0, 0.05)
     return model
 
 
