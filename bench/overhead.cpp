@@ -146,7 +146,7 @@ double run_bare(const ExecutionSetup& setup, const std::string& input, const std
   const DecodeLimits limits;
   const std::string& segmenter = setup.config.models.segmenter;
   ModelCache models(std::int64_t{1} << 40, load_torch_engine, EngineOptions{setup.numbers.team, -1, true});
-  StageCounters counters;
+  Counters counters{counters_of_run()};
   HostDevice device;
   const StageContext context{
       setup.views, segmenter, setup.output_folder, input, limits, setup.numbers.batch_size, setup.packages, models,

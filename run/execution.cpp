@@ -30,6 +30,12 @@ void run_after_lane(const ChainLink& link, const BatchStage& stage, Batch& batch
 
 }  // namespace
 
+CounterInfos counters_of_run() {
+  CounterInfos all = counters_of();
+  all.push_back(&redone_batches);
+  return all;
+}
+
 void LaneStart::expect(int lanes) {
   const std::lock_guard lock(mutex_);
   missing_ = lanes;
@@ -63,6 +69,7 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
       decode_limits_(Decode::limits(setup_.config.chain.options<Decode>(), setup_.numbers.graph.slab_bytes)),
       segmenter_(setup_.config.chain.find("segment") != nullptr ? setup_.config.models.segmenter : ""),
       known_limits_(setup_.known_limits_file),
+      counters_(counters_of_run()),
       models_(make_device_models(setup_.devices, setup_.numbers, setup_.config.models.budget, factory)),
       context_{setup_.views,
                segmenter_,

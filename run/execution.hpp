@@ -24,6 +24,9 @@ class PixelCache;
 template <GraphFrame Frame, GraphBatch Batch>
 class Graph;
 
+/// What stages, their calls of models and lanes count.
+CounterInfos counters_of_run();
+
 /// What an execution works on; outlives it.
 struct ExecutionSetup {
   const Config& config;
@@ -89,7 +92,7 @@ class Execution {
   Snapshot window_begun() const { return window_begun_; }
   Snapshot finished(const Result& result) const { return with_gpus(result.finished); }
 
-  const StageCounters& counters() const { return counters_; }
+  const Counters& counters() const { return counters_; }
   CacheStatistics models() const { return statistics(models_); }
   /// Of each device whose memory is its own.
   std::vector<MemoryPlan> memory_plans() const;
@@ -115,7 +118,7 @@ class Execution {
   const DecodeLimits decode_limits_;
   const std::string segmenter_;
   const KnownLimits known_limits_;
-  StageCounters counters_;
+  Counters counters_;
   std::vector<DeviceModels> models_;  // of each device
   const StageContext context_;        // of the stages before and after the lanes
   std::vector<std::unique_ptr<FrameStage>> frame_stages_;

@@ -126,40 +126,19 @@ class KeepsLimits {
   const Execution& execution_;
 };
 
-void add_note(RunReport& report, const Tally& pictures, const std::string& of_many, const std::string& of_one) {
-  if (pictures.count == 0) return;
-  report.notes.push_back(count_of(pictures.count, "picture") + ", " + (pictures.count == 1 ? of_one : of_many) + ": " +
-                         names_of(pictures));
-}
-
 void fill_counters(RunReport& report, const Execution& execution) {
-  const StageCounters& counters = execution.counters();
-  if (counters.redone_batches > 0) {
-    report.notes.push_back("memory ran out for all that a batch holds; " + std::to_string(counters.redone_batches) +
+  const Counters& counters = execution.counters();
+  if (const auto redone = counters[redone_batches].count(); redone > 0) {
+    report.notes.push_back("memory ran out for all that a batch holds; " + std::to_string(redone) +
                            " times pictures were done again in halves: a lower batch.size is faster");
   }
-  add_note(report, counters.decode_warnings.get(), "taken although their data have faults",
-           "taken although its data has faults");
-  add_note(report, counters.wrong_extensions.get(), "of another format than their names say",
-           "of another format than its name says");
+  for (auto& note : counters.notes()) report.notes.push_back(std::move(note));
   const DeviceCounts device = execution.device_counts();
-  report.calls = {{"uploads", device.uploads},
-                  {"downloads", device.downloads},
-                  {"waits", device.waits},
-                  {"overflows", device.overflows},
-                  {"detector_calls", counters.detector_calls},
-                  {"detector_skipped", counters.detector_skipped},
-                  {"encoder_calls", counters.encoder_calls},
-                  {"decoder_calls", counters.decoder_calls},
-                  {"decoder_boxes", counters.decoder_boxes},
-                  {"decoder_slots", counters.decoder_slots},
-                  {"split_calls", counters.split_calls},
-                  {"redone_batches", counters.redone_batches},
-                  {"bisect_calls", counters.bisect_calls},
-                  {"truncated_detections", counters.truncated_detections},
-                  {"overlays_left_out", counters.overlays_left_out},
-                  {"decode_warnings", counters.decode_warnings.get().count},
-                  {"wrong_extensions", counters.wrong_extensions.get().count}};
+  report.calls = counters.counts();
+  report.calls.insert(report.calls.end(), {{"uploads", device.uploads},
+                                           {"downloads", device.downloads},
+                                           {"waits", device.waits},
+                                           {"overflows", device.overflows}});
 }
 
 void fill_times(RunReport& report, const Execution& execution, const Result& result) {
@@ -197,7 +176,7 @@ struct Attempt {
 
 void fill_books(RunReport& report, const Attempt& attempt) {
   const PlanTotals totals = attempt.plan.totals();
-  const StageCounters& counters = attempt.execution.counters();
+  const Counters& counters = attempt.execution.counters();
   report.planned = totals.items;
   report.plan_complete = totals.complete;
   report.counts = attempt.store.totals();

@@ -141,7 +141,7 @@ void Lane::run(std::size_t stage, Batch& batch) {
 // After all that the lane holds was released. A single picture is tried once more too: then it fails.
 void Lane::redo_in_halves(Batch& batch) {
   release(batch);
-  ++context_.counters.redone_batches;
+  ++context_.counters[redone_batches];
   std::vector<std::shared_ptr<Frame>> left;
   std::copy_if(batch.frames.begin(), batch.frames.end(), std::back_inserter(left),
                [](const auto& frame) { return !frame->failed(); });

@@ -13,6 +13,9 @@
 
 namespace millrace {
 
+/// Batches for which memory ran out outside of calls, done again in halves.
+inline constexpr CounterInfo redone_batches{"redone_batches"};
+
 /// A lane: a device with its stream, and one object of each lane stage. All calls come from the lane's own thread.
 class Lane {
  public:

@@ -44,7 +44,7 @@ struct RunReport {
   CacheStatistics models;
   std::vector<MemoryPlan> memory;                           ///< of each GPU
   std::vector<GpuSummary> gpus;                             ///< by the driver
-  std::vector<std::pair<std::string, std::int64_t>> calls;  ///< StageCounters by name
+  std::vector<std::pair<std::string, std::int64_t>> calls;  ///< Counters and DeviceCounts by name
   std::vector<std::string> notes;  ///< taken-over lock, dropped journal tails, warnings of decoders by kind
 };
 

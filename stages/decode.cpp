@@ -64,7 +64,13 @@ void Decode::Options::visit(OptionVisitor& v) {
 }
 
 StageInfo Decode::info(const Options& /*options*/) {
-  return {name, Section::frame, "file bytes to RGB pixels in display orientation", {}, {&pixels}, {}};
+  return {name,
+          Section::frame,
+          "file bytes to RGB pixels in display orientation",
+          {},
+          {&pixels},
+          {},
+          {&decode_warnings, &wrong_extensions}};
 }
 
 DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
@@ -100,8 +106,8 @@ void Decode::run(Frame& frame) const {
   };
   Decoded decoded = decode(frame.file.span(), frame.info, limits_, allocate);
   frame.file = {};
-  if (!decoded.warnings.empty() && !frame.again) counters_.decode_warnings.add(frame.item.path);
-  if (wrong_extension(frame) && !frame.again) counters_.wrong_extensions.add(frame.item.path);
+  if (!decoded.warnings.empty() && !frame.again) counters_[decode_warnings].add(frame.item.path);
+  if (wrong_extension(frame) && !frame.again) counters_[wrong_extensions].add(frame.item.path);
   if (cache_ != nullptr) cache_->put(frame.item.path, {frame.info, decoded.pixels});
   frame.columns.set(pixels, std::move(decoded.pixels));
 }

@@ -91,7 +91,13 @@ void Detect::Options::visit(OptionVisitor& v) {
 }
 
 StageInfo Detect::info(const Options& /*options*/) {
-  return {name, Section::lane, "YOLO head and class-aware NMS", {&detector_input}, {&detections, &detector}, {}};
+  return {name,
+          Section::lane,
+          "YOLO head and class-aware NMS",
+          {&detector_input},
+          {&detections, &detector},
+          {},
+          {&detector_calls, &detector_skipped, &truncated_detections}};
 }
 
 Detect::Detect(const Options& options, const StageContext& context) : options_(options), context_(context) {
@@ -112,7 +118,7 @@ void Detect::run(Batch& batch) {
   const std::string& package = context_.views[static_cast<std::size_t>(batch.view())].detector;
   for (const auto& frame : batch.frames) {
     if (frame->failed() || !frame->item.boxes) continue;
-    if (options_.skip_with_boxes) ++context_.counters.detector_skipped;
+    if (options_.skip_with_boxes) ++context_.counters[detector_skipped];
     from_manifest(*frame);
   }
   const ModelInput* input = batch.columns.find(detector_input);
@@ -197,7 +203,7 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
                                              options_.pad ? padded_rows(given, most) : given)};
       },
       [&](const std::vector<Tensor>& inputs) {
-        ++context_.counters.detector_calls;
+        ++context_.counters[detector_calls];
         return engine->call("forward", inputs, *context_.device);
       },
       most_rows(context_, package, "forward"), context_.counters);
@@ -220,7 +226,7 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
 
 void Detect::take(Frame& frame, const std::string& package, FoundBoxes found) const {
   if (!found.fault.empty()) return frame.fail(name, Reason::non_finite, found.fault);
-  if (found.more) ++context_.counters.truncated_detections;
+  if (found.more) ++context_.counters[truncated_detections];
   Detections result;
   result.class_names = class_names(package);
   for (std::size_t i = 0; i < found.boxes.size(); ++i) {

@@ -33,6 +33,10 @@ void write_detector(const std::string& package, JsonWriter& json);
 /// Name of the package that found the objects, as its model.yaml has it; not written where a manifest gave the boxes.
 inline constexpr Field<std::string> detector{"detector", write_detector};
 
+inline constexpr CounterInfo detector_calls{"detector_calls"};
+inline constexpr CounterInfo detector_skipped{"detector_skipped"};  ///< pictures whose boxes came from a manifest
+inline constexpr CounterInfo truncated_detections{"truncated_detections"};  ///< pictures with more than max_detections
+
 /// Runs the view's detector, its head and class-aware NMS. Reads `detector_input`, writes `detections` and `detector`.
 /// Device, one wait. A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not
 /// finite fails as non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a

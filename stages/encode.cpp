@@ -68,7 +68,8 @@ StageInfo Encode::info(const Options& options) {
       throw UsageError("encode.format knows coco, overlay and png, not '" + kind + "'");
     }
   }
-  StageInfo info{name, Section::batch, "segment lines and side files", {}, {&segment_line}, {&detections, &masks}};
+  StageInfo info{name, Section::batch, "segment lines and side files", {}, {&segment_line}, {&detections, &masks},
+                 {&overlays_left_out}};
   if (options.has("overlay")) info.reads.push_back(&pixels);
   return info;
 }
@@ -164,7 +165,7 @@ std::vector<std::uint8_t> Encode::encode_overlay(const Frame& frame) const {
   if (info.reduction > 1) one_at_a_time.lock();
   const PixelBuffer raster = overlay_raster(frame, info);
   if (std::max(raster.width, raster.height) > longest_jpeg_side) {
-    ++context_.counters.overlays_left_out;
+    ++context_.counters[overlays_left_out];
     return {};
   }
   overlay_drawing_(raster, info, objects_of(frame));

@@ -20,6 +20,8 @@ inline constexpr Field<std::string> segment_line{"segment_line"};
 /// number is not finite (never for a failed frame).
 std::string make_segment_line(const Frame& frame, const std::vector<View>& views);
 
+inline constexpr CounterInfo overlays_left_out{"overlays_left_out"};  ///< pictures longer than a JPEG can be
+
 /// Writes each frame's segment line, failed frames included, and the side files asked for. Reads what stands in the
 /// line, and `pixels` for overlays; writes `segment_line`. Host, any thread. What goes wrong with one picture
 /// fails that picture; throws StorageError when a side file cannot be written.

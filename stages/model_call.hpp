@@ -23,6 +23,9 @@ struct RowOutcome {
 using MakeInputs = std::function<std::vector<Tensor>(std::span<const int> rows, const std::vector<bool>& blank)>;
 using ModelCall = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
+inline constexpr CounterInfo split_calls{"split_calls"};    ///< out of memory, done again in halves
+inline constexpr CounterInfo bisect_calls{"bisect_calls"};  ///< extra calls to find the picture that makes a call fail
+
 /// The most rows that memory allows a call, as far as is known by then.
 using MostRows = std::function<int()>;
 MostRows most_rows(const StageContext& context, const Package& package, std::string method);
@@ -36,6 +39,6 @@ MostRows most_rows(const StageContext& context, const Package& package, std::str
 /// are exactly those of the plan. Where no picture fails alone, the call is repeated, and when it fails again done in
 /// halves.
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
-                                  const MostRows& most, StageCounters& counters);
+                                  const MostRows& most, Counters& counters);
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "stages/registry.hpp"
 
 #include "base/nearest.hpp"
+#include "stages/model_call.hpp"
 
 namespace millrace {
 
@@ -53,6 +54,15 @@ const StageEntry& find_stage(std::string_view name, const std::vector<StageEntry
   }
   throw UsageError("'" + std::string(name) + "' is no stage" +
                    did_you_mean(name, names, "`millrace stages` lists them"));
+}
+
+CounterInfos counters_of(const std::vector<StageEntry>& table) {
+  CounterInfos all{&split_calls, &bisect_calls};
+  for (const auto& entry : table) {
+    const CounterInfos counters = entry.default_info().counters;
+    all.insert(all.end(), counters.begin(), counters.end());
+  }
+  return all;
 }
 
 }  // namespace millrace

@@ -65,9 +65,13 @@ void Segment::Options::visit(OptionVisitor& v) {
 }
 
 StageInfo Segment::info(const Options& /*options*/) {
-  return {
-      name, Section::lane, "SAM encoder and decoder with box prompts", {&detections, &segmenter_input}, {&mask_logits},
-      {}};
+  return {name,
+          Section::lane,
+          "SAM encoder and decoder with box prompts",
+          {&detections, &segmenter_input},
+          {&mask_logits},
+          {},
+          {&encoder_calls, &decoder_calls, &decoder_boxes, &decoder_slots}};
 }
 
 Segment::Segment(const Options& options, const StageContext& context) : options_(options), context_(context) {
@@ -144,7 +148,7 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
           return std::vector<Tensor>{stack(device, pointers, exec_rows(pointers.size(), chunk))};
         },
         [&](const std::vector<Tensor>& inputs) {
-          ++context_.counters.encoder_calls;
+          ++context_.counters[encoder_calls];
           return work.engine->call("encode", inputs, device);
         },
         most_rows(context_, *work.package, "encode"), context_.counters);
@@ -195,11 +199,11 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
                                std::move(prompts.image_index)};
   };
   const auto call = [&](const std::vector<Tensor>& inputs) {
-    ++context_.counters.decoder_calls;
-    context_.counters.decoder_slots += inputs[1].shape[0];
+    ++context_.counters[decoder_calls];
+    context_.counters[decoder_slots] += inputs[1].shape[0];
     return work.engine->call("decode", inputs, device);
   };
-  context_.counters.decoder_boxes += static_cast<std::int64_t>(count);
+  context_.counters[decoder_boxes] += static_cast<std::int64_t>(count);
   const auto outcomes =
       call_rows(pictures, make, call, most_rows(context_, *work.package, "decode"), context_.counters);
   for (std::size_t i = 0; i < count; ++i) {

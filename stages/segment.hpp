@@ -25,6 +25,11 @@ struct PictureLogits {
 
 inline constexpr Field<PictureLogits> mask_logits{"mask_logits"};
 
+inline constexpr CounterInfo encoder_calls{"encoder_calls"};
+inline constexpr CounterInfo decoder_calls{"decoder_calls"};
+inline constexpr CounterInfo decoder_boxes{"decoder_boxes"};
+inline constexpr CounterInfo decoder_slots{"decoder_slots"};  ///< boxes and padding
+
 /// Runs a SAM-style segmenter: the image encoder once for each picture that has boxes, the mask decoder on boxes packed
 /// over the pictures of the batch. Reads `detections` and `segmenter_input`, writes `mask_logits`. Device, no wait.
 /// Method: Kirillov et al., Segment Anything, 2023, with box prompts and one mask for each.

@@ -1,19 +1,17 @@
 #pragma once
 
 #include <any>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "io/input/scan.hpp"
 #include "models/package.hpp"
 #include "stages/batch.hpp"
+#include "stages/counters.hpp"
 #include "stages/options.hpp"
 
 namespace millrace {
@@ -35,6 +33,7 @@ struct StageInfo {
   Fields reads;  ///< must be written by an earlier stage
   Fields writes;
   Fields uses;  ///< read where an earlier stage wrote them
+  CounterInfos counters{};
 };
 
 /// One view of the run: pictures that a pattern or a manifest gives the same detector.
@@ -42,42 +41,6 @@ struct View {
   std::string name;
   std::string pattern;   ///< glob on the relative path; empty: every picture
   std::string detector;  ///< folder of the model package; empty: boxes come from the manifest
-};
-
-/// How many pictures something was met in, and the first few by name.
-class NamedCounter {
- public:
-  void add(std::string_view path) {
-    const std::lock_guard lock(mutex_);
-    tally_.add(path);
-  }
-  Tally get() const {
-    const std::lock_guard lock(mutex_);
-    return tally_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  Tally tally_;
-};
-
-/// Counted by stages, shown in the report.
-struct StageCounters {
-  std::atomic<std::int64_t> detector_calls{0};
-  std::atomic<std::int64_t> detector_skipped{0};  ///< pictures whose boxes came from a manifest
-  std::atomic<std::int64_t> encoder_calls{0};
-  std::atomic<std::int64_t> decoder_calls{0};
-  std::atomic<std::int64_t> decoder_boxes{0};
-  std::atomic<std::int64_t> decoder_slots{0};         ///< boxes and padding
-  std::atomic<std::int64_t> split_calls{0};           ///< out of memory, done again in halves
-  std::atomic<std::int64_t> redone_batches{0};        ///< out of memory outside of calls, done again in halves
-  std::atomic<std::int64_t> bisect_calls{0};          ///< extra calls to find the picture that makes a call fail
-  std::atomic<std::int64_t> truncated_detections{0};  ///< pictures with more than max_detections
-  std::atomic<std::int64_t> overlays_left_out{0};     ///< pictures longer than a JPEG can be
-  std::atomic<std::int64_t> side_file_bytes{0};       ///< overlays and label maps
-  std::atomic<std::int64_t> bytes_read_again{0};      ///< for overlays of pictures that were reduced
-  NamedCounter decode_warnings;                       ///< pictures taken although their data have faults
-  NamedCounter wrong_extensions;                      ///< pictures of another format than their names say
 };
 
 /// What a stage may use; outlives the stage.
@@ -91,7 +54,7 @@ struct StageContext {
   const std::map<std::string, std::shared_ptr<const Package>>&
       packages;  ///< by folder, every one that the views and the run name
   ModelCache& models;
-  StageCounters& counters;
+  Counters& counters;
   Device* device = nullptr;            ///< the lane's; null for the stages before and after the lane
   DType detector_images = DType::f32;  ///< type of the models' inputs
   DType segmenter_images = DType::f32;

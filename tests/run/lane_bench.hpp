@@ -15,6 +15,7 @@
 #include "models/engines/wrapped_engine.hpp"
 #include "run/execution.hpp"
 #include "stages/decode.hpp"
+#include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
 #include "tests/stages/surroundings.hpp"
 
@@ -239,7 +240,7 @@ class BenchLane {
 
  public:
   ManualClock clock;
-  StageCounters counters;
+  Counters counters{counters_of_run()};
   std::vector<std::int64_t> again;  // items whose pixels were made anew
 
  private:

@@ -49,7 +49,7 @@ TEST_CASE("a file's bytes become pixels, and the bytes go") {
   REQUIRE(raster.height == 21);
   CHECK(std::equal(ramp.data.begin(), ramp.data.end(), raster.data.get()));
   CHECK(frame.file.data == nullptr);
-  CHECK(around.counters.decode_warnings.get().count == 0);
+  CHECK(around.counters[decode_warnings].count() == 0);
 }
 
 TEST_CASE("the byte credit lives as long as the pixels, whoever holds them last") {
@@ -146,7 +146,7 @@ TEST_CASE("decode.accept_truncated") {
   around.decode_limits = limits_with({{"accept_truncated", {"0.5"}}});
   Frame frame = frame_of(most, around.decode_limits);
   Decode({}, around.context()).run(frame);
-  CHECK(around.counters.decode_warnings.get().count == 1);
+  CHECK(around.counters[decode_warnings].count() == 1);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "stages/model_call.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {
@@ -17,7 +18,7 @@ const std::vector<Answer> four{
 };
 
 // Scores that are found in a picture with the four answers under these options.
-std::vector<float> scores_with(const OptionValues& values, StageCounters* counters = nullptr) {
+std::vector<float> scores_with(const OptionValues& values, std::int64_t* truncated = nullptr) {
   Surroundings around;
   around.add_view(detector_package(), detector_by_code({{1, four}}));
   RecipeLane lane(around.context(), {"preprocess", "detect"}, {{"detect", values}});
@@ -25,7 +26,7 @@ std::vector<float> scores_with(const OptionValues& values, StageCounters* counte
   lane.run(batch);
   std::vector<float> scores;
   for (const auto& found : batch.frames[0]->columns.get(detections).list) scores.push_back(found.score);
-  if (counters != nullptr) counters->truncated_detections = around.counters.truncated_detections.load();
+  if (truncated != nullptr) *truncated = around.counters[truncated_detections].count();
   return scores;
 }
 
@@ -59,11 +60,11 @@ TEST_CASE("detect.conf, iou, max_detections, min_area, classes, class_agnostic c
 }
 
 TEST_CASE("detect.max_detections keeps the best and counts the pictures it cut") {
-  StageCounters counters;
-  CHECK(scores_with({{"max_detections", {"2"}}}, &counters) == Scores{0.9F, 0.6F});
-  CHECK(counters.truncated_detections == 1);
-  CHECK(scores_with({{"max_detections", {"3"}}}, &counters) == Scores{0.9F, 0.6F, 0.3F});
-  CHECK(counters.truncated_detections == 0);
+  std::int64_t truncated = 0;
+  CHECK(scores_with({{"max_detections", {"2"}}}, &truncated) == Scores{0.9F, 0.6F});
+  CHECK(truncated == 1);
+  CHECK(scores_with({{"max_detections", {"3"}}}, &truncated) == Scores{0.9F, 0.6F, 0.3F});
+  CHECK(truncated == 0);
 }
 
 TEST_CASE("unwanted classes take nobody's place") {
@@ -87,7 +88,7 @@ TEST_CASE("detect.exec_batch: pictures a call, at most what the package allows")
     Batch batch = batch_of({1, 1, 1, 1, 1, 1, 1, 1});
     lane.run(batch);
     for (const auto& frame : batch.frames) CHECK(frame->columns.get(detections).list.size() == 3);
-    CHECK(around.counters.detector_calls == around.calls(package, "forward"));
+    CHECK(around.counters[detector_calls].count() == around.calls(package, "forward"));
     return around.calls(package, "forward");
   };
   CHECK(calls({}, 16, 8) == 1);
@@ -175,7 +176,7 @@ TEST_CASE("boxes of a manifest replace the detector and are clipped") {
   lane.run(batch);
   CHECK(around.calls(package, "forward") == 0);
   CHECK(around.loads.empty());
-  CHECK(around.counters.detector_skipped == 2);
+  CHECK(around.counters[detector_skipped].count() == 2);
   const auto line = line_of(*batch.frames[0], around.context());
   CHECK(line["objects"].dump() == nlohmann::json::parse(R"([
       {"box": [0, 5, 20, 10], "score": 1, "class": 2, "name": "bird"},
@@ -210,7 +211,7 @@ TEST_CASE("detect.skip_with_boxes=no shows them to the detector and keeps the bo
   batch.frames[0]->item.boxes = {{1, 2, 3, 4, 0}};
   lane.run(batch);
   CHECK(around.calls(package, "forward") == 1);
-  CHECK(around.counters.detector_skipped == 0);
+  CHECK(around.counters[detector_skipped].count() == 0);
   CHECK(batch.frames[0]->columns.get(detections).list.size() == 1);
 }
 
@@ -227,8 +228,7 @@ TEST_CASE("a view without a detector takes boxes from the manifest only") {
 }
 
 // Runs 16 pictures, codes 1 to 16, and returns their lines.
-std::vector<std::string> sixteen(const FakeEngine::Function& function, int blank_slot,
-                                 StageCounters* counters = nullptr) {
+std::vector<std::string> sixteen(const FakeEngine::Function& function, int blank_slot, Counters* counters = nullptr) {
   Surroundings around;
   around.add_view(detector_package(), function);
   RecipeLane lane(around.context(), {"preprocess", "detect"});
@@ -238,8 +238,7 @@ std::vector<std::string> sixteen(const FakeEngine::Function& function, int blank
   if (blank_slot >= 0) batch.frames[static_cast<std::size_t>(blank_slot)]->fail("decode", Reason::truncated, "cut");
   lane.run(batch);
   if (counters != nullptr) {
-    counters->bisect_calls = around.counters.bisect_calls.load();
-    counters->split_calls = around.counters.split_calls.load();
+    for (const CounterInfo* info : {&bisect_calls, &split_calls}) (*counters)[*info] += around.counters[*info].count();
   }
   return lines_of(batch, around.context());
 }
@@ -257,10 +256,10 @@ std::map<int, std::vector<Answer>> sixteen_answers() {
 TEST_CASE("a picture that makes the call fail costs its neighbours nothing") {
   for (const int bad : {0, 5, 15}) {
     CAPTURE(bad);
-    StageCounters counters;
+    Counters counters(counters_of());
     const auto lines = sixteen(detector_by_code(sixteen_answers(), fails_on(bad + 1)), -1, &counters);
     const auto blank = sixteen(detector_by_code(sixteen_answers()), bad);
-    CHECK(counters.bisect_calls <= 5);  // log2(16) + 1
+    CHECK(counters[bisect_calls].count() <= 5);  // log2(16) + 1
     for (int i = 0; i < 16; ++i) {
       const auto slot = static_cast<std::size_t>(i);
       if (i != bad) CHECK(lines[slot] == blank[slot]);
@@ -274,10 +273,10 @@ TEST_CASE("a picture that makes the call fail costs its neighbours nothing") {
 }
 
 TEST_CASE("out of memory: halves, marked, with the same results") {
-  StageCounters counters;
+  Counters counters(counters_of());
   const auto lines = sixteen(detector_by_code(sixteen_answers(), holds(4)), -1, &counters);
   const auto whole = sixteen(detector_by_code(sixteen_answers()), -1);
-  CHECK(counters.split_calls == 3);
+  CHECK(counters[split_calls].count() == 3);
   for (std::size_t i = 0; i < 16; ++i) {
     auto line = nlohmann::json::parse(lines[i]);
     CHECK(line["exec"] == "split");

@@ -159,7 +159,7 @@ TEST_CASE("a picture longer than a JPEG can be goes without overlay, and is coun
                      PixelBuffer{65'501, 1, {new std::uint8_t[3 * 65'501](), std::default_delete<std::uint8_t[]>()}});
   Batch batch({frame});
   Encode(with_format({"overlay"}), world.context()).run(batch);
-  CHECK(world.counters.overlays_left_out == 1);
+  CHECK(world.counters[overlays_left_out].count() == 1);
   CHECK_FALSE(world.has("overlay/picture0.png.jpg"));
   CHECK(nlohmann::json::parse(frame->columns.get(segment_line))["state"] == "ok");
 }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "stages/postprocess.hpp"
+#include "stages/model_call.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {
@@ -52,10 +53,14 @@ Outcome run(const Given& given) {
   if (given.blank_slot >= 0)
     batch.frames[static_cast<std::size_t>(given.blank_slot)]->fail("decode", Reason::truncated, "cut");
   lane.run(batch);
-  return {lines_of(batch, around.context()), batch.frames,
-          around.calls(sam, "encode"),       around.calls(sam, "decode"),
-          around.counters.decoder_boxes,     around.counters.decoder_slots,
-          around.counters.bisect_calls,      around.counters.split_calls};
+  return {lines_of(batch, around.context()),
+          batch.frames,
+          around.calls(sam, "encode"),
+          around.calls(sam, "decode"),
+          around.counters[decoder_boxes].count(),
+          around.counters[decoder_slots].count(),
+          around.counters[bisect_calls].count(),
+          around.counters[split_calls].count()};
 }
 
 // Every object has the mask and predicted IoU of its own box on its own picture, computed here without the stages.

@@ -83,7 +83,7 @@ class Surroundings {
   }
 
   std::vector<std::string> loads;  // names of packages, in order
-  StageCounters counters;
+  Counters counters{counters_of()};
   DecodeLimits decode_limits;
   std::string output_folder, input_root;
 

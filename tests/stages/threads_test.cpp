@@ -5,6 +5,7 @@
 
 #include "stages/decode.hpp"
 #include "stages/encode.hpp"
+#include "stages/segment.hpp"
 #include "tests/io/decode/decode_inputs.hpp"
 #include "tests/io/files/temporary_folder.hpp"
 #include "tests/stages/surroundings.hpp"
@@ -70,8 +71,8 @@ std::vector<std::string> lines_with(int threads) {
       });
     }
   }
-  CHECK(around.counters.decoder_boxes == 2 * batches);
-  CHECK(around.counters.encoder_calls == 2 * batches);
+  CHECK(around.counters[decoder_boxes].count() == 2 * batches);
+  CHECK(around.counters[encoder_calls].count() == 2 * batches);
   return lines;
 }
 
