@@ -273,7 +273,7 @@ void Execution::commit(Batch& batch) {
     frame->columns.allow(nullptr);
     const std::string* line = frame->columns.find(segment_line);
     // Without `encode` in the recipe, or when it failed, the line is made here.
-    lines.push_back(line != nullptr ? *line : make_segment_line(*frame, setup_.views));
+    lines.push_back(line != nullptr ? *line : finish_segment_line(*frame, setup_.views));
   }
   ends_.commit(batch, std::move(lines));
   capture_.commit(static_cast<std::int64_t>(batch.frames.size()));

@@ -78,6 +78,10 @@ void check_keys(const std::vector<ChainLink>& links) {
     for (const FieldBase* field : link.info.writes) {
       const Writer writer{&link, field};
       claim(names, field->name, writer, "name");
+      if (field->in_side_column && !is_column_name(field->name)) {
+        throw std::logic_error(writer.text() + " is a side column, whose name stands in that of a file: at most 64 " +
+                               "lower-case letters, digits and '_', a letter first, and not like 'r1'");
+      }
       for (const std::string_view key : field->object_keys) claim(object_keys, key, writer, "object key");
       const auto reserved = line_keys.all();
       if (field->in_line && field->object_keys.empty() && std::ranges::find(reserved, field->name) != reserved.end()) {

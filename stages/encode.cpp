@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "io/files/files.hpp"
+#include "io/results/journal.hpp"
 #include "io/results/json_line.hpp"
 #include "io/sinks/image_write.hpp"
 #include "io/sinks/label_map.hpp"
@@ -83,13 +84,7 @@ Encode::Encode(const Options& options, const StageContext& context) : context_(c
 void Encode::run(Batch& batch) const {
   for (const auto& frame : batch.frames) {
     write_side_files(*frame);
-    std::string line;
-    try {
-      line = make_segment_line(*frame, context_.views);
-    } catch (const std::domain_error& error) {
-      frame->fail(name, Reason::non_finite, error.what());
-      line = make_segment_line(*frame, context_.views);
-    }
+    std::string line = finish_segment_line(*frame, context_.views);
     frame->columns.set(segment_line, std::move(line));
   }
 }
@@ -124,6 +119,20 @@ std::string make_segment_line(const Frame& frame, const std::vector<View>& views
   }
   json.end_object();
   return json.take();
+}
+
+std::string finish_segment_line(Frame& frame, const std::vector<View>& views) {
+  try {
+    std::string line = make_segment_line(frame, views);
+    if (static_cast<std::int64_t>(line.size()) <= Journal::max_line_bytes) return line;
+    frame.fail(Encode::name, Reason::too_large,
+               "its line of the segment has " + std::to_string(line.size()) +
+                   " bytes, rows of side columns included; " + std::to_string(Journal::max_line_bytes) +
+                   " is the limit");
+  } catch (const std::domain_error& error) {
+    frame.fail(Encode::name, Reason::non_finite, error.what());
+  }
+  return make_segment_line(frame, views);
 }
 
 PixelBuffer Encode::overlay_raster(const Frame& frame, PictureInfo& info) const {

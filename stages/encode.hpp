@@ -20,6 +20,10 @@ inline constexpr Field<std::string> segment_line{"segment_line"};
 /// number is not finite (never for a failed frame).
 std::string make_segment_line(const Frame& frame, const std::vector<View>& views);
 
+/// The same for a frame that is done. Where its values make no line that the journal takes (a number that is not
+/// finite, more than Journal::max_line_bytes), the frame fails and its line says so.
+std::string finish_segment_line(Frame& frame, const std::vector<View>& views);
+
 inline constexpr CounterInfo overlays_left_out{"overlays_left_out"};  ///< pictures longer than a JPEG can be
 
 /// Writes each frame's segment line, failed frames included, and the side files asked for. Reads what stands in the
