@@ -10,6 +10,7 @@
 #include "run/output_state.hpp"
 #include "run/settings.hpp"
 #include "stages/registry.hpp"
+#include "stages/sinks/sink.hpp"
 
 namespace millrace {
 namespace {
@@ -24,15 +25,16 @@ void print_fields(const char* label, const Fields& fields) {
 /// "; overlay/ and coco.json are not checked", of those that are there: manifests do not cover them.
 std::string not_checked(const std::string& folder) {
   std::vector<std::string> there;
-  for (const char* name : {"overlay", "labels", "coco.json", "coco-00001.json"}) {
-    const auto path = std::filesystem::path(folder) / name;
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) continue;
-    there.push_back(std::string(name) + (std::filesystem::is_directory(path, error) ? "/" : ""));
+  for (const auto& sink : sink_table()) {
+    for (const auto& name : sink.outputs) {
+      const auto path = std::filesystem::path(folder) / name;
+      std::error_code error;
+      if (!std::filesystem::exists(path, error)) continue;
+      there.push_back(name + (std::filesystem::is_directory(path, error) ? "/" : ""));
+    }
   }
   if (there.empty()) return {};
-  std::string text = there.front();
-  for (std::size_t i = 1; i < there.size(); ++i) text += (i + 1 == there.size() ? " and " : ", ") + there[i];
+  const std::string text = listed(there);
   return "; " + text + (there.size() == 1 && !text.ends_with('/') ? " is" : " are") + " not checked";
 }
 

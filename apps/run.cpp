@@ -20,6 +20,7 @@
 #include "run/job.hpp"
 #include "run/output_state.hpp"
 #include "stages/encode.hpp"
+#include "stages/sinks/sink.hpp"
 
 namespace millrace {
 namespace {
@@ -27,10 +28,6 @@ namespace {
 constexpr const char* only_drawn_scenes =
     ": they know only drawn scenes (make demo), and what they find elsewhere means nothing. Real ones: make model "
     "WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector yolov8n.pkg --segmenter mobile_sam.pkg";
-
-constexpr const char* empty_label_maps =
-    "--format png without a segmenter: only masks leave pixels, so the label maps will be empty; leave png "
-    "out, or take a recipe with 'segment' and 'postprocess'";
 
 /// What makes results worth nothing, though nothing fails. It is said even where nothing else is.
 std::vector<std::string> warnings(const RunArguments& arguments, const Config& config, const SourceSpec& spec,
@@ -52,8 +49,9 @@ std::vector<std::string> warnings(const RunArguments& arguments, const Config& c
                                               : "built-in models run (" + builtin + ")") +
                     std::string(only_drawn_scenes));
   }
-  if (config.chain.options<Encode>().has("png") && config.chain.find("segment") == nullptr)
-    notes.emplace_back(empty_label_maps);
+  for (const SinkEntry* sink : config.chain.options<Encode>().sinks()) {
+    if (!sink->without_masks.empty() && config.chain.find("segment") == nullptr) notes.push_back(sink->without_masks);
+  }
   return notes;
 }
 

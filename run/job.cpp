@@ -17,7 +17,6 @@
 #include "io/results/plan.hpp"
 #include "io/results/run_folder.hpp"
 #include "io/results/segments.hpp"
-#include "io/sinks/coco.hpp"
 #include "pipeline/cores.hpp"
 #include "run/execution.hpp"
 #include "run/feed.hpp"
@@ -25,8 +24,10 @@
 #include "run/reader.hpp"
 #include "run/resource_log.hpp"
 #include "stages/decode.hpp"
+#include "stages/detect.hpp"
 #include "stages/encode.hpp"
 #include "stages/pixel_cache.hpp"
+#include "stages/sinks/sink.hpp"
 
 namespace millrace {
 namespace {
@@ -162,7 +163,7 @@ void check_books(const RunReport& report) {
 struct Attempt {
   const JobRequest& request;
   const std::string& output;
-  const Encode::Options& formats;
+  const std::vector<const SinkEntry*> sinks;
   const FolderLock& lock;
   RunFolder& folder;
   Execution& execution;
@@ -230,8 +231,11 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     fill_books(report, attempt);
     fill_times(report, attempt.execution, result);
     check_books(report);
-    if (report.state == "finished" && attempt.formats.has("coco"))
-      export_coco(attempt.output, attempt.output + "/coco.json", {});
+    if (report.state == "finished") {
+      for (const SinkEntry* sink : attempt.sinks) {
+        if (sink->finish != nullptr) sink->finish(attempt.output);
+      }
+    }
   } catch (const std::exception& error) {
     report.state = "failed";
     report.error = message_of(error);
@@ -285,9 +289,10 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   plan_options.is_done = [&store](std::int64_t segment) { return store && store->segment_done(segment); };
   Plan plan(output, plan_settings(config, numbers, request.packages, request.devices), request.spec, plan_options);
 
-  const auto formats = config.chain.options<Encode>();
+  const auto sinks = config.chain.options<Encode>().sinks();
   SegmentStoreOptions store_options;
-  if (formats.has("overlay") || formats.has("png")) store_options.sync_side_files = [&] { sync_file_system(output); };
+  if (std::ranges::any_of(sinks, [](const SinkEntry* sink) { return sink->make != nullptr; }))
+    store_options.sync_side_files = [&] { sync_file_system(output); };
   store.emplace(output, plan.hash(), store_options);
 
   Feed feed(plan, *store, numbers.batch_size);
@@ -303,10 +308,12 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   report.started = utc_text(started);
   report.batch_size = numbers.batch_size;
   report.team = numbers.team;
-  Attempt attempt{request, output, formats, lock, folder, execution, plan, *store, feed, reader, committer, listener};
+  Attempt attempt{request, output, sinks, lock, folder, execution, plan, *store, feed, reader, committer, listener};
   execute_and_report(attempt, report);
-  for (const char* name : {"overlay", "labels", "coco.json"}) {
-    if (std::filesystem::exists(output + "/" + name)) report.side_outputs.emplace_back(name);
+  for (const auto& sink : sink_table()) {
+    for (const auto& name : sink.outputs) {
+      if (std::filesystem::exists(output + "/" + name)) report.side_outputs.push_back(name);
+    }
   }
   return report;
 }

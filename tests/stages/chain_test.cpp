@@ -166,10 +166,10 @@ TEST_CASE("options reach their stage and are checked with the chain") {
   };
   CHECK_THROWS_WITH_AS(Chain({"decode", "encode"}, with({{"formt", {"png"}}})),
                        doctest::Contains("did you mean 'encode.format'?"), UsageError);
-  CHECK_THROWS_WITH_AS(Chain({"decode", "encode"}, with({{"format", {"gif"}}})),
-                       doctest::Contains("encode.format knows coco, overlay and png, not 'gif'"), UsageError);
+  CHECK_THROWS_WITH_AS(Chain({"decode", "encode"}, with({{"format", {"gif"}}})), doctest::Contains("not 'gif'"),
+                       UsageError);
   const Chain chain({"decode", "encode"}, with({{"format", {"png"}}}));
-  CHECK(chain.options<Encode>().has("png"));
+  CHECK(chain.options<Encode>().format == std::vector<std::string>{"png"});
   CHECK(chain.find("detect") == nullptr);
   CHECK(chain.of(Section::frame).size() == 1);
   CHECK(chain.of(Section::lane).empty());
