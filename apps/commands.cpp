@@ -5,7 +5,10 @@
 #include <filesystem>
 
 #include "apps/terminal.hpp"
+#include "base/nearest.hpp"
 #include "base/text.hpp"
+#include "io/files/source_names.hpp"
+#include "io/reducers/reducer.hpp"
 #include "models/package.hpp"
 #include "run/output_state.hpp"
 #include "run/settings.hpp"
@@ -36,6 +39,14 @@ std::string not_checked(const std::string& folder) {
   if (there.empty()) return {};
   const std::string text = listed(there);
   return "; " + text + (there.size() == 1 && !text.ends_with('/') ? " is" : " are") + " not checked";
+}
+
+OutputState read_output_of(const std::string& folder) {
+  auto state = read_output(folder);
+  if (!state)
+    throw UsageError("'" + folder +
+                     "' has no plan: it is no output folder of millrace, or a run failed before it could plan");
+  return *std::move(state);
 }
 
 }  // namespace
@@ -85,6 +96,37 @@ ExitCode stages_command(const std::vector<std::string>& arguments) {
   return ExitCode::ok;
 }
 
+ExitCode reduce_command(const std::vector<std::string>& arguments) {
+  std::vector<std::string> names;
+  for (const auto& reducer : reducer_table()) names.push_back(reducer.name);
+  if (asks_for_help(arguments)) {
+    std::fputs(
+        "Usage: millrace reduce NAME OUT\n\nRuns a reducer over the finished segments of an output folder and writes "
+        "OUT/reduced/NAME.*, in place\nof what an earlier one wrote. It may be done while a run writes to OUT.\n\n"
+        "Reducers:\n",
+        stdout);
+    for (const auto& reducer : reducer_table()) std::printf("  %-12s %s\n", reducer.name.c_str(), reducer.help.c_str());
+    return ExitCode::ok;
+  }
+  if (arguments.size() != 2)
+    throw UsageError("`millrace reduce` takes the name of a reducer and an output folder: `millrace reduce " +
+                     names.front() + " out/`");
+  const std::string& name = arguments[0];
+  const std::string& folder = arguments[1];
+  const ReducerEntry* const reducer = find_reducer(name);
+  if (reducer == nullptr) {
+    throw UsageError("'" + name + "' is no reducer" + did_you_mean(name, names, "`millrace reduce --help` lists them"));
+  }
+  const OutputState state = read_output_of(folder);
+  const ReducerOutput output = run_reducer(*reducer, folder);
+  for (const auto& sentence : output.summary) std::printf("%s\n", sentence.c_str());
+  const std::int64_t missing = state.planned - state.books.counts.items;
+  std::printf("of        %s in finished segments%s\n", count_of(state.books.counts.items, "picture").c_str(),
+              missing > 0 ? ("; " + grouped(missing) + " of the plan are not in one yet").c_str() : "");
+  std::printf("result    %s\n", display_name((std::filesystem::path(folder) / output.file).string()).c_str());
+  return ExitCode::ok;
+}
+
 ExitCode status_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     std::fputs(
@@ -99,12 +141,9 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   const bool verify = std::erase(folders, "--verify") > 0;
   if (folders.size() != 1) throw UsageError("`millrace status` takes one output folder, and --verify");
   const std::string& folder = folders.front();
-  auto state = read_output(folder);
-  if (!state)
-    throw UsageError("'" + folder +
-                     "' has no plan: it is no output folder of millrace, or a run failed before it could plan");
-  Books& books = state->books;
-  const auto& end = state->end;
+  OutputState state = read_output_of(folder);
+  Books& books = state.books;
+  const auto& end = state.end;
   if (verify) {
     books.problems.clear();
     for (const auto& damaged : verify_segments(folder)) {
@@ -115,10 +154,10 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
     }
   }
 
-  std::printf("planned   %s in %s%s\n", count_of(state->planned, "picture").c_str(),
-              count_of(static_cast<std::int64_t>(state->segments), "segment").c_str(),
+  std::printf("planned   %s in %s%s\n", count_of(state.planned, "picture").c_str(),
+              count_of(static_cast<std::int64_t>(state.segments), "segment").c_str(),
               end ? "" : "; the scan has not ended");
-  std::printf("done      %s\n", grouped(state->done()).c_str());
+  std::printf("done      %s\n", grouped(state.done()).c_str());
   if (books.done_segments > 0) {
     std::printf("          in finished segments: %s ok, %s failed, %s\n", grouped(books.counts.ok).c_str(),
                 grouped(books.counts.failed_items()).c_str(), count_of(books.counts.objects, "object").c_str());
@@ -129,7 +168,7 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   if (books.journaled_items > 0) {
     std::printf("          in open segments: %s\n", grouped(books.journaled_items).c_str());
   }
-  std::printf("left      %s\n", grouped(state->left()).c_str());
+  std::printf("left      %s\n", grouped(state.left()).c_str());
   if (const Tally folders = end ? end->counts[Skip::unreadable_folder] : Tally(); folders.count > 0) {
     std::printf("unlisted  %s could not be listed (%s) and %s not in the plan; --add-new looks again\n",
                 count_of(folders.count, "folder").c_str(), names_of(folders).c_str(),
@@ -140,7 +179,7 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   if (verify && books.problems.empty())
     std::printf("verified  every byte of %s%s\n", count_of(books.done_segments, "segment").c_str(),
                 not_checked(folder).c_str());
-  if (state->left() > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
+  if (state.left() > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
   return books.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
 }
 

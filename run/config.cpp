@@ -4,10 +4,19 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/nearest.hpp"
+#include "base/text.hpp"
+#include "io/reducers/reducer.hpp"
 #include "run/settings.hpp"
 
 namespace millrace {
 namespace {
+
+std::vector<std::string> reducer_names() {
+  std::vector<std::string> names;
+  for (const auto& reducer : reducer_table()) names.push_back(reducer.name);
+  return names;
+}
 
 Chain make_chain(const Settings& settings) {
   try {
@@ -19,6 +28,12 @@ Chain make_chain(const Settings& settings) {
 
 void parse(const Settings& settings, RunOptions& options) {
   options.each([&](auto& group) { group = settings.parse<std::decay_t<decltype(group)>>(); });
+  for (const auto& name : options.output.reduce) {
+    if (find_reducer(name) != nullptr) continue;
+    const auto names = reducer_names();
+    throw settings.located(
+        UsageError("output.reduce knows " + listed(names) + ", not '" + name + "'" + did_you_mean(name, names)));
+  }
 }
 
 Settings::Understood understood(Config& config) {
@@ -29,6 +44,11 @@ Settings::Understood understood(Config& config) {
 }
 
 }  // namespace
+
+void OutputOptions::visit(OptionVisitor& v) {
+  v.option("folder", folder, "where segments, plan and reports go", Affects::run);
+  v.option("reduce", reduce, "when the run has finished, into reduced/: " + listed(reducer_names()), Affects::run);
+}
 
 void check_values(const Settings& settings) {
   RunOptions options;

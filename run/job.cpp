@@ -13,6 +13,7 @@
 #include "io/files/json_writer.hpp"
 #include "io/files/lock.hpp"
 #include "io/files/source_names.hpp"
+#include "io/reducers/reducer.hpp"
 #include "io/results/json_line.hpp"
 #include "io/results/plan.hpp"
 #include "io/results/run_folder.hpp"
@@ -235,6 +236,8 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
       for (const SinkEntry* sink : attempt.sinks) {
         if (sink->finish != nullptr) sink->finish(attempt.output);
       }
+      for (const auto& name : attempt.request.config.output.reduce)
+        report.reduced.push_back(run_reducer(*find_reducer(name), attempt.output));
     }
   } catch (const std::exception& error) {
     report.state = "failed";

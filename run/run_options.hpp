@@ -37,7 +37,8 @@ struct InputOptions {
 struct OutputOptions {
   static constexpr const char* name = "output";
   std::string folder;
-  void visit(OptionVisitor& v) { v.option("folder", folder, "where segments, plan and reports go", Affects::run); }
+  std::vector<std::string> reduce;
+  void visit(OptionVisitor& v);
 };
 
 struct ModelOptions {

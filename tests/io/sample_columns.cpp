@@ -1,5 +1,5 @@
-// Writes an output folder for columns_test.py: 2,000 pictures in two segments, with 50 objects each, and a row of a
-// side column for every object. Row: segment, picture within it, object, 1.
+// Writes an output folder for columns_test.py and reduce_test.py: 2,000 pictures in two segments, with 50 objects each,
+// and a row of a side column for every object. Row: segment, picture within it, object, 1.
 #include <cstdio>
 #include <filesystem>
 
@@ -38,9 +38,9 @@ std::string line_of(int segment, int picture) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 2) return std::fprintf(stderr, "usage: io_sample_columns NEW_FOLDER\n"), 2;
+  if (argc < 2) return std::fprintf(stderr, "usage: io_sample_columns FOLDER [PLAN_HASH]\n"), 2;
   std::filesystem::create_directories(argv[1]);
-  SegmentStore store(argv[1], "plan");
+  SegmentStore store(argv[1], argc > 2 ? argv[2] : "plan");
   for (int segment = 0; segment < segments; ++segment) {
     std::vector<std::int64_t> ids;
     std::vector<std::vector<int>> batches;
