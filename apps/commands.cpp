@@ -27,14 +27,10 @@ void print_fields(const char* label, const Fields& fields) {
 
 /// "; overlay/ and coco.json are not checked", of those that are there: manifests do not cover them.
 std::string not_checked(const std::string& folder) {
-  std::vector<std::string> there;
-  for (const auto& sink : sink_table()) {
-    for (const auto& name : sink.outputs) {
-      const auto path = std::filesystem::path(folder) / name;
-      std::error_code error;
-      if (!std::filesystem::exists(path, error)) continue;
-      there.push_back(name + (std::filesystem::is_directory(path, error) ? "/" : ""));
-    }
+  std::vector<std::string> there = sink_outputs(folder);
+  for (auto& name : there) {
+    std::error_code error;
+    if (std::filesystem::is_directory(std::filesystem::path(folder) / name, error)) name += '/';
   }
   if (there.empty()) return {};
   const std::string text = listed(there);

@@ -313,11 +313,7 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   report.team = numbers.team;
   Attempt attempt{request, output, sinks, lock, folder, execution, plan, *store, feed, reader, committer, listener};
   execute_and_report(attempt, report);
-  for (const auto& sink : sink_table()) {
-    for (const auto& name : sink.outputs) {
-      if (std::filesystem::exists(output + "/" + name)) report.side_outputs.push_back(name);
-    }
-  }
+  report.side_outputs = sink_outputs(output);
   return report;
 }
 

@@ -45,6 +45,9 @@ SinkEntry sink_entry();
 /// Every sink the program knows.
 const std::vector<SinkEntry>& sink_table();
 
+/// Of what all sinks may have written, what is in an output folder: the folders of pictures' files first.
+std::vector<std::string> sink_outputs(const std::string& output_folder);
+
 /// The row of that name; throws UsageError that names all there are.
 const SinkEntry& find_sink(std::string_view name);
 

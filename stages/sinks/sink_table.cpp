@@ -1,3 +1,6 @@
+#include <filesystem>
+#include <system_error>
+
 #include "base/text.hpp"
 #include "stages/sinks/sink.hpp"
 
@@ -20,6 +23,20 @@ const std::vector<SinkEntry>& sink_table() {
     return made;
   }();
   return entries;
+}
+
+std::vector<std::string> sink_outputs(const std::string& output_folder) {
+  std::vector<std::string> there;
+  for (const bool of_pictures : {true, false}) {
+    for (const auto& sink : sink_table()) {
+      if ((sink.make != nullptr) != of_pictures) continue;
+      for (const auto& name : sink.outputs) {
+        std::error_code error;  // what cannot be looked at is not listed
+        if (std::filesystem::exists(output_folder + "/" + name, error)) there.push_back(name);
+      }
+    }
+  }
+  return there;
 }
 
 const SinkEntry& find_sink(std::string_view name) {

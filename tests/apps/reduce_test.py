@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 import program
 
+DETECT = Path(__file__).resolve().parents[2] / "configs/detect.yaml"
 SAMPLE_COLUMNS = os.environ.get("MILLRACE_SAMPLE_COLUMNS", "build/release/io/io_sample_columns")
 
 
@@ -19,7 +21,7 @@ class Reduce(program.Case):
         self.out = self.folder / "out"
 
     def run_here(self, *options, code=program.SOME_FAILED):
-        return self.run_ok("--input", self.folder / "in", "--output", self.out, "--detector", program.package("yolov8n"), *options, code=code)
+        return self.run_ok(DETECT, "--input", self.folder / "in", "--output", self.out, "--detector", program.package("yolov8n"), *options, code=code)
 
     def test_at_the_end_of_a_run_and_at_any_later_time(self):
         done = self.run_here("--set", "output.reduce=categories")

@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "stages/postprocess.hpp"
 #include "stages/model_call.hpp"
+#include "stages/postprocess.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {

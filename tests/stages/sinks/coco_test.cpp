@@ -11,6 +11,15 @@ namespace {
 
 using World = SinkWorld;
 
+TEST_CASE("what is there of all outputs: folders of pictures first") {
+  World world;
+  for (const char* name : {"coco-00001.json", "coco.json", "labels", "overlay", "other"})
+    std::filesystem::create_directory(world.output_folder + "/" + name);
+  CHECK(sink_outputs(world.output_folder) ==
+        std::vector<std::string>{"overlay", "labels", "coco.json", "coco-00001.json"});
+  CHECK(sink_outputs(world.output_folder + "/none").empty());
+}
+
 TEST_CASE("coco: one file over all finished segments") {
   World world;
   Batch batch({frame_with_object(), picture(1, 1, 2)});
