@@ -72,9 +72,10 @@ class Settings {
   const std::vector<std::string>& stages() const { return stages_; }
   const std::vector<View>& views() const { return views_; }
 
+  /// Of "group.name".
+  const std::string& help(const std::string& key) const { return at(key).option.help; }
   /// Where the value of "group.name" comes from, and where the views do.
   const std::string& origin(const std::string& key) const { return at(key).origin; }
-  const std::string& help(const std::string& key) const { return at(key).option.help; }
   const std::string& views_origin() const { return views_origin_; }
 
   /// The whole as a recipe, each value with its origin as a comment; reading it back gives the same settings.
