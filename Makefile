@@ -60,6 +60,7 @@ model: export OUT := $(OUT)
 model: export PHOTOGRAPH := $(PHOTOGRAPH)
 model: export IMGSZ := $(IMGSZ)
 model: export NAMES := $(NAMES)
+model: export PRESET := $(PRESET)
 model: export TRUST := $(TRUST)
 model: ## model packages: WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLDER]
 	@tools/model.sh check

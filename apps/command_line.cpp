@@ -16,15 +16,15 @@ namespace po = boost::program_options;
 struct Shorthand {
   const char* flag;
   const char* key;
-  const char* help;
+  const char* help;  // null: that of the setting
 };
 constexpr std::array shorthands{
     Shorthand{"output", "output.folder", "where segments, plan and reports go"},
-    Shorthand{"detector", "models.detector",
+    Shorthand{"detector", "detect.model",
               "package folder of the detector; with no --segmenter either: the built-in models"},
-    Shorthand{"segmenter", "models.segmenter",
+    Shorthand{"segmenter", "segment.model",
               "package folder of the segmenter; with no --detector either: the built-in models"},
-    Shorthand{"format", "encode.format", "beside the segments: coco,overlay,png"},
+    Shorthand{"format", "encode.format", nullptr},
     Shorthand{"limit", "input.limit", "stop after N pictures"},
     Shorthand{"every", "input.every", "take every N-th picture"},
     Shorthand{"sample", "input.sample", "take a share of the pictures, such as 1%"},
@@ -41,7 +41,9 @@ po::options_description describe() {
   auto add = options.add_options();
   add("input,i", po::value<std::vector<std::string>>()->composing()->multitoken(),
       "folders, pictures, globs, text lists, CSV or JSONL manifests, or - for stdin");
-  for (const auto& shorthand : shorthands) add(shorthand.flag, po::value<std::string>(), shorthand.help);
+  const Settings settings;
+  for (const auto& [flag, key, help] : shorthands)
+    add(flag, po::value<std::string>(), help != nullptr ? help : settings.help(key).c_str());
   add("follow-dirs", "follow links to folders");
   add("null,0", "names in lists and on stdin end with NUL");
   add("set", po::value<std::vector<std::string>>()->composing(),

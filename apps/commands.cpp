@@ -5,11 +5,15 @@
 #include <filesystem>
 
 #include "apps/terminal.hpp"
+#include "base/nearest.hpp"
 #include "base/text.hpp"
+#include "io/files/source_names.hpp"
+#include "io/reducers/reducer.hpp"
 #include "models/package.hpp"
 #include "run/output_state.hpp"
 #include "run/settings.hpp"
 #include "stages/registry.hpp"
+#include "stages/sinks/sink.hpp"
 
 namespace millrace {
 namespace {
@@ -23,17 +27,22 @@ void print_fields(const char* label, const Fields& fields) {
 
 /// "; overlay/ and coco.json are not checked", of those that are there: manifests do not cover them.
 std::string not_checked(const std::string& folder) {
-  std::vector<std::string> there;
-  for (const char* name : {"overlay", "labels", "coco.json", "coco-00001.json"}) {
-    const auto path = std::filesystem::path(folder) / name;
+  std::vector<std::string> there = sink_outputs(folder);
+  for (auto& name : there) {
     std::error_code error;
-    if (!std::filesystem::exists(path, error)) continue;
-    there.push_back(std::string(name) + (std::filesystem::is_directory(path, error) ? "/" : ""));
+    if (std::filesystem::is_directory(std::filesystem::path(folder) / name, error)) name += '/';
   }
   if (there.empty()) return {};
-  std::string text = there.front();
-  for (std::size_t i = 1; i < there.size(); ++i) text += (i + 1 == there.size() ? " and " : ", ") + there[i];
+  const std::string text = listed(there);
   return "; " + text + (there.size() == 1 && !text.ends_with('/') ? " is" : " are") + " not checked";
+}
+
+OutputState read_output_of(const std::string& folder) {
+  auto state = read_output(folder);
+  if (!state)
+    throw UsageError("'" + folder +
+                     "' has no plan: it is no output folder of millrace, or a run failed before it could plan");
+  return *std::move(state);
 }
 
 }  // namespace
@@ -83,6 +92,37 @@ ExitCode stages_command(const std::vector<std::string>& arguments) {
   return ExitCode::ok;
 }
 
+ExitCode reduce_command(const std::vector<std::string>& arguments) {
+  std::vector<std::string> names;
+  for (const auto& reducer : reducer_table()) names.push_back(reducer.name);
+  if (asks_for_help(arguments)) {
+    std::fputs(
+        "Usage: millrace reduce NAME OUT\n\nRuns a reducer over the finished segments of an output folder and writes "
+        "OUT/reduced/NAME.*, in place\nof what an earlier one wrote. It may be done while a run writes to OUT.\n\n"
+        "Reducers:\n",
+        stdout);
+    for (const auto& reducer : reducer_table()) std::printf("  %-12s %s\n", reducer.name.c_str(), reducer.help.c_str());
+    return ExitCode::ok;
+  }
+  if (arguments.size() != 2)
+    throw UsageError("`millrace reduce` takes the name of a reducer and an output folder: `millrace reduce " +
+                     names.front() + " out/`");
+  const std::string& name = arguments[0];
+  const std::string& folder = arguments[1];
+  const ReducerEntry* const reducer = find_reducer(name);
+  if (reducer == nullptr) {
+    throw UsageError("'" + name + "' is no reducer" + did_you_mean(name, names, "`millrace reduce --help` lists them"));
+  }
+  const OutputState state = read_output_of(folder);
+  const ReducerOutput output = run_reducer(*reducer, folder);
+  for (const auto& sentence : output.summary) std::printf("%s\n", sentence.c_str());
+  const std::int64_t missing = state.planned - state.books.counts.items;
+  std::printf("of        %s in finished segments%s\n", count_of(state.books.counts.items, "picture").c_str(),
+              missing > 0 ? ("; " + grouped(missing) + " of the plan are not in one yet").c_str() : "");
+  std::printf("result    %s\n", display_name((std::filesystem::path(folder) / output.file).string()).c_str());
+  return ExitCode::ok;
+}
+
 ExitCode status_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     std::fputs(
@@ -97,12 +137,9 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   const bool verify = std::erase(folders, "--verify") > 0;
   if (folders.size() != 1) throw UsageError("`millrace status` takes one output folder, and --verify");
   const std::string& folder = folders.front();
-  auto state = read_output(folder);
-  if (!state)
-    throw UsageError("'" + folder +
-                     "' has no plan: it is no output folder of millrace, or a run failed before it could plan");
-  Books& books = state->books;
-  const auto& end = state->end;
+  OutputState state = read_output_of(folder);
+  Books& books = state.books;
+  const auto& end = state.end;
   if (verify) {
     books.problems.clear();
     for (const auto& damaged : verify_segments(folder)) {
@@ -113,10 +150,10 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
     }
   }
 
-  std::printf("planned   %s in %s%s\n", count_of(state->planned, "picture").c_str(),
-              count_of(static_cast<std::int64_t>(state->segments), "segment").c_str(),
+  std::printf("planned   %s in %s%s\n", count_of(state.planned, "picture").c_str(),
+              count_of(static_cast<std::int64_t>(state.segments), "segment").c_str(),
               end ? "" : "; the scan has not ended");
-  std::printf("done      %s\n", grouped(state->done()).c_str());
+  std::printf("done      %s\n", grouped(state.done()).c_str());
   if (books.done_segments > 0) {
     std::printf("          in finished segments: %s ok, %s failed, %s\n", grouped(books.counts.ok).c_str(),
                 grouped(books.counts.failed_items()).c_str(), count_of(books.counts.objects, "object").c_str());
@@ -127,7 +164,7 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   if (books.journaled_items > 0) {
     std::printf("          in open segments: %s\n", grouped(books.journaled_items).c_str());
   }
-  std::printf("left      %s\n", grouped(state->left()).c_str());
+  std::printf("left      %s\n", grouped(state.left()).c_str());
   if (const Tally folders = end ? end->counts[Skip::unreadable_folder] : Tally(); folders.count > 0) {
     std::printf("unlisted  %s could not be listed (%s) and %s not in the plan; --add-new looks again\n",
                 count_of(folders.count, "folder").c_str(), names_of(folders).c_str(),
@@ -138,7 +175,7 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   if (verify && books.problems.empty())
     std::printf("verified  every byte of %s%s\n", count_of(books.done_segments, "segment").c_str(),
                 not_checked(folder).c_str());
-  if (state->left() > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
+  if (state.left() > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
   return books.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
 }
 

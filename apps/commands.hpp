@@ -13,6 +13,9 @@ bool asks_for_help(const std::vector<std::string>& arguments);
 /// `millrace status OUT`: planned, done, failed by reason, who is at it; reads only.
 ExitCode status_command(const std::vector<std::string>& arguments);
 
+/// `millrace reduce NAME OUT`: runs a reducer over the finished segments.
+ExitCode reduce_command(const std::vector<std::string>& arguments);
+
 /// `millrace inspect PACKAGE`: checks a model package and describes it.
 ExitCode inspect_command(const std::vector<std::string>& arguments);
 

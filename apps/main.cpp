@@ -32,6 +32,7 @@ constexpr const char* usage =
     "Commands:\n"
     "  run       find and outline objects; the same command again finishes what was left\n"
     "  status    what an output folder holds\n"
+    "  reduce    counts and the like over the finished segments of an output folder\n"
     "  inspect   what a model package is\n"
     "  stages    the stages a recipe can name, with all options\n"
     "  doctor    what was found on this machine, and what is missing\n"
@@ -105,10 +106,11 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   }
   if (command == "run") return run_command(rest);
   if (command == "status") return status_command(rest);
+  if (command == "reduce") return reduce_command(rest);
   if (command == "inspect") return inspect_command(rest);
   if (command == "stages") return stages_command(rest);
   if (command == "doctor") return doctor_command(rest);
-  const std::vector<std::string> known{"run", "status", "inspect", "stages", "doctor", "help"};
+  const std::vector<std::string> known{"run", "status", "reduce", "inspect", "stages", "doctor", "help"};
   throw UsageError("'" + command + "' is no command" + did_you_mean(command, known, "`millrace --help` lists them"));
 }
 

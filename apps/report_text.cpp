@@ -137,10 +137,14 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
     text += "\n" + std::string(bold) + sentence;
   }
   for (const auto& note : report.notes) text += wrapped("note: " + note, columns, "  ");
+  for (const auto& reduced : report.reduced) {
+    for (const auto& sentence : reduced.summary) text += wrapped(reduced.name + ": " + sentence, columns, "  ");
+  }
   const std::string folder = display_name(report.output_folder);
   text += "\nresults  " + folder + "/segments";
   text += report.state == "stopped" ? "; what stands in .part files is completed by the same command\n" : "\n";
   for (const auto& name : report.side_outputs) text += "         " + folder + "/" + name + "\n";
+  for (const auto& reduced : report.reduced) text += "         " + folder + "/" + reduced.file + "\n";
   if (report.counts.failed_items() > 0) {
     const bool all = report.failed_now >= report.counts.failed_items();
     const std::string runs = folder + "/runs/";

@@ -20,6 +20,7 @@
 #include "run/job.hpp"
 #include "run/output_state.hpp"
 #include "stages/encode.hpp"
+#include "stages/sinks/sink.hpp"
 
 namespace millrace {
 namespace {
@@ -28,14 +29,10 @@ constexpr const char* only_drawn_scenes =
     ": they know only drawn scenes (make demo), and what they find elsewhere means nothing. Real ones: make model "
     "WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector yolov8n.pkg --segmenter mobile_sam.pkg";
 
-constexpr const char* empty_label_maps =
-    "--format png without a segmenter: only masks leave pixels, so the label maps will be empty; leave png "
-    "out, or take a recipe with 'segment' and 'postprocess'";
-
 /// What makes results worth nothing, though nothing fails. It is said even where nothing else is.
 std::vector<std::string> warnings(const RunArguments& arguments, const Config& config, const SourceSpec& spec,
                                   const Packages& packages) {
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = config.notes;
   if (arguments.devices.kind == Devices::Kind::simulated)
     notes.emplace_back("the engine is simulated: what the segments say of objects means nothing");
   if (const auto there = gpus_of_driver();
@@ -52,8 +49,9 @@ std::vector<std::string> warnings(const RunArguments& arguments, const Config& c
                                               : "built-in models run (" + builtin + ")") +
                     std::string(only_drawn_scenes));
   }
-  if (config.chain.options<Encode>().has("png") && config.chain.find("segment") == nullptr)
-    notes.emplace_back(empty_label_maps);
+  for (const SinkEntry* sink : config.chain.options<Encode>().sinks()) {
+    if (!sink->without_masks.empty() && config.chain.find("segment") == nullptr) notes.push_back(sink->without_masks);
+  }
   return notes;
 }
 
@@ -94,9 +92,16 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
               readable_bytes(static_cast<double>(found.bytes)).c_str());
   const auto views = planned_views(config, found.view_names);
   for (std::size_t i = 0; i < views.size(); ++i) {
-    const auto detector = packages.find(views[i].detector);
+    std::string models;  // those of this view alone, where views differ; others stand below
+    for (const auto& link : views[i].chain->links()) {
+      for (const ModelUse& use : link.info.models) {
+        const auto package = packages.find(use.folder);
+        if (package == packages.end() || (link.as_in_base && !use.boxes_replace)) continue;
+        models += ", " + std::string(package->second->task->model) + " " + package->second->name;
+      }
+    }
     std::printf("  view %s: %s%s\n", display_name(views[i].name).c_str(), grouped(found.per_view[i]).c_str(),
-                detector == packages.end() ? "" : (", detector " + detector->second->name).c_str());
+                models.c_str());
   }
   for (const auto& [extension, count] : found.per_extension) {
     std::printf("  .%s: %s\n", display_name(extension).c_str(), grouped(count).c_str());
@@ -108,7 +113,7 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
   for (const auto& link : config.chain.links()) stages += (stages.empty() ? "" : " -> ") + link.info.name;
   std::printf("stages: %s\n", stages.c_str());
   for (const auto& [folder, package] : packages) {
-    std::printf("%s: %s (%s)\n", package->task == Task::detect ? "detector" : "segmenter", package->name.c_str(),
+    std::printf("%s: %s (%s)\n", std::string(package->task->model).c_str(), package->name.c_str(),
                 display_name(folder).c_str());
   }
   if (!planned.empty()) std::puts(planned.c_str());

@@ -6,11 +6,31 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace millrace {
 
 enum class DType { f32, f16, bf16, i64, i32, u8 };
+
+/// "f32"
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "f32";
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
+    case DType::i64:
+      return "i64";
+    case DType::i32:
+      return "i32";
+    case DType::u8:
+      return "u8";
+  }
+  return "?";
+}
 
 /// Bytes of one element.
 constexpr std::size_t element_bytes(DType dtype) {

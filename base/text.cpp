@@ -41,4 +41,11 @@ std::string count_of(std::int64_t number, std::string_view one, std::string_view
   return many.empty() ? text.append(one).append("s") : text.append(many);
 }
 
+std::string listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? " and " : ", ") + words[i];
+  return text;
+}
+
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace millrace {
 
@@ -17,5 +18,8 @@ std::string grouped(std::int64_t number);
 
 /// "1 picture", "1,234 pictures". `many` is for words whose plural is not `one` and an s.
 std::string count_of(std::int64_t number, std::string_view one, std::string_view many = {});
+
+/// "a, b and c".
+std::string listed(const std::vector<std::string>& words);
 
 }  // namespace millrace

@@ -14,7 +14,7 @@
 #include <random>
 
 #include "bench/simulated.hpp"
-#include "gpu/host_device.hpp"
+#include "gpu/device.hpp"
 #include "io/files/read_file.hpp"
 #include "io/results/segments.hpp"
 #include "io/sinks/image_write.hpp"
@@ -117,7 +117,7 @@ double run_pipeline(const ExecutionSetup& setup, const std::string& input, const
   store.open_segment(0, ids, batches);
   std::size_t next = 0;
   std::int64_t begun_ns = 0;  // when the models are warm
-  Reader reader(input, DecodeLimits{}, setup.config.read.max_file);
+  Reader reader(input, {DecodeLimits{}}, setup.config.read.max_file);
   ExecutionEnds ends;
   ends.input_root = input;
   ends.file_bytes = [&](const Frame& frame) { return reader.file_bytes(frame); };
@@ -144,26 +144,30 @@ double run_pipeline(const ExecutionSetup& setup, const std::string& input, const
 /// The same bodies in a loop on this thread.
 double run_bare(const ExecutionSetup& setup, const std::string& input, const std::vector<Item>& items) {
   const DecodeLimits limits;
-  const std::string& segmenter = setup.config.models.segmenter;
-  ModelCache models(std::int64_t{1} << 40, load_torch_engine, EngineOptions{setup.numbers.team, -1, true});
-  StageCounters counters;
-  HostDevice device;
-  const StageContext context{
-      setup.views, segmenter, setup.output_folder, input, limits, setup.numbers.batch_size, setup.packages, models,
-      counters,    &device};
+  ModelCache cache(std::int64_t{1} << 40, load_torch_engine, EngineOptions{setup.numbers.team, -1, true});
+  StageModels models{setup.numbers.batch_size, setup.packages, &cache, nullptr, {}, picture_inputs(setup.views)};
+  Counters counters{counters_of_run()};
+  Device device;
+  const std::vector<View> views{{"default", "", {}}};
+  const PixelSource source{.root = input, .limits = {limits}};
+  const StageContext context{models, &device, counters, views, source, setup.output_folder};
   std::vector<std::pair<const ChainLink*, std::unique_ptr<FrameStage>>> frame_stages;
   std::vector<std::pair<const ChainLink*, std::unique_ptr<LaneStage>>> lane_stages;
   std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> batch_stages;
   for (const auto& link : setup.config.chain.links()) {
     if (link.entry->make_frame_stage) {
-      frame_stages.emplace_back(&link, link.entry->make_frame_stage(link.options, context));
+      frame_stages.emplace_back(&link, link.entry->make_frame_stage(link.options, context, link.info));
     } else if (link.entry->make_lane_stage) {
-      lane_stages.emplace_back(&link, link.entry->make_lane_stage(link.options, context));
+      lane_stages.emplace_back(&link, link.entry->make_lane_stage(link.options, context, link.info));
     } else {
-      batch_stages.emplace_back(&link, link.entry->make_batch_stage(link.options, context));
+      batch_stages.emplace_back(&link, link.entry->make_batch_stage(link.options, context, link.info));
     }
   }
-  for (const auto& [folder, package] : setup.packages) warm_up(*models.acquire(*package), *package, 1, 1, device);
+  for (const auto& [folder, package] : setup.packages) {
+    MethodRows rows;
+    for (const Method& method : package->methods) rows[method.name] = 1;
+    warm_up(*cache.acquire(*package), *package, rows, device);
+  }
   const auto begun_ns = process_cpu_ns();
   for (const auto& item : items) {
     auto frame = std::make_shared<Frame>(item, Place{});
@@ -184,16 +188,15 @@ int measure(const Arguments& arguments) {
   std::filesystem::create_directories(folder + "/in");
   const auto items = write_pictures(folder + "/in", arguments);
   Settings settings;
-  settings.set("models.detector=" + arguments.detector);
-  settings.set("models.segmenter=" + arguments.segmenter);
+  settings.set("detect.model=" + arguments.detector);
+  settings.set("segment.model=" + arguments.segmenter);
   settings.set("detect.skip_with_boxes=no");
   const Config config = parse_config(settings);
   const Packages packages = read_packages(config);
   const Numbers numbers = resolve(config, static_cast<int>(std::ceil(available_cores())), std::nullopt);
   const Devices devices;
   const std::string input = folder + "/in";
-  const ExecutionSetup setup{config,         numbers, packages, devices, {View{"default", "", arguments.detector}},
-                             folder + "/out"};
+  const ExecutionSetup setup{config, numbers, packages, devices, planned_views(config, {"default"}), folder + "/out"};
 
   std::vector<double> ratios, pipeline_s, bare_s;
   for (int i = 0; i < arguments.repeats; ++i) {

@@ -1,78 +1,26 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
-#include <stdexcept>
-#include <string>
+#include <typeindex>
+#include <utility>
 #include <vector>
 
+#include "base/image.hpp"
 #include "base/tensor.hpp"
-#include "gpu/letterbox.hpp"
-#include "gpu/outline.hpp"
-#include "gpu/yolo_head.hpp"
+#include "gpu/stream.hpp"
 
 namespace millrace {
 
-class Stream;
-
-/// A call of the driver that failed, or a kernel that did: the device is of no more use to this process. The message
-/// names the call, the error and what it says.
-struct DeviceError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// What is wanted of a detector's output; the same for all pictures of a view.
-struct BoxSearch {
-  HeadSpec head;
-  float least_score = 0.25F;
-  double iou_threshold = 0.45;
-  double least_area = 0;  ///< in picture pixels
-  bool class_aware = true;
-  int most_boxes = 100;              ///< of a picture, best first
-  std::vector<std::uint8_t> wanted;  ///< by class, 0: passed over; empty: all are wanted
-};
-
-/// What a detector found in one picture: best first, in picture pixels, clipped.
-struct FoundBoxes {
-  std::vector<Box> boxes;
-  std::vector<float> scores;
-  std::vector<int> classes;
-  bool more = false;  ///< there were more than most_boxes
-  std::string fault;  ///< why there are none: the output is not finite
-};
-
-/// Row `row` of a detector's output, where its picture lies in the input, and where what was found goes.
-struct BoxTarget {
-  int row = 0;
-  LetterboxGeometry geometry;
-  std::shared_ptr<FoundBoxes> found;
-};
-
-/// A mask at full size: column-major COCO runs, zeros first.
-struct TracedMask {
-  std::vector<std::uint32_t> counts;
-  float predicted_iou = 0;
-  std::string fault;  ///< why there is none: logits or predicted IoU are not finite
-};
-
-/// Row `row` of a decoder's output, where its picture lies, and where the mask goes.
-struct MaskTarget {
-  int row = 0;
-  MaskGeometry geometry;
-  std::shared_ptr<TracedMask> mask;
-};
-
-/// Output of one call of a decoder: logits f32 [N, h, w] and predicted IoU f32 [N].
-struct MaskCall {
-  Tensor logits, predicted_iou;
-  std::vector<MaskTarget> targets;
-};
-
-/// Boxes as a decoder takes them, on the device.
-struct Prompts {
-  Tensor boxes;        ///< f32 [N, 4]
-  Tensor image_index;  ///< i64 [N]
+/// A picture in a device's memory: RGB, 8 bits a channel, rows packed. It lives as long as its last owner.
+struct DeviceImage {
+  std::shared_ptr<const std::uint8_t> data;
+  int width = 0, height = 0;
 };
 
 /// What a device was asked for besides computing. On the host there is nothing to bring anywhere.
@@ -83,49 +31,118 @@ struct DeviceCounts {
   std::int64_t overflows = 0;  ///< waits whose masks had more outline than there was room for, and so took one more
 };
 
-/// Where a lane computes: the numeric core behind the lane stages, as a queue. What is asked for is done in order, by
-/// the time wait() returns at the latest; until then nothing that is written may be read. Tensors may be let go at
-/// once.
+/// Where a lane computes: memory, copies and operations (gpu/ops/) on a stream, as a queue. What is asked for is done
+/// in order, by the time wait() returns at the latest; until then nothing that is written may be read. Tensors may be
+/// let go at once.
 ///
 /// A device belongs to one lane and is used by its thread alone.
-class Device {
+class Device final {
  public:
-  Device() = default;
+  /// The CPU.
+  Device();
+  explicit Device(std::unique_ptr<Stream> stream) : stream_(std::move(stream)) {}
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
-  virtual ~Device() = default;
+  ~Device() = default;
+
+  /// Whether all is done when it is asked for, on the host's memory.
+  [[nodiscard]] bool on_host() const { return stream_->on_host(); }
 
   /// Uninitialised memory of the device. It may be used again as soon as the last tensor on it is gone, since what was
   /// asked for before comes before what is asked for then.
-  virtual Tensor empty(std::vector<std::int64_t> shape, DType dtype = DType::f32) = 0;
-  virtual void zero(const Tensor& tensor) = 0;
+  Tensor empty(std::vector<std::int64_t> shape, DType dtype = DType::f32);
+  void zero(const Tensor& tensor) { stream_->zero(tensor.data, tensor.bytes()); }
   /// Between tensors of this device, of the same number of bytes.
-  virtual void copy(const Tensor& from, const Tensor& to) = 0;
+  void copy(const Tensor& from, const Tensor& to) { stream_->copy(from.data, to.data, to.bytes()); }
 
-  /// Brings a raster to the device; `keep` keeps the host's until that is done. It stays there until the next wait().
-  virtual Image8 upload(const Image8& raster, std::shared_ptr<const void> keep) = 0;
-  /// Fills `input` [3, H, W] of a model from an uploaded raster; see letterbox_cpu.
-  virtual void letterbox(const Image8& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
-                         const Tensor& input) = 0;
+  /// Brings a raster to the device; `keep` keeps the host's until that is done. On the host it stays where it is.
+  DeviceImage upload(const Image8& raster, std::shared_ptr<const void> keep);
 
-  /// Boxes of a detector's output. Throws std::invalid_argument when type or shape are not those of the head.
-  virtual void find_boxes(const Tensor& output, const BoxSearch& search, std::span<const BoxTarget> targets) = 0;
+  /// Blocks until everything that was asked for is done, and what came of it is handed over.
+  void wait();
+  /// Waits and forgets all that was asked for since the last wait(): nothing of it is handed over. For what failed
+  /// halfway.
+  void abandon();
 
-  /// `boxes` in pixels of the segmenter's input, box n of picture image_index[n].
-  virtual Prompts prompts(std::span<const Box> boxes, std::span<const int> image_index) = 0;
-
-  /// Masks of a decoder's outputs, all of which come down in one copy.
-  virtual void trace(std::span<const MaskCall> calls, float threshold) = 0;
-
-  /// Blocks until everything that was asked for is done.
-  virtual void wait() = 0;
-  /// Waits and forgets all that was asked for since the last wait(): nothing of it is written. For what failed halfway.
-  virtual void abandon() { wait(); }
-
-  [[nodiscard]] virtual DeviceCounts counts() const { return {}; }
+  [[nodiscard]] DeviceCounts counts() const { return counts_; }
 
   /// What this device computes on, for engines; null: the host.
-  virtual Stream* stream() { return nullptr; }
+  Stream* stream() { return on_host() ? nullptr : stream_.get(); }
+
+  // For operations:
+
+  template <class Job>
+  void run(const Operation<Job>& operation, const Job& job) {
+    stream_->run(operation, job);
+  }
+
+  /// Uninitialised device memory.
+  template <class T>
+  std::shared_ptr<T[]> allocate(std::size_t count) {
+    return typed<T>(stream_->allocate(std::max<std::size_t>(count, 1) * sizeof(T)));
+  }
+  /// The same, until the next wait.
+  template <class T>
+  T* scratch(std::size_t count) {
+    const auto memory = allocate<T>(count);
+    keep(memory);
+    return memory.get();
+  }
+  /// A few kilobytes on the device, until the next wait.
+  template <class T>
+  T* store(std::span<const T> values) {
+    T* const memory = scratch<T>(values.size());
+    stream_->store(values.data(), memory, values.size_bytes());
+    return memory;
+  }
+  /// The same, to a tensor of that type and number of elements.
+  template <class T>
+  void store(std::span<const T> values, const Tensor& to) {
+    stream_->store(values.data(), to.data, to.bytes());
+  }
+  /// Memory of the host that kernels can write to; to be kept until the next wait.
+  template <class T>
+  std::shared_ptr<T[]> mapped(std::size_t count) {
+    return typed<T>(stream_->allocate_mapped(std::max<std::size_t>(count, 1) * sizeof(T)));
+  }
+  /// Lets go of it in the next wait.
+  void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
+
+  void zero(void* memory, std::size_t bytes) { stream_->zero(memory, bytes); }
+  void copy(const void* from, void* to, std::size_t bytes) { stream_->copy(from, to, bytes); }
+  /// To memory of mapped(). Counted.
+  void download(const void* from, void* to, std::size_t bytes);
+
+  /// What the next wait does: `before`, where there is one, asks for what is to come down, `after` hands it over. Where
+  /// `after` asks for more, the same wait() waits for that too.
+  void at_wait(std::function<void()> before, std::function<void()> after) {
+    at_wait_.push_back({std::move(before), std::move(after)});
+  }
+
+  /// What an operation keeps from call to call, one of each type.
+  template <class State>
+  State& state() {
+    auto& state = states_[typeid(State)];
+    if (state == nullptr) state = std::make_shared<State>();
+    return *static_cast<State*>(state.get());
+  }
+
+ private:
+  struct AtWait {
+    std::function<void()> before, after;
+  };
+
+  template <class T>
+  static std::shared_ptr<T[]> typed(std::shared_ptr<void> memory) {
+    auto* data = static_cast<T*>(memory.get());
+    return {std::move(memory), data};
+  }
+
+  const std::unique_ptr<Stream> stream_;
+  DeviceCounts counts_;
+  std::vector<std::shared_ptr<const void>> kept_;  // until the next wait
+  std::vector<AtWait> at_wait_;
+  std::map<std::type_index, std::shared_ptr<void>> states_;  // memory of the stream among them: they go before it
 };
 
 }  // namespace millrace

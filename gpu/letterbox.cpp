@@ -51,27 +51,57 @@ int padding_before(int free_pixels, const InputSpec& spec) {
   return static_cast<int>(round_half_even(free_pixels / 2.0 - 0.1));
 }
 
+LetterboxGeometry centre_crop_geometry(int picture_width, int picture_height, const InputSpec& spec) {
+  if (spec.shorter_side < 1 || spec.filter != ResizeFilter::pil_bilinear_antialias)
+    throw std::invalid_argument("letterbox: centre_crop needs a shorter side and the filter pil_bilinear_antialias");
+  constexpr double longest = 1 << 30;
+  const auto resized = [&](int side, int other) {
+    const double exact = static_cast<double>(static_cast<std::int64_t>(spec.shorter_side) * side) / other;
+    return side <= other ? spec.shorter_side : static_cast<int>(std::min(exact, longest));
+  };
+  // torchvision pads before it cuts: half the padding, rounded down, comes before.
+  const auto before = [](int input, int side) {
+    return side < input ? (input - side) / 2 : -static_cast<int>(round_half_even((side - input) / 2.0));
+  };
+  LetterboxGeometry geometry;
+  geometry.picture_width = picture_width;
+  geometry.picture_height = picture_height;
+  geometry.resized_width = resized(picture_width, picture_height);
+  geometry.resized_height = resized(picture_height, picture_width);
+  geometry.scale_x = static_cast<double>(geometry.resized_width) / picture_width;
+  geometry.scale_y = static_cast<double>(geometry.resized_height) / picture_height;
+  geometry.left = before(spec.width, geometry.resized_width);
+  geometry.top = before(spec.height, geometry.resized_height);
+  return geometry;
+}
+
 void check(const Image8& pixels, const LetterboxGeometry& geometry, const InputSpec& spec) {
   if (pixels.data == nullptr || pixels.width < 1 || pixels.height < 1) {
     throw std::invalid_argument("letterbox: no pixels (" + std::to_string(pixels.width) + "x" +
                                 std::to_string(pixels.height) + ")");
   }
-  if (geometry.left < 0 || geometry.top < 0 || geometry.resized_width < 1 || geometry.resized_height < 1 ||
-      geometry.left + geometry.resized_width > spec.width || geometry.top + geometry.resized_height > spec.height) {
+  // Within the input; what is cut covers it.
+  const bool cut = spec.mode == ResizeMode::centre_crop;
+  const auto fits = [&](int before, int resized, int input) {
+    const int end = before + resized;
+    return resized >= 1 && ((before >= 0 && end <= input) || (cut && before <= 0 && end >= input));
+  };
+  if (!fits(geometry.left, geometry.resized_width, spec.width) ||
+      !fits(geometry.top, geometry.resized_height, spec.height)) {
     throw std::invalid_argument("letterbox: the geometry was made for another input size than " +
                                 std::to_string(spec.width) + "x" + std::to_string(spec.height));
   }
 }
 
-/// The resized picture, packed; `storage` keeps it unless it is the picture itself.
-const std::uint8_t* resize(const Image8& pixels, int width, int height, ResizeFilter filter,
-                           std::vector<std::uint8_t>& storage) {
-  if (width == pixels.width && height == pixels.height) return pixels.data;
-  if (filter == ResizeFilter::pil_bilinear_antialias) {
-    storage = resample_triangle(pixels, width, height);
-    return storage.data();
-  }
-  storage = resize_linear(pixels, width, height);
+/// The part of the resized picture that is shown, packed; `storage` keeps it unless it is the picture itself.
+const std::uint8_t* resize(const Image8& pixels, const LetterboxGeometry& geometry, const ShownPixels& across,
+                           const ShownPixels& down, ResizeFilter filter, std::vector<std::uint8_t>& storage) {
+  const int width = geometry.resized_width, height = geometry.resized_height;
+  const bool whole = across.size == width && down.size == height;
+  if (whole && width == pixels.width && height == pixels.height) return pixels.data;
+  storage = filter == ResizeFilter::pil_bilinear_antialias
+                ? resample_triangle(pixels, width, height, {across.begin, down.begin, across.size, down.size})
+                : resize_linear(pixels, width, height);
   return storage.data();
 }
 
@@ -97,6 +127,7 @@ LetterboxGeometry letterbox_geometry(int picture_width, int picture_height, cons
                                 std::to_string(picture_height) + " cannot go into an input of " +
                                 std::to_string(spec.width) + "x" + std::to_string(spec.height));
   }
+  if (spec.mode == ResizeMode::centre_crop) return centre_crop_geometry(picture_width, picture_height, spec);
   LetterboxGeometry geometry;
   geometry.picture_width = picture_width;
   geometry.picture_height = picture_height;
@@ -122,8 +153,11 @@ LetterboxGeometry letterbox_geometry(int picture_width, int picture_height, cons
 void letterbox_cpu(const Image8& pixels, const LetterboxGeometry& geometry, const InputSpec& spec, float* out) {
   check(pixels, geometry, spec);
   std::vector<std::uint8_t> storage;
-  const int width = geometry.resized_width, height = geometry.resized_height;
-  const std::uint8_t* resized = resize(pixels, width, height, spec.filter, storage);
+  const ShownPixels across = shown_pixels(geometry.left, geometry.resized_width, spec.width),
+                    down = shown_pixels(geometry.top, geometry.resized_height, spec.height);
+  const int width = across.size, height = down.size;
+  const std::ptrdiff_t left = std::max(0, geometry.left), top = std::max(0, geometry.top);
+  const std::uint8_t* resized = resize(pixels, geometry, across, down, spec.filter, storage);
 
   const auto input_width = static_cast<std::ptrdiff_t>(spec.width);
   const std::ptrdiff_t plane = input_width * spec.height;
@@ -131,13 +165,13 @@ void letterbox_cpu(const Image8& pixels, const LetterboxGeometry& geometry, cons
   std::array<float, 3> mean = spec.mean, std = spec.std;
   for (std::size_t i = 0; i < 3; ++i) {
     const float fill = (spec.pad[i] * spec.scale - mean[i]) / std[i];
-    float* const first = planes[i] + geometry.top * input_width;
+    float* const first = planes[i] + top * input_width;
     float* const last = first + height * input_width;
     std::fill(planes[i], first, fill);
     std::fill(last, planes[i] + plane, fill);
     for (float* row = first; row != last; row += input_width) {
-      std::fill(row, row + geometry.left, fill);
-      std::fill(row + geometry.left + width, row + input_width, fill);
+      std::fill(row, row + left, fill);
+      std::fill(row + left + width, row + input_width, fill);
     }
   }
   if (spec.bgr) {  // pixels come as red, green, blue
@@ -146,7 +180,7 @@ void letterbox_cpu(const Image8& pixels, const LetterboxGeometry& geometry, cons
     std::swap(std[0], std[2]);
   }
   for (int y = 0; y < height; ++y) {
-    const std::ptrdiff_t row = (geometry.top + y) * input_width + geometry.left;
+    const std::ptrdiff_t row = (top + y) * input_width + left;
     normalise_row(resized + 3 * static_cast<std::ptrdiff_t>(y) * width, width, spec.scale, mean.data(), std.data(),
                   planes[0] + row, planes[1] + row, planes[2] + row);
   }

@@ -19,10 +19,11 @@ enum class ResizeMode {
   letterbox,     ///< one ratio r = min(W/w, H/h), rounding and place as below: YOLOX, Ultralytics
   longest_side,  ///< the same ratio, sides rounded half up, top left: SAM, MobileSAM
   stretch,       ///< both sides to the input size, no padding
+  centre_crop,   ///< the shorter side to `shorter_side`, the longer one with it, rounded down; of that the centre, with
+                 ///< padding where it is smaller: torchvision's presets of classifiers. pil_bilinear_antialias alone
 };
 
-/// How `letterbox` rounds the resized sides, and how boxes are then mapped. `longest_side` and `stretch` map as
-/// half_even.
+/// How `letterbox` rounds the resized sides, and how boxes are then mapped. The other modes map as half_even.
 enum class SideRounding {
   down,       ///< int(w * r), boxes scale with r itself: YOLOX
   half_even,  ///< Python's round(w * r), boxes scale with the rounded sides, each its own: Ultralytics
@@ -39,6 +40,7 @@ enum class Placement {
 struct InputSpec {
   int width = 0, height = 0;
   ResizeMode mode = ResizeMode::letterbox;
+  int shorter_side = 0;  ///< centre_crop only
   SideRounding rounding = SideRounding::down;
   Placement placement = Placement::top_left;
   ResizeFilter filter = ResizeFilter::cv2_linear;
@@ -52,8 +54,8 @@ struct InputSpec {
 /// Where a picture lies in a model's input.
 struct LetterboxGeometry {
   int picture_width = 0, picture_height = 0;
-  int resized_width = 0, resized_height = 0;  ///< at least 1, at most the input size
-  int left = 0, top = 0;                      ///< padding before the picture, in input pixels
+  int resized_width = 0, resized_height = 0;  ///< at least 1; at most the input size but for centre_crop
+  int left = 0, top = 0;                      ///< padding before the picture, in input pixels; below 0: cut off
   double scale_x = 1, scale_y = 1;            ///< input pixels per picture pixel, as the model's authors map boxes
 
   /// Picture pixels to input pixels.
@@ -62,8 +64,18 @@ struct LetterboxGeometry {
   Box to_picture(const Box& box) const;
 };
 
+/// The part of one axis of a resized picture that an input shows, in pixels of that picture.
+struct ShownPixels {
+  int begin = 0, size = 0;
+};
+inline ShownPixels shown_pixels(int before, int resized, int input) {
+  const int begin = before < 0 ? -before : 0;
+  return {begin, resized - begin < input ? resized - begin : input};
+}
+
 /// Where a picture of this size goes. The size is that of the full picture, even if a reduced raster of it is resized.
-/// Sides that would round to 0 become 1. Throws std::invalid_argument on sizes below 1.
+/// Sides that would round to 0 become 1. Throws std::invalid_argument on sizes below 1, and on a spec of centre_crop
+/// that has another filter or no shorter side.
 LetterboxGeometry letterbox_geometry(int picture_width, int picture_height, const InputSpec& spec);
 
 /// Resizes, pads and normalises one picture. `pixels` is the picture or a reduced raster of it; `out` holds

@@ -56,8 +56,9 @@ struct Raster {
 
 std::size_t row_bytes(int width) { return 3 * static_cast<std::size_t>(width); }
 
-Raster resample_rows(const Image8& from, int width) {
-  const ResampleTable filter = triangle_table(from.width, width);
+/// `width` columns, from `left` on, of rows that are resized to `to_width`.
+Raster resample_rows(const Image8& from, int to_width, int left, int width) {
+  const ResampleTable filter = triangle_table(from.width, to_width, left, width);
   Raster to{width, from.height, std::vector<std::uint8_t>(row_bytes(width) * static_cast<std::size_t>(from.height))};
   std::vector<std::uint8_t> padded(row_bytes(from.width) + 1);
   for (int y = 0; y < from.height; ++y) {
@@ -72,8 +73,9 @@ Raster resample_rows(const Image8& from, int width) {
   return to;
 }
 
-Raster resample_columns(const Image8& from, int height) {
-  const ResampleTable filter = triangle_table(from.height, height);
+/// `height` rows, from `top` on, of columns that are resized to `to_height`.
+Raster resample_columns(const Image8& from, int to_height, int top, int height) {
+  const ResampleTable filter = triangle_table(from.height, to_height, top, height);
   const std::size_t bytes = row_bytes(from.width);
   Raster to{from.width, height, std::vector<std::uint8_t>(bytes * static_cast<std::size_t>(height))};
   std::vector<std::int32_t> sums(bytes);
@@ -88,15 +90,22 @@ Raster resample_columns(const Image8& from, int height) {
 }  // namespace
 
 std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int height) {
-  if (height == pixels.height && width == pixels.width) {
-    return {pixels.data, pixels.data + row_bytes(width) * static_cast<std::size_t>(height)};
-  }
-  if (height == pixels.height) return resample_rows(pixels, width).data;
-  if (width == pixels.width) return resample_columns(pixels, height).data;
-  if (height < pixels.height && pixels.height - height > 2 * (pixels.width - width)) {
-    return resample_rows(resample_columns(pixels, height).view(), width).data;
-  }
-  return resample_columns(resample_rows(pixels, width).view(), height).data;
+  return resample_triangle(pixels, width, height, {0, 0, width, height});
+}
+
+// A pass to the size that is there changes no value, so it can cut.
+std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int height, const PixelWindow& window) {
+  const bool across = width != pixels.width || window.width != width,
+             down = height != pixels.height || window.height != height;
+  const auto rows = [&](const Image8& from) { return resample_rows(from, width, window.left, window.width); };
+  const auto columns = [&](const Image8& from) { return resample_columns(from, height, window.top, window.height); };
+  if (!across && !down) return {pixels.data, pixels.data + row_bytes(width) * static_cast<std::size_t>(height)};
+  if (!down) return rows(pixels).data;
+  if (!across) return columns(pixels).data;
+  const bool columns_first =
+      width != pixels.width && height < pixels.height && pixels.height - height > 2 * (pixels.width - width);
+  if (columns_first) return rows(columns(pixels).view()).data;
+  return columns(rows(pixels).view()).data;
 }
 
 }  // namespace millrace

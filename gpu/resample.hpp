@@ -14,4 +14,11 @@ namespace millrace {
 /// are at least 1.
 std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int height);
 
+/// A rectangle of the resized picture.
+struct PixelWindow {
+  int left = 0, top = 0, width = 0, height = 0;
+};
+/// The same, and of the result this part alone: no more is computed or kept than it takes.
+std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int height, const PixelWindow& window);
+
 }  // namespace millrace

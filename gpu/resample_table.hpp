@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
+
+#include "gpu/device_code.hpp"
 
 namespace millrace {
 
@@ -12,11 +15,58 @@ struct ResampleTable {
   std::vector<std::int32_t> first, count, weights;
 };
 
-/// The triangle filter of Pillow's Image.resize(BILINEAR), as wide as the reduction; weights have 22 fraction bits.
-ResampleTable triangle_table(int from, int to);
+/// The triangle filter of Pillow's Image.resize(BILINEAR), as wide as the reduction; weights have 22 fraction bits. Of
+/// the `to` values those from `begin` on, `size` of them.
+ResampleTable triangle_table(int from, int to, int begin, int size);
+inline ResampleTable triangle_table(int from, int to) { return triangle_table(from, to, 0, to); }
 
 /// The two taps of cv2.resize(INTER_LINEAR); weights have 11 fraction bits. OpenCV puts columns beyond the edge on the
 /// edge and keeps the weights of rows there, which rounds differently: `rows` says along which axis.
 ResampleTable linear_table(int from, int to, bool rows);
+
+/// What a value is made from.
+struct TapRange {
+  int first, count;
+};
+
+/// The maximum number of taps of a value.
+MILLRACE_DEVICE inline int maximum_triangle_taps(int from, int to) {
+  const double scale = static_cast<double>(from) / to;
+  return static_cast<int>(std::ceil(scale > 1.0 ? scale : 1.0)) * 2 + 1;
+}
+
+/// Value i of a triangle_table; writes its weights.
+MILLRACE_DEVICE inline TapRange triangle_taps(int from, int to, int i, std::int32_t* weights) {
+  constexpr int one = 1 << 22;  // 32 bits less 8 of the pixel less 2 against overflow
+  const double scale = static_cast<double>(from) / to;
+  const double support = scale > 1.0 ? scale : 1.0, inverse = 1.0 / support, centre = (i + 0.5) * scale;
+  const int begin = static_cast<int>(centre - support + 0.5), end = static_cast<int>(centre + support + 0.5);
+  const int first = begin > 0 ? begin : 0, count = (end < from ? end : from) - first;
+  const auto weight = [&](int k) {
+    const double rest = 1.0 - std::fabs((k + first - centre + 0.5) * inverse);
+    return rest > 0.0 ? rest : 0.0;
+  };
+  double sum = 0;
+  for (int k = 0; k < count; ++k) sum += weight(k);
+  for (int k = 0; k < count; ++k)
+    weights[k] = static_cast<std::int32_t>(0.5 + (sum != 0 ? weight(k) / sum : 0.0) * one);
+  return {first, count};
+}
+
+/// Value i of a linear_table; writes its two weights.
+MILLRACE_DEVICE inline TapRange linear_taps(int from, int to, bool rows, int i, std::int32_t* weights) {
+  constexpr float one = 1 << 11;
+  const double scale = 1.0 / (static_cast<double>(to) / from);  // as OpenCV has it, to the last bit
+  const auto source = static_cast<float>((i + 0.5) * scale - 0.5);
+  auto first = static_cast<int>(std::floor(source));
+  float rest = source - static_cast<float>(first);
+  if (!rows && (first < 0 || first >= from - 1)) {
+    first = first < 0 ? 0 : from - 1;
+    rest = 0;
+  }
+  weights[0] = static_cast<std::int32_t>(std::rint((1.0F - rest) * one));
+  weights[1] = static_cast<std::int32_t>(std::rint(rest * one));
+  return {first, 2};
+}
 
 }  // namespace millrace

@@ -5,24 +5,29 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
-#include "base/tensor.hpp"
-#include "gpu/detect_kernel.hpp"
-#include "gpu/letterbox_kernel.hpp"
-#include "gpu/outline_kernel.hpp"
+#include "gpu/operation.hpp"
 
 namespace millrace {
+
+/// A call of the driver that failed, or a kernel that did: the device is of no more use to this process. The message
+/// names the call, the error and what it says.
+struct DeviceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 /// Memory of a device as its driver sees it: what other programs use is not free.
 struct DeviceMemory {
   std::int64_t free_bytes = 0, total_bytes = 0;
 };
 
-/// A queue of copies and kernels that a device works off in order, while the host goes on. None of these functions
-/// waits but wait(). The jobs' pointers are to memory of allocate(), or of allocate_mapped() where little is written.
+/// A queue of copies and operations that a device works off in order, while the host goes on. None of these functions
+/// waits but wait(). It knows no operation: what one is made of stands in its row.
 ///
-/// CudaStream is the real one; FakeStream runs the bodies of the same kernels on the host, all of them in wait().
+/// CudaStream is a GPU, HostStream the CPU, which does everything when it is asked for. FakeStream runs the bodies of
+/// the kernels on the host, all of them in wait(); SimulatedStream computes nothing, and that takes a GPU's time.
 class Stream {
  public:
   Stream() = default;
@@ -32,11 +37,13 @@ class Stream {
 
   /// Ordinal of the device, as tensors have it.
   [[nodiscard]] virtual int device() const = 0;
+  /// Whether its memory is the host's, and all is done when it is asked for: then nothing need be brought anywhere.
+  [[nodiscard]] virtual bool on_host() const { return false; }
   /// The CUDA stream, for LibTorch; null where there is none.
   [[nodiscard]] virtual void* native() const { return nullptr; }
 
-  /// Uninitialised device memory, aligned to 256 bytes; at least one byte is asked for. When the last owner lets go it
-  /// is free for what is asked for afterwards. Throws std::bad_alloc.
+  /// Uninitialised device memory, aligned to 256 bytes on GPUs; at least one byte is asked for. When the last owner
+  /// lets go it is free for what is asked for afterwards. Throws std::bad_alloc.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
   /// Host memory that copies run to and from at full speed, and that kernels may write to; from any thread. Not to be
   /// let go before the wait() that follows its last use.
@@ -56,12 +63,12 @@ class Stream {
   /// Writes a few kilobytes that are read at once: they travel as arguments of kernels, not as a copy.
   virtual void store(const void* host, void* device, std::size_t bytes) = 0;
 
-  /// One picture into [3, input_height, input_width] of f32, f16 or bf16.
-  virtual void letterbox(const LetterboxJob& job, DType type, void* out) = 0;
-  virtual void find_boxes(const HeadJob& job) = 0;
-  virtual void outline(const OutlineJob& job) = 0;
-  /// The last step of outline() again, into another capacity.
-  virtual void write_places(const OutlineJob& job) = 0;
+  /// One job of an operation, in its turn. Pointers of the job are to memory of allocate(), or of allocate_mapped()
+  /// where little is written.
+  template <class Job>
+  void run(const Operation<Job>& operation, const Job& job) {
+    take(std::make_shared<const CallOf<Job>>(operation, job));
+  }
 
   virtual void wait() = 0;
 
@@ -73,6 +80,8 @@ class Stream {
   }
 
  protected:
+  virtual void take(std::shared_ptr<const OperationCall> call) = 0;
+
   void give_all_back() {
     trim();
     if (release_) release_();

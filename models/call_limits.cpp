@@ -13,7 +13,7 @@ int floor_power(int rows) { return static_cast<int>(std::bit_floor(static_cast<u
 
 class LimitedEngine final : public WrappedEngine {
  public:
-  LimitedEngine(std::shared_ptr<Engine> engine, std::string package, std::shared_ptr<CallLimits> limits)
+  LimitedEngine(std::shared_ptr<Engine> engine, Package package, std::shared_ptr<CallLimits> limits)
       : WrappedEngine(std::move(engine)), package_(std::move(package)), limits_(std::move(limits)) {}
 
   using Engine::call;
@@ -21,16 +21,16 @@ class LimitedEngine final : public WrappedEngine {
     try {
       return engine_->call(method, inputs, device);
     } catch (const OutOfMemoryError&) {
-      limits_->ran_out(package_, method, rows_of_call(method, inputs));
+      limits_->ran_out(package_.name, method, rows_of_call(package_, method, inputs));
       throw;
     } catch (const std::bad_alloc&) {
-      limits_->ran_out(package_, method, rows_of_call(method, inputs));
-      throw OutOfMemoryError(package_ + ": " + std::string(method) + ": out of memory");
+      limits_->ran_out(package_.name, method, rows_of_call(package_, method, inputs));
+      throw OutOfMemoryError(package_.name + ": " + std::string(method) + ": out of memory");
     }
   }
 
  private:
-  const std::string package_;
+  const Package package_;
   const std::shared_ptr<CallLimits> limits_;
 };
 
@@ -63,9 +63,9 @@ std::map<CallLimits::Key, int> CallLimits::learned() const {
   return all;
 }
 
-std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, std::string package,
+std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, const Package& package,
                                 std::shared_ptr<CallLimits> limits) {
-  return std::make_shared<LimitedEngine>(std::move(engine), std::move(package), std::move(limits));
+  return std::make_shared<LimitedEngine>(std::move(engine), package, std::move(limits));
 }
 
 }  // namespace millrace

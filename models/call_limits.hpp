@@ -40,7 +40,7 @@ class CallLimits {
 };
 
 /// `engine`, whose calls that run out of memory are remembered; they throw OutOfMemoryError.
-std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, std::string package,
+std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, const Package& package,
                                 std::shared_ptr<CallLimits> limits);
 
 }  // namespace millrace

@@ -11,18 +11,18 @@ namespace {
 
 class CountedEngine final : public WrappedEngine {
  public:
-  CountedEngine(std::shared_ptr<Engine> engine, std::string package, std::shared_ptr<Demand> demand)
+  CountedEngine(std::shared_ptr<Engine> engine, Package package, std::shared_ptr<Demand> demand)
       : WrappedEngine(std::move(engine)), package_(std::move(package)), demand_(std::move(demand)) {}
 
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
     auto outputs = engine_->call(method, inputs, device);
-    demand_->count(package_, method, rows_of_call(method, inputs));
+    demand_->count(package_, package_.method(method), rows_of_call(package_, method, inputs));
     return outputs;
   }
 
  private:
-  const std::string package_;
+  const Package package_;
   const std::shared_ptr<Demand> demand_;
 };
 
@@ -33,9 +33,9 @@ void Demand::measured(const std::string& package, std::string_view method, std::
   seconds_[{package, std::string(method)}][rows] = seconds;
 }
 
-void Demand::count(const std::string& package, std::string_view method, std::int64_t rows) {
+void Demand::count(const Package& package, const Method& method, std::int64_t rows) {
   const std::lock_guard lock(mutex_);
-  const auto known = seconds_.find({package, std::string(method)});
+  const auto known = seconds_.find({package.name, method.name});
   if (known == seconds_.end() || rows < 1) return;
   const auto distance = [&](const auto& entry) {
     return std::abs(std::log(static_cast<double>(entry.first) / static_cast<double>(rows)));
@@ -43,8 +43,8 @@ void Demand::count(const std::string& package, std::string_view method, std::int
   const auto nearest = std::min_element(known->second.begin(), known->second.end(),
                                         [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
   const double seconds = nearest->second * static_cast<double>(rows) / static_cast<double>(nearest->first);
-  Part& part = parts_[std::string(method)];
-  part.method = method;
+  Part& part = parts_[method.part];
+  part.name = method.part;
   part.busy_ns += static_cast<std::int64_t>(seconds * 1e9);
   ++part.calls;
 }
@@ -52,28 +52,29 @@ void Demand::count(const std::string& package, std::string_view method, std::int
 std::vector<Demand::Part> Demand::parts() const {
   const std::lock_guard lock(mutex_);
   std::vector<Part> all;
-  for (const auto& [method, part] : parts_) all.push_back(part);
+  for (const auto& [name, part] : parts_) all.push_back(part);
   return all;
 }
 
-std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, std::string package, std::shared_ptr<Demand> demand) {
-  return std::make_shared<CountedEngine>(std::move(engine), std::move(package), std::move(demand));
+std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& package,
+                                std::shared_ptr<Demand> demand) {
+  return std::make_shared<CountedEngine>(std::move(engine), package, std::move(demand));
 }
 
-void measure_alone(Engine& engine, const Package& package, int batch, int boxes, int repeats, Device& device,
+void measure_alone(Engine& engine, const Package& package, const MethodRows& rows, int repeats, Device& device,
                    Demand& demand) {
   Stream* stream = device.stream();
   if (stream == nullptr) return;
-  for (const std::string& method : methods_of(package)) {
-    const auto inputs = warm_up_inputs(engine, package, method, batch, boxes, device);
+  for (const Method& method : package.methods) {
+    const auto inputs = warm_up_inputs(engine, package, method, call_of(package, method, rows), device);
     std::vector<double> seconds;
     for (int i = 0; i < 1 + repeats; ++i) {
-      seconds.push_back(stream->time([&] { engine.call(method, inputs, device); }));
+      seconds.push_back(stream->time([&] { engine.call(method.name, inputs, device); }));
     }
     seconds.erase(seconds.begin());
     std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
     const double median = seconds[static_cast<std::size_t>(repeats) / 2];
-    if (median > 0) demand.measured(package.name, method, method == "decode" ? boxes : batch, median);
+    if (median > 0) demand.measured(package.name, method.name, rows.find(method.name)->second, median);
   }
 }
 

@@ -22,11 +22,11 @@ class Demand {
 
   /// A call is made. Of rows that were not measured it counts in proportion to the nearest that were; of a method that
   /// was not measured at all, nothing.
-  void count(const std::string& package, std::string_view method, std::int64_t rows);
+  void count(const Package& package, const Method& method, std::int64_t rows);
 
-  /// Nanoseconds and calls of each method since the beginning: forward, encode, decode.
+  /// Nanoseconds and calls since the beginning of what methods are part of: detector, encoder, decoder.
   struct Part {
-    std::string method;
+    std::string name;
     std::int64_t busy_ns = 0;
     std::int64_t calls = 0;
   };
@@ -36,15 +36,16 @@ class Demand {
   using Key = std::pair<std::string, std::string>;  // package, method
   mutable std::mutex mutex_;
   std::map<Key, std::map<std::int64_t, double>> seconds_;  // by rows
-  std::map<std::string, Part> parts_;
+  std::map<std::string, Part> parts_;                      // by Method::part
 };
 
 /// `engine`, whose calls are counted.
-std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, std::string package, std::shared_ptr<Demand> demand);
+std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& package, std::shared_ptr<Demand> demand);
 
-/// Times every method of a package in these shapes on a device that does nothing else, with its stream's clock, and
-/// tells `demand`. The median of `repeats` calls after one to warm up. Nothing where the device has no clock.
-void measure_alone(Engine& engine, const Package& package, int batch, int boxes, int repeats, Device& device,
+/// Times every method of a package, called with so many rows, on a device that does nothing else, with its stream's
+/// clock, and tells `demand`. The median of `repeats` calls after one to warm up. Nothing where the device has no
+/// clock.
+void measure_alone(Engine& engine, const Package& package, const MethodRows& rows, int repeats, Device& device,
                    Demand& demand);
 
 }  // namespace millrace

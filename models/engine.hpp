@@ -2,15 +2,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/tensor.hpp"
 #include "gpu/device.hpp"
 #include "models/package.hpp"
+#include "models/precision.hpp"
 
 namespace millrace {
 
@@ -24,26 +27,6 @@ struct ModelError : std::runtime_error {
 struct OutOfMemoryError : ModelError {
   using ModelError::ModelError;
 };
-
-/// What a model computes in. Boxes go in, and detections, logits and predicted IoU come out, as f32 whatever it is.
-enum class Precision {
-  fp32,
-  tf32,  ///< tensors of f32, products with 10 bits of mantissa: GPUs from compute capability 8.0 on
-  bf16,
-  fp16,  ///< with the statistics of norms in f32
-};
-
-/// The type of the pictures that a model is given, and of its weights and embeddings.
-constexpr DType image_type(Precision precision) {
-  switch (precision) {
-    case Precision::bf16:
-      return DType::bf16;
-    case Precision::fp16:
-      return DType::f16;
-    default:
-      return DType::f32;
-  }
-}
 
 /// EngineOptions::device of an engine that computes shapes and no values: for tests.
 constexpr int shapes_only = -2;
@@ -60,11 +43,7 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  /// Runs a method; T is image_type():
-  ///   forward(images T [B, 3, H, W]) -> detections f32, laid out as Package::layout says
-  ///   encode(images T [B, 3, H, W]) -> embedding T [B, C, h, w]
-  ///   decode(embedding T [B, C, h, w], boxes f32 [N, 4] as x0, y0, x1, y1 in input pixels, image_index i64 [N])
-  ///     -> logits f32 [N, rows, columns], predicted IoU f32 [N]; box n is of picture image_index[n]
+  /// Runs a method of the package, whose tensors Method describes.
   /// Inputs lie on `device`, the calling lane's, and so will the outputs, after its next wait(); they are dense and own
   /// their storage. Throws OutOfMemoryError, ModelError, DeviceError.
   virtual std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) = 0;
@@ -94,17 +73,24 @@ bool says_out_of_memory(std::string_view message);
 /// do not; where they come from a lost device, the next wait says so.
 bool says_device_failed(std::string_view message);
 
-/// Throws ModelError when `outputs` are not as the package promises for these numbers of pictures and boxes: names the
-/// first tensor that differs, what was expected and what came.
-void check_outputs(const Package& package, std::string_view method, std::int64_t batch, std::int64_t boxes,
+/// Throws ModelError when `outputs` are not as the package promises for a call of so many rows: names the first tensor
+/// that differs, what was expected and what came.
+void check_outputs(const Package& package, std::string_view method, const CallRows& call,
                    std::span<const Tensor> outputs, DType images = DType::f32);
 
-/// Inputs of a method in the shapes of a run: zeros, and boxes in the middle.
-std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package, std::string_view method, int batch,
-                                   int boxes, Device& device);
+/// Rows of a call of each method, by its name.
+using MethodRows = std::map<std::string, int, std::less<>>;
 
-/// Calls every method once in the shapes of a run, on zeros, checks the outputs and waits; `boxes` only matters to
-/// segmenters. Call it on the thread that will run the model: LibTorch makes that thread's team here.
-void warm_up(Engine& engine, const Package& package, int batch, int boxes, Device& device);
+/// How large a call of `method` is: rows that are no pictures belong to as many pictures as the package's other methods
+/// are called with.
+CallRows call_of(const Package& package, const Method& method, const MethodRows& rows);
+
+/// Inputs of a method in the shapes of a run.
+std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package, const Method& method,
+                                   const CallRows& call, Device& device);
+
+/// Calls every method once with so many rows, checks the outputs and waits. Call it on the thread that will run the
+/// model: LibTorch makes that thread's team here.
+void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Device& device);
 
 }  // namespace millrace

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "io/files/files.hpp"
+#include "models/declared_methods.hpp"
 #include "models/sniff.hpp"
 #include "models/yaml_section.hpp"
 
@@ -65,7 +66,8 @@ InputSpec read_input(YamlSection section) {
     section.fail("std", "expected numbers above 0");
   input.mode = section.choice<ResizeMode>("resize", {{"letterbox", ResizeMode::letterbox},
                                                      {"longest_side", ResizeMode::longest_side},
-                                                     {"stretch", ResizeMode::stretch}});
+                                                     {"stretch", ResizeMode::stretch},
+                                                     {"centre_crop", ResizeMode::centre_crop}});
   input.filter = section.choice<ResizeFilter>(
       "filter",
       {{"cv2_linear", ResizeFilter::cv2_linear}, {"pil_bilinear_antialias", ResizeFilter::pil_bilinear_antialias}});
@@ -78,6 +80,13 @@ InputSpec read_input(YamlSection section) {
     section.refuse("rounding", "has no meaning unless resize is letterbox; remove it");
     section.refuse("padding", "has no meaning unless resize is letterbox; remove it");
   }
+  if (input.mode == ResizeMode::centre_crop) {
+    input.shorter_side = section.number("shorter_side", 1, max_side);
+    if (input.filter != ResizeFilter::pil_bilinear_antialias)
+      section.fail("filter", "must be pil_bilinear_antialias where resize is centre_crop");
+  } else {
+    section.refuse("shorter_side", "has no meaning unless resize is centre_crop; remove it");
+  }
   if (input.mode == ResizeMode::stretch) {
     section.refuse("pad", "has no meaning when resize is stretch; remove it");
   } else {
@@ -87,32 +96,27 @@ InputSpec read_input(YamlSection section) {
   return input;
 }
 
-void read_detector(YamlSection& root, Package& package) {
-  YamlSection output = root.section("output");
-  package.layout =
-      output.choice<OutputLayout>("layout", {{"yolox_raw", OutputLayout::yolox_raw}, {"v8", OutputLayout::v8}});
-  package.strides = output.numbers("strides", 3, 1, max_side);
-  for (const int stride : package.strides) {
-    if (package.input.width % stride != 0 || package.input.height % stride != 0)
-      output.fail("strides", fmt::format("{} does not divide the input of {} x {}", stride, package.input.width,
-                                         package.input.height));
-  }
-  output.close();
-  package.classes = root.texts("classes");
-  root.refuse("max_boxes", "has no meaning for a detector; remove it");
+const Task& read_task(YamlSection& root) {
+  std::vector<std::pair<std::string, const Task*>> choices;
+  for (const Task& task : task_table()) choices.emplace_back(task.name, &task);
+  return *root.choice<const Task*>("task", choices);
 }
 
-void read_segmenter(YamlSection& root, Package& package) {
-  if (package.input.mode == ResizeMode::letterbox && package.input.placement == Placement::centred)
-    root.fail("input", "padding must be top_left for a segmenter, since its masks are cut from there");
+// The section `output` and what else the task has.
+void read_output(YamlSection& root, Package& package) {
   YamlSection output = root.section("output");
-  const auto embedding = output.numbers("embedding", 3, 1, max_side);
-  const auto logits = output.numbers("logits", 2, 1, max_side);
-  std::copy(embedding.begin(), embedding.end(), package.embedding.begin());
-  std::copy(logits.begin(), logits.end(), package.logits.begin());
+  for (const OutputKey& key : package.task->output) {
+    if (key.words.empty()) {
+      package.output[key.name] = key.count == 1 ? std::vector<int>{output.number(key.name, key.lowest, key.highest)}
+                                                : output.numbers(key.name, key.count, key.lowest, key.highest);
+      continue;
+    }
+    std::vector<std::pair<std::string, int>> words;
+    for (const std::string& word : key.words) words.emplace_back(word, static_cast<int>(words.size()));
+    package.output[key.name] = {output.choice<int>(key.name, words)};
+  }
+  package.task->read(root, output, package);
   output.close();
-  package.max_boxes = root.number("max_boxes", 1, 4096);
-  root.refuse("classes", "has no meaning for a segmenter; remove it");
 }
 
 bool is_sha256(const std::string& text) {
@@ -181,11 +185,13 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
   Package package;
   package.folder = folder;
   package.name = root.text("name");
-  package.task = root.choice<Task>("task", {{"detect", Task::detect}, {"segment", Task::segment}});
+  package.task = &read_task(root);
   package.architecture = root.text("architecture");
   package.input = read_input(root.section("input"));
-  package.task == Task::detect ? read_detector(root, package) : read_segmenter(root, package);
   package.max_batch = root.number("max_batch", 1, 1024);
+  read_output(root, package);
+  set_methods(package);
+  if (root.has("methods")) check_methods(root.section("methods"), package);
   package.licence = root.text("licence");
   if (root.has("quality")) package.quality = root.pairs("quality");
   read_files(root, package);
@@ -200,6 +206,12 @@ std::int64_t Package::file_bytes() const {
                          [](std::int64_t sum, const PackageFile& file) { return sum + file.bytes; });
 }
 
+const std::vector<int>& Package::numbers(std::string_view key) const {
+  const auto found = output.find(key);
+  if (found == output.end()) throw std::out_of_range(fmt::format("{}: has no output.{}", name, key));
+  return found->second;
+}
+
 Package read_package(const std::filesystem::path& folder) {
   try {
     const auto file = folder / "model.yaml";
@@ -208,6 +220,7 @@ Package read_package(const std::filesystem::path& folder) {
     Package package = parse_package(folder, file.string(), text);
     package.fingerprint = sha256_hex(text);
     for (PackageFile& listed : package.files) check_file(folder, listed);
+    if (package.task->check_files != nullptr) package.task->check_files(package);
     return package;
   } catch (const std::system_error& error) {
     throw PackageError(fmt::format("{}: cannot be read: {}", folder.string(), error.code().message()));

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <ranges>
 #include <stdexcept>
 
 #include "models/package.hpp"
@@ -8,16 +9,9 @@
 namespace millrace {
 namespace {
 
-std::int64_t anchors(const Package& package) {
-  std::int64_t sum = 0;
-  for (const int stride : package.strides)
-    sum += std::int64_t{package.input.width / stride} * (package.input.height / stride);
-  return sum;
-}
-
 [[noreturn]] void no_such_method(const Package& package, std::string_view method) {
   throw std::invalid_argument(fmt::format("{}: has no method '{}'; its methods are {}", package.name, method,
-                                          fmt::join(methods_of(package), ", ")));
+                                          fmt::join(package.methods | std::views::transform(&Method::name), ", ")));
 }
 
 std::string resize_text(const InputSpec& input) {
@@ -32,17 +26,18 @@ std::string resize_text(const InputSpec& input) {
       return fmt::format("longest side ({}, top left), {}", filter, pad);
     case ResizeMode::stretch:
       return fmt::format("stretched ({})", filter);
+    case ResizeMode::centre_crop:
+      return fmt::format("shorter side to {} ({}), its centre, {}", input.shorter_side, filter, pad);
   }
   return filter;
 }
 
-std::string output_text(const Package& package) {
-  if (package.task == Task::segment)
-    return fmt::format("embedding {} a picture, logits {} a box", fmt::join(package.embedding, " x "),
-                       fmt::join(package.logits, " x "));
-  return fmt::format("{}, {} anchors of strides {}, {} classes",
-                     package.layout == OutputLayout::v8 ? "v8" : "yolox_raw", anchors(package),
-                     fmt::join(package.strides, ", "), package.classes.size());
+// "16 pictures and 64 boxes a call"
+std::string maximum_text(const Package& package) {
+  std::string text;
+  for (const Method& method : package.methods)
+    text += fmt::format("{}{} {}", text.empty() ? "" : " and ", method.maximum, words_of(method.row));
+  return text + " a call";
 }
 
 std::string wrapped_list(const std::vector<std::string>& names, const std::string& line_break) {
@@ -60,37 +55,25 @@ std::string wrapped_list(const std::vector<std::string>& names, const std::strin
 
 }  // namespace
 
-std::vector<std::string> methods_of(const Package& package) {
-  if (package.task == Task::detect) return {"forward"};
-  return {"encode", "decode"};
+const Method& Package::method(std::string_view method_name) const {
+  for (const Method& one : methods) {
+    if (one.name == method_name) return one;
+  }
+  no_such_method(*this, method_name);
 }
 
-std::vector<TensorSpec> inputs_of(const Package& package, std::string_view method, std::int64_t batch,
-                                  std::int64_t boxes, DType images) {
-  const bool segment = package.task == Task::segment;
-  if (method == (segment ? "encode" : "forward"))
-    return {{"images", {batch, 3, package.input.height, package.input.width}, images}};
-  if (!segment || method != "decode") no_such_method(package, method);
-  const auto [channels, rows, columns] = package.embedding;
-  return {{"embedding", {batch, channels, rows, columns}, images},
-          {"boxes", {boxes, 4}},
-          {"image_index", {boxes}, DType::i64}};
+void set_methods(Package& package) { package.methods = package.task->methods(package); }
+
+std::vector<TensorSpec> inputs_of(const Package& package, std::string_view method, const CallRows& call, DType images) {
+  return specs_of(package.method(method).inputs, package.input, call, images);
 }
 
-std::vector<TensorSpec> outputs_of(const Package& package, std::string_view method, std::int64_t batch,
-                                   std::int64_t boxes, DType images) {
-  const auto classes = static_cast<std::int64_t>(package.classes.size());
-  if (package.task == Task::detect && method == "forward") {
-    if (package.layout == OutputLayout::v8) return {{"detections", {batch, 4 + classes, anchors(package)}}};
-    return {{"detections", {batch, anchors(package), 5 + classes}}};
-  }
-  if (package.task == Task::segment && method == "encode") {
-    const auto [channels, rows, columns] = package.embedding;
-    return {{"embedding", {batch, channels, rows, columns}, images}};
-  }
-  if (package.task != Task::segment || method != "decode") no_such_method(package, method);
-  return {{"logits", {boxes, package.logits[0], package.logits[1]}}, {"iou", {boxes}}};
+std::vector<TensorSpec> outputs_of(const Package& package, std::string_view method, const CallRows& call,
+                                   DType images) {
+  return specs_of(package.method(method).outputs, package.input, call, images);
 }
+
+TensorForm picture_inputs() { return {"images", {'B', 3, 'H', 'W'}, std::nullopt}; }
 
 std::string describe(const Package& package) {
   const InputSpec& input = package.input;
@@ -99,16 +82,14 @@ std::string describe(const Package& package) {
     text += fmt::format("{:<14}{}\n", key, value);
   };
   line("name", package.name);
-  line("task", package.task == Task::detect ? "detect" : "segment");
+  line("task", std::string(package.task->name));
   line("architecture", package.architecture);
   line("folder", package.folder.string());
   line("input", fmt::format("{} x {} {}, (v * {} - [{}]) / [{}]", input.width, input.height, input.bgr ? "BGR" : "RGB",
                             input.scale, fmt::join(input.mean, ", "), fmt::join(input.std, ", ")));
   line("resize", resize_text(input));
-  line("output", output_text(package));
-  line("at most", package.task == Task::detect
-                      ? fmt::format("{} pictures a call", package.max_batch)
-                      : fmt::format("{} pictures and {} boxes a call", package.max_batch, package.max_boxes));
+  line("output", package.task->describe(package));
+  line("at most", maximum_text(package));
   if (!package.classes.empty()) line("classes", wrapped_list(package.classes, "\n" + std::string(14, ' ')));
   line("licence", package.licence);
   for (const auto& [what, value] : package.quality) line("quality", what + ": " + value);

@@ -188,7 +188,8 @@ std::string advice_for(FileKind kind) {
     case FileKind::legacy_pickle:
       return "pickles can run code and hold no graph, so they are never loaded; 'make model WEIGHTS=FILE' in the "
              "sources "
-             "makes a package of YOLOv8, YOLO11, MobileSAM and SAM ViT-B; other models are exported as TorchScript "
+             "makes a package of YOLOv8, YOLO11, MobileSAM, SAM ViT-B and the classifiers of torchvision; other models "
+             "are exported as TorchScript "
              "(models/export shows how)";
     case FileKind::onnx:
       return "'make model WEIGHTS=FILE' in the sources makes a package of a YOLOX; convert others with onnx2torch and "

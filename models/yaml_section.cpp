@@ -42,12 +42,12 @@ std::string range(int lowest, int highest) { return std::to_string(lowest) + " t
 YamlSection::YamlSection(YAML::Node node, std::string file, std::string prefix)
     : node_(std::move(node)), file_(std::move(file)), prefix_(std::move(prefix)) {
   // yaml-cpp keeps both of two equal keys and finds the first.
-  std::vector<std::string> keys;
+  std::vector<std::string> seen;
   for (const auto& entry : node_) {
     if (!entry.first.IsScalar()) throw PackageError(file_ + ": " + prefix_ + ": keys must be plain words");
     const std::string& key = entry.first.Scalar();
-    if (std::find(keys.begin(), keys.end(), key) != keys.end()) fail(key, "is there twice; remove one");
-    keys.push_back(key);
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) fail(key, "is there twice; remove one");
+    seen.push_back(key);
   }
 }
 
@@ -63,12 +63,16 @@ bool YamlSection::has(const std::string& key) {
   return static_cast<bool>(node_[key]);
 }
 
+std::vector<std::string> YamlSection::keys() const {
+  std::vector<std::string> present;
+  for (const auto& entry : node_) present.push_back(entry.first.Scalar());
+  return present;
+}
+
 YAML::Node YamlSection::required(const std::string& key, std::string_view expected) {
   if (!has(key)) {
     // A misspelt key is more likely than a forgotten one.
-    std::vector<std::string> present;
-    for (const auto& entry : node_) present.push_back(entry.first.Scalar());
-    const std::string near = nearest_name(key, present);
+    const std::string near = nearest_name(key, keys());
     fail(key, "is missing; expected " + std::string(expected) +
                   (near.empty() ? "" : " (is '" + near + "' a misspelling of it?)"));
   }

@@ -18,6 +18,8 @@ class YamlSection {
   YamlSection(YAML::Node node, std::string file, std::string prefix);
 
   bool has(const std::string& key);
+  /// All keys, in the file's order: of a mapping whose keys are free.
+  std::vector<std::string> keys() const;
   std::string text(const std::string& key);
   /// A whole number within [lowest, highest].
   int number(const std::string& key, int lowest, int highest);

@@ -66,29 +66,31 @@ std::string find_builtin_recipe(const std::string& name) {
 
 bool use_builtin_models(Settings& settings, const std::string& folder) {
   const auto& rules = settings.views();
-  const bool named = !settings.text("models.detector").empty() || !settings.text("models.segmenter").empty() ||
-                     std::any_of(rules.begin(), rules.end(), [](const View& view) { return !view.detector.empty(); });
-  const auto runs = [&](const char* stage) {
-    return std::count(settings.stages().begin(), settings.stages().end(), stage) > 0;
-  };
+  const bool named = !settings.text("detect.model").empty() || !settings.text("segment.model").empty() ||
+                     std::any_of(rules.begin(), rules.end(), [](const View& view) {
+                       const auto detect = view.options.find("detect");
+                       return detect != view.options.end() && detect->second.count("model") > 0;
+                     });
   const auto inputs = settings.written("input.paths");
-  const bool segments = runs("segment"),
-             detects = runs("detect") && std::none_of(inputs.begin(), inputs.end(), may_bring_boxes);
+  const bool segments = settings.runs("segment"),
+             detects = settings.runs("detect") && std::none_of(inputs.begin(), inputs.end(), may_bring_boxes);
   if (folder.empty() || named || !(segments || detects)) return false;
-  if (segments) settings.set("models.segmenter", {folder + "/segmenter.pkg"}, origin);
+  if (segments) settings.set("segment.model", {folder + "/segmenter.pkg"}, origin);
   if (!detects) return true;
-  settings.set("models.detector", {folder + "/front.pkg"}, origin);
+  settings.set("detect.model", {folder + "/front.pkg"}, origin);
   if (settings.values("detect").count("conf") == 0) settings.set("detect.conf", {score}, origin);
   if (rules.size() > 1 || !rules.front().pattern.empty()) return true;
-  const auto detector = [&](const std::string& view) { return folder + "/" + view + ".pkg"; };
+  const auto of_view = [&](const std::string& view, const std::string& pattern) {
+    return View{view, pattern, {{"detect", {{"model", {folder + "/" + view + ".pkg"}}}}}};
+  };
   // Where the input is the folder of a view, or lies in it, the paths of the plan do not show that.
   if (const std::string view = common_view(inputs); !view.empty()) {
-    settings.set_views({{view, "", detector(view)}}, origin);
+    settings.set_views({of_view(view, "")}, origin);
     return true;
   }
   std::vector<View> own;
-  for (const std::string view : views) own.push_back({view, "**/" + view + "/**", detector(view)});
-  own.push_back({rules.front().name, "**", ""});
+  for (const std::string view : views) own.push_back(of_view(view, "**/" + view + "/**"));
+  own.push_back({rules.front().name, "**", rules.front().options});
   settings.set_views(std::move(own), origin);
   return true;
 }

@@ -1,13 +1,24 @@
 #include "run/config.hpp"
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 #include <utility>
 
+#include "base/nearest.hpp"
+#include "base/text.hpp"
+#include "io/reducers/reducer.hpp"
 #include "run/settings.hpp"
+#include "stages/registry.hpp"
 
 namespace millrace {
 namespace {
+
+std::vector<std::string> reducer_names() {
+  std::vector<std::string> names;
+  for (const auto& reducer : reducer_table()) names.push_back(reducer.name);
+  return names;
+}
 
 Chain make_chain(const Settings& settings) {
   try {
@@ -17,25 +28,68 @@ Chain make_chain(const Settings& settings) {
   }
 }
 
-void parse(const Settings& settings, RunOptions& options) {
-  options.each([&](auto& group) { group = settings.parse<std::decay_t<decltype(group)>>(); });
+// A view that two rules describe has one value of an option.
+void check_rules(const std::vector<View>& rules) {
+  std::map<std::string, std::vector<std::string>> seen;
+  for (const View& rule : rules) {
+    for (const auto& [stage, options] : rule.options) {
+      for (const auto& [option, values] : options) {
+        const std::string key = stage + "." + option;
+        const auto [first, is_new] = seen.emplace(rule.name + "\n" + key, values);
+        if (is_new || first->second == values) continue;
+        const auto text = [](const std::vector<std::string>& list) { return list.empty() ? "" : list.front(); };
+        throw UsageError("view '" + rule.name + "' has two values of " + key + ", '" + text(first->second) + "' and '" +
+                         text(values) + "': a view has one; give the second rule another name");
+      }
+    }
+  }
 }
 
-Settings::Understood understood(Config& config) {
+std::map<std::string, Chain> make_view_chains(const Settings& settings, const Chain& chain) {
+  check_rules(settings.views());
+  std::map<std::string, Chain> chains;
+  for (const View& rule : settings.views()) {
+    if (rule.options.empty() || chains.count(rule.name) > 0) continue;
+    try {
+      chains.emplace(rule.name,
+                     chain.for_view([&](const std::string& stage) { return settings.differs(stage, rule.name); },
+                                    [&](const std::string& stage) { return settings.values(stage, rule.name); }));
+    } catch (const UsageError& error) {
+      throw UsageError(settings.views_origin() + ": view '" + rule.name + "': " + error.what());
+    }
+  }
+  return chains;
+}
+
+Settings::Understood understood(const Chain& chain) {
   Settings::Understood groups;
-  config.each([&](const auto& group) { groups[group.name] = describe_options(group); });
-  for (const auto& link : config.chain.links()) groups[link.info.name] = link.entry->describe(link.options);
+  for (const auto& link : chain.links()) groups[link.info.name] = link.entry->describe(link.options);
   return groups;
+}
+
+void parse(const Settings& settings, RunOptions& options) {
+  options.each([&](auto& group) { group = settings.parse<std::decay_t<decltype(group)>>(); });
+  for (const auto& name : options.output.reduce) {
+    if (find_reducer(name) != nullptr) continue;
+    const auto names = reducer_names();
+    throw settings.located(
+        UsageError("output.reduce knows " + listed(names) + ", not '" + name + "'" + did_you_mean(name, names)));
+  }
 }
 
 }  // namespace
 
+void OutputOptions::visit(OptionVisitor& v) {
+  v.option("folder", folder, "where segments, plan and reports go", Affects::run);
+  v.option("reduce", reduce, "when the run has finished, into reduced/: " + listed(reducer_names()), Affects::run);
+}
+
 void check_values(const Settings& settings) {
   RunOptions options;
   parse(settings, options);
-  for (const auto& stage : settings.stages()) {
+  for (const StagePlace& place : settings.stages()) {
     try {
-      (void)find_stage(stage).parse(settings.values(stage));
+      (void)find_stage(place.stage).parse(settings.values(place.name));
     } catch (const UsageError& error) {
       throw settings.located(error);
     }
@@ -49,12 +103,22 @@ Config parse_config(const Settings& settings) {
   Config config(make_chain(settings));
   static_cast<RunOptions&>(config) = std::move(options);
   config.views = settings.views();
-  config.detector_origin = settings.origin("models.detector");
-  config.segmenter_origin = settings.origin("models.segmenter");
+  config.of_views = make_view_chains(settings, config.chain);
+  for (const auto& link : config.chain.links()) {
+    for (const ModelUse& model : link.info.models) {
+      const std::string key = link.info.name + "." + model.option;
+      config.model_origins[key] = settings.origin(key);
+    }
+  }
   config.views_origin = settings.views_origin();
+  config.notes = settings.notes();
   config.text = settings.print();
   settings.check_used();
-  config.results = std::make_shared<const nlohmann::json>(settings.results(understood(config)));
+  Settings::Understood groups = understood(config.chain);
+  config.each([&](const auto& group) { groups[group.name] = describe_options(group); });
+  std::map<std::string, Settings::Understood> of_views;
+  for (const auto& [view, chain] : config.of_views) of_views[view] = understood(chain);
+  config.results = std::make_shared<const nlohmann::json>(settings.results(groups, of_views));
   return config;
 }
 

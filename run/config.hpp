@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,12 +19,20 @@ class Settings;
 struct Config : RunOptions {
   explicit Config(Chain stages) : chain(std::move(stages)) {}
 
-  std::vector<View> views{};  ///< rules in the order of the recipe
-  Chain chain;                ///< stages with their options
+  std::vector<View> views{};                ///< rules in the order of the recipe
+  Chain chain;                              ///< stages with their options
+  std::map<std::string, Chain> of_views{};  ///< of those that have options of their own, by name
 
-  /// For messages: where the names of the models come from, "command line, --detector" or "a.yaml:3".
-  std::string detector_origin{}, segmenter_origin{}, views_origin{};
-  std::string text{};  ///< the whole as a recipe, each value with its origin as a comment
+  const Chain& chain_of(const std::string& view) const {
+    const auto found = of_views.find(view);
+    return found == of_views.end() ? chain : found->second;
+  }
+
+  /// For messages: where packages were named, by option: "detect.model" "command line, --detector".
+  std::map<std::string, std::string> model_origins{};
+  std::string views_origin{};
+  std::vector<std::string> notes{};  ///< for the user: old names that were written
+  std::string text{};                ///< the whole as a recipe, each value with its origin as a comment
   /// What determines results: stages, views, and the options of the stages used and of the run that affect results.
   std::shared_ptr<const nlohmann::json> results{};
 };

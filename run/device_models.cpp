@@ -15,8 +15,8 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Numbe
     if (devices.leave_host_free()) one.demand = std::make_shared<Demand>();
     EngineFactory engines = [engines = engines_on(devices, i, numbers.precisions, factory), demand = one.demand,
                              limits = one.limits](const Package& package, const EngineOptions& options) {
-      auto engine = limited(engines(package, options), package.name, limits);
-      return demand == nullptr ? engine : counted(std::move(engine), package.name, demand);
+      auto engine = limited(engines(package, options), package, limits);
+      return demand == nullptr ? engine : counted(std::move(engine), package, demand);
     };
     one.cache = std::make_unique<ModelCache>(budget, std::move(engines), EngineOptions{numbers.team, -1, true});
     const std::size_t first = devices.first_of_gpu(i);
@@ -38,21 +38,22 @@ CacheStatistics statistics(const std::vector<DeviceModels>& models) {
   return all;
 }
 
-void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus) {
+void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus,
+              const std::vector<std::string>& parts) {
   if (models.empty() || models.front().demand == nullptr) return;
   ResourceReading gpu;
   gpu.total.name = "GPU";
   gpu.total.unit = Unit::tasks;
   gpu.total.servers = gpus;
   gpu.waited_for_by_lanes = true;
-  for (const auto& [method, name] : {std::pair{"forward", "detector"}, {"encode", "encoder"}, {"decode", "decoder"}}) {
+  for (const std::string& name : parts) {
     Reading part;
     part.name = name;
     part.unit = Unit::tasks;
     part.servers = gpus;
     for (const auto& device : models) {
       for (const Demand::Part& one : device.demand->parts()) {
-        if (one.method != method) continue;
+        if (one.name != name) continue;
         part.items += one.calls;
         part.busy_ns += one.busy_ns;
       }

@@ -32,8 +32,9 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Numbe
 /// Loads and statistics of all devices together.
 CacheStatistics statistics(const std::vector<DeviceModels>& models);
 
-/// Adds a resource "GPU" with a part for each kind of call, by what the calls so far take alone. Nothing without GPUs.
-void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus);
+/// Adds a resource "GPU" with these parts (Method::part), by what the calls so far take alone. Nothing without GPUs.
+void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus,
+              const std::vector<std::string>& parts);
 
 /// Keeps for later runs what was learned of memory on devices of this kind; nothing where memory was not planned.
 void remember_limits(const KnownLimits& known, const std::string& kind, const Packages& packages,

@@ -5,14 +5,13 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/text.hpp"
-#include "gpu/host_device.hpp"
-#include "gpu/stream_device.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "models/engines/deferred_engine.hpp"
 #include "stages/options.hpp"
@@ -211,8 +210,7 @@ Precisions find_precisions(const std::string& name, const Devices& devices) {
   const bool on_gpu = devices.leave_host_free();
   if (name == "auto") {
     if (!on_gpu) return {};
-    // Detectors are convolutions whose activations are small, and boxes need the mantissa: docs/performance.md.
-    return {Precision::fp16, devices.native_bf16 ? Precision::bf16 : Precision::fp16};
+    return {std::nullopt, devices.native_bf16};
   }
   const auto found =
       std::find_if(precisions.begin(), precisions.end(), [&](const auto& entry) { return entry.first == name; });
@@ -224,16 +222,25 @@ Precisions find_precisions(const std::string& name, const Devices& devices) {
   if (on_gpu && !devices.native_bf16 && (precision == Precision::bf16 || precision == Precision::tf32))
     throw UsageError("device.precision is '" + name + "', which " + devices.name +
                      " does not have (GPUs from compute capability 8.0 on do); use fp16 or fp32");
-  return {precision, precision};
+  return {precision, devices.native_bf16};
 }
 
-std::string Precisions::name() const {
+std::string Precisions::name(const Packages& packages) const {
   const auto name_of = [](Precision precision) {
     return std::string(std::find_if(precisions.begin(), precisions.end(), [&](const auto& entry) {
                          return entry.second == precision;
                        })->first);
   };
-  return detector == segmenter ? name_of(detector) : name_of(detector) + ", " + name_of(segmenter);
+  if (all) return name_of(*all);
+  std::map<std::string_view, std::string> by_task;
+  std::set<std::string> names;
+  for (const auto& [folder, package] : packages)
+    names.insert(by_task[package->task->name] = name_of(of(*package->task)));
+  if (names.size() == 1) return *names.begin();
+  std::string text;
+  for (const auto& [task, precision] : by_task)
+    text += (text.empty() ? "" : ", ") + std::string(task) + " " + precision;
+  return text;
 }
 
 std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index,
@@ -241,16 +248,16 @@ std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index,
   const int ordinal = devices.ordinals[index];
   switch (devices.kind) {
     case Devices::Kind::fake:
-      return std::make_unique<StreamDevice>(std::make_unique<FakeStream>(
+      return std::make_unique<Device>(std::make_unique<FakeStream>(
           ordinal, devices.fake_memory.empty() ? nullptr : devices.fake_memory[index], devices.fake_pinned));
     case Devices::Kind::simulated:
-      return std::make_unique<StreamDevice>(std::make_unique<SimulatedStream>(devices.simulated));
+      return std::make_unique<Device>(std::make_unique<SimulatedStream>(devices.simulated));
 #ifdef MILLRACE_CUDA
     case Devices::Kind::cuda:
-      return std::make_unique<StreamDevice>(make_cuda_stream(ordinal, name));
+      return std::make_unique<Device>(make_cuda_stream(ordinal, name));
 #endif
     default:
-      return std::make_unique<HostDevice>();
+      return std::make_unique<Device>();
   }
 }
 
@@ -276,14 +283,14 @@ EngineFactory engines_on(const Devices& devices, std::size_t index, const Precis
                          EngineFactory factory) {
   if (devices.kind == Devices::Kind::simulated) {
     return [table = devices.table, precisions](const Package& package, const EngineOptions&) {
-      return make_simulated_engine(package, table, precisions.of(package.task));
+      return make_simulated_engine(package, table, precisions.of(*package.task));
     };
   }
   const int ordinal = devices.kind == Devices::Kind::cuda ? devices.ordinals[index] : -1;
   EngineFactory engines = [factory = std::move(factory), ordinal, precisions](const Package& package,
                                                                               EngineOptions options) {
     options.device = ordinal;
-    options.precision = precisions.of(package.task);
+    options.precision = precisions.of(*package.task);
     return factory(package, options);
   };
   if (devices.kind != Devices::Kind::fake) return engines;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "models/engine.hpp"
 #include "models/engines/simulated_engine.hpp"
 #include "run/capture.hpp"
+#include "stages/stage_models.hpp"
 
 namespace millrace {
 
@@ -76,11 +78,14 @@ GpuState look_for_gpus();
 
 /// What models compute in.
 struct Precisions {
-  Precision detector = Precision::fp32, segmenter = Precision::fp32;
+  std::optional<Precision> all = Precision::fp32;  ///< none: what each task names for these GPUs
+  bool native_bf16 = true;
 
-  [[nodiscard]] Precision of(Task task) const { return task == Task::detect ? detector : segmenter; }
-  /// "fp16, bf16"
-  [[nodiscard]] std::string name() const;
+  [[nodiscard]] Precision of(const Task& task) const {
+    return all.value_or(native_bf16 ? task.native_precision : task.older_precision);
+  }
+  /// For the plan: "fp32" where all these packages compute in it, else "detect fp16, segment bf16".
+  [[nodiscard]] std::string name(const Packages& packages) const;
 };
 
 /// What device.precision names. Throws UsageError for other words, and for a precision that these devices do not have.

@@ -20,6 +20,26 @@ void run_after_lane(const ChainLink& link, const BatchStage& stage, Batch& batch
   }
 }
 
+std::vector<View> names_of(const std::vector<PlannedView>& views) {
+  std::vector<View> named;
+  for (const PlannedView& view : views) named.push_back({view.name, "", {}});
+  return named;
+}
+
+PixelSource source_of(const ExecutionSetup& setup) {
+  PixelSource source;
+  source.limits = decode_limits(setup.views, setup.numbers.graph.slab_bytes);
+  source.memory = pixel_memory(setup.devices);
+  source.cache = setup.pixel_cache;
+  return source;
+}
+
+int objects_in_a_picture(const std::vector<PlannedView>& views) {
+  int objects = 0;
+  for (const PlannedView& view : views) objects = std::max(objects, view.chain->objects());
+  return objects;
+}
+
 [[noreturn]] void rethrow(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -29,6 +49,18 @@ void run_after_lane(const ChainLink& link, const BatchStage& stage, Batch& batch
 }
 
 }  // namespace
+
+std::vector<DecodeLimits> decode_limits(const std::vector<PlannedView>& views, std::int64_t slab_bytes) {
+  std::vector<DecodeLimits> limits;
+  for (const PlannedView& view : views) limits.push_back(Decode::limits(view.chain->options<Decode>(), slab_bytes));
+  return limits;
+}
+
+CounterInfos counters_of_run() {
+  CounterInfos all = counters_of();
+  all.push_back(&redone_batches);
+  return all;
+}
 
 void LaneStart::expect(int lanes) {
   const std::lock_guard lock(mutex_);
@@ -60,33 +92,31 @@ bool LaneStart::stopped() const {
 Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const Clock& clock)
     : setup_(std::move(setup)),
       clock_(clock),
-      decode_limits_(Decode::limits(setup_.config.chain.options<Decode>(), setup_.numbers.graph.slab_bytes)),
-      segmenter_(setup_.config.chain.find("segment") != nullptr ? setup_.config.models.segmenter : ""),
+      view_names_(names_of(setup_.views)),
+      source_(source_of(setup_)),
       known_limits_(setup_.known_limits_file),
+      counters_(counters_of_run()),
+      planned_models_(planned_models(setup_.views, setup_.packages)),
       models_(make_device_models(setup_.devices, setup_.numbers, setup_.config.models.budget, factory)),
-      context_{setup_.views,
-               segmenter_,
-               setup_.output_folder,
-               ends_.input_root,
-               decode_limits_,
-               setup_.numbers.batch_size,
-               setup_.packages,
-               *models_.front().cache,
-               counters_,
-               nullptr,
-               image_type(setup_.numbers.precisions.detector),
-               image_type(setup_.numbers.precisions.segmenter),
-               pixel_memory(setup_.devices),
-               setup_.pixel_cache},
+      stage_models_{setup_.numbers.batch_size,
+                    setup_.packages,
+                    nullptr,
+                    nullptr,
+                    [precisions = setup_.numbers.precisions](const Package& package) {
+                      return image_type(precisions.of(*package.task));
+                    },
+                    picture_inputs(setup_.views)},
+      context_{stage_models_, nullptr, counters_, view_names_, source_, setup_.output_folder},
       capture_(parse_capture(setup_.config.trace.capture), profiler_of(setup_.devices)) {
-  const Chain& chain = setup_.config.chain;
-  for (const ChainLink* link : chain.of(Section::frame))
-    frame_stages_.push_back(link->entry->make_frame_stage(link->options, context_));
-  for (const ChainLink* link : chain.of(Section::batch))
-    batch_stages_.push_back(link->entry->make_batch_stage(link->options, context_));
+  frame_stages_ = make_stages<const FrameStage>(setup_.views, Section::frame, [this](const ChainLink& link) {
+    return std::shared_ptr<const FrameStage>(link.entry->make_frame_stage(link.options, context_, link.info));
+  });
+  batch_stages_ = make_stages<const BatchStage>(setup_.views, Section::batch, [this](const ChainLink& link) {
+    return std::shared_ptr<const BatchStage>(link.entry->make_batch_stage(link.options, context_, link.info));
+  });
   for (int lane = 0; lane < setup_.numbers.graph.lanes; ++lane) {
     const std::size_t device = setup_.devices.of_lane(lane);
-    lanes_.push_back(std::make_unique<Lane>(chain, context_, models_[device],
+    lanes_.push_back(std::make_unique<Lane>(setup_.views, context_, models_[device],
                                             make_device(setup_.devices, device, "lane " + std::to_string(lane)),
                                             [this](Frame& frame) { prepare_again(frame); }));
   }
@@ -96,6 +126,7 @@ Execution::~Execution() = default;
 
 void Execution::prepare(ExecutionEnds ends) {
   ends_ = std::move(ends);
+  source_.root = ends_.input_root;
   plan_lanes();
   GraphOptions options = setup_.numbers.graph;
   options.lanes = static_cast<int>(lanes_.size());
@@ -133,22 +164,28 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   bodies.read = ends_.read;
   bodies.bytes = [](const Frame& frame) { return ByteNeed(frame.info.pixel_bytes, frame.info.working_bytes); };
   std::size_t index = 0;
-  for (const ChainLink* link : chain.of(Section::frame)) {
-    const FrameStage& stage = *frame_stages_[index++];
-    bodies.frame_stages.push_back({link->info.name, [link, &stage](Frame& frame) { run_stage(*link, stage, frame); }});
+  for (const ChainLink* named : chain.of(Section::frame)) {
+    bodies.frame_stages.push_back({named->info.name, [this, index](Frame& frame) {
+                                     const auto& [link, stage] = frame_stage(frame, index);
+                                     run_stage(*link, *stage, frame);
+                                   }});
+    ++index;
   }
   index = 0;
-  for (const ChainLink* link : chain.of(Section::lane)) {
-    bodies.lane_stages.push_back({link->info.name, [this, index](Batch& batch, int lane) {
+  for (const ChainLink* named : chain.of(Section::lane)) {
+    bodies.lane_stages.push_back({named->info.name, [this, index](Batch& batch, int lane) {
                                     lanes_[static_cast<std::size_t>(lane)]->run(index, batch);
                                   }});
     ++index;
   }
   index = 0;
-  for (const ChainLink* link : chain.of(Section::batch)) {
-    const BatchStage& stage = *batch_stages_[index++];
-    bodies.batch_stages.push_back(
-        {link->info.name, [link, &stage](Batch& batch) { run_after_lane(*link, stage, batch); }});
+  for (const ChainLink* named : chain.of(Section::batch)) {
+    bodies.batch_stages.push_back({named->info.name, [this, index](Batch& batch) {
+                                     const auto& [link, stage] =
+                                         batch_stages_[static_cast<std::size_t>(batch.view())][index];
+                                     run_after_lane(*link, *stage, batch);
+                                   }});
+    ++index;
   }
   lane_start_.expect(bodies.lane_stages.empty() ? 0 : static_cast<int>(lanes_.size()));
   bodies.lane_start = [this](int lane) {
@@ -184,22 +221,21 @@ std::shared_ptr<Frame> Execution::next() {
 // Pixels are gone when inputs were made of them: then the picture is decoded again, outside of the gate, which has
 // given its bytes to others. These are half a batch a lane at most.
 void Execution::prepare_again(Frame& frame) {
-  const auto links = setup_.config.chain.of(Section::frame);
+  const auto& stages = frame_stages_[static_cast<std::size_t>(frame.item.view)];
   frame.columns.allow(nullptr);
-  const bool all_there = std::all_of(links.begin(), links.end(), [&](const ChainLink* link) {
-    return std::all_of(link->info.writes.begin(), link->info.writes.end(),
-                       [&](const FieldBase* field) { return frame.columns.has(*field); });
+  const bool all_there = std::all_of(stages.begin(), stages.end(), [&](const auto& placed) {
+    const Fields& writes = placed.link->info.writes;
+    return std::all_of(writes.begin(), writes.end(), [&](const FieldBase* field) { return frame.columns.has(*field); });
   });
   if (all_there) return;
   frame.columns.clear();
   std::string stage = "read";
   try {
     ends_.read(frame);
-    std::size_t index = 0;
-    for (const ChainLink* link : links) {
+    for (const auto& [link, object] : stages) {
       if (frame.failed()) break;
       stage = link->info.name;
-      run_stage(*link, *frame_stages_[index++], frame);
+      run_stage(*link, *object, frame);
     }
   } catch (...) {
     fail_frame(frame, stage, std::current_exception());
@@ -216,10 +252,11 @@ void Execution::plan_lanes() {
     const auto index = static_cast<std::size_t>(i);  // of the device, and of its first lane
     DeviceModels& models = models_[index];
     const auto begun_ns = clock_.now_ns();
-    models.memory = plan_memory(
-        {chain, setup_.packages, setup_.config.device.memory, setup_.numbers.batch_size,
-         setup_.numbers.graph.slab_bytes, each, setup_.devices.sharing(index, used), kind_of_devices(), known_limits_},
-        lanes_[index]->device(), *models.cache, *models.limits);
+    models.memory =
+        plan_memory({planned_models_, objects_in_a_picture(setup_.views), setup_.packages, setup_.config.device.memory,
+                     setup_.numbers.batch_size, setup_.numbers.graph.slab_bytes, each,
+                     setup_.devices.sharing(index, used), kind_of_devices(), known_limits_},
+                    lanes_[index]->device(), *models.cache, *models.limits);
     if (!models.memory) return;
     warm_up_ns_ += clock_.now_ns() - begun_ns;
   }
@@ -233,7 +270,9 @@ void Execution::plan_lanes() {
 }
 
 // Of which limits are known.
-std::string Execution::kind_of_devices() const { return setup_.devices.name + ", " + setup_.numbers.precisions.name(); }
+std::string Execution::kind_of_devices() const {
+  return setup_.devices.name + ", " + setup_.numbers.precisions.name(setup_.packages);
+}
 
 std::vector<MemoryPlan> Execution::memory_plans() const {
   std::vector<MemoryPlan> plans;
@@ -266,7 +305,7 @@ void Execution::commit(Batch& batch) {
     frame->columns.allow(nullptr);
     const std::string* line = frame->columns.find(segment_line);
     // Without `encode` in the recipe, or when it failed, the line is made here.
-    lines.push_back(line != nullptr ? *line : make_segment_line(*frame, setup_.views));
+    lines.push_back(line != nullptr ? *line : finish_segment_line(*frame, view_names_));
   }
   ends_.commit(batch, std::move(lines));
   capture_.commit(static_cast<std::int64_t>(batch.frames.size()));
@@ -274,7 +313,13 @@ void Execution::commit(Batch& batch) {
 
 // Beside the resources of the graph: the GPUs, by what the calls that were made so far take alone.
 Snapshot Execution::with_gpus(Snapshot snapshot) const {
-  add_gpus(snapshot, models_, setup_.devices.gpus());
+  std::vector<std::string> parts;
+  for (const PlannedModel& model : planned_models_) {
+    for (const Method& method : model.package->methods) {
+      if (std::find(parts.begin(), parts.end(), method.part) == parts.end()) parts.push_back(method.part);
+    }
+  }
+  add_gpus(snapshot, models_, setup_.devices.gpus(), parts);
   return snapshot;
 }
 

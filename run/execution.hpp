@@ -24,13 +24,16 @@ class PixelCache;
 template <GraphFrame Frame, GraphBatch Batch>
 class Graph;
 
+/// What stages, their calls of models and lanes count.
+CounterInfos counters_of_run();
+
 /// What an execution works on; outlives it.
 struct ExecutionSetup {
   const Config& config;
   const Numbers& numbers;
   const Packages& packages;
   const Devices& devices;
-  std::vector<View> views;  ///< in the order of the plan
+  std::vector<PlannedView> views;  ///< in the order of the plan
   std::string output_folder;
   std::string known_limits_file{};    ///< where limits of memory are kept between runs; empty: nowhere
   PixelCache* pixel_cache = nullptr;  ///< decoded pictures are kept there
@@ -46,6 +49,9 @@ struct ExecutionEnds {
   /// Lines by slot, failed frames included.
   std::function<void(const Batch& batch, std::vector<std::string> lines)> commit;
 };
+
+/// What decoding may take, by view.
+std::vector<DecodeLimits> decode_limits(const std::vector<PlannedView>& views, std::int64_t slab_bytes);
 
 /// Lanes that are to warm up before the first frame is admitted.
 class LaneStart {
@@ -89,7 +95,7 @@ class Execution {
   Snapshot window_begun() const { return window_begun_; }
   Snapshot finished(const Result& result) const { return with_gpus(result.finished); }
 
-  const StageCounters& counters() const { return counters_; }
+  const Counters& counters() const { return counters_; }
   CacheStatistics models() const { return statistics(models_); }
   /// Of each device whose memory is its own.
   std::vector<MemoryPlan> memory_plans() const;
@@ -109,18 +115,24 @@ class Execution {
   void commit(Batch& batch);
   Snapshot with_gpus(Snapshot snapshot) const;
 
+  const StagePlacement<const FrameStage>& frame_stage(const Frame& frame, std::size_t index) const {
+    return frame_stages_[static_cast<std::size_t>(frame.item.view)][index];
+  }
+
   const ExecutionSetup setup_;
   const Clock& clock_;
   ExecutionEnds ends_{};
-  const DecodeLimits decode_limits_;
-  const std::string segmenter_;
+  const std::vector<View> view_names_;
+  PixelSource source_;
   const KnownLimits known_limits_;
-  StageCounters counters_;
-  std::vector<DeviceModels> models_;  // of each device
-  const StageContext context_;        // of the stages before and after the lanes
-  std::vector<std::unique_ptr<FrameStage>> frame_stages_;
+  Counters counters_;
+  const std::vector<PlannedModel> planned_models_;
+  std::vector<DeviceModels> models_;                                         // of each device
+  StageModels stage_models_;                                                 // of the stages before and after the lanes
+  const StageContext context_;                                               // of the same
+  std::vector<std::vector<StagePlacement<const FrameStage>>> frame_stages_;  // by view
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::vector<std::unique_ptr<BatchStage>> batch_stages_;
+  std::vector<std::vector<StagePlacement<const BatchStage>>> batch_stages_;  // by view
   LaneStart lane_start_;
   Capture capture_;
   Snapshot window_begun_;

@@ -13,11 +13,11 @@
 #include "io/files/json_writer.hpp"
 #include "io/files/lock.hpp"
 #include "io/files/source_names.hpp"
+#include "io/reducers/reducer.hpp"
 #include "io/results/json_line.hpp"
 #include "io/results/plan.hpp"
 #include "io/results/run_folder.hpp"
 #include "io/results/segments.hpp"
-#include "io/sinks/coco.hpp"
 #include "pipeline/cores.hpp"
 #include "run/execution.hpp"
 #include "run/feed.hpp"
@@ -25,8 +25,10 @@
 #include "run/reader.hpp"
 #include "run/resource_log.hpp"
 #include "stages/decode.hpp"
+#include "stages/detect.hpp"
 #include "stages/encode.hpp"
 #include "stages/pixel_cache.hpp"
+#include "stages/sinks/sink.hpp"
 
 namespace millrace {
 namespace {
@@ -126,40 +128,19 @@ class KeepsLimits {
   const Execution& execution_;
 };
 
-void add_note(RunReport& report, const Tally& pictures, const std::string& of_many, const std::string& of_one) {
-  if (pictures.count == 0) return;
-  report.notes.push_back(count_of(pictures.count, "picture") + ", " + (pictures.count == 1 ? of_one : of_many) + ": " +
-                         names_of(pictures));
-}
-
 void fill_counters(RunReport& report, const Execution& execution) {
-  const StageCounters& counters = execution.counters();
-  if (counters.redone_batches > 0) {
-    report.notes.push_back("memory ran out for all that a batch holds; " + std::to_string(counters.redone_batches) +
+  const Counters& counters = execution.counters();
+  if (const auto redone = counters[redone_batches].count(); redone > 0) {
+    report.notes.push_back("memory ran out for all that a batch holds; " + std::to_string(redone) +
                            " times pictures were done again in halves: a lower batch.size is faster");
   }
-  add_note(report, counters.decode_warnings.get(), "taken although their data have faults",
-           "taken although its data has faults");
-  add_note(report, counters.wrong_extensions.get(), "of another format than their names say",
-           "of another format than its name says");
+  for (auto& note : counters.notes()) report.notes.push_back(std::move(note));
   const DeviceCounts device = execution.device_counts();
-  report.calls = {{"uploads", device.uploads},
-                  {"downloads", device.downloads},
-                  {"waits", device.waits},
-                  {"overflows", device.overflows},
-                  {"detector_calls", counters.detector_calls},
-                  {"detector_skipped", counters.detector_skipped},
-                  {"encoder_calls", counters.encoder_calls},
-                  {"decoder_calls", counters.decoder_calls},
-                  {"decoder_boxes", counters.decoder_boxes},
-                  {"decoder_slots", counters.decoder_slots},
-                  {"split_calls", counters.split_calls},
-                  {"redone_batches", counters.redone_batches},
-                  {"bisect_calls", counters.bisect_calls},
-                  {"truncated_detections", counters.truncated_detections},
-                  {"overlays_left_out", counters.overlays_left_out},
-                  {"decode_warnings", counters.decode_warnings.get().count},
-                  {"wrong_extensions", counters.wrong_extensions.get().count}};
+  report.calls = counters.counts();
+  report.calls.insert(report.calls.end(), {{"uploads", device.uploads},
+                                           {"downloads", device.downloads},
+                                           {"waits", device.waits},
+                                           {"overflows", device.overflows}});
 }
 
 void fill_times(RunReport& report, const Execution& execution, const Result& result) {
@@ -183,7 +164,7 @@ void check_books(const RunReport& report) {
 struct Attempt {
   const JobRequest& request;
   const std::string& output;
-  const Encode::Options& formats;
+  const std::vector<const SinkEntry*> sinks;
   const FolderLock& lock;
   RunFolder& folder;
   Execution& execution;
@@ -197,7 +178,7 @@ struct Attempt {
 
 void fill_books(RunReport& report, const Attempt& attempt) {
   const PlanTotals totals = attempt.plan.totals();
-  const StageCounters& counters = attempt.execution.counters();
+  const Counters& counters = attempt.execution.counters();
   report.planned = totals.items;
   report.plan_complete = totals.complete;
   report.counts = attempt.store.totals();
@@ -251,8 +232,13 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     fill_books(report, attempt);
     fill_times(report, attempt.execution, result);
     check_books(report);
-    if (report.state == "finished" && attempt.formats.has("coco"))
-      export_coco(attempt.output, attempt.output + "/coco.json", {});
+    if (report.state == "finished") {
+      for (const SinkEntry* sink : attempt.sinks) {
+        if (sink->finish != nullptr) sink->finish(attempt.output);
+      }
+      for (const auto& name : attempt.request.config.output.reduce)
+        report.reduced.push_back(run_reducer(*find_reducer(name), attempt.output));
+    }
   } catch (const std::exception& error) {
     report.state = "failed";
     report.error = message_of(error);
@@ -294,10 +280,10 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   const SteadyClock clock;
   PixelCache pixel_cache;
   PixelCache* const cache = config.input.source == "memory" ? &pixel_cache : nullptr;
+  const auto views = planned_views(config, Views(request.spec.views).names());
   Execution execution(
-      {config, numbers, request.packages, request.devices, planned_views(config, Views(request.spec.views).names()),
-       output, KnownLimits::usual_file(), cache},
-      factory, clock);
+      {config, numbers, request.packages, request.devices, views, output, KnownLimits::usual_file(), cache}, factory,
+      clock);
 
   std::optional<SegmentStore> store;
   PlanOptions plan_options;
@@ -306,14 +292,14 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   plan_options.is_done = [&store](std::int64_t segment) { return store && store->segment_done(segment); };
   Plan plan(output, plan_settings(config, numbers, request.packages, request.devices), request.spec, plan_options);
 
-  const auto formats = config.chain.options<Encode>();
+  const auto sinks = config.chain.options<Encode>().sinks();
   SegmentStoreOptions store_options;
-  if (formats.has("overlay") || formats.has("png")) store_options.sync_side_files = [&] { sync_file_system(output); };
+  if (std::ranges::any_of(sinks, [](const SinkEntry* sink) { return sink->make != nullptr; }))
+    store_options.sync_side_files = [&] { sync_file_system(output); };
   store.emplace(output, plan.hash(), store_options);
 
   Feed feed(plan, *store, numbers.batch_size);
-  Reader reader(plan.root(), Decode::limits(config.chain.options<Decode>(), numbers.graph.slab_bytes),
-                config.read.max_file, cache);
+  Reader reader(plan.root(), decode_limits(views, numbers.graph.slab_bytes), config.read.max_file, cache);
   Committer committer(*store, folder, listener);
   listener.accepted();
   folder.write_run(nlohmann::json{{"tool", tool}, {"started", utc_text(started)}, {"config", config.text}}.dump(2));
@@ -324,11 +310,9 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   report.started = utc_text(started);
   report.batch_size = numbers.batch_size;
   report.team = numbers.team;
-  Attempt attempt{request, output, formats, lock, folder, execution, plan, *store, feed, reader, committer, listener};
+  Attempt attempt{request, output, sinks, lock, folder, execution, plan, *store, feed, reader, committer, listener};
   execute_and_report(attempt, report);
-  for (const char* name : {"overlay", "labels", "coco.json"}) {
-    if (std::filesystem::exists(output + "/" + name)) report.side_outputs.emplace_back(name);
-  }
+  report.side_outputs = sink_outputs(output);
   return report;
 }
 

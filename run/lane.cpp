@@ -15,22 +15,9 @@ namespace {
 
 constexpr int timed_calls = 5;  // of each model and method, alone
 
-StageContext of_lane(StageContext context, DeviceModels& models, Device& device) {
-  return {context.views,
-          context.segmenter,
-          context.output_folder,
-          context.input_root,
-          context.decode_limits,
-          context.batch_size,
-          context.packages,
-          *models.cache,
-          context.counters,
-          &device,
-          context.detector_images,
-          context.segmenter_images,
-          {},
-          nullptr,
-          models.limits.get()};
+StageModels of_lane(const StageModels& models, DeviceModels& device) {
+  return {models.batch_size,   models.packages, device.cache.get(),
+          device.limits.get(), models.images,   models.picture_inputs};
 }
 
 /// Does `work`; false where memory ran out for it.
@@ -53,16 +40,17 @@ std::string name_of(const Batch& batch) {
          (others == 0 ? "" : " and " + std::to_string(others) + " more") + ")";
 }
 
-Lane::Lane(const Chain& chain, const StageContext& context, DeviceModels& models, std::unique_ptr<Device> device,
-           PrepareAgain prepare_again)
-    : links_(chain.of(Section::lane)),
-      chain_(chain),
-      models_(models),
+Lane::Lane(const std::vector<PlannedView>& views, const StageContext& context, DeviceModels& models,
+           std::unique_ptr<Device> device, PrepareAgain prepare_again)
+    : models_(models),
       device_(std::move(device)),
-      context_(of_lane(context, models, *device_)),
-      prepare_again_(std::move(prepare_again)) {
-  for (const ChainLink* link : links_) stages_.push_back(link->entry->make_lane_stage(link->options, context_));
-}
+      stage_models_(of_lane(context.models, models)),
+      context_{stage_models_, device_.get(), context.counters, context.views, context.source, context.output_folder},
+      planned_(planned_models(views, context.models.packages)),
+      prepare_again_(std::move(prepare_again)),
+      stages_(make_stages<LaneStage>(views, Section::lane, [this](const ChainLink& link) {
+        return std::shared_ptr<LaneStage>(link.entry->make_lane_stage(link.options, context_, link.info));
+      })) {}
 
 DeviceCounts Lane::counts() const {
   DeviceCounts now = device_->counts();
@@ -78,21 +66,21 @@ std::int64_t Lane::warm_up(const Clock& clock) {
   const auto begun_ns = clock.now_ns();
   const auto evictions = models_.cache->statistics().evictions;
   const bool measure = models_.demand != nullptr && !models_.measured;
-  for (const auto& [folder, package] : context_.packages) {
-    const auto engine = models_.cache->acquire(*package);
+  for (const PlannedModel& model : planned_) {
+    const auto engine = models_.cache->acquire(*model.package);
     if (Stream* stream = device_->stream()) {
       stream->when_short([watched = std::weak_ptr<Engine>(engine)] {
         if (const auto there = watched.lock()) there->trim();
       });
     }
     try {
-      const CallShape shape = warm_up_package(*engine, *package);
+      const CallShape shape = warm_up_model(*engine, model);
       if (measure) {
-        for (const auto& [pictures, boxes, padded] : exec_shapes(shape))
-          measure_alone(*engine, *package, pictures, boxes, timed_calls, *device_, *models_.demand);
+        for (const CallShape& one : exec_shapes(shape))
+          measure_alone(*engine, *model.package, one.rows, timed_calls, *device_, *models_.demand);
       }
     } catch (const ModelError& error) {
-      throw ModelError(folder + ": " + error.what());
+      throw ModelError(model.use.folder + ": " + error.what());
     }
     if (!measure && models_.cache->statistics().evictions > evictions)
       break;  // the budget does not hold them all: the rest is loaded when its turn comes
@@ -103,17 +91,24 @@ std::int64_t Lane::warm_up(const Clock& clock) {
 }
 
 // In the shapes of the run, of which the largest is returned; where a GPU's memory runs out, in smaller ones.
-CallShape Lane::warm_up_package(Engine& engine, const Package& package) {
+CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
+  const auto shape_now = [&] {
+    CallShape shape = call_shape(model, stage_models_.batch_size, *models_.limits);
+    for (const Method& method : model.package->methods) {
+      // One row is as good as many where memory is not to be planned, and takes less time.
+      if (!method.rows_are_pictures() && !shape.padded && !models_.memory) shape.rows[method.name] = 1;
+    }
+    return shape;
+  };
   while (true) {
-    CallShape shape = call_shape(package, chain_, context_.batch_size, *models_.limits);
-    if (package.task == Task::segment && !shape.padded && !models_.memory) shape.boxes = 1;
+    const CallShape shape = shape_now();
     try {
-      for (const auto& [pictures, boxes, padded] : exec_shapes(shape))
-        millrace::warm_up(engine, package, pictures, boxes, *device_);
+      for (const CallShape& one : exec_shapes(shape)) millrace::warm_up(engine, *model.package, one.rows, *device_);
       return shape;
     } catch (const OutOfMemoryError&) {
-      const CallShape next = call_shape(package, chain_, context_.batch_size, *models_.limits);
-      const bool smaller = next.pictures < shape.pictures || next.boxes < shape.boxes;
+      const MethodRows next = shape_now().rows;
+      const bool smaller = std::any_of(next.begin(), next.end(),
+                                       [&](const auto& entry) { return entry.second < shape.rows.at(entry.first); });
       if (device_->stream() == nullptr || !smaller) throw;
       device_->wait();
       engine.trim();
@@ -126,22 +121,23 @@ CallShape Lane::warm_up_package(Engine& engine, const Package& package) {
 // batch holds: its pictures, the models' inputs, embeddings, logits.
 void Lane::run(std::size_t stage, Batch& batch) {
   if (batch.through_lane) return;
-  const ChainLink& link = *links_[stage];
+  const auto& [link, object] = stages_of(batch)[stage];
   try {
-    if (fits([&] { run_stage(link, *stages_[stage], batch); })) return;
+    if (fits([&, &link = link, &object = object] { run_stage(*link, *object, batch); })) return;
     redo_in_halves(batch);
     batch.through_lane = true;
   } catch (const DeviceError& error) {
-    throw RunEnded(link.info.name, DeviceError(link.info.name + ", " + name_of(batch) + ": " + error.what() +
-                                               "; nothing more can be done on this device by this process: the same "
-                                               "command goes on from here"));
+    const std::string& name = link->info.name;
+    throw RunEnded(name, DeviceError(name + ", " + name_of(batch) + ": " + error.what() +
+                                     "; nothing more can be done on this device by this process: the same "
+                                     "command goes on from here"));
   }
 }
 
 // After all that the lane holds was released. A single picture is tried once more too: then it fails.
 void Lane::redo_in_halves(Batch& batch) {
   release(batch);
-  ++context_.counters.redone_batches;
+  ++context_.counters[redone_batches];
   std::vector<std::shared_ptr<Frame>> left;
   std::copy_if(batch.frames.begin(), batch.frames.end(), std::back_inserter(left),
                [](const auto& frame) { return !frame->failed(); });
@@ -155,9 +151,10 @@ void Lane::redo_in_halves(Batch& batch) {
     }
     std::string stage;
     const bool done = fits([&] {
-      for (std::size_t index = 0; index < links_.size() && !part.empty(); ++index) {
-        stage = links_[index]->info.name;
-        run_stage(*links_[index], *stages_[index], part);
+      for (const auto& [link, object] : stages_of(part)) {
+        if (part.empty()) break;
+        stage = link->info.name;
+        run_stage(*link, *object, part);
       }
     });
     if (done) continue;
@@ -175,13 +172,15 @@ void Lane::redo_in_halves(Batch& batch) {
 void Lane::release(Batch& batch) {
   device_->abandon();
   batch.columns.clear();
-  for (const ChainLink* link : links_) {
+  for (const auto& [link, object] : stages_of(batch)) {
     for (const auto& frame : batch.frames) {
       if (frame->failed()) continue;
       for (const FieldBase* field : link->info.writes) frame->columns.drop(*field);
     }
   }
-  for (const auto& stage : stages_) stage->trim();
+  for (const auto& of_view : stages_) {
+    for (const auto& [link, object] : of_view) object->trim();
+  }
   device_->wait();
   if (Stream* const stream = device_->stream()) stream->trim();
 }

@@ -9,9 +9,14 @@
 #include "gpu/device.hpp"
 #include "pipeline/clock.hpp"
 #include "run/device_models.hpp"
+#include "run/planned_models.hpp"
+#include "run/view_stages.hpp"
 #include "stages/chain.hpp"
 
 namespace millrace {
+
+/// Batches for which memory ran out outside of calls, done again in halves.
+inline constexpr CounterInfo redone_batches{"redone_batches"};
 
 /// A lane: a device with its stream, and one object of each lane stage. All calls come from the lane's own thread.
 class Lane {
@@ -19,9 +24,9 @@ class Lane {
   /// Decodes a frame again whose pixels are gone; marks it where that fails.
   using PrepareAgain = std::function<void(Frame&)>;
 
-  /// `context` is that of the stages outside of lanes; the chain, `models` and what it refers to outlive the lane.
-  Lane(const Chain& chain, const StageContext& context, DeviceModels& models, std::unique_ptr<Device> device,
-       PrepareAgain prepare_again);
+  /// `context` is that of the stages outside of lanes; the chains, `models` and what it refers to outlive the lane.
+  Lane(const std::vector<PlannedView>& views, const StageContext& context, DeviceModels& models,
+       std::unique_ptr<Device> device, PrepareAgain prepare_again);
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
@@ -41,17 +46,20 @@ class Lane {
   DeviceCounts counts() const;
 
  private:
-  CallShape warm_up_package(Engine& engine, const Package& package);
+  CallShape warm_up_model(Engine& engine, const PlannedModel& model);
+  const std::vector<StagePlacement<LaneStage>>& stages_of(const Batch& batch) const {
+    return stages_[static_cast<std::size_t>(batch.view())];
+  }
   void redo_in_halves(Batch& batch);
   void release(Batch& batch);
 
-  const std::vector<const ChainLink*> links_;
-  const Chain& chain_;
   DeviceModels& models_;
   const std::unique_ptr<Device> device_;
-  StageContext context_;
+  StageModels stage_models_;
+  const StageContext context_;
+  const std::vector<PlannedModel> planned_;
   const PrepareAgain prepare_again_;
-  std::vector<std::unique_ptr<LaneStage>> stages_;  // as links_
+  const std::vector<std::vector<StagePlacement<LaneStage>>> stages_;  // by view and place
   DeviceCounts warm_{};
 };
 

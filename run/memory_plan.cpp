@@ -7,9 +7,6 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "models/exec_shapes.hpp"
-#include "stages/detect.hpp"
-#include "stages/segment.hpp"
 
 namespace millrace {
 namespace {
@@ -23,31 +20,26 @@ std::string bytes_text(std::int64_t bytes) { return readable_bytes(static_cast<d
 
 std::int64_t bytes_of(const TensorSpec& spec) { return Tensor{nullptr, nullptr, spec.shape, spec.dtype}.bytes(); }
 
-int rows_of(const CallShape& shape, const std::string& method) {
-  return method == "decode" ? shape.boxes : shape.pictures;
-}
-
 /// The models of a run on a device, as they are called.
 class Calls {
  public:
   Calls(const MemoryNeeds& needs, Device& device, ModelCache& models, CallLimits& limits)
       : needs_(needs), device_(device), models_(models), limits_(limits) {
-    for (const auto& [folder, package] : needs.packages) {
-      some_engine_ = models_.acquire(*package);
-      images_[folder] = some_engine_->image_type();
+    for (const PlannedModel& model : needs.models) {
+      some_engine_ = models_.acquire(*model.package);
+      images_[model.use.folder] = some_engine_->image_type();
     }
   }
 
   void call_all() {
     called_with_ = rows(limits_);
-    for (const auto& [folder, package] : needs_.packages) {
-      const CallShape shape = shape_of(*package, limits_);
+    for (const PlannedModel& model : needs_.models) {
       try {
-        warm_up(*models_.acquire(*package), *package, shape.pictures, shape.boxes, device_);
+        warm_up(*models_.acquire(*model.package), *model.package, shape_of(model, limits_).rows, device_);
       } catch (const OutOfMemoryError&) {
         throw;
       } catch (const ModelError& error) {
-        throw ModelError(folder + ": " + error.what());
+        throw ModelError(model.use.folder + ": " + error.what());
       }
     }
   }
@@ -76,35 +68,50 @@ class Calls {
     return found;
   }
 
-  /// Rasters in full slabs, the largest detector's input, the segmenter's, its embeddings, also side by side for the
-  /// decoder, and logits of all boxes that detectors may find.
+  /// Rasters in full slabs, and of each stage with a model the input and the outputs that it keeps. Views take turns,
+  /// so of those that call different models in one place the largest counts.
   std::int64_t bytes_of_pictures() const {
-    const int batch = needs_.batch_size;
-    const auto detect = needs_.chain.options<Detect>();
-    const auto boxes = std::int64_t{batch} * detect.max_detections;
-    std::int64_t detector = 0, segmenter = 0;
-    for (const auto& [folder, package] : needs_.packages) {
-      const DType images = images_.at(folder);
-      if (package->task == Task::detect) {
-        detector = std::max(detector, bytes_of(inputs_of(*package, "forward", batch, 0, images).front()));
-      } else {
-        segmenter = bytes_of(inputs_of(*package, "encode", batch, 0, images).front()) +
-                    2 * bytes_of(outputs_of(*package, "encode", batch, 0, images).front()) +
-                    bytes_of(outputs_of(*package, "decode", batch, boxes, images).front());
-      }
+    std::map<std::size_t, std::int64_t> of_links;
+    for (const PlannedModel& model : needs_.models) {
+      std::int64_t& largest = of_links[model.link];
+      largest = std::max(largest, bytes_of_pictures(model));
     }
-    return batch * needs_.slab_bytes + detector + segmenter;
+    std::int64_t all = needs_.batch_size * needs_.slab_bytes;
+    for (const auto& [link, bytes] : of_links) all += bytes;
+    return all;
   }
 
  private:
-  CallShape shape_of(const Package& package, const CallLimits& limits) const {
-    return call_shape(package, needs_.chain, needs_.batch_size, limits);
+  std::int64_t bytes_of_pictures(const PlannedModel& model) const {
+    const Package& package = *model.package;
+    const DType images = images_.at(model.use.folder);
+    const auto bytes_of_all = [](const std::vector<TensorSpec>& specs) {
+      std::int64_t bytes = 0;
+      for (const TensorSpec& spec : specs) bytes += bytes_of(spec);
+      return bytes;
+    };
+    std::int64_t bytes = 0;
+    if (model.use.of_pictures)
+      bytes += bytes_of_all(specs_of({picture_inputs()}, package.input, {needs_.batch_size, 0}, images));
+    for (const ModelUse::Calls& calls : model.use.calls) {
+      const auto a_picture = std::int64_t{needs_.batch_size} * calls.kept_a_picture;
+      const auto an_object = std::int64_t{needs_.batch_size} * needs_.objects * calls.kept_an_object;
+      for (const std::int64_t rows : {a_picture, an_object}) {
+        if (rows > 0) bytes += bytes_of_all(outputs_of(package, calls.method, {rows, rows}, images));
+      }
+    }
+    return bytes;
+  }
+  CallShape shape_of(const PlannedModel& model, const CallLimits& limits) const {
+    return call_shape(model, needs_.batch_size, limits);
   }
   std::map<CallLimits::Key, int> rows(const CallLimits& limits) const {
     std::map<CallLimits::Key, int> all;
-    for (const auto& [folder, package] : needs_.packages) {
-      const CallShape shape = shape_of(*package, limits);
-      for (const auto& method : methods_of(*package)) all[{package->name, method}] = rows_of(shape, method);
+    for (const PlannedModel& model : needs_.models) {
+      for (const auto& [method, count] : shape_of(model, limits).rows) {
+        int& rows = all[{model.package->name, method}];
+        rows = std::max(rows, count);
+      }
     }
     return all;
   }
@@ -120,27 +127,6 @@ class Calls {
 
 }  // namespace
 
-CallShape call_shape(const Package& package, const Chain& chain, int batch_size, const CallLimits& limits) {
-  if (package.task == Task::detect) {
-    const auto detect = chain.options<Detect>();
-    const int pictures = detect.exec_batch > 0 ? detect.exec_batch : batch_size;
-    return {std::min({pictures, package.max_batch, limits.most(package.name, "forward")}), 0, detect.pad};
-  }
-  const auto segment = chain.options<Segment>();
-  return {std::min({segment.image_batch, package.max_batch, limits.most(package.name, "encode")}),
-          std::min({segment.box_batch, package.max_boxes, limits.most(package.name, "decode")}), segment.pad};
-}
-
-std::vector<CallShape> exec_shapes(const CallShape& largest) {
-  if (!largest.padded) return {largest};
-  const auto pictures = padded_shapes(largest.pictures);
-  const auto boxes = largest.boxes > 0 ? padded_shapes(largest.boxes) : std::vector<int>{0};
-  std::vector<CallShape> shapes;
-  for (std::size_t i = 0; i < std::max(pictures.size(), boxes.size()); ++i)
-    shapes.push_back({pictures[std::min(i, pictures.size() - 1)], boxes[std::min(i, boxes.size() - 1)], true});
-  return shapes;
-}
-
 std::string MemoryPlan::text() const {
   std::string text = device + ": " + bytes_text(free_bytes) + " free, planned with " + bytes_text(limit_bytes) +
                      ": models " + bytes_text(models_bytes) + ", " + count_of(lanes, "lane") + " of " +
@@ -149,8 +135,9 @@ std::string MemoryPlan::text() const {
   if (lanes < wanted_lanes) text += "; there is no room for " + std::to_string(wanted_lanes) + " lanes";
   if (bytes() > limit_bytes) text += "; a lane may need more than there is: lower batch.size or gate.slab";
   for (const auto& [key, rows] : smaller_calls) {
-    text += "; " + key.first + ": " + key.second + " takes " +
-            (key.second == "decode" ? count_of(rows, "box", "boxes") : count_of(rows, "picture")) + " a call";
+    const RowKind kind = row_kinds.at(key);
+    text +=
+        "; " + key.first + ": " + key.second + " takes " + count_of(rows, word_of(kind), words_of(kind)) + " a call";
   }
   if (!known_from.empty())
     text += "; earlier runs ran out of memory (" + known_from + " knows; remove it to try again)";
@@ -211,6 +198,10 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
   }
   calls.give_back();
   plan.smaller_calls = calls.smaller();
+  for (const PlannedModel& model : needs.models) {
+    for (const Method& method : model.package->methods)
+      plan.row_kinds.emplace(CallLimits::Key{model.package->name, method.name}, method.row);
+  }
   plan.ran_out = limits.learned();
   const auto room = plan.limit_bytes - plan.models_bytes;
   plan.lanes =

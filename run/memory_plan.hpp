@@ -11,20 +11,9 @@
 #include "models/cache.hpp"
 #include "models/call_limits.hpp"
 #include "run/known_limits.hpp"
-#include "run/setup.hpp"
+#include "run/planned_models.hpp"
 
 namespace millrace {
-
-/// Most pictures of a model's call, and boxes of a decoder's, as a run makes them.
-struct CallShape {
-  int pictures = 1, boxes = 0;
-  bool padded = false;  ///< calls for fewer have powers of two of them
-};
-/// Of a package: what the options and the package allow, and memory (`limits`) too.
-CallShape call_shape(const Package& package, const Chain& chain, int batch_size, const CallLimits& limits);
-
-/// The shapes of all calls that there may be where the largest is this one, largest first.
-std::vector<CallShape> exec_shapes(const CallShape& largest);
 
 /// What a run keeps on a GPU, in bytes.
 struct MemoryPlan {
@@ -38,6 +27,7 @@ struct MemoryPlan {
   int lanes = 1;
   int wanted_lanes = 1;
   std::map<CallLimits::Key, int> smaller_calls;  ///< most rows of calls that have fewer than the options allow
+  std::map<CallLimits::Key, RowKind> row_kinds;  ///< for messages
   std::map<CallLimits::Key, int> ran_out;        ///< most rows of calls that failed while nothing else was there
   std::string known_from;                        ///< the file of earlier runs, where some of these come from
 
@@ -52,7 +42,8 @@ std::int64_t memory_limit(const std::string& option, const DeviceMemory& memory)
 
 /// What is to be planned for; outlives the planning.
 struct MemoryNeeds {
-  const Chain& chain;
+  const std::vector<PlannedModel>& models;
+  int objects = 0;  ///< that may be found in a picture
   const Packages& packages;
   std::string memory;  ///< device.memory
   int batch_size = 1;

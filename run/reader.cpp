@@ -35,7 +35,7 @@ void Reader::read(Frame& frame) {
   }
   frame.file = read_file(open_path(input_root_, frame.item), expected);
   read_bytes_ += static_cast<std::int64_t>(frame.file.size);
-  frame.info = probe(frame.file.span(), limits_);
+  frame.info = probe(frame.file.span(), limits_.at(static_cast<std::size_t>(frame.item.view)));
 }
 
 }  // namespace millrace

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "io/decode/decode.hpp"
 #include "stages/batch.hpp"
@@ -14,9 +16,14 @@ class PixelCache;
 /// Reads the files of frames, and their headers. From many threads at once.
 class Reader {
  public:
-  /// `cache` is null, or has the pixels of pictures that came before: their files are not read again.
-  Reader(std::string input_root, DecodeLimits limits, std::int64_t max_file_bytes, PixelCache* cache = nullptr)
-      : input_root_(std::move(input_root)), limits_(limits), max_file_bytes_(max_file_bytes), cache_(cache) {}
+  /// `limits` are those of each view; `cache` is null, or has the pixels of pictures that came before: their files are
+  /// not read again.
+  Reader(std::string input_root, std::vector<DecodeLimits> limits, std::int64_t max_file_bytes,
+         PixelCache* cache = nullptr)
+      : input_root_(std::move(input_root)),
+        limits_(std::move(limits)),
+        max_file_bytes_(max_file_bytes),
+        cache_(cache) {}
 
   /// What reading this frame's file takes, before it is read; 0 where nobody knows.
   std::int64_t file_bytes(const Frame& frame) const;
@@ -29,7 +36,7 @@ class Reader {
 
  private:
   const std::string input_root_;
-  const DecodeLimits limits_;
+  const std::vector<DecodeLimits> limits_;
   const std::int64_t max_file_bytes_;
   PixelCache* const cache_;
   std::atomic<std::int64_t> read_bytes_{0};

@@ -138,6 +138,8 @@ Json to_json(const RunReport& report) {
   for (const auto& plan : report.memory) memory.push_back(memory_json(plan));
   Json calls = Json::object();
   for (const auto& [name, count] : report.calls) calls[name] = count;
+  Json reduced = Json::object();
+  for (const auto& output : report.reduced) reduced[output.name] = {{"file", output.file}, {"summary", output.summary}};
   Json skipped = Json::object();
   for (std::size_t i = 0; i < report.scan.skipped.size(); ++i) {
     if (report.scan.skipped[i].count > 0)
@@ -174,6 +176,7 @@ Json to_json(const RunReport& report) {
       {"calls", calls},
       {"gpus", gpus},
       {"memory", memory},
+      {"reduced", reduced},
       {"notes", report.notes}};
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "io/input/scan.hpp"
+#include "io/reducers/reducer.hpp"
 #include "io/results/segments_manifest.hpp"
 #include "models/cache.hpp"
 #include "pipeline/statistics.hpp"
@@ -44,7 +45,8 @@ struct RunReport {
   CacheStatistics models;
   std::vector<MemoryPlan> memory;                           ///< of each GPU
   std::vector<GpuSummary> gpus;                             ///< by the driver
-  std::vector<std::pair<std::string, std::int64_t>> calls;  ///< StageCounters by name
+  std::vector<std::pair<std::string, std::int64_t>> calls;  ///< Counters and DeviceCounts by name
+  std::vector<ReducerOutput> reduced;
   std::vector<std::string> notes;  ///< taken-over lock, dropped journal tails, warnings of decoders by kind
 };
 

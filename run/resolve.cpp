@@ -8,6 +8,7 @@
 
 #include "run/config.hpp"
 #include "run/settings.hpp"
+#include "stages/registry.hpp"
 
 namespace millrace {
 namespace {
@@ -16,6 +17,10 @@ constexpr int cores_of_a_lane = 8;  // beyond that a team gains little
 constexpr int lanes_of_a_gpu = 3;   // one uploads, one computes, one is handled by the host
 constexpr int pictures_on_gpu = 16;
 constexpr int worker_nice = 10;  // the lane's team stalls as a whole when one member waits for a core
+
+// What options of stages have on a GPU unless they are set: large calls, in few shapes.
+const std::array<std::pair<std::string_view, std::string>, 3> gpu_shapes{
+    {{"pad", "yes"}, {"image_batch", std::to_string(pictures_on_gpu)}, {"box_batch", "64"}}};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"admission_items", "gate.frames"},
                                                                               {"byte_budget", "gate.memory"},
@@ -65,15 +70,14 @@ Numbers resolve(const Config& config, int cores, std::optional<int> planned_team
 
 void use_shapes_of(const Devices& devices, Settings& settings) {
   if (!devices.leave_host_free()) return;
-  const auto& stages = settings.stages();
-  const auto usual = [&](const std::string& stage, const std::string& option, const std::string& value) {
-    const bool runs = std::find(stages.begin(), stages.end(), stage) != stages.end();
-    if (runs && settings.values(stage).count(option) == 0) settings.set(stage + "." + option, {value}, "GPU");
-  };
-  usual("detect", "pad", "yes");
-  usual("segment", "pad", "yes");
-  usual("segment", "image_batch", std::to_string(pictures_on_gpu));
-  usual("segment", "box_batch", "64");
+  for (const StagePlace& place : settings.stages()) {
+    for (const OptionInfo& option : find_stage(place.stage).options) {
+      const auto usual = std::find_if(gpu_shapes.begin(), gpu_shapes.end(),
+                                      [&](const auto& shape) { return shape.first == option.name; });
+      if (usual == gpu_shapes.end() || settings.values(place.name).count(option.name) > 0) continue;
+      settings.set(place.name + "." + option.name, {usual->second}, "GPU");
+    }
+  }
 }
 
 std::string in_users_words(std::string message) {

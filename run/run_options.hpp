@@ -37,18 +37,15 @@ struct InputOptions {
 struct OutputOptions {
   static constexpr const char* name = "output";
   std::string folder;
-  void visit(OptionVisitor& v) { v.option("folder", folder, "where segments, plan and reports go", Affects::run); }
+  std::vector<std::string> reduce;
+  void visit(OptionVisitor& v);
 };
 
 struct ModelOptions {
   static constexpr const char* name = "models";
-  std::string detector;
-  std::string segmenter;
   std::string engine = "auto";
   std::int64_t budget = std::int64_t{4} << 30;
   void visit(OptionVisitor& v) {
-    v.option("detector", detector, "package folder of the detector for views that name none");
-    v.option("segmenter", segmenter, "package folder of the segmenter");
     v.option("engine", engine,
              "auto, torchscript, or simulated:TABLE.yaml, which computes nothing in the time that the table says");
     v.bytes("budget", budget, "memory for loaded packages; the least recently used leave first", {}, Affects::run);

@@ -2,7 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 #include <algorithm>
-#include <filesystem>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -30,67 +30,12 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-std::string place(const std::string& path, const YAML::Node& node) {
-  return path + ":" + std::to_string(node.Mark().line + 1);
-}
-
-/// A key that stands twice means one of two things; which of them cannot be told.
-void refuse_twice(const YAML::Node& map, const std::string& path) {
-  std::vector<std::string> keys;
-  for (const auto& pair : map) {
-    const auto key = pair.first.as<std::string>();
-    if (std::find(keys.begin(), keys.end(), key) != keys.end())
-      throw UsageError(place(path, pair.first) + ": '" + key + "' is there twice; remove one");
-    keys.push_back(key);
-  }
-}
-
-std::vector<std::string> scalars(const YAML::Node& node, const std::string& where, const std::string& key) {
-  if (node.IsScalar()) return {node.as<std::string>()};
-  if (node.IsNull()) return {};
-  if (!node.IsSequence()) throw UsageError(where + ": " + key + " must be a value or a list of values");
-  std::vector<std::string> values;
-  for (const auto& entry : node) {
-    if (!entry.IsScalar()) throw UsageError(where + ": the entries of " + key + " must be plain values");
-    values.push_back(entry.as<std::string>());
-  }
-  return values;
-}
-
-View read_view(const YAML::Node& node, const std::string& path) {
-  const std::vector<std::string> known{"name", "match", "detector"};
-  if (!node.IsMap()) throw UsageError(place(path, node) + ": a view is a map of name, match and detector");
-  refuse_twice(node, path);
-  View view;
-  for (const auto& pair : node) {
-    const auto key = pair.first.as<std::string>();
-    if (!pair.second.IsScalar())
-      throw UsageError(place(path, pair.second) + ": the view's " + key + " must be one value");
-    const auto value = pair.second.as<std::string>();
-    if (key == "name") {
-      view.name = value;
-    } else if (key == "match") {
-      view.pattern = value;
-    } else if (key == "detector") {
-      view.detector = value;
-    } else {
-      throw UsageError(place(path, pair.first) + ": a view has no '" + key + "'" + did_you_mean(key, known));
-    }
-  }
-  if (view.name.empty()) throw UsageError(place(path, node) + ": a view needs a name");
-  return view;
-}
-
-std::string no_recipe(const std::string& path) {
-  std::error_code error;  // a link to nothing, or a folder that may not be entered
-  const bool missing = std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found;
-  std::string text = "the recipe '" + path + "' cannot be read" + (missing ? ": no such file" : "");
-  if (!path.starts_with('/')) text += "; relative paths start from " + current_folder();
-  const std::string builtin = find_builtin_recipe("detect.yaml");
-  if (builtin.find('/') != std::string::npos)
-    text += "; the program's own recipes are in " + std::filesystem::path(builtin).parent_path().string();
-  return text + " (pictures are named with --input" + hint_of_value(path) + ")";
-}
+/// Options that had another name.
+struct Renamed {
+  const char *group, *name, *stage, *option;
+};
+constexpr std::array<Renamed, 2> renamed_options{
+    {{"models", "detector", "detect", "model"}, {"models", "segmenter", "segment", "model"}}};
 
 std::string quoted(const std::string& value) {
   YAML::Emitter out;
@@ -101,6 +46,16 @@ std::string quoted(const std::string& value) {
 std::string flow_list(const std::vector<std::string>& values) {
   std::string text = "[";
   for (const auto& value : values) text += (text.size() > 1 ? ", " : "") + quoted(value);
+  return text + "]";
+}
+
+std::string stage_list(const std::vector<StagePlace>& stages) {
+  std::string text = "[";
+  for (const StagePlace& place : stages) {
+    if (text.size() > 1) text += ", ";
+    text += place.name == place.stage ? quoted(place.name)
+                                      : "{name: " + quoted(place.name) + ", stage: " + quoted(place.stage) + "}";
+  }
   return text + "]";
 }
 
@@ -115,7 +70,7 @@ Settings::Settings() {
   RunOptions().each([&](const auto& group) { add_group(group.name, describe_options(group)); });
   for (const auto& stage : stage_table()) add_group(stage.name, stage.options);
   stages_ = default_stages();
-  views_ = {View{default_view, "", ""}};
+  views_ = {View{default_view, "", {}}};
 }
 
 std::string hint_of_value(const std::string& word) {
@@ -137,6 +92,13 @@ void Settings::add_group(const std::string& name, const std::vector<OptionInfo>&
 }
 
 Setting& Settings::find(const std::string& group, const std::string& name, const std::string& where) {
+  for (const Renamed& renamed : renamed_options) {
+    if (group != renamed.group || name != renamed.name) continue;
+    const std::string said = group + "." + name + " is called " + renamed.stage + "." + renamed.option + " now";
+    if (std::none_of(notes_.begin(), notes_.end(), [&](const std::string& note) { return note.ends_with(said); }))
+      notes_.push_back(where + ": " + said);
+    return find(renamed.stage, renamed.option, where);
+  }
   std::vector<std::string> known;
   for (auto& [group_name, options] : groups_) {
     known.push_back(group_name);
@@ -151,50 +113,6 @@ Setting& Settings::find(const std::string& group, const std::string& name, const
   }
   throw UsageError(where + ": there is no stage or group '" + group + "'" +
                    did_you_mean(group, known, "`millrace stages` lists all of them"));
-}
-
-void Settings::read_recipe(const std::string& path) {
-  std::error_code error;  // what cannot be looked at cannot be read either, which is told below
-  if (!std::filesystem::is_regular_file(path, error) && std::filesystem::exists(path, error)) {
-    throw UsageError("'" + path +
-                     "' stands where the recipe (a YAML file) does, and is no file; pictures are named with --input");
-  }
-  YAML::Node recipe;
-  try {
-    recipe = YAML::LoadFile(path);
-  } catch (const YAML::BadFile&) {
-    throw UsageError(no_recipe(path));
-  } catch (const YAML::ParserException& error) {
-    throw UsageError(path + ":" + std::to_string(error.mark.line + 1) + ": not valid YAML: " + error.msg);
-  }
-  if (recipe.IsNull()) return;
-  if (!recipe.IsMap()) throw UsageError(path + ": a recipe is a map with stages, views and groups of options");
-  refuse_twice(recipe, path);
-  for (const auto& pair : recipe) {
-    const auto key = pair.first.as<std::string>();
-    const std::string where = place(path, pair.first);
-    if (key == "stages") {
-      stages_ = scalars(pair.second, where, key);
-      for (const auto& stage : stages_) find_stage(stage);
-      stages_origin_ = where;
-    } else if (key == "views") {
-      if (!pair.second.IsSequence() || pair.second.size() == 0)
-        throw UsageError(where + ": views must be a list of views");
-      views_.clear();
-      for (const auto& node : pair.second) views_.push_back(read_view(node, path));
-      views_origin_ = where;
-    } else if (!pair.second.IsMap()) {
-      find(key, "", where);  // throws for an unknown group; a known one without a map is the error below
-    } else {
-      refuse_twice(pair.second, path);
-      for (const auto& option : pair.second) {
-        const auto name = option.first.as<std::string>();
-        Setting& setting = find(key, name, place(path, option.first));
-        setting.values = scalars(option.second, place(path, option.second), key + "." + name);
-        setting.origin = place(path, option.first);
-      }
-    }
-  }
 }
 
 void Settings::set(const std::string& key_value, const std::string& origin) {
@@ -240,6 +158,25 @@ OptionValues Settings::values(const std::string& group) const {
   return values;
 }
 
+OptionValues Settings::values(const std::string& stage, const std::string& view) const {
+  OptionValues all = values(stage);
+  for (const View& rule : views_) {
+    const auto own = rule.options.find(stage);
+    if (rule.name != view || own == rule.options.end()) continue;
+    for (const auto& [option, written] : own->second) all[option] = written;
+  }
+  return all;
+}
+
+bool Settings::differs(const std::string& stage, const std::string& view) const {
+  return std::any_of(views_.begin(), views_.end(),
+                     [&](const View& rule) { return rule.name == view && rule.options.count(stage) > 0; });
+}
+
+bool Settings::runs(const std::string& name) const {
+  return std::any_of(stages_.begin(), stages_.end(), [&](const StagePlace& place) { return place.name == name; });
+}
+
 const Setting& Settings::at(const std::string& key) const {
   const auto dot = key.find('.');
   for (const auto& [group, options] : groups_) {
@@ -265,7 +202,7 @@ bool Settings::used(const std::string& group) const {
   const auto& table = stage_table();
   const bool is_stage =
       std::any_of(table.begin(), table.end(), [&](const StageEntry& entry) { return entry.name == group; });
-  return !is_stage || std::find(stages_.begin(), stages_.end(), group) != stages_.end();
+  return !is_stage || runs(group);
 }
 
 UsageError Settings::located(const UsageError& error) const {
@@ -288,20 +225,26 @@ void Settings::check_used() const {
       throw located(error);
     }
     for (const auto& [name, setting] : options) {
-      if (setting.origin == "default") continue;
+      // A package that no stage of this recipe calls does no harm: the same command line may serve several recipes.
+      if (setting.origin == "default" || setting.option.type == "package") continue;
       throw UsageError(setting.origin + ": " + group + "." + name + " has no effect, since " + group +
-                       " is not among the stages " + flow_list(stages_) + ". Leave it out, or add the stage");
+                       " is not among the stages " + stage_list(stages_) + ". Leave it out, or add the stage");
     }
   }
 }
 
 std::string Settings::print() const {
-  std::string text = padded("stages: " + flow_list(stages_), 60) + "  # " + stages_origin_ + "\n";
+  std::string text = padded("stages: " + stage_list(stages_), 60) + "  # " + stages_origin_ + "\n";
   text += padded("views:", 60) + "  # " + views_origin_ + "\n";
   for (const auto& view : views_) {
     text += "  - {name: " + quoted(view.name);
     if (!view.pattern.empty()) text += ", match: " + quoted(view.pattern);
-    if (!view.detector.empty()) text += ", detector: " + quoted(view.detector);
+    for (const auto& [stage, options] : view.options) {
+      text += ", " + stage + ": {";
+      for (const auto& [option, values] : options)
+        text += (text.back() == '{' ? "" : ", ") + option + ": " + flow_list(values);
+      text += "}";
+    }
     text += "}\n";
   }
   for (const auto& [group, options] : groups_) {
@@ -309,7 +252,7 @@ std::string Settings::print() const {
     text += group + ":\n";
     for (const auto& [name, setting] : options) {
       const bool list = setting.option.type == "list";
-      const bool plain = setting.option.type != "text" && !list;
+      const bool plain = setting.option.type != "text" && setting.option.type != "package" && !list;
       const std::string value = list    ? flow_list(setting.values)
                                 : plain ? setting.values.front()
                                         : quoted(setting.values.front());
@@ -319,26 +262,54 @@ std::string Settings::print() const {
   return text;
 }
 
-nlohmann::json Settings::results(const Understood& understood) const {
+namespace {
+
+/// What of these options determines results.
+nlohmann::json results_of(const std::vector<std::pair<std::string, Setting>>& options,
+                          const std::vector<OptionInfo>& understood, const OptionValues* only) {
+  nlohmann::json out = nlohmann::json::object();
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    const auto& [name, setting] = options[i];
+    const bool asked = only == nullptr || only->count(name) > 0;
+    if (!asked || setting.option.affects != Affects::results || setting.option.type == "package") continue;
+    if (setting.option.type == "list") {
+      auto values = only == nullptr ? setting.values : only->at(name);  // their order changes nothing
+      std::sort(values.begin(), values.end());
+      out[name] = std::move(values);
+    } else {
+      out[name] = understood[i].default_value;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+nlohmann::json Settings::results(const Understood& understood,
+                                 const std::map<std::string, Understood>& of_views) const {
   nlohmann::json out;
-  out["stages"] = stages_;
+  for (const StagePlace& place : stages_) {
+    if (place.name == place.stage) {
+      out["stages"].push_back(place.name);
+    } else {
+      out["stages"].push_back({{"name", place.name}, {"stage", place.stage}});
+    }
+  }
   for (const auto& view : views_) {
-    out["views"].push_back({{"name", view.name}, {"match", view.pattern}});
+    nlohmann::json one{{"name", view.name}, {"match", view.pattern}};
+    for (const auto& [group, options] : groups_) {
+      const auto own = view.options.find(group);
+      if (own == view.options.end() || understood.count(group) == 0) continue;
+      auto found = results_of(options, of_views.at(view.name).at(group), &own->second);
+      if (!found.empty()) one["options"][group] = std::move(found);
+    }
+    out["views"].push_back(std::move(one));
   }
   for (const auto& [group, options] : groups_) {
     const auto parsed = understood.find(group);
     if (parsed == understood.end()) continue;  // of a stage that is not in the recipe
-    for (std::size_t i = 0; i < options.size(); ++i) {
-      const auto& [name, setting] = options[i];
-      if (setting.option.affects != Affects::results) continue;
-      if (setting.option.type == "list") {
-        auto values = setting.values;  // their order changes nothing
-        std::sort(values.begin(), values.end());
-        out["options"][group][name] = std::move(values);
-      } else {
-        out["options"][group][name] = parsed->second[i].default_value;
-      }
-    }
+    auto found = results_of(options, parsed->second, nullptr);
+    if (!found.empty()) out["options"][group] = std::move(found);
   }
   return out;
 }

@@ -37,23 +37,23 @@ bool is_recipe(const std::string& input) {
   return (extension == "yaml" || extension == "yml") && !std::filesystem::is_directory(input, error);
 }
 
-void check_detectors(const Config& config, const SourceSpec& spec) {
-  if (config.chain.find("detect") == nullptr) return;
-  std::map<std::string, std::string> named;
-  for (const auto& rule : config.views) {
-    if (rule.detector.empty()) continue;
-    const auto [first, is_new] = named.emplace(rule.name, rule.detector);
-    if (!is_new && first->second != rule.detector) {
-      throw UsageError("view '" + rule.name + "' has two detectors, '" + first->second + "' and '" + rule.detector +
-                       "': a view has one; give the second rule another name");
+/// "the detector", of one view or of all.
+std::string role_of(const ModelUse& use, const std::string& view) {
+  return "the " + std::string(find_task(use.task).model) + (view.empty() ? "" : " of view '" + view + "'");
+}
+
+/// Calls `visit` for each model that the chains name, with its key ("detect.model") and the view whose own it is; empty
+/// for those of all views.
+template <class Visit>
+void each_model(const Config& config, const Visit& visit) {
+  const auto of_chain = [&](const Chain& chain, const std::string& view) {
+    for (const auto& link : chain.links()) {
+      if (!view.empty() && link.as_in_base) continue;
+      for (const ModelUse& use : link.info.models) visit(use, link.info.name + "." + use.option, view);
     }
-  }
-  if (std::any_of(spec.inputs.begin(), spec.inputs.end(), may_bring_boxes)) return;
-  for (const auto& view : planned_views(config, Views(spec.views).names())) {
-    if (!view.detector.empty()) continue;
-    throw UsageError((config.views.size() == 1 ? "no detector is named" : "view '" + view.name + "' has no detector") +
-                     std::string(": add --detector PACKAGE, or give the boxes in a CSV or JSONL manifest"));
-  }
+  };
+  of_chain(config.chain, "");
+  for (const auto& [view, chain] : config.of_views) of_chain(chain, view);
 }
 
 }  // namespace
@@ -98,51 +98,45 @@ SourceSpec source_spec(const Config& config) {
 }
 
 void check_models(const Config& config, const SourceSpec& spec) {
-  check_detectors(config, spec);
-  if (config.chain.find("segment") != nullptr && config.models.segmenter.empty()) {
-    throw UsageError(
-        "no segmenter is named: add --segmenter PACKAGE, or name a recipe without 'segment' and 'postprocess', such "
-        "as " +
-        find_builtin_recipe("detect.yaml"));
+  const bool may_have_boxes = std::any_of(spec.inputs.begin(), spec.inputs.end(), may_bring_boxes);
+  const auto views = planned_views(config, Views(spec.views).names());
+  for (const PlannedView& view : views) {
+    for (const auto& link : view.chain->links()) {
+      for (const ModelUse& use : link.info.models) {
+        if (!use.folder.empty() || (use.boxes_replace && may_have_boxes)) continue;
+        const std::string model(find_task(use.task).model);
+        const bool of_all = views.size() == 1 || link.as_in_base || config.of_views.empty();
+        std::string text = of_all ? "no " + model + " is named" : "view '" + view.name + "' has no " + model;
+        text += ": " + use.remedy;
+        if (!use.recipe_without.empty()) text += ", such as " + find_builtin_recipe(use.recipe_without);
+        throw UsageError(text);
+      }
+    }
   }
 }
 
 Packages read_packages(const Config& config) {
-  const ModelOptions& models = config.models;
   Packages packages;
-  const auto add = [&](const std::string& folder, Task task, const std::string& what, const std::string& origin) {
-    if (folder.empty()) return;
-    auto& package = packages[folder];
+  each_model(config, [&](const ModelUse& use, const std::string& key, const std::string& view) {
+    if (use.folder.empty()) return;
+    const std::string origin = view.empty() ? config.model_origins.at(key) : config.views_origin;
+    auto& package = packages[use.folder];
     try {
-      if (package == nullptr) package = std::make_shared<const Package>(read_package(folder));
+      if (package == nullptr) package = std::make_shared<const Package>(read_package(use.folder));
     } catch (const PackageError& error) {
-      throw PackageError(std::string(error.what()) + " (" + what + ", " + origin + ")");
+      throw PackageError(std::string(error.what()) + " (" + role_of(use, view) + ", " + origin + ")");
     }
-    if (package->task != task) {
-      throw PackageError("'" + folder + "' is named as " + what + " (" + origin +
-                         "), but its model.yaml says task: " + (package->task == Task::detect ? "detect" : "segment"));
+    if (package->task->name != use.task) {
+      throw PackageError("'" + use.folder + "' is named as " + role_of(use, view) + " (" + origin +
+                         "), but its model.yaml says task: " + std::string(package->task->name));
     }
-  };
-  if (config.chain.find("detect") != nullptr) {
-    add(models.detector, Task::detect, "the detector", config.detector_origin);
-    for (const auto& view : config.views)
-      add(view.detector, Task::detect, "the detector of view '" + view.name + "'", config.views_origin);
-  }
-  if (config.chain.find("segment") != nullptr)
-    add(models.segmenter, Task::segment, "the segmenter", config.segmenter_origin);
+  });
   return packages;
 }
 
-std::vector<View> planned_views(const Config& config, const std::vector<std::string>& names) {
-  const ModelOptions& models = config.models;
-  std::vector<View> views;
-  for (const auto& name : names) {
-    View view{name, "", models.detector};
-    for (const auto& rule : config.views) {
-      if (rule.name == name && !rule.detector.empty()) view.detector = rule.detector;
-    }
-    views.push_back(view);
-  }
+std::vector<PlannedView> planned_views(const Config& config, const std::vector<std::string>& names) {
+  std::vector<PlannedView> views;
+  for (const auto& name : names) views.push_back({name, &config.chain_of(name)});
   return views;
 }
 
@@ -158,19 +152,14 @@ nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const
     plan["cpu_level"] = devices.cpu_level;
     plan["mkl_instructions"] = devices.mkl_instructions;
   }
-  plan["precision"] = numbers.precisions.name();
+  plan["precision"] = numbers.precisions.name(packages);
   for (const char* group : {"batch", "threads", "input", "models", "device"}) plan["options"].erase(group);
-  const ModelOptions& models = config.models;
-  const auto fingerprint = [&](const std::string& folder) {
-    const auto found = packages.find(folder);
-    return found == packages.end() ? std::string()
-                                   : found->second->name + " " + found->second->fingerprint.substr(0, 16);
-  };
-  plan["packages"]["detector"] = fingerprint(models.detector);
-  plan["packages"]["segmenter"] = fingerprint(models.segmenter);
-  for (const auto& view : config.views) {
-    if (!view.detector.empty()) plan["packages"]["views"][view.name] = fingerprint(view.detector);
-  }
+  each_model(config, [&](const ModelUse& use, const std::string& key, const std::string& view) {
+    const auto found = packages.find(use.folder);
+    const std::string fingerprint =
+        found == packages.end() ? std::string() : found->second->name + " " + found->second->fingerprint.substr(0, 16);
+    (view.empty() ? plan["packages"] : plan["packages"]["views"][view])[key] = fingerprint;
+  });
   return plan;
 }
 

@@ -8,14 +8,11 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "io/input/source.hpp"
-#include "models/package.hpp"
 #include "run/config.hpp"
 #include "run/resolve.hpp"
+#include "stages/stage_models.hpp"
 
 namespace millrace {
-
-/// Packages by the folder under which they were named.
-using Packages = std::map<std::string, std::shared_ptr<const Package>>;
 
 /// Whether an input is a manifest that may give boxes; what it holds is known only as it is read.
 bool may_bring_boxes(const std::string& input);
@@ -23,14 +20,18 @@ bool may_bring_boxes(const std::string& input);
 /// What the plan is made from. Throws UsageError when no input is named.
 SourceSpec source_spec(const Config& config);
 
-/// Throws UsageError where a stage of the chain has no model that it could run, or a view has two detectors.
+/// Throws UsageError where a stage has no model that it could run.
 void check_models(const Config& config, const SourceSpec& spec);
 
 /// Reads and checks every package that a stage of the chain needs. Throws PackageError.
 Packages read_packages(const Config& config);
 
-/// The views in the order of the plan (Item::view is an index into it), each with its detector.
-std::vector<View> planned_views(const Config& config, const std::vector<std::string>& names);
+/// The views in the order of the plan (Item::view is an index into it), each with the chain of its pictures.
+struct PlannedView {
+  std::string name;
+  const Chain* chain = nullptr;  ///< of the config
+};
+std::vector<PlannedView> planned_views(const Config& config, const std::vector<std::string>& names);
 
 /// All that determines results besides the source: options of the stages used, batch and team size, device,
 /// fingerprints of the packages.

@@ -78,6 +78,10 @@ void check_keys(const std::vector<ChainLink>& links) {
     for (const FieldBase* field : link.info.writes) {
       const Writer writer{&link, field};
       claim(names, field->name, writer, "name");
+      if (field->in_side_column && !is_column_name(field->name)) {
+        throw std::logic_error(writer.text() + " is a side column, whose name stands in that of a file: at most 64 " +
+                               "lower-case letters, digits and '_', a letter first, and not like 'r1'");
+      }
       for (const std::string_view key : field->object_keys) claim(object_keys, key, writer, "object key");
       const auto reserved = line_keys.all();
       if (field->in_line && field->object_keys.empty() && std::ranges::find(reserved, field->name) != reserved.end()) {
@@ -117,24 +121,50 @@ void allow(const ChainLink& link, Batch& batch) {
 
 }  // namespace
 
-Chain::Chain(const std::vector<std::string>& names, const std::function<OptionValues(const std::string& stage)>& values,
-             const std::vector<StageEntry>& table) {
-  if (names.empty()) throw UsageError("the recipe names no stages");
-  for (const auto& name : names) {
+Chain::Chain(const std::vector<StagePlace>& places, const Values& values, const std::vector<StageEntry>& table)
+    : table_(&table) {
+  if (places.empty()) throw UsageError("the recipe names no stages");
+  for (const StagePlace& place : places) {
     ChainLink link;
-    link.entry = &find_stage(name, table);
-    link.options = link.entry->parse(values(name));
-    link.info = link.entry->info(link.options);
-    if (!links_.empty() && links_.back().info.section > link.info.section) {
-      throw UsageError("stage '" + name + "' works " + section_name(link.info.section) + " and cannot come after '" +
-                       links_.back().info.name + "', which works " + section_name(links_.back().info.section));
-    }
-    check_reads(links_, link.info, table);
-    check_writes(links_, link.info);
-    link.access = {name, link.info.reads, link.info.writes};
-    link.access.reads.insert(link.access.reads.end(), link.info.uses.begin(), link.info.uses.end());
-    links_.push_back(std::move(link));
+    link.entry = &find_stage(place.stage, table);
+    link.options = link.entry->parse(values(place.name));
+    link.info = link.entry->info(link.options, place.name);
+    add(std::move(link), table);
   }
+  finish();
+}
+
+Chain Chain::for_view(const std::function<bool(const std::string& name)>& differs, const Values& values) const {
+  Chain view;
+  view.table_ = table_;
+  for (const ChainLink& base : links_) {
+    ChainLink link = base;
+    link.frees.clear();
+    link.as_in_base = !differs(base.info.name);
+    if (!link.as_in_base) {
+      link.options = link.entry->parse(values(base.info.name));
+      link.info = link.entry->info(link.options, base.info.name);
+    }
+    view.add(std::move(link), *table_);
+  }
+  view.finish();
+  return view;
+}
+
+void Chain::add(ChainLink link, const std::vector<StageEntry>& table) {
+  const StageInfo& info = link.info;
+  if (!links_.empty() && links_.back().info.section > info.section) {
+    throw UsageError("stage '" + info.name + "' works " + section_name(info.section) + " and cannot come after '" +
+                     links_.back().info.name + "', which works " + section_name(links_.back().info.section));
+  }
+  check_reads(links_, info, table);
+  check_writes(links_, info);
+  link.access = {info.name, info.reads, info.writes};
+  link.access.reads.insert(link.access.reads.end(), info.uses.begin(), info.uses.end());
+  links_.push_back(std::move(link));
+}
+
+void Chain::finish() {
   check_keys(links_);
   plan_frees(links_);
 }
@@ -149,9 +179,15 @@ std::vector<const ChainLink*> Chain::of(Section section) const {
 
 const ChainLink* Chain::find(const std::string& stage) const {
   for (const auto& link : links_) {
-    if (link.info.name == stage) return &link;
+    if (link.entry->name == stage) return &link;
   }
   return nullptr;
+}
+
+int Chain::objects() const {
+  int objects = 0;
+  for (const auto& link : links_) objects = std::max(objects, link.info.objects);
+  return objects;
 }
 
 void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame) {

@@ -64,7 +64,13 @@ void Decode::Options::visit(OptionVisitor& v) {
 }
 
 StageInfo Decode::info(const Options& /*options*/) {
-  return {name, Section::frame, "file bytes to RGB pixels in display orientation", {}, {&pixels}, {}};
+  return {name,
+          Section::frame,
+          "file bytes to RGB pixels in display orientation",
+          {},
+          {&pixels},
+          {},
+          {&decode_warnings, &wrong_extensions}};
 }
 
 DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
@@ -78,31 +84,29 @@ DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
 }
 
 Decode::Decode(const Options& /*options*/, const StageContext& context)
-    : limits_(context.decode_limits),
-      counters_(context.counters),
-      pixel_memory_(context.pixel_memory),
-      cache_(context.pixel_cache) {}
+    : source_(context.source), counters_(context.counters) {}
 
 void Decode::run(Frame& frame) const {
-  if (cache_ != nullptr) {
-    if (const auto known = cache_->find(frame.item.path)) {
+  if (source_.cache != nullptr) {
+    if (const auto known = source_.cache->find(frame.item.path)) {
       frame.credit = {};
       return frame.columns.set(pixels, known->pixels);
     }
   }
   // The credit must outlive the raster, whoever holds it last: it rides in the deleter.
   auto credit = std::make_shared<ByteCredit>(std::move(frame.credit));
-  if (cache_ != nullptr) *credit = {};  // a raster that stays would never give it back
+  if (source_.cache != nullptr) *credit = {};  // a raster that stays would never give it back
   const PixelAllocator allocate = [&](std::size_t bytes) {
-    std::shared_ptr<void> raster = raster_memory(pixel_memory_, bytes);
+    std::shared_ptr<void> raster = raster_memory(source_.memory, bytes);
     auto* data = static_cast<std::uint8_t*>(raster.get());
     return std::shared_ptr<std::uint8_t>(data, [credit, raster = std::move(raster)](std::uint8_t*) {});
   };
-  Decoded decoded = decode(frame.file.span(), frame.info, limits_, allocate);
+  Decoded decoded =
+      decode(frame.file.span(), frame.info, source_.limits.at(static_cast<std::size_t>(frame.item.view)), allocate);
   frame.file = {};
-  if (!decoded.warnings.empty() && !frame.again) counters_.decode_warnings.add(frame.item.path);
-  if (wrong_extension(frame) && !frame.again) counters_.wrong_extensions.add(frame.item.path);
-  if (cache_ != nullptr) cache_->put(frame.item.path, {frame.info, decoded.pixels});
+  if (!decoded.warnings.empty() && !frame.again) counters_[decode_warnings].add(frame.item.path);
+  if (wrong_extension(frame) && !frame.again) counters_[wrong_extensions].add(frame.item.path);
+  if (source_.cache != nullptr) source_.cache->put(frame.item.path, {frame.info, decoded.pixels});
   frame.columns.set(pixels, std::move(decoded.pixels));
 }
 

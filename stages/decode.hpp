@@ -8,6 +8,12 @@ namespace millrace {
 /// Host.
 inline constexpr Field<PixelBuffer> pixels{"pixels"};
 
+/// Pictures taken although their data have faults, and those of another format than their names say.
+inline constexpr CounterInfo decode_warnings{"decode_warnings", "taken although their data have faults",
+                                             "taken although its data has faults"};
+inline constexpr CounterInfo wrong_extensions{"wrong_extensions", "of another format than their names say",
+                                              "of another format than its name says"};
+
 /// Decodes the file's bytes, or takes what a cache has of the picture. Reads Frame::file and Frame::info, writes
 /// `pixels`. Host, any thread. The raster takes over the frame's byte credit and gives it back when it is freed. Throws
 /// PictureError.
@@ -29,10 +35,8 @@ class Decode final : public FrameStage {
   void run(Frame& frame) const override;
 
  private:
-  const DecodeLimits& limits_;
-  StageCounters& counters_;
-  const std::function<std::shared_ptr<void>(std::size_t bytes)>& pixel_memory_;
-  PixelCache* const cache_;
+  const PixelSource& source_;
+  Counters& counters_;
 };
 
 }  // namespace millrace

@@ -7,13 +7,13 @@
 #include "base/nearest.hpp"
 #include "gpu/device.hpp"
 #include "io/files/json_writer.hpp"
-#include "models/cache.hpp"
-#include "models/exec_shapes.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
 
 namespace millrace {
 namespace {
+
+constexpr const char* forward = "forward";
 
 // Rows of a chunk, then zeros up to `count`, as one tensor: a view where they follow each other, none is blank and
 // there are no zeros, else a copy.
@@ -42,11 +42,12 @@ Tensor take_rows(Device& device, const Tensor& images, int first, std::span<cons
 
 HeadSpec head_of(const Package& package) {
   HeadSpec head;
-  head.layout = package.layout == OutputLayout::v8 ? HeadLayout::v8 : HeadLayout::yolox_raw;
+  head.layout = static_cast<HeadLayout>(package.number("layout"));
   head.input_width = package.input.width;
   head.input_height = package.input.height;
   head.classes = static_cast<int>(package.classes.size());
-  std::copy_n(package.strides.begin(), std::min(package.strides.size(), head.strides.size()), head.strides.begin());
+  const auto& strides = package.numbers("strides");
+  std::copy_n(strides.begin(), std::min(strides.size(), head.strides.size()), head.strides.begin());
   return head;
 }
 
@@ -78,6 +79,7 @@ void write_detection(const Detections& detections, std::size_t index, JsonWriter
 void write_detector(const std::string& package, JsonWriter& json) { json.value(package); }
 
 void Detect::Options::visit(OptionVisitor& v) {
+  v.package("model", model, "package folder of the detector; views may name others");
   v.option("conf", conf, "least score of a detection", {0, 1});
   v.option("iou", iou, "overlap above which the lower score of a class is dropped", {0, 1});
   v.option("max_detections", max_detections, "most detections kept for a picture, best first", {1, 65535});
@@ -90,34 +92,46 @@ void Detect::Options::visit(OptionVisitor& v) {
            "no: the detector sees pictures with boxes in the manifest too, only to measure");
 }
 
-StageInfo Detect::info(const Options& /*options*/) {
-  return {name, Section::lane, "YOLO head and class-aware NMS", {&detector_input}, {&detections, &detector}, {}};
+StageInfo Detect::info(const Options& options) {
+  ModelUse model{.option = "model",
+                 .folder = options.model,
+                 .task = "detect",
+                 .calls = {{.method = forward, .rows = options.exec_batch}},
+                 .padded = options.pad,
+                 .boxes_replace = true,
+                 .remedy = "add --detector PACKAGE, or give the boxes in a CSV or JSONL manifest"};
+  return {.name = name,
+          .section = Section::lane,
+          .summary = "YOLO head and class-aware NMS",
+          .reads = {&model_inputs},
+          .writes = {&detections, &detector},
+          .uses = {},
+          .counters = {&detector_calls, &detector_skipped, &truncated_detections},
+          .models = {std::move(model)},
+          .objects = options.max_detections};
 }
 
 Detect::Detect(const Options& options, const StageContext& context) : options_(options), context_(context) {
-  for (const auto& view : context.views) {
-    if (view.detector.empty()) continue;
-    const auto& names = context.packages.at(view.detector)->classes;
-    for (const auto& wanted_class : options.classes) {
-      bool known = false;
-      for (std::size_t id = 0; id < names.size(); ++id) known = known || is_class(wanted_class, id, names);
-      if (known) continue;
-      throw UsageError("detect.classes: the detector of view '" + view.name + "' has no class '" + wanted_class + "'" +
-                       did_you_mean(wanted_class, names, "`millrace inspect " + view.detector + "` lists them"));
-    }
+  if (options.model.empty()) return;
+  model_.emplace(context.models, info(options).models.front());
+  const auto& names = model_->package().classes;
+  for (const auto& wanted_class : options.classes) {
+    bool known = false;
+    for (std::size_t id = 0; id < names.size(); ++id) known = known || is_class(wanted_class, id, names);
+    if (known) continue;
+    throw UsageError("detect.classes: the detector " + model_->package().name + " has no class '" + wanted_class + "'" +
+                     did_you_mean(wanted_class, names, "`millrace inspect " + options.model + "` lists them"));
   }
 }
 
 void Detect::run(Batch& batch) {
-  const std::string& package = context_.views[static_cast<std::size_t>(batch.view())].detector;
   for (const auto& frame : batch.frames) {
     if (frame->failed() || !frame->item.boxes) continue;
-    if (options_.skip_with_boxes) ++context_.counters.detector_skipped;
+    if (options_.skip_with_boxes) ++context_.counters[detector_skipped];
     from_manifest(*frame);
   }
-  const ModelInput* input = batch.columns.find(detector_input);
   const int slots = static_cast<int>(batch.frames.size());
-  if (package.empty()) {
+  if (!model_) {
     for (const auto& frame : batch.frames) {
       if (!frame->failed() && !frame->item.boxes) {
         frame->fail(name, Reason::no_boxes,
@@ -126,27 +140,27 @@ void Detect::run(Batch& batch) {
     }
     return;
   }
-  const int allowed = context_.packages.at(package)->max_batch;
-  const int chunk = std::min(allowed, options_.exec_batch > 0 ? options_.exec_batch : std::max(1, context_.batch_size));
+  const ModelInput& input = batch.columns.get(model_inputs).at(options_.model);
+  const int chunk = model_->maximum(forward);
   const auto found = std::make_shared<std::vector<FoundBoxes>>(batch.frames.size());
   for (int first = 0; first < slots; first += chunk)
-    run_chunk(batch, *input, first, std::min(chunk, slots - first), chunk, found);
+    run_chunk(batch, input, first, std::min(chunk, slots - first), found);
   context_.device->wait();
   for (std::size_t slot = 0; slot < found->size(); ++slot) {
     Frame& frame = *batch.frames[slot];
-    if (!frame.failed() && !frame.item.boxes) take(frame, package, std::move((*found)[slot]));
+    if (!frame.failed() && !frame.item.boxes) take(frame, std::move((*found)[slot]));
   }
 }
 
-std::shared_ptr<const std::vector<std::string>> Detect::class_names(const std::string& folder) const {
-  const auto& package = context_.packages.at(folder);
+std::shared_ptr<const std::vector<std::string>> Detect::class_names() const {
+  if (!model_) return nullptr;
+  const auto package = model_->shared_package();
   return {package, &package->classes};
 }
 
 void Detect::from_manifest(Frame& frame) const {
   Detections found;
-  const std::string& package = context_.views[static_cast<std::size_t>(frame.item.view)].detector;
-  if (!package.empty()) found.class_names = class_names(package);
+  found.class_names = class_names();
   const auto width = static_cast<float>(frame.info.width);
   const auto height = static_cast<float>(frame.info.height);
   for (const auto& box : *frame.item.boxes) {
@@ -157,7 +171,8 @@ void Detect::from_manifest(Frame& frame) const {
   frame.columns.set(detections, std::move(found));
 }
 
-BoxSearch Detect::search_of(const Package& package) const {
+BoxSearch Detect::search() const {
+  const Package& package = model_->package();
   BoxSearch search;
   search.head = head_of(package);
   search.least_score = static_cast<float>(options_.conf);
@@ -175,7 +190,7 @@ BoxSearch Detect::search_of(const Package& package) const {
   return search;
 }
 
-void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count, int most,
+void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count,
                        const std::shared_ptr<std::vector<FoundBoxes>>& found) const {
   const auto frame_of = [&](int row) -> Frame& { return *batch.frames[static_cast<std::size_t>(first + row)]; };
   const auto waits = [&](int row) { return !frame_of(row).failed() && !frame_of(row).item.boxes; };
@@ -184,25 +199,23 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
   for (int row = 0; row < count; ++row) any = any || shown(row);
   if (!any) return;
 
-  const std::string& folder = context_.views[static_cast<std::size_t>(batch.view())].detector;
-  const Package& package = *context_.packages.at(folder);
-  const auto engine = context_.models.acquire(package);
+  const auto engine = model_->engine();
   std::vector<int> pictures(static_cast<std::size_t>(count));
   std::iota(pictures.begin(), pictures.end(), 0);
   const auto outcomes = call_rows(
       pictures,
       [&](std::span<const int> rows, const std::vector<bool>& blank) {
         const int given = static_cast<int>(rows.size());
-        return std::vector<Tensor>{take_rows(*context_.device, input.images, first, rows, blank,
-                                             options_.pad ? padded_rows(given, most) : given)};
+        return std::vector<Tensor>{
+            take_rows(*context_.device, input.images, first, rows, blank, model_->padded(given, forward))};
       },
       [&](const std::vector<Tensor>& inputs) {
-        ++context_.counters.detector_calls;
-        return engine->call("forward", inputs, *context_.device);
+        ++context_.counters[detector_calls];
+        return engine->call(forward, inputs, *context_.device);
       },
-      most_rows(context_, package, "forward"), context_.counters);
+      [&] { return model_->limit(forward); }, context_.counters);
 
-  const BoxSearch search = search_of(package);
+  const BoxSearch wanted = search();
   std::map<const std::vector<Tensor>*, std::vector<BoxTarget>> calls;  // those that were split have several
   for (int row = 0; row < count; ++row) {
     if (!waits(row)) continue;
@@ -215,19 +228,19 @@ void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int cou
     const auto slot = static_cast<std::size_t>(first + row);
     calls[outcome.outputs.get()].push_back({outcome.row, input.geometry[slot], {found, &(*found)[slot]}});
   }
-  for (const auto& [outputs, targets] : calls) context_.device->find_boxes(outputs->front(), search, targets);
+  for (const auto& [outputs, targets] : calls) find_boxes(*context_.device, outputs->front(), wanted, targets);
 }
 
-void Detect::take(Frame& frame, const std::string& package, FoundBoxes found) const {
+void Detect::take(Frame& frame, FoundBoxes found) const {
   if (!found.fault.empty()) return frame.fail(name, Reason::non_finite, found.fault);
-  if (found.more) ++context_.counters.truncated_detections;
+  if (found.more) ++context_.counters[truncated_detections];
   Detections result;
-  result.class_names = class_names(package);
+  result.class_names = class_names();
   for (std::size_t i = 0; i < found.boxes.size(); ++i) {
     const Box& box = found.boxes[i];
     result.list.push_back({box.x0, box.y0, box.x1, box.y1, found.scores[i], found.classes[i]});
   }
-  frame.columns.set(detector, context_.packages.at(package)->name);
+  frame.columns.set(detector, model_->package().name);
   frame.columns.set(detections, std::move(result));
 }
 

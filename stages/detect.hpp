@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "gpu/device.hpp"
+#include "gpu/ops/find_boxes.hpp"
 #include "stages/preprocess.hpp"
 #include "stages/stage.hpp"
+#include "stages/stage_models.hpp"
 
 namespace millrace {
 
@@ -33,7 +35,11 @@ void write_detector(const std::string& package, JsonWriter& json);
 /// Name of the package that found the objects, as its model.yaml has it; not written where a manifest gave the boxes.
 inline constexpr Field<std::string> detector{"detector", write_detector};
 
-/// Runs the view's detector, its head and class-aware NMS. Reads `detector_input`, writes `detections` and `detector`.
+inline constexpr CounterInfo detector_calls{"detector_calls"};
+inline constexpr CounterInfo detector_skipped{"detector_skipped"};  ///< pictures whose boxes came from a manifest
+inline constexpr CounterInfo truncated_detections{"truncated_detections"};  ///< pictures with more than max_detections
+
+/// Runs a detector, its head and class-aware NMS. Reads `model_inputs`, writes `detections` and `detector`.
 /// Device, one wait. A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not
 /// finite fails as non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a
 /// call in which it is blank.
@@ -41,6 +47,7 @@ class Detect final : public LaneStage {
  public:
   static constexpr const char* name = "detect";
   struct Options {
+    std::string model;
     double conf = 0.25;
     double iou = 0.45;
     int max_detections = 100;
@@ -58,15 +65,16 @@ class Detect final : public LaneStage {
   void run(Batch& batch) override;
 
  private:
-  std::shared_ptr<const std::vector<std::string>> class_names(const std::string& package) const;
+  std::shared_ptr<const std::vector<std::string>> class_names() const;
   void from_manifest(Frame& frame) const;
-  BoxSearch search_of(const Package& package) const;
-  void run_chunk(Batch& batch, const ModelInput& input, int first, int count, int most,
+  BoxSearch search() const;
+  void run_chunk(Batch& batch, const ModelInput& input, int first, int count,
                  const std::shared_ptr<std::vector<FoundBoxes>>& found) const;
-  void take(Frame& frame, const std::string& package, FoundBoxes found) const;
+  void take(Frame& frame, FoundBoxes found) const;
 
   Options options_;
   const StageContext& context_;
+  std::optional<StageModel> model_;  // none: boxes come from the manifest
 };
 
 }  // namespace millrace

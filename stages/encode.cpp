@@ -1,31 +1,20 @@
 #include "stages/encode.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
 #include "io/files/files.hpp"
+#include "io/results/journal.hpp"
 #include "io/results/json_line.hpp"
-#include "io/sinks/image_write.hpp"
-#include "io/sinks/label_map.hpp"
-#include "io/sinks/overlay_opener.hpp"
 #include "stages/chain.hpp"
-#include "stages/decode.hpp"
+#include "stages/postprocess.hpp"
+#include "stages/sinks/sink.hpp"
 #include "stages/stage_entry.hpp"
 
 namespace millrace {
 namespace {
 
-constexpr int overlay_quality = 90;
-constexpr int longest_jpeg_side = 65'500;
-// A picture that was reduced for the models is decoded again for its overlay, up to this raster: 8000 x 6000 fits.
-constexpr std::int64_t overlay_bytes = std::int64_t{256} << 20;
-
-std::shared_ptr<std::uint8_t> new_raster(std::size_t bytes) {
-  return {new std::uint8_t[bytes], [](const std::uint8_t* data) { delete[] data; }};
-}
-
-// Objects as sinks draw them.
+// Objects as sinks take them.
 std::vector<Object> objects_of(const Frame& frame) {
   const Detections* found = frame.columns.find(detections);
   const std::vector<Mask>* outlines = frame.columns.find(masks);
@@ -54,41 +43,47 @@ std::vector<Object> objects_of(const Frame& frame) {
 }  // namespace
 
 void Encode::Options::visit(OptionVisitor& v) {
-  v.option("format", format, "beside the segments: coco, overlay, png (16-bit label maps)");
+  std::string known;
+  for (const auto& sink : sink_table())
+    known += (known.empty() ? "" : ", ") + sink.name + (sink.help.empty() ? "" : " (" + sink.help + ")");
+  v.option("format", format, "beside the segments: " + known);
 }
 
-bool Encode::Options::has(const char* kind) const {
-  return std::find(format.begin(), format.end(), kind) != format.end();
+std::vector<const SinkEntry*> Encode::Options::sinks() const {
+  std::vector<const SinkEntry*> named;
+  for (const auto& kind : format) {
+    const SinkEntry* const sink = &find_sink(kind);
+    if (std::ranges::find(named, sink) == named.end()) named.push_back(sink);
+  }
+  return named;
 }
 
 StageInfo Encode::info(const Options& options) {
-  const std::vector<std::string> known{"coco", "overlay", "png"};
-  for (const auto& kind : options.format) {
-    if (std::find(known.begin(), known.end(), kind) == known.end()) {
-      throw UsageError("encode.format knows coco, overlay and png, not '" + kind + "'");
-    }
-  }
   StageInfo info{name, Section::batch, "segment lines and side files", {}, {&segment_line}, {&detections, &masks}};
-  if (options.has("overlay")) info.reads.push_back(&pixels);
+  for (const auto& sink : sink_table())
+    info.counters.insert(info.counters.end(), sink.counters.begin(), sink.counters.end());
+  for (const SinkEntry* sink : options.sinks())
+    info.reads.insert(info.reads.end(), sink->reads.begin(), sink->reads.end());
   return info;
 }
 
 Encode::Encode(const Options& options, const StageContext& context) : context_(context) {
-  overlays_.wanted = options.has("overlay");
-  if (overlays_.wanted) overlay_drawing_ = open_overlay_drawing();
-  label_maps_.wanted = options.has("png");
+  for (const SinkEntry* entry : options.sinks()) {
+    if (entry->make == nullptr) continue;
+    Sink& sink = sinks_.emplace_back();
+    sink.entry = entry;
+    sink.sink = entry->make(context);
+  }
 }
 
+Encode::~Encode() = default;
+
+// Files are written when all of the picture's sinks and its line are made: a picture that fails leaves none.
 void Encode::run(Batch& batch) const {
   for (const auto& frame : batch.frames) {
-    write_side_files(*frame);
-    std::string line;
-    try {
-      line = make_segment_line(*frame, context_.views);
-    } catch (const std::domain_error& error) {
-      frame->fail(name, Reason::non_finite, error.what());
-      line = make_segment_line(*frame, context_.views);
-    }
+    const Contents contents = encode_sinks(*frame);
+    std::string line = finish_segment_line(*frame, context_.views);
+    if (!frame->failed()) write(contents, frame->item);
     frame->columns.set(segment_line, std::move(line));
   }
 }
@@ -125,57 +120,42 @@ std::string make_segment_line(const Frame& frame, const std::vector<View>& views
   return json.take();
 }
 
-PixelBuffer Encode::overlay_raster(const Frame& frame, PictureInfo& info) const {
-  if (info.reduction == 1) {
-    const PixelBuffer& original = frame.columns.get(pixels);  // others may read it too: the overlay is drawn on a copy
-    PixelBuffer copy{original.width, original.height, new_raster(static_cast<std::size_t>(info.pixel_bytes))};
-    std::memcpy(copy.data.get(), original.data.get(), static_cast<std::size_t>(info.pixel_bytes));
-    return copy;
+std::string finish_segment_line(Frame& frame, const std::vector<View>& views) {
+  try {
+    std::string line = make_segment_line(frame, views);
+    if (static_cast<std::int64_t>(line.size()) <= Journal::max_line_bytes) return line;
+    frame.fail(Encode::name, Reason::too_large,
+               "its line of the segment has " + std::to_string(line.size()) +
+                   " bytes, rows of side columns included; " + std::to_string(Journal::max_line_bytes) +
+                   " is the limit");
+  } catch (const std::domain_error& error) {
+    frame.fail(Encode::name, Reason::non_finite, error.what());
   }
-  DecodeLimits limits = context_.decode_limits;
-  limits.slab_bytes = std::max(limits.slab_bytes, overlay_bytes);
-  const FileBytes file = read_file(open_path(context_.input_root, frame.item), {});
-  context_.counters.bytes_read_again += static_cast<std::int64_t>(file.size);
-  info = probe(file.span(), limits);
-  return decode(file.span(), info, limits, new_raster).pixels;
+  return make_segment_line(frame, views);
 }
 
-void Encode::write_side_files(Frame& frame) const {
-  if (frame.failed()) return;
+Encode::Contents Encode::encode_sinks(Frame& frame) const {
+  Contents contents;
+  if (frame.failed() || sinks_.empty()) return contents;
   try {
-    std::vector<std::uint8_t> map;
-    if (label_maps_.wanted) map = encode_label_map(frame.info.width, frame.info.height, objects_of(frame));
-    std::vector<std::uint8_t> overlay;
-    if (overlays_.wanted) overlay = encode_overlay(frame);
-    // Only now, so that a picture that fails leaves neither.
-    if (!map.empty()) write_side_file(label_maps_, "labels", ".png", frame.item, map);
-    if (!overlay.empty()) write_side_file(overlays_, "overlay", ".jpg", frame.item, overlay);
-  } catch (const StorageError&) {
-    throw;  // of the output; a picture that cannot be read again throws PictureError
+    const std::vector<Object> objects = objects_of(frame);
+    for (const Sink& sink : sinks_) contents.push_back(sink.sink->encode(frame, objects));
   } catch (...) {
     fail_frame(frame, name, std::current_exception());
   }
+  return contents;
 }
 
-// Nothing for a picture that no JPEG can hold.
-std::vector<std::uint8_t> Encode::encode_overlay(const Frame& frame) const {
-  PictureInfo info = frame.info;
-  std::unique_lock<std::mutex> one_at_a_time(large_, std::defer_lock);
-  if (info.reduction > 1) one_at_a_time.lock();
-  const PixelBuffer raster = overlay_raster(frame, info);
-  if (std::max(raster.width, raster.height) > longest_jpeg_side) {
-    ++context_.counters.overlays_left_out;
-    return {};
+void Encode::write(const Contents& contents, const Item& item) const {
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    if (contents[i].empty()) continue;
+    const Sink& sink = sinks_[i];
+    std::call_once(sink.once, [&] {
+      sink.files.emplace(context_.output_folder, sink.entry->outputs.front(), sink.entry->suffix);
+    });
+    sink.files->write(item.id, item.path, contents[i]);
+    context_.counters.side_file_bytes += static_cast<std::int64_t>(contents[i].size());
   }
-  overlay_drawing_(raster, info, objects_of(frame));
-  return encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality);
-}
-
-void Encode::write_side_file(const Kind& kind, const char* folder, const char* suffix, const Item& item,
-                             std::span<const std::uint8_t> content) const {
-  std::call_once(kind.once, [&] { kind.files.emplace(context_.output_folder, folder, suffix); });
-  kind.files->write(item.id, item.path, content);
-  context_.counters.side_file_bytes += static_cast<std::int64_t>(content.size());
 }
 
 template StageEntry stage_entry<Encode>();

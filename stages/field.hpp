@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/keys.hpp"
+#include "io/results/side_column.hpp"
 
 namespace millrace {
 
@@ -20,25 +22,40 @@ struct FieldBase {
   std::string_view name;
   bool in_line = false;                             ///< stands in the segment line, so it is kept until that is written
   std::span<const std::string_view> object_keys{};  ///< what it adds to objects; empty: its name is a key of the line
+  bool in_side_column = false;
 };
+
+/// Whose rows a side column has: one row a picture, or one for each of its objects.
+enum class RowsOf { pictures, objects };
 
 /// A typed column of a Frame or Batch. A stage's header declares what the stage writes:
 ///
 ///     inline constexpr Field<Rgb> mean_color{"mean_color", write_mean_color};
 ///
 /// `line` says how the value stands in the segment line (after the key, which is the field's name); `object` adds the
-/// listed keys to the object of that index. A field with neither stays inside the run and is freed after its last
-/// reader. Names and keys are unique in a recipe, and no name in the line is one of its own keys: Chain checks it.
+/// listed keys to the object of that index. What is too large or too binary for JSON goes to a side column,
+/// `segments/000123.<name>.f16`, as rows of one width in all pictures of a run; the line, or each object, then has the
+/// row's number under the field's name:
+///
+///     inline constexpr Field<HalfRows> embedding{"embedding", RowsOf::objects};
+///
+/// A field with none of these stays inside the run and is freed after its last reader. Names and keys are unique in a
+/// recipe, and no name in the line is one of its own keys: Chain checks it.
 template <class T>
 struct Field : FieldBase {
   using Line = void (*)(const T& value, JsonWriter& json);
   using Object = void (*)(const T& value, std::size_t index, JsonWriter& json);
-  // Three, because GCC's sanitizers take comparing a function with nullptr for no constant.
+  // Several, because GCC's sanitizers take comparing a function with nullptr for no constant.
   constexpr explicit Field(std::string_view field_name) : FieldBase{field_name, false} {}
   constexpr Field(std::string_view field_name, Line write_line) : FieldBase{field_name, true}, line(write_line) {}
   template <std::size_t N>
   constexpr Field(std::string_view field_name, const Keys<N>& keys, Object write_object)
       : FieldBase{field_name, true, keys.all()}, object(write_object) {}
+  constexpr Field(std::string_view field_name, RowsOf rows_of) requires std::same_as<T, HalfRows>
+      : FieldBase{field_name, true} {
+    in_side_column = true;
+    if (rows_of == RowsOf::objects) object_keys = {&this->name, 1};
+  }
   Line line = nullptr;
   Object object = nullptr;
 };
@@ -115,9 +132,11 @@ class Columns {
     Typed(const Field<T>& field, T v) : declared(field), value(std::move(v)) {}
     void line(std::string_view name, JsonWriter& json) const override {
       if (declared.line != nullptr) write_key(json, name), declared.line(value, json);
+      if constexpr (std::same_as<T, HalfRows>) write_picture_row(declared, value, json);
     }
     void object(std::size_t index, JsonWriter& json) const override {
       if (declared.object != nullptr) declared.object(value, index, json);
+      if constexpr (std::same_as<T, HalfRows>) write_object_row(declared, value, index, json);
     }
     const Field<T>& declared;
     T value;
@@ -129,6 +148,9 @@ class Columns {
   };
 
   static void write_key(JsonWriter& json, std::string_view name);
+  // Nothing for a field that is no side column of the kind.
+  static void write_picture_row(const FieldBase& field, const HalfRows& rows, JsonWriter& json);
+  static void write_object_row(const FieldBase& field, const HalfRows& rows, std::size_t index, JsonWriter& json);
 
   const Cell* find_cell(const FieldBase& field) const {
     for (const auto& entry : cells_) {

@@ -15,7 +15,7 @@ namespace {
 class Calls {
  public:
   Calls(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call, const MostRows& most,
-        StageCounters& counters)
+        Counters& counters)
       : pictures_(pictures),
         make_(make),
         call_(call),
@@ -60,7 +60,7 @@ class Calls {
   }
 
   void run_halves(const std::vector<int>& rows) {
-    ++counters_.split_calls;
+    ++counters_[split_calls];
     const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
     run({rows.begin(), middle}, true);
     run({middle, rows.end()}, true);
@@ -109,7 +109,7 @@ class Calls {
   }
 
   bool fails(const std::vector<int>& rows) {
-    ++counters_.bisect_calls;
+    ++counters_[bisect_calls];
     try {
       call_(make_(rows, blank_));
       return false;
@@ -124,21 +124,15 @@ class Calls {
   const MakeInputs& make_;
   const ModelCall& call_;
   const MostRows& most_;
-  StageCounters& counters_;
+  Counters& counters_;
   std::vector<bool> blank_;
   std::vector<RowOutcome> outcomes_;
 };
 
 }  // namespace
 
-MostRows most_rows(const StageContext& context, const Package& package, std::string method) {
-  if (context.limits == nullptr) return [] { return CallLimits::none; };
-  return
-      [limits = context.limits, name = package.name, method = std::move(method)] { return limits->most(name, method); };
-}
-
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
-                                  const MostRows& most, StageCounters& counters) {
+                                  const MostRows& most, Counters& counters) {
   return Calls(pictures, make, call, most, counters).run();
 }
 

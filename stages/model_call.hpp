@@ -23,9 +23,11 @@ struct RowOutcome {
 using MakeInputs = std::function<std::vector<Tensor>(std::span<const int> rows, const std::vector<bool>& blank)>;
 using ModelCall = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
+inline constexpr CounterInfo split_calls{"split_calls"};    ///< out of memory, done again in halves
+inline constexpr CounterInfo bisect_calls{"bisect_calls"};  ///< extra calls to find the picture that makes a call fail
+
 /// The most rows that memory allows a call, as far as is known by then.
 using MostRows = std::function<int()>;
-MostRows most_rows(const StageContext& context, const Package& package, std::string method);
 
 /// Calls a model once for all rows and keeps a bad picture from costing the others. pictures[row] says whose a row is;
 /// rows of a picture stand together, and one that fails takes the others of its picture with it.
@@ -36,6 +38,6 @@ MostRows most_rows(const StageContext& context, const Package& package, std::str
 /// are exactly those of the plan. Where no picture fails alone, the call is repeated, and when it fails again done in
 /// halves.
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
-                                  const MostRows& most, StageCounters& counters);
+                                  const MostRows& most, Counters& counters);
 
 }  // namespace millrace

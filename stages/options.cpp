@@ -134,6 +134,10 @@ void OptionVisitor::option(std::string_view name, std::vector<std::string>& valu
   visit({{std::string(name), "list", joined(value), std::string(help), affects}, parse_list, &value, {}});
 }
 
+void OptionVisitor::package(std::string_view name, std::string& folder, std::string_view help) {
+  visit({{std::string(name), "package", folder, std::string(help), Affects::results}, parse_text, &folder, {}});
+}
+
 void OptionVisitor::bytes(std::string_view name, std::int64_t& value, std::string_view help, Range range,
                           Affects affects) {
   visit({{std::string(name), "bytes", option_bytes(value), std::string(help), affects}, parse_bytes, &value, range});

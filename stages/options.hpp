@@ -27,7 +27,7 @@ struct Range {
 /// One option as `millrace stages`, --print-config and the plan show it.
 struct OptionInfo {
   std::string name;
-  std::string type;  ///< "number", "integer", "bytes", "yes/no", "text", "list"
+  std::string type;  ///< "number", "integer", "bytes", "yes/no", "text", "package", "list"
   std::string default_value;
   std::string help;
   Affects affects = Affects::results;
@@ -53,6 +53,8 @@ class OptionVisitor {
   void option(std::string_view name, std::string& value, std::string_view help, Affects affects = Affects::results);
   void option(std::string_view name, std::vector<std::string>& value, std::string_view help,
               Affects affects = Affects::results);
+  /// The folder of a model package. The plan has what is in it, wherever it lies.
+  void package(std::string_view name, std::string& folder, std::string_view help);
   /// A number of bytes; users write 512, 64k, 64M or 2G.
   void bytes(std::string_view name, std::int64_t& value, std::string_view help, Range range = {},
              Affects affects = Affects::results);

@@ -48,7 +48,7 @@ void Postprocess::run(Batch& batch) {
            {traced, &(*traced)[slot][i]}});
     }
   }
-  context_.device->trace(calls, static_cast<float>(options_.mask_threshold));
+  trace(*context_.device, calls, static_cast<float>(options_.mask_threshold));
   context_.device->wait();
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     if (!batch.frames[slot]->failed()) take(*batch.frames[slot], std::move((*traced)[slot]));

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gpu/device.hpp"
+#include "gpu/ops/outline.hpp"
 #include "stages/segment.hpp"
 #include "stages/stage.hpp"
 

@@ -1,46 +1,43 @@
 #include "stages/preprocess.hpp"
 
-#include <algorithm>
+#include <utility>
 
-#include "gpu/device.hpp"
+#include "gpu/ops/letterbox.hpp"
 #include "stages/decode.hpp"
 #include "stages/stage_entry.hpp"
+#include "stages/stage_models.hpp"
 
 namespace millrace {
 
 StageInfo Preprocess::info(const Options& /*options*/) {
-  return {name, Section::lane, "pixels to the models' inputs", {&pixels}, {&detector_input, &segmenter_input}, {}};
+  return {name, Section::lane, "pixels to the models' inputs", {&pixels}, {&uploaded, &model_inputs}, {}};
 }
 
 Preprocess::Preprocess(const Options& /*options*/, const StageContext& context) : context_(context) {}
 
 void Preprocess::run(Batch& batch) {
-  const std::string& detector = context_.views[static_cast<std::size_t>(batch.view())].detector;
-  if (detector.empty() && context_.segmenter.empty()) return;
-  std::vector<Image8> rasters(batch.frames.size());
+  std::vector<DeviceImage> rasters(batch.frames.size());
   for (std::size_t i = 0; i < batch.frames.size(); ++i) {
-    const Frame& frame = *batch.frames[i];
+    Frame& frame = *batch.frames[i];
     const PixelBuffer* raster = frame.failed() ? nullptr : frame.columns.find(pixels);
     if (raster == nullptr) continue;
     rasters[i] = context_.device->upload({raster->data.get(), raster->width, raster->height}, raster->data);
+    frame.columns.set(uploaded, rasters[i]);
   }
-  if (!detector.empty())
-    batch.columns.set(detector_input, make(batch, rasters, *context_.packages.at(detector), detector_buffer_));
-  if (!context_.segmenter.empty()) {
-    batch.columns.set(segmenter_input,
-                      make(batch, rasters, *context_.packages.at(context_.segmenter), segmenter_buffer_));
+  ModelInputs inputs;
+  for (const auto& [folder, buffer] : context_.models.picture_inputs.at(static_cast<std::size_t>(batch.view()))) {
+    if (buffers_.size() <= buffer) buffers_.resize(buffer + 1);
+    inputs[folder] = make(batch, rasters, context_.models.package(folder), buffers_[buffer]);
   }
+  batch.columns.set(model_inputs, std::move(inputs));
 }
 
-void Preprocess::trim() {
-  detector_buffer_ = {};
-  segmenter_buffer_ = {};
-}
+void Preprocess::trim() { buffers_.clear(); }
 
-ModelInput Preprocess::make(const Batch& batch, const std::vector<Image8>& rasters, const Package& package,
+ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& rasters, const Package& package,
                             Tensor& buffer) const {
   const InputSpec& spec = package.input;
-  const DType type = package.task == Task::detect ? context_.detector_images : context_.segmenter_images;
+  const DType type = context_.models.images ? context_.models.images(package) : DType::f32;
   const std::vector<std::int64_t> shape{static_cast<std::int64_t>(batch.frames.size()), 3, spec.height, spec.width};
   if (buffer.data == nullptr || buffer.bytes() < Tensor{nullptr, nullptr, shape, type}.bytes()) {
     buffer = {};  // before there is another
@@ -58,7 +55,7 @@ ModelInput Preprocess::make(const Batch& batch, const std::vector<Image8>& raste
     }
     const PictureInfo& info = batch.frames[i]->info;
     input.geometry[i] = letterbox_geometry(info.width, info.height, spec);
-    context_.device->letterbox(rasters[i], input.geometry[i], spec, row);
+    letterbox(*context_.device, rasters[i], input.geometry[i], spec, row);
   }
   return input;
 }

@@ -1,27 +1,34 @@
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "base/tensor.hpp"
+#include "gpu/device.hpp"
 #include "gpu/letterbox.hpp"
 #include "stages/stage.hpp"
 
 namespace millrace {
 
-/// The pictures of a batch as a model takes them, on the lane's device: images [slots,3,H,W] fp32; the row of a frame
-/// is its slot. Rows of failed frames hold zeros, so that the shape of a call follows from the plan alone. The storage
-/// belongs to the lane and is used again.
+/// The pictures of a batch as a model takes them, on the lane's device: images [slots,3,H,W] of the model's type; the
+/// row of a frame is its slot. Rows of failed frames hold zeros, so that the shape of a call follows from the plan
+/// alone. The storage belongs to the lane and is used again.
 struct ModelInput {
   Tensor images;
   std::vector<LetterboxGeometry> geometry;  ///< one a slot; undefined for failed frames
 };
 
-inline constexpr Field<ModelInput> detector_input{"detector_input"};
-inline constexpr Field<ModelInput> segmenter_input{"segmenter_input"};
+/// The raster of a frame in the lane's memory, as `pixels` has it: for stages of the lane that take parts of it.
+inline constexpr Field<DeviceImage> uploaded{"uploaded"};
 
-/// Makes both models' inputs from one decoded raster: resize with the filter, rounding and padding that model.yaml
-/// names, colour order, scale, mean and deviation. Reads `pixels`, writes `detector_input` and `segmenter_input` (where
-/// a package is given). Device: each raster is uploaded once.
+/// By folder of the package.
+using ModelInputs = std::map<std::string, ModelInput>;
+inline constexpr Field<ModelInputs> model_inputs{"model_inputs"};
+
+/// Makes the inputs of all models that see whole pictures from one decoded raster: resize with the filter, rounding and
+/// padding that model.yaml names, colour order, scale, mean and deviation. Reads `pixels`, writes `uploaded` and
+/// `model_inputs`. Device: each raster is uploaded once, and stays as long as a stage behind reads `uploaded`.
 class Preprocess final : public LaneStage {
  public:
   static constexpr const char* name = "preprocess";
@@ -35,11 +42,11 @@ class Preprocess final : public LaneStage {
   void trim() override;
 
  private:
-  ModelInput make(const Batch& batch, const std::vector<Image8>& rasters, const Package& package, Tensor& buffer) const;
+  ModelInput make(const Batch& batch, const std::vector<DeviceImage>& rasters, const Package& package,
+                  Tensor& buffer) const;
 
   const StageContext& context_;
-  Tensor detector_buffer_;
-  Tensor segmenter_buffer_;
+  std::vector<Tensor> buffers_;  // by StageModels::PictureInput::buffer; as large as the largest input so far
 };
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "stages/registry.hpp"
 
 #include "base/nearest.hpp"
+#include "stages/model_call.hpp"
 
 namespace millrace {
 
@@ -37,8 +38,8 @@ const std::vector<StageEntry>& stage_table() {
   return entries;
 }
 
-std::vector<std::string> default_stages() {
-  std::vector<std::string> names;
+std::vector<StagePlace> default_stages() {
+  std::vector<StagePlace> names;
   for (const auto& row : rows) {
     if (row.by_default) names.push_back(row.entry().name);
   }
@@ -53,6 +54,15 @@ const StageEntry& find_stage(std::string_view name, const std::vector<StageEntry
   }
   throw UsageError("'" + std::string(name) + "' is no stage" +
                    did_you_mean(name, names, "`millrace stages` lists them"));
+}
+
+CounterInfos counters_of(const std::vector<StageEntry>& table) {
+  CounterInfos all{&split_calls, &bisect_calls};
+  for (const auto& entry : table) {
+    const CounterInfos counters = entry.default_info().counters;
+    all.insert(all.end(), counters.begin(), counters.end());
+  }
+  return all;
 }
 
 }  // namespace millrace

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "gpu/device.hpp"
-#include "models/cache.hpp"
-#include "models/exec_shapes.hpp"
+#include "gpu/prompts.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
 
@@ -17,7 +15,6 @@ struct Segment::Prompt {
 };
 
 struct Segment::Work {
-  const Package* package = nullptr;
   std::shared_ptr<Engine> engine;
   const ModelInput* input = nullptr;
   std::size_t boxes_a_call = 1;
@@ -27,6 +24,9 @@ struct Segment::Work {
 };
 
 namespace {
+
+constexpr const char* encode_method = "encode";
+constexpr const char* decode_method = "decode";
 
 Tensor zeros_like(Device& device, const Tensor& tensor) {
   Tensor zeros = device.empty(tensor.shape, tensor.dtype);
@@ -58,28 +58,41 @@ Tensor stack(Device& device, const std::vector<const Tensor*>& rows, int count) 
 }  // namespace
 
 void Segment::Options::visit(OptionVisitor& v) {
+  v.package("model", model, "package folder of the segmenter");
   v.option("box_batch", box_batch, "most boxes a decoder call, at most what the package allows", {1, 4096});
   v.option("pack", pack, "fill decoder calls with boxes of all pictures of the batch");
   v.option("image_batch", image_batch, "most pictures an encoder call, at most what the package allows", {1, 1024});
   v.option("pad", pad, "pad calls to powers of two of boxes and pictures, so that they have few shapes");
 }
 
-StageInfo Segment::info(const Options& /*options*/) {
-  return {
-      name, Section::lane, "SAM encoder and decoder with box prompts", {&detections, &segmenter_input}, {&mask_logits},
-      {}};
+StageInfo Segment::info(const Options& options) {
+  ModelUse model{.option = "model",
+                 .folder = options.model,
+                 .task = "segment",
+                 // The decoder takes embeddings that lie side by side, so there are two of each.
+                 .calls = {{.method = encode_method, .rows = options.image_batch, .kept_a_picture = 2},
+                           {.method = decode_method, .rows = options.box_batch, .kept_an_object = 1}},
+                 .padded = options.pad,
+                 .remedy = "add --segmenter PACKAGE, or name a recipe without 'segment' and 'postprocess'",
+                 .recipe_without = "detect.yaml"};
+  return {.name = name,
+          .section = Section::lane,
+          .summary = "SAM encoder and decoder with box prompts",
+          .reads = {&detections, &model_inputs},
+          .writes = {&mask_logits, &image_embeddings},
+          .uses = {},
+          .counters = {&encoder_calls, &decoder_calls, &decoder_boxes, &decoder_slots},
+          .models = {std::move(model)}};
 }
 
-Segment::Segment(const Options& options, const StageContext& context) : options_(options), context_(context) {
-  if (context.segmenter.empty()) throw std::invalid_argument("the stage 'segment' without a segmenter");
-}
+Segment::Segment(const Options& options, const StageContext& context)
+    : options_(options), context_(context), model_(context.models, info(options).models.front()) {}
 
 void Segment::run(Batch& batch) {
   Work work;
-  work.package = context_.packages.at(context_.segmenter).get();
-  work.engine = context_.models.acquire(*work.package);
-  work.boxes_a_call = static_cast<std::size_t>(std::min(options_.box_batch, work.package->max_boxes));
-  work.input = &batch.columns.get(segmenter_input);
+  work.engine = model_.engine();
+  work.boxes_a_call = static_cast<std::size_t>(model_.maximum(decode_method));
+  work.input = &batch.columns.get(model_inputs).at(options_.model);
   work.embeddings.resize(batch.frames.size());
   work.results.resize(batch.frames.size());
   encode_pictures(batch, work);
@@ -90,8 +103,8 @@ void Segment::run(Batch& batch) {
     const LetterboxGeometry& geometry = work.input->geometry[slot];
     PictureLogits& result = work.results[slot];
     result.geometry = geometry;
-    result.input_width = work.package->input.width;
-    result.input_height = work.package->input.height;
+    result.input_width = model_.package().input.width;
+    result.input_height = model_.package().input.height;
     const auto& list = frame.columns.get(detections).list;
     result.objects.resize(list.size());
     for (std::size_t i = 0; i < list.size(); ++i) {
@@ -114,11 +127,7 @@ void Segment::run(Batch& batch) {
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     if (!batch.frames[slot]->failed()) batch.frames[slot]->columns.set(mask_logits, std::move(work.results[slot]));
   }
-}
-
-int Segment::exec_rows(std::size_t rows, std::size_t most) const {
-  const int count = static_cast<int>(rows);
-  return options_.pad ? padded_rows(count, static_cast<int>(most)) : count;
+  batch.columns.set(image_embeddings, {options_.model, std::move(work.embeddings)});
 }
 
 void Segment::encode_pictures(Batch& batch, Work& work) const {
@@ -128,7 +137,7 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
     const Frame& frame = *batch.frames[slot];
     if (!frame.failed() && !frame.columns.get(detections).list.empty()) slots.push_back(static_cast<int>(slot));
   }
-  const auto chunk = static_cast<std::size_t>(std::min(options_.image_batch, work.package->max_batch));
+  const auto chunk = static_cast<std::size_t>(model_.maximum(encode_method));
   for (std::size_t first = 0; first < slots.size(); first += chunk) {
     const std::size_t count = std::min(chunk, slots.size() - first);
     const auto outcomes = call_rows(
@@ -141,13 +150,14 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
           }
           std::vector<const Tensor*> pointers;
           for (const auto& picture : pictures) pointers.push_back(&picture);
-          return std::vector<Tensor>{stack(device, pointers, exec_rows(pointers.size(), chunk))};
+          return std::vector<Tensor>{
+              stack(device, pointers, model_.padded(static_cast<int>(pointers.size()), encode_method))};
         },
         [&](const std::vector<Tensor>& inputs) {
-          ++context_.counters.encoder_calls;
-          return work.engine->call("encode", inputs, device);
+          ++context_.counters[encoder_calls];
+          return work.engine->call(encode_method, inputs, device);
         },
-        most_rows(context_, *work.package, "encode"), context_.counters);
+        [&] { return model_.limit(encode_method); }, context_.counters);
     for (std::size_t i = 0; i < count; ++i) {
       const auto slot = static_cast<std::size_t>(slots[first + i]);
       Frame& frame = *batch.frames[slot];
@@ -174,7 +184,7 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
   const auto make = [&](std::span<const int> rows, const std::vector<bool>& blank) {
     std::vector<const Tensor*> embeddings;
     std::vector<int> slots;
-    const auto total = static_cast<std::size_t>(exec_rows(rows.size(), work.boxes_a_call));
+    const auto total = static_cast<std::size_t>(model_.padded(static_cast<int>(rows.size()), decode_method));
     std::vector<Box> boxes(total);
     std::vector<int> image_index(total);
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -190,18 +200,18 @@ void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::siz
       image_index[i] = static_cast<int>(slots.size()) - 1;
       if (!empty) boxes[i] = prompt.box;
     }
-    Prompts prompts = device.prompts(boxes, image_index);
+    Prompts prompts = make_prompts(device, boxes, image_index);
     return std::vector<Tensor>{stack(device, embeddings, static_cast<int>(embeddings.size())), std::move(prompts.boxes),
                                std::move(prompts.image_index)};
   };
   const auto call = [&](const std::vector<Tensor>& inputs) {
-    ++context_.counters.decoder_calls;
-    context_.counters.decoder_slots += inputs[1].shape[0];
-    return work.engine->call("decode", inputs, device);
+    ++context_.counters[decoder_calls];
+    context_.counters[decoder_slots] += inputs[1].shape[0];
+    return work.engine->call(decode_method, inputs, device);
   };
-  context_.counters.decoder_boxes += static_cast<std::int64_t>(count);
-  const auto outcomes =
-      call_rows(pictures, make, call, most_rows(context_, *work.package, "decode"), context_.counters);
+  context_.counters[decoder_boxes] += static_cast<std::int64_t>(count);
+  const auto outcomes = call_rows(
+      pictures, make, call, [&] { return model_.limit(decode_method); }, context_.counters);
   for (std::size_t i = 0; i < count; ++i) {
     const Prompt& prompt = work.prompts[first + i];
     Frame& frame = *batch.frames[static_cast<std::size_t>(prompt.slot)];

@@ -7,6 +7,7 @@
 #include "stages/detect.hpp"
 #include "stages/preprocess.hpp"
 #include "stages/stage.hpp"
+#include "stages/stage_models.hpp"
 
 namespace millrace {
 
@@ -25,13 +26,26 @@ struct PictureLogits {
 
 inline constexpr Field<PictureLogits> mask_logits{"mask_logits"};
 
+/// What the image encoder made of the pictures of a batch: [C,h,w] by slot, on the lane's device; no data where a
+/// picture has no objects or failed. Other stages with prompts for this model may read it.
+struct ImageEmbeddings {
+  std::string model;  ///< folder of the package
+  std::vector<Tensor> of_slots;
+};
+inline constexpr Field<ImageEmbeddings> image_embeddings{"image_embeddings"};
+inline constexpr CounterInfo encoder_calls{"encoder_calls"};
+inline constexpr CounterInfo decoder_calls{"decoder_calls"};
+inline constexpr CounterInfo decoder_boxes{"decoder_boxes"};
+inline constexpr CounterInfo decoder_slots{"decoder_slots"};  ///< boxes and padding
+
 /// Runs a SAM-style segmenter: the image encoder once for each picture that has boxes, the mask decoder on boxes packed
-/// over the pictures of the batch. Reads `detections` and `segmenter_input`, writes `mask_logits`. Device, no wait.
+/// over the pictures of the batch. Reads `detections` and `model_inputs`, writes `mask_logits`. Device, no wait.
 /// Method: Kirillov et al., Segment Anything, 2023, with box prompts and one mask for each.
 class Segment final : public LaneStage {
  public:
   static constexpr const char* name = "segment";
   struct Options {
+    std::string model;
     int box_batch = 16;
     bool pack = true;
     int image_batch = 1;
@@ -46,12 +60,12 @@ class Segment final : public LaneStage {
  private:
   struct Prompt;
   struct Work;
-  int exec_rows(std::size_t rows, std::size_t most) const;
   void encode_pictures(Batch& batch, Work& work) const;
   void decode_boxes(Batch& batch, Work& work, std::size_t first, std::size_t count) const;
 
   Options options_;
   const StageContext& context_;
+  const StageModel model_;
 };
 
 }  // namespace millrace

@@ -1,105 +1,101 @@
 #pragma once
 
 #include <any>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "io/decode/decode.hpp"
 #include "io/input/scan.hpp"
-#include "models/package.hpp"
 #include "stages/batch.hpp"
+#include "stages/counters.hpp"
 #include "stages/options.hpp"
 
 namespace millrace {
 
-class CallLimits;
 class Device;
-class ModelCache;
 class PixelCache;
+class StageModels;
+struct Package;
 
 /// Where a stage runs: on frames before batching (TBB workers), on batches in the lane (its thread, in order), or on
 /// batches after it (TBB workers).
 enum class Section { frame, lane, batch };
 
+/// A stage as a recipe names it.
+struct StagePlace {
+  StagePlace(const char* stage_name) : name(stage_name), stage(stage_name) {}
+  StagePlace(std::string stage_name) : name(stage_name), stage(std::move(stage_name)) {}
+  StagePlace(std::string own_name, std::string stage_name) : name(std::move(own_name)), stage(std::move(stage_name)) {}
+  std::string name;   ///< unique in the recipe; of its options and, where it has some, of its fields
+  std::string stage;  ///< a row of the table
+  bool operator==(const StagePlace&) const = default;
+};
+
+/// A model that a stage calls, as its options say.
+struct ModelUse {
+  struct Calls {
+    std::string method;
+    int rows = 0;            ///< of a call at most; 0: the batch
+    int kept_a_picture = 0;  ///< rows of outputs that a lane keeps at once
+    int kept_an_object = 0;
+    bool operator==(const Calls&) const = default;
+  };
+  std::string option;            ///< of the stage, which names the package
+  std::string folder;            ///< of the package; empty: none is named
+  std::string_view task;         ///< Task::name
+  std::vector<Calls> calls;      ///< every method of the task
+  bool padded = false;           ///< calls for fewer rows have powers of two of them
+  bool of_pictures = true;       ///< `preprocess` makes inputs of whole pictures for it
+  bool boxes_replace = false;    ///< boxes of a manifest do as well
+  std::string remedy;            ///< completes "no detector is named: "
+  std::string recipe_without{};  ///< a recipe of the program that needs no such model, for the same message
+};
+
 /// What the builder and `millrace stages` know of a stage.
 struct StageInfo {
-  std::string name;
+  std::string name;  ///< in the recipe
   Section section = Section::frame;
   std::string summary;
   Fields reads;  ///< must be written by an earlier stage
   Fields writes;
-  Fields uses;  ///< read where an earlier stage wrote them
+  Fields uses;                        ///< read where an earlier stage wrote them
+  CounterInfos counters{};            ///< that it counts
+  std::vector<ModelUse> models{};     ///< that it calls
+  int objects = 0;                    ///< that it may find in a picture
+  std::shared_ptr<const void> own{};  ///< S::Own of a stage that may stand in a recipe several times
 };
 
-/// One view of the run: pictures that a pattern or a manifest gives the same detector.
+/// One view of the run: pictures that a pattern or a manifest selects, and their options.
 struct View {
   std::string name;
-  std::string pattern;   ///< glob on the relative path; empty: every picture
-  std::string detector;  ///< folder of the model package; empty: boxes come from the manifest
+  std::string pattern;                            ///< glob on the relative path; empty: every picture
+  std::map<std::string, OptionValues> options{};  ///< by stage: what is different for these pictures
 };
 
-/// How many pictures something was met in, and the first few by name.
-class NamedCounter {
- public:
-  void add(std::string_view path) {
-    const std::lock_guard lock(mutex_);
-    tally_.add(path);
-  }
-  Tally get() const {
-    const std::lock_guard lock(mutex_);
-    return tally_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  Tally tally_;
-};
-
-/// Counted by stages, shown in the report.
-struct StageCounters {
-  std::atomic<std::int64_t> detector_calls{0};
-  std::atomic<std::int64_t> detector_skipped{0};  ///< pictures whose boxes came from a manifest
-  std::atomic<std::int64_t> encoder_calls{0};
-  std::atomic<std::int64_t> decoder_calls{0};
-  std::atomic<std::int64_t> decoder_boxes{0};
-  std::atomic<std::int64_t> decoder_slots{0};         ///< boxes and padding
-  std::atomic<std::int64_t> split_calls{0};           ///< out of memory, done again in halves
-  std::atomic<std::int64_t> redone_batches{0};        ///< out of memory outside of calls, done again in halves
-  std::atomic<std::int64_t> bisect_calls{0};          ///< extra calls to find the picture that makes a call fail
-  std::atomic<std::int64_t> truncated_detections{0};  ///< pictures with more than max_detections
-  std::atomic<std::int64_t> overlays_left_out{0};     ///< pictures longer than a JPEG can be
-  std::atomic<std::int64_t> side_file_bytes{0};       ///< overlays and label maps
-  std::atomic<std::int64_t> bytes_read_again{0};      ///< for overlays of pictures that were reduced
-  NamedCounter decode_warnings;                       ///< pictures taken although their data have faults
-  NamedCounter wrong_extensions;                      ///< pictures of another format than their names say
+/// Where pixels come from.
+struct PixelSource {
+  std::string root{};                  ///< what item paths are relative to
+  std::vector<DecodeLimits> limits{};  ///< by view
+  /// Memory for decoded pixels from which they go to a device at full speed; empty: any memory will do. Where it throws
+  /// std::bad_alloc, any other is taken: slower, and right.
+  std::function<std::shared_ptr<void>(std::size_t bytes)> memory{};
+  PixelCache* cache = nullptr;  ///< null: every picture is decoded
 };
 
 /// What a stage may use; outlives the stage.
 struct StageContext {
-  const std::vector<View>& views;
-  const std::string& segmenter;      ///< folder of the model package; empty: none
+  StageModels& models;
+  Device* device = nullptr;  ///< the lane's; null for the stages before and after the lane
+  Counters& counters;
+  const std::vector<View>& views;  ///< in the order of the plan
+  const PixelSource& source;
   const std::string& output_folder;  ///< for side files
-  const std::string& input_root;     ///< what item paths are relative to
-  const DecodeLimits& decode_limits;
-  int batch_size = 1;
-  const std::map<std::string, std::shared_ptr<const Package>>&
-      packages;  ///< by folder, every one that the views and the run name
-  ModelCache& models;
-  StageCounters& counters;
-  Device* device = nullptr;            ///< the lane's; null for the stages before and after the lane
-  DType detector_images = DType::f32;  ///< type of the models' inputs
-  DType segmenter_images = DType::f32;
-  /// Memory for decoded pixels from which they go to a device at full speed; empty: any memory will do. Where it throws
-  /// std::bad_alloc, any other is taken: slower, and right.
-  std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory{};
-  PixelCache* pixel_cache = nullptr;  ///< null: every picture is decoded
-  CallLimits* limits = nullptr;       ///< of calls on the lane's device; null: none
 };
 
 /// A stage before batching: one object for all, whose `run` is called from many threads at once.
@@ -134,13 +130,16 @@ struct StageEntry {
   std::vector<OptionInfo> options;
   std::function<std::vector<OptionInfo>(const StageOptions&)> describe;  ///< `options` with these values in place
   std::function<StageOptions(const OptionValues&)> parse;  ///< throws UsageError for values that cannot be meant
-  std::function<StageInfo(const StageOptions&)> info;      ///< throws UsageError for options that contradict each other
-  std::function<std::unique_ptr<FrameStage>(const StageOptions&, const StageContext&)> make_frame_stage{};
-  std::function<std::unique_ptr<LaneStage>(const StageOptions&, const StageContext&)> make_lane_stage{};
-  std::function<std::unique_ptr<BatchStage>(const StageOptions&, const StageContext&)> make_batch_stage{};
+  /// For the stage that the recipe calls `name`. Throws UsageError for options that contradict each other.
+  std::function<StageInfo(const StageOptions&, const std::string& name)> info;
+  template <class Stage>
+  using Make = std::function<std::unique_ptr<Stage>(const StageOptions&, const StageContext&, const StageInfo&)>;
+  Make<FrameStage> make_frame_stage{};
+  Make<LaneStage> make_lane_stage{};
+  Make<BatchStage> make_batch_stage{};
 
   /// With the defaults of its options.
-  StageInfo default_info() const { return info(parse({})); }
+  StageInfo default_info() const { return info(parse({}), name); }
 };
 
 /// The row of stage class S. Declared here so that the table needs no stage's header; defined in stages/stage_entry.hpp

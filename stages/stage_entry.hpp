@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <type_traits>
 
 #include "stages/stage.hpp"
@@ -12,6 +13,28 @@ namespace millrace {
 /// LaneStage or BatchStage, as its section says. Only the source of S includes this, and says, at its end,
 ///
 ///     template StageEntry stage_entry<S>();
+///
+/// A stage that may stand in a recipe several times has fields of its own: `struct Own` with a constructor that takes
+/// the stage's name in the recipe. Then info takes (Options, Own) and the constructor (Options, StageContext, Own).
+template <class S>
+concept HasOwn = requires {
+  typename S::Own;
+};
+
+template <class S>
+StageInfo info_of(const typename S::Options& options, const std::string& name) {
+  StageInfo info;
+  if constexpr (HasOwn<S>) {
+    const auto own = std::make_shared<const typename S::Own>(name);
+    info = S::info(options, *own);
+    info.own = own;
+  } else {
+    info = S::info(options);
+  }
+  info.name = name;
+  return info;
+}
+
 template <class S>
 StageEntry stage_entry() {
   using Options = typename S::Options;
@@ -20,9 +43,17 @@ StageEntry stage_entry() {
   entry.options = describe_options<Options>();
   entry.describe = [](const StageOptions& options) { return describe_options(std::any_cast<const Options&>(options)); };
   entry.parse = [](const OptionValues& values) { return StageOptions(parse_options<Options>(S::name, values)); };
-  entry.info = [](const StageOptions& options) { return S::info(std::any_cast<const Options&>(options)); };
-  const auto make = [](const StageOptions& options, const StageContext& context) {
-    return std::make_unique<S>(std::any_cast<const Options&>(options), context);
+  entry.info = [](const StageOptions& options, const std::string& name) {
+    return info_of<S>(std::any_cast<const Options&>(options), name);
+  };
+  const auto make = [](const StageOptions& options, const StageContext& context,
+                       [[maybe_unused]] const StageInfo& info) {
+    if constexpr (HasOwn<S>) {
+      return std::make_unique<S>(std::any_cast<const Options&>(options), context,
+                                 *static_cast<const typename S::Own*>(info.own.get()));
+    } else {
+      return std::make_unique<S>(std::any_cast<const Options&>(options), context);
+    }
   };
   if constexpr (std::is_base_of_v<FrameStage, S>) {
     entry.make_frame_stage = make;

@@ -2,7 +2,7 @@
 """Checks the structure of the sources: tools/check_includes.py [ROOT]. Prints file:line and the broken rule; exit code 1 if there is one.
 
     apps -> run -> stages -> { models, pipeline }, models -> { gpu, io }, and all of them -> base; never upwards. bench/ may include all but apps/.
-    Inside io/: files <- { input, decode } <- results <- sinks. No file includes itself over others.
+    Inside io/: files <- { input, decode } <- results <- { sinks, reducers }. No file includes itself over others.
     One library, one place: TBB in pipeline/, LibTorch in models/engines/torch/, OpenCV in its plug-ins of io/, the CUDA runtime in gpu/, NVTX
     in gpu/ and base/trace.cpp, Boost in apps/. Tests may include every part; tests and benchmarks may compare with outside libraries.
     A file has at most 500 lines. No variable that changes lives as long as the program. A once_flag or a thread_local says why in the
@@ -34,6 +34,7 @@ IO_MAY_INCLUDE = {
     "decode": {"files"},
     "results": {"files", "input", "decode"},
     "sinks": {"files", "input", "decode", "results"},
+    "reducers": {"files", "results"},
 }
 
 # Outside library -> what its includes look like, where they may stand, how that is said.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # make model: model packages from published weights, and the line to run them with.
 #
-#   WEIGHTS=FILE [SEGMENTER=FILE] [OUT=FOLDER] [PHOTOGRAPH=FILE] [IMGSZ=N] [NAMES=FILE] [TRUST=1] tools/model.sh [check]
+#   WEIGHTS=FILE [SEGMENTER=FILE] [OUT=FOLDER] [PHOTOGRAPH=FILE] [IMGSZ=N] [NAMES=FILE] [PRESET=V1|V2] [TRUST=1] tools/model.sh [check]
 #
-# WEIGHTS may be a detector or a segmenter. A package is called like its file (yolov8n.pt: yolov8n.pkg) and lies in OUT, or beside it.
+# WEIGHTS may be a detector, a segmenter or an embedder (a classifier). A package is called like its file (yolov8n.pt: yolov8n.pkg) and lies in OUT, or beside it.
 set -euo pipefail
 here="$(cd "$(dirname "$0")/.." && pwd)"
 fail() { echo "model: $*" >&2; exit 1; }
@@ -35,6 +35,7 @@ export_model() { LD_PRELOAD="$preload" "$python" "$here/models/export/export.py"
 
 if ((${#files[@]} == 2)); then  # two of a kind are refused before anything is written
   first="$(export_model --task "${files[0]}")" && second="$(export_model --task "${files[1]}")" || exit 1
+  [[ "$first $second" != *embedder* ]] || fail "an embedder runs by a recipe of its own, without detector and segmenter: name it alone, as WEIGHTS; nothing was written"
   [[ "$first" != "$second" ]] || fail "${files[1]}: is a $second, as ${files[0]} is; WEIGHTS and SEGMENTER are one of each; nothing was written"
 fi
 
@@ -47,16 +48,18 @@ for file in "${files[@]}"; do
   if [[ "$file" == "${WEIGHTS:-}" ]]; then
     [[ -n "${IMGSZ:-}" ]] && read -ra sides <<< "$IMGSZ" && own+=(--imgsz "${sides[@]}")
     [[ -n "${NAMES:-}" ]] && own+=(--names "$NAMES")
+    [[ -n "${PRESET:-}" ]] && own+=(--preset "$PRESET")
   fi
   [[ " ${arguments[*]} " != *" $package "* ]] || fail "$file: would be written to $package, as ${files[0]} was; rename one of them"
   export_model "$file" "$package" "${own[@]}" || exit 1
   case "$(sed -n 's/^task: *//p' "$package/model.yaml")" in
-    detect) task=detector ;;
-    *) task=segmenter ;;
+    detect) task="a detector" use=(--detector "$package") ;;
+    segment) task="a segmenter" use=(--segmenter "$package") ;;
+    embed) task="an embedder" use=(--set "categorize.model=$package") ;;
   esac
-  [[ "$task" == segmenter || "$file" != "${SEGMENTER:-}" ]] || echo "model: $file was named as SEGMENTER and is a detector; $package is used with --detector"
+  [[ "$task" == "a segmenter" || "$file" != "${SEGMENTER:-}" ]] || echo "model: $file was named as SEGMENTER and is $task; $package is used with ${use[0]}"
   tasks+=" $task"
-  arguments+=("--$task" "$package")
+  arguments+=("${use[@]}")
 done
 
 program=millrace
@@ -64,8 +67,9 @@ command -v millrace > /dev/null || program="$here/build/release/apps/millrace"
 echo
 echo "run it with:"
 printf '  %q run' "$program"
-[[ "$tasks" == " detector" ]] && printf ' %q' "$here/configs/detect.yaml"
+[[ "$tasks" == " a detector" ]] && printf ' %q' "$here/configs/detect.yaml"
+[[ "$tasks" == " an embedder" ]] && printf ' %q' "$here/configs/categories.yaml"
 printf ' --input PICTURES'
 printf ' %q' "${arguments[@]}"
-[[ "$tasks" == " segmenter" ]] && printf ' --detector DETECTOR.pkg'
+[[ "$tasks" == " a segmenter" ]] && printf ' --detector DETECTOR.pkg'
 printf ' --output RESULTS\n'

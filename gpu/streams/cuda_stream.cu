@@ -1,11 +1,6 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExtCudaRt.h>
-
-#include <cub/block/block_reduce.cuh>
-#include <cub/device/device_scan.cuh>
 
 #include <cstring>
 #include <limits>
@@ -15,23 +10,12 @@
 #include <type_traits>
 #include <utility>
 
-#include "gpu/device.hpp"
+#include "gpu/launch.cuh"
 #include "gpu/streams/block_pool.hpp"
 #include "gpu/streams/cuda_stream.hpp"
 
 namespace millrace {
 namespace {
-
-void check(cudaError_t error, const std::string& what) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // so that it is not taken for that of the next launch
-  if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
-  throw DeviceError(what + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
-}
-
-void check_launch(const char* kernel) { check(cudaGetLastError(), std::string("the launch of ") + kernel); }
-
-unsigned blocks_of(std::int64_t threads, int block) { return static_cast<unsigned>((threads + block - 1) / block); }
 
 /// What travels as an argument of a kernel, which holds 4 kB.
 struct Parcel {
@@ -42,74 +26,6 @@ struct Parcel {
 __global__ void store_parcel(const __grid_constant__ Parcel parcel, unsigned char* out, int count) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) out[i] = parcel.bytes[i];
-}
-
-__device__ void put(float* out, float value) { *out = value; }
-__device__ void put(__half* out, float value) { *out = __float2half_rn(value); }
-__device__ void put(__nv_bfloat16* out, float value) { *out = __float2bfloat16_rn(value); }
-
-template <class Out>
-__global__ void letterbox(const LetterboxJob job, Out* out) {
-  const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
-  if (x >= job.input_width || y >= job.input_height) return;
-  const std::int64_t plane = static_cast<std::int64_t>(job.input_width) * job.input_height;
-  const std::int64_t at = static_cast<std::int64_t>(y) * job.input_width + x;
-  for (int p = 0; p < 3; ++p) put(out + p * plane + at, letterbox_value(job, x, y, p));
-}
-
-__global__ void find_candidates(const HeadJob job) {
-  const int anchor = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), slot = static_cast<int>(blockIdx.y);
-  if (anchor >= job.anchors) return;
-  const std::int32_t fault = detect_kernel::find_candidate(job, slot, anchor);
-  if (fault != 0) atomicOr(job.faults + slot, fault);
-}
-
-constexpr int team = 512;
-
-/// The threads of a block, as keep_best asks for them.
-struct WholeBlock {
-  int rank, size;
-  __device__ std::uint64_t max(std::uint64_t value) const {
-    using Reduce = cub::BlockReduce<std::uint64_t, team>;
-    __shared__ typename Reduce::TempStorage storage;
-    __shared__ std::uint64_t result;
-    const std::uint64_t largest =
-        Reduce(storage).Reduce(value, [](std::uint64_t a, std::uint64_t b) { return a < b ? b : a; });
-    if (rank == 0) result = largest;
-    __syncthreads();
-    value = result;
-    __syncthreads();  // before anybody writes it again
-    return value;
-  }
-};
-
-__global__ void __launch_bounds__(team) keep_best(const HeadJob job) {
-  detect_kernel::keep_best(job, static_cast<int>(blockIdx.x), WholeBlock{static_cast<int>(threadIdx.x), team});
-}
-
-__global__ void __launch_bounds__(team) largest_magnitude(const OutlineJob job) {
-  // Without the sign, bits of floats order like their values, NaN last.
-  std::uint32_t most = 0;
-  const std::int64_t size = static_cast<std::int64_t>(job.logits_width) * job.logits_height;
-  const auto* bits = reinterpret_cast<const std::uint32_t*>(job.logits) + static_cast<std::int64_t>(blockIdx.x) * size;
-  for (std::int64_t i = threadIdx.x; i < size; i += team) most = max(most, bits[i] & 0x7fffffffU);
-  using Reduce = cub::BlockReduce<std::uint32_t, team>;
-  __shared__ typename Reduce::TempStorage storage;
-  most = Reduce(storage).Reduce(most, [](std::uint32_t a, std::uint32_t b) { return a < b ? b : a; });
-  if (threadIdx.x == 0) job.largest[blockIdx.x] = __uint_as_float(most);
-}
-
-constexpr int columns = 64;  // of a block
-
-__global__ void count_changes(const OutlineJob job) {
-  const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (x < job.widest) outline_kernel::count_column(job, static_cast<int>(blockIdx.y), x);
-}
-
-__global__ void write_changes(const OutlineJob job) {
-  const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (x < job.widest) outline_kernel::write_column(job, static_cast<int>(blockIdx.y), x);
 }
 
 struct DestroyStream {
@@ -242,60 +158,6 @@ class CudaStream final : public Stream {
     }
   }
 
-  void letterbox(const LetterboxJob& job, DType type, void* out) override {
-    handles_->use();
-    const dim3 block(32, 8), grid(blocks_of(job.input_width, 32), blocks_of(job.input_height, 8));
-    switch (type) {
-      case DType::f32:
-        millrace::letterbox<<<grid, block, 0, handles_->stream.get()>>>(job, static_cast<float*>(out));
-        break;
-      case DType::f16:
-        millrace::letterbox<<<grid, block, 0, handles_->stream.get()>>>(job, static_cast<__half*>(out));
-        break;
-      case DType::bf16:
-        millrace::letterbox<<<grid, block, 0, handles_->stream.get()>>>(job, static_cast<__nv_bfloat16*>(out));
-        break;
-      default:
-        throw std::invalid_argument("a letterbox is made in f32, f16 or bf16");
-    }
-    check_launch("letterbox");
-  }
-
-  void find_boxes(const HeadJob& job) override {
-    if (job.slots == 0) return;
-    handles_->use();
-    const auto slots = static_cast<unsigned>(job.slots);
-    if (job.anchors > 0) {
-      find_candidates<<<dim3(blocks_of(job.anchors, 128), slots), 128, 0, handles_->stream.get()>>>(job);
-      check_launch("find_candidates");
-    }
-    keep_best<<<slots, team, 0, handles_->stream.get()>>>(job);
-    check_launch("keep_best");
-  }
-
-  void outline(const OutlineJob& job) override {
-    if (job.masks == 0) return;
-    handles_->use();
-    largest_magnitude<<<static_cast<unsigned>(job.masks), team, 0, handles_->stream.get()>>>(job);
-    check_launch("largest_magnitude");
-    count_changes<<<grid_of(job), columns, 0, handles_->stream.get()>>>(job);
-    check_launch("count_changes");
-    const int total = job.masks * job.widest + 1;
-    std::size_t bytes = 0;
-    check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, job.counts, job.counts, total, handles_->stream.get()),
-          "the sums of the masks' changes");
-    const auto scratch = allocate(bytes);
-    check(cub::DeviceScan::ExclusiveSum(scratch.get(), bytes, job.counts, job.counts, total, handles_->stream.get()),
-          "the sums of the masks' changes");
-    write_places(job);
-  }
-
-  void write_places(const OutlineJob& job) override {
-    handles_->use();
-    write_changes<<<grid_of(job), columns, 0, handles_->stream.get()>>>(job);
-    check_launch("write_changes");
-  }
-
   void wait() override {
     handles_->use();
     check(cudaEventRecord(handles_->done.get(), handles_->stream.get()), "an event");
@@ -315,10 +177,13 @@ class CudaStream final : public Stream {
     return ms / 1e3;
   }
 
- private:
-  static dim3 grid_of(const OutlineJob& job) {
-    return {blocks_of(job.widest, columns), static_cast<unsigned>(job.masks)};
+ protected:
+  void take(std::shared_ptr<const OperationCall> call) override {
+    handles_->use();
+    call->launch(*this);
   }
+
+ private:
   void transfer(const void* from, void* to, std::size_t bytes, cudaMemcpyKind kind) {
     handles_->use();
     check(cudaMemcpyAsync(to, from, bytes, kind, handles_->stream.get()), "a copy");

@@ -1,15 +1,11 @@
 #include "gpu/streams/fake_stream.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <new>
-#include <numeric>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
-
-#include "base/half.hpp"
 
 namespace millrace {
 namespace {
@@ -27,19 +23,6 @@ void release(void* memory) { ::operator delete(memory, alignment); }
 
 std::size_t hash_of(const void* memory, std::size_t bytes) {
   return std::hash<std::string_view>()({static_cast<const char*>(memory), bytes});
-}
-
-/// One thread in place of a block.
-struct OneThread {
-  int rank = 0, size = 1;
-  [[nodiscard]] std::uint64_t max(std::uint64_t value) const { return value; }
-};
-
-template <class Column>
-void for_each_column(const OutlineJob& job, const Column& column) {
-  for (int n = 0; n < job.masks; ++n) {
-    for (int x = 0; x < job.widest; ++x) column(job, n, x);
-  }
 }
 
 }  // namespace
@@ -142,61 +125,6 @@ void FakeStream::store(const void* host, void* device, std::size_t bytes) {
   defer([device, kept = std::vector<std::byte>(data, data + bytes)] {
     std::copy(kept.begin(), kept.end(), static_cast<std::byte*>(device));
   });
-}
-
-void FakeStream::letterbox(const LetterboxJob& job, DType type, void* out) {
-  const auto fill = [&](auto* values, auto convert) {
-    defer([job, values, convert]() mutable {
-      for (int plane = 0; plane < 3; ++plane) {
-        for (int y = 0; y < job.input_height; ++y) {
-          for (int x = 0; x < job.input_width; ++x) *values++ = convert(letterbox_value(job, x, y, plane));
-        }
-      }
-    });
-  };
-  switch (type) {
-    case DType::f32:
-      return fill(static_cast<float*>(out), [](float value) { return value; });
-    case DType::bf16:
-      return fill(static_cast<std::uint16_t*>(out), to_bf16);
-    case DType::f16:
-      return fill(static_cast<std::uint16_t*>(out), to_f16);
-    default:
-      throw std::invalid_argument("a letterbox is made in f32, f16 or bf16");
-  }
-}
-
-void FakeStream::find_boxes(const HeadJob& job) {
-  defer([job] {
-    for (int slot = 0; slot < job.slots; ++slot) {
-      for (int anchor = 0; anchor < job.anchors; ++anchor)
-        job.faults[slot] |= detect_kernel::find_candidate(job, slot, anchor);
-      detect_kernel::keep_best(job, slot, OneThread{});
-    }
-  });
-}
-
-void FakeStream::outline(const OutlineJob& job) {
-  const auto scratch = allocate(4096);  // as the sums take on a GPU
-  defer([job] {
-    const auto size = static_cast<std::size_t>(job.logits_width) * static_cast<std::size_t>(job.logits_height);
-    for (int n = 0; n < job.masks; ++n) {
-      const float* logits = job.logits + static_cast<std::size_t>(n) * size;
-      float largest = 0;
-      for (std::size_t i = 0; i < size; ++i) {
-        if (std::isnan(logits[i]) || std::fabs(logits[i]) > largest) largest = std::fabs(logits[i]);
-        if (std::isnan(largest)) break;
-      }
-      job.largest[n] = largest;
-    }
-    for_each_column(job, outline_kernel::count_column);
-    std::exclusive_scan(job.counts, job.counts + job.masks * job.widest + 1, job.counts, 0U);
-  });
-  write_places(job);
-}
-
-void FakeStream::write_places(const OutlineJob& job) {
-  defer([job] { for_each_column(job, outline_kernel::write_column); });
 }
 
 // Work holds memory, and memory the queue: what was never done must not keep them.

@@ -63,10 +63,6 @@ class FakeStream final : public Stream {
   void copy(const void* from, void* to, std::size_t bytes) override;
   void zero(void* device, std::size_t bytes) override;
   void store(const void* host, void* device, std::size_t bytes) override;
-  void letterbox(const LetterboxJob& job, DType type, void* out) override;
-  void find_boxes(const HeadJob& job) override;
-  void outline(const OutlineJob& job) override;
-  void write_places(const OutlineJob& job) override;
   /// What throws there is not done again, nor what comes behind it.
   void wait() override;
 
@@ -74,6 +70,11 @@ class FakeStream final : public Stream {
 
   /// Does `work` in its turn, e.g. a model's call.
   void defer(std::function<void()> work) { queue_->work.push_back(std::move(work)); }
+
+ protected:
+  void take(std::shared_ptr<const OperationCall> call) override {
+    defer([call = std::move(call)] { call->body(); });
+  }
 
  private:
   struct Queue {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 #include <thread>
 
 namespace millrace {
@@ -58,53 +58,17 @@ void SimulatedStream::download(const void* device, void* host, std::size_t bytes
 void SimulatedStream::copy(const void* /*from*/, void* /*to*/, std::size_t /*bytes*/) {}
 void SimulatedStream::zero(void* /*device*/, std::size_t /*bytes*/) {}
 
-// Kernels read it, and here those of outlines do.
+// Operations read it when they simulate.
 void SimulatedStream::store(const void* host, void* device, std::size_t bytes) { std::memcpy(device, host, bytes); }
 
-void SimulatedStream::letterbox(const LetterboxJob& /*job*/, DType /*type*/, void* /*out*/) {
-  compute(gpu_->rates().letterbox_s);
-}
-
-void SimulatedStream::find_boxes(const HeadJob& job) {
-  compute(gpu_->rates().find_boxes_s);
-  std::fill_n(job.summaries, 2 * job.slots, 0);
-}
-
-/// Places of an ellipse in the middle, a quarter of the picture long and high: twice as many as it has columns, 960 in
-/// a picture of 1920 x 1080, where masks of real objects have 300 to 5,000.
-const std::vector<std::uint32_t>& SimulatedStream::ellipse(int width, int height) {
-  auto& places = ellipses_[{width, height}];
-  if (!places.empty()) return places;
-  const int columns = std::max(1, width / 4);
-  for (int i = 0; i < columns; ++i) {
-    const double across = 2.0 * (i + 0.5) / columns - 1;
-    const int half = std::max(1, static_cast<int>(height / 8.0 * std::sqrt(1 - across * across)));
-    const int x = (width - columns) / 2 + i, middle = height / 2;
-    const int top = std::max(0, middle - half), bottom = std::min(height, middle + half);
-    places.push_back(static_cast<std::uint32_t>(x * height + top));
-    places.push_back(static_cast<std::uint32_t>(x * height + bottom));
-  }
-  return places;
-}
-
-void SimulatedStream::outline(const OutlineJob& job) {
-  compute(gpu_->rates().outline_s * job.masks);
-  write_places(job);
-}
-
-void SimulatedStream::write_places(const OutlineJob& job) {
-  std::uint32_t at = 0;
-  for (int n = 0; n < job.masks; ++n) {
-    job.starts[n] = at;
-    job.iou[n] = 0.9F;
-    job.largest[n] = 1;
-    if (job.slots[n] < 0) continue;
-    const MaskGeometry& geometry = job.geometry[job.slots[n]];
-    const auto& places = ellipse(geometry.picture_width, geometry.picture_height);
-    if (at + places.size() <= job.capacity) std::copy(places.begin(), places.end(), job.places + at);
-    at += static_cast<std::uint32_t>(places.size());
-  }
-  job.starts[job.masks] = at;
+void SimulatedStream::take(std::shared_ptr<const OperationCall> call) {
+  const auto& known = gpu_->rates().operations_s;
+  const auto found = known.find(call->name());
+  if (found == known.end())
+    throw std::invalid_argument("the table of the simulated device has no time for the operation '" +
+                                std::string(call->name()) + "'; add the key '" + std::string(call->name()) + "_ms'");
+  compute(found->second * call->units());
+  call->simulate();
 }
 
 void SimulatedStream::wait() {

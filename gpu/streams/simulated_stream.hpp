@@ -5,7 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "gpu/stream.hpp"
@@ -16,9 +16,7 @@ namespace millrace {
 /// What a GPU that is not there takes.
 struct SimulatedRates {
   double upload_bytes_per_s = 25e9, download_bytes_per_s = 25e9;
-  double letterbox_s = 0;   ///< of a picture into one input
-  double find_boxes_s = 0;  ///< of a call
-  double outline_s = 0;     ///< of a mask
+  std::map<std::string, double, std::less<>> operations_s{};  ///< by name, of one unit of cost (gpu/operation.hpp)
 };
 
 /// One GPU of several streams: it works on one thing at a time, in the order of asking.
@@ -39,8 +37,8 @@ class SimulatedGpu {
 };
 
 /// A stream that computes nothing and takes the time of a GPU, so that the host's side can be driven at the speed of
-/// any: the calling thread sleeps in wait() until the GPU would be done. A detector finds nothing; every mask is one
-/// ellipse.
+/// any: the calling thread sleeps in wait() until the GPU would be done. What
+/// operations write then stands in their rows: a detector finds nothing, and every mask is one ellipse.
 class SimulatedStream final : public Stream {
  public:
   explicit SimulatedStream(std::shared_ptr<SimulatedGpu> gpu);
@@ -53,18 +51,17 @@ class SimulatedStream final : public Stream {
   void copy(const void* from, void* to, std::size_t bytes) override;
   void zero(void* device, std::size_t bytes) override;
   void store(const void* host, void* device, std::size_t bytes) override;
-  void letterbox(const LetterboxJob& job, DType type, void* out) override;
-  void find_boxes(const HeadJob& job) override;
-  void outline(const OutlineJob& job) override;
-  void write_places(const OutlineJob& job) override;
   void wait() override;
   double time(const std::function<void()>& work) override;
 
   /// A model's call that takes this long.
   void compute(double seconds);
 
+ protected:
+  /// Throws std::invalid_argument where the rates have no time for the operation.
+  void take(std::shared_ptr<const OperationCall> call) override;
+
  private:
-  const std::vector<std::uint32_t>& ellipse(int width, int height);
   void transfer(double seconds);
 
   const std::shared_ptr<SimulatedGpu> gpu_;
@@ -72,7 +69,6 @@ class SimulatedStream final : public Stream {
   std::int64_t done_ns_ = 0;   // when all that was asked for is done
   std::int64_t asked_ns_ = 0;  // of the GPU's time, by this stream
   std::vector<std::function<void()>> downloads_;
-  std::map<std::pair<int, int>, std::vector<std::uint32_t>> ellipses_;  // by size of the picture
 };
 
 }  // namespace millrace

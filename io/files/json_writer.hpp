@@ -38,6 +38,9 @@ class JsonWriter {
   /// Rounded to so many decimals (0 to 9), halves away from zero, without trailing zeros; throws as value() does.
   JsonWriter& rounded(double number, int decimals);
 
+  /// A value as it is: JSON, or what stands for some until somebody puts it in.
+  JsonWriter& verbatim(std::string_view text) { return literal(text); }
+
   /// What was written so far.
   std::string_view text() const { return text_; }
   /// The whole text, and an empty writer. Throws std::logic_error while an object or array is open.

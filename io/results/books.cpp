@@ -42,16 +42,31 @@ std::optional<std::string> length_problem_with_remedy(const std::string& out_fol
   return problem;
 }
 
+std::optional<std::string> hash_problem(const std::string& out_folder, const SegmentFile& file,
+                                        const std::string& planned, const FileSystem& files) {
+  const std::string hash = xxh3_64_file_hex(path_of(out_folder, file), files);
+  if (hash == planned) return std::nullopt;
+  return "'" + path_of(out_folder, file) + "' has hash " + hash + ", its manifest says " + planned + ": delete '" +
+         path_of(out_folder, {file.segment, file.revision, SegmentFile::Kind::manifest}) +
+         "', then the same run again computes its segment anew";
+}
+
 /// The sentence for a data file that is not, byte by byte, what its manifest says.
 std::optional<std::string> problem_of(const std::string& out_folder, const Manifest& manifest,
                                       const FileSystem& files) {
   if (auto problem = length_problem_with_remedy(out_folder, manifest, files)) return problem;
-  const std::string path = path_of(out_folder, {manifest.segment, manifest.revision, SegmentFile::Kind::data});
-  const std::string hash = xxh3_64_file_hex(path, files);
-  if (hash == manifest.xxh3) return std::nullopt;
-  return "'" + path + "' has hash " + hash + ", its manifest says " + manifest.xxh3 + ": delete '" +
-         path_of(out_folder, {manifest.segment, manifest.revision, SegmentFile::Kind::manifest}) +
-         "', then the same run again computes its segment anew";
+  return hash_problem(out_folder, {manifest.segment, manifest.revision, SegmentFile::Kind::data}, manifest.xxh3, files);
+}
+
+/// The same for the data file and all side columns.
+std::optional<std::string> problem_of_all(const std::string& out_folder, const Manifest& manifest,
+                                          const FileSystem& files) {
+  if (auto problem = problem_of(out_folder, manifest, files)) return problem;
+  for (const SideColumn& column : manifest.columns) {
+    const SegmentFile file{manifest.segment, manifest.revision, SegmentFile::Kind::column, column.name};
+    if (auto problem = hash_problem(out_folder, file, column.xxh3, files)) return problem;
+  }
+  return std::nullopt;
 }
 
 [[noreturn]] void throw_damaged(const std::string& problem) {
@@ -125,11 +140,15 @@ std::int64_t item_id_of(std::string_view line, const std::string& path) {
 bool for_each_line_of_segment(const std::string& out_folder, const Revisions& revisions, const FileSystem& files,
                               const std::function<bool(const SegmentLine&)>& take) {
   const std::int64_t segment = revisions.front().segment;
-  std::map<std::int64_t, std::string> revised;
+  struct Newer {
+    int revision = 0;
+    std::string line;
+  };
+  std::map<std::int64_t, Newer> revised;
   for (std::size_t i = 1; i < revisions.size(); ++i) {
     const std::string path = path_of(out_folder, {segment, revisions[i].revision, SegmentFile::Kind::data});
     for_each_line_of_file(out_folder, revisions[i], files, [&](std::string_view line) {
-      revised[item_id_of(line, path)] = line;
+      revised[item_id_of(line, path)] = {revisions[i].revision, std::string(line)};
       return true;
     });
   }
@@ -138,7 +157,8 @@ bool for_each_line_of_segment(const std::string& out_folder, const Revisions& re
   for_each_line_of_file(out_folder, revisions.front(), files, [&](std::string_view line) {
     const std::int64_t item_id = item_id_of(line, path);
     const auto newer = revised.find(item_id);
-    going = take({segment, item_id, newer == revised.end() ? line : std::string_view(newer->second)});
+    going = take(newer == revised.end() ? SegmentLine{segment, item_id, 0, line}
+                                        : SegmentLine{segment, item_id, newer->second.revision, newer->second.line});
     return going;
   });
   return going;
@@ -242,7 +262,7 @@ std::vector<DamagedSegment> verify_segments(const std::string& out_folder, const
   }
   for (const auto& [segment, revisions] : folder.done) {
     for (const Manifest& manifest : revisions) {
-      const auto problem = found_by(problem_of, out_folder, manifest, files);
+      const auto problem = found_by(problem_of_all, out_folder, manifest, files);
       if (!problem) continue;
       damaged.push_back({segment, manifest.revision, manifest.first_item, manifest.last_item, *problem});
     }

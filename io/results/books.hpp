@@ -38,6 +38,7 @@ Books read_books(const std::string& out_folder, const std::string& plan_hash, st
 struct SegmentLine {
   std::int64_t segment = 0;
   std::int64_t item_id = 0;
+  int revision = 0;       ///< whose side columns its row numbers belong to
   std::string_view json;  ///< without newline; valid during the callback
 };
 
@@ -51,7 +52,7 @@ void for_each_line(const std::string& out_folder, const std::function<bool(const
 void for_each_failed(const std::string& out_folder, const std::function<void(const FrameRecord&)>& take,
                      const FileSystem& files = real_files);
 
-/// A segment file that is not what its manifest says.
+/// A segment file or side column that is not what its manifest says.
 struct DamagedSegment {
   std::int64_t segment = 0;
   int revision = 0;

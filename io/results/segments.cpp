@@ -60,10 +60,12 @@ SegmentStore::SegmentStore(std::string out_folder, std::string plan_hash, Segmen
 
 void SegmentStore::find_done_segments() {
   std::vector<std::int64_t> journals;
+  std::vector<SegmentFile> columns;
   for (const std::string& name : list_folder(folder_, files_)) {
     const auto file = SegmentFile::from_name(name);
     if (!file) continue;
     if (file->kind == SegmentFile::Kind::journal) journals.push_back(file->segment);
+    if (file->kind == SegmentFile::Kind::column && file->revision == 0) columns.push_back(*file);
     if (file->kind != SegmentFile::Kind::manifest || file->revision > 0) continue;
     const auto manifest = read_manifest(out_folder_, *file, plan_hash_, files_);
     if (!manifest) {
@@ -82,6 +84,10 @@ void SegmentStore::find_done_segments() {
   for (const std::int64_t segment : journals) {
     if (!done_.contains(segment)) continue;
     remove_file(folder_ + "/" + SegmentFile{segment, 0, SegmentFile::Kind::journal}.name(), files_);
+  }
+  // One killed before the manifest leaves side columns.
+  for (const SegmentFile& column : columns) {
+    if (!done_.contains(column.segment)) remove_file(folder_ + "/" + column.name(), files_);
   }
 }
 
@@ -218,6 +224,7 @@ Manifest SegmentStore::write_data(std::int64_t segment, const OpenSegment& open)
     manifest.first_item = open.item_ids.front();
     manifest.last_item = open.item_ids.back();
   }
+  ColumnWriter columns(folder_, segment, files_);
   AsideFile data(folder_, SegmentFile{segment, 0, SegmentFile::Kind::data}.name(), files_);
   Xxh3 hash;
   std::string bytes;
@@ -228,7 +235,7 @@ Manifest SegmentStore::write_data(std::int64_t segment, const OpenSegment& open)
     bytes.clear();
   };
   for (const auto& entry : open.entries) {
-    bytes += open.journal->read(*entry);
+    bytes += columns.take_rows(open.journal->read(*entry));
     bytes += '\n';
     manifest.counts.add(entry->ok, entry->reason, entry->objects);
     if (bytes.size() >= chunk_bytes) flush();
@@ -236,6 +243,7 @@ Manifest SegmentStore::write_data(std::int64_t segment, const OpenSegment& open)
   flush();
   manifest.xxh3 = hash.hex();
   data.commit();
+  manifest.columns = columns.commit();
   return manifest;
 }
 

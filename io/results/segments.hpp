@@ -31,9 +31,9 @@ struct SegmentStoreOptions {
 /// interrupted goes on where it was. Bytes of the segments depend on plan and lines alone.
 ///
 /// A finished batch is appended to `segments/000123.part`. With the last one the segment is committed, in this order:
-/// data aside, fsync; rename; fsync folder; sync_side_files; manifest aside, fsync; rename; fsync folder; the journal
-/// goes. A manifest that is there is a segment that is done, and is never changed, unless what it says is no longer
-/// there: then the segment is computed again.
+/// data aside, fsync; rename; fsync folder; the same for each side column; sync_side_files; manifest aside, fsync;
+/// rename; fsync folder; the journal goes. A manifest that is there is a segment that is done, and is never changed,
+/// unless what it says is no longer there: then the segment is computed again.
 ///
 /// Memory: some 64 bytes an item of the open segments, one batch, one line. All functions may be called from any
 /// thread. Every storage failure throws StorageError and is final for this object: all later calls that write throw it
@@ -45,8 +45,8 @@ class SegmentStore {
   SegmentStore(std::string out_folder, std::string plan_hash, SegmentStoreOptions options = {},
                const FileSystem& files = real_files);
 
-  /// Whether the segment's manifest is there, and a data file of its length. Throws OutputMismatchError if it was made
-  /// of other items than those of `items_hash` (an empty one stands for any).
+  /// Whether the segment's manifest is there, and a data file and side columns of their lengths. Throws
+  /// OutputMismatchError if it was made of other items than those of `items_hash` (an empty one stands for any).
   bool segment_done(std::int64_t segment, std::string_view items_hash = {}) const;
 
   /// Opens a segment and returns which of its batches an earlier attempt has finished (all of them if it is done).

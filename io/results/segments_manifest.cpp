@@ -15,23 +15,32 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t manifest_limit_bytes = 1 << 20;
+constexpr std::string_view column_suffix = ".f16";
 
 Json to_json(const Manifest& manifest) {
   Json failed = Json::object();
   for (const auto& [reason, count] : manifest.counts.failed) failed[std::string(to_string(reason))] = count;
-  return Json{{"schema", Manifest::schema},
-              {"segment", manifest.segment},
-              {"revision", manifest.revision},
-              {"plan", manifest.plan_hash},
-              {"items_hash", manifest.items_hash},
-              {"items", manifest.counts.items},
-              {"first_item", manifest.first_item},
-              {"last_item", manifest.last_item},
-              {"ok", manifest.counts.ok},
-              {"failed", failed},
-              {"objects", manifest.counts.objects},
-              {"bytes", manifest.bytes},
-              {"xxh3", manifest.xxh3}};
+  Json json{{"schema", Manifest::schema},
+            {"segment", manifest.segment},
+            {"revision", manifest.revision},
+            {"plan", manifest.plan_hash},
+            {"items_hash", manifest.items_hash},
+            {"items", manifest.counts.items},
+            {"first_item", manifest.first_item},
+            {"last_item", manifest.last_item},
+            {"ok", manifest.counts.ok},
+            {"failed", failed},
+            {"objects", manifest.counts.objects},
+            {"bytes", manifest.bytes},
+            {"xxh3", manifest.xxh3}};
+  for (const auto& column : manifest.columns) {
+    json["columns"].push_back({{"name", column.name},
+                               {"rows", column.rows},
+                               {"width", column.width},
+                               {"bytes", column.bytes()},
+                               {"xxh3", column.xxh3}});
+  }
+  return json;
 }
 
 Manifest from_json(const Json& json) {
@@ -50,6 +59,10 @@ Manifest from_json(const Json& json) {
   manifest.counts.objects = json.at("objects").get<std::int64_t>();
   manifest.bytes = json.at("bytes").get<std::int64_t>();
   manifest.xxh3 = json.at("xxh3").get<std::string>();
+  for (const auto& column : json.value("columns", Json::array())) {
+    manifest.columns.push_back({column.at("name").get<std::string>(), column.at("rows").get<std::int64_t>(),
+                                column.at("width").get<int>(), column.at("xxh3").get<std::string>()});
+  }
   return manifest;
 }
 
@@ -112,6 +125,8 @@ std::string SegmentFile::name() const {
       return text + ".manifest.json";
     case Kind::journal:
       return text + ".part";
+    case Kind::column:
+      return text + "." + column + std::string(column_suffix);
   }
   return text;
 }
@@ -122,13 +137,17 @@ std::optional<SegmentFile> SegmentFile::from_name(std::string_view name) {
   if (dot == std::string_view::npos) return std::nullopt;
   std::from_chars(name.data(), name.data() + dot, file.segment);
   std::string_view rest = name.substr(dot);
-  if (rest.starts_with(".r")) {
-    const std::size_t end = std::min(rest.find('.', 1), rest.size());
-    std::from_chars(rest.data() + 2, rest.data() + end, file.revision);
-    rest.remove_prefix(end);
+  if (const std::size_t end = rest.find('.', 1); rest.starts_with(".r") && end != std::string_view::npos) {
+    // Else it is a column whose name begins like a revision's.
+    const auto [stop, error] = std::from_chars(rest.data() + 2, rest.data() + end, file.revision);
+    if (error == std::errc() && stop == rest.data() + end) rest.remove_prefix(end);
   }
   if (rest == ".manifest.json") file.kind = Kind::manifest;
   if (rest == ".part") file.kind = Kind::journal;
+  if (rest.ends_with(column_suffix) && rest.size() > column_suffix.size()) {
+    file.column = rest.substr(1, rest.size() - 1 - column_suffix.size());
+    if (is_column_name(file.column)) file.kind = Kind::column;
+  }
   // Only names that we would give ourselves: no signs, no missing or superfluous zeros.
   if (file.segment < 0 || file.revision < 0 || file.name() != name) return std::nullopt;
   return file;
@@ -151,17 +170,25 @@ std::optional<Manifest> read_manifest(const std::string& out_folder, const Segme
 
 std::optional<std::string> length_problem(const std::string& out_folder, const Manifest& manifest,
                                           const FileSystem& files) {
-  const std::string path = segments_folder(out_folder) + "/" +
-                           SegmentFile{manifest.segment, manifest.revision, SegmentFile::Kind::data}.name();
-  try {
-    const std::int64_t bytes = File(path, O_RDONLY, files).size();
-    if (bytes == manifest.bytes) return std::nullopt;
-    return "'" + path + "' has " + std::to_string(bytes) + " bytes, its manifest says " +
-           std::to_string(manifest.bytes);
-  } catch (const StorageError& error) {
-    if (error.error_number() != ENOENT) throw;
-    return "'" + path + "' is missing, its manifest is there";
+  const auto problem_of = [&](const SegmentFile& file, std::int64_t planned) -> std::optional<std::string> {
+    const std::string path = segments_folder(out_folder) + "/" + file.name();
+    try {
+      const std::int64_t bytes = File(path, O_RDONLY, files).size();
+      if (bytes == planned) return std::nullopt;
+      return "'" + path + "' has " + std::to_string(bytes) + " bytes, its manifest says " + std::to_string(planned);
+    } catch (const StorageError& error) {
+      if (error.error_number() != ENOENT) throw;
+      return "'" + path + "' is missing, its manifest is there";
+    }
+  };
+  SegmentFile file{manifest.segment, manifest.revision, SegmentFile::Kind::data};
+  if (auto problem = problem_of(file, manifest.bytes)) return problem;
+  file.kind = SegmentFile::Kind::column;
+  for (const auto& column : manifest.columns) {
+    file.column = column.name;
+    if (auto problem = problem_of(file, column.bytes())) return problem;
   }
+  return std::nullopt;
 }
 
 }  // namespace millrace

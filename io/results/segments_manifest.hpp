@@ -11,6 +11,7 @@
 #include "io/files/files.hpp"
 #include "io/files/reason.hpp"
 #include "io/results/journal.hpp"
+#include "io/results/side_column.hpp"
 
 namespace millrace {
 
@@ -40,7 +41,8 @@ struct Counts {
   void add(bool item_ok, Reason reason, std::int64_t item_objects);
 };
 
-/// What `segments/000123.manifest.json` says of `segments/000123.jsonl`. It holds nothing of time, host or run.
+/// What `segments/000123.manifest.json` says of `segments/000123.jsonl` and of its side columns. It holds nothing of
+/// time, host or run.
 struct Manifest {
   static constexpr int schema = 1;  ///< of manifest and segment lines
   std::int64_t segment = 0;
@@ -50,7 +52,8 @@ struct Manifest {
   std::int64_t first_item = -1, last_item = -1;  ///< -1 without items
   Counts counts;
   std::int64_t bytes = 0;
-  std::string xxh3;  ///< of the data file
+  std::string xxh3;                   ///< of the data file
+  std::vector<SideColumn> columns{};  ///< by name
 
   /// One JSON object, with a hash of itself as its last member.
   std::string to_text() const;
@@ -58,12 +61,14 @@ struct Manifest {
   static std::optional<Manifest> from_text(std::string_view text);
 };
 
-/// A segment's files as their names tell them: "000123.jsonl", "000123.r1.manifest.json", "000123.part".
+/// A segment's files as their names tell them: "000123.jsonl", "000123.r1.manifest.json", "000123.part",
+/// "000123.embedding.f16".
 struct SegmentFile {
-  enum class Kind { data, manifest, journal };
+  enum class Kind { data, manifest, journal, column };
   std::int64_t segment = 0;
   int revision = 0;
   Kind kind = Kind::data;
+  std::string column{};  ///< of a file that has one
 
   std::string name() const;
   static std::optional<SegmentFile> from_name(std::string_view name);
@@ -77,7 +82,8 @@ std::string segments_folder(const std::string& out_folder);
 std::optional<Manifest> read_manifest(const std::string& out_folder, const SegmentFile& file,
                                       std::string_view plan_hash, const FileSystem& files = real_files);
 
-/// The sentence for a data file that is missing or not as long as its manifest says; nothing if it is whole by that.
+/// The sentence for a data file or side column that is missing or not as long as its manifest says; nothing if all are
+/// whole by that.
 std::optional<std::string> length_problem(const std::string& out_folder, const Manifest& manifest,
                                           const FileSystem& files = real_files);
 

@@ -217,10 +217,13 @@ def write_figures(models, figures):
 
 
 def write_quality(package, quality):
+    sys.path.insert(0, str(ROOT / "models/export"))
+    from package import write_yaml  # imports torch, which measuring does not need
+
     file = package / "model.yaml"
     document = yaml.safe_load(file.read_text(encoding="utf-8"))
     document["quality"] = quality
-    file.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120), encoding="utf-8")
+    write_yaml(file, document)
 
 
 def main():

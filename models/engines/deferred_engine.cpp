@@ -11,16 +11,15 @@ namespace millrace {
 std::vector<Tensor> DeferredEngine::call(std::string_view method, std::span<const Tensor> inputs, Device& device) {
   auto* stream = dynamic_cast<FakeStream*>(device.stream());
   if (stream == nullptr) return engine_->call(method, inputs, device);
-  const std::int64_t batch = inputs.front().shape.front();
-  const std::int64_t boxes = method == "decode" ? inputs[1].shape.front() : 0;
+  const CallRows rows = package_.method(method).call_of(inputs);
   std::vector<Tensor> outputs;
-  for (const TensorSpec& spec : outputs_of(package_, method, batch, boxes, image_type()))
+  for (const TensorSpec& spec : outputs_of(package_, method, rows, image_type()))
     outputs.push_back(device.empty(spec.shape, spec.dtype));
   std::vector<Tensor> arguments(inputs.begin(), inputs.end());
   for (Tensor& argument : arguments) argument.device = -1;
-  stream->defer([this, method = std::string(method), arguments, outputs, batch, boxes] {
+  stream->defer([this, method = std::string(method), arguments, outputs, rows] {
     const auto results = engine_->call(method, arguments);
-    check_outputs(package_, method, batch, boxes, results, image_type());
+    check_outputs(package_, method, rows, results, image_type());
     for (std::size_t i = 0; i < outputs.size(); ++i) std::memcpy(outputs[i].data, results[i].data, outputs[i].bytes());
   });
   return outputs;

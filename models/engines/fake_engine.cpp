@@ -72,10 +72,8 @@ FakeEngine::FakeEngine(Function function, std::string_view faults, std::int64_t 
 
 FakeEngine::Function FakeEngine::zeros_of(Package package) {
   return [package = std::move(package)](std::string_view method, std::span<const Tensor> inputs) {
-    const std::int64_t batch = inputs.front().shape.front();
-    const std::int64_t boxes = method == "decode" ? inputs[1].shape.front() : 0;
     std::vector<Tensor> outputs;
-    for (const TensorSpec& spec : outputs_of(package, method, batch, boxes)) {
+    for (const TensorSpec& spec : outputs_of(package, method, package.method(method).call_of(inputs))) {
       outputs.push_back(Tensor::empty(spec.shape, spec.dtype));
       std::memset(outputs.back().data, 0, outputs.back().bytes());
     }

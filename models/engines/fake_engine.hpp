@@ -34,7 +34,7 @@ class FakeEngine final : public Engine {
 
   explicit FakeEngine(Function function, std::string_view faults = "", std::int64_t memory_bytes = 0);
 
-  /// Zeros in the shapes that the package promises; for "decode" the number of boxes is that of its inputs.
+  /// Zeros in the shapes that the package promises for these inputs.
   static Function zeros_of(Package package);
 
   using Engine::call;

@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "models/yaml_section.hpp"
@@ -19,13 +20,13 @@ class SimulatedEngine final : public Engine {
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
     auto* stream = dynamic_cast<SimulatedStream*>(device.stream());
     if (stream == nullptr) throw std::logic_error("a simulated engine on a device that is not simulated");
-    const std::int64_t batch = inputs.front().shape.front();
-    const std::int64_t boxes = method == "decode" ? inputs[1].shape.front() : 0;
+    const Method& called = package_.method(method);
+    const CallRows rows = called.call_of(inputs);
     std::vector<Tensor> outputs;
-    for (const TensorSpec& spec : outputs_of(package_, method, batch, boxes, image_type_))
+    for (const TensorSpec& spec : outputs_of(package_, method, rows, image_type_))
       outputs.push_back(device.empty(spec.shape, spec.dtype));
     const SimulatedCall& call = table_->calls.find(method)->second;
-    stream->compute(call.call_s + call.each_s * static_cast<double>(method == "decode" ? boxes : batch));
+    stream->compute(call.call_s + call.each_s * static_cast<double>(called.rows(rows)));
     return outputs;
   }
   DType image_type() const override { return image_type_; }
@@ -62,13 +63,18 @@ SimulatedTable read_simulated_table(const std::string& file) {
                                    {"download_gb_per_s", table.rates.download_bytes_per_s}}) {
     if (bytes == 0) section.fail(key, "a rate is above 0");
   }
-  table.rates.letterbox_s = positive(section, "letterbox_ms") / 1e3;
-  table.rates.find_boxes_s = positive(section, "find_boxes_ms") / 1e3;
-  table.rates.outline_s = positive(section, "outline_ms") / 1e3;
-  for (const char* method : {"forward", "encode", "decode"}) {
-    YamlSection call = section.section(method);
-    table.calls[method] = {positive(call, "call_ms") / 1e3, positive(call, "each_ms") / 1e3};
-    call.close();
+  constexpr std::string_view milliseconds = "_ms";
+  for (const std::string& key : section.keys()) {
+    if (key.ends_with(milliseconds))
+      table.rates.operations_s[key.substr(0, key.size() - milliseconds.size())] = positive(section, key) / 1e3;
+  }
+  for (const Task& task : task_table()) {
+    for (const std::string& method : task.method_names) {
+      if (!section.has(method)) continue;
+      YamlSection call = section.section(method);
+      table.calls[method] = {positive(call, "call_ms") / 1e3, positive(call, "each_ms") / 1e3};
+      call.close();
+    }
   }
   section.close();
   return table;
@@ -76,6 +82,11 @@ SimulatedTable read_simulated_table(const std::string& file) {
 
 std::shared_ptr<Engine> make_simulated_engine(const Package& package, std::shared_ptr<const SimulatedTable> table,
                                               Precision precision) {
+  for (const Method& method : package.methods) {
+    if (table->calls.count(method.name) == 0)
+      throw PackageError("the table '" + table->name + "' has no times for the method '" + method.name + "' of " +
+                         package.name + "; add a section " + method.name + " with call_ms and each_ms");
+  }
   return std::make_shared<SimulatedEngine>(package, std::move(table), precision);
 }
 

@@ -21,7 +21,8 @@ struct SimulatedTable {
   std::map<std::string, SimulatedCall, std::less<>> calls;  ///< forward, encode, decode
 };
 
-/// Reads a table, such as bench/host/h200.yaml. Throws PackageError that names file and key.
+/// Reads a table, such as bench/host/h200.yaml; `letterbox_ms` is the cost of the operation `letterbox`. Throws
+/// PackageError that names file and key.
 SimulatedTable read_simulated_table(const std::string& file);
 
 /// An engine whose calls take the table's time and do nothing; its outputs mean nothing. For SimulatedStreams.

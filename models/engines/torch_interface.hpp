@@ -15,7 +15,7 @@ struct TorchModel {
   std::filesystem::path file;  ///< TorchScript
   std::string folder;          ///< of the package, for messages while it loads
   std::string name;            ///< of the package, for messages of calls
-  std::vector<std::string> methods;
+  std::vector<Method> methods;
   std::int64_t bytes = 0;  ///< of the package's files
 };
 
@@ -37,7 +37,7 @@ struct TorchInterface {
 };
 
 /// Raise it whenever TorchInterface, Engine, EngineOptions, Device, Stream, Tensor or an exception changes.
-inline constexpr std::int32_t torch_interface_version = 1;
+inline constexpr std::int32_t torch_interface_version = 2;
 
 /// The plug-in's one function.
 using TorchInterfaceFunction = const TorchInterface*();

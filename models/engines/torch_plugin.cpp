@@ -52,7 +52,7 @@ std::shared_ptr<Engine> load_torch_engine(const Package& package, const EngineOp
   return torch().load({.file = package.torchscript(),
                        .folder = package.folder.string(),
                        .name = package.name,
-                       .methods = methods_of(package),
+                       .methods = package.methods,
                        .bytes = package.file_bytes()},
                       options);
 }

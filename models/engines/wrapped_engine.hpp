@@ -24,9 +24,10 @@ class WrappedEngine : public Engine {
   const std::shared_ptr<Engine> engine_;
 };
 
-/// Rows of a call with these inputs: pictures, or boxes of a decoder.
-inline int rows_of_call(std::string_view method, std::span<const Tensor> inputs) {
-  return static_cast<int>(inputs[method == "decode" ? 1 : 0].shape.front());
+/// Rows of a call with these inputs.
+inline int rows_of_call(const Package& package, std::string_view method, std::span<const Tensor> inputs) {
+  const Method& called = package.method(method);
+  return static_cast<int>(called.rows(called.call_of(inputs)));
 }
 
 }  // namespace millrace

@@ -168,3 +168,39 @@ def opened(loaded):
         if isinstance(value, nn.Module):
             visit(value)
     return loaded
+
+
+def state_dict_of(path, loaded):
+    """The tensors of a checkpoint by name, and in words where they were found, if not at the top of the file.
+
+    They may stand below `model` or `state_dict`, and DataParallel puts `module.` before every name.
+    """
+    below = {key: loaded.get(key) for key in ("model", "state_dict")} if isinstance(loaded, dict) else {}
+    for place, inside in (("", loaded), *below.items()):
+        if isinstance(inside, dict) and inside and all(isinstance(key, str) and torch.is_tensor(inside[key]) for key in inside):
+            found = f", taken from below '{place}'" if place else ""
+            if all(key.startswith("module.") for key in inside):
+                inside = {key.removeprefix("module."): value for key, value in inside.items()}
+                found += ", 'module.' taken off its names"
+            return inside, found
+    held = f"an object of type {type(loaded).__name__}"
+    if isinstance(loaded, dict) and loaded:
+        held = f"a dict with {', '.join(map(str, list(loaded)[:4]))}"
+    raise Refused(f"{path}: is a PyTorch checkpoint that holds {held}, and no model known here; {SUPPORTED}")
+
+
+def load_tensors(path, family, model, state):
+    """Loads `state` into `model`, every tensor of it and no other; refuses what does not fit, by name."""
+    own = model.state_dict()
+    faults = [
+        f"{what} ({len(names)}: {', '.join(sorted(names)[:4])}{', ...' if len(names) > 4 else ''})"
+        for what, names in (
+            ("lacks tensors", own.keys() - state.keys()),
+            ("has tensors that the architecture has not", state.keys() - own.keys()),
+            ("has tensors of other shapes", {key for key in own.keys() & state.keys() if own[key].shape != state[key].shape}),
+        )
+        if names
+    ]
+    if faults:
+        raise Refused(f"{path}: looks like {family} but {', '.join(faults)}; it may be cut, fine-tuned with another architecture, or another model")
+    model.load_state_dict(state, strict=True)

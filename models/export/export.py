@@ -1,7 +1,8 @@
 """A model package from published weights: export.py WEIGHTS OUT.pkg
 
 Reads what WEIGHTS is from its content: a detector of Ultralytics (YOLOv8, YOLO11), a YOLOX in ONNX, an original checkpoint of
-MobileSAM or SAM ViT-B. Compares the package with the original at once, and leaves nothing behind where they differ.
+MobileSAM or SAM ViT-B, a state dict of a torchvision classifier. Compares the package with the original at once, and leaves
+nothing behind where they differ.
 """
 
 import argparse
@@ -24,39 +25,57 @@ os.environ.setdefault("YOLO_AUTOINSTALL", "false")
 os.environ.setdefault("YOLO_VERBOSE", "false")
 
 
-def task_of(arguments):
-    weights = Path(arguments.weights)
+# Families of weights, and what each does in a run.
+TASKS = {"yolox": "detector", "ultralytics": "detector", "sam": "segmenter", "torchvision": "embedder"}
+
+# Options that not every family takes: those that do, and what the option is for.
+OPTIONS = {
+    "imgsz": (("ultralytics",), "detectors of Ultralytics; the input of others is built in, or that of their preset"),
+    "names": (("yolox", "torchvision"), "models that may not name their classes: YOLOX in ONNX and torchvision's classifiers"),
+    "preset": (("torchvision",), "torchvision's classifiers"),
+}
+
+
+def family_of(weights, trust):
+    """A key of TASKS, and what was loaded to tell it (nothing of an ONNX file)."""
     if check_readable(weights) == "onnx":
-        return "detector"
+        return "yolox", None
     import checkpoint
+    import torchvision_classifier
     import ultralytics_yolo
 
-    return "detector" if ultralytics_yolo.is_checkpoint(checkpoint.load(weights, arguments.trust)) else "segmenter"
+    loaded = checkpoint.load(weights, trust)
+    if ultralytics_yolo.is_checkpoint(loaded):
+        return "ultralytics", loaded
+    state, _ = checkpoint.state_dict_of(weights, loaded)
+    return "torchvision" if torchvision_classifier.is_state_dict(state) else "sam", loaded
 
 
 def export(arguments):
     weights, out = Path(arguments.weights), Path(arguments.out)
-    kind = check_readable(weights)
+    check_readable(weights)
     check_target(out)
     pixels = photograph.read(arguments.photograph)
-    if kind == "onnx":
-        if arguments.imgsz:
-            raise Refused(f"{weights}: an ONNX model has its input size built in; leave --imgsz out")
+    family, loaded = family_of(weights, arguments.trust)
+    for option, (families, purpose) in OPTIONS.items():
+        if getattr(arguments, option) and family not in families:
+            raise Refused(f"{weights}: --{option} is for {purpose}; leave --{option} out")
+    if family == "yolox":
         import yolox_onnx
 
-        return yolox_onnx.export(weights, out, pixels, arguments.names)
-    if arguments.names:
-        raise Refused(f"{weights}: --names is for ONNX files of YOLOX, which do not name their classes; leave it out")
-    import checkpoint
-    import sam_checkpoint
-    import ultralytics_yolo
+        yolox_onnx.export(weights, out, pixels, arguments.names)
+    elif family == "ultralytics":
+        import ultralytics_yolo
 
-    loaded = checkpoint.load(weights, arguments.trust)
-    if ultralytics_yolo.is_checkpoint(loaded):
-        return ultralytics_yolo.export(weights, loaded, out, pixels, arguments.imgsz)
-    if arguments.imgsz:
-        raise Refused(f"{weights}: --imgsz is for detectors of Ultralytics; SAM's input is always 1024; leave it out")
-    return sam_checkpoint.export(weights, loaded, out, pixels)
+        ultralytics_yolo.export(weights, loaded, out, pixels, arguments.imgsz)
+    elif family == "torchvision":
+        import torchvision_classifier
+
+        torchvision_classifier.export(weights, loaded, out, pixels, arguments.names, arguments.preset)
+    else:
+        import sam_checkpoint
+
+        sam_checkpoint.export(weights, loaded, out, pixels)
 
 
 def main(argv=None):
@@ -65,10 +84,11 @@ def main(argv=None):
     parser.add_argument("out", metavar="OUT.pkg", nargs="?", help="folder to write; a package that is there is replaced")
     parser.add_argument("--photograph", metavar="FILE", help="picture on which package and original are compared")
     parser.add_argument("--imgsz", metavar="N", type=int, nargs="+", help="Ultralytics: input side, or height and width; default: that of the training")
-    parser.add_argument("--names", metavar="FILE", help="YOLOX: names of the classes, one a line; default: COCO's 80")
+    parser.add_argument("--names", metavar="FILE", help="YOLOX, torchvision: names of the classes, one a line; default: COCO's 80, ImageNet's 1000")
+    parser.add_argument("--preset", metavar="V1|V2", help="torchvision: whose preprocessing the weights were trained for; default: V1, or what the file is")
     parser.add_argument("--trust", action="store_true", help="load a pickle with more than weights and known classes; it may run commands")
     parser.add_argument("--traceback", action="store_true", help="show where in Python an unexpected error came from")
-    parser.add_argument("--task", action="store_true", help="say whether it is a detector or a segmenter, and write nothing")
+    parser.add_argument("--task", action="store_true", help="say whether it is a detector, a segmenter or an embedder, and write nothing")
     arguments = parser.parse_args(argv)
     if not (arguments.out or arguments.task):
         parser.error("OUT.pkg is missing: the folder to write")
@@ -76,7 +96,7 @@ def main(argv=None):
     quiet_threads()
     try:
         if arguments.task:
-            print(task_of(arguments))
+            print(TASKS[family_of(Path(arguments.weights), arguments.trust)[0]])
             return
         export(arguments)
         print("it computes what the original does: every difference above is within its bound")

@@ -14,9 +14,10 @@ def main():
     parser.add_argument("out", type=Path)
     arguments = parser.parse_args()
     description = yaml.safe_load((arguments.package / "model.yaml").read_text())
-    for made_anew in ("schema", "files"):
-        del description[made_anew]
-    write_package(arguments.out, description, load(arguments.package).half())
+    others = {name: (arguments.package / name).read_bytes() for name in description["files"] if name != "model.ts"}
+    for made_anew in ("schema", "methods", "files"):
+        description.pop(made_anew, None)
+    write_package(arguments.out, description, load(arguments.package).half(), files=others)
 
 
 if __name__ == "__main__":

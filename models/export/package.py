@@ -1,4 +1,4 @@
-"""Writing a model package: a folder with model.yaml and model.ts. Shared by the exporters beside it."""
+"""Writing a model package: a folder with model.yaml, model.ts and what belongs to them. Shared by the exporters beside it."""
 
 import hashlib
 import os
@@ -16,6 +16,8 @@ try:
     import yaml
 except ImportError as error:
     sys.exit(f"{error}; {NEEDS}")
+
+import methods
 
 torch.backends.cudnn.allow_tf32 = False  # a trace holds it for good: its fp32 is to be fp32 on a GPU too
 
@@ -60,6 +62,10 @@ ULTRALYTICS_INPUT = {
 }
 
 
+# The files that a package may have; the last two are written before the first.
+FILES = ("model.yaml", "model.ts", "classes.f32")
+
+
 class Refused(Exception):
     """What a person gave cannot be exported; the text says what it is, where, and what to do."""
 
@@ -93,6 +99,17 @@ def compare_boxes(name, saved, original):
         raise Differs(f"{name}: a box of the saved model is {largest:.2g} pixels from the original's; allowed are {BOX_BOUND:g}")
 
 
+def read_names(file, weights, count):
+    """Names of the `count` classes of `weights` from a text file, one a line."""
+    try:
+        given = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{file}: cannot be read as text ({error}); --names takes a file with one class name a line") from error
+    if len(given) != count:
+        raise Refused(f"{file}: has {len(given)} names, and {weights} has {count} classes; --names takes a file with one class name a line")
+    return given
+
+
 def sha256(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -103,8 +120,8 @@ def check_target(folder):
     folder = Path(folder)
     if folder.is_dir():
         names = sorted(f.name for f in folder.iterdir())
-        others = [name for name in names if name not in ("model.yaml", "model.ts")]
-        if not others and names != ["model.ts"]:
+        others = [name for name in names if name not in FILES]
+        if not others and (not names or "model.yaml" in names):
             return
         there = f"a folder with {', '.join((others or names)[:3])} in it"
     elif folder.exists() or folder.is_symlink():
@@ -114,10 +131,32 @@ def check_target(folder):
     raise Refused(f"{folder}: is {there}, not a model package, and is left alone; name another OUT.pkg, or remove it first")
 
 
-def write_package(folder, description, module, check=None):
-    """Writes `module` (TorchScript) and `description` (the keys of model.yaml but schema and files) to `folder`.
+class Yaml(yaml.SafeDumper):
+    """Writes yes and no and a tensor in a line, as the documentation does, and no anchors."""
 
-    The folder appears whole or not at all: it is made aside, given to `check` if there is one, and renamed.
+    def ignore_aliases(self, data):
+        return True
+
+
+def represent_mapping(dumper, value):
+    return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=True if value.keys() == {"shape", "dtype"} else None)
+
+
+Yaml.add_representer(dict, represent_mapping)
+Yaml.add_representer(bool, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:bool", "yes" if value else "no"))
+
+
+def write_yaml(file, document):
+    """Writes `document` as model.yaml is written, its keys in their order."""
+    text = yaml.dump(document, None, Yaml, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    Path(file).write_text(text, encoding="utf-8")
+
+
+def write_package(folder, description, module, check=None, files=None):
+    """Writes `module` (TorchScript) and `description` (the keys of model.yaml but schema, methods and files) to `folder`.
+
+    `files` are further files of the package, name to bytes. The folder appears whole or not at all: it is made aside, given to
+    `check` if there is one, and renamed.
     """
     folder = Path(os.path.abspath(folder))
     aside = folder.with_name(folder.name + ".part")
@@ -127,9 +166,11 @@ def write_package(folder, description, module, check=None):
     try:
         aside.mkdir(parents=True)
         module.save(str(aside / "model.ts"))
-        document = {"schema": 1, **description, "files": {"model.ts": sha256(aside / "model.ts")}}
-        with open(aside / "model.yaml", "w", encoding="utf-8") as file:
-            yaml.safe_dump(document, file, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+        for name, data in (files or {}).items():
+            (aside / name).write_bytes(data)
+        hashes = {name: sha256(aside / name) for name in ("model.ts", *(files or {}))}
+        document = {"schema": 1, **description, "methods": methods.TASKS[description["task"]](description), "files": hashes}
+        write_yaml(aside / "model.yaml", document)
         if check:
             check(load(aside))
         shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ import torch
 
 import photograph
 from box_prompt_sam import BoxPromptSam
+from checkpoint import load_tensors, state_dict_of
 from package import Refused, SAM_INPUT, compare
 from segmenter import write_segmenter
 from sniff import SUPPORTED
@@ -27,17 +28,6 @@ LICENCE = "Apache-2.0 (weights), AGPL-3.0 (architecture)"
 BOXES = ((0.1, 0.1, 0.5, 0.6), (0.3, 0.4, 0.95, 0.9), (0.45, 0.05, 0.6, 0.3), (0.0, 0.0, 1.0, 1.0))  # as shares of the picture
 
 
-def state_dict_of(path, loaded):
-    """The tensors of a checkpoint by name: the file's own, or those below `model` or `state_dict`."""
-    for inside in (loaded, *(loaded.get(key) for key in ("model", "state_dict") if isinstance(loaded, dict))):
-        if isinstance(inside, dict) and inside and all(isinstance(key, str) and torch.is_tensor(inside[key]) for key in inside):
-            return inside
-    held = f"an object of type {type(loaded).__name__}"
-    if isinstance(loaded, dict) and loaded:
-        held = f"a dict with {', '.join(map(str, list(loaded)[:4]))}"
-    raise Refused(f"{path}: is a PyTorch checkpoint that holds {held}, and no model known here; {SUPPORTED}")
-
-
 def family_of(path, state):
     """'mobile_sam' or 'sam_vit_b'; refuses all others by name."""
     for prefix, look in FAMILIES:
@@ -54,29 +44,13 @@ def family_of(path, state):
     raise Refused(f"{path}: holds {len(state)} tensors of a model that is not known here ({', '.join(list(state)[:3])}, ...); {SUPPORTED}")
 
 
-def some(names):
-    return f"{len(names)}: {', '.join(sorted(names)[:4])}{', ...' if len(names) > 4 else ''}"
-
-
 def build(path, family, state):
     """The architecture of the ultralytics package with the checkpoint's weights, every one of them and no other."""
     from ultralytics.models.sam import build as architectures
 
     sam = {"mobile_sam": architectures.build_mobile_sam, "sam_vit_b": architectures.build_sam_vit_b}[family]()
     state = {key: value.float() for key, value in state.items() if key not in DERIVED and not key.endswith(".attention_bias_idxs")}
-    own = sam.state_dict()
-    faults = [
-        f"{what} ({some(names)})"
-        for what, names in (
-            ("lacks tensors", own.keys() - state.keys()),
-            ("has tensors that the architecture has not", state.keys() - own.keys()),
-            ("has tensors of other shapes", {key for key in own.keys() & state.keys() if own[key].shape != state[key].shape}),
-        )
-        if names
-    ]
-    if faults:
-        raise Refused(f"{path}: looks like {family} but {', '.join(faults)}; it may be cut, fine-tuned with another architecture, or another model")
-    sam.load_state_dict(state, strict=True)
+    load_tensors(path, family, sam, state)
     return sam.eval()  # once more: TinyViT's attention caches its biases when it is put into this mode
 
 
@@ -106,11 +80,11 @@ def mask_boxes(logits, stride, scale):
 
 
 def export(path, loaded, out, pixels):
-    state = state_dict_of(path, loaded)
+    state, found = state_dict_of(path, loaded)
     family = family_of(path, state)
     sam = build(path, family, state)
     side = sam.prompt_encoder.input_image_size[0]
-    print(f"{path}: {family}, input {side} x {side}")
+    print(f"{path}: {family}, input {side} x {side}{found}")
     # A batch of the ViT takes many seconds on few cores: one other picture before ours shows what three would.
     views = photograph.three_views(pixels)[1 if family == "sam_vit_b" else 0 :]
     views, scales = zip(*(photograph.sam_longest_side(view, side) for view in views))

@@ -6,8 +6,8 @@ from pathlib import Path
 from package import Refused
 
 SUPPORTED = (
-    "exporters are here for detectors of Ultralytics YOLOv8 and YOLO11 (.pt), YOLOX (.onnx), and the original checkpoints of "
-    "MobileSAM and SAM ViT-B"
+    "exporters are here for detectors of Ultralytics YOLOv8 and YOLO11 (.pt), YOLOX (.onnx), the original checkpoints of "
+    "MobileSAM and SAM ViT-B, and torchvision's classifiers (state dicts)"
 )
 
 ORIGINAL = "export from the original checkpoint (.pt, .pth) or, for YOLOX, from the ONNX file"

@@ -8,7 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from package import COCO_NAMES, NEEDS, Differs, Refused, compare, compare_boxes, quiet_threads, write_package
+from package import COCO_NAMES, NEEDS, Differs, Refused, compare, compare_boxes, quiet_threads, read_names, write_package
 
 try:
     import numpy
@@ -84,13 +84,7 @@ def class_names(path, count, names):
         if count != len(COCO_NAMES):
             raise Refused(f"{path}: has {count} classes, and an ONNX file of YOLOX does not name them; --names FILE (make: NAMES=FILE) does, one name a line")
         return COCO_NAMES
-    try:
-        given = [line.strip() for line in Path(names).read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{names}: cannot be read as text ({error}); --names takes a file with one class name a line") from error
-    if len(given) != count:
-        raise Refused(f"{names}: has {len(given)} names, and {path} has {count} classes; --names takes a file with one class name a line")
-    return given
+    return read_names(names, path, count)
 
 
 def corners(output, height, width, scale):

@@ -182,7 +182,7 @@ class Recipes(Case):
             (["--segmenter", sam], program.USAGE, "no detector is named"),
             (["--detector", yolox], program.USAGE, f"such as {RECIPES / 'detect.yaml'}"),
             ([half, "--segmenter", sam], program.USAGE, "view 'b' has no detector"),
-            ([twice, "--segmenter", sam], program.USAGE, "view 'a' has two detectors"),
+            ([twice, "--segmenter", sam], program.USAGE, "view 'a' has two values of detect.model"),
             ([detect, "--detector", yolox, "--set", "segment.pack=no"], program.USAGE, "segment.pack has no effect"),
             ([self.write("decode.yaml", "stages: [decode]\n"), "--format", "overlay"], program.USAGE, "encode.format has no effect"),
             ([detect, "--detector", yolox, "--set", "detect.conf=7"], program.USAGE, "between 0 and 1"),

@@ -5,6 +5,7 @@
 
 #include "run/run_options.hpp"
 #include "stages/encode.hpp"
+#include "stages/sinks/sink.hpp"
 
 namespace millrace {
 namespace {
@@ -33,8 +34,8 @@ TEST_CASE("short options are settings") {
   CHECK(input.follow_dirs);
   CHECK(input.nul_separated);
   CHECK(run.settings.parse<OutputOptions>().folder == "out");
-  CHECK(run.settings.parse<ModelOptions>().detector == "x.pkg");
-  CHECK(run.settings.parse<ModelOptions>().segmenter == "y.pkg");
+  CHECK(run.settings.text("detect.model") == "x.pkg");
+  CHECK(run.settings.text("segment.model") == "y.pkg");
   const auto encode = parse_options<Encode::Options>(Encode::name, run.settings.values(Encode::name));
   CHECK(encode.format == std::vector<std::string>{"coco", "png"});
   CHECK_FALSE(run.dry_run);
@@ -83,6 +84,7 @@ TEST_CASE("an option and a --set of the same key may not contradict each other")
 
 TEST_CASE("the help names every option and every exit code") {
   const std::string help = run_help();
+  for (const auto& sink : sink_table()) CHECK(has(help, sink.name));
   for (const char* word :
        {"--input", "--output", "--detector", "--segmenter", "--format", "--limit", "--every", "--sample",
         "--follow-dirs", "--null", "--set", "--print-config", "--dry-run", "--add-new", "--quiet", "130", "143"}) {

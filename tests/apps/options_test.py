@@ -114,6 +114,12 @@ class Options(Case):
         self.run_ok(self.write("r.yaml", program.DECODE_ONLY), "--input", self.input, "--set", f"output.folder={other}")
         self.assertEqual(len(program.lines(other)), 1)
 
+    def output_reduce(self):
+        program.write_pictures(self.input, 1)
+        for value, there in (("", False), ("categories", True)):
+            self.decode(**({"output__reduce": value} if value else {}))
+            self.assertEqual((self.out / "reduced/categories.json").is_file(), there)
+
     def models_detector(self):
         self.assertGreater(len(self.detect()), 0)
         recipe = self.write("detect.yaml", "stages: [decode, preprocess, detect, encode]\n")

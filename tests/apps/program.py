@@ -1,7 +1,7 @@
 """What tests of the real program share: running it, reading what it wrote, making pictures and packages.
 
-The environment names the program (MILLRACE_PROGRAM), the packages (MILLRACE_TEST_PACKAGES) and the pictures
-(MILLRACE_TEST_DATA). A test file ends with `program.main()`, which exits with 77 when everything in it was skipped.
+The environment names the program (MILLRACE_PROGRAM), the packages (MILLRACE_TEST_PACKAGES), the pictures
+(MILLRACE_TEST_DATA) and trained weights (MILLRACE_TEST_WEIGHTS; default: beside the python set). A test file ends with `program.main()`, which exits with 77 when everything in it was skipped.
 """
 
 import base64
@@ -21,6 +21,8 @@ from PIL import Image
 PROGRAM = os.environ.get("MILLRACE_PROGRAM", "build/release/apps/millrace")
 PACKAGES = Path(os.environ.get("MILLRACE_TEST_PACKAGES", "build/release/test-packages"))
 DATA = Path(os.environ.get("MILLRACE_TEST_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+
+WEIGHTS = Path(os.environ.get("MILLRACE_TEST_WEIGHTS", Path(sys.prefix).parent / "test-weights"))
 
 # Whether the program is a sanitizer's build: it keeps memory of its own, and runs slowly.
 SANITIZED = os.environ.get("MILLRACE_SANITIZE", "") != ""
@@ -64,6 +66,14 @@ def picture(name):
     if not file.is_file():
         raise unittest.SkipTest(f"{file} is missing")
     return file.resolve()
+
+
+def weights(name):
+    """A trained checkpoint that only tests use; skips the test where it is missing."""
+    file = WEIGHTS / name
+    if not file.is_file():
+        raise unittest.SkipTest(f"{file} is missing; tools/setup.sh weights fetches it")
+    return file
 
 
 def copy_package(source, target, edit):

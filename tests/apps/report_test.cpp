@@ -258,5 +258,16 @@ TEST_CASE("report.json holds the numbers of the table") {
   CHECK(json["load_s"] == doctest::Approx(2));
 }
 
+TEST_CASE("what reducers made: their sentences, and where the files are") {
+  RunReport report = sample();
+  CHECK(to_json(report)["reduced"] == nlohmann::json::object());
+  report.reduced = {{"categories", "reduced/categories.json", {"objects, view front: 3 car"}}};
+  const std::string text = to_text(report, 79, false);
+  CHECK(text.find("\n  categories: objects, view front: 3 car\n") != std::string::npos);
+  CHECK(text.find("\n         /data/out/reduced/categories.json\n") != std::string::npos);
+  CHECK(to_json(report)["reduced"]["categories"] ==
+        nlohmann::json{{"file", "reduced/categories.json"}, {"summary", {"objects, view front: 3 car"}}});
+}
+
 }  // namespace
 }  // namespace millrace

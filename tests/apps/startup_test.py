@@ -51,7 +51,7 @@ class Startup(Case):
         self.assertLessEqual({"libmillrace_torch.so", "libtorch_cpu.so", "libgomp.so.1"}, libraries)
         # OpenCV brings a BLAS, whose functions LibTorch must not take for its own.
         self.assertFalse({name for name in libraries if name.startswith(("libopencv", "libblas"))})
-        for words in (("status", out), ("status", out, "--verify"), (*run, "--dry-run")):
+        for words in (("status", out), ("status", out, "--verify"), ("reduce", "categories", out), (*run, "--dry-run")):
             self.assertEqual(self.heavy(self.opened(*words)[1]), set())
 
     def test_overlays_open_opencv_and_change_nothing_else(self):

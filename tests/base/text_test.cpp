@@ -21,6 +21,13 @@ TEST_CASE("bytes for people: powers of 1000, one decimal above bytes") {
   CHECK(readable_bytes(999'960) == "1.0 MB");
 }
 
+TEST_CASE("words as a sentence lists them") {
+  CHECK(listed({}).empty());
+  CHECK(listed({"a"}) == "a");
+  CHECK(listed({"a", "b"}) == "a and b");
+  CHECK(listed({"a", "b", "c"}) == "a, b and c");
+}
+
 TEST_CASE("bytes as options take them: powers of 1024, and no digit is lost") {
   CHECK(option_bytes(0) == "0");
   CHECK(option_bytes(1000) == "1000");

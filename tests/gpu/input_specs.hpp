@@ -28,7 +28,14 @@ inline std::vector<InputSpec> input_specs() {
   stretch.scale = 0.5F;
   InputSpec stretch_linear = yolox;
   stretch_linear.mode = ResizeMode::stretch;
-  return {yolox, ultralytics, sam, stretch, stretch_linear};
+  InputSpec centre = sam;
+  centre.width = 60, centre.height = 56;
+  centre.mode = ResizeMode::centre_crop;
+  centre.shorter_side = 63;
+  InputSpec small_centre = centre;  // the input is wider than what becomes of most pictures
+  small_centre.width = 91;
+  small_centre.shorter_side = 40;
+  return {yolox, ultralytics, sam, stretch, stretch_linear, centre, small_centre};
 }
 
 }  // namespace millrace

@@ -95,6 +95,44 @@ TEST_CASE("sizes and places are those of the originals") {
   CHECK_THROWS_AS(letterbox_geometry(0, 5, stretch), std::invalid_argument);
 }
 
+TEST_CASE("the centre is cut and padded where torchvision does it") {
+  struct Row {
+    int shorter_side, width, height, resized_width, resized_height, left, top;
+  };
+  for (const Row& row :
+       {Row{232, 640, 480, 309, 232, -42, -4},  // 42.5 is rounded to even
+        Row{232, 480, 640, 232, 309, -4, -42}, Row{256, 333, 1000, 256, 768, -16, -272},
+        Row{224, 224, 224, 224, 224, 0, 0}, Row{225, 1, 1, 225, 225, 0, 0}, Row{227, 10, 10, 227, 227, -2, -2},  // 1.5
+        Row{101, 7, 7, 101, 101, 61, 61}, Row{232, 1, 65500, 232, 15'196'000, -4, -7'597'888}}) {
+    CAPTURE(row.shorter_side);
+    CAPTURE(row.width);
+    InputSpec spec = sam(224);
+    spec.mode = ResizeMode::centre_crop;
+    spec.shorter_side = row.shorter_side;
+    const auto g = letterbox_geometry(row.width, row.height, spec);
+    CHECK(g.resized_width == row.resized_width);
+    CHECK(g.resized_height == row.resized_height);
+    CHECK(g.left == row.left);
+    CHECK(g.top == row.top);
+    CHECK(g.scale_x == static_cast<double>(row.resized_width) / row.width);
+    const Box corner{0, 0, static_cast<float>(row.width), static_cast<float>(row.height)};
+    CHECK(g.to_picture(g.to_input(corner)) == corner);
+    spec.filter = ResizeFilter::cv2_linear;
+    CHECK_THROWS_AS(letterbox_geometry(row.width, row.height, spec), std::invalid_argument);
+  }
+}
+
+TEST_CASE("of a picture that is resized to millions of columns no more is made than is shown") {
+  InputSpec spec = sam(8);
+  spec.mode = ResizeMode::centre_crop;
+  spec.shorter_side = 1 << 12;
+  const std::vector<std::uint8_t> pixels(3 * 65500, 50);
+  std::vector<float> input(3 * 8 * 8);
+  letterbox_cpu({pixels.data(), 65500, 1}, letterbox_geometry(65500, 1, spec), spec, input.data());  // 3 TB in whole
+  CHECK(input.front() == (50 - spec.mean[0]) / spec.std[0]);
+  CHECK(input.back() == (50 - spec.mean[2]) / spec.std[2]);
+}
+
 TEST_CASE("boxes go to the input and back, and are clipped to the picture") {
   for (const InputSpec& spec : {yolox(), ultralytics(), sam()}) {
     for (const auto& [width, height] : {std::pair{810, 1080}, {1, 1}, {32767, 1}, {1000, 667}, {5, 3000}}) {

@@ -9,6 +9,7 @@
 
 #include "gpu/device.hpp"
 #include "gpu/stream.hpp"
+#include "tests/gpu/streams/make_stream.hpp"
 
 namespace millrace {
 
@@ -43,5 +44,11 @@ inline std::vector<std::uint8_t> noise(int width, int height, unsigned seed) {
   for (auto& value : pixels) value = static_cast<std::uint8_t>(random());
   return pixels;
 }
+
+/// The CPU, and a device on the stream that the test program is about.
+struct Both {
+  Device host;
+  Device device{make_stream()};
+};
 
 }  // namespace millrace

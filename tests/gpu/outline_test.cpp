@@ -11,7 +11,7 @@
 #include <string>
 
 #include "gpu/finite.hpp"
-#include "gpu/outline_kernel.hpp"
+#include "gpu/ops/outline.hpp"
 
 using namespace millrace;
 

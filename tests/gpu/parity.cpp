@@ -48,6 +48,11 @@ InputSpec preset(const std::string& name) {
     spec.filter = ResizeFilter::pil_bilinear_antialias;
     spec.mean = spec.pad = {123.675F, 116.28F, 103.53F};
     spec.std = {58.395F, 57.12F, 57.375F};
+  } else if (name.starts_with("centre")) {  // "centre232"
+    spec.mode = ResizeMode::centre_crop;
+    spec.shorter_side = std::stoi(name.substr(6));
+    spec.filter = ResizeFilter::pil_bilinear_antialias;
+    spec.pad = {0, 0, 0};
   } else if (name == "cv2" || name == "pil") {
     spec.mode = ResizeMode::stretch;
     if (name == "pil") spec.filter = ResizeFilter::pil_bilinear_antialias;

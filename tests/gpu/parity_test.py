@@ -112,6 +112,18 @@ def test_letterbox(run):
                 check(f"letterbox {kind} {name} into {w}x{h}", wrong == 0, f"{wrong} of {expected.size} values differ, by {np.abs(got - expected).max()} at most")
 
 
+def test_centre_crop(run):
+    inputs = [*pictures(), *((f"{w}x{h}", rng.integers(0, 256, (h, w, 3), np.uint8)) for w, h in [(1, 1), (333, 1000), (1000, 667), (641, 479), (232, 232), (232, 300), (225, 224), (1024, 33), (7, 500), (2000, 3)])]
+    transforms = torchvision.transforms.functional
+    for name, picture in inputs:
+        for side, w, h in [(232, 224, 224), (256, 224, 224), (233, 224, 224), (224, 224, 224), (100, 224, 224), (101, 224, 160), (37, 50, 41), (37, 20, 91), (1, 1, 1)]:
+            resized = transforms.resize(Image.fromarray(picture), side)
+            expected = np.asarray(transforms.center_crop(resized, [h, w])).astype(np.float32).transpose(2, 0, 1)
+            got = run("letterbox", picture, np.float32, f"centre{side}", w, h, picture.shape[1], picture.shape[0]).reshape(3, h, w)
+            wrong = np.count_nonzero(got != expected)
+            check(f"centre {name} by {side} into {w}x{h}", wrong == 0, f"{wrong} of {expected.size} values differ, by {np.abs(got - expected).max()} at most")
+
+
 def test_boxes_to_picture(run):
     from ultralytics.utils.ops import scale_boxes
 
@@ -248,7 +260,7 @@ def test_heads(run):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         run = Parity(sys.argv[1], folder)
-        for test in (test_resize, test_letterbox, test_boxes_to_picture, test_nms, test_masks, test_rle, test_heads):
+        for test in (test_resize, test_letterbox, test_centre_crop, test_boxes_to_picture, test_nms, test_masks, test_rle, test_heads):
             before, start = len(failures), time.monotonic()
             test(run)
             print(f"{test.__name__}: {'ok' if len(failures) == before else 'FAILED'} in {time.monotonic() - start:.1f} s", flush=True)

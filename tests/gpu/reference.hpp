@@ -6,7 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "gpu/device.hpp"
+#include "gpu/letterbox.hpp"
+#include "gpu/ops/find_boxes.hpp"
 
 /// The numeric core by its definitions, one value at a time, in double precision: what host and GPU are checked
 /// against. Shares no code with either.

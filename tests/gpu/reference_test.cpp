@@ -7,8 +7,8 @@
 #include <random>
 #include <utility>
 
-#include "gpu/host_device.hpp"
-#include "gpu/stream_device.hpp"
+#include "gpu/device.hpp"
+#include "gpu/ops/letterbox.hpp"
 #include "tests/gpu/input_specs.hpp"
 #include "tests/gpu/on_device.hpp"
 #include "tests/gpu/streams/make_stream.hpp"
@@ -18,8 +18,8 @@ namespace {
 
 std::vector<std::unique_ptr<Device>> both_devices() {
   std::vector<std::unique_ptr<Device>> devices;
-  devices.push_back(std::make_unique<HostDevice>());
-  devices.push_back(std::make_unique<StreamDevice>(make_stream()));
+  devices.push_back(std::make_unique<Device>());
+  devices.push_back(std::make_unique<Device>(make_stream()));
   return devices;
 }
 
@@ -27,7 +27,7 @@ std::vector<std::unique_ptr<Device>> both_devices() {
 double off_by(Device& device, const Image8& raster, const std::shared_ptr<const void>& keep,
               const LetterboxGeometry& geometry, const InputSpec& spec) {
   const Tensor input = device.empty({3, spec.height, spec.width}, DType::f32);
-  device.letterbox(device.upload(raster, keep), geometry, spec, input);
+  letterbox(device, device.upload(raster, keep), geometry, spec, input);
   device.wait();
   const auto values = values_of<float>(device, input);
   double worst = 0;
@@ -150,7 +150,7 @@ TEST_CASE("boxes of host and stream are those of the definition") {
           std::vector<BoxTarget> targets;
           for (std::size_t i = 0; i < slots; ++i)
             targets.push_back({static_cast<int>(i), geometry[i], {found, &(*found)[i]}});
-          device->find_boxes(on(*device, output, shape), search, targets);
+          find_boxes(*device, on(*device, output, shape), search, targets);
           device->wait();
           for (std::size_t i = 0; i < slots; ++i) {
             CAPTURE(s.classes);

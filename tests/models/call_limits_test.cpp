@@ -9,6 +9,15 @@
 namespace millrace {
 namespace {
 
+Package segmenter() {
+  Package package;
+  package.name = "sam";
+  package.task = &find_task("segment");
+  package.output = {{"embedding", {1, 1, 1}}, {"logits", {1, 1}}, {"max_boxes", {64}}};
+  set_methods(package);
+  return package;
+}
+
 std::vector<Tensor> inputs_of(std::string_view method, std::int64_t pictures, std::int64_t boxes) {
   std::vector<Tensor> inputs{Tensor::empty({pictures, 1})};
   if (method == "decode") {
@@ -26,7 +35,7 @@ TEST_CASE("a call that ran out of memory is remembered by the next smaller power
                                 if (fail) throw std::bad_alloc();
                                 return std::vector<Tensor>{};
                               }),
-                              "sam", limits);
+                              segmenter(), limits);
   CHECK(limits->most("sam", "encode") == CallLimits::none);
   CHECK_THROWS_AS(engine->call("encode", inputs_of("encode", 16, 0)), OutOfMemoryError);
   CHECK_THROWS_AS(engine->call("decode", inputs_of("decode", 16, 7)), OutOfMemoryError);

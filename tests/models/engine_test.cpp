@@ -5,22 +5,24 @@
 #include <cmath>
 #include <cstring>
 
-#include "gpu/host_device.hpp"
+#include "gpu/device.hpp"
 #include "models/engines/fake_engine.hpp"
 
 namespace millrace {
 namespace {
 
-HostDevice host;
+Device host;
 
 Package detector() {
   Package package;
   package.folder = "/packages/tiny";
   package.name = "tiny";
+  package.task = &find_task("detect");
   package.input.width = package.input.height = 32;
-  package.strides = {16};
+  package.output = {{"layout", {0}}, {"strides", {16}}};
   package.classes = {"a", "b"};
   package.max_batch = 4;
+  set_methods(package);
   return package;
 }
 
@@ -28,12 +30,11 @@ Package segmenter() {
   Package package;
   package.folder = "/packages/sam";
   package.name = "sam";
-  package.task = Task::segment;
+  package.task = &find_task("segment");
   package.input.width = package.input.height = 64;
-  package.embedding = {8, 4, 4};
-  package.logits = {16, 16};
+  package.output = {{"embedding", {8, 4, 4}}, {"logits", {16, 16}}, {"max_boxes", {10}}};
   package.max_batch = 4;
-  package.max_boxes = 10;
+  set_methods(package);
   return package;
 }
 
@@ -84,7 +85,7 @@ TEST_CASE("warm-up calls every method in the shapes of the run") {
     }
     return zeros(method, inputs);
   });
-  warm_up(engine, segmenter(), 2, 10, host);
+  warm_up(engine, segmenter(), {{"encode", 2}, {"decode", 10}}, host);
   REQUIRE(seen.size() == 2);
   CHECK(seen[0].first == "encode");
   CHECK(seen[0].second == std::vector<std::int64_t>{2, 3, 64, 64});
@@ -94,16 +95,21 @@ TEST_CASE("warm-up calls every method in the shapes of the run") {
 
 TEST_CASE("warm-up refuses shapes that the package does not take") {
   FakeEngine engine(FakeEngine::zeros_of(segmenter()));
-  check_says(model_error([&] { warm_up(engine, segmenter(), 5, 10, host); }),
-             {"/packages/sam", "1 to 4 pictures", "5 were asked for"});
-  check_says(model_error([&] { warm_up(engine, segmenter(), 4, 11, host); }), {"1 to 10 boxes", "11 were asked for"});
+  check_says(model_error([&] {
+               warm_up(engine, segmenter(), {{"encode", 5}, {"decode", 10}}, host);
+             }),
+             {"/packages/sam", "encode takes 1 to 4 pictures", "5 were asked for"});
+  check_says(model_error([&] {
+               warm_up(engine, segmenter(), {{"encode", 4}, {"decode", 11}}, host);
+             }),
+             {"1 to 10 boxes", "11 were asked for"});
   CHECK(engine.calls("encode") == 0);
 }
 
 TEST_CASE("a model that does not keep its package's promise") {
   const auto answer = [](std::vector<Tensor> outputs) {
     FakeEngine engine([outputs](std::string_view, std::span<const Tensor>) { return outputs; });
-    return model_error([&] { warm_up(engine, detector(), 1, 0, host); });
+    return model_error([&] { warm_up(engine, detector(), {{"forward", 1}}, host); });
   };
   CHECK(answer({Tensor::empty({1, 4, 7})}) == "no error");
   check_says(answer({Tensor::empty({1, 4, 85})}),
@@ -140,7 +146,7 @@ TEST_CASE("a fake engine fails as scripted, and only then") {
   for (std::size_t i = 28; i < 56; ++i) CHECK(values[i] == 0);  // the other picture is not touched
   const auto longer = call();
   CHECK(longer[0].shape == std::vector<std::int64_t>{2, 4, 8});
-  check_says(model_error([&] { check_outputs(detector(), "forward", 2, 0, longer); }), {"unexpected shape"});
+  check_says(model_error([&] { check_outputs(detector(), "forward", {2, 0}, longer); }), {"unexpected shape"});
   CHECK(call()[0].shape == std::vector<std::int64_t>{2, 4, 7});
   CHECK(engine.calls("forward") == 6);
   CHECK(engine.calls("encode") == 0);

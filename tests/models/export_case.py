@@ -19,6 +19,7 @@ import photograph
 import program
 from package import load, quiet_threads
 
+CALLS = ((1, 2), (2, 3))  # pictures and other rows of the calls that methods are tried with
 BOX_BOUND, MAX_BOUND, RMS_BOUND = 0.5, 1e-4, 1e-5
 
 
@@ -30,6 +31,12 @@ class Exported:
 
     def __repr__(self):
         return f"{self.out}\n--- refused: {self.refusal}"
+
+
+def declared(tensor, sizes):
+    """Shape and type of a tensor of a method, the symbols replaced by `sizes`."""
+    types = {"image": torch.float32, "f32": torch.float32, "i64": torch.int64}
+    return [sizes.get(size, size) for size in tensor["shape"]], types[tensor["dtype"]]
 
 
 class ExportCase(program.Case):
@@ -48,18 +55,37 @@ class ExportCase(program.Case):
             return Exported(printed.getvalue() + errors.getvalue(), str(end.code))
         return Exported(printed.getvalue(), None)
 
-    def check_written(self, done, *printed, moves=True):
+    def check_written(self, done, *printed, moves=True, others=(), calls=CALLS):
         self.assertIsNone(done.refusal, done)
         for part in (*printed, f"wrote {self.out}", "it computes what the original does"):
             self.assertIn(part, done.out)
-        self.assertEqual(sorted(f.name for f in self.out.iterdir()), ["model.ts", "model.yaml"])
+        self.assertEqual(sorted(f.name for f in self.out.iterdir()), sorted(["model.ts", "model.yaml", *others]))
         if moves:
             self.check_moves(load(self.out))
+        self.check_methods(self.out, calls)
         return yaml.safe_load((self.out / "model.yaml").read_text())
+
+    def check_methods(self, folder, calls=CALLS):
+        """The model has the methods of model.yaml and no other. Called with (B, N) of `calls`, each gives what is declared."""
+        described, saved = yaml.safe_load((folder / "model.yaml").read_text()), load(folder).float()
+        self.assertEqual(set(described["methods"]), set(saved._c._method_names()))
+        for name, method in described["methods"].items():
+            taken = [argument.name for argument in saved._c._get_method(name).schema.arguments[1:]]
+            self.assertEqual(len(taken), len(method["inputs"]), name)
+            if name != "forward":  # whose argument has the name that its maker gave it
+                self.assertEqual(taken, list(method["inputs"]), name)
+            for pictures, rows in calls:
+                sizes = {"B": pictures, "N": rows, "H": described["input"]["height"], "W": described["input"]["width"]}
+                inputs = [declared(tensor, sizes) for tensor in method["inputs"].values()]
+                with torch.inference_mode():
+                    given = getattr(saved, name)(*(torch.zeros(shape, dtype=dtype) for shape, dtype in inputs))
+                given = [given] if torch.is_tensor(given) else given
+                outputs = [declared(tensor, sizes) for tensor in method["outputs"].values()]
+                self.assertEqual([(list(tensor.shape), tensor.dtype) for tensor in given], outputs, (name, sizes))
 
     def check_moves(self, saved):
         """The trace does not take the device on which it was made for given; programs in Python do not repair that."""
-        for method in ("forward", "encode", "decode"):
+        for method in ("forward", "encode", "decode", "embed"):
             if hasattr(saved, method):
                 graph = getattr(saved, method).inlined_graph  # its nodes live as long as it does
                 constants = graph.findAllNodes("prim::Constant")

@@ -129,6 +129,7 @@ class OtherModels(ExportCase):
         for state, says in (
             ({"image_encoder.trunk.pos_embed": one}, "looks like SAM 2;"),
             ({"model": {"image_encoder.trunk.pos_embed": one}}, "looks like SAM 2;"),
+            ({"state_dict": {"module.image_encoder.trunk.pos_embed": one}}, "looks like SAM 2;"),
             ({"detector.backbone.x": one, "tracker.y": one}, "looks like SAM 3;"),
             ({"mask_decoder.hf_token.weight": one, "image_encoder.patch_embed.seq.0.c.weight": one}, "looks like HQ-SAM;"),
             ({"model": {"mask_decoder.final_output_upscaling_layers.0.0.weight": one}}, "looks like EfficientSAM;"),

@@ -12,6 +12,7 @@ import unittest.mock
 import export_case
 import numpy
 import torch
+import yaml
 from export_case import ExportCase, picture, plain_yolo, save_ultralytics, seeded_sam, seeded_yolo
 
 import package
@@ -195,7 +196,7 @@ class Segmenters(ExportCase):
         del state
         done = self.export(self.folder / "sam_b.pth", *options)
         # The ViT's get_rel_pos calls torch.arange, whose device Millrace moves when it loads the package.
-        described = self.check_written(done, "in a batch of 2: logits", moves=False)
+        described = self.check_written(done, "in a batch of 2: logits", moves=False, calls=((1, 2),))
         self.check_largest(done)
         self.assertEqual((described["name"], described["architecture"]), ("sam_b", "sam_vit_b"))
         shutil.rmtree(self.out)
@@ -213,6 +214,36 @@ class Segmenters(ExportCase):
                 edit(edited)
                 torch.save(edited, path)
                 self.check_refused(path, "looks like mobile_sam but", says)
+
+
+class OwnModels(ExportCase):
+    """Packages that export.py does not write: those of seeds, those with weights in 16 bits, and those of the demo's trainer."""
+
+    def run_script(self, script, *arguments):
+        done = subprocess.run([sys.executable, export_case.REPOSITORY / "models/export" / script, *map(str, arguments)], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_seeded_segmenter_and_the_same_in_16_bits(self):
+        half = self.folder / "half.pkg"
+        self.run_script("mobile_sam_seeded.py", "--small", self.out)
+        self.check_methods(self.out)
+        self.run_script("halve.py", self.out, half)
+        described, halved = (yaml.safe_load((folder / "model.yaml").read_text()) for folder in (self.out, half))
+        self.assertNotEqual(described.pop("files"), halved.pop("files"))
+        self.assertEqual(described, halved)
+        self.check_methods(half)
+
+    def test_the_demo_packages(self):
+        sys.path.append(str(export_case.REPOSITORY / "models/demo"))
+        import demo_detector
+        import demo_segmenter
+        import packages
+
+        torch.manual_seed(0)
+        packages.detector_package(demo_detector.Detector(6), "front", 0, self.folder / "front.pkg")
+        packages.segmenter_package(demo_segmenter.Segmenter(), 0, self.folder / "segmenter.pkg")
+        for name in ("front", "segmenter"):
+            self.check_methods(self.folder / f"{name}.pkg")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Makes the model packages that tests and trials use: make_packages.py OUT DATA
 
-Writes OUT/{sam_small,yolox,yolov8n,mobile_sam}.pkg and, for YOLOX on street.jpg, input and ONNX Runtime's output as raw
+Writes OUT/{sam_small,yolox,yolov8n,mobile_sam,mobilenet_v2}.pkg and, for YOLOX on street.jpg, input and ONNX Runtime's output as raw
 floats in OUT/yolox_reference. What is there and was made by the same scripts and libraries is left alone.
 """
 
@@ -12,8 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "apps"))
+import program
+
 EXPORT = Path(__file__).resolve().parents[2] / "models" / "export"
-LIBRARIES = ("torch", "ultralytics", "onnx2torch", "onnxruntime", "numpy", "opencv-python-headless")
+LIBRARIES = ("torch", "torchvision", "ultralytics", "onnx2torch", "onnxruntime", "numpy", "opencv-python-headless")
 
 
 def stamp_of(arguments):
@@ -78,6 +81,11 @@ def main():
         else:
             print(f"yolox.pkg: not made, for want of {onnx} or {picture}")
         export(out / "mobile_sam.pkg", "mobile_sam_seeded.py", "--seed", "0")
+        weights = program.WEIGHTS / "mobilenet_v2-b0353104.pth"
+        if weights.is_file():
+            export(out / "mobilenet_v2.pkg", "export.py", str(weights))
+        else:
+            print(f"mobilenet_v2.pkg: not made, for want of {weights} (tools/setup.sh weights)")
 
 
 if __name__ == "__main__":

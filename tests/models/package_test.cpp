@@ -48,7 +48,7 @@ TEST_CASE("a detector's package is read whole") {
   write_package(folder.path(), detector_yaml());
   const Package package = read_package(folder.path());
   CHECK(package.name == "tiny");
-  CHECK(package.task == Task::detect);
+  CHECK(package.task->name == "detect");
   CHECK(package.architecture == "yolox");
   CHECK(package.input.width == 32);
   CHECK(package.input.height == 64);
@@ -58,19 +58,21 @@ TEST_CASE("a detector's package is read whole") {
   CHECK(package.input.placement == Placement::top_left);
   CHECK(package.input.filter == ResizeFilter::cv2_linear);
   CHECK(package.input.pad == std::array<float, 3>{114, 114, 114});
-  CHECK(package.layout == OutputLayout::yolox_raw);
-  CHECK(package.strides == std::vector<int>{8, 16, 32});
+  CHECK(package.number("layout") == 0);
+  CHECK(package.numbers("strides") == std::vector<int>{8, 16, 32});
   CHECK(package.classes == std::vector<std::string>{"cat", "dog", "yes"});
   CHECK(package.max_batch == 1);
   CHECK(package.licence == "Apache-2.0");
   REQUIRE(package.files.size() == 1);
   CHECK(package.files[0].bytes == static_cast<std::int64_t>(torchscript_looks().size()));
   CHECK(package.fingerprint == sha256_file_hex((folder.path() / "model.yaml").string()));
-  CHECK(methods_of(package) == std::vector<std::string>{"forward"});
+  REQUIRE(package.methods.size() == 1);
+  CHECK(package.methods[0].name == "forward");
+  CHECK(package.methods[0].maximum == 1);
   // 4 x 8 + 2 x 4 + 1 x 2 anchors
-  CHECK(outputs_of(package, "forward", 1, 0)[0].shape == std::vector<std::int64_t>{1, 42, 8});
-  CHECK(inputs_of(package, "forward", 5, 0)[0].shape == std::vector<std::int64_t>{5, 3, 64, 32});
-  CHECK_THROWS_AS(outputs_of(package, "encode", 1, 1), std::invalid_argument);
+  CHECK(outputs_of(package, "forward", {1, 0})[0].shape == std::vector<std::int64_t>{1, 42, 8});
+  CHECK(inputs_of(package, "forward", {5, 0})[0].shape == std::vector<std::int64_t>{5, 3, 64, 32});
+  CHECK_THROWS_AS(outputs_of(package, "encode", {1, 1}), std::invalid_argument);
   const std::string text = describe(package);
   for (const char* part :
        {"tiny", "32 x 64 BGR", "letterbox", "42 anchors", "cat, dog, yes", "Apache-2.0", package.fingerprint.c_str()})
@@ -85,29 +87,76 @@ TEST_CASE("what was measured of a model is told, and nothing is demanded of it")
   CHECK(describe(package).find("quality       AP50: 0.931\nquality       scenes: 300\n") != std::string::npos);
 }
 
+std::string with_methods(const std::string& methods) {
+  return replaced(detector_yaml(), "licence:", "methods:\n" + methods + "licence:");
+}
+
+const char* forward_method =
+    "  forward:\n    row: picture\n    maximum: 1\n"
+    "    inputs: {images: {shape: [B, 3, H, W], dtype: image}}\n"
+    "    outputs: {detections: {shape: [B, 42, 8], dtype: f32}}\n";
+
+TEST_CASE("methods stand in model.yaml, and a package without them is read as well") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), with_methods(forward_method));
+  CHECK(read_package(folder.path()).name == "tiny");
+}
+
+TEST_CASE("wrong methods") {
+  check_table(with_methods(forward_method),
+              {
+                  {"row: picture", "row: frame", {"methods.forward.row", "picture, box, crop, window", "'frame'"}},
+                  {"maximum: 1", "maximum: 0", {"methods.forward.maximum", "1 to 4096"}},
+                  {"maximum: 1", "maximum: 1\n    rows: 1", {"methods.forward.rows: is no key"}},
+                  {"[B, 3, H, W]", "[B, 3, H, Z]", {"methods.forward.inputs.images.shape", "B, N, H or W", "'Z'"}},
+                  {"[B, 42, 8]", "[B, 42, 0]", {"methods.forward.outputs.detections.shape", "'0'"}},
+                  {"[B, 42, 8]", "[B, -1, 8]", {"methods.forward.outputs.detections.shape", "'-1'"}},
+                  {"dtype: f32", "dtype: f64", {"methods.forward.outputs.detections.dtype", "image, f32, i64"}},
+                  {"dtype: f32", "dtype: f32, unit: pixel", {"methods.forward.outputs.detections.unit: is no key"}},
+                  {"{detections: {shape: [B, 42, 8], dtype: f32}}", "{}", {"methods.forward.outputs", "got none"}},
+                  {"    row: picture\n", "", {"methods.forward.row: is missing"}},
+                  {forward_method, "  forward: 1\n", {"methods.forward: expected a mapping"}},
+              });
+}
+
 TEST_CASE("the v8 layout has classes before anchors") {
   const TemporaryFolder folder;
   write_package(folder.path(), replaced(detector_yaml(), "yolox_raw", "v8"));
-  CHECK(outputs_of(read_package(folder.path()), "forward", 3, 0)[0].shape == std::vector<std::int64_t>{3, 7, 42});
+  CHECK(outputs_of(read_package(folder.path()), "forward", {3, 0})[0].shape == std::vector<std::int64_t>{3, 7, 42});
+}
+
+TEST_CASE("an input of the centre says how long the shorter side is, and has Pillow's filter") {
+  const std::string centre =
+      replaced(replaced(detector_yaml(), "resize: letterbox", "resize: centre_crop, shorter_side: 36"),
+               "rounding: down, padding: top_left, ", "");
+  const TemporaryFolder folder;
+  write_package(folder.path(), replaced(centre, "cv2_linear", "pil_bilinear_antialias"));
+  const Package package = read_package(folder.path());
+  CHECK(package.input.mode == ResizeMode::centre_crop);
+  CHECK(package.input.shorter_side == 36);
+  CHECK(describe(package).find("shorter side to 36 (pil_bilinear_antialias), its centre") != std::string::npos);
+  check_table(centre, {{"name: tiny", "name: tiny", {"input.filter: must be pil_bilinear_antialias"}}});
 }
 
 TEST_CASE("a segmenter's package is read whole") {
   const TemporaryFolder folder;
   write_package(folder.path(), segmenter_yaml());
   const Package package = read_package(folder.path());
-  CHECK(package.task == Task::segment);
+  CHECK(package.task->name == "segment");
   CHECK(package.input.mode == ResizeMode::longest_side);
   CHECK(package.input.filter == ResizeFilter::pil_bilinear_antialias);
   CHECK_FALSE(package.input.bgr);
   CHECK(package.input.pad == package.input.mean);
-  CHECK(package.max_boxes == 64);
-  CHECK(methods_of(package) == std::vector<std::string>{"encode", "decode"});
-  CHECK(outputs_of(package, "encode", 3, 0)[0].shape == std::vector<std::int64_t>{3, 32, 16, 16});
-  const auto decoded = outputs_of(package, "decode", 3, 7);
+  CHECK(package.method("decode").maximum == 64);
+  REQUIRE(package.methods.size() == 2);
+  CHECK(package.method("encode").row == RowKind::picture);
+  CHECK(package.method("decode").row == RowKind::box);
+  CHECK(outputs_of(package, "encode", {3, 0})[0].shape == std::vector<std::int64_t>{3, 32, 16, 16});
+  const auto decoded = outputs_of(package, "decode", {3, 7});
   REQUIRE(decoded.size() == 2);
   CHECK(decoded[0].shape == std::vector<std::int64_t>{7, 64, 64});
   CHECK(decoded[1].shape == std::vector<std::int64_t>{7});
-  const auto inputs = inputs_of(package, "decode", 3, 7);
+  const auto inputs = inputs_of(package, "decode", {3, 7});
   REQUIRE(inputs.size() == 3);
   CHECK(inputs[1].shape == std::vector<std::int64_t>{7, 4});
   CHECK(inputs[2].dtype == DType::i64);
@@ -126,7 +175,7 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
           {"name: tiny", "nmae: tiny", {"name: is missing", "'nmae'"}},
           {"name: tiny", "name: tiny\nname: other", {"name: is there twice"}},
           {"task: detect", "task: detcet", {":3: task", "detect, segment", "did you mean 'detect'"}},
-          {"task: detect", "task: track", {"expected one of detect, segment, got 'track'"}},
+          {"task: detect", "task: track", {"expected one of detect, segment, embed, got 'track'"}},
           {"width: 32", "width: 0", {"input.width", "1 to 8192", "'0'"}},
           {"width: 32", "width: 1000000000", {"input.width"}},
           {"width: 32", "width: 1e2", {"input.width"}},
@@ -141,6 +190,7 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
           {"std: [1, 1, 1]", "std: [1, 0, 1]", {"input.std", "above 0"}},
           {"resize: letterbox", "resize: letterbocks", {"did you mean 'letterbox'"}},
           {"resize: letterbox", "resize: stretch", {"input.rounding: has no meaning"}},
+          {"resize: letterbox", "resize: letterbox, shorter_side: 232", {"input.shorter_side: has no meaning"}},
           {"filter: cv2_linear", "filter: nearest", {"cv2_linear, pil_bilinear_antialias"}},
           {"rounding: down, ", "", {"input.rounding: is missing", "down, half_even"}},
           {"pad: [114, 114, 114]", "pad: 114", {"input.pad", "3 numbers"}},
@@ -164,6 +214,108 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
       });
 }
 
+std::string segmenter_with(const char* methods) {
+  return replaced(segmenter_yaml(), "licence:", std::string(methods) + "licence:");
+}
+
+constexpr const char* segmenter_methods = R"(methods:
+  encode:
+    row: picture
+    maximum: 16
+    inputs: {images: {shape: [B, 3, H, W], dtype: image}}
+    outputs: {embedding: {shape: [B, 32, 16, 16], dtype: image}}
+  decode:
+    row: box
+    maximum: 64
+    inputs: {embedding: {shape: [B, 32, 16, 16], dtype: image}, boxes: {shape: [N, 4], dtype: f32}, image_index: {shape: [N], dtype: i64}}
+    outputs: {logits: {shape: [N, 64, 64], dtype: f32}, iou: {shape: [N], dtype: f32}}
+)";
+
+TEST_CASE("methods may be declared, with the input's sides as symbols or numbers; more than are called do no harm") {
+  for (const std::string& yaml :
+       {segmenter_with(segmenter_methods),
+        replaced(segmenter_with(segmenter_methods), "[B, 3, H, W]", "[B, 3, 256, 256]"),
+        replaced(segmenter_with(segmenter_methods), "methods:\n", "methods:\n  points: {row: box}\n")}) {
+    const TemporaryFolder folder;
+    write_package(folder.path(), yaml);
+    CHECK(read_package(folder.path()).methods.size() == 2);
+  }
+}
+
+TEST_CASE("declared methods that are not those of the task") {
+  check_table(
+      segmenter_with(segmenter_methods),
+      {
+          {"  decode:\n", "  decod:\n", {"methods.decode: is missing", "'decod'"}},
+          {"row: box", "row: picture", {"methods.decode.row: expected box, got picture"}},
+          {"row: box", "row: line", {"expected one of picture, box, crop, window, got 'line'"}},
+          {"maximum: 64", "maximum: 32", {"methods.decode.maximum: is 32, and elsewhere this file says 64"}},
+          {"shape: [N, 4]",
+           "shape: [N, 5]",
+           {"methods.decode.inputs: expected", "boxes f32 [N, 4]", "boxes f32 [N, 5]"}},
+          {"shape: [N, 4]", "shape: [N, 0]", {"boxes.shape: expected whole numbers above 0, B, N, H or W, got '0'"}},
+          {"[B, 3, H, W]", "[B, 3, H, H, W]", {"methods.encode.inputs: expected images image [B, 3, H, W]"}},
+          {"[B, 3, H, W]", "[B, 3, 256, 255]", {"methods.encode.inputs"}},
+          {"dtype: i64", "dtype: i32", {"image_index i64 [N]", "image_index i32 [N]"}},
+          {"dtype: i64", "dtype: int", {"expected one of image, f32, i64, i32, u8, got 'int'"}},
+          {", iou: {shape: [N], dtype: f32}", "", {"methods.decode.outputs: expected", "iou f32 [N]"}},
+          {"maximum: 64\n", "maximum: 64\n    colour: red\n", {"methods.decode.colour: is no key"}},
+      });
+}
+
+const char* embedder_yaml() {
+  return R"(schema: 1
+name: tiny-embedder
+task: embed
+architecture: mobilenet_v2
+input: {width: 32, height: 32, colour: rgb, scale: 1.0, mean: [0, 0, 0], std: [1, 1, 1], resize: stretch, filter: pil_bilinear_antialias}
+output: {dimensions: 4, normalised: no}
+max_batch: 8
+classes: [cat, dog, bird]
+matrix: {file: classes.f32, bias: yes}
+licence: MIT
+files: {model.ts: HASH, classes.f32: MATRIX}
+)";
+}
+
+void write_embedder(const std::filesystem::path& folder, const std::string& yaml, std::size_t bytes = 4 * 3 * (4 + 1)) {
+  const std::string matrix(bytes, '\1');
+  write_package(folder, replaced(yaml, "MATRIX", sha256_hex(matrix)));
+  write_file(folder / "classes.f32", matrix);
+}
+
+TEST_CASE("an embedder's package is read whole") {
+  const TemporaryFolder folder;
+  write_embedder(folder.path(), embedder_yaml());
+  const Package package = read_package(folder.path());
+  CHECK(package.task->name == "embed");
+  CHECK(package.number("dimensions") == 4);
+  CHECK(package.classes.size() == 3);
+  REQUIRE(package.matrix);
+  CHECK(package.matrix->file == "classes.f32");
+  CHECK(package.matrix->bias);
+  CHECK(package.method("embed").row == RowKind::crop);
+  CHECK(package.method("embed").maximum == 8);
+  CHECK(outputs_of(package, "embed", {5, 0})[0].shape == std::vector<std::int64_t>{5, 4});
+  CHECK(describe(package).find("vectors of 4 dimensions, a matrix of 3 classes") != std::string::npos);
+  CHECK(describe(package).find("8 crops a call") != std::string::npos);
+}
+
+TEST_CASE("an embedder's matrix must be listed, as large as its classes, and have some") {
+  const TemporaryFolder folder;
+  write_embedder(folder.path(), embedder_yaml(), 44);
+  CHECK(error_of(folder.path())
+            .find("classes.f32: has 44 bytes; 3 classes of 4 dimensions and a bias in float32 have "
+                  "60") != std::string::npos);
+  write_embedder(folder.path(), replaced(embedder_yaml(), "file: classes.f32", "file: other.f32"));
+  CHECK(error_of(folder.path()).find("matrix.file is 'other.f32', which files does not list") != std::string::npos);
+  write_embedder(folder.path(), replaced(embedder_yaml(), "classes: [cat, dog, bird]\n", ""));
+  CHECK(error_of(folder.path()).find("matrix: needs classes") != std::string::npos);
+  write_embedder(folder.path(), replaced(replaced(embedder_yaml(), "classes: [cat, dog, bird]\n", ""),
+                                         "matrix: {file: classes.f32, bias: yes}\n", ""));
+  CHECK_FALSE(read_package(folder.path()).matrix);  // vectors alone
+}
+
 TEST_CASE("wrong keys of a segmenter's model.yaml") {
   check_table(
       segmenter_yaml(),
@@ -174,6 +326,8 @@ TEST_CASE("wrong keys of a segmenter's model.yaml") {
           {"max_boxes: 64", "max_boxes: 64\nclasses: [a]", {"classes: has no meaning for a segmenter"}},
           {"resize: longest_side", "resize: longest_side, padding: centred", {"input.padding: has no meaning"}},
           {"resize: longest_side", "resize: letterbox, rounding: down, padding: centred", {"top_left for a segmenter"}},
+          {"resize: longest_side", "resize: centre_crop", {"input.shorter_side: is missing", "1 to 8192"}},
+          {"resize: longest_side", "resize: centre_crop, shorter_side: 232", {"cannot be centre_crop for a segmenter"}},
           {"output: {", "output: {layout: v8, ", {"output.layout: is no key"}},
       });
 }

@@ -11,13 +11,13 @@
 #include <random>
 
 #include "base/half.hpp"
-#include "gpu/host_device.hpp"
+#include "gpu/device.hpp"
 #include "models/engines/torch_plugin.hpp"
 
 namespace millrace {
 namespace {
 
-HostDevice host;
+Device host;
 
 std::filesystem::path packages() {
   const char* folder = std::getenv("MILLRACE_TEST_PACKAGES");
@@ -85,7 +85,7 @@ TEST_CASE("YOLOX-nano on street.jpg gives what ONNX Runtime gives") {
   CHECK(package.max_batch == 64);
   CHECK(package.input.bgr);
   const auto engine = load_torch_engine(package, {.threads = 2});
-  warm_up(*engine, package, 1, 0, host);
+  warm_up(*engine, package, {{"forward", 1}}, host);
   const auto input = read_floats(packages() / "yolox_reference/input.f32");
   const auto expected = read_floats(packages() / "yolox_reference/output.f32");
   Tensor images = Tensor::empty({1, 3, 416, 416});
@@ -225,7 +225,7 @@ TEST_CASE("YOLOv8n gives the same for a picture alone and in a batch") {
   if (missing("yolov8n.pkg")) return;
   const Package package = read_package(packages() / "yolov8n.pkg");
   const auto engine = load_torch_engine(package, {.threads = 2});
-  warm_up(*engine, package, 2, 0, host);
+  warm_up(*engine, package, {{"forward", 2}}, host);
   const Tensor images = random_normal({3, 3, 640, 640}, 1, 0.5F, 0.1F);
   const auto together = engine->call("forward", std::span(&images, 1));
   const Tensor second = rows(images, 1, 1);
@@ -236,7 +236,7 @@ void segmenter_is_one_function(const char* name) {
   const Package package = read_package(packages() / name);
   const auto engine = load_torch_engine(package, {.threads = 2});
   const auto plain = load_torch_engine(package, {.threads = 2, .freeze = false});
-  warm_up(*engine, package, 1, 2, host);
+  warm_up(*engine, package, {{"encode", 1}, {"decode", 2}}, host);
 
   const Tensor images = random_normal({3, 3, package.input.height, package.input.width}, 2);
   const Tensor embedding = engine->call("encode", std::span(&images, 1))[0];
@@ -260,7 +260,7 @@ void segmenter_is_one_function(const char* name) {
   }
   const std::vector<Tensor> packed_inputs{embedding, boxes, index};
   const auto packed = engine->call("decode", packed_inputs);
-  CHECK_NOTHROW(check_outputs(package, "decode", 3, count, packed));
+  CHECK_NOTHROW(check_outputs(package, "decode", {3, count}, packed));
 
   for (std::int64_t n = 0; n < count; ++n) {
     CAPTURE(n);
@@ -286,7 +286,7 @@ void segmenter_is_one_function(const char* name) {
     // A box's mask is about its box: its middle is inside, the input's far corner is not.
     const Box box{boxes.host<float>()[static_cast<std::size_t>(n) * 4],
                   boxes.host<float>()[static_cast<std::size_t>(n) * 4 + 1], 0, 0};
-    const auto rows_of_logits = package.logits[0], columns = package.logits[1];
+    const auto rows_of_logits = package.numbers("logits")[0], columns = package.numbers("logits")[1];
     const auto row = static_cast<std::int64_t>((box.y0 + side * 0.125F) / side * static_cast<float>(rows_of_logits));
     const auto column = static_cast<std::int64_t>((box.x0 + side * 0.15F) / side * static_cast<float>(columns));
     CHECK(ours.host<float>()[static_cast<std::size_t>(row * columns + column)] > 0);

@@ -25,16 +25,20 @@ struct Folder {
   fs::path path;
 };
 
+std::string detector_of(const Settings& settings, std::size_t view) {
+  const auto& options = settings.views()[view].options;
+  return options.count("detect") == 0 ? "" : options.at("detect").at("model").front();
+}
+
 TEST_CASE("without any model the built-in ones and their views are named") {
   Settings settings;
   REQUIRE(use_builtin_models(settings, "/models"));
-  const auto models = settings.parse<ModelOptions>();
-  CHECK(models.detector == "/models/front.pkg");
-  CHECK(models.segmenter == "/models/segmenter.pkg");
+  CHECK(settings.text("detect.model") == "/models/front.pkg");
+  CHECK(settings.text("segment.model") == "/models/segmenter.pkg");
   REQUIRE(settings.views().size() == 4);
   CHECK(settings.views()[1].name == "left");
   CHECK(settings.views()[1].pattern == "**/left/**");
-  CHECK(settings.views()[1].detector == "/models/left.pkg");
+  CHECK(detector_of(settings, 1) == "/models/left.pkg");
   CHECK(settings.views()[3].name == "default");
   CHECK(settings.views()[3].pattern == "**");
   CHECK(settings.print().find("# built-in models") != std::string::npos);
@@ -50,24 +54,24 @@ TEST_CASE(
     CHECK(settings.views().size() == 1);
   }
   Settings settings;
-  settings.set_views({{"a", "a/**", "a.pkg"}, {"b", "b/**", ""}}, "test");
+  settings.set_views({{"a", "a/**", {{"detect", {{"model", {"a.pkg"}}}}}}, {"b", "b/**", {}}}, "test");
   CHECK_FALSE(use_builtin_models(settings, "/models"));
-  CHECK(settings.parse<ModelOptions>().segmenter.empty());
+  CHECK(settings.text("segment.model").empty());
 }
 
 TEST_CASE("views of a recipe that name no model are kept") {
   Settings settings;
-  settings.set_views({{"a", "a/**", ""}, {"b", "b/**", ""}}, "test");
+  settings.set_views({{"a", "a/**", {}}, {"b", "b/**", {}}}, "test");
   REQUIRE(use_builtin_models(settings, "/models"));
   REQUIRE(settings.views().size() == 2);
   CHECK(settings.views()[1].name == "b");
-  CHECK(settings.parse<ModelOptions>().detector == "/models/front.pkg");
+  CHECK(settings.text("detect.model") == "/models/front.pkg");
 }
 
 TEST_CASE("where the program finds none, nothing is named") {
   Settings settings;
   CHECK_FALSE(use_builtin_models(settings, ""));
-  CHECK(settings.parse<ModelOptions>().detector.empty());
+  CHECK(settings.text("detect.model").empty());
 }
 
 TEST_CASE("only models that the stages need are named") {
@@ -82,12 +86,12 @@ TEST_CASE("only models that the stages need are named") {
   Settings decode = with_stages("[decode, encode]");
   CHECK_FALSE(use_builtin_models(decode, "/models"));
   CHECK(decode.views().size() == 1);
-  CHECK(decode.parse<ModelOptions>().detector.empty());
+  CHECK(decode.text("detect.model").empty());
 
   Settings detect = with_stages("[decode, preprocess, detect, encode]");
   CHECK(use_builtin_models(detect, "/models"));
-  CHECK(detect.parse<ModelOptions>().detector == "/models/front.pkg");
-  CHECK(detect.parse<ModelOptions>().segmenter.empty());
+  CHECK(detect.text("detect.model") == "/models/front.pkg");
+  CHECK(detect.text("segment.model").empty());
   CHECK(detect.views().size() == 4);
 }
 
@@ -95,8 +99,8 @@ TEST_CASE("a manifest's boxes keep their own classes, so no detector is named be
   Settings settings;
   settings.set("input.paths=boxes.csv");
   REQUIRE(use_builtin_models(settings, "/models"));
-  CHECK(settings.parse<ModelOptions>().detector.empty());
-  CHECK(settings.parse<ModelOptions>().segmenter == "/models/segmenter.pkg");
+  CHECK(settings.text("detect.model").empty());
+  CHECK(settings.text("segment.model") == "/models/segmenter.pkg");
   CHECK(settings.views().size() == 1);
 
   const Folder folder;
@@ -121,7 +125,7 @@ TEST_CASE("their score stands where none is set") {
   Settings real;
   real.set("models.detector=a.pkg");
   CHECK_FALSE(use_builtin_models(real, "/models"));
-  CHECK(real.values("detect").empty());
+  CHECK(real.values("detect").count("conf") == 0);
 }
 
 TEST_CASE("a part of the drawn scenes gets the detector of its view") {
@@ -135,7 +139,7 @@ TEST_CASE("a part of the drawn scenes gets the detector of its view") {
     REQUIRE(use_builtin_models(settings, "/models"));
     const View& last = settings.views().back();
     CHECK(settings.views().size() == (last.name == "default" ? 4 : 1));
-    return last.name + " " + last.detector;
+    return last.name + " " + detector_of(settings, settings.views().size() - 1);
   };
   const std::string left = (drawn / "left").string(), right = (drawn / "right").string();
   CHECK(last_view(drawn.string()) == "default ");

@@ -22,17 +22,28 @@ TEST_CASE("what NVIDIA's driver lists") {
   CHECK(gpus_of_driver(folder.path()) == std::vector<std::string>{"NVIDIA H200"});
 }
 
+/// A detector and a segmenter.
+const Packages both = [] {
+  Packages packages;
+  for (const char* task : {"detect", "segment"}) {
+    Package package;
+    package.task = &find_task(task);
+    packages[task] = std::make_shared<const Package>(package);
+  }
+  return packages;
+}();
+
 TEST_CASE("device.precision: what detectors and segmenters compute in") {
   Devices cpu, old_gpu, gpu;
   old_gpu.kind = gpu.kind = Devices::Kind::cuda;
   old_gpu.name = "cuda sm_75";
   old_gpu.native_bf16 = false;
-  CHECK(find_precisions("auto", cpu).name() == "fp32");
-  CHECK(find_precisions("auto", gpu).name() == "fp16, bf16");
-  CHECK(find_precisions("auto", old_gpu).name() == "fp16");
-  CHECK(find_precisions("tf32", gpu).name() == "tf32");
-  CHECK(find_precisions("auto", gpu).of(Task::segment) == Precision::bf16);
-  CHECK(find_precisions("auto", gpu).of(Task::detect) == Precision::fp16);
+  CHECK(find_precisions("auto", cpu).name(both) == "fp32");
+  CHECK(find_precisions("auto", gpu).name(both) == "detect fp16, segment bf16");
+  CHECK(find_precisions("auto", old_gpu).name(both) == "fp16");
+  CHECK(find_precisions("tf32", gpu).name(both) == "tf32");
+  CHECK(find_precisions("auto", gpu).of(find_task("segment")) == Precision::bf16);
+  CHECK(find_precisions("auto", gpu).of(find_task("detect")) == Precision::fp16);
   for (const char* name : {"bf16", "tf32"}) CHECK_THROWS_AS(find_precisions(name, old_gpu), UsageError);
   for (const char* name : {"bf16", "tf32", "fp16"}) CHECK_THROWS_AS(find_precisions(name, cpu), UsageError);
   CHECK_THROWS_AS(find_precisions("fp8", gpu), UsageError);

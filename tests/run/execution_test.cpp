@@ -92,8 +92,8 @@ TEST_CASE("as many lanes are kept as a device's memory has room for") {
     CHECK(plans.front().wanted_lanes == 3);
     maximum = std::max(maximum, plans.front().lanes);
     minimum = std::min(minimum, plans.front().lanes);
-    if (plans.front().smaller_calls.empty() && run.execution.counters().split_calls == 0 &&
-        run.execution.counters().redone_batches == 0)
+    if (plans.front().smaller_calls.empty() && run.execution.counters()[split_calls].count() == 0 &&
+        run.execution.counters()[redone_batches].count() == 0)
       CHECK(run.lines == expected);
   }
   CHECK(minimum < maximum);
@@ -204,17 +204,20 @@ TEST_CASE("without stages in the lane there is nothing to warm up") {
 }
 
 TEST_CASE("how busy GPUs are is the sum of what their calls take alone") {
+  const std::vector<std::string> parts{"detector", "encoder", "decoder"};
+  const Package yolo = detector_package("yolo");
+  const Method& forward = yolo.methods.front();
   std::vector<DeviceModels> models(2);
   Snapshot none;
-  add_gpus(none, models, 1);
+  add_gpus(none, models, 1, parts);
   CHECK(none.resources.empty());
   for (auto& device : models) device.demand = std::make_shared<Demand>();
   models[0].demand->measured("yolo", "forward", 8, 0.004);
   models[1].demand->measured("yolo", "forward", 8, 0.002);
-  for (int i = 0; i < 10; ++i) models[0].demand->count("yolo", "forward", 8);
-  for (int i = 0; i < 5; ++i) models[1].demand->count("yolo", "forward", 8);
+  for (int i = 0; i < 10; ++i) models[0].demand->count(yolo, forward, 8);
+  for (int i = 0; i < 5; ++i) models[1].demand->count(yolo, forward, 8);
   Snapshot snapshot;
-  add_gpus(snapshot, models, 2);
+  add_gpus(snapshot, models, 2, parts);
   REQUIRE(snapshot.resources.size() == 1);
   const auto& gpu = snapshot.resources.front();
   CHECK(gpu.total.name == "GPU");

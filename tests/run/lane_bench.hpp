@@ -8,13 +8,14 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/stream_device.hpp"
+#include "gpu/device.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "models/engines/deferred_engine.hpp"
 #include "models/engines/fake_engine.hpp"
 #include "models/engines/wrapped_engine.hpp"
 #include "run/execution.hpp"
 #include "stages/decode.hpp"
+#include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
 #include "tests/stages/surroundings.hpp"
 
@@ -28,12 +29,12 @@ inline int code_of(const Item& item) { return static_cast<int>(item.id % 200) + 
 /// In the place of "decode": no file is read.
 class Paint final : public FrameStage {
  public:
-  explicit Paint(const StageContext& context) : memory_(context.pixel_memory) {}
+  explicit Paint(const StageContext& context) : source_(context.source) {}
   void run(Frame& frame) const override {
     constexpr std::size_t bytes = std::size_t{3} * side * side;
     std::shared_ptr<std::uint8_t> data =
-        memory_ ? std::static_pointer_cast<std::uint8_t>(memory_(bytes))
-                : std::shared_ptr<std::uint8_t>(new std::uint8_t[bytes], std::default_delete<std::uint8_t[]>());
+        source_.memory ? std::static_pointer_cast<std::uint8_t>(source_.memory(bytes))
+                       : std::shared_ptr<std::uint8_t>(new std::uint8_t[bytes], std::default_delete<std::uint8_t[]>());
     for (std::size_t i = 0; i < bytes; ++i)
       data.get()[i] =
           static_cast<std::uint8_t>(i % 3 == 0 ? static_cast<std::size_t>(code_of(frame.item)) : 10 * (i % 3));
@@ -41,7 +42,7 @@ class Paint final : public FrameStage {
   }
 
  private:
-  const std::function<std::shared_ptr<void>(std::size_t)> memory_;
+  const PixelSource& source_;
 };
 
 /// The program's table, but for "decode".
@@ -49,7 +50,7 @@ inline std::vector<StageEntry> painted_table() {
   std::vector<StageEntry> table = stage_table();
   for (auto& entry : table) {
     if (entry.name == Decode::name)
-      entry.make_frame_stage = [](const StageOptions&, const StageContext& context) {
+      entry.make_frame_stage = [](const StageOptions&, const StageContext& context, const StageInfo&) {
         return std::make_unique<Paint>(context);
       };
   }
@@ -73,15 +74,16 @@ using AtCall = std::function<void(std::string_view method, int rows)>;
 
 class AskingEngine final : public WrappedEngine {
  public:
-  AskingEngine(std::shared_ptr<Engine> engine, const AtCall& at_call)
-      : WrappedEngine(std::move(engine)), at_call_(at_call) {}
+  AskingEngine(std::shared_ptr<Engine> engine, const Package& package, const AtCall& at_call)
+      : WrappedEngine(std::move(engine)), package_(package), at_call_(at_call) {}
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
-    if (at_call_) at_call_(method, rows_of_call(method, inputs));
+    if (at_call_) at_call_(method, rows_of_call(package_, method, inputs));
     return engine_->call(method, inputs, device);
   }
 
  private:
+  const Package package_;
   const AtCall& at_call_;
 };
 
@@ -101,7 +103,7 @@ struct LaneBench {
   AtCall at_call{};                                              // before work is asked for
   Before before_detector{}, before_encoder{}, before_decoder{};  // when it is done
   std::map<std::string, OptionValues> options{};
-  std::vector<std::string> stages{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
+  std::vector<StagePlace> stages{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
   std::string device = "cpu";
   int lanes = 1, batch_size = 8;
   std::int64_t budget = 1 << 30, engine_bytes = 100;
@@ -117,18 +119,19 @@ struct LaneBench {
         const std::lock_guard lock(mutex);
         loads.push_back(package.name);
       }
-      auto answers = package.task == Task::detect ? detector_by_code(boxes_by_code(), before_detector)
-                                                  : segmenter_by_code(before_encoder, before_decoder);
+      auto answers = package.task == detector.task ? detector_by_code(boxes_by_code(), before_detector)
+                                                   : segmenter_by_code(before_encoder, before_decoder);
       auto engine = std::make_shared<FakeEngine>(
-          [this, answers = std::move(answers)](std::string_view method, std::span<const Tensor> inputs) {
+          [this, package, answers = std::move(answers)](std::string_view method, std::span<const Tensor> inputs) {
             {
               const std::lock_guard lock(mutex);
-              calls.emplace_back(method, rows_of_call(method, inputs));
+              calls.emplace_back(method, rows_of_call(package, method, inputs));
             }
             return answers(method, inputs);
           },
           "", engine_bytes);
-      return std::make_shared<AskingEngine>(std::make_shared<DeferredEngine>(package, std::move(engine)), at_call);
+      return std::make_shared<AskingEngine>(std::make_shared<DeferredEngine>(package, std::move(engine)), package,
+                                            at_call);
     };
   }
 
@@ -148,9 +151,8 @@ struct BenchParts {
   explicit BenchParts(LaneBench& bench)
       : table(painted_table()),
         config(Chain(
-            bench.stages, [&](const std::string& stage) { return bench.options[stage]; }, table)),
+            bench.stages, [&](const std::string& stage) { return options_of(bench, stage); }, table)),
         devices(find_devices(bench.device)) {
-    config.models.segmenter = bench.segmenter.folder.string();
     config.models.budget = bench.budget;
     config.device.memory = "1.0";
     packages[bench.detector.folder.string()] = std::make_shared<const Package>(bench.detector);
@@ -164,17 +166,24 @@ struct BenchParts {
     numbers.graph.slab_bytes = std::int64_t{3} * side * side;
     numbers.graph.admission_items = 6 * bench.batch_size;
     numbers.graph.byte_budget = 100 * bench.batch_size * numbers.graph.slab_bytes;
-    views = {View{"all", "", bench.detector.folder.string()}};
+    views = {{"all", &config.chain}};
   }
   BenchParts(const BenchParts&) = delete;
   BenchParts& operator=(const BenchParts&) = delete;
+
+  static OptionValues options_of(LaneBench& bench, const std::string& stage) {
+    OptionValues values = bench.options[stage];
+    if (stage == "detect") values["model"] = {bench.detector.folder.string()};
+    if (stage == "segment") values["model"] = {bench.segmenter.folder.string()};
+    return values;
+  }
 
   const std::vector<StageEntry> table;
   Config config;
   Devices devices;
   Packages packages;
   Numbers numbers;
-  std::vector<View> views;
+  std::vector<PlannedView> views;
 };
 
 /// A lane of a bench without a graph around it, on its device, or on the stream that is given.
@@ -183,23 +192,10 @@ class BenchLane {
   explicit BenchLane(LaneBench& bench, std::unique_ptr<Stream> stream = nullptr)
       : parts_(bench),
         models_(make_device_models(parts_.devices, parts_.numbers, parts_.config.models.budget, bench.factory())),
-        segmenter_(parts_.config.models.segmenter),
-        context_{parts_.views,
-                 segmenter_,
-                 none_,
-                 none_,
-                 limits_,
-                 bench.batch_size,
-                 parts_.packages,
-                 *models_.front().cache,
-                 counters,
-                 nullptr,
-                 DType::f32,
-                 DType::f32,
-                 pixel_memory(parts_.devices)},
-        lane(parts_.config.chain, context_, models_.front(),
-             stream == nullptr ? make_device(parts_.devices, 0, "lane 0")
-                               : std::make_unique<StreamDevice>(std::move(stream)),
+        stage_models_{bench.batch_size, parts_.packages, nullptr, nullptr, {}, picture_inputs(parts_.views)},
+        context_{stage_models_, nullptr, counters, names_, source_, none_},
+        lane(parts_.views, context_, models_.front(),
+             stream == nullptr ? make_device(parts_.devices, 0, "lane 0") : std::make_unique<Device>(std::move(stream)),
              [this](Frame& frame) {
                frame.columns.allow(nullptr);
                if (frame.columns.find(pixels) != nullptr) return;
@@ -234,12 +230,14 @@ class BenchLane {
  private:
   BenchParts parts_;
   std::vector<DeviceModels> models_;
-  const std::string segmenter_, none_;
-  const DecodeLimits limits_;
+  const std::string none_;
+  StageModels stage_models_;
+  const std::vector<View> names_{{"all", "", {}}};
+  const PixelSource source_{.limits = {DecodeLimits{}}, .memory = pixel_memory(parts_.devices)};
 
  public:
   ManualClock clock;
-  StageCounters counters;
+  Counters counters{counters_of_run()};
   std::vector<std::int64_t> again;  // items whose pixels were made anew
 
  private:

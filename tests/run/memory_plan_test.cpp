@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "gpu/stream_device.hpp"
+#include "gpu/device.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "models/engines/wrapped_engine.hpp"
 #include "run/config.hpp"
@@ -24,11 +24,11 @@ class HungryEngine final : public Engine {
       : package_(std::move(package)), each_(each), weights_(std::move(weights)) {}
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
-    const auto rows = rows_of_call(method, inputs);
+    const auto rows = rows_of_call(package_, method, inputs);
     try {
       const Tensor scratch = device.empty({rows * each_}, DType::u8);
       std::vector<Tensor> outputs;
-      for (const auto& spec : outputs_of(package_, method, inputs[0].shape[0], rows))
+      for (const auto& spec : outputs_of(package_, method, package_.method(method).call_of(inputs)))
         outputs.push_back(device.empty(spec.shape, spec.dtype));
       return outputs;
     } catch (const std::bad_alloc&) {
@@ -51,12 +51,11 @@ struct Bench {
     package->name = "sam";
     package->fingerprint = "abc";
     package->folder = "sam.pkg";
-    package->task = Task::segment;
+    package->task = &find_task("segment");
     package->input.width = package->input.height = 4;
-    package->embedding = {1, 1, 1};
-    package->logits = {1, 1};
+    package->output = {{"embedding", {1, 1, 1}}, {"logits", {1, 1}}, {"max_boxes", {64}}};
     package->max_batch = 64;
-    package->max_boxes = 64;
+    set_methods(*package);
     return package;
   }();
   Packages packages{{"sam.pkg", segmenter}};
@@ -68,20 +67,23 @@ struct Bench {
     settings.set("segment.image_batch=16");
     settings.set("segment.box_batch=8");
     settings.set("segment.pad=yes");
+    settings.set("segment.model=sam.pkg");
     const Config config = parse_config(settings);
+    const auto models = planned_models({{"default", &config.chain}}, packages);
     auto stream = std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(bytes));
     FakeStream& memory = *stream;
-    StreamDevice device(std::move(stream));
+    Device device(std::move(stream));
     const std::shared_ptr<CallLimits> shared(&limits, [](CallLimits*) {});
-    ModelCache models(1000, [&](const Package& package, const EngineOptions&) {
+    ModelCache cache(1000, [&](const Package& package, const EngineOptions&) {
       // Loading needs as much again, which is let go.
       const auto passing = memory.allocate(static_cast<std::size_t>(weights));
       auto kept = memory.allocate(static_cast<std::size_t>(weights));
-      return limited(std::make_shared<HungryEngine>(package, each, std::move(kept)), package.name, shared);
+      return limited(std::make_shared<HungryEngine>(package, each, std::move(kept)), package, shared);
     });
     const KnownLimits known(known_file);
-    return plan_memory({config.chain, packages, config.device.memory, 16, 10 * kilo, wanted, sharing, "a GPU", known},
-                       device, models, limits);
+    return plan_memory({models, config.chain.objects(), packages, config.device.memory, 16, 10 * kilo, wanted, sharing,
+                        "a GPU", known},
+                       device, cache, limits);
   }
 };
 
@@ -104,7 +106,7 @@ TEST_CASE("as many lanes as fit, with what was measured") {
     CHECK(plan->calls_bytes >= 1'600 * kilo);
     CHECK(plan->calls_bytes < 1'610 * kilo);
     CHECK(plan->pictures_bytes >= 160 * kilo);
-    CHECK(plan->pictures_bytes < 165 * kilo + 16 * 100 * 4);  // logits of 100 boxes a picture
+    CHECK(plan->pictures_bytes < 165 * kilo + 2 * 16 * 100 * 4);  // logits and IoU of 100 boxes a picture
     CHECK(plan->smaller_calls.empty());
     CHECK(plan->bytes() <= plan->limit_bytes);
   }

@@ -3,8 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "run/settings.hpp"
 #include "run/setup.hpp"
+#include "stages/detect.hpp"
 
 namespace millrace {
 namespace {
@@ -71,12 +74,31 @@ TEST_CASE("a share is a number in (0, 1] or a percentage") {
   }
 }
 
-TEST_CASE("every view gets the detector of its rule, else the run's") {
+TEST_CASE("every view has the options of its rule, else the recipe's") {
   Settings settings;
-  settings.set("models.detector=all.pkg");
-  const auto views = planned_views(parse_config(settings), {"default"});
-  REQUIRE(views.size() == 1);
-  CHECK(views[0].detector == "all.pkg");
+  settings.set("models.detector=all.pkg");  // its old name
+  settings.set("detect.conf=0.4");
+  settings.set_views({{"a", "a/**", {{"detect", {{"model", {"a.pkg"}}, {"conf", {"0.5"}}}}}}, {"b", "b/**", {}}},
+                     "test");
+  const Config config = parse_config(settings);
+  CHECK(config.notes == std::vector<std::string>{"--set models.detector: models.detector is called detect.model now"});
+  const auto views = planned_views(config, {"a", "b"});
+  REQUIRE(views.size() == 2);
+  const auto detect = [&](std::size_t view) { return views[view].chain->options<Detect>(); };
+  CHECK(detect(0).model == "a.pkg");
+  CHECK(detect(0).conf == 0.5);
+  CHECK(detect(1).model == "all.pkg");
+  CHECK(detect(1).conf == 0.4);
+  CHECK((*config.results)["views"][0]["options"].dump() == R"({"detect":{"conf":"0.5"}})");
+  CHECK_FALSE((*config.results)["views"][1].contains("options"));
+  CHECK_FALSE((*config.results)["options"]["detect"].contains("model"));
+}
+
+TEST_CASE("a stage may stand in a recipe twice, under names of its own") {
+  const std::vector<StageEntry> table = stage_table();
+  CHECK_THROWS_WITH_AS(Chain({"decode", "preprocess", "detect", StagePlace("again", "detect")},
+                             [](const std::string&) { return OptionValues{}; }),
+                       doctest::Contains("'detect' and 'again' both write 'detections'"), UsageError);
 }
 
 }  // namespace

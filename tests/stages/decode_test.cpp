@@ -29,9 +29,9 @@ DecodeLimits limits_with(const OptionValues& values, std::int64_t slab_bytes = 6
 // Decodes under these options; the reason why not.
 std::optional<Reason> reason_of(const test::File& file, const OptionValues& values) {
   Surroundings around;
-  around.decode_limits = limits_with(values);
+  around.source().limits[0] = limits_with(values);
   try {
-    Frame frame = frame_of(file, around.decode_limits);
+    Frame frame = frame_of(file, around.source().limits[0]);
     Decode({}, around.context()).run(frame);
     return std::nullopt;
   } catch (const PictureError& error) {
@@ -42,20 +42,20 @@ std::optional<Reason> reason_of(const test::File& file, const OptionValues& valu
 TEST_CASE("a file's bytes become pixels, and the bytes go") {
   const test::Rgb ramp = test::ramp(37, 21);
   Surroundings around;
-  Frame frame = frame_of(test::make_png(ramp), around.decode_limits);
+  Frame frame = frame_of(test::make_png(ramp), around.source().limits[0]);
   Decode({}, around.context()).run(frame);
   const PixelBuffer& raster = frame.columns.get(pixels);
   REQUIRE(raster.width == 37);
   REQUIRE(raster.height == 21);
   CHECK(std::equal(ramp.data.begin(), ramp.data.end(), raster.data.get()));
   CHECK(frame.file.data == nullptr);
-  CHECK(around.counters.decode_warnings.get().count == 0);
+  CHECK(around.counters[decode_warnings].count() == 0);
 }
 
 TEST_CASE("the byte credit lives as long as the pixels, whoever holds them last") {
   Surroundings around;
   const auto budget = std::make_shared<CountingBudget>();
-  Frame frame = frame_of(test::make_png(test::ramp(8, 8)), around.decode_limits);
+  Frame frame = frame_of(test::make_png(test::ramp(8, 8)), around.source().limits[0]);
   frame.set_credit(ByteCredit(budget, frame.info.pixel_bytes));
   Decode({}, around.context()).run(frame);
   CHECK(frame.credit.bytes() == 0);
@@ -68,13 +68,12 @@ TEST_CASE("the byte credit lives as long as the pixels, whoever holds them last"
 
 TEST_CASE("pixels lie in the memory that is asked for, which lives as long as they do") {
   Surroundings around;
-  StageContext context = around.context();
   const auto pinned = std::make_shared<FakePinned>();
-  context.pixel_memory = [&](std::size_t bytes) { return pinned->take(bytes); };
+  around.source().memory = [&](std::size_t bytes) { return pinned->take(bytes); };
   const test::Rgb ramp = test::ramp(37, 21);
   for (const auto& file : {test::make_png(ramp), test::make_jpeg(ramp)}) {
-    Frame frame = frame_of(file, around.decode_limits);
-    Decode({}, context).run(frame);
+    Frame frame = frame_of(file, around.source().limits[0]);
+    Decode({}, around.context()).run(frame);
     const std::uint8_t* data = frame.columns.get(pixels).data.get();
     CHECK(pinned->holds(data, 37 * 21 * 3));
     frame.columns.drop(pixels);
@@ -84,11 +83,10 @@ TEST_CASE("pixels lie in the memory that is asked for, which lives as long as th
 
 TEST_CASE("where there is no more memory of the kind that is asked for, any other is taken") {
   Surroundings around;
-  StageContext context = around.context();
-  context.pixel_memory = [](std::size_t) -> std::shared_ptr<void> { throw std::bad_alloc(); };
+  around.source().memory = [](std::size_t) -> std::shared_ptr<void> { throw std::bad_alloc(); };
   const test::Rgb ramp = test::ramp(37, 21);
-  Frame frame = frame_of(test::make_png(ramp), around.decode_limits);
-  Decode({}, context).run(frame);
+  Frame frame = frame_of(test::make_png(ramp), around.source().limits[0]);
+  Decode({}, around.context()).run(frame);
   CHECK(std::equal(ramp.data.begin(), ramp.data.end(), frame.columns.get(pixels).data.get()));
 }
 
@@ -96,7 +94,7 @@ TEST_CASE("a picture that does not decode gives its credit back") {
   Surroundings around;
   const auto budget = std::make_shared<CountingBudget>();
   const test::File whole = test::make_jpeg(test::ramp(64, 256));
-  Frame frame = frame_of(test::cut(whole, whole.size() * 9 / 10), around.decode_limits);
+  Frame frame = frame_of(test::cut(whole, whole.size() * 9 / 10), around.source().limits[0]);
   frame.set_credit(ByteCredit(budget, frame.info.pixel_bytes));
   CHECK_THROWS_AS(Decode({}, around.context()).run(frame), PictureError);
   CHECK(budget->returned == 64 * 256 * 3);
@@ -105,8 +103,8 @@ TEST_CASE("a picture that does not decode gives its credit back") {
 
 TEST_CASE("a picture larger than a slab is reduced, its info keeps the full size") {
   Surroundings around;
-  around.decode_limits = limits_with({}, 2000);
-  Frame frame = frame_of(test::make_png(test::ramp(60, 40)), around.decode_limits);
+  around.source().limits[0] = limits_with({}, 2000);
+  Frame frame = frame_of(test::make_png(test::ramp(60, 40)), around.source().limits[0]);
   Decode({}, around.context()).run(frame);
   CHECK(frame.info.width == 60);
   CHECK(frame.info.height == 40);
@@ -143,10 +141,10 @@ TEST_CASE("decode.accept_truncated") {
   CHECK(reason_of(most, {{"accept_truncated", {"0.99"}}}) == Reason::truncated);
 
   Surroundings around;
-  around.decode_limits = limits_with({{"accept_truncated", {"0.5"}}});
-  Frame frame = frame_of(most, around.decode_limits);
+  around.source().limits[0] = limits_with({{"accept_truncated", {"0.5"}}});
+  Frame frame = frame_of(most, around.source().limits[0]);
   Decode({}, around.context()).run(frame);
-  CHECK(around.counters.decode_warnings.get().count == 1);
+  CHECK(around.counters[decode_warnings].count() == 1);
 }
 
 }  // namespace

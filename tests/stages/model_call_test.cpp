@@ -16,7 +16,7 @@ namespace {
 struct Model {
   std::function<void(const std::vector<int>& values)> react = [](const auto&) {};
   std::vector<std::vector<int>> calls{};
-  StageCounters counters{};
+  Counters counters{CounterInfos{&split_calls, &bisect_calls}};
   MostRows most = [] { return 1000; };
 
   std::vector<RowOutcome> run(const std::vector<int>& pictures) {
@@ -69,8 +69,8 @@ TEST_CASE("a call that succeeds is one call") {
     REQUIRE(outcomes.size() == static_cast<std::size_t>(count));
     CHECK(model.calls.size() == (count == 0 ? 0 : 1));
     for (int row = 0; row < count; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, false);
-    CHECK(model.counters.bisect_calls == 0);
-    CHECK(model.counters.split_calls == 0);
+    CHECK(model.counters[bisect_calls].count() == 0);
+    CHECK(model.counters[split_calls].count() == 0);
   }
 }
 
@@ -83,8 +83,8 @@ TEST_CASE("one bad row is found wherever it stands, the rest runs in the planned
         if (holds_any(values, {100 + bad})) throw ModelError("bad row");
       }};
       const auto outcomes = model.run(each_its_own(count));
-      CHECK(model.counters.bisect_calls <= log2_up(count) + 1);
-      CHECK(model.counters.split_calls == 0);
+      CHECK(model.counters[bisect_calls].count() <= log2_up(count) + 1);
+      CHECK(model.counters[split_calls].count() == 0);
       for (int row = 0; row < count; ++row) {
         if (row != bad) check_good(outcomes[static_cast<std::size_t>(row)], row, false);
       }
@@ -127,7 +127,7 @@ TEST_CASE("a failure that does not come again costs nobody anything") {
   const auto outcomes = model.run(each_its_own(8));
   for (int row = 0; row < 8; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, false);
   CHECK(model.calls.back() == model.calls.front());
-  CHECK(model.counters.bisect_calls == 4);
+  CHECK(model.counters[bisect_calls].count() == 4);
 }
 
 TEST_CASE("calls that are known to be too large are not tried") {
@@ -136,7 +136,7 @@ TEST_CASE("calls that are known to be too large are not tried") {
   const auto outcomes = model.run(each_its_own(8));
   for (int row = 0; row < 8; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, true);
   CHECK(model.calls.size() == 4);
-  CHECK(model.counters.split_calls == 3);
+  CHECK(model.counters[split_calls].count() == 3);
 }
 
 TEST_CASE("a call that fails for its size alone is done in halves and blames nobody") {
@@ -145,7 +145,7 @@ TEST_CASE("a call that fails for its size alone is done in halves and blames nob
   }};
   const auto outcomes = model.run(each_its_own(8));
   for (int row = 0; row < 8; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, true);
-  CHECK(model.counters.split_calls == 1);
+  CHECK(model.counters[split_calls].count() == 1);
 }
 
 TEST_CASE("rows of a picture fail together, and the search goes by pictures") {
@@ -163,7 +163,7 @@ TEST_CASE("rows of a picture fail together, and the search goes by pictures") {
     }
   }
   CHECK(model.calls.back() == std::vector<int>{100, 101, 102, 0, 0, 105, 106, 107});
-  CHECK(model.counters.bisect_calls <= 3);
+  CHECK(model.counters[bisect_calls].count() <= 3);
 }
 
 /// Of a model's call, or of what makes its inputs.
@@ -181,8 +181,8 @@ TEST_CASE("out of memory halves the call until it fits") {
       }};
       const auto outcomes = model.run(each_its_own(11));
       for (int row = 0; row < 11; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, true);
-      CHECK(model.counters.split_calls >= 1);
-      CHECK(model.counters.bisect_calls == 0);
+      CHECK(model.counters[split_calls].count() >= 1);
+      CHECK(model.counters[bisect_calls].count() == 0);
     }
   }
 }

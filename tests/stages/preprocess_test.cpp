@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <memory>
+
+#include "gpu/streams/fake_stream.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {
@@ -25,14 +29,14 @@ TEST_CASE("each model gets every picture of the batch in its own way") {
   Batch batch = batch_of({40, 50});
   Preprocess({}, around.context()).run(batch);
 
-  const ModelInput& seen = batch.columns.get(detector_input);
+  const ModelInput& seen = batch.columns.get(model_inputs).at("/fake-yolo");
   CHECK(seen.images.shape == std::vector<std::int64_t>{2, 3, side, side});
   CHECK(value_at(seen.images, 0, 2, 5, 5) == doctest::Approx(40));  // red is the last plane
   CHECK(value_at(seen.images, 1, 2, 5, 5) == doctest::Approx(50));
   CHECK(value_at(seen.images, 1, 0, 63, 63) == doctest::Approx(20));
   CHECK(seen.geometry[1].resized_width == side);
 
-  const ModelInput& prompted = batch.columns.get(segmenter_input);
+  const ModelInput& prompted = batch.columns.get(model_inputs).at("/fake-sam");
   CHECK(prompted.images.shape == std::vector<std::int64_t>{2, 3, 128, 128});
   CHECK(value_at(prompted.images, 0, 0, 100, 100) == doctest::Approx((40 - 10) / 2.0));
   CHECK(value_at(prompted.images, 1, 1, 0, 127) == doctest::Approx((10 - 20) / 2.0));
@@ -48,7 +52,7 @@ TEST_CASE("a failed frame keeps its row, in zeros") {
   Batch batch = batch_of({7, 8, 9});
   batch.frames[1]->fail("decode", Reason::truncated, "cut");
   stage.run(batch);
-  const Tensor& images = batch.columns.get(detector_input).images;
+  const Tensor& images = batch.columns.get(model_inputs).at("/fake-yolo").images;
   REQUIRE(images.shape[0] == 3);
   CHECK(code_of(images, 0) == 7);
   CHECK(code_of(images, 2) == 9);
@@ -64,14 +68,14 @@ TEST_CASE("the last, smaller batch has its own shape; a batch without pictures i
   stage.run(large);
   Batch small = batch_of({4});
   stage.run(small);
-  CHECK(small.columns.get(detector_input).images.shape[0] == 1);
-  CHECK(code_of(small.columns.get(detector_input).images, 0) == 4);
+  CHECK(small.columns.get(model_inputs).at("/fake-yolo").images.shape[0] == 1);
+  CHECK(code_of(small.columns.get(model_inputs).at("/fake-yolo").images, 0) == 4);
 
   Batch failed = batch_of({5, 6});
   for (const auto& frame : failed.frames) frame->fail("decode", Reason::empty, "no bytes");
   CHECK(failed.empty());
   stage.run(failed);
-  const auto values = failed.columns.get(detector_input).images.host<const float>();
+  const auto values = failed.columns.get(model_inputs).at("/fake-yolo").images.host<const float>();
   CHECK(std::all_of(values.begin(), values.end(), [](float value) { return value == 0; }));
 }
 
@@ -80,8 +84,30 @@ TEST_CASE("only the inputs of the models that there are") {
   around.add_view_without_detector();
   Batch batch = batch_of({1});
   Preprocess({}, around.context()).run(batch);
-  CHECK(batch.columns.find(detector_input) == nullptr);
-  CHECK(batch.columns.find(segmenter_input) == nullptr);
+  CHECK(batch.columns.get(model_inputs).empty());
+}
+
+TEST_CASE("each picture goes up once, for all who read it") {
+  Surroundings around;
+  around.add_view(detector_package(), {});
+  around.set_segmenter(segmenter_package(), {});
+  Device device(std::make_unique<FakeStream>());
+  StageContext context = around.context();
+  context.device = &device;
+  Batch batch = batch_of({7, 8, 9});
+  batch.frames[1]->fail("decode", Reason::truncated, "cut");
+  Preprocess({}, context).run(batch);
+  device.wait();
+  CHECK(device.counts().uploads == 2);
+  CHECK(batch.frames[1]->columns.find(uploaded) == nullptr);
+  for (const int slot : {0, 2}) {
+    const Frame& frame = *batch.frames[static_cast<std::size_t>(slot)];
+    const DeviceImage& image = frame.columns.get(uploaded);
+    const PixelBuffer& raster = frame.columns.get(pixels);
+    CHECK(image.width == raster.width);
+    CHECK(image.data.get() != raster.data.get());
+    CHECK(std::equal(image.data.get(), image.data.get() + 3 * image.width * image.height, raster.data.get()));
+  }
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::vector<View> views{{"front", "", ""}};
+const std::vector<View> views{{"front", "", {}}};
 
 Frame sample_frame(const std::string& path = "front/a.jpg") {
   Item item;

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "stages/model_call.hpp"
 #include "stages/postprocess.hpp"
 #include "tests/stages/surroundings.hpp"
 
@@ -47,15 +48,19 @@ Outcome run(const Given& given) {
     if (given.change) given.change(outputs, method);
     return outputs;
   });
-  RecipeLane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"}, {{"segment", given.segment}});
+  RecipeLane lane(around, {"preprocess", "detect", "segment", "postprocess"}, {{"segment", given.segment}});
   Batch batch = batch_of(given.codes);
   if (given.blank_slot >= 0)
     batch.frames[static_cast<std::size_t>(given.blank_slot)]->fail("decode", Reason::truncated, "cut");
   lane.run(batch);
-  return {lines_of(batch, around.context()), batch.frames,
-          around.calls(sam, "encode"),       around.calls(sam, "decode"),
-          around.counters.decoder_boxes,     around.counters.decoder_slots,
-          around.counters.bisect_calls,      around.counters.split_calls};
+  return {lines_of(batch, around.context()),
+          batch.frames,
+          around.calls(sam, "encode"),
+          around.calls(sam, "decode"),
+          around.counters[decoder_boxes].count(),
+          around.counters[decoder_slots].count(),
+          around.counters[bisect_calls].count(),
+          around.counters[split_calls].count()};
 }
 
 // Every object has the mask and predicted IoU of its own box on its own picture, computed here without the stages.
@@ -185,7 +190,7 @@ TEST_CASE("boxes of the detector come to the decoder in its own pixels") {
     }
     return model(method, inputs);
   });
-  RecipeLane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"});
+  RecipeLane lane(around, {"preprocess", "detect", "segment", "postprocess"});
   Batch batch = batch_of({3});
   batch.frames[0]->info.width = batch.frames[0]->info.height = 2 * side;
   batch.frames[0]->item.boxes = {{20, 40, 60, 80, 0}};
@@ -274,7 +279,8 @@ TEST_CASE("a failed frame is not segmented") {
 TEST_CASE("a recipe with 'segment' needs a segmenter") {
   Surroundings around;
   around.add_view(detector_package(), detector_by_code({}));
-  CHECK_THROWS_WITH_AS(Segment({}, around.context()), doctest::Contains("without a segmenter"), std::invalid_argument);
+  CHECK_THROWS_WITH_AS(Segment({}, around.context()), doctest::Contains("without its segmenter"),
+                       std::invalid_argument);
 }
 
 }  // namespace

@@ -3,15 +3,16 @@
 
 #include <random>
 
-#include "gpu/stream_device.hpp"
+#include "gpu/device.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "stages/postprocess.hpp"
+#include "stages/preprocess.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {
 namespace {
 
-const std::vector<std::string> stages{"preprocess", "detect", "segment", "postprocess"};
+const std::vector<StagePlace> stages{"preprocess", "detect", "segment", "postprocess"};
 
 /// Up to five boxes for each code.
 std::map<int, std::vector<Answer>> answers() {
@@ -54,8 +55,8 @@ Batch make_batch(unsigned seed) {
 struct OnStream {
   std::unique_ptr<FakeStream> stream = std::make_unique<FakeStream>();
   const FakeStream* const did = stream.get();
-  std::unique_ptr<StreamDevice> device = std::make_unique<StreamDevice>(std::move(stream));
-  const StreamDevice* const says = device.get();
+  std::unique_ptr<Device> device = std::make_unique<Device>(std::move(stream));
+  const Device* const says = device.get();
 };
 
 TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
@@ -73,8 +74,7 @@ TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
     CAPTURE(&values - ways.data());
     Setup host, stream;
     OnStream fake;
-    RecipeLane on_host(host.around.context(), stages, values),
-        on_device(stream.around.context(), stages, values, std::move(fake.device));
+    RecipeLane on_host(host.around, stages, values), on_device(stream.around, stages, values, std::move(fake.device));
     std::int64_t pictures = 0, batches = 0;
     for (int i = 0; i < 12; ++i) {
       Batch a = make_batch(++seed), b = make_batch(seed);
@@ -84,7 +84,7 @@ TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
       on_device.run(b);
       CHECK(lines_of(b, stream.around.context()) == lines_of(a, host.around.context()));
     }
-    CHECK(stream.around.counters.decoder_calls == host.around.counters.decoder_calls);
+    CHECK(stream.around.counters[decoder_calls].count() == host.around.counters[decoder_calls].count());
     CHECK(fake.did->counts().uploads == pictures);
     CHECK(fake.did->counts().waits == 2 * batches);
     CHECK(fake.did->counts().downloads <= batches);  // none where there are no masks
@@ -97,12 +97,13 @@ TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
 
 TEST_CASE("a raster lives until its upload is done, and no longer") {
   Setup setup;
-  RecipeLane lane(setup.around.context(), stages, {}, OnStream().device);
+  RecipeLane lane(setup.around, stages, {}, OnStream().device);
   Batch batch = batch_of({1, 2, 3});
   std::vector<std::weak_ptr<std::uint8_t>> rasters;
   for (const auto& frame : batch.frames) rasters.emplace_back(frame->columns.get(pixels).data);
   lane.run(batch);  // the column goes after its last reader, `preprocess`
   for (const auto& raster : rasters) CHECK(raster.expired());
+  for (const auto& frame : batch.frames) CHECK(frame->columns.find(uploaded) == nullptr);  // nobody else reads it
   const auto lines = lines_of(batch, setup.around.context());
   CHECK(nlohmann::json::parse(lines[0])["objects"].size() == answers().at(1).size());
 }

@@ -3,7 +3,7 @@
 namespace millrace {
 namespace {
 
-std::vector<std::string> with_decode(std::vector<std::string> stages) {
+std::vector<StagePlace> with_decode(std::vector<StagePlace> stages) {
   stages.insert(stages.begin(), "decode");
   return stages;
 }
@@ -11,12 +11,20 @@ std::vector<std::string> with_decode(std::vector<std::string> stages) {
 }  // namespace
 
 Surroundings::Surroundings(int batch_size, std::int64_t model_budget)
-    : batch_size_(batch_size), models_(model_budget, [this](const Package& package, const EngineOptions&) {
-        const std::lock_guard lock(mutex_);
-        loads.push_back(package.name);
-        return std::make_shared<DeferredEngine>(
-            package, std::make_shared<FakeEngine>(functions_.at(package.folder.string()), "", 100));
-      }) {}
+    : cache_(model_budget,
+             [this](const Package& package, const EngineOptions&) {
+               const std::lock_guard lock(mutex_);
+               loads.push_back(package.name);
+               return std::make_shared<DeferredEngine>(
+                   package, std::make_shared<FakeEngine>(functions_.at(package.folder.string()), "", 100));
+             }),
+      models_{batch_size, packages_, &cache_} {}
+
+OptionValues Surroundings::models_of(const std::string& stage, std::size_t view) const {
+  if (stage == "segment" && !segmenter_.empty()) return {{"model", {segmenter_}}};
+  const auto own = views_.at(view).options.find(stage);
+  return own == views_.at(view).options.end() ? OptionValues{} : own->second;
+}
 
 Surroundings::~Surroundings() = default;
 
@@ -33,24 +41,30 @@ std::string Surroundings::add(const Package& package, FakeEngine::Function funct
   return folder;
 }
 
-RecipeLane::RecipeLane(const StageContext& context, const std::vector<std::string>& stages, const Values& values,
+RecipeLane::RecipeLane(const Surroundings& surroundings, const std::vector<StagePlace>& stages, const Values& values,
                        std::unique_ptr<Device> device)
-    : device_(std::move(device)), context_(context), chain_(with_decode(stages), [&](const std::string& stage) {
-        const auto found = values.find(stage);
-        return found == values.end() ? OptionValues{} : found->second;
-      }) {
+    : device_(std::move(device)), context_(surroundings.context()) {
   context_.device = device_.get();
-  for (const auto& link : chain_.links()) {
-    if (link.entry->make_lane_stage)
-      lane_stages_.emplace_back(&link, link.entry->make_lane_stage(link.options, context_));
-    if (link.entry->make_batch_stage)
-      batch_stages_.emplace_back(&link, link.entry->make_batch_stage(link.options, context_));
+  for (std::size_t view = 0; view < context_.views.size(); ++view) {
+    ViewStages& own = views_.emplace_back(ViewStages{Chain(with_decode(stages), [&](const std::string& stage) {
+      OptionValues all = surroundings.models_of(stage, view);
+      const auto found = values.find(stage);
+      if (found != values.end()) all.insert(found->second.begin(), found->second.end());
+      return all;
+    })});
+    for (const auto& link : own.chain.links()) {
+      if (link.entry->make_lane_stage)
+        own.lane_stages.emplace_back(&link, link.entry->make_lane_stage(link.options, context_, link.info));
+      if (link.entry->make_batch_stage)
+        own.batch_stages.emplace_back(&link, link.entry->make_batch_stage(link.options, context_, link.info));
+    }
   }
 }
 
 void RecipeLane::run(Batch& batch) {
-  for (const auto& [link, stage] : lane_stages_) run_stage(*link, *stage, batch);
-  for (const auto& [link, stage] : batch_stages_) run_stage(*link, *stage, batch);
+  const ViewStages& own = views_.at(static_cast<std::size_t>(batch.view()));
+  for (const auto& [link, stage] : own.lane_stages) run_stage(*link, *stage, batch);
+  for (const auto& [link, stage] : own.batch_stages) run_stage(*link, *stage, batch);
   batch.columns.allow(nullptr);
   for (const auto& frame : batch.frames) frame->columns.allow(nullptr);
 }
@@ -61,13 +75,13 @@ Package detector_package(const std::string& name, int max_batch) {
   Package package;
   package.folder = "/" + name;
   package.name = name;
-  package.task = Task::detect;
+  package.task = &find_task("detect");
   package.input.width = package.input.height = side;
-  package.layout = OutputLayout::v8;
-  package.strides = {8, 16, 32};
+  package.output = {{"layout", {1}}, {"strides", {8, 16, 32}}};
   package.classes = {"cat", "dog", "bird"};
   package.max_batch = max_batch;
   package.fingerprint = "hash of " + name;
+  set_methods(package);
   return package;
 }
 
@@ -75,14 +89,13 @@ Package segmenter_package(int max_batch, int max_boxes) {
   Package package;
   package.folder = "/fake-sam";
   package.name = "fake-sam";
-  package.task = Task::segment;
+  package.task = &find_task("segment");
   package.input.width = package.input.height = side;
   package.input.mode = ResizeMode::longest_side;
-  package.embedding = {1, 2, 2};
-  package.logits = {16, 16};
+  package.output = {{"embedding", {1, 2, 2}}, {"logits", {16, 16}}, {"max_boxes", {max_boxes}}};
   package.max_batch = max_batch;
-  package.max_boxes = max_boxes;
   package.fingerprint = "hash of fake-sam";
+  set_methods(package);
   return package;
 }
 

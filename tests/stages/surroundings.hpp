@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,13 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/host_device.hpp"
+#include "gpu/device.hpp"
 #include "models/cache.hpp"
 #include "models/engines/deferred_engine.hpp"
 #include "models/engines/fake_engine.hpp"
 #include "stages/chain.hpp"
 #include "stages/decode.hpp"
 #include "stages/encode.hpp"
+#include "stages/stage_models.hpp"
 
 /// What the tests of stages share: pictures of one colour, models that answer by that colour, and a lane to run them.
 ///
@@ -66,15 +68,26 @@ class Surroundings {
 
   /// A view with that detector; its name is the package's unless given.
   void add_view(const Package& package, FakeEngine::Function function, const std::string& view = "all") {
-    views_.push_back({view, "", add(package, std::move(function))});
+    const std::string folder = add(package, std::move(function));
+    views_.push_back({view, "", {{"detect", {{"model", {folder}}}}}});
+    models_.picture_inputs.push_back({{folder, 0}});
+    source_.limits.emplace_back();
   }
   /// A view whose pictures have their boxes in a manifest.
-  void add_view_without_detector() { views_.push_back({"all", "", ""}); }
+  void add_view_without_detector() {
+    views_.push_back({"all", "", {}});
+    models_.picture_inputs.emplace_back();
+    source_.limits.emplace_back();
+  }
   void set_segmenter(const Package& package, FakeEngine::Function function) {
     segmenter_ = add(package, std::move(function));
+    for (auto& inputs : models_.picture_inputs) inputs.push_back({segmenter_, 1});
   }
 
   const StageContext& context() const { return context_; }
+  PixelSource& source() { return source_; }
+  /// Options of a stage that name its models, for the pictures of a view.
+  OptionValues models_of(const std::string& stage, std::size_t view = 0) const;
   /// Calls of a method of a package so far.
   int calls(const Package& package, std::string_view method) const {
     const std::lock_guard lock(mutex_);
@@ -83,29 +96,28 @@ class Surroundings {
   }
 
   std::vector<std::string> loads;  // names of packages, in order
-  StageCounters counters;
-  DecodeLimits decode_limits;
-  std::string output_folder, input_root;
+  Counters counters{counters_of()};
+  std::string output_folder;
 
  private:
   std::string add(const Package& package, FakeEngine::Function function);
 
   mutable std::mutex mutex_;  // guards loads and calls_: lanes may run side by side
-  int batch_size_;
   std::vector<View> views_;
   std::string segmenter_;
-  std::map<std::string, std::shared_ptr<const Package>> packages_;
+  Packages packages_;
+  PixelSource source_{.limits = {DecodeLimits{}}};
   std::map<std::string, FakeEngine::Function> functions_;
   std::map<std::string, int> calls_;  // the engines themselves are the cache's alone
 
  public:
-  ModelCache& models() { return models_; }
+  ModelCache& models() { return cache_; }
 
  private:
-  ModelCache models_;
-  HostDevice device_;
-  StageContext context_{views_,      segmenter_, output_folder, input_root, decode_limits,
-                        batch_size_, packages_,  models_,       counters,   &device_};
+  ModelCache cache_;
+  StageModels models_;
+  Device device_;
+  StageContext context_{models_, &device_, counters, views_, source_, output_folder};
 };
 
 /// A decoded picture of one colour, red being its code.
@@ -118,18 +130,22 @@ class RecipeLane {
  public:
   using Values = std::map<std::string, OptionValues>;
 
-  RecipeLane(const StageContext& context, const std::vector<std::string>& stages, const Values& values = {},
-             std::unique_ptr<Device> device = std::make_unique<HostDevice>());
+  RecipeLane(const Surroundings& surroundings, const std::vector<StagePlace>& stages, const Values& values = {},
+             std::unique_ptr<Device> device = std::make_unique<Device>());
   ~RecipeLane();
 
   void run(Batch& batch);
 
  private:
+  struct ViewStages {
+    Chain chain;
+    std::vector<std::pair<const ChainLink*, std::unique_ptr<LaneStage>>> lane_stages{};
+    std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> batch_stages{};
+  };
+
   std::unique_ptr<Device> device_;
   StageContext context_;
-  Chain chain_;
-  std::vector<std::pair<const ChainLink*, std::unique_ptr<LaneStage>>> lane_stages_;
-  std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> batch_stages_;
+  std::deque<ViewStages> views_;
 };
 
 /// The segment line of a frame, as a reader sees it.

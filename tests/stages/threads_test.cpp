@@ -5,6 +5,7 @@
 
 #include "stages/decode.hpp"
 #include "stages/encode.hpp"
+#include "stages/segment.hpp"
 #include "tests/io/decode/decode_inputs.hpp"
 #include "tests/io/files/temporary_folder.hpp"
 #include "tests/stages/surroundings.hpp"
@@ -37,7 +38,7 @@ Batch decoded_batch(int index, const Decode& decode, const StageContext& context
     frame->file.size = file.size();
     frame->file.data = std::make_unique<std::uint8_t[]>(file.size());
     std::copy(file.begin(), file.end(), frame->file.data.get());
-    frame->info = probe(frame->file.span(), context.decode_limits);
+    frame->info = probe(frame->file.span(), context.source.limits[0]);
     decode.run(*frame);
     frames.push_back(std::move(frame));
   }
@@ -59,7 +60,7 @@ std::vector<std::string> lines_with(int threads) {
     std::vector<std::jthread> running;
     for (int i = 0; i < threads; ++i) {
       running.emplace_back([&] {
-        RecipeLane lane(around.context(), {"preprocess", "detect", "segment", "postprocess"});
+        RecipeLane lane(around, {"preprocess", "detect", "segment", "postprocess"});
         for (int index = next++; index < batches; index = next++) {
           Batch batch = decoded_batch(index, decode, around.context());
           lane.run(batch);
@@ -70,8 +71,8 @@ std::vector<std::string> lines_with(int threads) {
       });
     }
   }
-  CHECK(around.counters.decoder_boxes == 2 * batches);
-  CHECK(around.counters.encoder_calls == 2 * batches);
+  CHECK(around.counters[decoder_boxes].count() == 2 * batches);
+  CHECK(around.counters[encoder_calls].count() == 2 * batches);
   return lines;
 }
 

@@ -182,11 +182,18 @@ class OnStream {
   std::optional<c10::StreamGuard> guard_;
 };
 
+std::vector<std::string> names_of(const std::vector<Method>& methods) {
+  std::vector<std::string> names;
+  for (const Method& method : methods) names.push_back(method.name);
+  return names;
+}
+
 class TorchEngine final : public Engine {
  public:
   TorchEngine(const TorchModel& model, const EngineOptions& options)
       : name_(model.folder),
-        methods_(model.methods),
+        methods_(names_of(model.methods)),
+        model_(model),
         bytes_(model.bytes),
         threads_(options.threads),
         device_(options.device),
@@ -259,11 +266,11 @@ class TorchEngine final : public Engine {
   std::vector<Tensor> wrap(std::string_view method, const c10::IValue& result) const {
     std::vector<Tensor> outputs;
     if (result.isTensor()) {
-      outputs.push_back(wrap_one(method, result.toTensor()));
+      outputs.push_back(wrap_one(method, 0, result.toTensor()));
     } else if (result.isTuple()) {
       for (const c10::IValue& element : result.toTupleRef().elements()) {
         if (!element.isTensor()) throw not_tensors(method, element);
-        outputs.push_back(wrap_one(method, element.toTensor()));
+        outputs.push_back(wrap_one(method, outputs.size(), element.toTensor()));
       }
     } else {
       throw not_tensors(method, result);
@@ -276,9 +283,17 @@ class TorchEngine final : public Engine {
                  "; export the model again");
   }
 
-  Tensor wrap_one(std::string_view method, at::Tensor output) const {
-    // Embeddings go back into the model; all else is for us.
-    if (output.is_floating_point() && output.scalar_type() == scalar_type(image_type_) && method != "encode")
+  // What the package declares to have the type of pictures goes back into the model; all else is for us.
+  bool stays_in_model(std::string_view method, std::size_t output) const {
+    for (const Method& one : model_.methods) {
+      if (one.name == method) return output < one.outputs.size() && !one.outputs[output].dtype;
+    }
+    return false;
+  }
+
+  Tensor wrap_one(std::string_view method, std::size_t index, at::Tensor output) const {
+    if (output.is_floating_point() && output.scalar_type() == scalar_type(image_type_) &&
+        !stays_in_model(method, index))
       output = output.to(c10::kFloat);
     const auto dtype = dtype_of(output.scalar_type());
     if (!dtype)
@@ -329,6 +344,7 @@ class TorchEngine final : public Engine {
 
   std::string name_;  // in messages: the folder while it loads; later the package, since they reach the segments
   std::vector<std::string> methods_;
+  TorchModel model_;
   std::int64_t bytes_;
   int threads_;
   int device_;

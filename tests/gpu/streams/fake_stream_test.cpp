@@ -7,7 +7,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "gpu/stream_device.hpp"
+#include "gpu/device.hpp"
+#include "gpu/ops/outline.hpp"
 
 namespace millrace {
 namespace {
@@ -41,7 +42,7 @@ TEST_CASE("work that was never waited for keeps no memory") {
 
 /// A device with so much memory, and the outline of a disc traced on it; whether there was enough.
 bool trace_disc(std::int64_t memory, bool abandoned, TracedMask& mask) {
-  StreamDevice device(std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(memory)));
+  Device device(std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(memory)));
   const auto traced = std::make_shared<TracedMask>();
   bool enough = true;
   try {
@@ -49,7 +50,7 @@ bool trace_disc(std::int64_t memory, bool abandoned, TracedMask& mask) {
     device.zero(logits);
     device.zero(iou);
     const MaskTarget target{0, {16, 16, 64, 64, 64, 48, 80, 60}, traced};
-    device.trace(std::vector<MaskCall>{{logits, iou, {target}}, {logits, iou, {target}}}, -1.0F);
+    trace(device, std::vector<MaskCall>{{logits, iou, {target}}, {logits, iou, {target}}}, -1.0F);
   } catch (const std::bad_alloc&) {
     enough = false;
   }

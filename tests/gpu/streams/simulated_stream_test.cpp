@@ -5,25 +5,28 @@
 #include <numeric>
 
 #include "base/runs.hpp"
-#include "gpu/stream_device.hpp"
+#include "gpu/device.hpp"
+#include "gpu/ops/find_boxes.hpp"
+#include "gpu/ops/letterbox.hpp"
+#include "gpu/ops/outline.hpp"
 
 namespace millrace {
 namespace {
 
 struct Given {
-  std::shared_ptr<SimulatedGpu> gpu = std::make_shared<SimulatedGpu>(SimulatedRates{1e12, 1e12, 0.001, 0.002, 0.003});
+  std::shared_ptr<SimulatedGpu> gpu = std::make_shared<SimulatedGpu>(
+      SimulatedRates{1e12, 1e12, {{"letterbox", 0.001}, {"find_boxes", 0.002}, {"outline", 0.003}}});
   SimulatedStream* stream = nullptr;
-  std::unique_ptr<StreamDevice> device;
+  std::unique_ptr<Device> device;
 
   Given() {
     auto own = std::make_unique<SimulatedStream>(gpu);
     stream = own.get();
-    device = std::make_unique<StreamDevice>(std::move(own));
+    device = std::make_unique<Device>(std::move(own));
   }
 };
 
-MaskCall masks_of(StreamDevice& device, int masks, int width, int height,
-                  std::vector<std::shared_ptr<TracedMask>>& out) {
+MaskCall masks_of(Device& device, int masks, int width, int height, std::vector<std::shared_ptr<TracedMask>>& out) {
   MaskCall call{device.empty({masks, 16, 16}, DType::f32), device.empty({masks}, DType::f32), {}};
   const MaskGeometry geometry{16, 16, 64, 64, 64, 36, width, height};
   for (int n = 0; n < masks; ++n) {
@@ -36,15 +39,15 @@ MaskCall masks_of(StreamDevice& device, int masks, int width, int height,
 TEST_CASE("a simulated GPU counts the time of all that it was asked for, and computes nothing") {
   Given given;
   std::vector<std::uint8_t> pixels(64 * 36 * 3);
-  const Image8 raster = given.device->upload({pixels.data(), 64, 36}, nullptr);
+  const DeviceImage raster = given.device->upload({pixels.data(), 64, 36}, nullptr);
   InputSpec spec;
   spec.width = spec.height = 64;
   const Tensor input = given.device->empty({3, 64, 64}, DType::bf16);
-  given.device->letterbox(raster, letterbox_geometry(64, 36, spec), spec, input);
+  letterbox(*given.device, raster, letterbox_geometry(64, 36, spec), spec, input);
   given.stream->compute(0.010);
   std::vector<std::shared_ptr<TracedMask>> masks;
   const MaskCall call = masks_of(*given.device, 5, 64, 36, masks);
-  given.device->trace(std::span(&call, 1), 0);
+  trace(*given.device, std::span(&call, 1), 0);
   given.device->wait();
   CHECK(given.gpu->busy_ns() == 1'000'000 + 10'000'000 + 5 * 3'000'000);
   CHECK(given.device->counts().uploads == 1);
@@ -58,7 +61,7 @@ TEST_CASE("simulated masks are ellipses of their picture's size, also when there
     Given given;
     std::vector<std::shared_ptr<TracedMask>> masks;
     const MaskCall call = masks_of(*given.device, 3, width, height, masks);
-    given.device->trace(std::span(&call, 1), 0);
+    trace(*given.device, std::span(&call, 1), 0);
     given.device->wait();
     CHECK(given.device->counts().overflows == overflows);
     for (const int n : {0, 2}) {

@@ -53,17 +53,19 @@ inline Line line_of(std::int64_t id) {
   return line;
 }
 
-inline std::vector<Line> lines_of(const PlannedSegment& segment, std::size_t batch) {
+using LineOf = Line (*)(std::int64_t id);
+
+inline std::vector<Line> lines_of(const PlannedSegment& segment, std::size_t batch, LineOf make = line_of) {
   std::vector<Line> lines;
   for (const int row : segment.batches[batch]) {
-    lines.push_back(line_of(segment.item_ids[static_cast<std::size_t>(row)]));
+    lines.push_back(make(segment.item_ids[static_cast<std::size_t>(row)]));
   }
   return lines;
 }
 
 /// What a run does: opens each segment, at most `open_at_once`, and appends what is missing in random order.
 inline Counts run(const std::vector<PlannedSegment>& plan, const FileSystem& files, unsigned seed = 1,
-                  const std::string& out = "/out", std::size_t open_at_once = 2) {
+                  const std::string& out = "/out", std::size_t open_at_once = 2, LineOf make = line_of) {
   std::mt19937 random(seed);
   SegmentStoreOptions options;
   std::int64_t clock = 0;
@@ -90,7 +92,7 @@ inline Counts run(const std::vector<PlannedSegment>& plan, const FileSystem& fil
     const std::size_t pick = random() % waiting.size();
     const auto [segment, batch] = waiting[pick];
     waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(pick));
-    auto lines = lines_of(plan[segment], batch);
+    auto lines = lines_of(plan[segment], batch, make);
     std::shuffle(lines.begin(), lines.end(), random);
     store.append(plan[segment].number, static_cast<int>(batch), lines);
   }

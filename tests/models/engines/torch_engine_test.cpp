@@ -6,14 +6,14 @@
 #include <thread>
 
 #include "base/half.hpp"
-#include "gpu/host_device.hpp"
+#include "gpu/device.hpp"
 #include "tests/models/engines/torchscript_file.hpp"
 #include "tests/models/package_files.hpp"
 
 namespace millrace {
 namespace {
 
-HostDevice host;
+Device host;
 
 /// A package whose model.ts is this TorchScript source, with a weight `scale` of 2.
 Package package_of(const std::filesystem::path& folder, const std::string& source, const char* yaml = detector_yaml(),
@@ -117,7 +117,7 @@ TEST_CASE("wrong returns are named") {
     const TemporaryFolder folder;
     const Package package = package_of(folder.path(), source);
     const auto engine = load_torch_engine(package, {});
-    return error_of([&] { warm_up(*engine, package, 1, 0, host); });
+    return error_of([&] { warm_up(*engine, package, {{"forward", 1}}, host); });
   };
   check_says(message("def forward(self, images):\n    return [1, 2]\n"), {"expected a tensor or a tuple of tensors"});
   check_says(message("def forward(self, images):\n    return images, 3\n"),

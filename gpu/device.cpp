@@ -1,0 +1,73 @@
+#include "gpu/device.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+#include <utility>
+
+#include "gpu/streams/host_stream.hpp"
+
+namespace millrace {
+
+Device::Device() : Device(std::make_unique<HostStream>()) {}
+
+Tensor Device::empty(std::vector<std::int64_t> shape, DType dtype) {
+  Tensor tensor;
+  tensor.shape = std::move(shape);
+  tensor.dtype = dtype;
+  tensor.device = stream_->device();
+  tensor.storage = stream_->allocate(std::max<std::size_t>(tensor.bytes(), 1));
+  tensor.data = tensor.storage.get();
+  return tensor;
+}
+
+DeviceImage Device::upload(const Image8& raster, std::shared_ptr<const void> keep_raster) {
+  if (on_host()) return {{std::move(keep_raster), raster.data}, raster.width, raster.height};
+  const auto bytes = std::size_t{3} * static_cast<std::size_t>(raster.width) * static_cast<std::size_t>(raster.height);
+  const auto memory = allocate<std::uint8_t>(bytes);
+  keep(std::move(keep_raster));  // before the copy begins: this can fail
+  stream_->upload(raster.data, memory.get(), bytes);
+  ++counts_.uploads;
+  return {{memory, memory.get()}, raster.width, raster.height};
+}
+
+void Device::download(const void* from, void* to, std::size_t bytes) {
+  stream_->download(from, to, bytes);
+  ++counts_.downloads;
+}
+
+void Device::wait() {
+  std::vector<std::shared_ptr<const void>> kept;
+  for (bool again = false; !again || !at_wait_.empty(); again = true) {
+    // Taken out first: should the stream fail, nothing of this is asked for again.
+    const auto hooks = std::exchange(at_wait_, {});
+    std::move(kept_.begin(), kept_.end(), std::back_inserter(kept));
+    kept_.clear();
+    if (again) ++counts_.overflows;
+    try {
+      for (const auto& [before, after] : hooks) {
+        if (before) before();
+      }
+    } catch (const std::bad_alloc&) {
+      stream_->wait();  // else memory that the device still writes to would be let go
+      throw;
+    }
+    stream_->wait();
+    if (!on_host()) ++counts_.waits;
+    for (const auto& [before, after] : hooks) after();
+  }
+}
+
+void Device::abandon() {
+  const auto hooks = std::exchange(at_wait_, {});
+  const auto kept = std::exchange(kept_, {});
+  if (!on_host()) ++counts_.waits;
+  try {
+    stream_->wait();
+  } catch (const DeviceError&) {
+    throw;
+  } catch (const std::exception&) {  // fakes do late what a GPU refuses at once
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,106 @@
+#include "gpu/ops/crop.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t maximum_rows = 65535;  // of a grid
+
+void on_host(const CropJob& job) {
+  std::vector<std::uint8_t> packed;
+  for (LetterboxJob row : job.request) {
+    if (row.width != row.row_pixels) {
+      packed.clear();
+      for (int y = 0; y < row.height; ++y) {
+        const std::uint8_t* const from = row.pixels + 3 * static_cast<std::ptrdiff_t>(y) * row.row_pixels;
+        packed.insert(packed.end(), from, from + 3 * static_cast<std::ptrdiff_t>(row.width));
+      }
+      row.pixels = packed.data();
+    }
+    letterbox_on_host(row);
+  }
+}
+
+void body(const CropJob& job) {
+  for (int i = 0; i < job.count; ++i) letterbox_body(job.rows[i]);
+}
+
+double crops_of(const CropJob& job) { return job.count; }
+
+constexpr Operation<CropJob> operation{.name = "crop", .host = on_host, .body = body, .units = crops_of};
+
+/// The part of the raster that shows this part of the picture.
+DeviceImage part_of(const Crop& crop, const PixelRectangle& rectangle) {
+  const int left = rectangle.left / crop.reduction, top = rectangle.top / crop.reduction;
+  const auto end = [&](int first, int size, int limit) {
+    return std::min((first + size + crop.reduction - 1) / crop.reduction, limit);
+  };
+  const std::uint8_t* const first =
+      crop.raster.data.get() + 3 * (static_cast<std::ptrdiff_t>(top) * crop.raster.width + left);
+  return {{crop.raster.data, first},
+          end(rectangle.left, rectangle.width, crop.raster.width) - left,
+          end(rectangle.top, rectangle.height, crop.raster.height) - top};
+}
+
+LetterboxJob job_of(const Crop& crop, const InputSpec& spec, const Tensor& input) {
+  const PixelRectangle rectangle = crop_rectangle(crop);
+  LetterboxJob job =
+      letterbox_job(part_of(crop, rectangle), letterbox_geometry(rectangle.width, rectangle.height, spec), spec);
+  job.row_pixels = crop.raster.width;
+  job.type = input.dtype;
+  job.out = input.data;
+  return job;
+}
+
+}  // namespace
+
+PixelRectangle crop_rectangle(const Crop& crop) {
+  const auto limited = [](float value, int lowest,
+                          int highest) {  // not a number: the lowest
+    return value > static_cast<float>(lowest) ? static_cast<int>(std::min(static_cast<double>(value), 1.0 * highest))
+                                              : lowest;
+  };
+  const int left = limited(std::floor(crop.box.x0), 0, crop.picture_width - 1),
+            top = limited(std::floor(crop.box.y0), 0, crop.picture_height - 1);
+  return {left, top, limited(std::ceil(crop.box.x1), left + 1, crop.picture_width) - left,
+          limited(std::ceil(crop.box.y1), top + 1, crop.picture_height) - top};
+}
+
+void crop(Device& device, std::span<const Crop> crops, const InputSpec& spec, const Tensor& inputs) {
+  check_input_type(device, inputs.dtype);
+  if (inputs.shape.size() != 4 || inputs.shape[0] != static_cast<std::int64_t>(crops.size()) ||
+      crops.size() > maximum_rows) {
+    throw std::invalid_argument("crop: an input of " + std::to_string(inputs.shape.empty() ? 0 : inputs.shape[0]) +
+                                " rows for " + std::to_string(crops.size()) + " crops, of which there may be " +
+                                std::to_string(maximum_rows));
+  }
+  if (crops.empty()) return;
+  CropJob job;
+  job.count = static_cast<int>(crops.size());
+  job.width = spec.width;
+  job.height = spec.height;
+  job.type = inputs.dtype;
+  std::vector<LetterboxJob> rows;
+  std::size_t words = 0;
+  for (std::size_t i = 0; i < crops.size(); ++i) {
+    rows.push_back(job_of(crops[i], spec, inputs.row(static_cast<std::int64_t>(i))));
+    job.longest_axis = std::max({job.longest_axis, rows.back().x.size, rows.back().y.size});
+    words += tap_words(rows.back().x) + tap_words(rows.back().y);
+  }
+  job.request = rows;
+  std::shared_ptr<std::int32_t[]> taps;  // free for what is asked for afterwards
+  if (!device.on_host()) {
+    taps = device.allocate<std::int32_t>(words);
+    std::int32_t* next = taps.get();
+    for (LetterboxJob& row : rows) next = place_taps(row.y, place_taps(row.x, next));
+    job.rows = device.store(std::span<const LetterboxJob>(rows));
+  }
+  device.run(operation, job);
+}
+
+}  // namespace millrace

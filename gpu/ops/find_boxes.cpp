@@ -1,0 +1,140 @@
+#include "gpu/ops/find_boxes.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "gpu/device.hpp"
+#include "gpu/finite.hpp"
+#include "gpu/nms.hpp"
+
+namespace millrace {
+namespace {
+
+FoundBoxes find(const Tensor& output, const BoxTarget& target, const BoxSearch& search) {
+  const Candidates all = decode_head(output, target.row, search.head, search.least_score);
+  // Class and area are asked before NMS and the cap, so that unwanted boxes take nobody's place.
+  Candidates kept;
+  for (std::size_t i = 0; i < all.boxes.size(); ++i) {
+    const Box box = target.geometry.to_picture(all.boxes[i]);
+    const double area = static_cast<double>(box.x1 - box.x0) * static_cast<double>(box.y1 - box.y0);
+    const bool has_area = box.x1 > box.x0 && box.y1 > box.y0;  // two negative sides make a positive area
+    if (!has_area || area < search.least_area) continue;
+    if (!search.wanted.empty() && search.wanted[static_cast<std::size_t>(all.classes[i])] == 0) continue;
+    kept.boxes.push_back(all.boxes[i]);
+    kept.scores.push_back(all.scores[i]);
+    kept.classes.push_back(all.classes[i]);
+  }
+  const auto order =
+      nms_cpu(kept.boxes, kept.scores, kept.classes, search.iou_threshold, search.most_boxes + 1, search.class_aware);
+  FoundBoxes found;
+  found.more = order.size() > static_cast<std::size_t>(search.most_boxes);
+  for (const int index : std::span(order).first(order.size() - (found.more ? 1 : 0))) {
+    const auto i = static_cast<std::size_t>(index);
+    found.boxes.push_back(target.geometry.to_picture(kept.boxes[i]));
+    found.scores.push_back(kept.scores[i]);
+    found.classes.push_back(kept.classes[i]);
+  }
+  return found;
+}
+
+void on_host(const HeadJob& job) {
+  for (const BoxTarget& target : job.request.targets) {
+    try {
+      *target.found = find(*job.request.output, target, *job.request.search);
+    } catch (const NonFinite& error) {
+      target.found->fault = error.what();
+    }
+  }
+}
+
+/// One thread in place of a block.
+struct OneThread {
+  int rank = 0, size = 1;
+  [[nodiscard]] std::uint64_t max(std::uint64_t value) const { return value; }
+};
+
+void body(const HeadJob& job) {
+  for (int slot = 0; slot < job.slots; ++slot) {
+    for (int anchor = 0; anchor < job.anchors; ++anchor)
+      job.faults[slot] |= find_boxes_kernel::find_candidate(job, slot, anchor);
+    find_boxes_kernel::keep_best(job, slot, OneThread{});
+  }
+}
+
+/// A simulated detector finds nothing.
+void simulate(const HeadJob& job) { std::fill_n(job.summaries, 2 * job.slots, 0); }
+
+constexpr Operation<HeadJob> operation{.name = "find_boxes", .host = on_host, .body = body, .simulate = simulate};
+
+HeadJob job_of(const BoxSearch& search, int slots, int anchors) {
+  HeadJob job;
+  job.yolox = search.head.layout == HeadLayout::yolox_raw;
+  job.slots = slots;
+  job.anchors = anchors;
+  job.classes = search.head.classes;
+  std::copy(search.head.strides.begin(), search.head.strides.end(), job.strides);
+  job.input_width = search.head.input_width;
+  job.input_height = search.head.input_height;
+  job.least_score = search.least_score;
+  job.iou_threshold = search.iou_threshold;
+  job.least_area = search.least_area;
+  job.class_aware = search.class_aware;
+  job.most_kept = std::min(search.most_boxes, anchors) + 1;
+  return job;
+}
+
+/// What kernels wrote, for one target. `kept` are those of its slot.
+FoundBoxes found_of(std::int32_t fault, std::int32_t number, const KeptBox* kept, int most_boxes) {
+  FoundBoxes found;
+  if (fault != 0) {
+    found.fault = (fault & not_finite) != 0 ? output_not_finite : box_not_finite;
+    return found;
+  }
+  found.more = number > most_boxes;
+  for (int i = 0; i < std::min(number, most_boxes); ++i) {
+    found.boxes.push_back(kept[i].box);
+    found.scores.push_back(kept[i].score);
+    found.classes.push_back(kept[i].class_id);
+  }
+  return found;
+}
+
+}  // namespace
+
+void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, std::span<const BoxTarget> targets) {
+  check_head_output(output, search.head);
+  const bool yolox = search.head.layout == HeadLayout::yolox_raw;
+  const int slots = static_cast<int>(output.shape[0]), anchors = static_cast<int>(output.shape[yolox ? 1 : 2]);
+  HeadJob job = job_of(search, slots, anchors);
+  if (device.on_host()) {
+    job.request = {&output, &search, targets};
+    return device.run(operation, job);
+  }
+  const auto count = static_cast<std::size_t>(slots), cells = count * static_cast<std::size_t>(anchors);
+  std::vector<LetterboxGeometry> geometry(count);
+  for (const BoxTarget& target : targets) geometry[static_cast<std::size_t>(target.row)] = target.geometry;
+  job.output = static_cast<const float*>(output.data);
+  job.geometry = device.store(std::span<const LetterboxGeometry>(geometry));
+  if (!search.wanted.empty()) job.wanted = device.store(std::span(search.wanted));
+  job.keys = device.scratch<std::uint64_t>(cells);
+  job.boxes = device.scratch<Box>(cells);
+  job.best = device.scratch<std::int32_t>(cells);
+  job.faults = device.scratch<std::int32_t>(count);
+  device.zero(job.faults, count * sizeof(std::int32_t));
+  // Kernels write the few boxes that are kept to the host's memory by themselves.
+  const auto summaries = device.mapped<std::int32_t>(2 * count);
+  const auto kept = device.mapped<KeptBox>(count * static_cast<std::size_t>(job.most_kept));
+  job.summaries = summaries.get();
+  job.kept = kept.get();
+  device.keep(output.storage);
+  device.run(operation, job);
+  device.at_wait({}, [summaries, kept, most_kept = static_cast<std::size_t>(job.most_kept), most = search.most_boxes,
+                      own = std::vector<BoxTarget>(targets.begin(), targets.end())] {
+    for (const BoxTarget& target : own) {
+      const auto slot = static_cast<std::size_t>(target.row);
+      *target.found = found_of(summaries[2 * slot], summaries[2 * slot + 1], kept.get() + slot * most_kept, most);
+    }
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,246 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/box.hpp"
+#include "base/tensor.hpp"
+#include "gpu/device_code.hpp"
+#include "gpu/letterbox.hpp"
+#include "gpu/yolo_head.hpp"
+
+namespace millrace {
+
+class Device;
+class Stream;
+
+/// What is wanted of a detector's output; the same for all pictures of a view.
+struct BoxSearch {
+  HeadSpec head;
+  float least_score = 0.25F;
+  double iou_threshold = 0.45;
+  double least_area = 0;  ///< in picture pixels
+  bool class_aware = true;
+  int most_boxes = 100;              ///< of a picture, best first
+  std::vector<std::uint8_t> wanted;  ///< by class, 0: passed over; empty: all are wanted
+};
+
+/// What a detector found in one picture: best first, in picture pixels, clipped.
+struct FoundBoxes {
+  std::vector<Box> boxes;
+  std::vector<float> scores;
+  std::vector<int> classes;
+  bool more = false;  ///< there were more than most_boxes
+  std::string fault;  ///< why there are none: the output is not finite
+};
+
+/// Row `row` of a detector's output, where its picture lies in the input, and where what was found goes.
+struct BoxTarget {
+  int row = 0;
+  LetterboxGeometry geometry;
+  std::shared_ptr<FoundBoxes> found;
+};
+
+/// Operation `find_boxes`: boxes of a detector's output, after the wait. Throws std::invalid_argument when type or
+/// shape are not those of the head.
+void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, std::span<const BoxTarget> targets);
+
+/// A box that was kept, as the host gets it. Corners in picture pixels, clipped.
+struct KeptBox {
+  Box box;
+  float score;
+  std::int32_t class_id;
+};
+
+/// From the detector's output to kept boxes, for all slots of a call. Pointers to device memory; [S, ...] is by slot.
+struct HeadJob {
+  /// What the CPU reads, and where it puts what it finds: at once.
+  struct Request {
+    const Tensor* output = nullptr;
+    const BoxSearch* search = nullptr;
+    std::span<const BoxTarget> targets{};
+  } request;
+
+  const float* output = nullptr;  ///< v8: [S, 4 + classes, anchors]; yolox: [S, anchors, 5 + classes]
+  bool yolox = false;
+  int slots = 0, anchors = 0, classes = 0;
+  int strides[3]{8, 16, 32};  ///< yolox only
+  int input_width = 0, input_height = 0;
+  float least_score = 0;
+  double iou_threshold = 0, least_area = 0;
+  bool class_aware = true;
+  int most_kept = 0;                            ///< one more than is shown, to learn whether there were more
+  const std::uint8_t* wanted = nullptr;         ///< [classes], or null: all
+  const LetterboxGeometry* geometry = nullptr;  ///< picture_width 0: nobody wants boxes of this slot
+  // Written:
+  std::uint64_t* keys = nullptr;      ///< [S, anchors] scratch; 0: no candidate (any more)
+  Box* boxes = nullptr;               ///< [S, anchors] scratch, in input pixels
+  std::int32_t* best = nullptr;       ///< [S, anchors] scratch: classes
+  std::int32_t* faults = nullptr;     ///< [S] bits: not_finite, infinite_box; zero before
+  std::int32_t* summaries = nullptr;  ///< [S, 2]: faults, number of kept boxes; on the host
+  KeptBox* kept = nullptr;            ///< [S, most_kept]; on the host
+};
+
+enum HeadFault : std::int32_t { not_finite = 1, infinite_box = 2 };
+
+/// find_boxes.cu
+void launch(const HeadJob& job, Stream& stream);
+
+namespace find_boxes_kernel {
+
+template <class T>
+MILLRACE_DEVICE T least(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+MILLRACE_DEVICE T most(T a, T b) {
+  return a < b ? b : a;
+}
+
+/// Falling order of keys: by score, then by anchor, the lower first. Scores are not negative, so their bits order like
+/// they do.
+MILLRACE_DEVICE inline std::uint64_t key_of(float score, int anchor) {
+  union {
+    float value;
+    std::uint32_t bits;
+  } pun{score + 0.0F};  // no negative zero
+  return (static_cast<std::uint64_t>(pun.bits) << 32) | (0xffffffffU - static_cast<std::uint32_t>(anchor));
+}
+MILLRACE_DEVICE inline int anchor_of(std::uint64_t key) {
+  return static_cast<int>(0xffffffffU - static_cast<std::uint32_t>(key));
+}
+MILLRACE_DEVICE inline float score_of(std::uint64_t key) {
+  union {
+    std::uint32_t bits;
+    float value;
+  } pun{static_cast<std::uint32_t>(key >> 32)};
+  return pun.value;
+}
+
+MILLRACE_DEVICE inline float mapped(float value, int padding, double scale, int side) {
+  const double exact = (static_cast<double>(value) - padding) / scale;
+  return static_cast<float>(exact < 0 ? 0.0 : exact > side ? static_cast<double>(side) : exact);
+}
+MILLRACE_DEVICE inline Box to_picture(const Box& box, const LetterboxGeometry& g) {
+  return {mapped(box.x0, g.left, g.scale_x, g.picture_width), mapped(box.y0, g.top, g.scale_y, g.picture_height),
+          mapped(box.x1, g.left, g.scale_x, g.picture_width), mapped(box.y1, g.top, g.scale_y, g.picture_height)};
+}
+
+struct Candidate {
+  Box box;
+  float score;
+  int class_id;
+  bool finite;
+};
+
+MILLRACE_DEVICE inline Candidate candidate_v8(const HeadJob& job, int slot, int anchor) {
+  const float* column = job.output + static_cast<std::int64_t>(slot) * (4 + job.classes) * job.anchors + anchor;
+  const auto at = [&](int row) { return column[static_cast<std::int64_t>(row) * job.anchors]; };
+  float finite = at(0) * 0 + at(1) * 0 + at(2) * 0 + at(3) * 0;  // NaN where one is not finite
+  float best = at(4);
+  int class_id = 0;
+  finite += best * 0;
+  for (int c = 1; c < job.classes; ++c) {
+    const float score = at(4 + c);
+    finite += score * 0;
+    if (score > best) {
+      best = score;
+      class_id = c;
+    }
+  }
+  const float half_width = at(2) / 2, half_height = at(3) / 2;
+  return {
+      {at(0) - half_width, at(1) - half_height, at(0) + half_width, at(1) + half_height}, best, class_id, finite == 0};
+}
+
+MILLRACE_DEVICE inline Candidate candidate_yolox(const HeadJob& job, int slot, int anchor) {
+  const int width = 5 + job.classes;
+  const float* row = job.output + (static_cast<std::int64_t>(slot) * job.anchors + anchor) * width;
+  float finite = 0;
+  for (int i = 0; i < width; ++i) finite += row[i] * 0;
+  int class_id = 0;
+  for (int c = 1; c < job.classes; ++c) class_id = row[5 + c] > row[5 + class_id] ? c : class_id;
+  int cell = anchor, level = 0;
+  while (level < 2 && cell >= (job.input_width / job.strides[level]) * (job.input_height / job.strides[level])) {
+    cell -= (job.input_width / job.strides[level]) * (job.input_height / job.strides[level]);
+    ++level;
+  }
+  const int columns = job.input_width / job.strides[level], column = cell % columns, line = cell / columns;
+  const auto pixels = static_cast<float>(job.strides[level]);
+  const float x = (row[0] + static_cast<float>(column)) * pixels, y = (row[1] + static_cast<float>(line)) * pixels;
+  const float half_width = std::exp(row[2]) * pixels / 2, half_height = std::exp(row[3]) * pixels / 2;
+  const float objectness = row[4];
+  const float score = objectness < job.least_score ? -1 : objectness * row[5 + class_id];
+  return {{x - half_width, y - half_height, x + half_width, y + half_height}, score, class_id, finite == 0};
+}
+
+/// One anchor of one slot. A candidate is what scores enough, is wanted and has area in the picture.
+MILLRACE_DEVICE inline std::int32_t find_candidate(const HeadJob& job, int slot, int anchor) {
+  const std::int64_t at = static_cast<std::int64_t>(slot) * job.anchors + anchor;
+  job.keys[at] = 0;
+  const LetterboxGeometry& geometry = job.geometry[slot];
+  if (geometry.picture_width == 0) return 0;
+  const Candidate found = job.yolox ? candidate_yolox(job, slot, anchor) : candidate_v8(job, slot, anchor);
+  if (!found.finite) return not_finite;
+  if (!(found.score >= job.least_score)) return 0;
+  const float sum = found.box.x0 + found.box.y0 + found.box.x1 + found.box.y1;
+  if (!(sum * 0 == 0)) return infinite_box;
+  if (job.wanted != nullptr && job.wanted[found.class_id] == 0) return 0;
+  const Box shown = to_picture(found.box, geometry);
+  const double area = static_cast<double>(shown.x1 - shown.x0) * static_cast<double>(shown.y1 - shown.y0);
+  if (!(shown.x1 > shown.x0 && shown.y1 > shown.y0) || area < job.least_area) return 0;
+  job.boxes[at] = found.box;
+  job.best[at] = found.class_id;
+  job.keys[at] = key_of(found.score, anchor);
+  return 0;
+}
+
+MILLRACE_DEVICE inline bool overlaps(const Box& kept, const Box& box, double threshold) {
+  const float width = least(box.x1, kept.x1) - most(box.x0, kept.x0),
+              height = least(box.y1, kept.y1) - most(box.y0, kept.y0);
+  const float intersection = most(0.0F, width) * most(0.0F, height);
+  const float area = (box.x1 - box.x0) * (box.y1 - box.y0), kept_area = (kept.x1 - kept.x0) * (kept.y1 - kept.y0);
+  return static_cast<double>(intersection / (kept_area + area - intersection)) > threshold;
+}
+
+/// Greedy suppression of one slot by the threads of `block`: the best candidate that is left is kept, what it overlaps
+/// is crossed out while the next best is looked for. `block` has rank, size, and max(value) over its threads, which all
+/// of them call and none leaves before the last has come.
+template <class Block>
+MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block) {
+  const std::int64_t first = static_cast<std::int64_t>(slot) * job.anchors;
+  std::uint64_t* keys = job.keys + first;
+  int count = 0, last = -1;
+  while (count < job.most_kept) {
+    std::uint64_t best = 0;
+    for (int anchor = block.rank; anchor < job.anchors; anchor += block.size) {
+      const std::uint64_t key = keys[anchor];
+      if (key == 0) continue;
+      const bool same = last >= 0 && (!job.class_aware || job.best[first + anchor] == job.best[first + last]);
+      if (anchor == last || (same && overlaps(job.boxes[first + last], job.boxes[first + anchor], job.iou_threshold))) {
+        keys[anchor] = 0;
+      } else {
+        best = most(best, key);
+      }
+    }
+    best = block.max(best);
+    if (best == 0) break;
+    last = anchor_of(best);
+    if (block.rank == 0) {
+      job.kept[static_cast<std::int64_t>(slot) * job.most_kept + count] = {
+          to_picture(job.boxes[first + last], job.geometry[slot]), score_of(best), job.best[first + last]};
+    }
+    ++count;
+  }
+  if (block.rank == 0) {
+    job.summaries[2 * slot] = job.faults[slot];
+    job.summaries[2 * slot + 1] = count;
+  }
+}
+
+}  // namespace find_boxes_kernel
+}  // namespace millrace

@@ -1,0 +1,150 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/tensor.hpp"
+#include "gpu/device.hpp"
+#include "gpu/device_code.hpp"
+#include "gpu/letterbox.hpp"
+#include "gpu/resample_table.hpp"
+
+namespace millrace {
+
+/// Operation `letterbox`: fills `input` [3, H, W] of a model from an uploaded raster, as letterbox_cpu does, to the
+/// bit; f32, f16 or bf16, on the host f32 alone. Throws std::invalid_argument on another type.
+void letterbox(Device& device, const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
+               const Tensor& input);
+
+/// What one axis is resampled with: scratch memory of the device, which the first kernel fills.
+struct ResampleTaps {
+  std::int32_t *first = nullptr, *count = nullptr, *weights = nullptr;
+  int taps = 0;             ///< room for weights of a value
+  int from = 0, to = 0;     ///< sides of the raster and of what becomes of it
+  int begin = 0, size = 0;  ///< of the `to` values, those that the input shows
+};
+
+/// How a letterbox resamples; all of them round as the CPU twin does, to the bit.
+enum class Resampling {
+  linear,        ///< two by two taps
+  mean_of_four,  ///< what OpenCV does instead where both sides are halved exactly
+  triangle_x_then_y,
+  triangle_y_then_x,
+};
+
+/// One picture, or a rectangle of it, on its way into one model's input. Pointers to memory of the device.
+struct LetterboxJob {
+  const std::uint8_t* pixels = nullptr;  ///< RGB, rows follow each other at row_pixels
+  int width = 0, height = 0, row_pixels = 0;
+  LetterboxGeometry geometry;
+  InputSpec spec;
+  DType type = DType::f32;
+  void* out = nullptr;  ///< [3, spec.height, spec.width]
+  Resampling resampling = Resampling::linear;
+  ResampleTaps x, y;
+};
+
+/// A job without memory for its taps, for a raster of width x height.
+LetterboxJob letterbox_job(const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec);
+
+/// How much of it taps need.
+std::size_t tap_words(const ResampleTaps& taps);
+/// Lays them into that much; returns what comes behind.
+std::int32_t* place_taps(ResampleTaps& taps, std::int32_t* memory);
+
+/// Throws std::invalid_argument where the device does not make inputs of this type.
+void check_input_type(const Device& device, DType type);
+
+/// The CPU's way.
+void letterbox_on_host(const LetterboxJob& job);
+/// The bodies of the kernels below, one after the other.
+void letterbox_body(const LetterboxJob& job);
+/// letterbox.cu
+void launch(const LetterboxJob& job, Stream& stream);
+
+namespace letterbox_kernel {
+
+/// Value i of one axis of those that are shown.
+MILLRACE_DEVICE inline void fill_taps(const LetterboxJob& job, bool rows, int i) {
+  const ResampleTaps& taps = rows ? job.y : job.x;
+  std::int32_t* weights = taps.weights + static_cast<std::int64_t>(i) * taps.taps;
+  const bool triangle = job.spec.filter == ResizeFilter::pil_bilinear_antialias;
+  const TapRange range = triangle ? triangle_taps(taps.from, taps.to, taps.begin + i, weights)
+                                  : linear_taps(taps.from, taps.to, rows, taps.begin + i, weights);
+  taps.first[i] = range.first;
+  taps.count[i] = range.count;
+}
+
+MILLRACE_DEVICE inline int clamp(int value, int high) { return value < 0 ? 0 : value > high ? high : value; }
+
+/// 22 fraction bits to 8 bits.
+MILLRACE_DEVICE inline int rounded(std::int32_t sum) { return clamp(sum >> 22, 255); }
+
+constexpr std::int32_t half = 1 << 21;
+
+struct Source {
+  const LetterboxJob& job;
+  MILLRACE_DEVICE int at(int x, int y, int channel) const {
+    const auto column = clamp(x, job.width - 1), row = clamp(y, job.height - 1);
+    return job.pixels[(static_cast<std::int64_t>(row) * job.row_pixels + column) * 3 + channel];
+  }
+};
+
+MILLRACE_DEVICE inline int linear(const LetterboxJob& job, int x, int y, int channel) {
+  const Source source{job};
+  const std::int32_t *wx = job.x.weights + 2 * x, *wy = job.y.weights + 2 * y;
+  const int left = job.x.first[x], upper = job.y.first[y];
+  const std::int32_t row0 = source.at(left, upper, channel) * wx[0] + source.at(left + 1, upper, channel) * wx[1];
+  const std::int32_t row1 =
+      source.at(left, upper + 1, channel) * wx[0] + source.at(left + 1, upper + 1, channel) * wx[1];
+  return (((wy[0] * (row0 >> 4)) >> 16) + ((wy[1] * (row1 >> 4)) >> 16) + 2) >> 2;
+}
+
+MILLRACE_DEVICE inline int mean_of_four(const LetterboxJob& job, int x, int y, int channel) {
+  const Source source{job};
+  return (source.at(2 * x, 2 * y, channel) + source.at(2 * x + 1, 2 * y, channel) +
+          source.at(2 * x, 2 * y + 1, channel) + source.at(2 * x + 1, 2 * y + 1, channel) + 2) >>
+         2;
+}
+
+/// Both passes at once: what the first pass makes of each line is rounded to 8 bits, as if it had been stored.
+MILLRACE_DEVICE inline int triangle(const LetterboxJob& job, int x, int y, int channel) {
+  const Source source{job};
+  const bool x_first = job.resampling == Resampling::triangle_x_then_y;
+  const ResampleTaps &inner = x_first ? job.x : job.y, &outer = x_first ? job.y : job.x;
+  const int i = x_first ? x : y, o = x_first ? y : x;
+  const std::int32_t *inner_weights = inner.weights + static_cast<std::int64_t>(i) * inner.taps,
+                     *outer_weights = outer.weights + static_cast<std::int64_t>(o) * outer.taps;
+  std::int32_t total = half;
+  for (int k = 0; k < outer.count[o]; ++k) {
+    std::int32_t sum = half;
+    for (int l = 0; l < inner.count[i]; ++l) {
+      const int across = inner.first[i] + l, along = outer.first[o] + k;
+      sum += source.at(x_first ? across : along, x_first ? along : across, channel) * inner_weights[l];
+    }
+    total += rounded(sum) * outer_weights[k];
+  }
+  return rounded(total);
+}
+
+}  // namespace letterbox_kernel
+
+/// The normalised value of the input at column x, row y of a plane, when all taps are filled.
+MILLRACE_DEVICE inline float letterbox_value(const LetterboxJob& job, int x, int y, int plane) {
+  const auto p = static_cast<std::size_t>(plane);
+  const auto normalised = [&](float level) { return (level * job.spec.scale - job.spec.mean[p]) / job.spec.std[p]; };
+  const int column = x - job.geometry.left, row = y - job.geometry.top;
+  if (column < 0 || row < 0 || column >= job.geometry.resized_width || row >= job.geometry.resized_height)
+    return normalised(job.spec.pad[p]);
+  const int channel = job.spec.bgr ? 2 - plane : plane;
+  const int i = column - job.x.begin, j = row - job.y.begin;
+  switch (job.resampling) {
+    case Resampling::linear:
+      return normalised(static_cast<float>(letterbox_kernel::linear(job, i, j, channel)));
+    case Resampling::mean_of_four:
+      return normalised(static_cast<float>(letterbox_kernel::mean_of_four(job, column, row, channel)));
+    default:
+      return normalised(static_cast<float>(letterbox_kernel::triangle(job, i, j, channel)));
+  }
+}
+
+}  // namespace millrace

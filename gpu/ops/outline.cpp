@@ -1,0 +1,266 @@
+#include "gpu/ops/outline.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "gpu/device.hpp"
+#include "gpu/finite.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr double least_places_a_mask = 2048;  // objects of photographs have 300 to 5,000; 8 kB
+constexpr double room = 1.25;                 // over the most that was seen
+
+void trace_on_host(const MaskCall& call, const MaskTarget& target, float threshold, std::optional<MaskTracer>& tracer) {
+  const Tensor logits = call.logits.row(target.row);
+  TracedMask& mask = *target.mask;
+  mask.predicted_iou = call.predicted_iou.host<const float>()[static_cast<std::size_t>(target.row)];
+  if (!all_finite({&mask.predicted_iou, 1})) {
+    mask.fault = iou_not_finite;
+    return;
+  }
+  if (!tracer || !(tracer->geometry() == target.geometry)) tracer.emplace(target.geometry);
+  try {
+    mask.counts = tracer->trace(logits.host<const float>(), threshold);
+  } catch (const NonFinite& error) {
+    mask.fault = error.what();
+  }
+}
+
+void on_host(const OutlineJob& job) {
+  for (const MaskTarget& target : job.request.call->targets)
+    trace_on_host(*job.request.call, target, job.threshold, *job.request.tracer);
+}
+
+template <class Column>
+void for_each_column(const OutlineJob& job, const Column& column) {
+  for (int n = 0; n < job.masks; ++n) {
+    for (int x = 0; x < job.widest; ++x) column(job, n, x);
+  }
+}
+
+void body(const OutlineJob& job) {
+  const auto size = static_cast<std::size_t>(job.logits_width) * static_cast<std::size_t>(job.logits_height);
+  for (int n = 0; n < job.masks && !job.counted; ++n) {
+    const float* logits = job.logits + static_cast<std::size_t>(n) * size;
+    float largest = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      if (std::isnan(logits[i]) || std::fabs(logits[i]) > largest) largest = std::fabs(logits[i]);
+      if (std::isnan(largest)) break;
+    }
+    job.largest[n] = largest;
+  }
+  if (!job.counted) {
+    for_each_column(job, outline_kernel::count_column);
+    std::exclusive_scan(job.counts, job.counts + job.masks * job.widest + 1, job.counts, 0U);
+  }
+  for_each_column(job, outline_kernel::write_column);
+}
+
+/// Places of an ellipse in the middle, a quarter of the picture long and high: twice as many as it has columns, 960 in
+/// a picture of 1920 x 1080, where masks of real objects have 300 to 5,000.
+template <class Place>
+void ellipse(int width, int height, const Place& place) {
+  const int columns = std::max(1, width / 4), middle = height / 2;
+  for (int i = 0; i < columns; ++i) {
+    const double across = 2.0 * (i + 0.5) / columns - 1;
+    const int half = std::max(1, static_cast<int>(height / 8.0 * std::sqrt(1 - across * across)));
+    const int x = (width - columns) / 2 + i;
+    place(static_cast<std::uint32_t>(x * height + std::max(0, middle - half)));
+    place(static_cast<std::uint32_t>(x * height + std::min(height, middle + half)));
+  }
+}
+
+void simulate(const OutlineJob& job) {
+  std::uint32_t at = 0;
+  for (int n = 0; n < job.masks; ++n) {
+    job.starts[n] = at;
+    job.iou[n] = 0.9F;
+    job.largest[n] = 1;
+    if (job.slots[n] < 0) continue;
+    const MaskGeometry& geometry = job.geometry[job.slots[n]];
+    ellipse(geometry.picture_width, geometry.picture_height, [&](std::uint32_t place) {
+      if (at < job.capacity) job.places[at] = place;
+      ++at;
+    });
+  }
+  job.starts[job.masks] = at;
+}
+
+double masks_of(const OutlineJob& job) { return job.counted ? 0 : job.masks; }
+
+constexpr Operation<OutlineJob> operation{
+    .name = "outline", .host = on_host, .body = body, .units = masks_of, .simulate = simulate};
+
+/// Places of changes as runs.
+std::vector<std::uint32_t> runs_of(std::span<const std::uint32_t> places, std::uint32_t pixels) {
+  std::vector<std::uint32_t> runs;
+  runs.reserve(places.size() + 1);
+  std::uint32_t before = 0;
+  for (const std::uint32_t place : places) {
+    runs.push_back(place - before);
+    before = place;
+  }
+  runs.push_back(pixels - before);
+  return runs;
+}
+
+/// One call of a decoder on its way. Its part of the results: starts, iou, largest, places; see OutlineJob.
+struct Tracing {
+  OutlineJob job;
+  std::vector<MaskTarget> targets;
+  std::size_t offset = 0;  // in words
+
+  [[nodiscard]] std::size_t head_words() const { return 3 * static_cast<std::size_t>(job.masks) + 1; }
+  [[nodiscard]] std::size_t words() const { return head_words() + job.capacity; }
+  void lie_at(std::uint32_t* part) {
+    const auto masks = static_cast<std::size_t>(job.masks);
+    job.starts = part;
+    job.iou = reinterpret_cast<float*>(part + masks + 1);
+    job.largest = reinterpret_cast<float*>(part + 2 * masks + 1);
+    job.places = part + head_words();
+  }
+  void hand_over(const std::uint32_t* part) const;
+};
+
+void Tracing::hand_over(const std::uint32_t* part) const {
+  const auto masks = static_cast<std::size_t>(job.masks);
+  const auto* iou = reinterpret_cast<const float*>(part + masks + 1);
+  const auto* largest = reinterpret_cast<const float*>(part + 2 * masks + 1);
+  const std::uint32_t* places = part + head_words();
+  for (const MaskTarget& target : targets) {
+    const auto n = static_cast<std::size_t>(target.row);
+    TracedMask& mask = *target.mask;
+    mask.predicted_iou = iou[n];
+    if (!std::isfinite(iou[n])) {
+      mask.fault = iou_not_finite;
+    } else if (!std::isfinite(largest[n])) {
+      mask.fault = logits_not_finite;
+    } else {
+      const auto pixels = static_cast<std::uint32_t>(target.geometry.picture_width) *
+                          static_cast<std::uint32_t>(target.geometry.picture_height);
+      mask.counts = runs_of({places + part[n], part[n + 1] - part[n]}, pixels);
+    }
+  }
+}
+
+/// What comes down in one copy.
+struct Results {
+  std::vector<Tracing> tracings;
+  std::size_t words = 0;
+  std::shared_ptr<std::uint32_t[]> device, host;
+};
+
+/// What a device remembers.
+struct OutlineState {
+  double most_places = 0;            // that a call had, in the mean of its masks
+  std::optional<MaskTracer> tracer;  // of the CPU
+};
+
+Tracing begin(Device& device, const MaskCall& call, float threshold) {
+  Tracing tracing;
+  OutlineJob& job = tracing.job;
+  job.masks = static_cast<int>(call.logits.shape[0]);
+  job.logits_height = static_cast<int>(call.logits.shape[1]);
+  job.logits_width = static_cast<int>(call.logits.shape[2]);
+  job.threshold = threshold;
+  std::vector<std::int32_t> slots(static_cast<std::size_t>(job.masks), -1);
+  std::vector<MaskGeometry> geometry;
+  for (const MaskTarget& target : call.targets) {
+    if (geometry.empty() || !(geometry.back() == target.geometry)) {
+      check_geometry(target.geometry);
+      geometry.push_back(target.geometry);
+    }
+    slots[static_cast<std::size_t>(target.row)] = static_cast<std::int32_t>(geometry.size()) - 1;
+    job.widest = std::max(job.widest, target.geometry.picture_width);
+  }
+  job.logits = static_cast<const float*>(call.logits.data);
+  job.predicted_iou = static_cast<const float*>(call.predicted_iou.data);
+  job.slots = device.store(std::span<const std::int32_t>(slots));
+  job.geometry = device.store(std::span<const MaskGeometry>(geometry));
+  job.counts =
+      device.scratch<std::uint32_t>(static_cast<std::size_t>(job.masks) * static_cast<std::size_t>(job.widest) + 1);
+  const double places_a_mask = std::max(least_places_a_mask, room * device.state<OutlineState>().most_places);
+  job.capacity = static_cast<std::uint32_t>(std::ceil(places_a_mask * job.masks));
+  tracing.targets = call.targets;
+  device.keep(call.logits.storage);
+  device.keep(call.predicted_iou.storage);
+  return tracing;
+}
+
+/// Memory for the results of these calls, side by side.
+std::shared_ptr<Results> make_results(Device& device, std::vector<Tracing> tracings) {
+  const auto results = std::make_shared<Results>();
+  results->tracings = std::move(tracings);
+  for (Tracing& tracing : results->tracings) {
+    tracing.offset = results->words;
+    results->words += tracing.words();
+  }
+  results->device = device.allocate<std::uint32_t>(results->words);
+  for (Tracing& tracing : results->tracings) tracing.lie_at(results->device.get() + tracing.offset);
+  return results;
+}
+
+void hand_over(Device& device, const Results& results);
+
+/// In one copy, when all of them were asked for.
+void bring_down(Device& device, const std::shared_ptr<Results>& results) {
+  device.at_wait(
+      [&device, results] {
+        results->host = device.mapped<std::uint32_t>(results->words);
+        device.download(results->device.get(), results->host.get(), results->words * sizeof(std::uint32_t));
+      },
+      [&device, results] { hand_over(device, *results); });
+}
+
+void hand_over(Device& device, const Results& results) {
+  double& most_places = device.state<OutlineState>().most_places;
+  std::vector<Tracing> cut;
+  for (const Tracing& tracing : results.tracings) {
+    const std::uint32_t* part = results.host.get() + tracing.offset;
+    const std::uint32_t total = part[tracing.job.masks];
+    most_places = std::max(most_places, static_cast<double>(total) / tracing.job.masks);
+    if (total <= tracing.job.capacity) {
+      tracing.hand_over(part);
+    } else {
+      cut.push_back(tracing);
+      cut.back().job.capacity = total;
+      cut.back().job.counted = true;
+    }
+  }
+  if (cut.empty()) return;
+  const auto again = make_results(device, cut);
+  for (std::size_t i = 0; i < cut.size(); ++i) {
+    const OutlineJob& job = again->tracings[i].job;
+    device.copy(cut[i].job.largest, job.largest, sizeof(float) * static_cast<std::size_t>(job.masks));
+    device.run(operation, job);
+  }
+  bring_down(device, again);
+}
+
+}  // namespace
+
+void trace(Device& device, std::span<const MaskCall> calls, float threshold) {
+  if (device.on_host()) {
+    for (const MaskCall& call : calls) {
+      OutlineJob job;
+      job.request = {&call, &device.state<OutlineState>().tracer};
+      job.threshold = threshold;
+      device.run(operation, job);
+    }
+    return;
+  }
+  std::vector<Tracing> tracings;
+  for (const MaskCall& call : calls) {
+    if (!call.targets.empty()) tracings.push_back(begin(device, call, threshold));
+  }
+  if (tracings.empty()) return;
+  const auto results = make_results(device, std::move(tracings));
+  for (const Tracing& tracing : results->tracings) device.run(operation, tracing.job);
+  bring_down(device, results);  // only now: what was never asked for must not be read
+}
+
+}  // namespace millrace

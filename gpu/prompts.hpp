@@ -1,0 +1,19 @@
+#pragma once
+
+#include <span>
+
+#include "base/box.hpp"
+#include "gpu/device.hpp"
+
+namespace millrace {
+
+/// Boxes as a decoder takes them, on the device.
+struct Prompts {
+  Tensor boxes;        ///< f32 [N, 4]
+  Tensor image_index;  ///< i64 [N]
+};
+
+/// `boxes` in pixels of the segmenter's input, box n of picture image_index[n].
+Prompts make_prompts(Device& device, std::span<const Box> boxes, std::span<const int> image_index);
+
+}  // namespace millrace

@@ -1,0 +1,39 @@
+#include "models/task.hpp"
+
+#include <stdexcept>
+
+namespace millrace {
+
+namespace {
+
+using Row = Task (*)();
+
+}  // namespace
+
+// The table of tasks, a row a line. `struct` declares the task in its row, so that a row is all this file has to know
+// of it; within a function or an unnamed namespace it would declare another one.
+// clang-format off
+constexpr Row rows[] = {
+    make_task<struct DetectTask>,
+    make_task<struct SegmentTask>,
+    make_task<struct EmbedTask>,
+};
+// clang-format on
+
+const std::vector<Task>& task_table() {
+  static const std::vector<Task> tasks = [] {
+    std::vector<Task> made;
+    for (const Row row : rows) made.push_back(row());
+    return made;
+  }();
+  return tasks;
+}
+
+const Task& find_task(std::string_view name) {
+  for (const Task& task : task_table()) {
+    if (task.name == name) return task;
+  }
+  throw std::out_of_range("there is no task '" + std::string(name) + "'");
+}
+
+}  // namespace millrace

@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include "models/package.hpp"
+#include "models/task.hpp"
+#include "models/yaml_section.hpp"
+
+namespace millrace {
+
+struct EmbedTask;
+
+namespace {
+
+void read(YamlSection& root, YamlSection& /*output*/, Package& package) {
+  root.refuse("max_boxes", "has no meaning for an embedder; remove it");
+  if (root.has("classes")) package.classes = root.texts("classes");
+  if (!root.has("matrix")) return;
+  YamlSection matrix = root.section("matrix");
+  package.matrix = ClassMatrix{matrix.text("file"), matrix.choice<bool>("bias", {{"no", false}, {"yes", true}})};
+  matrix.close();
+  if (package.classes.empty()) root.fail("matrix", "needs classes, one a row; name them");
+}
+
+// Of the matrix: a row a class, then, where there is one, the bias.
+void check_files(const Package& package) {
+  if (!package.matrix) return;
+  const auto classes = static_cast<std::int64_t>(package.classes.size());
+  const std::int64_t expected = 4 * classes * (package.number("dimensions") + (package.matrix->bias ? 1 : 0));
+  for (const PackageFile& file : package.files) {
+    if (file.name != package.matrix->file) continue;
+    if (file.bytes == expected) return;
+    throw PackageError(
+        fmt::format("{}: has {} bytes; {} classes of {} dimensions{} in float32 have {}; export the "
+                    "package again",
+                    (package.folder / file.name).string(), file.bytes, classes, package.number("dimensions"),
+                    package.matrix->bias ? " and a bias" : "", expected));
+  }
+  throw PackageError(fmt::format("{}: matrix.file is '{}', which files does not list; add it with its sha256",
+                                 (package.folder / "model.yaml").string(), package.matrix->file));
+}
+
+std::vector<Method> methods(const Package& package) {
+  return {{.name = "embed",
+           .part = "embedder",
+           .row = RowKind::crop,
+           .maximum = package.max_batch,
+           .inputs = {picture_inputs()},
+           .outputs = {{"embedding", {'B', package.number("dimensions")}}}}};
+}
+
+std::string describe_output(const Package& package) {
+  std::string text = fmt::format("vectors of {} dimensions", package.number("dimensions"));
+  if (package.number("normalised") != 0) text += ", divided by their length";
+  if (package.matrix) text += fmt::format(", a matrix of {} classes", package.classes.size());
+  return text;
+}
+
+}  // namespace
+
+/// An embedder: a vector for each picture or crop. With a matrix of classes it is a classifier too: the product of
+/// matrix and vector, plus the bias, are the logits of the classes.
+template <>
+Task make_task<EmbedTask>() {
+  return {.name = "embed",
+          .model = "embedder",
+          .method_names = {"embed"},
+          .output = {{.name = "dimensions", .highest = 65536}, {.name = "normalised", .words = {"no", "yes"}}},
+          .native_precision = Precision::fp16,
+          .older_precision = Precision::fp16,
+          .read = read,
+          .methods = methods,
+          .describe = describe_output,
+          .check_files = check_files};
+}
+
+}  // namespace millrace

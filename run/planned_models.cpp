@@ -1,0 +1,66 @@
+#include "run/planned_models.hpp"
+
+#include <algorithm>
+
+#include "models/exec_shapes.hpp"
+
+namespace millrace {
+
+std::vector<PlannedModel> planned_models(const std::vector<PlannedView>& views, const Packages& packages) {
+  std::vector<PlannedModel> all;
+  for (std::size_t view = 0; view < views.size(); ++view) {
+    const auto& links = views[view].chain->links();
+    for (std::size_t link = 0; link < links.size(); ++link) {
+      for (const ModelUse& use : links[link].info.models) {
+        if (use.folder.empty()) continue;
+        const bool known = std::any_of(all.begin(), all.end(), [&](const PlannedModel& one) {
+          return one.link == link && one.use.folder == use.folder && one.use.padded == use.padded &&
+                 one.use.calls == use.calls;
+        });
+        if (!known) all.push_back({use, packages.at(use.folder), link, view});
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<std::vector<StageModels::PictureInput>> picture_inputs(const std::vector<PlannedView>& views) {
+  std::vector<std::vector<StageModels::PictureInput>> all;
+  for (const PlannedView& view : views) {
+    auto& inputs = all.emplace_back();
+    std::size_t buffer = 0;
+    for (const auto& link : view.chain->links()) {
+      for (const ModelUse& use : link.info.models) {
+        if (!use.of_pictures) continue;
+        const bool known =
+            std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) { return input.folder == use.folder; });
+        if (!use.folder.empty() && !known) inputs.push_back({use.folder, buffer});
+        ++buffer;
+      }
+    }
+  }
+  return all;
+}
+
+CallShape call_shape(const PlannedModel& model, int batch_size, const CallLimits& limits) {
+  return {rows_of(model.use, *model.package, batch_size, &limits), model.use.padded};
+}
+
+std::vector<CallShape> exec_shapes(const CallShape& largest) {
+  if (!largest.padded) return {largest};
+  std::vector<CallShape> shapes;
+  for (bool more = true; more;) {
+    const std::size_t index = shapes.size();
+    CallShape shape{{}, true};
+    more = false;
+    for (const auto& [method, rows] : largest.rows) {
+      const auto all = padded_shapes(rows);
+      shape.rows[method] = all[std::min(index, all.size() - 1)];
+      more = more || index + 1 < all.size();
+    }
+    shapes.push_back(std::move(shape));
+  }
+  return shapes;
+}
+
+}  // namespace millrace

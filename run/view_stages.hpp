@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "run/setup.hpp"
+#include "stages/chain.hpp"
+
+namespace millrace {
+
+/// A stage in its place of a view's chain.
+template <class Stage>
+struct StagePlacement {
+  const ChainLink* link = nullptr;
+  std::shared_ptr<Stage> stage;
+};
+
+/// The stages of one section by view and place; `make` makes one of a link. Views whose options of a stage are the
+/// recipe's share one object.
+template <class Stage, class Make>
+std::vector<std::vector<StagePlacement<Stage>>> make_stages(const std::vector<PlannedView>& views, Section section,
+                                                            const Make& make) {
+  std::vector<std::vector<StagePlacement<Stage>>> of_views;
+  std::vector<std::shared_ptr<Stage>> shared;
+  for (const PlannedView& view : views) {
+    auto& places = of_views.emplace_back();
+    for (const ChainLink* link : view.chain->of(section)) {
+      const std::size_t place = places.size();
+      if (!link->as_in_base) {
+        places.push_back({link, make(*link)});
+        continue;
+      }
+      if (shared.size() <= place) shared.resize(place + 1);
+      if (shared[place] == nullptr) shared[place] = make(*link);
+      places.push_back({link, shared[place]});
+    }
+  }
+  return of_views;
+}
+
+}  // namespace millrace

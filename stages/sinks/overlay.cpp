@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "io/files/read_file.hpp"
+#include "io/sinks/image_write.hpp"
+#include "io/sinks/overlay_opener.hpp"
+#include "stages/decode.hpp"
+#include "stages/sinks/sink_entry.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr int overlay_quality = 90;
+constexpr int longest_jpeg_side = 65'500;
+// A picture that was reduced for the models is decoded again for its overlay, up to this raster: 8000 x 6000 fits.
+constexpr std::int64_t overlay_bytes = std::int64_t{256} << 20;
+
+constexpr CounterInfo overlays_left_out{"overlays_left_out"};  // pictures longer than a JPEG can be
+
+std::shared_ptr<std::uint8_t> new_raster(std::size_t bytes) {
+  return {new std::uint8_t[bytes], [](const std::uint8_t* data) { delete[] data; }};
+}
+
+}  // namespace
+
+/// The picture with what was found drawn in, as a JPEG: docs/formats.md.
+class OverlaySink final : public PictureSink {
+ public:
+  static SinkEntry entry() {
+    return {.name = "overlay",
+            .outputs = {"overlay"},
+            .suffix = ".jpg",
+            .reads = {&pixels},
+            .counters = {&overlays_left_out},
+            .make = [](const StageContext& context) -> std::unique_ptr<PictureSink> {
+              return std::make_unique<OverlaySink>(context);
+            }};
+  }
+
+  explicit OverlaySink(const StageContext& context) : context_(context), draw_(open_overlay_drawing()) {}
+
+  // Nothing for a picture that no JPEG can hold.
+  std::vector<std::uint8_t> encode(const Frame& frame, std::span<const Object> objects) const override {
+    PictureInfo info = frame.info;
+    std::unique_lock<std::mutex> one_at_a_time(large_, std::defer_lock);
+    if (info.reduction > 1) one_at_a_time.lock();
+    const PixelBuffer raster = raster_of(frame, info);
+    if (std::max(raster.width, raster.height) > longest_jpeg_side) {
+      ++context_.counters[overlays_left_out];
+      return {};
+    }
+    draw_(raster, info, objects);
+    return encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality);
+  }
+
+ private:
+  PixelBuffer raster_of(const Frame& frame, PictureInfo& info) const {
+    if (info.reduction == 1) {
+      const PixelBuffer& original = frame.columns.get(pixels);  // others may read it too: a copy is drawn on
+      PixelBuffer copy{original.width, original.height, new_raster(static_cast<std::size_t>(info.pixel_bytes))};
+      std::memcpy(copy.data.get(), original.data.get(), static_cast<std::size_t>(info.pixel_bytes));
+      return copy;
+    }
+    DecodeLimits limits = context_.source.limits.at(static_cast<std::size_t>(frame.item.view));
+    limits.slab_bytes = std::max(limits.slab_bytes, overlay_bytes);
+    const FileBytes file = read_file(open_path(context_.source.root, frame.item), {});
+    context_.counters.bytes_read_again += static_cast<std::int64_t>(file.size);
+    info = probe(file.span(), limits);
+    return decode(file.span(), info, limits, new_raster).pixels;
+  }
+
+  const StageContext& context_;
+  OverlayDrawing* const draw_;
+  mutable std::mutex large_;  // one reduced picture at a time is decoded again
+};
+
+template SinkEntry sink_entry<OverlaySink>();
+
+}  // namespace millrace

@@ -1,0 +1,54 @@
+#include "stages/stage_models.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "models/cache.hpp"
+#include "models/call_limits.hpp"
+#include "models/exec_shapes.hpp"
+
+namespace millrace {
+namespace {
+
+const ModelUse::Calls& calls_of(const ModelUse& use, std::string_view method) {
+  const auto found = std::find_if(use.calls.begin(), use.calls.end(),
+                                  [&](const ModelUse::Calls& calls) { return calls.method == method; });
+  if (found == use.calls.end())
+    throw std::logic_error("a stage calls '" + std::string(method) + "' and does not say so in its info()");
+  return *found;
+}
+
+int allowed(const ModelUse& use, const Package& package, int batch_size, std::string_view method) {
+  const int wanted = calls_of(use, method).rows;
+  return std::min(wanted > 0 ? wanted : std::max(1, batch_size), package.method(method).maximum);
+}
+
+}  // namespace
+
+StageModel::StageModel(StageModels& models, const ModelUse& use) : models_(models), use_(use) {
+  if (use.folder.empty()) throw std::invalid_argument("a stage without its " + std::string(find_task(use.task).model));
+  package_ = models.packages.at(use.folder);
+}
+
+int StageModel::maximum(std::string_view method) const { return allowed(use_, *package_, models_.batch_size, method); }
+
+int StageModel::limit(std::string_view method) const {
+  return models_.limits == nullptr ? CallLimits::none : models_.limits->most(package_->name, method);
+}
+
+int StageModel::padded(int rows, std::string_view method) const {
+  return use_.padded ? padded_rows(rows, maximum(method)) : rows;
+}
+
+std::shared_ptr<Engine> StageModel::engine() const { return models_.cache->acquire(*package_); }
+
+MethodRows rows_of(const ModelUse& use, const Package& package, int batch_size, const CallLimits* limits) {
+  MethodRows rows;
+  for (const ModelUse::Calls& calls : use.calls) {
+    const int limit = limits == nullptr ? CallLimits::none : limits->most(package.name, calls.method);
+    rows[calls.method] = std::min(allowed(use, package, batch_size, calls.method), limit);
+  }
+  return rows;
+}
+
+}  // namespace millrace

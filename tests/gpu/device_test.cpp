@@ -1,0 +1,100 @@
+// A device on a stream brings things there and back in order, and the CPU leaves them where they are.
+#include "gpu/device.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "gpu/prompts.hpp"
+#include "tests/gpu/on_device.hpp"
+
+namespace millrace {
+namespace {
+
+TEST_CASE("prompts lie on the device in order") {
+  Both both;
+  std::vector<Box> boxes;
+  std::vector<int> index;
+  for (int i = 0; i < 300; ++i) {
+    boxes.push_back({static_cast<float>(i), 1, 2, 3});
+    index.push_back(i / 7);
+  }
+  const Prompts prompts = make_prompts(both.device, boxes, index);
+  CHECK(prompts.boxes.device == 0);
+  const auto corners = values_of<float>(both.device, prompts.boxes);
+  const auto pictures = values_of<std::int64_t>(both.device, prompts.image_index);
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    CHECK(corners[4 * i] == boxes[i].x0);
+    CHECK(corners[4 * i + 3] == boxes[i].y1);
+    CHECK(pictures[i] == index[i]);
+  }
+}
+
+TEST_CASE("nothing to do is done without fault, on both") {
+  Both both;
+  for (Device* device : {&both.host, &both.device}) {
+    const Tensor none = device->empty({0, 3, 64, 64});
+    CHECK(none.bytes() == 0);
+    device->zero(none);
+    device->copy(none, none);
+    const Prompts prompts = make_prompts(*device, {}, {});
+    CHECK(prompts.boxes.shape == std::vector<std::int64_t>{0, 4});
+    CHECK(prompts.image_index.shape == std::vector<std::int64_t>{0});
+    device->wait();
+    device->wait();
+  }
+  CHECK(both.device.counts().waits == 2);
+  CHECK(both.host.counts().waits == 0);
+}
+
+TEST_CASE("the CPU has a raster as soon as it is given one, where it is") {
+  Device host;
+  auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(4, 3, 1));
+  const std::weak_ptr<std::vector<std::uint8_t>> watched = pixels;
+  DeviceImage image = host.upload({pixels->data(), 4, 3}, pixels);
+  CHECK(image.data.get() == pixels->data());
+  pixels.reset();
+  host.wait();
+  CHECK(!watched.expired());  // the image owns it
+  image = {};
+  CHECK(watched.expired());
+  CHECK(host.counts().uploads == 0);
+}
+
+TEST_CASE("an image on a device lives as long as its owner, and the host's raster until the wait") {
+  Device device(make_stream());
+  auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(4, 3, 1));
+  const std::weak_ptr<std::vector<std::uint8_t>> watched = pixels;
+  const DeviceImage image = device.upload({pixels->data(), 4, 3}, pixels);
+  const std::vector<std::uint8_t> expected = *pixels;
+  pixels.reset();
+  CHECK(!watched.expired());
+  device.wait();
+  CHECK(watched.expired());
+  const Tensor own = device.empty({4 * 3 * 3}, DType::u8);
+  device.copy(image.data.get(), own.data, own.bytes());
+  CHECK(values_of<std::uint8_t>(device, own) == expected);
+}
+
+TEST_CASE("what is to be handed over asks for more in the same wait, and an abandoned device hands nothing over") {
+  Device device(make_stream());
+  int asked = 0, handed_over = 0;
+  device.at_wait([&] { ++asked; },
+                 [&] {
+                   ++handed_over;
+                   device.at_wait({}, [&] { ++handed_over; });
+                 });
+  device.wait();
+  CHECK(asked == 1);
+  CHECK(handed_over == 2);
+  CHECK(device.counts().waits == 2);
+  CHECK(device.counts().overflows == 1);
+  device.at_wait([&] { ++asked; }, [&] { ++handed_over; });
+  device.abandon();
+  device.wait();
+  CHECK(asked == 1);
+  CHECK(handed_over == 2);
+}
+
+}  // namespace
+}  // namespace millrace

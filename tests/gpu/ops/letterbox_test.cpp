@@ -1,0 +1,158 @@
+#include "gpu/ops/letterbox.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/half.hpp"
+#include "tests/gpu/input_specs.hpp"
+#include "tests/gpu/on_device.hpp"
+
+namespace millrace {
+namespace {
+
+DeviceImage image_of(const std::vector<std::uint8_t>& pixels, int width, int height) {
+  return Device().upload({pixels.data(), width, height}, nullptr);
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST_CASE("the letterbox kernel's arithmetic is that of its CPU twin, to the bit") {
+  for (const InputSpec& spec : input_specs()) {
+    for (const auto& [width, height] : {std::pair{1, 1},
+                                        {2, 3},
+                                        {64, 64},
+                                        {128, 128},
+                                        {128, 64},
+                                        {64, 128},
+                                        {63, 65},
+                                        {192, 108},
+                                        {108, 192},
+                                        {1000, 5},
+                                        {5, 1000},
+                                        {333, 777},
+                                        {640, 480},
+                                        {129, 127},
+                                        {64, 63}}) {
+      CAPTURE(static_cast<int>(spec.mode));
+      CAPTURE(static_cast<int>(spec.filter));
+      CAPTURE(width);
+      CAPTURE(height);
+      const auto pixels = noise(width, height, static_cast<unsigned>(width * 31 + height));
+      for (const int reduced : {1, 2, 8}) {  // a raster of a picture so many times as large
+        CAPTURE(reduced);
+        const auto geometry = letterbox_geometry(reduced * width, reduced * height, spec);
+        const std::size_t plane = static_cast<std::size_t>(spec.width) * static_cast<std::size_t>(spec.height);
+        std::vector<float> twin(3 * plane);
+        letterbox_cpu({pixels.data(), width, height}, geometry, spec, twin.data());
+
+        LetterboxJob job = letterbox_job(image_of(pixels, width, height), geometry, spec);
+        std::vector<std::int32_t> taps(tap_words(job.x) + tap_words(job.y));
+        CHECK(place_taps(job.y, place_taps(job.x, taps.data())) == taps.data() + taps.size());
+        std::vector<float> body(3 * plane);
+        job.out = body.data();
+        letterbox_body(job);
+        CHECK(same_bits(body, twin));
+      }
+    }
+  }
+}
+
+TEST_CASE("one upload makes both inputs, and keeps the raster until it is done") {
+  InputSpec detector, segmenter;
+  detector.width = 64, detector.height = 48, detector.placement = Placement::centred;
+  detector.rounding = SideRounding::half_even;
+  segmenter.width = segmenter.height = 72, segmenter.mode = ResizeMode::longest_side;
+  segmenter.filter = ResizeFilter::pil_bilinear_antialias;
+  segmenter.mean = {123.5F, 116, 103}, segmenter.std = {58, 57, 57.5F};
+  Both both;
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 40; ++i) {
+      const int width = 1 + 7 * i, height = 200 - 4 * i;
+      CAPTURE(width);
+      const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, static_cast<unsigned>(i)));
+      std::weak_ptr<std::vector<std::uint8_t>> held = pixels;
+      const Image8 raster{pixels->data(), width, height};
+      auto keep = pixels;
+      std::vector<Tensor> inputs;
+      const DeviceImage uploaded = both.device.upload(raster, std::move(keep));
+      for (const InputSpec& spec : {detector, segmenter}) {
+        inputs.push_back(both.device.empty({3, spec.height, spec.width}, DType::f32));
+        letterbox(both.device, uploaded, letterbox_geometry(width, height, spec), spec, inputs.back());
+      }
+      both.device.wait();
+      CHECK(held.use_count() == 1);  // ours
+      for (std::size_t k = 0; k < 2; ++k) {
+        const InputSpec& spec = k == 0 ? detector : segmenter;
+        const Tensor expected = both.host.empty({3, spec.height, spec.width}, DType::f32);
+        letterbox(both.host, both.host.upload(raster, nullptr), letterbox_geometry(width, height, spec), spec,
+                  expected);
+        CHECK(same_bits(values_of<float>(both.device, inputs[k]), values_of<float>(both.host, expected)));
+      }
+    }
+  }
+  CHECK(both.device.counts().uploads == 80);
+  CHECK(both.device.counts().waits == 80);
+  CHECK(both.device.counts().downloads == 0);
+}
+
+TEST_CASE("a raster that was reduced goes where its picture goes") {
+  InputSpec linear, triangle;
+  linear.width = 64, linear.height = 48, linear.placement = Placement::centred;
+  linear.rounding = SideRounding::half_even;
+  triangle.width = triangle.height = 72, triangle.mode = ResizeMode::longest_side;
+  triangle.filter = ResizeFilter::pil_bilinear_antialias;
+  Both both;
+  for (const auto& [width, height] : {std::pair{1, 1}, {32, 24}, {128, 96}, {75, 50}, {33, 200}}) {
+    const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, 5));
+    const Image8 raster{pixels->data(), width, height};
+    const DeviceImage uploaded = both.device.upload(raster, pixels);
+    for (const auto& [picture_width, picture_height] :
+         {std::pair{2 * width, 2 * height}, {4 * width - 3, 4 * height - 1}, {8 * width - 7, 8 * height}}) {
+      for (const InputSpec& spec : {linear, triangle}) {
+        CAPTURE(picture_width);
+        CAPTURE(picture_height);
+        const auto geometry = letterbox_geometry(picture_width, picture_height, spec);
+        const Tensor input = both.device.empty({3, spec.height, spec.width}, DType::f32),
+                     expected = both.host.empty({3, spec.height, spec.width}, DType::f32);
+        letterbox(both.device, uploaded, geometry, spec, input);
+        letterbox(both.host, both.host.upload(raster, nullptr), geometry, spec, expected);
+        CHECK(same_bits(values_of<float>(both.device, input), values_of<float>(both.host, expected)));
+      }
+    }
+    both.device.wait();
+  }
+}
+
+TEST_CASE("inputs in 16 bits are those of the host, rounded to the nearest") {
+  InputSpec spec;
+  spec.width = 64, spec.height = 48;
+  spec.mean = {123.5F, 116, 103}, spec.std = {58, 57, 57.5F};
+  Both both;
+  for (const auto& [width, height] : {std::pair{1, 1}, {7, 90}, {64, 48}, {201, 130}, {1920, 1080}}) {
+    CAPTURE(width);
+    const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, 5));
+    const Image8 raster{pixels->data(), width, height};
+    const auto geometry = letterbox_geometry(width, height, spec);
+    const Tensor wide = both.host.empty({3, spec.height, spec.width}, DType::f32);
+    letterbox(both.host, both.host.upload(raster, nullptr), geometry, spec, wide);
+    const auto expected = values_of<float>(both.host, wide);
+    const DeviceImage uploaded = both.device.upload(raster, pixels);
+    for (const auto& [type, rounded] : {std::pair{DType::bf16, &to_bf16}, {DType::f16, &to_f16}}) {
+      const Tensor input = both.device.empty({3, spec.height, spec.width}, type);
+      letterbox(both.device, uploaded, geometry, spec, input);
+      std::vector<std::uint16_t> nearest(expected.size());
+      std::transform(expected.begin(), expected.end(), nearest.begin(), rounded);
+      CHECK(values_of<std::uint16_t>(both.device, input) == nearest);
+    }
+    both.device.wait();
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Follows the pages docs/adding_a_*.md in one copy of the sources, counts what each costs, and builds and runs what they add.
+
+    adding_test.py SOURCE FOLDER [CMAKE_OPTION ...]
+
+Copies SOURCE to FOLDER/source, does what the pages say, builds the program and the tests that the pages name there without LibTorch, and runs
+them. The copy's build folder lies as deep as those of SOURCE, so that the compiler cache knows nearly all of it; both stay for the next time.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from follow_page import Page, make_copy, run
+
+try:
+    import numpy
+    from PIL import Image
+except ImportError:
+    print("skipped: Pillow or numpy is missing; tools/setup.sh python installs them")
+    sys.exit(77)
+
+SOURCE, FOLDER, OPTIONS = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+COPY = FOLDER / "source"
+BUILD = COPY / "build" / "adding"
+MILLRACE = BUILD / "apps" / "millrace"
+STAGE, OPERATION, SINK, REDUCER, COUNTER = (Page(SOURCE, f"adding_a_{what}.md") for what in ("stage", "device_operation", "sink", "reducer", "counter"))
+
+
+def setUpModule():
+    make_copy(SOURCE, COPY, [STAGE, OPERATION, SINK, REDUCER, COUNTER])
+    run("cmake", "-S", COPY, "-B", BUILD, "-G", "Ninja", "-DMILLRACE_TORCH=OFF", "-DMILLRACE_CUDA=OFF", *OPTIONS)
+    run("cmake", "--build", BUILD, "--parallel", os.environ.get("JOBS", "2"), "--target", "millrace", "stages_test", "io_test", "gpu_test")
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory(prefix="millrace-test-")
+        self.addCleanup(temporary.cleanup)
+        self.folder = Path(temporary.name)
+
+    def costs(self, page, files, lines, changed):
+        """The page adds so many files, and so many lines to just these others."""
+        self.assertEqual(len(page.files), files, sorted(page.files))
+        self.assertEqual(sorted(map(str, page.changed_files())), changed)
+        self.assertEqual(page.added_lines(), lines, page.changes)
+        for _, before, after in page.changes:
+            self.assertEqual([line for line in after if line in before], before, "lines are added, none is changed")
+
+    def write_picture(self, name, width=64, height=48):
+        (self.folder / "in").mkdir(exist_ok=True)
+        random = numpy.random.default_rng(7)
+        Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=numpy.uint8)).save(self.folder / "in" / name)
+
+    def run_recipe(self, *options, code=0):
+        recipe = self.folder / "recipe.yaml"
+        recipe.write_text("stages: [decode, encode]\n")
+        done = subprocess.run([MILLRACE, "run", recipe, "--input", self.folder / "in", "--output", self.folder / "out", *options],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        self.assertEqual(done.returncode, code, done.stdout)
+        return self.folder / "out"
+
+
+class Tests(unittest.TestCase):
+    def test_those_of_the_pages_run_with_the_others(self):
+        for program, cases in (("stages/stages_test", ["the mean of all pixels", "yolo: class, centre", "do not fit a slab are counted"]),
+                               ("io/io_test", ["failures: failed pictures by view and reason"]), ("gpu/gpu_test", ["mirrored"])):
+            listed = run(BUILD / program, "--list-test-cases")
+            for case in cases:
+                self.assertIn(case, listed)
+        run(BUILD / "stages/stages_test")
+        run(BUILD / "io/io_test", "--source-file=*/reducers/*")
+        run(BUILD / "gpu/gpu_test", "--test-case=mirrored*")
+
+
+class Operation(Case):
+    def test_four_files_and_a_line(self):
+        """The kernel's file is there and is not compiled: builds with CUDA take it by its name."""
+        self.costs(OPERATION, 4, 1, ["gpu/CMakeLists.txt"])
+
+
+class Sink(Case):
+    def test_two_files_and_a_line(self):
+        self.costs(SINK, 2, 1, ["stages/sinks/sink_table.cpp"])
+
+    def test_it_is_known(self):
+        self.assertIn("yolo (labels to train with)", run(MILLRACE, "stages"))
+        self.write_picture("a.png")
+        self.run_recipe("--format", "yolo")  # nothing is found without a detector, so there is no file
+        self.assertIn(b"coco, overlay, png and yolo", subprocess.run([MILLRACE, "run", self.folder / "recipe.yaml", "--format", "yollo"],
+                                                                     stderr=subprocess.PIPE, check=False).stderr)
+
+
+class Reducer(Case):
+    def test_two_files_and_a_line(self):
+        self.costs(REDUCER, 2, 1, ["io/reducers/reducer_table.cpp"])
+
+    def test_it_prints_what_the_page_shows(self):
+        for name in ("a.png", "b.jpg", "c.png"):
+            self.write_picture(name)
+        cut = self.folder / "in" / "b.jpg"
+        cut.write_bytes(cut.read_bytes()[:-500])
+        self.run_recipe(code=3)
+        page = (SOURCE / "docs/adding_a_reducer.md").read_text(encoding="utf-8")
+        shown = re.search(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1]
+        self.assertEqual(run(MILLRACE, "reduce", "failures", "out/", cwd=self.folder), shown)
+        self.assertEqual((self.folder / "out/reduced/failures.csv").read_text(), 'view,reason,pictures\n"default",truncated,1\n')
+
+
+class Counter(Case):
+    def test_no_file_and_no_line_but_those_of_the_stage(self):
+        self.assertEqual(COUNTER.files, {})
+        self.assertEqual(sorted(map(str, COUNTER.changed_files())), ["stages/decode.cpp", "stages/decode.hpp", "tests/stages/decode_test.cpp"])
+
+    def test_it_stands_in_the_report(self):
+        self.write_picture("a.png")
+        self.write_picture("b.png", 16, 16)
+        out = self.run_recipe("--set", "gate.slab=4096")
+        report = json.loads(next(out.glob("runs/*/report.json")).read_text())
+        self.assertEqual(report["calls"]["reduced_pictures"], 1)
+
+
+class Stage(Case):
+    def test_three_files_and_two_lines(self):
+        self.costs(STAGE, 3, 2, ["stages/CMakeLists.txt", "stages/registry.cpp"])
+
+    def test_it_is_listed_with_its_options(self):
+        listed = run(MILLRACE, "stages")
+        self.assertIn("mean_color", listed)
+        self.assertIn("look at every n-th row and column only", listed)
+
+    def test_its_value_stands_in_the_segment_lines(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "in").mkdir()
+            (folder / "recipe.yaml").write_text("stages: [decode, mean_color, encode]\n")
+            random = numpy.random.default_rng(7)
+            expected = {}
+            for i, (width, height) in enumerate([(1, 1), (33, 20), (64, 48)]):
+                pixels = random.integers(0, 256, (height, width, 3), dtype=numpy.uint8)
+                Image.fromarray(pixels).save(folder / "in" / f"{i}.png")
+                expected[f"{i}.png"] = pixels
+            for step in (1, 2):
+                out = folder / f"out{step}"
+                run(MILLRACE, "run", folder / "recipe.yaml", "--input", folder / "in", "--output", out, "--set", f"mean_color.step={step}")
+                lines = [json.loads(line) for line in (out / "segments" / "000000.jsonl").read_text().splitlines()]
+                self.assertEqual([line["path"] for line in lines], sorted(expected))
+                for line in lines:
+                    self.assertEqual(line["state"], "ok")
+                    mean = expected[line["path"]][::step, ::step].reshape(-1, 3).astype(float).mean(axis=0)
+                    numpy.testing.assert_allclose(line["mean_color"], mean, atol=0.0051)
+
+    def test_a_recipe_that_needs_what_it_reads_is_told_so(self):
+        recipe = FOLDER / "recipe.yaml"
+        recipe.write_text("stages: [mean_color, encode]\n")
+        done = subprocess.run([MILLRACE, "run", recipe, "--input", SOURCE, "--output", FOLDER / "none"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn(b"put 'decode' before it", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
