@@ -1,7 +1,6 @@
 #include "stages/detect.hpp"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "base/nearest.hpp"
@@ -14,31 +13,6 @@ namespace millrace {
 namespace {
 
 constexpr const char* forward = "forward";
-
-// Rows of a chunk, then zeros up to `count`, as one tensor: a view where they follow each other, none is blank and
-// there are no zeros, else a copy.
-Tensor take_rows(Device& device, const Tensor& images, int first, std::span<const int> rows,
-                 const std::vector<bool>& blank, int count) {
-  const auto is_blank = [&](int row) { return blank[static_cast<std::size_t>(row)]; };
-  bool plain = static_cast<std::size_t>(count) == rows.size() && std::none_of(rows.begin(), rows.end(), is_blank);
-  for (std::size_t i = 1; i < rows.size(); ++i) plain = plain && rows[i] == rows[i - 1] + 1;
-  Tensor taken = images;
-  taken.shape[0] = count;
-  if (plain) {
-    taken.data = images.row(first + rows.front()).data;
-    return taken;
-  }
-  taken = device.empty(taken.shape, images.dtype);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    const Tensor target = taken.row(static_cast<std::int64_t>(i));
-    if (i >= rows.size() || is_blank(rows[i])) {
-      device.zero(target);
-    } else {
-      device.copy(images.row(first + rows[i]), target);
-    }
-  }
-  return taken;
-}
 
 HeadSpec head_of(const Package& package) {
   HeadSpec head;
@@ -130,7 +104,6 @@ void Detect::run(Batch& batch) {
     if (options_.skip_with_boxes) ++context_.counters[detector_skipped];
     from_manifest(*frame);
   }
-  const int slots = static_cast<int>(batch.frames.size());
   if (!model_) {
     for (const auto& frame : batch.frames) {
       if (!frame->failed() && !frame->item.boxes) {
@@ -141,10 +114,37 @@ void Detect::run(Batch& batch) {
     return;
   }
   const ModelInput& input = batch.columns.get(model_inputs).at(options_.model);
-  const int chunk = model_->maximum(forward);
   const auto found = std::make_shared<std::vector<FoundBoxes>>(batch.frames.size());
-  for (int first = 0; first < slots; first += chunk)
-    run_chunk(batch, input, first, std::min(chunk, slots - first), found);
+  std::vector<int> slots(batch.frames.size());
+  std::iota(slots.begin(), slots.end(), 0);
+  const BoxSearch wanted = search();
+  call_rows(batch, context_,
+            {.stage = name,
+             .model = *model_,
+             .method = forward,
+             .calls = detector_calls,
+             .owners = slots,
+             .wanted = [&](int slot) { return !batch.frames[static_cast<std::size_t>(slot)]->item.boxes; },
+             .call_unwanted = !options_.skip_with_boxes,
+             .make =
+                 [&](std::span<const CallRow> rows) {
+                   const int count = model_->padded(static_cast<int>(rows.size()), forward);
+                   return std::vector<Tensor>{gather(*context_.device, input.images, rows, slots, count)};
+                 },
+             .take =
+                 [&](std::span<const TakenRow> rows) {
+                   for (auto first = rows.begin(); first != rows.end();) {  // of each call, if one was split
+                     const auto next = std::find_if(first, rows.end(),
+                                                    [&](const TakenRow& row) { return row.outputs != first->outputs; });
+                     std::vector<BoxTarget> targets;
+                     for (const TakenRow& row : std::span(first, next)) {
+                       const auto slot = static_cast<std::size_t>(row.row);
+                       targets.push_back({row.at, input.geometry[slot], {found, &(*found)[slot]}});
+                     }
+                     find_boxes(*context_.device, first->outputs->front(), wanted, targets);
+                     first = next;
+                   }
+                 }});
   context_.device->wait();
   for (std::size_t slot = 0; slot < found->size(); ++slot) {
     Frame& frame = *batch.frames[slot];
@@ -188,47 +188,6 @@ BoxSearch Detect::search() const {
                                 : 0);
   }
   return search;
-}
-
-void Detect::run_chunk(Batch& batch, const ModelInput& input, int first, int count,
-                       const std::shared_ptr<std::vector<FoundBoxes>>& found) const {
-  const auto frame_of = [&](int row) -> Frame& { return *batch.frames[static_cast<std::size_t>(first + row)]; };
-  const auto waits = [&](int row) { return !frame_of(row).failed() && !frame_of(row).item.boxes; };
-  const auto shown = [&](int row) { return waits(row) || (!options_.skip_with_boxes && !frame_of(row).failed()); };
-  bool any = false;
-  for (int row = 0; row < count; ++row) any = any || shown(row);
-  if (!any) return;
-
-  const auto engine = model_->engine();
-  std::vector<int> pictures(static_cast<std::size_t>(count));
-  std::iota(pictures.begin(), pictures.end(), 0);
-  const auto outcomes = call_rows(
-      pictures,
-      [&](std::span<const int> rows, const std::vector<bool>& blank) {
-        const int given = static_cast<int>(rows.size());
-        return std::vector<Tensor>{
-            take_rows(*context_.device, input.images, first, rows, blank, model_->padded(given, forward))};
-      },
-      [&](const std::vector<Tensor>& inputs) {
-        ++context_.counters[detector_calls];
-        return engine->call(forward, inputs, *context_.device);
-      },
-      [&] { return model_->limit(forward); }, context_.counters);
-
-  const BoxSearch wanted = search();
-  std::map<const std::vector<Tensor>*, std::vector<BoxTarget>> calls;  // those that were split have several
-  for (int row = 0; row < count; ++row) {
-    if (!waits(row)) continue;
-    const RowOutcome& outcome = outcomes[static_cast<std::size_t>(row)];
-    if (outcome.outputs == nullptr) {
-      frame_of(row).fail(name, Reason::model_failed, outcome.error);
-      continue;
-    }
-    frame_of(row).split = frame_of(row).split || outcome.split;
-    const auto slot = static_cast<std::size_t>(first + row);
-    calls[outcome.outputs.get()].push_back({outcome.row, input.geometry[slot], {found, &(*found)[slot]}});
-  }
-  for (const auto& [outputs, targets] : calls) find_boxes(*context_.device, outputs->front(), wanted, targets);
 }
 
 void Detect::take(Frame& frame, FoundBoxes found) const {

@@ -68,8 +68,6 @@ class Detect final : public LaneStage {
   std::shared_ptr<const std::vector<std::string>> class_names() const;
   void from_manifest(Frame& frame) const;
   BoxSearch search() const;
-  void run_chunk(Batch& batch, const ModelInput& input, int first, int count,
-                 const std::shared_ptr<std::vector<FoundBoxes>>& found) const;
   void take(Frame& frame, FoundBoxes found) const;
 
   Options options_;

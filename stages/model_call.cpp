@@ -7,7 +7,9 @@
 #include <optional>
 #include <utility>
 
+#include "gpu/device.hpp"
 #include "models/call_limits.hpp"
+#include "stages/stage_models.hpp"
 
 namespace millrace {
 namespace {
@@ -134,6 +136,106 @@ class Calls {
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
                                   const MostRows& most, Counters& counters) {
   return Calls(pictures, make, call, most, counters).run();
+}
+
+void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows) {
+  const std::span<const int> owners = rows.owners;
+  const auto frame_of = [&](std::size_t row) -> Frame& { return *batch.frames[static_cast<std::size_t>(owners[row])]; };
+  const auto is_wanted = [&](std::size_t row) { return !rows.wanted || rows.wanted(static_cast<int>(row)); };
+  const auto most = static_cast<std::size_t>(rows.model.maximum(rows.method));
+  std::shared_ptr<Engine> engine;
+  std::size_t count = 0;
+  for (std::size_t first = 0; first < owners.size(); first += count) {
+    count = std::min(most, owners.size() - first);
+    if (!rows.pack) {
+      const auto others =
+          std::ranges::find_if(owners.subspan(first, count), [&](int owner) { return owner != owners[first]; });
+      count = static_cast<std::size_t>(others - owners.subspan(first, count).begin());
+    }
+    bool any = false;
+    for (std::size_t row = first; row < first + count; ++row)
+      any = any || (!frame_of(row).failed() && (rows.call_unwanted || is_wanted(row)));
+    if (!any) continue;
+    if (engine == nullptr) engine = rows.model.engine();
+
+    const auto make = [&](std::span<const int> chunk, const std::vector<bool>& blank) {
+      std::vector<CallRow> these;
+      for (const int i : chunk) {
+        const std::size_t row = first + static_cast<std::size_t>(i);
+        these.push_back({static_cast<int>(row), blank[static_cast<std::size_t>(i)] || frame_of(row).failed()});
+      }
+      return rows.make(these);
+    };
+    const auto call = [&](const std::vector<Tensor>& inputs) {
+      ++context.counters[rows.calls];
+      return engine->call(rows.method, inputs, *context.device);
+    };
+    const auto outcomes = call_rows(
+        owners.subspan(first, count), make, call, [&] { return rows.model.limit(rows.method); }, context.counters);
+    std::vector<TakenRow> taken;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t row = first + i;
+      Frame& frame = frame_of(row);
+      if (frame.failed() || !is_wanted(row)) continue;
+      if (outcomes[i].outputs == nullptr) {
+        frame.fail(rows.stage, Reason::model_failed, outcomes[i].error);
+        continue;
+      }
+      frame.split = frame.split || outcomes[i].split;
+      taken.push_back({static_cast<int>(row), outcomes[i].outputs, outcomes[i].row});
+    }
+    rows.take(taken);
+  }
+}
+
+HostRows::HostRows(Device& device, std::size_t rows, int width)
+    : device_(device), width_(static_cast<std::size_t>(width)), rows_(rows) {}
+
+void HostRows::take(std::span<const TakenRow> rows) {
+  const std::vector<Tensor>* brought = nullptr;
+  const float* values = nullptr;
+  for (const TakenRow& row : rows) {
+    if (row.outputs.get() != brought) {  // rows of one call follow each other
+      brought = row.outputs.get();
+      const Tensor& output = brought->front();
+      if (device_.on_host()) {
+        values = output.host<const float>().data();
+        kept_.push_back(row.outputs);
+      } else {
+        const auto memory = device_.mapped<float>(output.bytes() / sizeof(float));
+        device_.download(output.data, memory.get(), output.bytes());
+        values = memory.get();
+        kept_.push_back(memory);
+      }
+    }
+    rows_[static_cast<std::size_t>(row.row)] = values + static_cast<std::size_t>(row.at) * width_;
+  }
+}
+
+std::span<const float> HostRows::row(std::size_t index) const { return {rows_.at(index), width_}; }
+
+Tensor gather(Device& device, const Tensor& images, std::span<const CallRow> rows, std::span<const int> owners,
+              int count) {
+  const auto slot = [&](std::size_t i) { return owners[static_cast<std::size_t>(rows[i].row)]; };
+  bool plain = static_cast<std::size_t>(count) == rows.size() &&
+               std::ranges::none_of(rows, [](const CallRow& row) { return row.blank; });
+  for (std::size_t i = 1; i < rows.size(); ++i) plain = plain && slot(i) == slot(i - 1) + 1;
+  Tensor taken = images;
+  taken.shape[0] = count;
+  if (plain) {
+    taken.data = images.row(slot(0)).data;
+    return taken;
+  }
+  taken = device.empty(taken.shape, images.dtype);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const Tensor target = taken.row(static_cast<std::int64_t>(i));
+    if (i >= rows.size() || rows[i].blank) {
+      device.zero(target);
+    } else {
+      device.copy(images.row(slot(i)), target);
+    }
+  }
+  return taken;
 }
 
 }  // namespace millrace

@@ -11,6 +11,8 @@
 
 namespace millrace {
 
+class StageModel;
+
 /// What became of one row of a model call.
 struct RowOutcome {
   std::shared_ptr<const std::vector<Tensor>> outputs;  ///< null: the call fails for this row alone, see error
@@ -39,5 +41,61 @@ using MostRows = std::function<int()>;
 /// halves.
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
                                   const MostRows& most, Counters& counters);
+
+/// A row of a call. A blank one is filled with zeros, so that the shape of a call follows from the plan alone.
+struct CallRow {
+  int row = 0;  ///< index in BatchRows::owners
+  bool blank = false;
+};
+
+/// A row that a call gave.
+struct TakenRow {
+  int row = 0;  ///< index in BatchRows::owners
+  std::shared_ptr<const std::vector<Tensor>> outputs;
+  int at = 0;  ///< the row's index in outputs
+};
+
+/// Rows of a batch that go through one method of a model: pictures, boxes, crops or windows.
+struct BatchRows {
+  std::string stage;  ///< in the recipe, for what is said of pictures that fail
+  const StageModel& model;
+  std::string method;
+  const CounterInfo& calls;               ///< counts the calls
+  const std::vector<int>& owners;         ///< of each row, the slot of its picture; rows of a picture stand together
+  bool pack = true;                       ///< no: a call holds rows of one picture only
+  std::function<bool(int row)> wanted{};  ///< whether take() is to be called; empty: always
+  bool call_unwanted = false;             ///< calls of which no row is wanted are made too
+
+  /// The inputs of a call for these rows, in order.
+  std::function<std::vector<Tensor>(std::span<const CallRow> rows)> make;
+  /// Is handed what calls gave, before the next ones are made: wanted rows in order, without those of failed pictures.
+  std::function<void(std::span<const TakenRow> rows)> take;
+};
+
+/// Calls the method with as many rows at once as options, package and memory allow, each call by way of the function
+/// above. A picture to blame for a failed call fails, with all its rows. When this returns, every picture that has not
+/// failed is complete: all its rows were taken.
+void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows);
+
+/// What calls give, brought to the host's memory: `width` numbers of float32 a row. To be read after the device's wait.
+class HostRows {
+ public:
+  HostRows(Device& device, std::size_t rows, int width);
+  /// For BatchRows::take: keeps the first output.
+  void take(std::span<const TakenRow> rows);
+  /// Of a row that was taken.
+  std::span<const float> row(std::size_t index) const;
+
+ private:
+  Device& device_;
+  const std::size_t width_;
+  std::vector<const float*> rows_;
+  std::vector<std::shared_ptr<const void>> kept_;  // what the rows point into
+};
+
+/// Rows of `images` [slots, ...], those of the call rows' pictures, then zeros up to `count`: a view where they follow
+/// each other, none is blank and there are no zeros, else a copy.
+Tensor gather(Device& device, const Tensor& images, std::span<const CallRow> rows, std::span<const int> owners,
+              int count);
 
 }  // namespace millrace

@@ -15,9 +15,7 @@ struct Segment::Prompt {
 };
 
 struct Segment::Work {
-  std::shared_ptr<Engine> engine;
   const ModelInput* input = nullptr;
-  std::size_t boxes_a_call = 1;
   std::vector<Tensor> embeddings;  // [C,h,w] of each slot; no data where the picture has no boxes or failed
   std::vector<Prompt> prompts;
   std::vector<PictureLogits> results;  // of each slot
@@ -34,24 +32,17 @@ Tensor zeros_like(Device& device, const Tensor& tensor) {
   return zeros;
 }
 
-/// [count, ...]: the rows, then zeros.
-Tensor stack(Device& device, const std::vector<const Tensor*>& rows, int count) {
+/// [count, ...] of the rows.
+Tensor stack(Device& device, const std::vector<const Tensor*>& rows) {
   std::vector<std::int64_t> shape = rows.front()->shape;
-  shape.insert(shape.begin(), count);
-  if (count == 1) {
+  shape.insert(shape.begin(), static_cast<std::int64_t>(rows.size()));
+  if (rows.size() == 1) {
     Tensor one = *rows.front();
     one.shape = shape;
     return one;
   }
   Tensor all = device.empty(shape, rows.front()->dtype);
-  const auto given = static_cast<std::int64_t>(rows.size());
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (i < given) {
-      device.copy(*rows[static_cast<std::size_t>(i)], all.row(i));
-    } else {
-      device.zero(all.row(i));
-    }
-  }
+  for (std::size_t i = 0; i < rows.size(); ++i) device.copy(*rows[i], all.row(static_cast<std::int64_t>(i)));
   return all;
 }
 
@@ -89,9 +80,8 @@ Segment::Segment(const Options& options, const StageContext& context)
     : options_(options), context_(context), model_(context.models, info(options).models.front()) {}
 
 void Segment::run(Batch& batch) {
+  const auto loaded = model_.engine();  // stays for both methods, however many models take turns in memory
   Work work;
-  work.engine = model_.engine();
-  work.boxes_a_call = static_cast<std::size_t>(model_.maximum(decode_method));
   work.input = &batch.columns.get(model_inputs).at(options_.model);
   work.embeddings.resize(batch.frames.size());
   work.results.resize(batch.frames.size());
@@ -112,18 +102,7 @@ void Segment::run(Batch& batch) {
       work.prompts.push_back({static_cast<int>(slot), static_cast<int>(i), geometry.to_input(box)});
     }
   }
-
-  for (std::size_t first = 0; first < work.prompts.size();) {
-    std::size_t count = std::min(work.boxes_a_call, work.prompts.size() - first);
-    if (!options_.pack) {
-      const int slot = work.prompts[first].slot;
-      std::size_t same = 1;
-      while (same < count && work.prompts[first + same].slot == slot) ++same;
-      count = same;
-    }
-    decode_boxes(batch, work, first, count);
-    first += count;
-  }
+  decode_boxes(batch, work);
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     if (!batch.frames[slot]->failed()) batch.frames[slot]->columns.set(mask_logits, std::move(work.results[slot]));
   }
@@ -137,92 +116,69 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
     const Frame& frame = *batch.frames[slot];
     if (!frame.failed() && !frame.columns.get(detections).list.empty()) slots.push_back(static_cast<int>(slot));
   }
-  const auto chunk = static_cast<std::size_t>(model_.maximum(encode_method));
-  for (std::size_t first = 0; first < slots.size(); first += chunk) {
-    const std::size_t count = std::min(chunk, slots.size() - first);
-    const auto outcomes = call_rows(
-        std::span(slots).subspan(first, count),
-        [&](std::span<const int> rows, const std::vector<bool>& blank) {
-          std::vector<Tensor> pictures;
-          for (const int row : rows) {
-            Tensor picture = work.input->images.row(slots[first + static_cast<std::size_t>(row)]);
-            pictures.push_back(blank[static_cast<std::size_t>(row)] ? zeros_like(device, picture) : std::move(picture));
-          }
-          std::vector<const Tensor*> pointers;
-          for (const auto& picture : pictures) pointers.push_back(&picture);
-          return std::vector<Tensor>{
-              stack(device, pointers, model_.padded(static_cast<int>(pointers.size()), encode_method))};
-        },
-        [&](const std::vector<Tensor>& inputs) {
-          ++context_.counters[encoder_calls];
-          return work.engine->call(encode_method, inputs, device);
-        },
-        [&] { return model_.limit(encode_method); }, context_.counters);
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto slot = static_cast<std::size_t>(slots[first + i]);
-      Frame& frame = *batch.frames[slot];
-      if (outcomes[i].outputs == nullptr) {
-        frame.fail(name, Reason::model_failed, outcomes[i].error);
-        continue;
-      }
-      frame.split = frame.split || outcomes[i].split;
-      work.embeddings[slot] = outcomes[i].outputs->front().row(outcomes[i].row);
-    }
-  }
+  call_rows(batch, context_,
+            {.stage = name,
+             .model = model_,
+             .method = encode_method,
+             .calls = encoder_calls,
+             .owners = slots,
+             .make =
+                 [&](std::span<const CallRow> rows) {
+                   const int count = model_.padded(static_cast<int>(rows.size()), encode_method);
+                   return std::vector<Tensor>{gather(device, work.input->images, rows, slots, count)};
+                 },
+             .take =
+                 [&](std::span<const TakenRow> rows) {
+                   for (const TakenRow& row : rows) {
+                     const int slot = slots[static_cast<std::size_t>(row.row)];
+                     work.embeddings[static_cast<std::size_t>(slot)] = row.outputs->front().row(row.at);
+                   }
+                 }});
 }
 
-void Segment::decode_boxes(Batch& batch, Work& work, std::size_t first, std::size_t count) const {
+void Segment::decode_boxes(Batch& batch, Work& work) const {
   Device& device = *context_.device;
-  std::vector<int> pictures;
-  bool any = false;
-  for (std::size_t i = 0; i < count; ++i) {
-    pictures.push_back(work.prompts[first + i].slot);
-    any = any || !batch.frames[static_cast<std::size_t>(pictures.back())]->failed();
-  }
-  if (!any) return;
+  std::vector<int> owners;
+  for (const Prompt& prompt : work.prompts) owners.push_back(prompt.slot);
   Tensor nothing;  // the embedding of a blank picture, made when one is needed
-  const auto make = [&](std::span<const int> rows, const std::vector<bool>& blank) {
+  const auto make = [&](std::span<const CallRow> rows) {
     std::vector<const Tensor*> embeddings;
     std::vector<int> slots;
     const auto total = static_cast<std::size_t>(model_.padded(static_cast<int>(rows.size()), decode_method));
     std::vector<Box> boxes(total);
     std::vector<int> image_index(total);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      const Prompt& prompt = work.prompts[first + static_cast<std::size_t>(rows[i])];
+      const Prompt& prompt = work.prompts[static_cast<std::size_t>(rows[i].row)];
       const auto slot = static_cast<std::size_t>(prompt.slot);
-      // A picture that failed in an earlier call keeps its place too, so that shapes follow from the plan.
-      const bool empty = blank[static_cast<std::size_t>(rows[i])] || batch.frames[slot]->failed();
-      if (empty && nothing.data == nullptr) nothing = zeros_like(device, work.embeddings[slot]);
+      if (rows[i].blank && nothing.data == nullptr) nothing = zeros_like(device, work.embeddings[slot]);
       if (slots.empty() || slots.back() != prompt.slot) {
         slots.push_back(prompt.slot);
-        embeddings.push_back(empty ? &nothing : &work.embeddings[slot]);
+        embeddings.push_back(rows[i].blank ? &nothing : &work.embeddings[slot]);
       }
       image_index[i] = static_cast<int>(slots.size()) - 1;
-      if (!empty) boxes[i] = prompt.box;
+      if (!rows[i].blank) boxes[i] = prompt.box;
     }
+    context_.counters[decoder_slots] += static_cast<std::int64_t>(total);
     Prompts prompts = make_prompts(device, boxes, image_index);
-    return std::vector<Tensor>{stack(device, embeddings, static_cast<int>(embeddings.size())), std::move(prompts.boxes),
-                               std::move(prompts.image_index)};
+    return std::vector<Tensor>{stack(device, embeddings), std::move(prompts.boxes), std::move(prompts.image_index)};
   };
-  const auto call = [&](const std::vector<Tensor>& inputs) {
-    ++context_.counters[decoder_calls];
-    context_.counters[decoder_slots] += inputs[1].shape[0];
-    return work.engine->call(decode_method, inputs, device);
-  };
-  context_.counters[decoder_boxes] += static_cast<std::int64_t>(count);
-  const auto outcomes = call_rows(
-      pictures, make, call, [&] { return model_.limit(decode_method); }, context_.counters);
-  for (std::size_t i = 0; i < count; ++i) {
-    const Prompt& prompt = work.prompts[first + i];
-    Frame& frame = *batch.frames[static_cast<std::size_t>(prompt.slot)];
-    if (outcomes[i].outputs == nullptr) {
-      frame.fail(name, Reason::model_failed, outcomes[i].error);
-      continue;
+  const auto take = [&](std::span<const TakenRow> rows) {
+    for (const TakenRow& row : rows) {
+      const Prompt& prompt = work.prompts[static_cast<std::size_t>(row.row)];
+      work.results[static_cast<std::size_t>(prompt.slot)].objects[static_cast<std::size_t>(prompt.object)] = {
+          row.outputs, row.at};
     }
-    frame.split = frame.split || outcomes[i].split;
-    work.results[static_cast<std::size_t>(prompt.slot)].objects[static_cast<std::size_t>(prompt.object)] = {
-        outcomes[i].outputs, outcomes[i].row};
-  }
+  };
+  context_.counters[decoder_boxes] += static_cast<std::int64_t>(owners.size());
+  call_rows(batch, context_,
+            {.stage = name,
+             .model = model_,
+             .method = decode_method,
+             .calls = decoder_calls,
+             .owners = owners,
+             .pack = options_.pack,
+             .make = make,
+             .take = take});
 }
 
 template StageEntry stage_entry<Segment>();

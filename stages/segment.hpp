@@ -61,7 +61,7 @@ class Segment final : public LaneStage {
   struct Prompt;
   struct Work;
   void encode_pictures(Batch& batch, Work& work) const;
-  void decode_boxes(Batch& batch, Work& work, std::size_t first, std::size_t count) const;
+  void decode_boxes(Batch& batch, Work& work) const;
 
   Options options_;
   const StageContext& context_;
