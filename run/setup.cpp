@@ -101,11 +101,15 @@ void check_models(const Config& config, const SourceSpec& spec) {
   const bool may_have_boxes = std::any_of(spec.inputs.begin(), spec.inputs.end(), may_bring_boxes);
   const auto views = planned_views(config, Views(spec.views).names());
   for (const PlannedView& view : views) {
-    for (const auto& link : view.chain->links()) {
-      for (const ModelUse& use : link.info.models) {
+    const auto& links = view.chain->links();
+    for (std::size_t at = 0; at < links.size(); ++at) {
+      for (const ModelUse& use : links[at].info.models) {
         if (!use.folder.empty() || (use.boxes_replace && may_have_boxes)) continue;
         const std::string model(find_task(use.task).model);
-        const bool of_all = views.size() == 1 || link.as_in_base || config.of_views.empty();
+        const bool of_all = std::ranges::all_of(views, [&](const PlannedView& other) {
+          return std::ranges::all_of(other.chain->links()[at].info.models,
+                                     [](const ModelUse& its) { return its.folder.empty(); });
+        });
         std::string text = of_all ? "no " + model + " is named" : "view '" + view.name + "' has no " + model;
         text += ": " + use.remedy;
         if (!use.recipe_without.empty()) text += ", such as " + find_builtin_recipe(use.recipe_without);

@@ -56,6 +56,7 @@ SimulatedTable read_simulated_table(const std::string& file) {
     return value;
   };
   SimulatedTable table;
+  table.file = file;
   table.name = section.text("name");
   table.rates.upload_bytes_per_s = 1e9 * positive(section, "upload_gb_per_s");
   table.rates.download_bytes_per_s = 1e9 * positive(section, "download_gb_per_s");
@@ -84,8 +85,8 @@ std::shared_ptr<Engine> make_simulated_engine(const Package& package, std::share
                                               Precision precision) {
   for (const Method& method : package.methods) {
     if (table->calls.count(method.name) == 0)
-      throw PackageError("the table '" + table->name + "' has no times for the method '" + method.name + "' of " +
-                         package.name + "; add a section " + method.name + " with call_ms and each_ms");
+      throw PackageError(table->file + ": has no times for the method '" + method.name + "' of " + package.name +
+                         "; add a section " + method.name + " with call_ms and each_ms");
   }
   return std::make_shared<SimulatedEngine>(package, std::move(table), precision);
 }

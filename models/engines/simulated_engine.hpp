@@ -16,9 +16,10 @@ struct SimulatedCall {
 
 /// What a GPU that is not there takes for everything it is asked for.
 struct SimulatedTable {
+  std::string file;  ///< that it was read from
   std::string name;
   SimulatedRates rates;
-  std::map<std::string, SimulatedCall, std::less<>> calls;  ///< forward, encode, decode
+  std::map<std::string, SimulatedCall, std::less<>> calls;  ///< by method
 };
 
 /// Reads a table, such as bench/host/h200.yaml; `letterbox_ms` is the cost of the operation `letterbox`. Throws

@@ -229,7 +229,7 @@ class Packages(ModelCase):
         other = self.detector("nothing")
         done = self.run_detector(other)
         self.assertEqual(done.code, MISMATCH, done)
-        self.assertIn("detector", done.err)
+        self.assertIn("detect.model", done.err)
         (folder / "model.ts").write_bytes((other / "model.ts").read_bytes())  # and not by stealth
         done = self.run_detector(folder)
         self.assertEqual(done.code, ENVIRONMENT, done)

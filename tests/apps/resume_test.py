@@ -364,7 +364,7 @@ class AgainAndAgain(Case):
         self.run_ok(*command, first)
         self.run_ok(*command, moved)
         other = program.copy_package(first, self.folder / "other.pkg", lambda text: text.replace("scale: 1.0", "scale: 0.5"))
-        self.assertIn("segmenter", self.run_ok(*command, other, code=program.MISMATCH).err)
+        self.assertIn("segment.model", self.run_ok(*command, other, code=program.MISMATCH).err)
 
     def test_add_new(self):
         self.run_ok(*self.command)

@@ -13,7 +13,7 @@ class Unproven(unittest.TestCase):
         files = [SOURCE / name.replace("${PROJECT_SOURCE_DIR}/", "") for name in sources.split()]
         cases = [name for file in files for name in re.findall(r'^TEST_CASE\("([^"]*)"', file.read_text(), re.MULTILINE)]
         rows = re.findall(r"^\| `cuda_test`: (.*?) \| (.*?) \|", (SOURCE / "docs/performance.md").read_text(), re.MULTILINE)
-        self.assertGreater(len(cases), 8)
+        self.assertGreater(len(cases), 5)
         self.assertEqual(sorted(name for name, _ in rows), sorted(cases))
         for name, ran in rows:
             self.assertRegex(ran, r"^(never|\d{4}-\d\d-\d\d, .+)$", name)
