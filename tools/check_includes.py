@@ -5,6 +5,7 @@
     Inside io/: files <- { input, decode } <- results <- { sinks, reducers }. No file includes itself over others.
     One library, one place: TBB in pipeline/, LibTorch in models/engines/torch/, OpenCV in its plug-ins of io/, the CUDA runtime in gpu/, NVTX
     in gpu/ and base/trace.cpp, Boost in apps/. Tests may include every part; tests and benchmarks may compare with outside libraries.
+    Names of tasks and of methods stand in models/tasks/, and a method's name in stages/ where a stage says `.task = "..."` of its task.
     A file has at most 500 lines. No variable that changes lives as long as the program. A once_flag or a thread_local says why in the
     comment above it.
 """
@@ -251,6 +252,44 @@ def mutable_statics(lines):
             yield number, "a once_flag or thread_local says why it is one in the comment above it"
 
 
+# What a row of a task says of itself.
+TASK_NAME = re.compile(r'\{\.name = "(\w+)",\s*\.model = ')
+METHOD_NAMES = re.compile(r"\.method_names = \{([^}]*)\}")
+OWN_TASK = re.compile(r'\.task = "(\w+)"')
+# A stage's own name may be that of a method: decode, encode.
+STAGE_NAME = re.compile(r'static constexpr const char\* name = "\w+";')
+TASK_TEST = re.compile(r'\btask\b[^;]*\bname\s*[!=]=\s*"|"\s*[!=]=[^;]*\btask\b[^;]*\bname\b|\bfind_task\(\s*"')
+COMMENT = re.compile(r"//.*")
+
+
+def tasks_of(root):
+    """Names of methods by task."""
+    tasks = {}
+    for row in sorted(root.glob("models/tasks/*.cpp")):
+        text = row.read_text(encoding="utf-8")
+        name, methods = TASK_NAME.search(text), METHOD_NAMES.search(text)
+        if name and methods:
+            tasks[name[1]] = set(re.findall(r'"(\w+)"', methods[1]))
+    return tasks
+
+
+def task_names(tasks, path, lines):
+    """Names of tasks and methods where they do not belong."""
+    if path.parts[:2] == ("models", "tasks") or path.parts[0] in ("bench", "tests"):
+        return
+    own = {method for line in lines for task in OWN_TASK.findall(line) for method in tasks.get(task, ())} if path.parts[0] == "stages" else set()
+    methods = {method for of_task in tasks.values() for method in of_task}
+    names = set(tasks) if path.parts[0] in ("models", "gpu") else set()
+    for number, line in enumerate(lines, 1):
+        code = COMMENT.sub("", STAGE_NAME.sub("", line))
+        if TASK_TEST.search(code):
+            yield number, "a test for a task: what differs between tasks belongs into their rows, models/tasks/"
+            continue
+        for word in re.findall(r'"(\w+)"', code):
+            if word in names or word in methods - own:
+                yield number, f'"{word}" is the name of a task or method: it stands in models/tasks/ and in stages that declare this task, nowhere else'
+
+
 def circles(graph):
     """Each circle of includes once, as a list of files; graph is {file: files it includes}."""
     found, state = [], {}
@@ -272,7 +311,7 @@ def circles(graph):
 
 def problems_of(root):
     """(file, line, message) of each broken rule below ROOT."""
-    problems, graph = [], {}
+    problems, graph, tasks = [], {}, tasks_of(root)
     for path in sorted(p for top in root.iterdir() if top.is_dir() and top.name not in IGNORED for p in top.rglob("*")):
         relative = path.relative_to(root)
         if path.suffix not in LIMITED or not path.is_file() or IGNORED & set(relative.parts):
@@ -289,6 +328,7 @@ def problems_of(root):
         problems += [(relative, *broken) for broken in broken_includes(root, relative, lines)]
         if relative.parts[0] != "tests":
             problems += [(relative, *broken) for broken in mutable_statics(lines)]
+            problems += [(relative, *broken) for broken in task_names(tasks, relative, lines)]
         graph[relative.as_posix()] = {match[2] for match in map(INCLUDE.match, lines) if match and match[1] == '"' and (root / match[2]).is_file()}
     for circle in circles(graph):
         problems.append((circle[0], 1, "a circle of includes: " + " -> ".join(circle)))
