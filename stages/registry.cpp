@@ -24,6 +24,8 @@ constexpr Row rows[] = {
     {stage_entry<class Preprocess>, by_default},
     {stage_entry<class Detect>, by_default},
     {stage_entry<class Segment>, by_default},
+    {stage_entry<class Embed>},
+    {stage_entry<class Categorize>},
     {stage_entry<class Postprocess>, by_default},
     {stage_entry<class Encode>, by_default},
 };
@@ -41,7 +43,7 @@ const std::vector<StageEntry>& stage_table() {
 std::vector<StagePlace> default_stages() {
   std::vector<StagePlace> names;
   for (const auto& row : rows) {
-    if (row.by_default) names.push_back(row.entry().name);
+    if (row.by_default) names.emplace_back(row.entry().name);
   }
   return names;
 }

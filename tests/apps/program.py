@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy
 from PIL import Image
 
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("MILLRACE_PROGRAM", "build/release/apps/millrace")
 PACKAGES = Path(os.environ.get("MILLRACE_TEST_PACKAGES", "build/release/test-packages"))
 DATA = Path(os.environ.get("MILLRACE_TEST_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))

@@ -76,8 +76,8 @@ class Reduce(program.Case):
         self.run_here()
         calls = program.report(self.out)["calls"]
         self.assertEqual(sorted(calls), sorted([
-            "bisect_calls", "decode_warnings", "decoder_boxes", "decoder_calls", "decoder_slots", "detector_calls", "detector_skipped", "downloads",
-            "encoder_calls", "overflows", "overlays_left_out", "redone_batches", "split_calls", "truncated_detections", "uploads", "waits", "wrong_extensions"]))
+            "bisect_calls", "categorizer_calls", "decode_warnings", "decoder_boxes", "decoder_calls", "decoder_slots", "detector_calls", "detector_skipped", "downloads",
+            "embedder_calls", "encoder_calls", "overflows", "overlays_left_out", "redone_batches", "split_calls", "truncated_detections", "uploads", "waits", "wrong_extensions"]))
         self.assertEqual(calls["detector_calls"], 4)
         self.assertEqual(calls["encoder_calls"], 0)
 

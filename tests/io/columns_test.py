@@ -34,7 +34,7 @@ class Columns(unittest.TestCase):
         objects = 0
         for segment, (part, rows) in enumerate(parts.items()):
             for picture, line in enumerate(Path(f"OUT/segments/{part}.jsonl").read_text().splitlines()):
-                numbers = [found["embedding"] for found in json.loads(line)["objects"]]
+                numbers = [found["embed"] for found in json.loads(line)["objects"]]
                 expected = [[segment, picture, i, 1] for i in range(50)]
                 numpy.testing.assert_array_equal(rows[numbers], numpy.array(expected, numpy.float16))
                 objects += len(numbers)

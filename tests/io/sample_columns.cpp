@@ -28,7 +28,7 @@ std::string line_of(int segment, int picture) {
         .value("class" + std::to_string(object % 3));
     std::vector<std::uint16_t> row;
     for (const int value : {segment, picture, object, 1}) row.push_back(to_f16(static_cast<float>(value)));
-    write_row("embedding", row, json.key("embedding"));
+    write_row("embed", row, json.key("embed"));
     json.end_object();
   }
   json.end_array().end_object();

@@ -38,7 +38,7 @@ TEST_CASE("the table has every stage in the order of a full pipeline, and that i
   CHECK(default_stages() == full);  // stages of your own may stand between them in the table
   CHECK(error_of(full) == "");
   std::vector<StagePlace> all;
-  for (const auto& entry : stage_table()) all.push_back(entry.name);
+  for (const auto& entry : stage_table()) all.emplace_back(entry.name);
   CHECK(error_of(all) == "");
   for (const auto& entry : stage_table()) {
     CHECK(entry.default_info().name == entry.name);
@@ -80,7 +80,7 @@ TEST_CASE("a field has one writer") {
 // What the program says of fields that cannot be in one line; empty where they can.
 std::string clash_of(const std::vector<StageEntry>& table) {
   std::vector<StagePlace> names;
-  for (const auto& entry : table) names.push_back(entry.name);
+  for (const auto& entry : table) names.emplace_back(entry.name);
   try {
     error_of(names, table);
   } catch (const std::logic_error& error) {

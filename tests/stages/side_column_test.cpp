@@ -161,7 +161,9 @@ TEST_CASE("a name that no file can have is refused before anything runs") {
   StageEntry entry;
   entry.name = "bad";
   entry.parse = [](const OptionValues&) { return StageOptions(); };
-  entry.info = [](const StageOptions&, const std::string&) { return StageInfo{"bad", Section::frame, "", {}, {&bad}, {}}; };
+  entry.info = [](const StageOptions&, const std::string&) {
+    return StageInfo{"bad", Section::frame, "", {}, {&bad}, {}};
+  };
   const std::vector<StageEntry> table{entry};
   CHECK_THROWS_WITH_AS(Chain(
                            {"bad"}, [](const std::string&) { return OptionValues{}; }, table),

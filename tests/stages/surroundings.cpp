@@ -1,5 +1,7 @@
 #include "tests/stages/surroundings.hpp"
 
+#include <array>
+
 namespace millrace {
 namespace {
 
@@ -97,6 +99,34 @@ Package segmenter_package(int max_batch, int max_boxes) {
   package.fingerprint = "hash of fake-sam";
   set_methods(package);
   return package;
+}
+
+Package embedder_package(const std::string& name, int max_batch) {
+  Package package;
+  package.folder = "/" + name;
+  package.name = name;
+  package.task = &find_task("embed");
+  package.input.width = package.input.height = side;
+  package.output = {{"dimensions", {4}}, {"normalised", {0}}};
+  package.max_batch = max_batch;
+  package.fingerprint = "hash of " + name;
+  set_methods(package);
+  return package;
+}
+
+FakeEngine::Function embedder_by_code(Before before) {
+  return [before](std::string_view, std::span<const Tensor> inputs) {
+    std::vector<int> codes;
+    for (std::int64_t b = 0; b < inputs[0].shape[0]; ++b) codes.push_back(code_of(inputs[0], b));
+    if (before) before(codes);
+    Tensor vectors = Tensor::empty({inputs[0].shape[0], 4});
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      const auto code = static_cast<float>(codes[i]);
+      std::ranges::copy(std::array{code, 1.0F, code / 2, -code},
+                        vectors.host<float>().begin() + static_cast<std::ptrdiff_t>(4 * i));
+    }
+    return std::vector<Tensor>{vectors};
+  };
 }
 
 int code_of(const Tensor& images, std::int64_t row) {

@@ -38,6 +38,8 @@ Package detector_package(const std::string& name = "fake-yolo", int max_batch = 
 
 Package segmenter_package(int max_batch = 16, int max_boxes = 64);
 
+Package embedder_package(const std::string& name = "fake-embedder", int max_batch = 16);
+
 /// Red of the first pixel of picture `row` of images [B, 3, H, W].
 int code_of(const Tensor& images, std::int64_t row);
 
@@ -46,6 +48,9 @@ using Before = std::function<void(const std::vector<int>& codes)>;
 
 /// A v8 detector of three classes that answers by code; codes not listed have nothing.
 FakeEngine::Function detector_by_code(std::map<int, std::vector<Answer>> answers, Before before = {});
+
+/// An embedder whose vectors are (code, 1, code / 2, -code).
+FakeEngine::Function embedder_by_code(Before before = {});
 
 /// The predicted IoU that the fake segmenter gives to a box of a picture: no two of a test agree.
 float fake_iou(int code, float x0, float y0);
@@ -82,6 +87,15 @@ class Surroundings {
   void set_segmenter(const Package& package, FakeEngine::Function function) {
     segmenter_ = add(package, std::move(function));
     for (auto& inputs : models_.picture_inputs) inputs.push_back({segmenter_, 1});
+  }
+
+  /// Another model, whose folder is for the stages' options. Views come first.
+  std::string add_model(const Package& package, FakeEngine::Function function, bool of_pictures) {
+    const std::string folder = add(package, std::move(function));
+    for (auto& inputs : models_.picture_inputs) {
+      if (of_pictures) inputs.push_back({folder, inputs.size()});
+    }
+    return folder;
   }
 
   const StageContext& context() const { return context_; }

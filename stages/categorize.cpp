@@ -1,0 +1,123 @@
+#include "stages/categorize.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "io/files/json_writer.hpp"
+#include "io/files/read_file.hpp"
+#include "stages/stage_entry.hpp"
+
+namespace millrace {
+namespace {
+
+// In eight sums, which compilers keep in vectors. The order of adding is fixed, so all CPUs give the same bits.
+double product(const float* row, std::span<const float> vector) {
+  std::array<double, 8> sums{};
+  std::size_t i = 0;
+  for (; i + sums.size() <= vector.size(); i += sums.size()) {
+    for (std::size_t j = 0; j < sums.size(); ++j) sums[j] += static_cast<double>(row[i + j]) * vector[i + j];
+  }
+  for (; i < vector.size(); ++i) sums[0] += static_cast<double>(row[i]) * vector[i];
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+ModelUse use_of(const Categorize::Options& options, const std::string& own_name) {
+  return {.option = "model",
+          .folder = options.model,
+          .task = "embed",
+          .calls = {{.method = "embed", .rows = options.exec_batch}},
+          .padded = options.pad,
+          .remedy = "add --set " + own_name + ".model=PACKAGE, or leave '" + own_name + "' out of the recipe"};
+}
+
+}  // namespace
+
+void write_categories(const Categories& categories, JsonWriter& json) {
+  json.begin_object().key("top").begin_array();
+  for (const auto& [id, probability] : categories.top) {
+    json.begin_array().value(id).value((*categories.names)[static_cast<std::size_t>(id)]);
+    json.rounded(probability, 6).end_array();
+  }
+  json.end_array().end_object();
+}
+
+std::vector<double> class_probabilities(std::span<const float> matrix, bool bias, std::span<const float> vector,
+                                        double temperature) {
+  const std::size_t classes = matrix.size() / (vector.size() + (bias ? 1 : 0));
+  std::vector<double> logits(classes);
+  for (std::size_t id = 0; id < classes; ++id) {
+    logits[id] = product(matrix.data() + id * vector.size(), vector);
+    if (bias) logits[id] += matrix[classes * vector.size() + id];
+    logits[id] /= temperature;
+  }
+  const double largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (double& logit : logits) sum += logit = std::exp(logit - largest);
+  for (double& logit : logits) logit /= sum;
+  return logits;
+}
+
+void Categorize::Options::visit(OptionVisitor& v) {
+  v.package("model", model, "package folder of an embedder with a matrix of classes");
+  v.option("top", top, "most classes of a picture, best first", {1, 1000});
+  v.option("threshold", threshold, "least probability of a class; a picture may have none", {0, 1});
+  v.option("temperature", temperature, "logits are divided by it: above 1 probabilities come closer", {1e-3, 1e3});
+  v.option("exec_batch", exec_batch, "pictures a model call; 0: the batch, at most what the package allows", {0, 1024});
+  v.option("pad", pad, "pad calls to powers of two of pictures, so that they have few shapes");
+}
+
+StageInfo Categorize::info(const Options& options, const Own& own) {
+  return {.name = name,
+          .section = Section::lane,
+          .summary = "the likeliest classes of a picture",
+          .reads = {&model_inputs},
+          .writes = {&own.categories},
+          .uses = {},
+          .counters = {&categorizer_calls},
+          .models = {use_of(options, own.name)}};
+}
+
+Categorize::Categorize(const Options& options, const StageContext& context, const Own& own)
+    : options_(options), context_(context), own_(own), model_(context.models, use_of(options, own.name)) {
+  const Package& package = model_.package();
+  if (!package.matrix) {
+    throw UsageError(own.name + ".model: the package " + package.name +
+                     " has no matrix of classes; export it from a classifier, or use the stage 'embed'");
+  }
+  const FileBytes file = read_file((package.folder / package.matrix->file).string(), {});
+  matrix_.resize(file.size / sizeof(float));
+  std::memcpy(matrix_.data(), file.span().data(), matrix_.size() * sizeof(float));
+}
+
+void Categorize::run(Batch& batch) {
+  const HostRows vectors = embed_pictures(batch, context_, model_, own_.name, categorizer_calls);
+  const auto package = model_.shared_package();
+  for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
+    Frame& frame = *batch.frames[slot];
+    if (frame.failed()) continue;
+    const auto probabilities = class_probabilities(matrix_, package->matrix->bias,
+                                                   embedding(*package, vectors.row(slot)), options_.temperature);
+    if (!std::isfinite(probabilities.front())) {  // one number that is not makes all of them so
+      frame.fail(own_.name, Reason::non_finite, "its vector has numbers that are not finite");
+      continue;
+    }
+    std::vector<int> order(probabilities.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto probability = [&](int id) { return probabilities[static_cast<std::size_t>(id)]; };
+    const auto kept = std::min(order.size(), static_cast<std::size_t>(options_.top));
+    std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(kept), [&](int a, int b) {
+      return probability(a) != probability(b) ? probability(a) > probability(b) : a < b;
+    });
+    Categories categories{{}, {package, &package->classes}};
+    for (std::size_t i = 0; i < kept && probability(order[i]) >= options_.threshold; ++i)
+      categories.top.emplace_back(order[i], probability(order[i]));
+    frame.columns.set(own_.categories, std::move(categories));
+  }
+}
+
+template StageEntry stage_entry<Categorize>();
+
+}  // namespace millrace

@@ -1,0 +1,112 @@
+#include "stages/categorize.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "tests/io/files/temporary_folder.hpp"
+#include "tests/stages/surroundings.hpp"
+
+namespace millrace {
+namespace {
+
+// An embedder of vectors (code, 1, code / 2, -code) whose matrix has four classes.
+struct World : Surroundings {
+  explicit World(std::vector<float> matrix, bool bias) {
+    Package package = embedder_package();
+    package.folder = folder.path();
+    package.classes = {"a", "b", "c", "d"};
+    package.matrix = ClassMatrix{"classes.f32", bias};
+    std::ofstream(folder.path() + "/classes.f32", std::ios::binary)
+        .write(reinterpret_cast<const char*>(matrix.data()), static_cast<std::streamsize>(4 * matrix.size()));
+    add_view_without_detector();
+    model = add_model(package, embedder_by_code(), true);
+  }
+
+  std::vector<nlohmann::json> run(const std::vector<int>& codes, OptionValues options = {}) {
+    options["model"] = {model};
+    RecipeLane lane(*this, {"preprocess", {"scenes", "categorize"}}, {{"scenes", options}});
+    Batch batch = batch_of(codes);
+    lane.run(batch);
+    std::vector<nlohmann::json> lines;
+    for (const auto& frame : batch.frames) lines.push_back(line_of(*frame, context()));
+    return lines;
+  }
+
+  TemporaryFolder folder;
+  std::string model;
+};
+
+// Logits 0.01 * code, 0.5, 0, 0.5 and, with the bias, 1 more for the third.
+const std::vector<float> matrix{0.01F, 0, 0, 0, 0, 0.5F, 0, 0, 0, 0, 0, 0, 0, 0.5F, 0, 0};
+
+std::vector<float> with_bias(std::vector<float> values) {
+  values.insert(values.end(), {0, 0, 1, 0});
+  return values;
+}
+
+std::vector<double> softmax(std::vector<double> logits) {
+  double sum = 0;
+  for (double& logit : logits) sum += logit = std::exp(logit);
+  for (double& logit : logits) logit /= sum;
+  return logits;
+}
+
+}  // namespace
+
+TEST_CASE("the likeliest classes come first, those as likely by their number") {
+  World world(matrix, false);
+  const auto lines = world.run({100, 20});
+  const auto expected = softmax({1, 0.5, 0, 0.5});
+  const auto& top = lines[0]["scenes"]["top"];
+  REQUIRE(top.size() == 4);
+  const std::array order{0, 1, 3, 2};
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(top[i][0] == order[i]);
+    CHECK(top[i][1] == std::string(1, static_cast<char>('a' + order[i])));
+    CHECK(top[i][2].get<double>() == doctest::Approx(expected[static_cast<std::size_t>(order[i])]).epsilon(1e-5));
+  }
+  CHECK(lines[1]["scenes"]["top"][0][1] == "b");
+}
+
+TEST_CASE("bias, temperature, top and threshold") {
+  World world(with_bias(matrix), true);
+  const auto top = [&](const OptionValues& options) { return world.run({50}, options).front()["scenes"]["top"]; };
+  CHECK(top({})[0][2].get<double>() == doctest::Approx(softmax({0.5, 0.5, 1, 0.5})[2]).epsilon(1e-5));
+  CHECK(top({{"temperature", {"0.25"}}})[0][2].get<double>() ==
+        doctest::Approx(softmax({2, 2, 4, 2})[2]).epsilon(1e-5));
+  CHECK(top({{"top", {"2"}}}).size() == 2);
+  CHECK(top({{"threshold", {"0.3"}}}).size() == 1);
+  CHECK(top({{"threshold", {"0.9"}}}).empty());  // none
+}
+
+TEST_CASE("probabilities are those of a slow computation, for vectors of every length") {
+  for (const std::size_t dimensions : {1, 2, 7, 8, 9, 31, 1280}) {
+    CAPTURE(dimensions);
+    std::vector<float> values(5 * dimensions + 5), vector(dimensions);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i)) / 4;
+    for (std::size_t i = 0; i < dimensions; ++i) vector[i] = std::cos(static_cast<float>(3 * i));
+    std::vector<double> logits;
+    for (std::size_t id = 0; id < 5; ++id) {
+      double sum = values[5 * dimensions + id];
+      for (std::size_t i = 0; i < dimensions; ++i) sum += static_cast<double>(values[id * dimensions + i]) * vector[i];
+      logits.push_back(sum);
+    }
+    const auto expected = softmax(logits);
+    const auto found = class_probabilities(values, true, vector, 1);
+    REQUIRE(found.size() == 5);
+    for (std::size_t id = 0; id < 5; ++id) CHECK(found[id] == doctest::Approx(expected[id]).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("a package without a matrix is refused with the stage's name") {
+  Surroundings around;
+  around.add_view_without_detector();
+  const std::string folder = around.add_model(embedder_package(), embedder_by_code(), true);
+  CHECK_THROWS_WITH_AS(
+      RecipeLane(around, {"preprocess", {"scenes", "categorize"}}, {{"scenes", {{"model", {folder}}}}}),
+      doctest::Contains("scenes.model: the package fake-embedder has no matrix of classes"), UsageError);
+}
+
+}  // namespace millrace
