@@ -7,6 +7,8 @@ Copies SOURCE to FOLDER/source, does what the pages say, builds the program and 
 them. The copy's build folder lies as deep as those of SOURCE, so that the compiler cache knows nearly all of it; both stay for the next time.
 """
 
+import hashlib
+import io
 import json
 import os
 import re
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 from pathlib import Path
 
 from follow_page import Page, make_copy, run
@@ -29,11 +32,24 @@ SOURCE, FOLDER, OPTIONS = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 COPY = FOLDER / "source"
 BUILD = COPY / "build" / "adding"
 MILLRACE = BUILD / "apps" / "millrace"
-STAGE, OPERATION, SINK, REDUCER, COUNTER = (Page(SOURCE, f"adding_a_{what}.md") for what in ("stage", "device_operation", "sink", "reducer", "counter"))
+PAGES = ("stage", "model_task", "device_operation", "sink", "reducer", "counter")
+STAGE, TASK, OPERATION, SINK, REDUCER, COUNTER = (Page(SOURCE, f"adding_a_{what}.md") for what in PAGES)
+
+
+def weights():
+    """What looks like a TorchScript file."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in ("model/data.pkl", "model/code/__torch__.py", "model/version"):
+            archive.writestr(name, "")
+    return file.getvalue()
+
+
+WEIGHTS = weights()
 
 
 def setUpModule():
-    make_copy(SOURCE, COPY, [STAGE, OPERATION, SINK, REDUCER, COUNTER])
+    make_copy(SOURCE, COPY, [STAGE, TASK, OPERATION, SINK, REDUCER, COUNTER])
     run("cmake", "-S", COPY, "-B", BUILD, "-G", "Ninja", "-DMILLRACE_TORCH=OFF", "-DMILLRACE_CUDA=OFF", *OPTIONS)
     run("cmake", "--build", BUILD, "--parallel", os.environ.get("JOBS", "2"), "--target", "millrace", "stages_test", "io_test", "gpu_test")
 
@@ -68,7 +84,8 @@ class Case(unittest.TestCase):
 
 class Tests(unittest.TestCase):
     def test_those_of_the_pages_run_with_the_others(self):
-        for program, cases in (("stages/stages_test", ["the mean of all pixels", "yolo: class, centre", "do not fit a slab are counted"]),
+        for program, cases in (("stages/stages_test", ["the mean of all pixels", "yolo: class, centre", "do not fit a slab are counted",
+                                                        "each picture has its own scores"]),
                                ("io/io_test", ["failures: failed pictures by view and reason"]), ("gpu/gpu_test", ["mirrored"])):
             listed = run(BUILD / program, "--list-test-cases")
             for case in cases:
@@ -107,9 +124,28 @@ class Reducer(Case):
         cut.write_bytes(cut.read_bytes()[:-500])
         self.run_recipe(code=3)
         page = (SOURCE / "docs/adding_a_reducer.md").read_text(encoding="utf-8")
-        shown = re.search(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1]
+        shown = re.search(r"^\n```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1]
         self.assertEqual(run(MILLRACE, "reduce", "failures", "out/", cwd=self.folder), shown)
         self.assertEqual((self.folder / "out/reduced/failures.csv").read_text(), 'view,reason,pictures\n"default",truncated,1\n')
+
+
+class Task(Case):
+    def test_four_files_and_three_lines(self):
+        self.costs(TASK, 4, 3, ["models/tasks.cpp", "stages/CMakeLists.txt", "stages/registry.cpp"])
+
+    def test_its_package_is_known(self):
+        """Up to its weights, since the copy is built without LibTorch."""
+        page = (SOURCE / "docs/adding_a_model_task.md").read_text(encoding="utf-8")
+        described = next(text for text in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "task: score" in text)
+        package = self.folder / "score.pkg"
+        package.mkdir()
+        (package / "model.ts").write_bytes(WEIGHTS)
+        (package / "model.yaml").write_text(described.replace("SHA256", hashlib.sha256(WEIGHTS).hexdigest()))
+        self.assertIn("2 numbers for a picture", run(MILLRACE, "inspect", package))
+        (package / "model.yaml").write_text((package / "model.yaml").read_text().replace("task: score", "task: scores"))
+        done = subprocess.run([MILLRACE, "inspect", package], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        self.assertEqual(done.returncode, 5, done.stdout)
+        self.assertIn(b"expected one of detect, segment, embed, score, got", done.stdout)
 
 
 class Counter(Case):
