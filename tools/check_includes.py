@@ -46,8 +46,8 @@ LIBRARIES = {
         lambda path: path.parts[:3] == ("models", "engines", "torch"),
         "models/engines/torch/",
     ),
-    "OpenCV": (re.compile(r"opencv2/"), lambda path: path.parts[0] == "io" and path.name.startswith(("imgcodecs_plugin", "overlay")),
-               "the plug-ins io/decode/imgcodecs_plugin and io/sinks/overlay"),
+    "OpenCV": (re.compile(r"opencv2/"), lambda path: path.parts[:2] == ("stages", "opencv") or (path.parts[0] == "io" and path.name.startswith(("imgcodecs_plugin", "overlay"))),
+               "the plug-ins io/decode/imgcodecs_plugin, io/sinks/overlay and stages/opencv/"),
     "CUDA": (
         re.compile(r"(cuda|cuda_\w+|driver_types|device_launch_parameters)\.h$|(cub|thrust)/"),
         lambda path: path.parts[0] == "gpu",

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,18 +23,19 @@ from pathlib import Path
 from follow_page import Page, make_copy, run
 
 try:
+    import cv2
     import numpy
     from PIL import Image
 except ImportError:
-    print("skipped: Pillow or numpy is missing; tools/setup.sh python installs them")
+    print("skipped: OpenCV, Pillow or numpy is missing; tools/setup.sh python installs them")
     sys.exit(77)
 
 SOURCE, FOLDER, OPTIONS = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 COPY = FOLDER / "source"
 BUILD = COPY / "build" / "adding"
 MILLRACE = BUILD / "apps" / "millrace"
-PAGES = ("stage", "model_task", "device_operation", "sink", "reducer", "counter")
-STAGE, TASK, OPERATION, SINK, REDUCER, COUNTER = (Page(SOURCE, f"adding_a_{what}.md") for what in PAGES)
+PAGES = ("stage", "stage_with_opencv", "model_task", "device_operation", "sink", "reducer", "counter")
+STAGE, OPENCV, TASK, OPERATION, SINK, REDUCER, COUNTER = (Page(SOURCE, f"adding_a_{what}.md") for what in PAGES)
 
 
 def weights():
@@ -49,7 +51,7 @@ WEIGHTS = weights()
 
 
 def setUpModule():
-    make_copy(SOURCE, COPY, [STAGE, TASK, OPERATION, SINK, REDUCER, COUNTER])
+    make_copy(SOURCE, COPY, [STAGE, OPENCV, TASK, OPERATION, SINK, REDUCER, COUNTER])
     run("cmake", "-S", COPY, "-B", BUILD, "-G", "Ninja", "-DMILLRACE_TORCH=OFF", "-DMILLRACE_CUDA=OFF", *OPTIONS)
     run("cmake", "--build", BUILD, "--parallel", os.environ.get("JOBS", "2"), "--target", "millrace", "stages_test", "io_test", "gpu_test")
 
@@ -73,9 +75,9 @@ class Case(unittest.TestCase):
         random = numpy.random.default_rng(7)
         Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=numpy.uint8)).save(self.folder / "in" / name)
 
-    def run_recipe(self, *options, code=0):
+    def run_recipe(self, *options, code=0, stages="decode, encode"):
         recipe = self.folder / "recipe.yaml"
-        recipe.write_text("stages: [decode, encode]\n")
+        recipe.write_text(f"stages: [{stages}]\n")
         done = subprocess.run([MILLRACE, "run", recipe, "--input", self.folder / "in", "--output", self.folder / "out", *options],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         self.assertEqual(done.returncode, code, done.stdout)
@@ -85,7 +87,7 @@ class Case(unittest.TestCase):
 class Tests(unittest.TestCase):
     def test_those_of_the_pages_run_with_the_others(self):
         for program, cases in (("stages/stages_test", ["the mean of all pixels", "yolo: class, centre", "do not fit a slab are counted",
-                                                        "each picture has its own scores"]),
+                                                        "each picture has its own scores", "a picture with edges is sharper"]),
                                ("io/io_test", ["failures: failed pictures by view and reason"]), ("gpu/gpu_test", ["mirrored"])):
             listed = run(BUILD / program, "--list-test-cases")
             for case in cases:
@@ -127,6 +129,25 @@ class Reducer(Case):
         shown = re.search(r"^\n```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1]
         self.assertEqual(run(MILLRACE, "reduce", "failures", "out/", cwd=self.folder), shown)
         self.assertEqual((self.folder / "out/reduced/failures.csv").read_text(), 'view,reason,pictures\n"default",truncated,1\n')
+
+
+class StageWithOpenCv(Case):
+    def test_four_files_and_two_lines(self):
+        self.costs(OPENCV, 4, 2, ["stages/CMakeLists.txt", "stages/registry.cpp"])
+
+    def test_it_measures_what_opencv_measures(self):
+        for i in range(3):
+            self.write_picture(f"{i}.png", 64 + i, 48)
+        out = self.run_recipe(stages="decode, sharpness, encode")
+        for line in map(json.loads, (out / "segments/000000.jsonl").read_text().splitlines()):
+            gray = cv2.cvtColor(cv2.imread(str(self.folder / "in" / line["path"])), cv2.COLOR_BGR2GRAY)
+            self.assertAlmostEqual(line["sharpness"], cv2.Laplacian(gray, cv2.CV_64F).var(), delta=0.001)
+        shutil.rmtree(out)
+        (BUILD / "lib/millrace/libmillrace_opencv.so").rename(BUILD / "lib/millrace/away.so")
+        try:
+            self.run_recipe(stages="decode, sharpness, encode", code=5)
+        finally:
+            (BUILD / "lib/millrace/away.so").rename(BUILD / "lib/millrace/libmillrace_opencv.so")
 
 
 class Task(Case):

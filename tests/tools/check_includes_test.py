@@ -21,6 +21,7 @@ GOOD = {
     "io/input/item.hpp": '#pragma once\n#include "io/files/files.hpp"\n',
     "io/decode/decode.hpp": "#pragma once\n",
     "io/decode/imgcodecs_plugin.cpp": '#include <opencv2/imgcodecs.hpp>\n',
+    "stages/opencv/sharpness.cpp": "#include <opencv2/imgproc.hpp>\n",
     "io/sinks/overlay_text.hpp": '#pragma once\n#include <opencv2/core/mat.hpp>\n',
     "io/decode/decode.cpp": '#include "io/decode/decode.hpp"\n#include "io/files/files.hpp"\n#include <jpeglib.h>\n',
     "io/results/plan.hpp": '#pragma once\n#include "io/input/item.hpp"\n#include "io/decode/decode.hpp"\n',
