@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
 #include <ranges>
 #include <stdexcept>
 
@@ -39,6 +41,8 @@ std::string maximum_text(const Package& package) {
     text += fmt::format("{}{} {}", text.empty() ? "" : " and ", method.maximum, words_of(method.row));
   return text + " a call";
 }
+
+constexpr std::ptrdiff_t told_classes = 100;  // in a terminal; nobody reads a thousand
 
 std::string wrapped_list(const std::vector<std::string>& names, const std::string& line_break) {
   constexpr std::size_t columns = 84;
@@ -90,7 +94,13 @@ std::string describe(const Package& package) {
   line("resize", resize_text(input));
   line("output", package.task->describe(package));
   line("at most", maximum_text(package));
-  if (!package.classes.empty()) line("classes", wrapped_list(package.classes, "\n" + std::string(14, ' ')));
+  if (!package.classes.empty()) {
+    std::vector<std::string> names(package.classes.begin(),
+                                   package.classes.begin() + std::min(std::ssize(package.classes), told_classes));
+    if (names.size() < package.classes.size())
+      names.push_back(fmt::format("and {} more in model.yaml", package.classes.size() - names.size()));
+    line("classes", wrapped_list(names, "\n" + std::string(14, ' ')));
+  }
   line("licence", package.licence);
   for (const auto& [what, value] : package.quality) line("quality", what + ": " + value);
   for (const PackageFile& file : package.files)

@@ -95,18 +95,18 @@ class SideColumns(program.Case):
         self.assertEqual(done.code, program.OK, done)
         self.assertIn("verified  every byte of 2 segments", done.out)
 
-        rows = out / "segments/000001.embedding.f16"
+        rows = out / "segments/000001.embed.f16"
         whole = rows.read_bytes()
         rows.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         self.assertEqual(program.millrace("status", out).code, program.OK)
         done = program.millrace("status", out, "--verify")
         self.assertEqual(done.code, program.MISMATCH, done)
-        self.assertIn("000001.embedding.f16' has hash", done.out)
+        self.assertIn("000001.embed.f16' has hash", done.out)
         for left in (whole[:-2], None):
             rows.unlink() if left is None else rows.write_bytes(left)
             done = program.millrace("status", out)
             self.assertEqual(done.code, program.MISMATCH, done)
-            self.assertIn("000001.embedding.f16'", done.out)
+            self.assertIn("000001.embed.f16'", done.out)
 
 
 if __name__ == "__main__":

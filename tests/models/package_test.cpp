@@ -299,6 +299,9 @@ TEST_CASE("an embedder's package is read whole") {
   CHECK(outputs_of(package, "embed", {5, 0})[0].shape == std::vector<std::int64_t>{5, 4});
   CHECK(describe(package).find("vectors of 4 dimensions, a matrix of 3 classes") != std::string::npos);
   CHECK(describe(package).find("8 crops a call") != std::string::npos);
+  Package large = package;
+  large.classes.assign(1000, "x");
+  CHECK(describe(large).find("and 900 more in model.yaml\n") != std::string::npos);
 }
 
 TEST_CASE("an embedder's matrix must be listed, as large as its classes, and have some") {
