@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstring>
 #include <new>
-#include <stdexcept>
 #include <thread>
 
 namespace millrace {
@@ -65,8 +64,8 @@ void SimulatedStream::take(std::shared_ptr<const OperationCall> call) {
   const auto& known = gpu_->rates().operations_s;
   const auto found = known.find(call->name());
   if (found == known.end())
-    throw std::invalid_argument("the table of the simulated device has no time for the operation '" +
-                                std::string(call->name()) + "'; add the key '" + std::string(call->name()) + "_ms'");
+    throw DeviceError("the table of the simulated device has no time for the operation '" + std::string(call->name()) +
+                      "'; add the key '" + std::string(call->name()) + "_ms'");
   compute(found->second * call->units());
   call->simulate();
 }

@@ -58,7 +58,7 @@ class SimulatedStream final : public Stream {
   void compute(double seconds);
 
  protected:
-  /// Throws std::invalid_argument where the rates have no time for the operation.
+  /// Throws DeviceError where the rates have no time for the operation.
   void take(std::shared_ptr<const OperationCall> call) override;
 
  private:

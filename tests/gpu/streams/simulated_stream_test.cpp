@@ -75,6 +75,16 @@ TEST_CASE("simulated masks are ellipses of their picture's size, also when there
   }
 }
 
+TEST_CASE("an operation whose time nobody gave ends the run, with its key") {
+  Device device(std::make_unique<SimulatedStream>(std::make_shared<SimulatedGpu>()));
+  std::vector<std::shared_ptr<TracedMask>> masks;
+  const MaskCall call = masks_of(device, 1, 8, 8, masks);
+  CHECK_THROWS_WITH_AS(
+      trace(device, std::span(&call, 1), 0),
+      "the table of the simulated device has no time for the operation 'outline'; add the key 'outline_ms'",
+      DeviceError);
+}
+
 TEST_CASE("work of several streams takes its turn on the GPU") {
   SimulatedGpu gpu;
   CHECK(gpu.work(100, 50) == 150);
