@@ -15,7 +15,7 @@ std::vector<PlannedModel> planned_models(const std::vector<PlannedView>& views, 
         if (use.folder.empty()) continue;
         const bool known = std::any_of(all.begin(), all.end(), [&](const PlannedModel& one) {
           return one.link == link && one.use.folder == use.folder && one.use.padded == use.padded &&
-                 one.use.calls == use.calls;
+                 one.use.of_pictures == use.of_pictures && one.use.calls == use.calls;
         });
         if (!known) all.push_back({use, packages.at(use.folder), link, view});
       }
@@ -31,11 +31,10 @@ std::vector<std::vector<StageModels::PictureInput>> picture_inputs(const std::ve
     std::size_t buffer = 0;
     for (const auto& link : view.chain->links()) {
       for (const ModelUse& use : link.info.models) {
-        if (!use.of_pictures) continue;
+        const std::size_t own = buffer++;  // that of the same stage in every view
         const bool known =
             std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) { return input.folder == use.folder; });
-        if (!use.folder.empty() && !known) inputs.push_back({use.folder, buffer});
-        ++buffer;
+        if (use.of_pictures && !use.folder.empty() && !known) inputs.push_back({use.folder, own});
       }
     }
   }

@@ -46,6 +46,7 @@ ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& 
   ModelInput input;
   input.images = buffer;
   input.images.shape = shape;
+  input.images.dtype = type;  // the buffer may have been that of another model
   input.geometry.resize(batch.frames.size());
   for (std::size_t i = 0; i < batch.frames.size(); ++i) {
     const Tensor row = input.images.row(static_cast<std::int64_t>(i));
