@@ -203,6 +203,8 @@ void HostRows::take(std::span<const TakenRow> rows) {
         kept_.push_back(row.outputs);
       } else {
         const auto memory = device_.mapped<float>(output.bytes() / sizeof(float));
+        device_.keep(memory);  // until the wait, however this ends
+        device_.keep(row.outputs);
         device_.download(output.data, memory.get(), output.bytes());
         values = memory.get();
         kept_.push_back(memory);
