@@ -69,6 +69,14 @@ StagePlace Settings::read_stage(const YAML::Node& node, const std::string& path)
                        return group.first == own.name && own.name != own.stage;
                      });
   if (taken) throw UsageError(where + ": a stage cannot be called '" + own.name + "'; choose a name of its own");
+  if (own.name != own.stage && entry.default_info().own == nullptr) {
+    throw UsageError(where + ": '" + own.stage + "' stands in a recipe once, under its own name; write {name: " +
+                     own.stage + ", stage: " + own.stage + ", ...}");
+  }
+  if (own.name.find('.') != std::string::npos) {
+    throw UsageError(where + ": a stage cannot be called '" + own.name + "', since its options are written " +
+                     "NAME.OPTION; leave the dot out");
+  }
   if (own.name != own.stage) add_group(own.name, entry.options);
   for (const auto& option : node) {
     const auto key = option.first.as<std::string>();

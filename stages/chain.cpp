@@ -62,16 +62,23 @@ struct Writer {
   std::string text() const { return "field '" + std::string(field->name) + "' of stage '" + link->info.name + "'"; }
 };
 
+// Who named the field has to choose another name: the recipe, or the sources.
+[[noreturn]] void refuse(const Writer& by, const std::string& text, const char* what = "it") {
+  if (by.link->info.own != nullptr) throw UsageError(text + "; choose another name for the stage in the recipe");
+  throw std::logic_error(text + "; rename " + what + " where the stage declares it");
+}
+
 // One name or key has one field.
 void claim(std::map<std::string_view, Writer>& taken, std::string_view text, const Writer& by, const char* what) {
   const auto [first, is_new] = taken.emplace(text, by);
   if (is_new || first->second.field == by.field) return;
-  throw std::logic_error(by.text() + " and " + first->second.text() + " both have the " + what + " '" +
-                         std::string(text) + "'; rename one of them where the stage declares it");
+  const bool by_recipe = first->second.link->info.own != nullptr && by.link->info.own == nullptr;
+  refuse(by_recipe ? first->second : by,
+         by.text() + " and " + first->second.text() + " both have the " + what + " '" + std::string(text) + "'",
+         "one of them");
 }
 
-// Otherwise an object of JSON would have one key twice, and readers would take either. What clashes is in the sources,
-// not in the recipe.
+// Otherwise an object of JSON would have one key twice, and readers would take either.
 void check_keys(const std::vector<ChainLink>& links) {
   std::map<std::string_view, Writer> names, object_keys;
   for (const auto& link : links) {
@@ -79,15 +86,13 @@ void check_keys(const std::vector<ChainLink>& links) {
       const Writer writer{&link, field};
       claim(names, field->name, writer, "name");
       if (field->in_side_column && !is_column_name(field->name)) {
-        throw std::logic_error(writer.text() + " is a side column, whose name stands in that of a file: at most 64 " +
-                               "lower-case letters, digits and '_', a letter first, and not like 'r1'");
+        refuse(writer, writer.text() + " is a side column, whose name stands in that of a file: at most 64 " +
+                           "lower-case letters, digits and '_', a letter first, and not like 'r1'");
       }
       for (const std::string_view key : field->object_keys) claim(object_keys, key, writer, "object key");
       const auto reserved = line_keys.all();
       if (field->in_line && field->object_keys.empty() && std::ranges::find(reserved, field->name) != reserved.end()) {
-        throw std::logic_error(writer.text() +
-                               " has the name of a key that segment lines have already; rename it where " +
-                               "the stage declares it");
+        refuse(writer, writer.text() + " has the name of a key that segment lines have already");
       }
     }
   }
