@@ -223,6 +223,17 @@ Result execute(Attempt& attempt, RunReport& report) {
   return result;
 }
 
+// Of all views, each once.
+std::vector<const SinkEntry*> sinks_of(const std::vector<PlannedView>& views) {
+  std::vector<const SinkEntry*> all;
+  for (const PlannedView& view : views) {
+    for (const SinkEntry* sink : view.chain->options<Encode>().sinks()) {
+      if (std::ranges::find(all, sink) == all.end()) all.push_back(sink);
+    }
+  }
+  return all;
+}
+
 /// Runs it, and writes its report however it ends.
 void execute_and_report(Attempt& attempt, RunReport& report) {
   const auto write = [&] { attempt.folder.write_report(to_json(report).dump(2)); };
@@ -236,8 +247,14 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
       for (const SinkEntry* sink : attempt.sinks) {
         if (sink->finish != nullptr) sink->finish(attempt.output);
       }
-      for (const auto& name : attempt.request.config.output.reduce)
-        report.reduced.push_back(run_reducer(*find_reducer(name), attempt.output));
+      for (const auto& name : attempt.request.config.output.reduce) {
+        try {
+          report.reduced.push_back(run_reducer(*find_reducer(name), attempt.output));
+        } catch (const std::exception& error) {  // the results are there, whatever becomes of a summary
+          report.notes.push_back("reduced/" + name + " was not made: " + error.what() + "; `millrace reduce " + name +
+                                 " " + attempt.output + "` makes it");
+        }
+      }
     }
   } catch (const std::exception& error) {
     report.state = "failed";
@@ -292,7 +309,7 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   plan_options.is_done = [&store](std::int64_t segment) { return store && store->segment_done(segment); };
   Plan plan(output, plan_settings(config, numbers, request.packages, request.devices), request.spec, plan_options);
 
-  const auto sinks = config.chain.options<Encode>().sinks();
+  const auto sinks = sinks_of(views);
   SegmentStoreOptions store_options;
   if (std::ranges::any_of(sinks, [](const SinkEntry* sink) { return sink->make != nullptr; }))
     store_options.sync_side_files = [&] { sync_file_system(output); };
