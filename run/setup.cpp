@@ -121,6 +121,7 @@ void check_models(const Config& config, const SourceSpec& spec) {
 
 Packages read_packages(const Config& config) {
   Packages packages;
+  std::map<std::string, std::pair<std::string, std::vector<Side>>> widths;  // by option: the first package, its rows
   each_model(config, [&](const ModelUse& use, const std::string& key, const std::string& view) {
     if (use.folder.empty()) return;
     const std::string origin = view.empty() ? config.model_origins.at(key) : config.views_origin;
@@ -133,6 +134,15 @@ Packages read_packages(const Config& config) {
     if (package->task->name != use.task) {
       throw PackageError("'" + use.folder + "' is named as " + role_of(use, view) + " (" + origin +
                          "), but its model.yaml says task: " + std::string(package->task->name));
+    }
+    if (!use.one_width) return;
+    const auto& shape = package->methods.front().outputs.front().shape;
+    const std::vector<Side> row(shape.begin() + 1, shape.end());
+    const auto [first, is_new] = widths.emplace(key, std::pair(use.folder, row));
+    if (!is_new && first->second.second != row) {
+      throw UsageError(key + ": '" + first->second.first + "' and '" + use.folder +
+                       "' give rows of other widths, and a side column has one; give all views models of the same "
+                       "width, or use two stages with names of their own");
     }
   });
   return packages;

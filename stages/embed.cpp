@@ -49,6 +49,7 @@ ModelUse use_of(const Embed::Options& options, const std::string& own_name) {
           .calls = {{.method = method, .rows = rows}},
           .padded = options.pad,
           .of_pictures = !of_objects,
+          .one_width = true,
           .remedy = "add --set " + own_name + ".model=PACKAGE, or leave '" + own_name + "' out of the recipe"};
 }
 

@@ -53,6 +53,7 @@ struct ModelUse {
   bool padded = false;           ///< calls for fewer rows have powers of two of them
   bool of_pictures = true;       ///< `preprocess` makes inputs of whole pictures for it
   bool boxes_replace = false;    ///< boxes of a manifest do as well
+  bool one_width = false;        ///< rows of its output are as wide in all views: they make a side column
   std::string remedy;            ///< completes "no detector is named: "
   std::string recipe_without{};  ///< a recipe of the program that needs no such model, for the same message
 };
