@@ -258,7 +258,7 @@ METHOD_NAMES = re.compile(r"\.method_names = \{([^}]*)\}")
 OWN_TASK = re.compile(r'\.task = "(\w+)"')
 # A stage's own name may be that of a method: decode, encode.
 STAGE_NAME = re.compile(r'static constexpr const char\* name = "\w+";')
-TASK_TEST = re.compile(r'\btask\b[^;]*\bname\s*[!=]=\s*"|"\s*[!=]=[^;]*\btask\b[^;]*\bname\b|\bfind_task\(\s*"')
+TASK_TEST = re.compile(r'\btask\b[^;]*\bname\s*[!=]=\s*"|"\s*[!=]=[^;]*\btask\b[^;]*\bname\b|\bfind_task\(\s*"|\btask\s*[!=]=\s*"|"\s*[!=]=\s*[\w.>-]*\btask\b')
 COMMENT = re.compile(r"//.*")
 
 

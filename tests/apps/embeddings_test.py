@@ -1,5 +1,6 @@
 """Vectors and classes of pictures and objects: those of PyTorch, and the same bytes however the run was done."""
 
+import hashlib
 import json
 import math
 
@@ -32,12 +33,14 @@ def cosine(a, b):
 
 
 class Base(program.Case):
-    def input_with_boxes(self, count):
-        """Pictures of many sizes with 0 to 4 boxes each, one of them broken."""
+    def input_with_boxes(self, count, every=1):
+        """Pictures of many sizes, one of them broken; each `every`-th has 0 to 4 boxes in the manifest."""
         rows = []
         for i in range(count):
             program.write_picture(self.folder / "in" / f"{i:03}.jpg", 60 + 17 * (i % 5), 50 + 23 * (i % 4), seed=i)
-            rows.append({"path": f"{i:03}.jpg", "boxes": [[1 + 3 * j, 2, 20 + j, 15 + i % 7, j] for j in range(i % 5)]})
+            rows.append({"path": f"{i:03}.jpg"})
+            if i % every == 0:
+                rows[-1]["boxes"] = [[1 + 3 * j, 2, 20 + j, 15 + i % 7, j] for j in range(i % 5)]
         broken = self.folder / "in/003.jpg"
         broken.write_bytes(broken.read_bytes()[: broken.stat().st_size // 2])
         return self.write("in/list.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
@@ -161,7 +164,7 @@ class Killed(resume_test.Kills):
 
 class OneUpload(Base):
     def test_five_stages_with_models_share_one_decode_and_one_upload(self):
-        self.input_with_boxes(12)
+        self.input_with_boxes(12, every=2)
         recipe = self.write("recipe.yaml", f"""
 stages:
   - decode
@@ -177,11 +180,13 @@ stages:
         lines = {}
         for device in ("cpu", "fake:2"):
             out = self.folder / f"out-{device[:4]}"
-            self.run_ok(recipe, "--input", self.folder / "in/list.jsonl", "--output", out, "--device", device, "--segmenter", program.package("sam_small"),
+            self.run_ok(recipe, "--input", self.folder / "in/list.jsonl", "--output", out, "--device", device, "--detector", program.package("yolov8n"),
+                        "--segmenter", program.package("sam_small"), "--set", "detect.conf=0.001", "--set", "detect.max_detections=3",
                         "--set", "threads.team=1", "--set", "batch.size=4", code=program.SOME_FAILED)
             report = program.report(out)
             (decode,) = [part for resource in report["run_window"]["resources"] for part in resource.get("parts", ()) if part["name"] == "decode"]
             self.assertEqual(decode["items"], 12)
+            self.assertGreater(report["calls"]["detector_calls"], 0)
             if device != "cpu":
                 self.assertEqual(report["calls"]["uploads"], 11)  # one is broken
             lines[device] = (out / "segments/000000.jsonl").read_bytes(), (out / "segments/000000.looks.f16").read_bytes()
@@ -200,11 +205,24 @@ class Refused(Base):
         program.write_pictures(self.folder / "in", 1, 90, 70)
         bare = program.copy_package(small, self.folder / "bare.pkg", lambda text: text.replace("classes: [anvil, bell, clock, door]\n", "")
                                     .replace("matrix: {file: classes.f32, bias: no}\n", ""))
+        wide = program.copy_package(small, self.folder / "wide.pkg", lambda text: text.replace("dimensions: 24", "dimensions: 25"))
+        wide_matrix = numpy.zeros(4 * 25, "<f4").tobytes()
+        (self.folder / "wide.pkg/classes.f32").write_bytes(wide_matrix)
+        yaml = self.folder / "wide.pkg/model.yaml"
+        yaml.write_text(yaml.read_text().replace(hashlib.sha256((small / "classes.f32").read_bytes()).hexdigest(), hashlib.sha256(wide_matrix).hexdigest()))
         cases = (
             (("stages: [decode, preprocess, embed, encode]\n", "--set", f"embed.model={small}", "--set", "embed.of=faces"), program.USAGE, "picture or objects"),
             (("stages: [decode, preprocess, embed, encode]\n",), program.USAGE, "embed.model=PACKAGE"),
             (("stages: [decode, preprocess, embed, encode]\n", "--set", f"embed.model={small}", "--set", "embed.of=objects"), program.USAGE, "put 'detect' before it"),
             (("stages: [decode, preprocess, categorize, encode]\n", "--set", f"categorize.model={bare}"), program.USAGE, "no matrix of classes"),
+            (("stages: [decode, preprocess, {name: cars, stage: detect}, encode]\n",), program.USAGE, "stands in a recipe once"),
+            (("stages: [decode, preprocess, {name: a.b, stage: embed}, encode]\n",), program.USAGE, "leave the dot out"),
+            ((f"stages: [decode, preprocess, {{name: objects, stage: categorize, model: {small}}}, encode]\n",), program.USAGE, "choose another name"),
+            ((f"stages: [decode, preprocess, {{name: Looks, stage: embed, model: {small}}}, encode]\n",), program.USAGE, "choose another name"),
+            ((f"stages: [decode, preprocess, detect, {{name: score, stage: embed, of: objects, model: {small}}}, encode]\n",), program.USAGE,
+             "choose another name"),
+            ((f"stages: [decode, preprocess, embed, encode]\nviews:\n  - {{name: a, match: a*, embed: {{model: {small}}}}}\n"
+              f"  - {{name: b, match: b*, embed: {{model: {wide}}}}}\n",), program.USAGE, "rows of other widths"),
             (("stages: [decode, preprocess, detect, encode]\n", "--detector", small), program.ENVIRONMENT, "says task: embed"),
         )
         for (recipe, *options), code, says in cases:

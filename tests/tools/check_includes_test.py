@@ -52,6 +52,8 @@ PLANTED = [
     ("models/planted.cpp", '\nconst char* const task = "hear";\n', 2, '"hear" is the name of a task or method'),
     ("run/planted.cpp", 'bool is(const Package& package) { return package.task->name == "hear"; }\n', 1, "a test for a task"),
     ("run/planted.cpp", 'bool is(const Package& package) { return "hear" != package.task->name; }\n', 1, "a test for a task"),
+    ("run/planted.cpp", 'bool is(const ModelUse& use) { return use.task == "hear"; }\n', 1, "a test for a task"),
+    ("stages/planted.cpp", 'bool is(const ModelUse& use) { return "hear" == use.task; }\n', 1, "a test for a task"),
     ("run/planted.cpp", 'const Task& task() { return find_task("hear"); }\n', 1, "a test for a task"),
     ("run/planted.cpp", 'const char* const method = "listen";\n', 1, '"listen" is the name'),
     ("apps/planted.cpp", 'const char* const method = "decode";\n', 1, '"decode" is the name'),
