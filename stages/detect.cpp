@@ -1,7 +1,6 @@
 #include "stages/detect.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/nearest.hpp"
 #include "gpu/device.hpp"
@@ -113,10 +112,9 @@ void Detect::run(Batch& batch) {
     }
     return;
   }
-  const ModelInput& input = batch.columns.get(model_inputs).at(options_.model);
+  const auto& geometry = batch.columns.get(model_inputs).at(options_.model).geometry;
   const auto found = std::make_shared<std::vector<FoundBoxes>>(batch.frames.size());
-  std::vector<int> slots(batch.frames.size());
-  std::iota(slots.begin(), slots.end(), 0);
+  const std::vector<int> slots = every_slot(batch);
   const BoxSearch wanted = search();
   call_rows(batch, context_,
             {.stage = name,
@@ -126,11 +124,6 @@ void Detect::run(Batch& batch) {
              .owners = slots,
              .wanted = [&](int slot) { return !batch.frames[static_cast<std::size_t>(slot)]->item.boxes; },
              .call_unwanted = !options_.skip_with_boxes,
-             .make =
-                 [&](std::span<const CallRow> rows) {
-                   const int count = model_->padded(static_cast<int>(rows.size()), forward);
-                   return std::vector<Tensor>{gather(*context_.device, input.images, rows, slots, count)};
-                 },
              .take =
                  [&](std::span<const TakenRow> rows) {
                    for (auto first = rows.begin(); first != rows.end();) {  // of each call, if one was split
@@ -139,7 +132,7 @@ void Detect::run(Batch& batch) {
                      std::vector<BoxTarget> targets;
                      for (const TakenRow& row : std::span(first, next)) {
                        const auto slot = static_cast<std::size_t>(row.row);
-                       targets.push_back({row.at, input.geometry[slot], {found, &(*found)[slot]}});
+                       targets.push_back({row.at, geometry[slot], {found, &(*found)[slot]}});
                      }
                      find_boxes(*context_.device, first->outputs->front(), wanted, targets);
                      first = next;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/half.hpp"
 #include "gpu/ops/crop.hpp"
@@ -68,20 +67,13 @@ std::vector<float> embedding(const Package& package, std::span<const float> valu
 HostRows embed_pictures(Batch& batch, const StageContext& context, const StageModel& model, const std::string& stage,
                         const CounterInfo& calls) {
   HostRows vectors(*context.device, batch.frames.size(), model.package().number("dimensions"));
-  const ModelInput& input = batch.columns.get(model_inputs).at(model.folder());
-  std::vector<int> slots(batch.frames.size());
-  std::iota(slots.begin(), slots.end(), 0);
+  const std::vector<int> slots = every_slot(batch);
   call_rows(batch, context,
             {.stage = stage,
              .model = model,
              .method = method,
              .calls = calls,
              .owners = slots,
-             .make =
-                 [&](std::span<const CallRow> rows) {
-                   const int count = model.padded(static_cast<int>(rows.size()), method);
-                   return std::vector<Tensor>{gather(*context.device, input.images, rows, slots, count)};
-                 },
              .take = [&](std::span<const TakenRow> rows) { vectors.take(rows); }});
   context.device->wait();
   return vectors;
@@ -150,8 +142,7 @@ void Embed::embed_objects(Batch& batch) const {
              .calls = embedder_calls,
              .owners = owners,
              .make =
-                 [&](std::span<const CallRow> rows) {
-                   const int count = model_.padded(static_cast<int>(rows.size()), method);
+                 [&](std::span<const CallRow> rows, int count) {
                    return std::vector<Tensor>{crop_rows(device, rows, crops, package.input, type, count)};
                  },
              .take = [&](std::span<const TakenRow> rows) { vectors.take(rows); }});

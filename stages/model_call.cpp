@@ -9,6 +9,7 @@
 
 #include "gpu/device.hpp"
 #include "models/call_limits.hpp"
+#include "stages/preprocess.hpp"
 #include "stages/stage_models.hpp"
 
 namespace millrace {
@@ -131,11 +132,43 @@ class Calls {
   std::vector<RowOutcome> outcomes_;
 };
 
+// Rows of `images` [slots, ...], those of the call rows' pictures, then zeros up to `count`: a view where they follow
+// each other, none is blank and there are no zeros, else a copy.
+Tensor gather(Device& device, const Tensor& images, std::span<const CallRow> rows, std::span<const int> owners,
+              int count) {
+  const auto slot = [&](std::size_t i) { return owners[static_cast<std::size_t>(rows[i].row)]; };
+  bool plain = static_cast<std::size_t>(count) == rows.size() &&
+               std::ranges::none_of(rows, [](const CallRow& row) { return row.blank; });
+  for (std::size_t i = 1; i < rows.size(); ++i) plain = plain && slot(i) == slot(i - 1) + 1;
+  Tensor taken = images;
+  taken.shape[0] = count;
+  if (plain) {
+    taken.data = images.row(slot(0)).data;
+    return taken;
+  }
+  taken = device.empty(taken.shape, images.dtype);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const Tensor target = taken.row(static_cast<std::int64_t>(i));
+    if (i >= rows.size() || rows[i].blank) {
+      device.zero(target);
+    } else {
+      device.copy(images.row(slot(i)), target);
+    }
+  }
+  return taken;
+}
+
 }  // namespace
 
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
                                   const MostRows& most, Counters& counters) {
   return Calls(pictures, make, call, most, counters).run();
+}
+
+std::vector<int> every_slot(const Batch& batch) {
+  std::vector<int> slots(batch.frames.size());
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
 }
 
 void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows) {
@@ -164,7 +197,10 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
         const std::size_t row = first + static_cast<std::size_t>(i);
         these.push_back({static_cast<int>(row), blank[static_cast<std::size_t>(i)] || frame_of(row).failed()});
       }
-      return rows.make(these);
+      const int total = rows.model.padded(static_cast<int>(these.size()), rows.method);
+      if (rows.make) return rows.make(these, total);
+      const Tensor& images = batch.columns.get(model_inputs).at(rows.model.folder()).images;
+      return std::vector<Tensor>{gather(*context.device, images, these, owners, total)};
     };
     const auto call = [&](const std::vector<Tensor>& inputs) {
       ++context.counters[rows.calls];
@@ -215,29 +251,5 @@ void HostRows::take(std::span<const TakenRow> rows) {
 }
 
 std::span<const float> HostRows::row(std::size_t index) const { return {rows_.at(index), width_}; }
-
-Tensor gather(Device& device, const Tensor& images, std::span<const CallRow> rows, std::span<const int> owners,
-              int count) {
-  const auto slot = [&](std::size_t i) { return owners[static_cast<std::size_t>(rows[i].row)]; };
-  bool plain = static_cast<std::size_t>(count) == rows.size() &&
-               std::ranges::none_of(rows, [](const CallRow& row) { return row.blank; });
-  for (std::size_t i = 1; i < rows.size(); ++i) plain = plain && slot(i) == slot(i - 1) + 1;
-  Tensor taken = images;
-  taken.shape[0] = count;
-  if (plain) {
-    taken.data = images.row(slot(0)).data;
-    return taken;
-  }
-  taken = device.empty(taken.shape, images.dtype);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    const Tensor target = taken.row(static_cast<std::int64_t>(i));
-    if (i >= rows.size() || rows[i].blank) {
-      device.zero(target);
-    } else {
-      device.copy(images.row(slot(i)), target);
-    }
-  }
-  return taken;
-}
 
 }  // namespace millrace

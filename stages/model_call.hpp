@@ -66,11 +66,15 @@ struct BatchRows {
   std::function<bool(int row)> wanted{};  ///< whether take() is to be called; empty: always
   bool call_unwanted = false;             ///< calls of which no row is wanted are made too
 
-  /// The inputs of a call for these rows, in order.
-  std::function<std::vector<Tensor>(std::span<const CallRow> rows)> make;
+  /// The inputs of a call: of these rows in order, then zeros up to `count` rows. Empty: the rows are pictures, and the
+  /// input is the one that `preprocess` made.
+  std::function<std::vector<Tensor>(std::span<const CallRow> rows, int count)> make{};
   /// Is handed what calls gave, before the next ones are made: wanted rows in order, without those of failed pictures.
   std::function<void(std::span<const TakenRow> rows)> take;
 };
+
+/// BatchRows::owners where each picture of the batch is a row.
+std::vector<int> every_slot(const Batch& batch);
 
 /// Calls the method with as many rows at once as options, package and memory allow, each call by way of the function
 /// above. A picture to blame for a failed call fails, with all its rows. When this returns, every picture that has not
@@ -92,10 +96,5 @@ class HostRows {
   std::vector<const float*> rows_;
   std::vector<std::shared_ptr<const void>> kept_;  // what the rows point into
 };
-
-/// Rows of `images` [slots, ...], those of the call rows' pictures, then zeros up to `count`: a view where they follow
-/// each other, none is blank and there are no zeros, else a copy.
-Tensor gather(Device& device, const Tensor& images, std::span<const CallRow> rows, std::span<const int> owners,
-              int count);
 
 }  // namespace millrace

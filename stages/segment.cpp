@@ -15,7 +15,6 @@ struct Segment::Prompt {
 };
 
 struct Segment::Work {
-  const ModelInput* input = nullptr;
   std::vector<Tensor> embeddings;  // [C,h,w] of each slot; no data where the picture has no boxes or failed
   std::vector<Prompt> prompts;
   std::vector<PictureLogits> results;  // of each slot
@@ -82,15 +81,15 @@ Segment::Segment(const Options& options, const StageContext& context)
 void Segment::run(Batch& batch) {
   const auto loaded = model_.engine();  // stays for both methods, however many models take turns in memory
   Work work;
-  work.input = &batch.columns.get(model_inputs).at(options_.model);
   work.embeddings.resize(batch.frames.size());
   work.results.resize(batch.frames.size());
   encode_pictures(batch, work);
 
+  const auto& geometries = batch.columns.get(model_inputs).at(options_.model).geometry;
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     const Frame& frame = *batch.frames[slot];
     if (frame.failed()) continue;
-    const LetterboxGeometry& geometry = work.input->geometry[slot];
+    const LetterboxGeometry& geometry = geometries[slot];
     PictureLogits& result = work.results[slot];
     result.geometry = geometry;
     result.input_width = model_.package().input.width;
@@ -110,7 +109,6 @@ void Segment::run(Batch& batch) {
 }
 
 void Segment::encode_pictures(Batch& batch, Work& work) const {
-  Device& device = *context_.device;
   std::vector<int> slots;
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     const Frame& frame = *batch.frames[slot];
@@ -122,18 +120,12 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
              .method = encode_method,
              .calls = encoder_calls,
              .owners = slots,
-             .make =
-                 [&](std::span<const CallRow> rows) {
-                   const int count = model_.padded(static_cast<int>(rows.size()), encode_method);
-                   return std::vector<Tensor>{gather(device, work.input->images, rows, slots, count)};
-                 },
-             .take =
-                 [&](std::span<const TakenRow> rows) {
-                   for (const TakenRow& row : rows) {
-                     const int slot = slots[static_cast<std::size_t>(row.row)];
-                     work.embeddings[static_cast<std::size_t>(slot)] = row.outputs->front().row(row.at);
-                   }
-                 }});
+             .take = [&](std::span<const TakenRow> rows) {
+               for (const TakenRow& row : rows) {
+                 const int slot = slots[static_cast<std::size_t>(row.row)];
+                 work.embeddings[static_cast<std::size_t>(slot)] = row.outputs->front().row(row.at);
+               }
+             }});
 }
 
 void Segment::decode_boxes(Batch& batch, Work& work) const {
@@ -141,10 +133,10 @@ void Segment::decode_boxes(Batch& batch, Work& work) const {
   std::vector<int> owners;
   for (const Prompt& prompt : work.prompts) owners.push_back(prompt.slot);
   Tensor nothing;  // the embedding of a blank picture, made when one is needed
-  const auto make = [&](std::span<const CallRow> rows) {
+  const auto make = [&](std::span<const CallRow> rows, int count) {
     std::vector<const Tensor*> embeddings;
     std::vector<int> slots;
-    const auto total = static_cast<std::size_t>(model_.padded(static_cast<int>(rows.size()), decode_method));
+    const auto total = static_cast<std::size_t>(count);
     std::vector<Box> boxes(total);
     std::vector<int> image_index(total);
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -158,7 +150,7 @@ void Segment::decode_boxes(Batch& batch, Work& work) const {
       image_index[i] = static_cast<int>(slots.size()) - 1;
       if (!rows[i].blank) boxes[i] = prompt.box;
     }
-    context_.counters[decoder_slots] += static_cast<std::int64_t>(total);
+    context_.counters[decoder_slots] += count;
     Prompts prompts = make_prompts(device, boxes, image_index);
     return std::vector<Tensor>{stack(device, embeddings), std::move(prompts.boxes), std::move(prompts.image_index)};
   };

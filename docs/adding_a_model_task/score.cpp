@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "gpu/device.hpp"
 #include "io/files/json_writer.hpp"
@@ -48,20 +47,14 @@ Score::Score(const Options& options, const StageContext& context)
 
 void Score::run(Batch& batch) {
   Device& device = *context_.device;
-  const ModelInput& input = batch.columns.get(model_inputs).at(model_.folder());
   HostRows values(device, batch.frames.size(), model_.package().number("values"));
-  std::vector<int> slots(batch.frames.size());
-  std::iota(slots.begin(), slots.end(), 0);
+  const std::vector<int> slots = every_slot(batch);
   call_rows(batch, context_,
             {.stage = name,
              .model = model_,
              .method = method,
              .calls = scorer_calls,
              .owners = slots,
-             .make =
-                 [&](std::span<const CallRow> rows) {
-                   return std::vector<Tensor>{gather(device, input.images, rows, slots, static_cast<int>(rows.size()))};
-                 },
              .take = [&](std::span<const TakenRow> rows) { values.take(rows); }});
   device.wait();
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
