@@ -220,7 +220,7 @@ Package read_package(const std::filesystem::path& folder) {
     Package package = parse_package(folder, file.string(), text);
     package.fingerprint = sha256_hex(text);
     for (PackageFile& listed : package.files) check_file(folder, listed);
-    if (package.task->check_files != nullptr) package.task->check_files(package);
+    if (package.task->read_files != nullptr) package.task->read_files(package);
     return package;
   } catch (const std::system_error& error) {
     throw PackageError(fmt::format("{}: cannot be read: {}", folder.string(), error.code().message()));

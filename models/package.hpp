@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -32,6 +33,7 @@ struct PackageFile {
 struct ClassMatrix {
   std::string file;  ///< in the package's folder
   bool bias = false;
+  std::shared_ptr<const std::vector<float>> numbers{};  ///< finite; shared by the lanes
 };
 
 /// A model package: a folder with model.yaml and the files that it lists. docs/packages.md describes the keys.

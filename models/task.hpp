@@ -37,8 +37,8 @@ struct Task {
   std::vector<Method> (*methods)(const Package& package);
   /// A line for people: "8400 anchors of strides 8, 16, 32, 80 classes".
   std::string (*describe)(const Package& package);
-  /// Looks at the package's files, whose hashes are right. Throws PackageError. Null: there is nothing to see.
-  void (*check_files)(const Package& package) = nullptr;
+  /// Reads the package's other files, whose hashes are right. Throws PackageError. Null: there are none.
+  void (*read_files)(Package& package) = nullptr;
   /// Inputs of a call that warms up. Null: zeros do.
   std::vector<Tensor> (*warm_up_inputs)(const Package& package, const Method& method, const CallRows& call,
                                         DType images, Device& device) = nullptr;

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "io/files/json_writer.hpp"
-#include "io/files/read_file.hpp"
 #include "stages/stage_entry.hpp"
 
 namespace millrace {
@@ -30,6 +28,10 @@ ModelUse use_of(const Categorize::Options& options, const std::string& own_name)
           .task = "embed",
           .calls = {{.method = "embed", .rows = options.exec_batch}},
           .padded = options.pad,
+          .refuse = [](const Package& package) -> std::string {
+            if (package.matrix) return {};
+            return "has no matrix of classes; export it from a classifier, or use the stage 'embed'";
+          },
           .remedy = "add --set " + own_name + ".model=PACKAGE, or leave '" + own_name + "' out of the recipe"};
 }
 
@@ -81,25 +83,17 @@ StageInfo Categorize::info(const Options& options, const Own& own) {
 }
 
 Categorize::Categorize(const Options& options, const StageContext& context, const Own& own)
-    : options_(options), context_(context), own_(own), model_(context.models, use_of(options, own.name)) {
-  const Package& package = model_.package();
-  if (!package.matrix) {
-    throw UsageError(own.name + ".model: the package " + package.name +
-                     " has no matrix of classes; export it from a classifier, or use the stage 'embed'");
-  }
-  const FileBytes file = read_file((package.folder / package.matrix->file).string(), {});
-  matrix_.resize(file.size / sizeof(float));
-  std::memcpy(matrix_.data(), file.span().data(), matrix_.size() * sizeof(float));
-}
+    : options_(options), context_(context), own_(own), model_(context.models, use_of(options, own.name)) {}
 
 void Categorize::run(Batch& batch) {
   const HostRows vectors = embed_pictures(batch, context_, model_, own_.name, categorizer_calls);
   const auto package = model_.shared_package();
+  const ClassMatrix& matrix = package->matrix.value();
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     Frame& frame = *batch.frames[slot];
     if (frame.failed()) continue;
-    const auto probabilities = class_probabilities(matrix_, package->matrix->bias,
-                                                   embedding(*package, vectors.row(slot)), options_.temperature);
+    const auto probabilities =
+        class_probabilities(*matrix.numbers, matrix.bias, embedding(*package, vectors.row(slot)), options_.temperature);
     if (!std::isfinite(probabilities.front())) {  // one number that is not makes all of them so
       frame.fail(own_.name, Reason::non_finite, "its vector has numbers that are not finite");
       continue;

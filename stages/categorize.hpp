@@ -46,7 +46,6 @@ class Categorize final : public LaneStage {
   };
   static StageInfo info(const Options& options, const Own& own);
 
-  /// Throws UsageError for a package without a matrix of classes.
   Categorize(const Options& options, const StageContext& context, const Own& own);
   void run(Batch& batch) override;
 
@@ -55,7 +54,6 @@ class Categorize final : public LaneStage {
   const StageContext& context_;
   const Own& own_;
   const StageModel model_;
-  std::vector<float> matrix_;
 };
 
 }  // namespace millrace

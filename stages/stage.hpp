@@ -46,14 +46,16 @@ struct ModelUse {
     int kept_an_object = 0;
     bool operator==(const Calls&) const = default;
   };
-  std::string option;            ///< of the stage, which names the package
-  std::string folder;            ///< of the package; empty: none is named
-  std::string_view task;         ///< Task::name
-  std::vector<Calls> calls;      ///< every method of the task
-  bool padded = false;           ///< calls for fewer rows have powers of two of them
-  bool of_pictures = true;       ///< `preprocess` makes inputs of whole pictures for it
-  bool boxes_replace = false;    ///< boxes of a manifest do as well
-  bool one_width = false;        ///< rows of its output are as wide in all views: they make a side column
+  std::string option;          ///< of the stage, which names the package
+  std::string folder;          ///< of the package; empty: none is named
+  std::string_view task;       ///< Task::name
+  std::vector<Calls> calls;    ///< every method of the task
+  bool padded = false;         ///< calls for fewer rows have powers of two of them
+  bool of_pictures = true;     ///< `preprocess` makes inputs of whole pictures for it
+  bool boxes_replace = false;  ///< boxes of a manifest do as well
+  bool one_width = false;      ///< rows of its output are as wide in all views: they make a side column
+  /// Why the stage cannot use this package of the task, after "the package NAME "; empty: it can.
+  std::string (*refuse)(const Package& package) = nullptr;
   std::string remedy;            ///< completes "no detector is named: "
   std::string recipe_without{};  ///< a recipe of the program that needs no such model, for the same message
 };

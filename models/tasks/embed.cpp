@@ -1,5 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
 #include "models/package.hpp"
 #include "models/task.hpp"
 #include "models/yaml_section.hpp"
@@ -20,14 +24,30 @@ void read(YamlSection& root, YamlSection& /*output*/, Package& package) {
   if (package.classes.empty()) root.fail("matrix", "needs classes, one a row; name them");
 }
 
+std::vector<float> read_numbers(const std::filesystem::path& path, std::int64_t bytes) {
+  std::vector<float> numbers(static_cast<std::size_t>(bytes) / sizeof(float));
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(reinterpret_cast<char*>(numbers.data()), bytes))
+    throw PackageError(fmt::format("{}: cannot be read", path.string()));
+  const auto bad = std::ranges::find_if_not(numbers, [](float number) { return std::isfinite(number); });
+  if (bad != numbers.end())
+    throw PackageError(fmt::format("{}: number {} is {}, which is not finite; export the package again", path.string(),
+                                   bad - numbers.begin(), *bad));
+  return numbers;
+}
+
 // Of the matrix: a row a class, then, where there is one, the bias.
-void check_files(const Package& package) {
+void read_files(Package& package) {
   if (!package.matrix) return;
   const auto classes = static_cast<std::int64_t>(package.classes.size());
   const std::int64_t expected = 4 * classes * (package.number("dimensions") + (package.matrix->bias ? 1 : 0));
   for (const PackageFile& file : package.files) {
     if (file.name != package.matrix->file) continue;
-    if (file.bytes == expected) return;
+    if (file.bytes == expected) {
+      package.matrix->numbers =
+          std::make_shared<const std::vector<float>>(read_numbers(package.folder / file.name, file.bytes));
+      return;
+    }
     throw PackageError(
         fmt::format("{}: has {} bytes; {} classes of {} dimensions{} in float32 have {}; export the "
                     "package again",
@@ -69,7 +89,7 @@ Task make_task<EmbedTask>() {
           .read = read,
           .methods = methods,
           .describe = describe_output,
-          .check_files = check_files};
+          .read_files = read_files};
 }
 
 }  // namespace millrace

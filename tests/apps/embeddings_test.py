@@ -230,6 +230,8 @@ class Refused(Base):
                 done = millrace("run", self.write("recipe.yaml", recipe), "--input", self.folder / "in", "--output", self.folder / "out", *options)
                 self.assertEqual(done.code, code, done)
                 self.assertIn(says, done.err)
+                dry = millrace("run", self.folder / "recipe.yaml", "--input", self.folder / "in", "--output", self.folder / "out", *options, "--dry-run")
+                self.assertEqual((dry.code, dry.err), (done.code, done.err))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <limits>
+#include <utility>
+
 #include "tests/models/package_files.hpp"
 
 namespace millrace {
@@ -278,8 +282,16 @@ files: {model.ts: HASH, classes.f32: MATRIX}
 )";
 }
 
-void write_embedder(const std::filesystem::path& folder, const std::string& yaml, std::size_t bytes = 4 * 3 * (4 + 1)) {
-  const std::string matrix(bytes, '\1');
+// 0, 0.5, 1, ...
+std::vector<float> matrix_numbers(std::size_t count) {
+  std::vector<float> numbers(count);
+  for (std::size_t i = 0; i < count; ++i) numbers[i] = 0.5F * static_cast<float>(i);
+  return numbers;
+}
+
+void write_embedder(const std::filesystem::path& folder, const std::string& yaml,
+                    const std::vector<float>& numbers = matrix_numbers(3 * (4 + 1))) {
+  const std::string matrix(reinterpret_cast<const char*>(numbers.data()), 4 * numbers.size());
   write_package(folder, replaced(yaml, "MATRIX", sha256_hex(matrix)));
   write_file(folder / "classes.f32", matrix);
 }
@@ -294,6 +306,7 @@ TEST_CASE("an embedder's package is read whole") {
   REQUIRE(package.matrix);
   CHECK(package.matrix->file == "classes.f32");
   CHECK(package.matrix->bias);
+  CHECK(*package.matrix->numbers == matrix_numbers(15));
   CHECK(package.method("embed").row == RowKind::crop);
   CHECK(package.method("embed").maximum == 8);
   CHECK(outputs_of(package, "embed", {5, 0})[0].shape == std::vector<std::int64_t>{5, 4});
@@ -306,7 +319,7 @@ TEST_CASE("an embedder's package is read whole") {
 
 TEST_CASE("an embedder's matrix must be listed, as large as its classes, and have some") {
   const TemporaryFolder folder;
-  write_embedder(folder.path(), embedder_yaml(), 44);
+  write_embedder(folder.path(), embedder_yaml(), matrix_numbers(11));
   CHECK(error_of(folder.path())
             .find("classes.f32: has 44 bytes; 3 classes of 4 dimensions and a bias in float32 have "
                   "60") != std::string::npos);
@@ -317,6 +330,17 @@ TEST_CASE("an embedder's matrix must be listed, as large as its classes, and hav
   write_embedder(folder.path(), replaced(replaced(embedder_yaml(), "classes: [cat, dog, bird]\n", ""),
                                          "matrix: {file: classes.f32, bias: yes}\n", ""));
   CHECK_FALSE(read_package(folder.path()).matrix);  // vectors alone
+}
+
+TEST_CASE("an embedder's matrix must be finite") {
+  const TemporaryFolder folder;
+  for (const auto& [bad, word] : {std::pair{std::nanf(""), "nan"}, {-std::numeric_limits<float>::infinity(), "-inf"}}) {
+    auto numbers = matrix_numbers(15);
+    numbers[7] = bad;
+    write_embedder(folder.path(), embedder_yaml(), numbers);
+    CHECK(error_of(folder.path()).find(std::string("classes.f32: number 7 is ") + word + ", which is not finite") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("wrong keys of a segmenter's model.yaml") {

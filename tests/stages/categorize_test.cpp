@@ -3,9 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <fstream>
+#include <utility>
 
-#include "tests/io/files/temporary_folder.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {
@@ -15,11 +14,8 @@ namespace {
 struct World : Surroundings {
   explicit World(std::vector<float> matrix, bool bias) {
     Package package = embedder_package();
-    package.folder = folder.path();
     package.classes = {"a", "b", "c", "d"};
-    package.matrix = ClassMatrix{"classes.f32", bias};
-    std::ofstream(folder.path() + "/classes.f32", std::ios::binary)
-        .write(reinterpret_cast<const char*>(matrix.data()), static_cast<std::streamsize>(4 * matrix.size()));
+    package.matrix = ClassMatrix{"classes.f32", bias, std::make_shared<const std::vector<float>>(std::move(matrix))};
     add_view_without_detector();
     model = add_model(package, embedder_by_code(), true);
   }
@@ -34,7 +30,6 @@ struct World : Surroundings {
     return lines;
   }
 
-  TemporaryFolder folder;
   std::string model;
 };
 
@@ -98,15 +93,6 @@ TEST_CASE("probabilities are those of a slow computation, for vectors of every l
     REQUIRE(found.size() == 5);
     for (std::size_t id = 0; id < 5; ++id) CHECK(found[id] == doctest::Approx(expected[id]).epsilon(1e-9));
   }
-}
-
-TEST_CASE("a package without a matrix is refused with the stage's name") {
-  Surroundings around;
-  around.add_view_without_detector();
-  const std::string folder = around.add_model(embedder_package(), embedder_by_code(), true);
-  CHECK_THROWS_WITH_AS(
-      RecipeLane(around, {"preprocess", {"scenes", "categorize"}}, {{"scenes", {{"model", {folder}}}}}),
-      doctest::Contains("scenes.model: the package fake-embedder has no matrix of classes"), UsageError);
 }
 
 }  // namespace millrace
