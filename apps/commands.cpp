@@ -85,8 +85,9 @@ ExitCode stages_command(const std::vector<std::string>& arguments) {
     for (const auto& option : options) {
       const std::string key = group + "." + option.name;
       const std::string shown = option.default_value.empty() ? "-" : option.default_value;
-      std::printf("  %c %-26s %-8s %-10s %s\n", option.affects == Affects::results ? '!' : ' ', key.c_str(),
-                  option.type.c_str(), shown.c_str(), option.help.c_str());
+      const std::string on_gpu = option.on_gpu.empty() ? "" : " (on a GPU: " + option.on_gpu + ")";
+      std::printf("  %c %-26s %-8s %-10s %s%s\n", option.affects == Affects::results ? '!' : ' ', key.c_str(),
+                  option.type.c_str(), shown.c_str(), option.help.c_str(), on_gpu.c_str());
     }
   }
   return ExitCode::ok;

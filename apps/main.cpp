@@ -76,7 +76,7 @@ ExitCode run_command(const std::vector<std::string>& arguments) {
   Devices& devices = run_arguments.devices;
   run_arguments.builtin_models = use_builtin_models(settings, find_builtin_models());
   devices = find_devices(settings.text("device.kind"), settings.text("models.engine"));
-  use_shapes_of(devices, settings);
+  use_defaults_of(devices, settings);
   if (run_arguments.print_config) {
     check_values(settings);
     std::fputs(settings.print().c_str(), stdout);

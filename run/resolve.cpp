@@ -18,10 +18,6 @@ constexpr int lanes_of_a_gpu = 3;   // one uploads, one computes, one is handled
 constexpr int pictures_on_gpu = 16;
 constexpr int worker_nice = 10;  // the lane's team stalls as a whole when one member waits for a core
 
-// What options of stages have on a GPU unless they are set: large calls, in few shapes.
-const std::array<std::pair<std::string_view, std::string>, 3> gpu_shapes{
-    {{"pad", "yes"}, {"image_batch", std::to_string(pictures_on_gpu)}, {"box_batch", "64"}}};
-
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"admission_items", "gate.frames"},
                                                                               {"byte_budget", "gate.memory"},
                                                                               {"slab_bytes", "gate.slab"},
@@ -68,14 +64,12 @@ Numbers resolve(const Config& config, int cores, std::optional<int> planned_team
   return numbers;
 }
 
-void use_shapes_of(const Devices& devices, Settings& settings) {
+void use_defaults_of(const Devices& devices, Settings& settings) {
   if (!devices.leave_host_free()) return;
   for (const StagePlace& place : settings.stages()) {
     for (const OptionInfo& option : find_stage(place.stage).options) {
-      const auto usual = std::find_if(gpu_shapes.begin(), gpu_shapes.end(),
-                                      [&](const auto& shape) { return shape.first == option.name; });
-      if (usual == gpu_shapes.end() || settings.values(place.name).count(option.name) > 0) continue;
-      settings.set(place.name + "." + option.name, {usual->second}, "GPU");
+      if (option.on_gpu.empty() || settings.values(place.name).count(option.name) > 0) continue;
+      settings.set(place.name + "." + option.name, {option.on_gpu}, "GPU");
     }
   }
 }

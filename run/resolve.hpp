@@ -24,8 +24,9 @@ struct Numbers {
 /// that is resumed: it is taken unless the user names one. Throws UsageError for numbers the graph cannot work with.
 Numbers resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices = {});
 
-/// On a GPU, shapes of model calls that keep it busy, where they are not set: 16 pictures, 64 boxes, the rest padded.
-void use_shapes_of(const Devices& devices, Settings& settings);
+/// On a GPU, options of stages that are not set have their default there (OptionVisitor::on_gpu): large calls, in few
+/// shapes.
+void use_defaults_of(const Devices& devices, Settings& settings);
 
 /// A message of the graph with its options under the names that users know: gate.frames for admission_items.
 std::string in_users_words(std::string message);

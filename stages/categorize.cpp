@@ -69,6 +69,7 @@ void Categorize::Options::visit(OptionVisitor& v) {
   v.option("temperature", temperature, "logits are divided by it: above 1 probabilities come closer", {1e-3, 1e3});
   v.option("exec_batch", exec_batch, "pictures a model call; 0: the batch, at most what the package allows", {0, 1024});
   v.option("pad", pad, "pad calls to powers of two of pictures, so that they have few shapes");
+  v.on_gpu("pad", "yes");
 }
 
 StageInfo Categorize::info(const Options& options, const Own& own) {

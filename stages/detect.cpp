@@ -61,6 +61,7 @@ void Detect::Options::visit(OptionVisitor& v) {
   v.option("class_agnostic", class_agnostic, "drop overlapping boxes of different classes too");
   v.option("exec_batch", exec_batch, "pictures a model call; 0: the batch, at most what the package allows", {0, 1024});
   v.option("pad", pad, "pad calls to powers of two of pictures, so that they have few shapes");
+  v.on_gpu("pad", "yes");
   v.option("skip_with_boxes", skip_with_boxes,
            "no: the detector sees pictures with boxes in the manifest too, only to measure");
 }

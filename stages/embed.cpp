@@ -85,6 +85,7 @@ void Embed::Options::visit(OptionVisitor& v) {
   v.option("exec_batch", exec_batch,
            "rows a model call, at most what the package allows; 0: of pictures the batch, of objects 16", {0, 1024});
   v.option("pad", pad, "pad calls to powers of two of rows, so that they have few shapes");
+  v.on_gpu("pad", "yes");
 }
 
 StageInfo Embed::info(const Options& options, const Own& own) {

@@ -145,6 +145,16 @@ void OptionVisitor::bytes(std::string_view name, std::int64_t& value, std::strin
 
 namespace detail {
 
+void Describe::on_gpu(std::string_view name, std::string_view value) {
+  for (OptionInfo& info : found) {
+    if (info.name == name) {
+      info.on_gpu = value;
+      return;
+    }
+  }
+  throw std::logic_error("'" + std::string(name) + "' has a default on GPUs and is no option shown before");
+}
+
 void Parse::visit(const Access& access) {
   names_.push_back(access.info.name);
   const auto given = values_.find(access.info.name);

@@ -31,6 +31,7 @@ struct OptionInfo {
   std::string default_value;
   std::string help;
   Affects affects = Affects::results;
+  std::string on_gpu{};  ///< the default where models run on a GPU; empty: the same
 };
 
 /// Values given for one group of options, as written by the user; a scalar is a list of one.
@@ -58,6 +59,8 @@ class OptionVisitor {
   /// A number of bytes; users write 512, 64k, 64M or 2G.
   void bytes(std::string_view name, std::int64_t& value, std::string_view help, Range range = {},
              Affects affects = Affects::results);
+  /// The default of an option shown before, where models run on a GPU.
+  virtual void on_gpu(std::string_view /*name*/, std::string_view /*value*/) {}
 
  protected:
   /// Called once an option; `parse` sets the member from what the user wrote and throws UsageError if it cannot.
@@ -84,6 +87,8 @@ namespace detail {
 class Describe final : public OptionVisitor {
  public:
   std::vector<OptionInfo> found;
+  /// Throws std::logic_error where no such option was shown.
+  void on_gpu(std::string_view name, std::string_view value) override;
 
  protected:
   void visit(const Access& access) override { found.push_back(access.info); }

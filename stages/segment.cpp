@@ -53,6 +53,9 @@ void Segment::Options::visit(OptionVisitor& v) {
   v.option("pack", pack, "fill decoder calls with boxes of all pictures of the batch");
   v.option("image_batch", image_batch, "most pictures an encoder call, at most what the package allows", {1, 1024});
   v.option("pad", pad, "pad calls to powers of two of boxes and pictures, so that they have few shapes");
+  v.on_gpu("box_batch", "64");
+  v.on_gpu("image_batch", "16");
+  v.on_gpu("pad", "yes");
 }
 
 StageInfo Segment::info(const Options& options) {

@@ -34,6 +34,21 @@ TEST_CASE("what is left to the machine follows its cores") {
   }
 }
 
+TEST_CASE("on a GPU an option that is not set has its default for GPUs") {
+  Devices gpu;
+  gpu.kind = Devices::Kind::simulated;
+  const auto options = [](const Devices& devices) {
+    Settings settings;
+    settings.set("segment.box_batch=7");
+    use_defaults_of(devices, settings);
+    const auto values = settings.values("segment");
+    const auto of = [&](const char* name) { return values.count(name) == 0 ? "" : values.at(name).front(); };
+    return std::vector<std::string>{of("box_batch"), of("image_batch"), of("pad"), of("pack")};
+  };
+  CHECK(options(gpu) == std::vector<std::string>{"7", "16", "yes", ""});
+  CHECK(options({}) == std::vector<std::string>{"7", "", "", ""});
+}
+
 TEST_CASE("the plan's team holds on any machine, unless another is asked for") {
   CHECK(numbers({}, 64, 2).team == 2);
   CHECK(numbers({"threads.team=3"}, 64, 2).team == 3);

@@ -16,6 +16,7 @@ struct Options {
     v.option("conf", conf, "least score", {0, 1});
     v.option("count", count, "how many", {1, 100});
     v.option("pack", pack, "pack boxes");
+    v.on_gpu("pack", "no");
     v.option("name", name, "what it is called", Affects::run);
     v.option("classes", classes, "these only");
     v.bytes("slab", slab, "memory of a picture", {1024, 1e12}, Affects::run);
@@ -107,6 +108,13 @@ TEST_CASE("options describe themselves") {
   is(3, "name", "text", "front", Affects::run);
   is(4, "classes", "list", "", Affects::results);
   is(5, "slab", "bytes", "64M", Affects::run);
+  CHECK(found[2].on_gpu == "no");
+  CHECK(found[1].on_gpu.empty());
+  CHECK(parse({}).pack);  // what a GPU changes is set by those who know the device
+  struct Wrong {
+    void visit(OptionVisitor& v) { v.on_gpu("padd", "yes"); }
+  };
+  CHECK_THROWS_AS(describe_options<Wrong>(), std::logic_error);
 }
 
 }  // namespace
