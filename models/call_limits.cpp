@@ -21,10 +21,10 @@ class LimitedEngine final : public WrappedEngine {
     try {
       return engine_->call(method, inputs, device);
     } catch (const OutOfMemoryError&) {
-      limits_->ran_out(package_.name, method, rows_of_call(package_, method, inputs));
+      limits_->ran_out(package_.id(), method, rows_of_call(package_, method, inputs));
       throw;
     } catch (const std::bad_alloc&) {
-      limits_->ran_out(package_.name, method, rows_of_call(package_, method, inputs));
+      limits_->ran_out(package_.id(), method, rows_of_call(package_, method, inputs));
       throw OutOfMemoryError(package_.name + ": " + std::string(method) + ": out of memory");
     }
   }

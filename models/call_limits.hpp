@@ -17,7 +17,7 @@ namespace millrace {
 /// what is at most as many is not padded beyond. Thread-safe.
 class CallLimits {
  public:
-  using Key = std::pair<std::string, std::string>;  ///< package, method
+  using Key = std::pair<std::string, std::string>;  ///< Package::id(), method
   static constexpr int none = std::numeric_limits<int>::max();
 
   /// At least 1; `none` where nothing is known.

@@ -28,14 +28,14 @@ class CountedEngine final : public WrappedEngine {
 
 }  // namespace
 
-void Demand::measured(const std::string& package, std::string_view method, std::int64_t rows, double seconds) {
+void Demand::measured(const Package& package, std::string_view method, std::int64_t rows, double seconds) {
   const std::lock_guard lock(mutex_);
-  seconds_[{package, std::string(method)}][rows] = seconds;
+  seconds_[{package.id(), std::string(method)}][rows] = seconds;
 }
 
 void Demand::count(const Package& package, const Method& method, std::int64_t rows) {
   const std::lock_guard lock(mutex_);
-  const auto known = seconds_.find({package.name, method.name});
+  const auto known = seconds_.find({package.id(), method.name});
   if (known == seconds_.end() || rows < 1) return;
   const auto distance = [&](const auto& entry) {
     return std::abs(std::log(static_cast<double>(entry.first) / static_cast<double>(rows)));
@@ -74,7 +74,7 @@ void measure_alone(Engine& engine, const Package& package, const MethodRows& row
     seconds.erase(seconds.begin());
     std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
     const double median = seconds[static_cast<std::size_t>(repeats) / 2];
-    if (median > 0) demand.measured(package.name, method.name, rows.find(method.name)->second, median);
+    if (median > 0) demand.measured(package, method.name, rows.find(method.name)->second, median);
   }
 }
 

@@ -18,7 +18,7 @@ namespace millrace {
 class Demand {
  public:
   /// A call for `rows` pictures, or boxes of a decoder, took this long alone.
-  void measured(const std::string& package, std::string_view method, std::int64_t rows, double seconds);
+  void measured(const Package& package, std::string_view method, std::int64_t rows, double seconds);
 
   /// A call is made. Of rows that were not measured it counts in proportion to the nearest that were; of a method that
   /// was not measured at all, nothing.
@@ -33,7 +33,7 @@ class Demand {
   [[nodiscard]] std::vector<Part> parts() const;
 
  private:
-  using Key = std::pair<std::string, std::string>;  // package, method
+  using Key = std::pair<std::string, std::string>;  // Package::id(), method
   mutable std::mutex mutex_;
   std::map<Key, std::map<std::int64_t, double>> seconds_;  // by rows
   std::map<std::string, Part> parts_;                      // by Method::part

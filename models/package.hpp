@@ -53,6 +53,8 @@ struct Package {
   std::vector<PackageFile> files;
   std::string fingerprint;  ///< SHA-256 of model.yaml, and so of everything in the package
 
+  /// Tells packages of one name apart too.
+  std::string id() const { return name + " " + fingerprint; }
   /// The TorchScript file, which every package has.
   std::filesystem::path torchscript() const { return folder / "model.ts"; }
   /// Bytes of all files together.

@@ -24,8 +24,6 @@ nlohmann::json read(const std::string& file) {
   return nlohmann::json::array();
 }
 
-std::string id_of(const Package& package) { return package.name + " " + package.fingerprint; }
-
 }  // namespace
 
 std::string KnownLimits::usual_file() {
@@ -45,8 +43,8 @@ bool KnownLimits::recall(const std::string& device, std::int64_t limit_bytes, co
           entry.at("limit_bytes").get<double>() * slack < static_cast<double>(limit_bytes))
         continue;
       for (const auto& [folder, package] : packages) {
-        if (entry.at("package") != id_of(*package)) continue;
-        limits.at_most(package->name, entry.at("method").get<std::string>(), entry.at("most").get<int>());
+        if (entry.at("package") != package->id()) continue;
+        limits.at_most(package->id(), entry.at("method").get<std::string>(), entry.at("most").get<int>());
         any = true;
       }
     } catch (const nlohmann::json::exception&) {  // of another version
@@ -61,8 +59,8 @@ void KnownLimits::remember(const std::string& device, std::int64_t limit_bytes, 
   const auto replaced = [&](const nlohmann::json& entry) {
     return std::any_of(packages.begin(), packages.end(), [&](const auto& named) {
       const Package& package = *named.second;
-      return entry.value("device", "") == device && entry.value("package", "") == id_of(package) &&
-             learned.count({package.name, entry.value("method", "")}) > 0;
+      return entry.value("device", "") == device && entry.value("package", "") == package.id() &&
+             learned.count({package.id(), entry.value("method", "")}) > 0;
     });
   };
   nlohmann::json kept = nlohmann::json::array();
@@ -72,10 +70,10 @@ void KnownLimits::remember(const std::string& device, std::int64_t limit_bytes, 
     }
     for (const auto& [folder, package] : packages) {
       for (const auto& [key, most] : learned) {
-        if (key.first != package->name) continue;
+        if (key.first != package->id()) continue;
         kept.push_back({{"device", device},
                         {"limit_bytes", limit_bytes},
-                        {"package", id_of(*package)},
+                        {"package", package->id()},
                         {"method", key.second},
                         {"most", most}});
       }

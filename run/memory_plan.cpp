@@ -109,7 +109,7 @@ class Calls {
     std::map<CallLimits::Key, int> all;
     for (const PlannedModel& model : needs_.models) {
       for (const auto& [method, count] : shape_of(model, limits).rows) {
-        int& rows = all[{model.package->name, method}];
+        int& rows = all[{model.package->id(), method}];
         rows = std::max(rows, count);
       }
     }
@@ -135,9 +135,8 @@ std::string MemoryPlan::text() const {
   if (lanes < wanted_lanes) text += "; there is no room for " + std::to_string(wanted_lanes) + " lanes";
   if (bytes() > limit_bytes) text += "; a lane may need more than there is: lower batch.size or gate.slab";
   for (const auto& [key, rows] : smaller_calls) {
-    const RowKind kind = row_kinds.at(key);
-    text +=
-        "; " + key.first + ": " + key.second + " takes " + count_of(rows, word_of(kind), words_of(kind)) + " a call";
+    const auto& [package, kind] = called.at(key);
+    text += "; " + package + ": " + key.second + " takes " + count_of(rows, word_of(kind), words_of(kind)) + " a call";
   }
   if (!known_from.empty())
     text += "; earlier runs ran out of memory (" + known_from + " knows; remove it to try again)";
@@ -200,7 +199,8 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
   plan.smaller_calls = calls.smaller();
   for (const PlannedModel& model : needs.models) {
     for (const Method& method : model.package->methods)
-      plan.row_kinds.emplace(CallLimits::Key{model.package->name, method.name}, method.row);
+      plan.called.emplace(CallLimits::Key{model.package->id(), method.name},
+                          std::pair(model.package->name, method.row));
   }
   plan.ran_out = limits.learned();
   const auto room = plan.limit_bytes - plan.models_bytes;

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu/device.hpp"
@@ -27,9 +28,9 @@ struct MemoryPlan {
   int lanes = 1;
   int wanted_lanes = 1;
   std::map<CallLimits::Key, int> smaller_calls;  ///< most rows of calls that have fewer than the options allow
-  std::map<CallLimits::Key, RowKind> row_kinds;  ///< for messages
-  std::map<CallLimits::Key, int> ran_out;        ///< most rows of calls that failed while nothing else was there
-  std::string known_from;                        ///< the file of earlier runs, where some of these come from
+  std::map<CallLimits::Key, std::pair<std::string, RowKind>> called;  ///< for messages: the package's name, rows
+  std::map<CallLimits::Key, int> ran_out;  ///< most rows of calls that failed while nothing else was there
+  std::string known_from;                  ///< the file of earlier runs, where some of these come from
 
   [[nodiscard]] std::int64_t lane_bytes() const { return calls_bytes + pictures_bytes; }
   [[nodiscard]] std::int64_t bytes() const { return models_bytes + lanes * lane_bytes(); }

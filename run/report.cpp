@@ -101,7 +101,7 @@ Json verdict_json(const Verdict& verdict) {
 Json memory_json(const MemoryPlan& plan) {
   Json calls = Json::array();
   for (const auto& [key, rows] : plan.smaller_calls)
-    calls.push_back({{"package", key.first}, {"method", key.second}, {"most", rows}});
+    calls.push_back({{"package", plan.called.at(key).first}, {"method", key.second}, {"most", rows}});
   return {{"device", plan.device},
           {"total_bytes", plan.total_bytes},
           {"free_bytes", plan.free_bytes},

@@ -36,14 +36,15 @@ TEST_CASE("a call that ran out of memory is remembered by the next smaller power
                                 return std::vector<Tensor>{};
                               }),
                               segmenter(), limits);
-  CHECK(limits->most("sam", "encode") == CallLimits::none);
+  CHECK(limits->most(segmenter().id(), "encode") == CallLimits::none);
   CHECK_THROWS_AS(engine->call("encode", inputs_of("encode", 16, 0)), OutOfMemoryError);
   CHECK_THROWS_AS(engine->call("decode", inputs_of("decode", 16, 7)), OutOfMemoryError);
-  CHECK(limits->learned() == std::map<CallLimits::Key, int>{{{"sam", "encode"}, 8}, {{"sam", "decode"}, 4}});
+  CHECK(limits->learned() ==
+        std::map<CallLimits::Key, int>{{{segmenter().id(), "encode"}, 8}, {{segmenter().id(), "decode"}, 4}});
   CHECK(limits->most("another", "encode") == CallLimits::none);
   fail = false;
   engine->call("encode", inputs_of("encode", 16, 0));
-  CHECK(limits->most("sam", "encode") == 8);
+  CHECK(limits->most(segmenter().id(), "encode") == 8);
 }
 
 TEST_CASE("limits that are given only sink, and not below one row") {

@@ -212,8 +212,11 @@ TEST_CASE("how busy GPUs are is the sum of what their calls take alone") {
   add_gpus(none, models, 1, parts);
   CHECK(none.resources.empty());
   for (auto& device : models) device.demand = std::make_shared<Demand>();
-  models[0].demand->measured("yolo", "forward", 8, 0.004);
-  models[1].demand->measured("yolo", "forward", 8, 0.002);
+  models[0].demand->measured(yolo, "forward", 8, 0.004);
+  models[1].demand->measured(yolo, "forward", 8, 0.002);
+  Package larger = yolo;
+  larger.fingerprint = "another of the same name";
+  models[0].demand->measured(larger, "forward", 8, 1);
   for (int i = 0; i < 10; ++i) models[0].demand->count(yolo, forward, 8);
   for (int i = 0; i < 5; ++i) models[1].demand->count(yolo, forward, 8);
   Snapshot snapshot;

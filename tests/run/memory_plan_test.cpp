@@ -125,7 +125,7 @@ TEST_CASE("calls that run out of memory become smaller, and only they") {
   const auto plan = bench.plan(1'200 * kilo);  // 800 kB of calls and 160 kB of slabs
   REQUIRE(plan);
   CHECK(plan->lanes == 1);
-  CHECK(plan->smaller_calls == std::map<CallLimits::Key, int>{{{"sam", "encode"}, 8}});
+  CHECK(plan->smaller_calls == std::map<CallLimits::Key, int>{{{"sam abc", "encode"}, 8}});
   CHECK(bench.limits.learned() == plan->smaller_calls);
   CHECK(plan->calls_bytes >= 800 * kilo);
   CHECK(plan->calls_bytes < 810 * kilo);
@@ -140,7 +140,7 @@ TEST_CASE("calls that are not to use so much memory become smaller, and nothing 
   const auto plan = bench.plan(100'000 * kilo);
   REQUIRE(plan);
   CHECK(plan->limit_bytes == 1400 * 1024);
-  CHECK(plan->smaller_calls == std::map<CallLimits::Key, int>{{{"sam", "encode"}, 4}, {{"sam", "decode"}, 2}});
+  CHECK(plan->smaller_calls == std::map<CallLimits::Key, int>{{{"sam abc", "encode"}, 4}, {{"sam abc", "decode"}, 2}});
   CHECK(plan->lanes == 1);
   CHECK(bench.limits.learned().empty());
 }
@@ -182,7 +182,7 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-const CallLimits::Key encode{"sam", "encode"}, decode{"sam", "decode"};
+const CallLimits::Key encode{"sam abc", "encode"}, decode{"sam abc", "decode"};
 
 TEST_CASE("what runs learned is known to later ones with no more memory") {
   const Folder folder;
@@ -191,9 +191,9 @@ TEST_CASE("what runs learned is known to later ones with no more memory") {
   const auto recalled = [&](const std::string& device, std::int64_t bytes, const char* method = "encode") {
     CallLimits limits;
     const bool any = known.recall(device, bytes, bench.packages, limits);
-    CHECK(any ==
-          (limits.most("sam", "encode") != CallLimits::none || limits.most("sam", "decode") != CallLimits::none));
-    return limits.most("sam", method);
+    CHECK(any == (limits.most("sam abc", "encode") != CallLimits::none ||
+                  limits.most("sam abc", "decode") != CallLimits::none));
+    return limits.most("sam abc", method);
   };
   CHECK(recalled("a GPU", 1000) == CallLimits::none);  // no file
   known.remember("a GPU", 1000, bench.packages, {{encode, 4}, {decode, 8}, {{"elsewhere", "encode"}, 1}});
