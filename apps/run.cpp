@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "apps/progress.hpp"
@@ -49,8 +50,16 @@ std::vector<std::string> warnings(const RunArguments& arguments, const Config& c
                                               : "built-in models run (" + builtin + ")") +
                     std::string(only_drawn_scenes));
   }
-  for (const SinkEntry* sink : config.chain.options<Encode>().sinks()) {
-    if (!sink->without_masks.empty() && config.chain.find("segment") == nullptr) notes.push_back(sink->without_masks);
+  if (config.chain.find("segment") == nullptr) {
+    std::set<std::string> said;
+    const auto note = [&](const Chain& chain) {
+      for (const SinkEntry* sink : chain.options<Encode>().sinks()) {
+        if (!sink->without_masks.empty() && said.insert(sink->without_masks).second)
+          notes.push_back(sink->without_masks);
+      }
+    };
+    note(config.chain);
+    for (const auto& [view, chain] : config.of_views) note(chain);
   }
   return notes;
 }

@@ -28,6 +28,14 @@ void refuse_twice(const YAML::Node& map, const std::string& path) {
   }
 }
 
+/// An option can be written under its stage, in the stage's entry and under an old name: in a file it stands once.
+void take(Setting& setting, std::vector<std::string> values, const std::string& where, const std::string& path) {
+  if (setting.origin.starts_with(path + ":"))
+    throw UsageError(where + ": this option was set at " + setting.origin + " already; remove one");
+  setting.values = std::move(values);
+  setting.origin = where;
+}
+
 std::vector<std::string> scalars(const YAML::Node& node, const std::string& where, const std::string& key) {
   if (node.IsScalar()) return {node.as<std::string>()};
   if (node.IsNull()) return {};
@@ -82,8 +90,8 @@ StagePlace Settings::read_stage(const YAML::Node& node, const std::string& path)
     const auto key = option.first.as<std::string>();
     if (key == "name" || key == "stage") continue;
     Setting& setting = find(own.name, key, place(path, option.first));
-    setting.values = scalars(option.second, place(path, option.second), own.name + "." + key);
-    setting.origin = place(path, option.first);
+    take(setting, scalars(option.second, place(path, option.second), own.name + "." + key), place(path, option.first),
+         path);
   }
   return own;
 }
@@ -104,6 +112,11 @@ View Settings::read_view(const YAML::Node& node, const std::string& path) {
   std::vector<std::string> known{"name", "match", "detector"};
   for (const StagePlace& stage : stages_) known.push_back(stage.name);
   View view;
+  const auto set = [&](const std::string& stage, const std::string& name, std::vector<std::string> values,
+                       const YAML::Node& at) {
+    if (!view.options[stage].emplace(name, std::move(values)).second)
+      throw UsageError(place(path, at) + ": this view sets " + stage + "." + name + " twice; remove one");
+  };
   for (const auto& pair : node) {
     const auto key = pair.first.as<std::string>();
     const std::string where = place(path, pair.first);
@@ -114,7 +127,7 @@ View Settings::read_view(const YAML::Node& node, const std::string& path) {
       for (const auto& option : pair.second) {
         const auto name = option.first.as<std::string>();
         find(key, name, place(path, option.first));  // throws where there is no such option
-        view.options[key][name] = scalars(option.second, place(path, option.second), key + "." + name);
+        set(key, name, scalars(option.second, place(path, option.second), key + "." + name), option.first);
       }
       continue;
     }
@@ -126,7 +139,7 @@ View Settings::read_view(const YAML::Node& node, const std::string& path) {
     } else if (key == "match") {
       view.pattern = value;
     } else if (key == "detector") {
-      view.options["detect"]["model"] = {value};
+      set("detect", "model", {value}, pair.first);
     } else {
       throw UsageError(place(path, pair.second) + ": the view's " + key + " must be a map of options");
     }
@@ -173,8 +186,8 @@ void Settings::read_recipe(const std::string& path) {
       for (const auto& option : pair.second) {
         const auto name = option.first.as<std::string>();
         Setting& setting = find(key, name, place(path, option.first));
-        setting.values = scalars(option.second, place(path, option.second), key + "." + name);
-        setting.origin = place(path, option.first);
+        take(setting, scalars(option.second, place(path, option.second), key + "." + name), place(path, option.first),
+             path);
       }
     }
   }

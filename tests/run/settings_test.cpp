@@ -125,6 +125,17 @@ TEST_CASE("a key that stands twice in a recipe is refused") {
   CHECK(has(failure("views:\n  - {name: a, name: b}\n"), ":2: 'name' is there twice"));
 }
 
+TEST_CASE("an option that a recipe sets in two places is refused") {
+  const std::string old_name = failure("detect: {model: a.pkg}\nmodels: {detector: b.pkg}\n");
+  CHECK(has(old_name, ":2: this option was set at "));
+  CHECK(has(old_name, ":1 already; remove one"));
+  CHECK(has(failure("stages: [{name: detect, stage: detect, conf: 0.1}, encode]\ndetect: {conf: 0.2}\n"),
+            ":2: this option was set at "));
+  CHECK(has(failure("stages: [decode, preprocess, detect, encode]\n"
+                    "views:\n  - {name: a, match: a*, detector: a.pkg, detect: {model: b.pkg}}\n"),
+            ":3: this view sets detect.model twice; remove one"));
+}
+
 TEST_CASE("of a recipe that is not there is said where it was looked for and where the program's own are") {
   Settings settings;
   CHECK_THROWS_AS(settings.read_recipe("no/such/recipe.yaml"), UsageError);
