@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <cstring>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -23,8 +24,11 @@ class SimulatedEngine final : public Engine {
     const Method& called = package_.method(method);
     const CallRows rows = called.call_of(inputs);
     std::vector<Tensor> outputs;
-    for (const TensorSpec& spec : outputs_of(package_, method, rows, image_type_))
+    for (const TensorSpec& spec : outputs_of(package_, method, rows, image_type_)) {
       outputs.push_back(device.empty(spec.shape, spec.dtype));
+      // Numbers and vectors of rows, which the host reads. What is larger goes to operations, and these are simulated.
+      if (spec.shape.size() <= 2) std::memset(outputs.back().data, 0, outputs.back().bytes());
+    }
     const SimulatedCall& call = table_->calls.find(method)->second;
     stream->compute(call.call_s + call.each_s * static_cast<double>(called.rows(rows)));
     return outputs;

@@ -199,6 +199,57 @@ stages:
         self.assertTrue(all({"rle", "looks"} <= set(found) for line in good for found in line["objects"]))
 
 
+class Simulated(Base):
+    def test_vectors_of_a_simulated_model_are_zeros(self):
+        """The host's work is that of a real run: every picture is done, and each object has its row."""
+        table = program.ROOT / "bench/host/h200.yaml"
+        model = small_embedder.make(self.folder)
+        out = self.folder / "out"
+        recipe = self.write("recipe.yaml", f"""
+stages: [decode, preprocess, detect, {{name: scenes, stage: categorize, model: {model}}}, {{name: looks, stage: embed, model: {model}, of: objects}}, encode]
+""")
+        self.run_ok(recipe, "--input", self.input_with_boxes(12), "--output", out, "--engine", f"simulated:{table}", code=program.SOME_FAILED)
+        good = [line for line in program.lines(out) if line["state"] == "ok"]
+        self.assertEqual(len(good), 11)
+        rows = side_rows(out, "looks")
+        self.assertEqual(rows.shape, (sum(len(line["objects"]) for line in good), 24))
+        self.assertFalse(rows.any())
+        self.assertEqual({round(line["scenes"]["top"][0][2], 6) for line in good}, {0.25})
+
+
+class Views(Base):
+    def test_a_view_overrides_any_option_of_any_stage(self):
+        for name in ("day/1.jpg", "night/1.jpg"):
+            program.write_picture(self.folder / "in" / name, 60, 50, seed=7)
+        first, second = (small_embedder.make(self.folder, name, seed) for name, seed in (("first", 1), ("second", 2)))
+        recipe = self.write("recipe.yaml", f"""
+stages:
+  - decode
+  - preprocess
+  - {{name: scenes, stage: categorize, model: {first}}}
+  - {{name: looks, stage: embed, model: {first}}}
+  - encode
+views:
+  - {{name: day, match: day/*, scenes: {{top: 2, temperature: 5}}}}
+  - {{name: night, match: night/*, scenes: {{model: {second}}}, looks: {{model: {second}}}, encode: {{format: overlay}}}}
+""")
+        out = self.folder / "out"
+        self.run_ok(recipe, "--input", self.folder / "in", "--output", out)
+        alone = {}
+        for name, model, options in (("day", first, ("--set", "categorize.top=2", "--set", "categorize.temperature=5")), ("night", second, ())):
+            alone_out = self.folder / f"alone-{name}"
+            plain = self.write("plain.yaml", "stages: [decode, preprocess, categorize, embed, encode]\n")
+            self.run_ok(plain, "--input", self.folder / "in" / name, "--output", alone_out, "--set", f"categorize.model={model}", "--set", f"embed.model={model}",
+                        *options)
+            (line,) = program.lines(alone_out)
+            alone[name] = line["categorize"]["top"], side_rows(alone_out, "embed")[0].tolist()
+        rows = side_rows(out, "looks")
+        found = {line["view"]: (line["scenes"]["top"], rows[line["looks"]].tolist()) for line in program.lines(out)}
+        self.assertEqual(found, alone)
+        self.assertEqual([len(found[view][0]) for view in ("day", "night")], [2, 4])
+        self.assertEqual([path.stem for path in (out / "overlay").rglob("*.*")], ["1.jpg"])  # of the view that asks for it
+
+
 class Refused(Base):
     def test_what_cannot_be_meant(self):
         small = small_embedder.make(self.folder)
