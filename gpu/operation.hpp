@@ -27,8 +27,8 @@ struct Operation {
   using Launch = void (*)(const Job& job, Stream& stream);
 
   std::string_view name;  ///< under which a simulated device's table has the cost
-  Function host;          ///< what the CPU does, at once
-  Function body;          ///< the kernels' bodies, one thread after the other, on memory that is the host's
+  Function host;  ///< what the CPU does, at once: it has faster ways than one thread of a kernel after the other
+  Function body;  ///< the kernels' bodies, one thread after the other, on memory that is the host's
   double (*units)(const Job& job) = [](const Job&) { return 1.0; };  ///< how many times the cost
   Function simulate = [](const Job&) {};  ///< nothing is computed: writes what the host's side will read
   Launch launch = cuda_launch<Job>();     ///< asks a CUDA stream for the kernels; null in builds without CUDA

@@ -14,7 +14,8 @@ const ModelUse::Calls& calls_of(const ModelUse& use, std::string_view method) {
   const auto found = std::find_if(use.calls.begin(), use.calls.end(),
                                   [&](const ModelUse::Calls& calls) { return calls.method == method; });
   if (found == use.calls.end())
-    throw std::logic_error("a stage calls '" + std::string(method) + "' and does not say so in its info()");
+    throw std::logic_error("a stage's info() names the task " + std::string(use.task) +
+                           " and no calls of its method '" + std::string(method) + "'");
   return *found;
 }
 
@@ -44,9 +45,9 @@ std::shared_ptr<Engine> StageModel::engine() const { return models_.cache->acqui
 
 MethodRows rows_of(const ModelUse& use, const Package& package, int batch_size, const CallLimits* limits) {
   MethodRows rows;
-  for (const ModelUse::Calls& calls : use.calls) {
-    const int limit = limits == nullptr ? CallLimits::none : limits->most(package.id(), calls.method);
-    rows[calls.method] = std::min(allowed(use, package, batch_size, calls.method), limit);
+  for (const Method& method : package.methods) {
+    const int limit = limits == nullptr ? CallLimits::none : limits->most(package.id(), method.name);
+    rows[method.name] = std::min(allowed(use, package, batch_size, method.name), limit);
   }
   return rows;
 }

@@ -7,7 +7,10 @@
 #include <set>
 #include <utility>
 
+#include "models/call_limits.hpp"
 #include "models/engine.hpp"
+#include "stages/stage_models.hpp"
+#include "tests/stages/surroundings.hpp"
 
 namespace millrace {
 namespace {
@@ -206,6 +209,20 @@ TEST_CASE("a row that does not fit alone is a matter of the whole batch") {
     if (holds_any(values, {101})) throw_out_of_memory(false);
   }};
   CHECK_THROWS_AS(inputs.run({0, 0, 1, 1}), std::bad_alloc);
+}
+
+TEST_CASE("rows of calls follow options, package and batch, and a stage names every method of its task") {
+  const Package sam = segmenter_package(8, 64);
+  ModelUse use{
+      .option = "model", .folder = "sam", .task = "segment", .calls = {{"encode", 0}, {"decode", 100}}, .remedy = ""};
+  CHECK(rows_of(use, sam, 4, nullptr) == MethodRows{{"encode", 4}, {"decode", 64}});
+  CHECK(rows_of(use, sam, 40, nullptr) == MethodRows{{"encode", 8}, {"decode", 64}});
+  CallLimits limits;
+  limits.at_most(sam.id(), "decode", 5);
+  CHECK(rows_of(use, sam, 4, &limits) == MethodRows{{"encode", 4}, {"decode", 4}});
+  use.calls.pop_back();
+  CHECK_THROWS_WITH_AS(rows_of(use, sam, 4, nullptr),
+                       "a stage's info() names the task segment and no calls of its method 'decode'", std::logic_error);
 }
 
 TEST_CASE("other errors are not the picture's and pass through") {

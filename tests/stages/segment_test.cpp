@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "stages/model_call.hpp"
 #include "stages/postprocess.hpp"
+#include "stages/stage_entry.hpp"
 #include "tests/stages/surroundings.hpp"
 
 namespace millrace {
@@ -87,6 +89,44 @@ void check_objects(const Outcome& outcome, const Given& given) {
       CHECK(traced[i].width == side);
     }
   }
+}
+
+// Another stage that takes the embeddings: by slot, the picture's code, or -1 where there is none.
+std::vector<int> embedded_codes;
+
+class OtherPrompts final : public LaneStage {
+ public:
+  static constexpr const char* name = "other_prompts";
+  struct Options {
+    void visit(OptionVisitor& /*v*/) {}
+  };
+  static StageInfo info(const Options& /*options*/) {
+    return {name, Section::lane, "reads what segment encoded", {&image_embeddings, &mask_logits}, {}, {}};
+  }
+  OtherPrompts(const Options& /*options*/, const StageContext& /*context*/) {}
+  void run(Batch& batch) override {
+    const ImageEmbeddings& embeddings = batch.columns.get(image_embeddings);
+    CHECK(embeddings.model == segmenter_package().folder.string());
+    for (const Tensor& one : embeddings.of_slots) {
+      embedded_codes.push_back(one.data == nullptr ? -1 : static_cast<int>(std::lround(one.host<const float>()[0])));
+    }
+  }
+};
+
+TEST_CASE("a later stage finds the embedding of each picture that has boxes") {
+  Surroundings around;
+  around.add_view(detector_package(), detector_by_code(three_each()));
+  around.set_segmenter(segmenter_package(), segmenter_by_code());
+  std::vector<StageEntry> table = stage_table();
+  table.push_back(stage_entry<OtherPrompts>());
+  RecipeLane lane(around, {"preprocess", "detect", "segment", "other_prompts", "postprocess"}, {},
+                  std::make_unique<Device>(), table);
+  Batch batch = batch_of({3, 0, 9, 5});  // 0 has no boxes
+  batch.frames[2]->fail("decode", Reason::truncated, "cut");
+  embedded_codes.clear();
+  lane.run(batch);
+  CHECK(embedded_codes == std::vector<int>{3, -1, -1, 5});
+  CHECK(batch.columns.find(image_embeddings) == nullptr);  // freed behind its last reader
 }
 
 TEST_CASE("16 pictures of 3 boxes: 3 decoder calls when packed, 16 when not, with equal masks") {

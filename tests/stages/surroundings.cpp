@@ -44,16 +44,19 @@ std::string Surroundings::add(const Package& package, FakeEngine::Function funct
 }
 
 RecipeLane::RecipeLane(const Surroundings& surroundings, const std::vector<StagePlace>& stages, const Values& values,
-                       std::unique_ptr<Device> device)
+                       std::unique_ptr<Device> device, const std::vector<StageEntry>& table)
     : device_(std::move(device)), context_(surroundings.context()) {
   context_.device = device_.get();
   for (std::size_t view = 0; view < context_.views.size(); ++view) {
-    ViewStages& own = views_.emplace_back(ViewStages{Chain(with_decode(stages), [&](const std::string& stage) {
-      OptionValues all = surroundings.models_of(stage, view);
-      const auto found = values.find(stage);
-      if (found != values.end()) all.insert(found->second.begin(), found->second.end());
-      return all;
-    })});
+    ViewStages& own = views_.emplace_back(ViewStages{Chain(
+        with_decode(stages),
+        [&](const std::string& stage) {
+          OptionValues all = surroundings.models_of(stage, view);
+          const auto found = values.find(stage);
+          if (found != values.end()) all.insert(found->second.begin(), found->second.end());
+          return all;
+        },
+        table)});
     for (const auto& link : own.chain.links()) {
       if (link.entry->make_lane_stage)
         own.lane_stages.emplace_back(&link, link.entry->make_lane_stage(link.options, context_, link.info));

@@ -145,7 +145,8 @@ class RecipeLane {
   using Values = std::map<std::string, OptionValues>;
 
   RecipeLane(const Surroundings& surroundings, const std::vector<StagePlace>& stages, const Values& values = {},
-             std::unique_ptr<Device> device = std::make_unique<Device>());
+             std::unique_ptr<Device> device = std::make_unique<Device>(),
+             const std::vector<StageEntry>& table = stage_table());
   ~RecipeLane();
 
   void run(Batch& batch);
