@@ -106,7 +106,7 @@ LockHolder this_process() {
 }
 
 LockedError::LockedError(const std::string& path, LockHolder holder, const std::string& advice)
-    : std::runtime_error("another run writes to this output folder: " + holder.describe() + " (" + path + "); " +
+    : std::runtime_error("another process writes to this folder: " + holder.describe() + " (" + path + "); " +
                          advice),
       holder_(std::move(holder)) {}
 
