@@ -12,25 +12,25 @@ namespace {
 
 namespace po = boost::program_options;
 
-// Options that are short for a setting: `--conf 0.3` is `--set detect.conf=0.3`.
+// An option that is short for a setting: `--limit 5` is `--set input.limit=5`.
 struct Shorthand {
   const char* flag;
   const char* key;
-  const char* help;  // null: that of the setting
+  const char* help;  // null: the help of the setting
 };
 constexpr std::array shorthands{
-    Shorthand{"output", "output.folder", "where segments, plan and reports go"},
+    Shorthand{"output", "output.folder", "folder for segments, plan and reports"},
     Shorthand{"detector", "detect.model",
-              "package folder of the detector; with no --segmenter either: the built-in models"},
+              "package folder of the detector; without --detector and --segmenter, the built-in models run"},
     Shorthand{"segmenter", "segment.model",
-              "package folder of the segmenter; with no --detector either: the built-in models"},
+              "package folder of the segmenter; without --detector and --segmenter, the built-in models run"},
     Shorthand{"format", "encode.format", nullptr},
     Shorthand{"limit", "input.limit", "stop after N pictures"},
     Shorthand{"every", "input.every", "take every N-th picture"},
     Shorthand{"sample", "input.sample", "take a share of the pictures, such as 1%"},
     Shorthand{"device", "device.kind", "auto, cpu, cuda, cuda:0,1 or cuda:all"},
-    Shorthand{"capture", "trace.capture", "pictures that a profiler looks at, such as 100:200"},
-    Shorthand{"source", "input.source", "files, or memory: pictures that come again are not decoded again"},
+    Shorthand{"capture", "trace.capture", "pictures that a profiler captures, such as 100:200"},
+    Shorthand{"source", "input.source", "files, or memory: a picture that is listed again is not decoded again"},
     Shorthand{"engine", "models.engine", "auto, torchscript or simulated:TABLE.yaml"},
     Shorthand{"gpu-memory", "device.memory", "share of a GPU's free memory to plan with, or bytes such as 8G"},
     Shorthand{"precision", "device.precision", "auto, fp32, tf32, bf16 or fp16"},
@@ -48,12 +48,11 @@ po::options_description describe() {
   add("null,0", "names in lists and on stdin end with NUL");
   add("set", po::value<std::vector<std::string>>()->composing(),
       "GROUP.NAME=VALUE: any option; `millrace stages` lists them");
-  add("print-config", "show every setting with its origin, as a recipe, and end");
-  add("dry-run",
-      "show what the input holds, and of the output how much its plan has left, and end; nothing is written");
-  add("add-new", "add what is new in the input to a finished run");
-  add("quiet,q", "neither progress nor table: errors and warnings only");
-  add("help,h", "this text");
+  add("print-config", "print every setting with its origin, as a recipe, and exit");
+  add("dry-run", "show which pictures the input has, and how many an existing output has left; write nothing");
+  add("add-new", "add new pictures of the input to a finished run");
+  add("quiet,q", "print errors and warnings only: no progress, no table");
+  add("help,h", "print this text and exit");
   return options;
 }
 
@@ -66,12 +65,12 @@ std::vector<std::string> long_names(const po::options_description& options) {
 std::string unknown_option(const std::string& given, const po::options_description& options) {
   const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
   const auto names = long_names(options);
-  std::string begun;  // options of which this is the beginning: nearer than any that is merely spelled alike
+  std::string begun;  // options that begin with `name`: a better guess than one with a similar spelling
   for (const auto& option : names) {
     if (!name.empty() && option.starts_with(name)) begun += (begun.empty() ? "'--" : " or '--") + option + "'";
   }
   const char* list = "`millrace run --help` lists them";
-  return given + " is no option" +
+  return given + " is not an option" +
          (begun.empty() ? did_you_mean(name, names, list, "--") : "; did you mean " + begun + "? " + list);
 }
 
@@ -83,7 +82,7 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
   all.add(visible).add_options()("recipe", po::value<std::vector<std::string>>());
   po::positional_options_description positional;
   positional.add("recipe", -1);
-  // Abbreviations are off: a script that says --in today must not mean another option tomorrow.
+  // No abbreviations: if a script could write --in for --input, a new option --inside would break it.
   const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
   po::variables_map given;
   try {
@@ -91,19 +90,19 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
   } catch (const po::unknown_option& error) {
     throw UsageError(unknown_option(error.get_option_name(), visible));
   } catch (const po::error& error) {
-    throw UsageError(std::string(error.what()) + "; `millrace run --help` shows how it is written");
+    throw UsageError(std::string(error.what()) + "; `millrace run --help` shows the syntax");
   }
 
   RunArguments run;
   if (given.count("recipe") != 0U) {
     const auto recipes = given["recipe"].as<std::vector<std::string>>();
     if (recipes.size() > 1) {
-      // One that is called like none is rather the value of an option.
+      // A word without the extension of a recipe is probably the value of an option.
       const auto odd =
           std::find_if(recipes.begin(), recipes.end(), [](const auto& word) { return !hint_of_value(word).empty(); });
       const std::string word = odd == recipes.end() ? recipes[1] : *odd;
       throw UsageError("'" + word + "' is " + (word == recipes[0] ? "one of several recipes" : "a second recipe") +
-                       "; a run takes one (pictures are named with --input" + hint_of_value(word) + ")");
+                       "; a run takes only one (name pictures with --input" + hint_of_value(word) + ")");
     }
     run.settings.read_recipe(recipes.front());
   }
@@ -129,19 +128,24 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
 
 std::string run_help() {
   std::ostringstream text;
-  text
-      << "Usage: millrace run [RECIPE.yaml] --input WHAT... --output FOLDER [options]\n\n"
-         "Finds objects with a detector, outlines them with a segmenter, and writes boxes and masks to FOLDER.\n"
-         "The same command again finishes what was left.\n\n"
-      << describe()
-      << "\nExamples:\n"
-         "  millrace run --input pictures/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --output out/\n"
-         "  millrace run recipe.yaml --input scans/ --output out/ --set detect.conf=0.01\n"
-         "\nExit codes: 0 done; 1 internal error; 2 wrong use, or no pictures; 3 done, but some pictures failed, or "
-         "some folders\n"
-         "could not be listed; 5 model, codec, device, or a limit of the system; 6 storage; 7 output in use by another "
-         "run;\n"
-         "8 output of other settings, models or input, or damaged; 130, 143 stopped. 6, 130 and 143 are resumable.\n";
+  text << "Usage: millrace run [RECIPE.yaml] --input WHAT... --output FOLDER [options]\n\n"
+          "Finds objects with a detector, outlines them with a segmenter, and writes boxes and masks to FOLDER.\n"
+          "Run the same command again to resume.\n\n"
+       << describe()
+       << "\nExamples:\n"
+          "  millrace run --input pictures/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --output out/\n"
+          "  millrace run recipe.yaml --input scans/ --output out/ --set detect.conf=0.01\n"
+          "\nExit codes:\n"
+          "  0    done\n"
+          "  1    internal error\n"
+          "  2    wrong use, or no pictures\n"
+          "  3    done, but some pictures failed or some folders could not be listed\n"
+          "  5    the problem is a model, a codec, a device or a limit of the system\n"
+          "  6    writing failed; the same command resumes\n"
+          "  7    another run uses the output\n"
+          "  8    the output is damaged, or belongs to other settings, models or input\n"
+          "  130  stopped by Ctrl-C; the same command resumes\n"
+          "  143  stopped by SIGTERM; the same command resumes\n";
   return text.str();
 }
 

@@ -25,7 +25,7 @@ void print_fields(const char* label, const Fields& fields) {
   std::printf("\n");
 }
 
-/// "; overlay/ and coco.json are not checked", of those that are there: manifests do not cover them.
+/// "; overlay/ and coco.json are not checked", or nothing: manifests do not cover the outputs of sinks.
 std::string not_checked(const std::string& folder) {
   std::vector<std::string> there = sink_outputs(folder);
   for (auto& name : there) {
@@ -41,7 +41,7 @@ OutputState read_output_of(const std::string& folder) {
   auto state = read_output(folder);
   if (!state)
     throw UsageError("'" + folder +
-                     "' has no plan: it is no output folder of millrace, or a run failed before it could plan");
+                     "' has no plan: it is not an output folder of Millrace, or its run failed before it made a plan");
   return *std::move(state);
 }
 
@@ -59,28 +59,27 @@ ExitCode inspect_command(const std::vector<std::string>& arguments) {
         stdout);
     return ExitCode::ok;
   }
-  if (arguments.empty()) throw UsageError("`millrace inspect` takes the folder of a model package");
+  if (arguments.empty()) throw UsageError("`millrace inspect` needs a package folder: `millrace inspect PACKAGE`");
   for (const auto& folder : arguments) std::printf("%s\n", describe(read_package(folder)).c_str());
   return ExitCode::ok;
 }
 
 ExitCode stages_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
-    std::fputs(
-        "Usage: millrace stages\n\nShows the stages a recipe can name, and every option (--set GROUP.NAME=VALUE).\n",
-        stdout);
+    std::fputs("Usage: millrace stages\n\nLists the stages for recipes, and every option (--set GROUP.NAME=VALUE).\n",
+               stdout);
     return ExitCode::ok;
   }
-  if (!arguments.empty()) throw UsageError("`millrace stages` takes no arguments: it shows all of them");
+  if (!arguments.empty()) throw UsageError("`millrace stages` takes no arguments: it lists all stages");
   std::fputs("Stages, in the order of a full pipeline:\n", stdout);
   for (const auto& entry : stage_table()) {
     const StageInfo info = entry.default_info();
     std::printf("  %-12s %s\n", entry.name.c_str(), info.summary.c_str());
     print_fields("reads", info.reads);
-    print_fields("reads if there", info.uses);
+    print_fields("reads if present", info.uses);
     print_fields("writes", info.writes);
   }
-  std::fputs("\nOptions (! marks those that determine results, and so stand in the plan):\n", stdout);
+  std::fputs("\nOptions (! marks those that determine results: the plan records them):\n", stdout);
   for (const auto& [group, options] : Settings().all_options()) {
     for (const auto& option : options) {
       const std::string key = group + "." + option.name;
@@ -98,21 +97,23 @@ ExitCode reduce_command(const std::vector<std::string>& arguments) {
   for (const auto& reducer : reducer_table()) names.push_back(reducer.name);
   if (asks_for_help(arguments)) {
     std::fputs(
-        "Usage: millrace reduce NAME OUT\n\nRuns a reducer over the finished segments of an output folder and writes "
-        "OUT/reduced/NAME.*, in place\nof what an earlier one wrote. It may be done while a run writes to OUT.\n\n"
+        "Usage: millrace reduce NAME OUT\n\nRuns a reducer over the finished segments of an output folder. It writes "
+        "OUT/reduced/NAME.*,\nand replaces an older version of these files. A run may write to OUT at the same "
+        "time.\n\n"
         "Reducers:\n",
         stdout);
     for (const auto& reducer : reducer_table()) std::printf("  %-12s %s\n", reducer.name.c_str(), reducer.help.c_str());
     return ExitCode::ok;
   }
   if (arguments.size() != 2)
-    throw UsageError("`millrace reduce` takes the name of a reducer and an output folder: `millrace reduce " +
+    throw UsageError("`millrace reduce` needs the name of a reducer and an output folder: `millrace reduce " +
                      names.front() + " out/`");
   const std::string& name = arguments[0];
   const std::string& folder = arguments[1];
   const ReducerEntry* const reducer = find_reducer(name);
   if (reducer == nullptr) {
-    throw UsageError("'" + name + "' is no reducer" + did_you_mean(name, names, "`millrace reduce --help` lists them"));
+    throw UsageError("'" + name + "' is not a reducer" +
+                     did_you_mean(name, names, "`millrace reduce --help` lists them"));
   }
   const OutputState state = read_output_of(folder);
   const ReducerOutput output = run_reducer(*reducer, folder);
@@ -127,16 +128,16 @@ ExitCode reduce_command(const std::vector<std::string>& arguments) {
 ExitCode status_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     std::fputs(
-        "Usage: millrace status OUT [--verify]\n\nSays what an output folder holds. It takes no lock and changes "
-        "nothing.\n\n  --verify  read every byte of the finished segments and compare it with their manifests; "
-        "overlays,\n"
-        "            label maps and COCO files are not covered\n",
+        "Usage: millrace status OUT [--verify]\n\nShows what an output folder holds. It takes no lock and changes "
+        "nothing.\n\n  --verify  read every byte of the finished segments and compare it with their manifests;\n"
+        "            overlays, label maps and COCO files are not checked\n",
         stdout);
     return ExitCode::ok;
   }
   auto folders = arguments;
   const bool verify = std::erase(folders, "--verify") > 0;
-  if (folders.size() != 1) throw UsageError("`millrace status` takes one output folder, and --verify");
+  if (folders.size() != 1)
+    throw UsageError("`millrace status` needs one output folder: `millrace status OUT [--verify]`");
   const std::string& folder = folders.front();
   OutputState state = read_output_of(folder);
   Books& books = state.books;
@@ -153,7 +154,7 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
 
   std::printf("planned   %s in %s%s\n", count_of(state.planned, "picture").c_str(),
               count_of(static_cast<std::int64_t>(state.segments), "segment").c_str(),
-              end ? "" : "; the scan has not ended");
+              end ? "" : "; the scan is not finished");
   std::printf("done      %s\n", grouped(state.done()).c_str());
   if (books.done_segments > 0) {
     std::printf("          in finished segments: %s ok, %s failed, %s\n", grouped(books.counts.ok).c_str(),
@@ -167,7 +168,7 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   }
   std::printf("left      %s\n", grouped(state.left()).c_str());
   if (const Tally folders = end ? end->counts[Skip::unreadable_folder] : Tally(); folders.count > 0) {
-    std::printf("unlisted  %s could not be listed (%s) and %s not in the plan; --add-new looks again\n",
+    std::printf("unlisted  %s could not be listed (%s) and %s not in the plan; --add-new tries again\n",
                 count_of(folders.count, "folder").c_str(), names_of(folders).c_str(),
                 folders.count == 1 ? "is" : "are");
   }
@@ -176,7 +177,7 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   if (verify && books.problems.empty())
     std::printf("verified  every byte of %s%s\n", count_of(books.done_segments, "segment").c_str(),
                 not_checked(folder).c_str());
-  if (state.left() > 0 && !books.locked_by) std::printf("the same command as before finishes the rest\n");
+  if (state.left() > 0 && !books.locked_by) std::printf("to finish the rest, run the same command again\n");
   return books.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
 }
 

@@ -7,22 +7,27 @@
 
 namespace millrace {
 
+// Each command prints to stdout. `arguments` are those after its name.
+// Wrong arguments throw UsageError, other failures throw the errors that exit_code_of() knows.
+
 /// Whether --help or -h is among the arguments.
 bool asks_for_help(const std::vector<std::string>& arguments);
 
-/// `millrace status OUT`: planned, done, failed by reason, who is at it; reads only.
+/// `millrace status OUT`: items planned, done, left and failed by reason, and which process holds the lock.
+/// Reads only. Returns `mismatch` (8) if results are damaged.
 ExitCode status_command(const std::vector<std::string>& arguments);
 
 /// `millrace reduce NAME OUT`: runs a reducer over the finished segments.
 ExitCode reduce_command(const std::vector<std::string>& arguments);
 
-/// `millrace inspect PACKAGE`: checks a model package and describes it.
+/// `millrace inspect PACKAGE...`: checks model packages and describes them.
 ExitCode inspect_command(const std::vector<std::string>& arguments);
 
-/// `millrace stages`: the table of stages and groups with every option.
+/// `millrace stages`: all stages, and all options by group.
 ExitCode stages_command(const std::vector<std::string>& arguments);
 
-/// `millrace doctor`: libraries, processor, GPU, codecs; environment (5) when something needed is missing.
+/// `millrace doctor`: libraries, processor, GPU, codecs. Returns `environment` (5) if something that runs need is
+/// missing.
 ExitCode doctor_command(const std::vector<std::string>& arguments);
 
 }  // namespace millrace

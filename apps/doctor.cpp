@@ -60,7 +60,7 @@ void row(const char* name, const std::string& value) { std::printf("%-12s %s\n",
 
 ExitCode doctor_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
-    std::fputs("Usage: millrace doctor\n\nShows what was found on this machine and what is missing.\n", stdout);
+    std::fputs("Usage: millrace doctor\n\nShows what this machine has and what is missing.\n", stdout);
     return ExitCode::ok;
   }
   if (!arguments.empty()) throw UsageError("`millrace doctor` takes no arguments");
@@ -75,13 +75,13 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   row("GPU", gpus.text);
   healthy = healthy && gpus.healthy;
   const std::string level(name_of(best_level()));
-  row("CPU level", level + (best_level() == level_of_cpu() ? "" : ": the environment asks for less than this CPU has"));
-  set_environment(environment_for_level(best_level()));  // as a run does
+  row("CPU level", level + (best_level() == level_of_cpu() ? "" : ": an environment variable limits it"));
+  set_environment(environment_for_level(best_level()));  // before LibTorch is opened, as in a run
   try {
     const TorchFacts torch = torch_facts();
     row("LibTorch", torch.version + " with kernels for " + torch.cpu_capability + ", " + torch.library);
   } catch (const PluginError& error) {
-    row("LibTorch", std::string("no model runs: ") + error.what());
+    row("LibTorch", std::string("models cannot run: ") + error.what());
     healthy = false;
   }
   const std::string allocator = loaded_library("libtcmalloc");
@@ -92,8 +92,9 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
       others.empty() ? "JPEG, PNG; BMP, WebP, TIFF, PNM, JPEG 2000 through OpenCV" : "JPEG, PNG; no others: " + others);
   healthy = healthy && others.empty();
   const std::string models = find_builtin_models();
-  row("models", models.empty() ? "no built-in ones beside this program; name your own" : "built-in ones in " + models);
-  std::printf("%s\n", healthy ? "all there" : "something is missing, see above");
+  row("models", models.empty() ? "no built-in ones found; name your own with --detector and --segmenter"
+                               : "built-in ones in " + models);
+  std::printf("%s\n", healthy ? "nothing is missing" : "something is missing: see the rows above");
   return healthy ? ExitCode::ok : ExitCode::environment;
 }
 

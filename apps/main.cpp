@@ -30,29 +30,30 @@ constexpr const char* usage =
     "  millrace run --input pictures/ --output out/ --detector yolov8n.pkg --segmenter mobile_sam.pkg\n"
     "\n"
     "Commands:\n"
-    "  run       find and outline objects; the same command again finishes what was left\n"
-    "  status    what an output folder holds\n"
-    "  reduce    counts and the like over the finished segments of an output folder\n"
-    "  inspect   what a model package is\n"
-    "  stages    the stages a recipe can name, with all options\n"
-    "  doctor    what was found on this machine, and what is missing\n"
+    "  run       find and outline objects; the same command again resumes\n"
+    "  status    show what an output folder holds\n"
+    "  reduce    compute a summary of the finished segments of an output folder\n"
+    "  inspect   check model packages and describe them\n"
+    "  stages    list the stages for recipes, and all options\n"
+    "  doctor    show what this machine has, and what is missing\n"
     "\n"
-    "`millrace COMMAND --help` tells more; `millrace --version` the version.\n";
+    "`millrace COMMAND --help` describes a command. `millrace --version` prints the version.\n";
 
 constexpr const char* what_to_type =
-    "`millrace run` needs to know where the pictures are and where results go:\n"
+    "`millrace run` needs the place of the pictures and a folder for results:\n"
     "\n"
     "  millrace run --input pictures/ --output out/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --format "
     "overlay\n"
     "\n"
-    "--input also takes single pictures, globs, lists, CSV and JSONL manifests, and - for names on stdin. Packages "
-    "are\n"
-    "made with `make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt`. `millrace run --help` shows all options.\n";
+    "--input also takes single pictures, globs, lists, CSV and JSONL manifests, and - for names on stdin.\n"
+    "To make packages, run `make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt`.\n"
+    "`millrace run --help` shows all options.\n";
 
 constexpr const char* of_builtin_models =
-    "Without --detector and --segmenter the built-in models run, which know only the drawn scenes of `make demo`.\n";
+    "Without --detector and --segmenter, the built-in models run. They know only the drawn scenes of `make demo`.\n";
 
-// LibTorch and its libraries read the environment when they are opened, which is later. No thread has begun yet.
+// LibTorch and its libraries read the environment once, when they are opened, so this runs before.
+// Setting it is safe only while the process has one thread.
 void prepare(const Config& config, const Devices& devices) {
   const Numbers numbers = numbers_for(config, config.output.folder, devices);
   set_environment(environment_for_teams(numbers.team));
@@ -111,7 +112,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (command == "stages") return stages_command(rest);
   if (command == "doctor") return doctor_command(rest);
   const std::vector<std::string> known{"run", "status", "reduce", "inspect", "stages", "doctor", "help"};
-  throw UsageError("'" + command + "' is no command" + did_you_mean(command, known, "`millrace --help` lists them"));
+  throw UsageError("'" + command + "' is not a command" + did_you_mean(command, known, "`millrace --help` lists them"));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t window_ns = 10'000'000'000;
 constexpr std::int64_t plain_ns = 10'000'000'000;
 constexpr std::chrono::milliseconds tick(500);
-constexpr std::int64_t half_tick_ns = 250'000'000;  // samples come a little early or late
+constexpr std::int64_t half_tick_ns = 250'000'000;  // tolerance: samples come a little early or late
 
 std::string time_left(double seconds) {
   std::array<char, 32> text{};
@@ -74,7 +74,7 @@ std::string progress_line(const ProgressSample& before, const ProgressSample& no
 std::string ProgressLines::add(ProgressSample now, int columns) {
   const std::int64_t now_ns = now.snapshot.time_ns;
   if (window_.empty()) due_ns_ = now_ns + plain_ns;
-  // What was loading, or waiting for a first item, is no part of the rate.
+  // The rate leaves out the time before the first item: models load, or the input is empty.
   if (window_.empty() || now.snapshot.planned == 0) window_.assign(1, now);
   while (window_.size() > 1 && now_ns - window_[1].snapshot.time_ns >= window_ns) window_.pop_front();
   std::string text;
@@ -105,7 +105,7 @@ Progress::~Progress() {
 void Progress::run() {
   const bool line = style_ == ProgressStyle::line;
   ProgressLines lines(style_);
-  lines.add(sample_(), 0);  // the first window begins here
+  lines.add(sample_(), 0);  // the first window begins now, not after the first tick
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, tick, [&] { return ended_; })) {
     const std::string text = lines.add(sample_(), line ? terminal_columns(STDERR_FILENO) - 1 : 0);

@@ -18,34 +18,42 @@ enum class ProgressStyle {
   plain,  ///< a line every 10 s: logs
 };
 
-/// A terminal on stderr gets the line, everything else plain lines.
+/// `line` if stderr is a terminal, else `plain`; `none` if `quiet`.
 ProgressStyle progress_style(bool quiet);
 
-/// The text of one line: done, rate, time left and failed, whether the input is waited for, the busiest resource and
-/// its largest stage, from the same function as the report's verdict; rate and utilisation are of the time between the
-/// samples. Before anything was admitted: "loading" or "waiting for input". `columns` 0: no limit.
+/// The text of one line, without a newline and cut to `columns` bytes (0: no limit).
+///
+/// - Done, planned, rate, time left and failed items. The rate covers the time between the two samples.
+/// - The share of the time in which the source waited for input, if that is the bottleneck.
+/// - The busiest resource with its utilisation, and its largest stage. judge() names them, as for the report.
+/// - Before the first item is admitted, only "loading" or "waiting for input".
 std::string progress_line(const ProgressSample& before, const ProgressSample& now, int columns);
 
-/// Decides when which line is due. Time is that of the samples, which may come as often as wished.
+/// Decides which line is due when. It reads the time from the samples; they may come at any interval.
 class ProgressLines {
  public:
   /// `style` is not `none`.
   explicit ProgressLines(ProgressStyle style) : style_(style) {}
 
-  /// What to write for this sample: with `line` always a line that draws over the one before it, with `plain` one that
-  /// ends with a newline for each 10 s since the first sample, else nothing. Rate and utilisation are over the last 10
-  /// s, loading left out. `columns` of the terminal, 0: no limit.
+  /// The text to write after this sample.
+  ///
+  /// - Style `line`: always a line, which draws over the previous one.
+  /// - Style `plain`: a line with a newline every 10 s, else nothing. After a longer pause it is one line, not several.
+  ///
+  /// Rate and utilisation cover the last 10 s, but not the time before the first item.
+  /// `columns` of the terminal, 0: no limit.
   std::string add(ProgressSample now, int columns);
 
  private:
   const ProgressStyle style_;
-  std::deque<ProgressSample> window_;  // the first one is up to 10 s old
+  std::deque<ProgressSample> window_;  // the samples of the last 10 s and the one before them, oldest first
   std::int64_t due_ns_ = 0;
 };
 
-/// Prints progress to stderr from a thread of its own until it is destroyed.
+/// Prints progress to stderr from a thread of its own, twice a second, until it is destroyed.
 class Progress {
  public:
+  /// That thread calls `sample`.
   Progress(ProgressStyle style, std::function<ProgressSample()> sample);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

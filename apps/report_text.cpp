@@ -27,14 +27,14 @@ std::string duration(std::int64_t ns) {
   return format("%.1f h", s / 3600);
 }
 
-/// Milliseconds in at most six characters: 0.05, 38.80, 2349; "-" where there are none.
+/// Milliseconds in at most six characters up to 999,999 ms: 0.05, 38.80, 2349. "-" for no time.
 std::string ms_text(double ns) {
   if (ns <= 0) return "-";
   const double ms = ns / 1e6;
   return format(ms < 99.995 ? "%.2f" : ms < 999.95 ? "%.1f" : "%.0f", ms);
 }
 
-/// A row fits 79 columns: what is longer than its column moves the rest of the row.
+/// A row has 79 columns. A value that is longer than its column moves the rest of the row to the right.
 std::string table_row(const Reading& reading, std::int64_t wall_ns, const std::string& label, bool waits) {
   std::string unit{to_string(reading.unit)};
   if (reading.items == 1) unit.resize(unit.size() - (reading.unit == Unit::batches ? 2 : 1));
@@ -95,7 +95,7 @@ std::string headline(const RunReport& report) {
   return text;
 }
 
-// What the driver says; nothing where it says nothing.
+// The figures of NVIDIA's driver, or nothing if it gives none.
 std::string gpu_text(const GpuSummary& gpu) {
   std::string said;
   const auto add = [&](const std::string& part) { said += (said.empty() ? "" : ", ") + part; };
@@ -119,7 +119,7 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
     text += "  failed, " + std::string(to_string(reason)) + ": " + grouped(count) + "\n";
   }
   if (const std::string skipped = report.scan.summary(); !skipped.empty())
-    text += wrapped("passed over: " + skipped, columns, "  ");
+    text += wrapped("skipped: " + skipped, columns, "  ");
   if (window.committed > 0 && wall_s > 0) {
     text += format("  %.2f pictures/s over %s; loading %s and warm-up %s before that\n",
                    static_cast<double>(window.committed) / wall_s, duration(window.time_ns).c_str(),
@@ -133,7 +133,7 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
                    readable_bytes(static_cast<double>(report.read_bytes) / wall_s).c_str(),
                    readable_bytes(static_cast<double>(report.written_bytes) / wall_s).c_str());
     std::string sentence = wrapped(report.verdict.sentence, columns, "");
-    sentence.insert(sentence.size() - 1, plain);  // before the newline: the next line is not part of it
+    sentence.insert(sentence.size() - 1, plain);  // before the newline, so that bold ends on this line
     text += "\n" + std::string(bold) + sentence;
   }
   for (const auto& note : report.notes) text += wrapped("note: " + note, columns, "  ");
@@ -142,7 +142,7 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
   }
   const std::string folder = display_name(report.output_folder);
   text += "\nresults  " + folder + "/segments";
-  text += report.state == "stopped" ? "; what stands in .part files is completed by the same command\n" : "\n";
+  text += report.state == "stopped" ? "; the same command completes the .part files\n" : "\n";
   for (const auto& name : report.side_outputs) text += "         " + folder + "/" + name + "\n";
   for (const auto& reduced : report.reduced) text += "         " + folder + "/" + reduced.file + "\n";
   if (report.counts.failed_items() > 0) {

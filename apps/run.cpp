@@ -27,19 +27,20 @@ namespace millrace {
 namespace {
 
 constexpr const char* only_drawn_scenes =
-    ": they know only drawn scenes (make demo), and what they find elsewhere means nothing. Real ones: make model "
-    "WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector yolov8n.pkg --segmenter mobile_sam.pkg";
+    ": they know only the drawn scenes of make demo, so their results on other pictures mean nothing. For real models: "
+    "make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector yolov8n.pkg --segmenter mobile_sam.pkg";
 
-/// What makes results worth nothing, though nothing fails. It is said even where nothing else is.
+/// Notes about runs that succeed but may not do what the user expects: their results may mean nothing, for example.
+/// They are printed even with --quiet.
 std::vector<std::string> warnings(const RunArguments& arguments, const Config& config, const SourceSpec& spec,
                                   const Packages& packages) {
   std::vector<std::string> notes = config.notes;
   if (arguments.devices.kind == Devices::Kind::simulated)
-    notes.emplace_back("the engine is simulated: what the segments say of objects means nothing");
+    notes.emplace_back("the engine is simulated: the objects in the segments mean nothing");
   if (const auto there = gpus_of_driver();
       arguments.devices.kind == Devices::Kind::cpu && !there.empty() && config.device.kind == "auto") {
-    notes.push_back("a GPU is there (" + there.front() +
-                    "), and this program was built without CUDA: models run on the CPU");
+    notes.push_back("this machine has a GPU (" + there.front() +
+                    "), but this program was built without CUDA: models run on the CPU");
   }
   std::string builtin;
   for (const auto& [folder, package] : packages) {
@@ -64,7 +65,8 @@ std::vector<std::string> warnings(const RunArguments& arguments, const Config& c
   return notes;
 }
 
-/// The plan in the output folder, if there is one, as a line. Throws what a run would throw that does not fit it.
+/// One line about the plan in the output folder; empty if it has none.
+/// Throws the error of a run if the plan does not fit these settings and this input.
 std::string planned_before(const RunArguments& arguments, const Config& config, const SourceSpec& spec,
                            const Packages& packages, const std::string& output) {
   PlanOptions options;
@@ -77,13 +79,13 @@ std::string planned_before(const RunArguments& arguments, const Config& config, 
   if (!state) return {};
   return "output: " + grouped(state->planned) + " planned, " + grouped(state->done()) + " done, " +
          grouped(state->left()) + " left; " +
-         (arguments.add_new ? "what its plan lacks of this input is added"
-          : state->end      ? "a run looks for no others unless --add-new is given"
-                            : "its scan goes on where it stopped");
+         (arguments.add_new ? "a run adds the new pictures of this input"
+          : state->end      ? "a run adds no new pictures without --add-new"
+                            : "a run resumes the scan of the input where it stopped");
 }
 
-/// What lay in folders that could not be listed is neither planned nor failed: it must be said, and seen in the exit
-/// code.
+/// Pictures in a folder that could not be listed are neither planned nor failed, so no count shows them.
+/// Only this message and the exit code do.
 void tell_unreadable(const ScanCounts& counts, const std::string& remedy) {
   if (const std::string text = unreadable_folders(counts, remedy); !text.empty()) say(text);
 }
@@ -101,7 +103,7 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
               readable_bytes(static_cast<double>(found.bytes)).c_str());
   const auto views = planned_views(config, found.view_names);
   for (std::size_t i = 0; i < views.size(); ++i) {
-    std::string models;  // those of this view alone, where views differ; others stand below
+    std::string models;  // the detector, and models of stages for which this view has options; all are listed below
     for (const auto& link : views[i].chain->links()) {
       for (const ModelUse& use : link.info.models) {
         const auto package = packages.find(use.folder);
@@ -117,7 +119,7 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
   }
   for (const auto& path : found.first_paths) std::printf("  %s\n", display_name(path).c_str());
   if (const std::string skipped = found.counts.summary(); !skipped.empty())
-    std::printf("passed over: %s\n", skipped.c_str());
+    std::printf("skipped: %s\n", skipped.c_str());
   std::string stages;
   for (const auto& link : config.chain.links()) stages += (stages.empty() ? "" : " -> ") + link.info.name;
   std::printf("stages: %s\n", stages.c_str());
@@ -126,13 +128,13 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
                 display_name(folder).c_str());
   }
   if (!planned.empty()) std::puts(planned.c_str());
-  std::puts(planned.empty() ? "only the input was looked at; nothing was written" : "nothing was written");
+  std::puts(planned.empty() ? "only the input was scanned; nothing was written" : "nothing was written");
   std::fflush(stdout);
   tell_unreadable(found.counts, "");
   return found.counts[Skip::unreadable_folder].count == 0 ? ExitCode::ok : ExitCode::some_failed;
 }
 
-/// Tells a person at a terminal what the engine says.
+/// Prints what run_job() reports to stderr.
 class TerminalListener final : public JobListener {
  public:
   TerminalListener(bool quiet, const std::vector<std::string>& notes, StopSignals* signals)
@@ -143,7 +145,7 @@ class TerminalListener final : public JobListener {
     if (!quiet_) say(plan.text());
   }
   void accepted() override {
-    for (const auto& note : notes_) say(note);  // only now: where the input is wrong, only that is said
+    for (const auto& note : notes_) say(note);  // not before: an error of the input is then the only message
   }
   void on_stop(std::function<void()> stop) override {
     if (signals_ != nullptr) signals_->on_stop([stop = std::move(stop)](int /*signal*/) { stop(); });
@@ -167,7 +169,7 @@ void show(const RunReport& report, bool quiet) {
   if (!quiet) std::fputs(to_text(report, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)).c_str(), stdout);
   std::fflush(stdout);
   tell_unreadable(report.scan, ", then run again with --add-new");
-  if (report.state == "stopped") say("stopped before the end; the same command finishes the rest");
+  if (report.state == "stopped") say("stopped before the end; run the same command again to resume");
 }
 
 ExitCode exit_code(const RunReport& report, const StopSignals* signals) {
@@ -186,7 +188,7 @@ ExitCode run(const RunArguments& arguments, const Config& config, const EngineFa
     throw UsageError("no output folder is named; add --output FOLDER");
   }
   check_models(config, spec);
-  // What is wrong with input and models is said before the output folder is made.
+  // These throw on errors of input and models, before the output folder is made.
   (void)Source(spec);
   (void)parse_capture(config.trace.capture);
   (void)memory_limit(config.device.memory, {});

@@ -9,10 +9,13 @@ namespace millrace {
 class StopSignals;
 struct Config;
 
-/// Runs what the user asked for, from plan to report, and prints what it has to say to stderr (results and tables to
-/// stdout). Throws what exit_code_of knows; everything that concerns single pictures stands in the segments instead.
-/// `config` is what the arguments set; `factory` loads packages: LibTorch's in the program, a fake in tests. `signals`
-/// may be null.
+/// Executes `millrace run`, from plan to report. Messages go to stderr, results and tables to stdout.
+///
+/// A failed picture is recorded in the segments and does not throw. Other failures throw the errors that
+/// exit_code_of() knows.
+/// - `config`: the parsed settings of `arguments`.
+/// - `factory` loads packages: with LibTorch in the program, a fake in tests.
+/// - `signals` may be null: then no signal stops the run.
 ExitCode run(const RunArguments& arguments, const Config& config, const EngineFactory& factory, StopSignals* signals);
 
 }  // namespace millrace

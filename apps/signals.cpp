@@ -28,9 +28,9 @@ sigset_t stop_signals() {
 }
 
 void say(std::string text) {
-  // The progress line stands there, and ^C behind it.
+  // On a terminal the cursor is behind the progress line and ^C.
   text = (::isatty(STDERR_FILENO) != 0 ? "\nmillrace: " : "millrace: ") + text + "\n";
-  // The streams may be locked by a thread that hangs; this is the way out.
+  // Not through stdio: a thread that hangs may hold the lock of stderr.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
@@ -39,7 +39,7 @@ void say(std::string text) {
 StopSignals::StopSignals() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file over ulimit -f is an error of write, told like any other
+  std::signal(SIGXFSZ, SIG_IGN);  // over ulimit -f, write() then fails with EFBIG, which is reported like other errors
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   wake_ = eventfd(0, EFD_CLOEXEC);
@@ -67,10 +67,10 @@ void StopSignals::wait() {
   if (signals < 0) return;
   std::array<pollfd, 2> watched{pollfd{signals, POLLIN, 0}, pollfd{wake_, POLLIN, 0}};
   for (;;) {
-    // What is inside gets this long to come out: less than the 30 s that Slurm and Kubernetes wait before they kill.
+    // Batches in flight have 20 s to finish. Slurm and Kubernetes kill after 30 s.
     const int ready = ::poll(watched.data(), watched.size(), received_ == 0 ? -1 : drain_ms);
     if (ready == 0) {
-      say("what was in work did not come out in 20 s: stopped at once; the same command finishes the rest");
+      say("stopped now: batches in flight did not finish in 20 s; run the same command again to resume");
       ::_exit(128 + received_);
     }
     if (ready < 0) continue;
@@ -79,11 +79,11 @@ void StopSignals::wait() {
     if (::read(signals, &info, sizeof info) != sizeof info) continue;
     const int signal = static_cast<int>(info.ssi_signo);
     if (received_ != 0) {
-      say("stopped at once; the same command finishes the rest");
+      say("stopped now; run the same command again to resume");
       ::_exit(128 + signal);
     }
     received_ = signal;
-    say("stopping: finishing what is in work, for at most 20 s; once more to stop at once");
+    say("stopping: finishing batches in flight (up to 20 s); press Ctrl-C again to stop now");
     const std::lock_guard lock(mutex_);
     if (stop_) stop_(signal);
   }

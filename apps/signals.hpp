@@ -7,11 +7,13 @@
 
 namespace millrace {
 
-/// SIGINT and SIGTERM, taken by a thread of its own: the first asks the run to stop; the second, or 20 s
-/// without an end, ends the process at once (what is committed stays, the run can be resumed). SIGPIPE and SIGHUP are
-/// ignored: a closed terminal does not end a run.
+/// Handles SIGINT and SIGTERM on a thread of its own.
 ///
-/// Make it before any other thread, so that all threads inherit the blocked signals.
+/// The first signal asks the run to stop. A second one, or 20 s without an end, ends the process with _exit:
+/// committed results stay, and the run can be resumed.
+/// SIGPIPE and SIGHUP are ignored, so a closed terminal does not end a run. SIGXFSZ is ignored: write() fails instead.
+///
+/// Construct it before any other thread starts: threads inherit the blocked signals.
 class StopSignals {
  public:
   StopSignals();
@@ -19,10 +21,11 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
 
-  /// What the first signal calls, on the signals' thread; at once if it has come already. Empty: nothing.
+  /// The first signal calls `stop` on the thread of the signals. If it has already come, on_stop() calls `stop` itself.
+  /// An empty function removes the previous one.
   void on_stop(std::function<void(int signal)> stop);
 
-  /// The first signal that came, or 0.
+  /// The number of the first signal, or 0.
   int received() const { return received_; }
 
  private:

@@ -21,7 +21,7 @@ bool wants_colour(int descriptor) {
 }
 
 void fill_closed_descriptors() {
-  // Numbers are given from the lowest free one up, so this ends with the first above stderr.
+  // open() returns the lowest free number, so the first number above stderr shows that no gap is left.
   for (;;) {
     const int descriptor = ::open("/dev/null", O_RDWR);
     if (descriptor > STDERR_FILENO) ::close(descriptor);
@@ -30,7 +30,7 @@ void fill_closed_descriptors() {
 }
 
 void say(const std::string& text) {
-  // The progress line stands there without a newline: it is wiped and drawn again half a second later.
+  // The progress line has no newline: wipe it. Progress draws it again within half a second.
   const char* wipe = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
   std::fprintf(stderr, "%smillrace: %s\n", wipe, text.c_str());
 }

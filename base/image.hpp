@@ -5,13 +5,14 @@
 
 namespace millrace {
 
-/// RGB, 8 bits a channel, rows packed (3 * width bytes), in host memory. A view: the memory is somebody else's.
+/// A view of a picture in host memory: RGB, 8 bits per channel, rows packed (3 * width bytes).
+/// It does not own the pixels.
 struct Image8 {
   const std::uint8_t* data = nullptr;
   int width = 0, height = 0;
 };
 
-/// The same with its memory.
+/// A picture in the layout of Image8. It shares ownership of the pixels.
 struct PixelBuffer {
   int width = 0, height = 0;
   std::shared_ptr<std::uint8_t> data;

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// The keys that one writer puts into a JSON object, as one list for the writer and for those who must avoid them.
-/// A key that is not in the list does not compile:
+/// The keys that one writer puts into a JSON object.
+/// The writer and the code that must avoid these keys use the same list. A key outside the list does not compile:
 ///
 ///     inline constexpr Keys head_keys{"id", "path"};
 ///     json.key(head_keys("id"));

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-// Optimal string alignment distance, three rows of the usual table.
+// Returns the optimal string alignment distance. Only the last three rows of its table are kept.
 std::size_t edits(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(above.begin(), above.end(), std::size_t{0});

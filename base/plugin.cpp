@@ -15,14 +15,15 @@ std::vector<fs::path> folders() {
   if (const char* folder = std::getenv("MILLRACE_PLUGIN_DIR"); folder != nullptr && *folder != '\0') return {folder};
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) return {};  // never the current folder: a plug-in is code
+  // No search in the current folder: a plug-in is code that would run.
+  if (error) return {};
   return {program.parent_path(), program.parent_path().parent_path() / "lib" / "millrace"};
 }
 
 std::string folder_names() {
   std::string text;
   for (const fs::path& folder : folders()) text += (text.empty() ? "in '" : " nor in '") + folder.string() + "'";
-  return text.empty() ? "looked for, since /proc/self/exe cannot be read" : text;
+  return text.empty() ? "found, because /proc/self/exe, which names the program's folder, cannot be read" : text;
 }
 
 }  // namespace
@@ -41,8 +42,9 @@ void* open_plugin(const std::string& file_name, const char* symbol, const Plugin
     throw PluginError(file_name + ", which " + words.task + ", is not " + folder_names() +
                       "; run 'make install' again, or set MILLRACE_PLUGIN_DIR to its folder");
   }
-  // dlopen finds a loaded library at once, so there is nothing to keep between calls. None is unloaded: their libraries
-  // have threads. RTLD_LOCAL, because two of them bring a BLAS, and LibTorch would take the other one's functions.
+  // dlopen returns a library that is already open at once, so nothing is kept between calls.
+  // No plug-in is unloaded, because its libraries have threads.
+  // RTLD_LOCAL: two plug-ins bring a BLAS, and LibTorch would otherwise call the functions of the other one.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   void* found = library == nullptr ? nullptr : dlsym(library, symbol);
   if (found != nullptr) return found;

@@ -5,25 +5,27 @@
 
 namespace millrace {
 
-/// A plug-in of the program that is missing, cannot be loaded or belongs to another build. The program ends with exit
-/// code 5.
+/// A plug-in of the program is missing, cannot be loaded or belongs to another build.
+/// The program then ends with exit code 5.
 struct PluginError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Where this plug-in of the program is: in MILLRACE_PLUGIN_DIR if that is set, else beside the program, else in
-/// ../lib/millrace from there; empty if it is in none of them.
+/// Returns the path of a plug-in, or an empty string if the file does not exist.
+/// If MILLRACE_PLUGIN_DIR is set, the plug-in must be in that folder.
+/// Otherwise it is in the folder of the program or in ../lib/millrace, relative to that folder.
 std::string find_plugin(const std::string& file_name);
 
-/// What open_plugin() says of a plug-in.
+/// Texts about one plug-in, for the messages of open_plugin().
 struct PluginWords {
-  std::string task;    ///< "runs models"
-  std::string advice;  ///< where it does not load: what to do
+  std::string task;    ///< what the plug-in does, e.g. "runs models"
+  std::string advice;  ///< what to do if it does not load
 };
 
-/// Opens the plug-in for the rest of the process and returns its symbol; opening it again costs next to nothing. What
-/// it brings stays its own: symbols of its libraries serve no other library, unless it says otherwise itself, as
-/// LibTorch's does for a GPU. Throws PluginError.
+/// Loads a plug-in for the rest of the process and returns the address of its symbol. Throws PluginError.
+/// Further calls cost next to nothing.
+/// Other libraries cannot use the symbols of the plug-in and its libraries.
+/// Only the plug-in itself can change that, as the one with LibTorch does for a GPU.
 void* open_plugin(const std::string& file_name, const char* symbol, const PluginWords& words);
 
 }  // namespace millrace

@@ -24,7 +24,7 @@ PixelBox run_bounds(std::span<const std::uint32_t> counts, int height) {
     if (begin / rows == right) {
       top = std::min(top, begin % rows);
       bottom = std::max(bottom, last % rows);
-    } else {  // a run over the end of a column touches the picture's last row and its first
+    } else {  // a run that continues in the next column covers the last row and the first row
       top = 0;
       bottom = rows - 1;
     }

@@ -6,10 +6,11 @@
 
 namespace millrace {
 
-/// Builds column-major runs as COCO has them: counts of 0, 1, 0, 1, ... down the columns; the first may be 0.
+/// Builds the run lengths of a COCO mask.
+/// They count pixels outside, inside, outside, ..., column by column from the top left. The first count may be 0.
 class RunBuilder {
  public:
-  /// Adds `length` pixels of one value.
+  /// Appends `length` pixels that are all inside or all outside.
   void append(bool inside, std::uint32_t length) {
     if (length == 0) return;
     if (inside != inside_) {
@@ -18,7 +19,7 @@ class RunBuilder {
     }
     counts_.back() += length;
   }
-  /// The runs so far; the builder is empty again.
+  /// Returns the counts and empties the builder.
   std::vector<std::uint32_t> take() {
     std::vector<std::uint32_t> counts{0};
     counts.swap(counts_);
@@ -31,7 +32,7 @@ class RunBuilder {
   bool inside_ = false;
 };
 
-/// Pixels inside.
+/// Returns the number of pixels inside.
 std::int64_t run_area(std::span<const std::uint32_t> counts);
 
 /// A box of whole pixels.
@@ -41,7 +42,8 @@ struct PixelBox {
   friend bool operator==(const PixelBox&, const PixelBox&) = default;
 };
 
-/// The smallest box around the pixels inside; all zero for an empty mask. `height` is that of the mask's picture.
+/// Returns the smallest box around the pixels inside, all zero for an empty mask.
+/// `height` is the height of the picture.
 PixelBox run_bounds(std::span<const std::uint32_t> counts, int height);
 
 }  // namespace millrace

@@ -13,7 +13,7 @@ namespace millrace {
 
 enum class DType { f32, f16, bf16, i64, i32, u8 };
 
-/// "f32"
+/// Returns the name of a type, such as "f32".
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -32,7 +32,7 @@ constexpr std::string_view name_of(DType dtype) {
   return "?";
 }
 
-/// Bytes of one element.
+/// Returns the size of one element in bytes.
 constexpr std::size_t element_bytes(DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -49,8 +49,9 @@ constexpr std::size_t element_bytes(DType dtype) {
   return 0;
 }
 
-/// A dense row-major array that keeps its storage alive. Engines take and return it, so that no header of ours shows
-/// LibTorch. `device` is -1 for host memory, else the CUDA ordinal.
+/// A dense row-major array that shares ownership of its storage.
+/// Engines take and return it, so that no header of Millrace needs LibTorch.
+/// `device` is -1 for host memory, otherwise the CUDA ordinal.
 struct Tensor {
   std::shared_ptr<void> storage;
   void* data = nullptr;
@@ -63,13 +64,13 @@ struct Tensor {
   }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * element_bytes(dtype); }
 
-  /// The elements; T must be the type that dtype says, and the tensor must lie on the host.
+  /// The elements. The tensor must be in host memory and T must be the type that `dtype` names; neither is checked.
   template <class T>
   std::span<T> host() const {
     return {static_cast<T*>(data), static_cast<std::size_t>(elements())};
   }
 
-  /// Element `index` of the first dimension, on the same storage.
+  /// Returns element `index` of the first dimension, on the same storage.
   Tensor row(std::int64_t index) const {
     Tensor one = *this;
     one.shape.erase(one.shape.begin());
@@ -77,7 +78,7 @@ struct Tensor {
     return one;
   }
 
-  /// An uninitialised host tensor.
+  /// Returns a host tensor with uninitialised elements.
   static Tensor empty(std::vector<std::int64_t> shape, DType dtype = DType::f32) {
     Tensor t;
     t.shape = std::move(shape);

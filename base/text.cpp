@@ -8,7 +8,8 @@ namespace millrace {
 std::string readable_bytes(double bytes) {
   constexpr std::array units{"B", "kB", "MB", "GB", "TB"};
   std::size_t unit = 0;
-  while (bytes >= (unit == 0 ? 999.5 : 999.95) && unit + 1 < units.size()) {  // what would be rounded to 1000
+  // From these limits on, the number would be printed as 1000 of its unit.
+  while (bytes >= (unit == 0 ? 999.5 : 999.95) && unit + 1 < units.size()) {
     bytes /= 1000;
     ++unit;
   }

@@ -11,7 +11,7 @@ namespace {
 
 nvtxDomainHandle_t handle(void* domain) { return static_cast<nvtxDomainHandle_t>(domain); }
 
-/// The event and the text that it points to.
+// An event of NVTX with the text that it points to.
 struct Event {
   Event(const char* prefix, const std::string& stage, std::int64_t id, std::size_t frames) noexcept {
     if (frames == 0) {

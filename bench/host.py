@@ -1,9 +1,10 @@
-"""What the host does for a picture when a GPU does the rest, and how many pictures a second that allows: bench/host.py [--out FILE.json]
+"""Measures the CPU time that the host needs for a picture when a GPU does the rest: bench/host.py [--out FILE.json]
 
-Runs the program with a simulated engine (bench/host/h200.yaml): nothing is computed for models, resizing and outlines, and it takes the
-time that a GPU would; each picture has --boxes boxes, whose masks have 960 runs. CPU time is counted by thread, with pictures decoded from
-JPEG and with decoded pictures in memory: what the workers take more from JPEG is decoding. What is left without decoding is target T5: at most
-2 ms of a core; the exit code is 1 where it is missed.
+Runs the program with a simulated engine (bench/host/h200.yaml). Models, resizing and outlines compute nothing, but take the time that a GPU
+would take. Each picture has --boxes boxes, whose masks have 960 runs.
+
+Counts CPU time by thread, in two ways: with JPEG files, and with decoded pictures in memory. The workers' difference is the time of decoding.
+Target T5 limits the CPU time without decoding to 2 ms per picture. The exit code is 1 if T5 is missed.
 """
 
 import argparse
@@ -28,7 +29,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def draw(folder, count):
-    """JPEGs of 1920 x 1080 at quality 90."""
+    """Writes JPEGs of 1920 x 1080 at quality 90 and returns their paths."""
     names = []
     for seed in range(count):
         scene, _ = scenes.draw("front", 900_000 + seed, "held_out")
@@ -38,7 +39,7 @@ def draw(folder, count):
 
 
 def write_manifest(file, names, pictures, boxes):
-    """Each line a picture with its boxes; pictures come again until there are enough."""
+    """Writes `pictures` lines, each a picture with `boxes` boxes. The pictures of `names` are repeated."""
     width, height = scenes.WIDTH, scenes.HEIGHT
     own = [[100 + 150 * i % (width - 500), 60 + 70 * i % (height - 300), 400, 250, 0] for i in range(boxes)]
     lines = (json.dumps({"path": str(names[i % len(names)]), "boxes": own}) for i in range(pictures))
@@ -46,20 +47,20 @@ def write_manifest(file, names, pictures, boxes):
 
 
 def thread_seconds(pid):
-    """CPU seconds of each thread so far, by name."""
+    """(name, CPU seconds so far) of each thread, by its id."""
     seconds = {}
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         try:
             text = (task / "stat").read_text()
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the thread has ended
         name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
         seconds[int(task.name)] = (name.rstrip("0123456789").strip(), (int(fields[11]) + int(fields[12])) * TICK_S)
     return seconds
 
 
 def run(manifest, folder, table, source):
-    """One run: pictures a second, CPU ms a picture, of that by thread."""
+    """Runs the program once: pictures per second, and CPU ms per picture, in total and by thread."""
     command = [PROGRAM, "run", "--input", manifest, "--output", folder / "out", "--engine", f"simulated:{table}", "--source", source, "-q",
                "--detector", ROOT / "models/builtin/front.pkg", "--segmenter", ROOT / "models/builtin/segmenter.pkg", "--set", "detect.skip_with_boxes=no"]
     seen = {}
@@ -93,7 +94,7 @@ def median_of(runs):
 
 
 def by_step(memory, files):
-    """CPU ms of a picture from JPEG. What no thread of a step is seen to do is the rest: it starts, ends, and lives between two looks."""
+    """CPU ms per picture from JPEG, by step. The rest is time that no thread of a step was seen to use: start, end, and threads too short to be seen."""
     thread, decoded = files["by_thread_ms"], memory["by_thread_ms"]
     encode = decoded.get("worker", 0)
     steps = {"source": thread.get("source", 0), "read": thread.get("read", 0), "decode": thread.get("worker", 0) - encode, "lane": thread.get("lane", 0), "encode": encode,
@@ -125,7 +126,7 @@ def main():
         names = draw(folder, 16)
         manifest = folder / "pictures.jsonl"
         results = {}
-        for source, share in (("memory", 1), ("files", 4)):  # decoding takes most, so fewer do
+        for source, share in (("memory", 1), ("files", 4)):  # decoding takes most of the time, so fewer pictures are enough
             write_manifest(manifest, names, arguments.pictures // share, arguments.boxes)
             runs = []
             for _ in range(arguments.repeats + 1):

@@ -1,9 +1,11 @@
-// Does memory grow with the length of a run? Simulated frames through the whole graph, the resident set read as they
-// are committed: from the first 10 % on it must not grow by 16 MB.
+// Does memory grow with the length of a run?
 //
 //     bench_memory [--frames N] [--check] [--leak]
 //
-// --check exits with 1 above the bar; --leak keeps 1 kB a frame, which must be found.
+// Simulated frames go through the whole graph. The program reads its resident set while they are committed.
+// After the first 10 % of the frames, it must grow by less than 16 MB.
+// - --check: exit code 1 if it grows by more.
+// - --leak: keep 1 kB per frame. --check must find that.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -31,7 +33,7 @@ struct Growth {
   double last_mb = 0;
 };
 
-/// Runs the graph and fills in `growth`; throws what ended the run.
+/// Runs the graph and fills in `growth`. Throws the error of the run, if it had one.
 Result run(std::int64_t frames, bool leak, Growth& growth) {
   constexpr int max_batch = 16;
   const GraphOptions options{.max_batch = max_batch,
@@ -47,10 +49,10 @@ Result run(std::int64_t frames, bool leak, Growth& growth) {
     committed += static_cast<std::int64_t>(batch.frames.size());
     if (leak) {
       for (std::size_t i = 0; i < batch.frames.size(); ++i) {
-        leaked.push_back(std::make_unique<char[]>(1000));  // zeroed, so its pages are really there
+        leaked.push_back(std::make_unique<char[]>(1000));  // zeroed, which makes its pages resident
       }
     }
-    if (before * 200 / frames == committed * 200 / frames) return;  // 200 readings
+    if (before * 200 / frames == committed * 200 / frames) return;  // reads 200 times in a run
     growth.last_mb = resident_mb();
     if (committed * 10 <= frames) {
       growth.after_tenth_mb = growth.last_mb;

@@ -1,10 +1,11 @@
-// What does the pipeline cost? CPU-seconds of a run divided by the CPU-seconds of its stage bodies called one after
-// another in a plain loop on the same pictures, in turn, several times.
+// What does the pipeline cost?
 //
 //     bench_overhead DETECTOR.pkg SEGMENTER.pkg [--pictures N] [--boxes Y] [--repeats R] [--check]
 //
-// The pictures are seeded 1920x1080 JPEGs at quality 90 with Y boxes each from a manifest; the detector runs all the
-// same. --check exits with 1 above 1.03.
+// It measures CPU seconds in two ways, in turns, R times: a run of the pipeline, and a plain loop.
+// The loop calls the same stage bodies one after another on the same pictures.
+// The pictures are seeded 1920x1080 JPEGs at quality 90. A manifest gives Y boxes for each, and the detector runs too.
+// - --check: exit code 1 if the median of pipeline / loop is above 1.03.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -63,7 +64,7 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
-/// Smooth shapes with some grain: about 280 kB a picture, like a photograph.
+/// RGB pixels with smooth shapes and some grain. As a JPEG, about 280 kB, like a photograph.
 std::vector<std::uint8_t> picture(std::mt19937& random) {
   std::vector<std::uint8_t> rgb(std::size_t{3} * width * height);
   std::uniform_real_distribution<double> phase(0, 6.28);
@@ -102,7 +103,7 @@ std::vector<Item> write_pictures(const std::string& folder, const Arguments& arg
   return items;
 }
 
-/// The program's way: graph, journal, segment.
+/// CPU seconds of a run like the program's: graph, journal, segment.
 double run_pipeline(const ExecutionSetup& setup, const std::string& input, const std::vector<Item>& items) {
   const std::string& output = setup.output_folder;
   std::filesystem::remove_all(output);
@@ -116,7 +117,7 @@ double run_pipeline(const ExecutionSetup& setup, const std::string& input, const
   }
   store.open_segment(0, ids, batches);
   std::size_t next = 0;
-  std::int64_t begun_ns = 0;  // when the models are warm
+  std::int64_t begun_ns = 0;  // CPU time when the first frame begins: the models are warm then
   Reader reader(input, {DecodeLimits{}}, setup.config.read.max_file);
   ExecutionEnds ends;
   ends.input_root = input;
@@ -141,7 +142,7 @@ double run_pipeline(const ExecutionSetup& setup, const std::string& input, const
   return static_cast<double>(result.finished.cpu_ns - begun_ns) / 1e9;
 }
 
-/// The same bodies in a loop on this thread.
+/// CPU seconds of the same bodies in a loop on this thread.
 double run_bare(const ExecutionSetup& setup, const std::string& input, const std::vector<Item>& items) {
   const DecodeLimits limits;
   ModelCache cache(std::int64_t{1} << 40, load_torch_engine, EngineOptions{setup.numbers.team, -1, true});
@@ -200,7 +201,7 @@ int measure(const Arguments& arguments) {
 
   std::vector<double> ratios, pipeline_s, bare_s;
   for (int i = 0; i < arguments.repeats; ++i) {
-    // In turns, since whoever comes second finds the heap grown.
+    // The order alternates, since the second one has the advantage of a heap that has grown.
     if (i % 2 == 0) bare_s.push_back(run_bare(setup, input, items));
     pipeline_s.push_back(run_pipeline(setup, input, items));
     if (i % 2 == 1) bare_s.push_back(run_bare(setup, input, items));

@@ -1,16 +1,18 @@
-// Is overlap real? Pipelines whose stages wait or burn CPU for drawn times, against the bound of queueing theory:
+// Is overlap real?
+//
+//     bench_overlap [--check] [--repetitions N] [--batches N]
+//
+// It runs pipelines whose stages wait, or burn CPU, for random times. It compares them with a bound of queueing theory:
 //
 //     waiting:    frames/s <= servers / mean cost of the slowest stage
 //     CPU-bound:  frames/s <= min(slowest stage, cores / sum of the mean costs)
 //
-// What is compared is the work that the stages did between the commits at 20 % and 80 % of the run, and the least time
-// that this work takes by the bound; so filling and draining are left out.
-// A waiting stage's cost is the time it really waited, since timers are late; a burning stage's is the CPU time drawn.
+// It counts the work between the commits at 20 % and 80 % of the run, so that filling and draining do not count.
+// The result is the minimum time for this work by the bound, divided by the time that it took.
+// The cost of a waiting stage is the real waiting time, since timers are late. That of a burning stage is its CPU time.
 //
-//     bench_overlap [--check] [--repetitions N] [--batches N]
-//
-// --check exits with 1 when the median of a shape is below 0.95 of its bound. Wants an idle machine: says what others
-// used.
+// The machine should be idle: the report says how many cores other programs used.
+// - --check: exit code 1 if the median of a shape is below 0.95 of its bound.
 #include <time.h>
 
 #include <algorithm>
@@ -33,7 +35,7 @@ constexpr double bar = 0.95;
 constexpr int max_batch = 8;
 enum Stage { read, decode, detect, encode, commit, stages };
 
-/// Mean milliseconds: read and decode a frame; detect, encode and commit a batch.
+/// Mean costs in milliseconds: of a frame for read and decode, of a batch for detect, encode and commit.
 struct Shape {
   const char* name;
   bool burns;
@@ -41,7 +43,7 @@ struct Shape {
   std::array<double, stages> mean_ms;
 };
 
-// The CPU-bound ones are for two cores or more: lanes bind by their number, workers as many as there are cores.
+// "bind" names the slowest stage. The shapes that burn CPU need two cores or more: there is a worker for each core.
 constexpr Shape shapes[] = {
     {"waiting, lanes bind", false, 3, {1, 0.3, 30, 1, 3}},
     {"waiting, readers bind", false, 3, {5, 0.3, 12, 1, 3}},
@@ -58,7 +60,7 @@ double thread_cpu_ms() {
 }
 double wall_ms() { return static_cast<double>(SteadyClock().now_ns()) / 1e6; }
 
-/// Spends `ms` and returns what it cost.
+/// Waits or burns CPU for `ms` milliseconds. Returns the real cost in milliseconds.
 double spend(double ms, bool burns) {
   const double start = burns ? thread_cpu_ms() : wall_ms();
   if (burns) {
@@ -70,7 +72,7 @@ double spend(double ms, bool burns) {
   return wall_ms() - start;
 }
 
-/// Milliseconds of each stage for each frame or batch.
+/// Costs in milliseconds of each stage, for each frame or batch.
 using Costs = std::array<std::vector<double>, stages>;
 
 Costs draw(const Shape& shape, bool exponential, int batches, unsigned seed) {
@@ -90,8 +92,8 @@ Costs draw(const Shape& shape, bool exponential, int batches, unsigned seed) {
 
 struct Outcome {
   double of_bound = 0;  // throughput as a share of its bound
-  double own = 0;       // cores used meanwhile by this program
-  double others = 0;    // and by others
+  double own = 0;       // cores that this program used during the run
+  double others = 0;    // cores that other programs used
   std::string verdict{};
 };
 
@@ -139,7 +141,7 @@ Outcome run(const Shape& shape, bool exponential, int batches, unsigned seed) {
   if (result.error != nullptr) std::rethrow_exception(result.error);
 
   const double servers[stages] = {4, 1.0 * cores, 1.0 * shape.lanes, 1.0 * cores, 1};
-  double least_ms = (work_ms[decode] + work_ms[encode]) / cores;  // they share the workers
+  double least_ms = (work_ms[decode] + work_ms[encode]) / cores;  // both run on the workers
   for (std::size_t stage = 0; stage < stages; ++stage) least_ms = std::max(least_ms, work_ms[stage] / servers[stage]);
   if (shape.burns) least_ms = std::max(least_ms, std::accumulate(work_ms.begin(), work_ms.end(), 0.0) / cores);
   return {least_ms / window_ms, own_ms * 1e6 / static_cast<double>(whole.time_ns), std::max(others, 0.0),

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the benchmarks of the graph alone share: frames without pixels, and the line that says where it was measured.
+// Shared by the benchmarks of the graph alone: frames without pixels, and a description of the machine.
 
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace millrace::bench {
 
 struct SimulatedFrame {
   std::int64_t id = 0;
-  int slots = 1;  // of each batch
+  int slots = 1;  // frames of a batch
   bool bad = false;
   ByteCredit credit{};
 
@@ -38,7 +38,8 @@ struct SimulatedBatch {
 using SimulatedGraph = Graph<SimulatedFrame, SimulatedBatch>;
 using SimulatedBodies = GraphBodies<SimulatedFrame, SimulatedBatch>;
 
-/// Bodies that admit `frames` frames in batches of `max_batch` and do nothing; `frames` is a multiple of `max_batch`.
+/// Bodies that admit `frames` frames in batches of `max_batch`, and do no work.
+/// `frames` must be a multiple of `max_batch`. Each frame has one byte, so byte limits count frames.
 inline SimulatedBodies empty_bodies(std::int64_t frames, int max_batch) {
   SimulatedBodies bodies;
   bodies.next = [next = std::int64_t{0}, frames, max_batch]() mutable -> std::shared_ptr<SimulatedFrame> {
@@ -62,7 +63,7 @@ inline SimulatedBodies empty_bodies(std::int64_t frames, int max_batch) {
   return bodies;
 }
 
-/// CPU time in ms that everybody used on this machine so far; 0 where /proc/stat cannot be read.
+/// CPU time in ms that all programs of this machine have used since it started; 0 if /proc/stat cannot be read.
 inline double machine_cpu_ms() {
   std::ifstream stat("/proc/stat");
   std::string cpu;
@@ -73,7 +74,7 @@ inline double machine_cpu_ms() {
   return (user + nice + system) * 1e3 / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-/// The processor's name, the cores this process may use and the load when the benchmark began.
+/// For the report: the processor's name, the cores that this process may use, and the machine's load now.
 inline nlohmann::json machine() {
   std::string name = "unknown";
   std::ifstream cpus("/proc/cpuinfo");

@@ -1,5 +1,5 @@
-# Decides MILLRACE_CUDA: AUTO builds for CUDA where nvcc and the python set's NVIDIA libraries are. Sets MILLRACE_WITH_CUDA.
-set(MILLRACE_CUDA AUTO CACHE STRING "Build for CUDA: ON, OFF, or AUTO (where nvcc is)")
+# Sets MILLRACE_WITH_CUDA from MILLRACE_CUDA. AUTO builds for CUDA if nvcc and the python set with NVIDIA's libraries exist.
+set(MILLRACE_CUDA AUTO CACHE STRING "Build for CUDA: ON, OFF, or AUTO (if nvcc is found)")
 set_property(CACHE MILLRACE_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT MILLRACE_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "MILLRACE_CUDA is '${MILLRACE_CUDA}'; it can be AUTO, ON or OFF")
@@ -13,11 +13,11 @@ else()
   find_program(MILLRACE_NVCC nvcc PATHS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
   set(cuda_missing "")
   if(MILLRACE_SANITIZE)
-    set(cuda_missing "sanitizers do not go with it")
+    set(cuda_missing "sanitizers do not work with CUDA")
   elseif(NOT MILLRACE_TORCH)
     set(cuda_missing "MILLRACE_TORCH is OFF")
   elseif(NOT MILLRACE_NVCC)
-    set(cuda_missing "nvcc is not there (install the CUDA toolkit 13.0, or set CUDA_HOME)")
+    set(cuda_missing "nvcc was not found (install the CUDA toolkit 13.0, or set CUDA_HOME)")
   elseif(NOT EXISTS ${MILLRACE_DEPS_DIR}/python/.complete)
     set(cuda_missing "the python set with LibTorch's NVIDIA libraries is not installed (tools/setup.sh python)")
   endif()
@@ -25,7 +25,8 @@ else()
     set(MILLRACE_WITH_CUDA ON)
     set(CMAKE_CUDA_COMPILER ${MILLRACE_NVCC})
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      # Those of this machine; where there is none, one to see that it compiles. Bundles for other machines name their own.
+      # The GPUs of this machine; without a GPU one architecture, to see that the code compiles.
+      # Bundles for other machines set their own.
       if(EXISTS /proc/driver/nvidia/gpus)
         set(CMAKE_CUDA_ARCHITECTURES native)
       else()
@@ -33,7 +34,7 @@ else()
       endif()
     endif()
     enable_language(CUDA)
-    # CMake 3.25 does not know how nvcc 13 is told the language.
+    # CMake 3.25 does not know the option of nvcc 13 for C++20.
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA_STANDARD 20)

@@ -1,4 +1,4 @@
-# Every library from outside, each as one imported target.
+# Finds every library that is not ours. Each is one imported target.
 if(NOT MILLRACE_DEPS_DIR)
   execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/setup.sh where OUTPUT_VARIABLE MILLRACE_DEPS_DIR
                   OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
@@ -6,7 +6,7 @@ endif()
 
 find_package(Threads REQUIRED)
 if(MILLRACE_SANITIZE STREQUAL "thread")
-  # ThreadSanitizer sees the synchronisation of oneTBB only in a build of it that is instrumented too.
+  # Without an instrumented oneTBB, ThreadSanitizer does not see its synchronisation and reports races that do not exist.
   find_package(TBB REQUIRED PATHS ${MILLRACE_DEPS_DIR}/tsan-tbb NO_DEFAULT_PATH)
 else()
   find_package(TBB REQUIRED)
@@ -28,17 +28,17 @@ if(NOT TARGET yaml-cpp::yaml-cpp)
 endif()
 
 if(MILLRACE_TORCH)
-  # find_package(Torch) of this wheel fails without a CUDA toolkit, so its CPU half is an imported target of our own.
+  # find_package(Torch) of this wheel fails without a CUDA toolkit, so we import only its CPU libraries.
   set(torch_dir ${MILLRACE_DEPS_DIR}/core/lib/python3.11/site-packages/torch)
   if(NOT EXISTS ${torch_dir}/lib/libtorch_cpu.so)
-    message(FATAL_ERROR "LibTorch is not in ${torch_dir}: run tools/setup.sh, or 'make build', which does")
+    message(FATAL_ERROR "LibTorch is not in ${torch_dir}: run tools/setup.sh or 'make build'")
   endif()
   add_library(torch_cpu INTERFACE IMPORTED)
   target_include_directories(torch_cpu SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
   target_link_libraries(torch_cpu INTERFACE ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libc10.so)
 endif()
 
-# Headers alone; a profiler brings the rest.
+# Headers only: a profiler brings the library.
 add_library(nvtx INTERFACE IMPORTED)
 target_include_directories(nvtx SYSTEM INTERFACE ${MILLRACE_DEPS_DIR}/core/lib/python3.11/site-packages/nvidia/cu13/include)
 

@@ -1,5 +1,6 @@
-# `cmake --install`: the program, the recipes, the built-in models, the licence (plug-ins are installed where they are built: in io/ and models/).
-# LibTorch stays where tools/setup.sh put it; its plug-in finds it there by its RPATH.
+# `cmake --install` copies the program, the recipes, the built-in models and the licence.
+# io/, models/ and stages/ install their plug-ins themselves.
+# LibTorch stays in the folder of tools/setup.sh; the plug-in has that folder as its RPATH.
 include(GNUInstallDirs)
 
 if(TARGET millrace)

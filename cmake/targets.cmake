@@ -1,11 +1,11 @@
-# What our targets have in common, and the three ways to declare one.
+# Flags of all targets, and the functions that declare a library, a doctest program and a test script.
 add_library(millrace_flags INTERFACE)
 target_include_directories(millrace_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(millrace_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Werror>
-  # What clang, which builds for ThreadSanitizer, says beyond GCC under the same names.
+  # clang builds for ThreadSanitizer. Its -Wall, -Wextra and -Wconversion contain more warnings than GCC's.
   $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion;-Wno-missing-designated-field-initializers;-Wno-deprecated-declarations;-Wno-unused-lambda-capture>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 sees overlaps in std::string at -O3 that are not there (GCC bug 105329).
+  # GCC 12 at -O3 warns of overlaps in std::string that do not exist (GCC bug 105329).
   target_compile_options(millrace_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 target_compile_definitions(millrace_flags INTERFACE
@@ -15,8 +15,8 @@ if(MILLRACE_SANITIZE)
   target_compile_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE})
   if(MILLRACE_SANITIZE MATCHES "undefined")
-    # The vptr check compares addresses of type information. The program and a plug-in have that of the same classes twice, and oneTBB's
-    # flow graph casts a task to its own type after it was destroyed, to give its memory back.
+    # The vptr check has two false positives here. It compares addresses of type information, but the program and a plug-in each have their
+    # own for the same classes. And oneTBB's flow graph casts a task to its type after its destructor, to free its memory.
     target_compile_options(millrace_flags INTERFACE -fno-sanitize=vptr)
   endif()
 endif()
@@ -34,16 +34,16 @@ target_compile_definitions(millrace_source_dir
   PRIVATE MILLRACE_SOURCE_ROOT="${PROJECT_SOURCE_DIR}" INTERFACE MILLRACE_SOURCE_DIR=::millrace::source_dir\(\))
 target_compile_options(millrace_source_dir INTERFACE "SHELL:-include ${PROJECT_SOURCE_DIR}/tests/source_dir.hpp")
 
-# millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [HELPERS targets] [LABELS l] [FILES files]): one doctest program, one ctest
-# entry; label `unit` unless it says another.
-# HELPERS are what it starts or loads while it runs; whoever builds the test builds them too. With FILES it is not run again while it, its
-# helpers, these files or folders and the test data are as they were when it passed.
+# millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [HELPERS targets] [LABELS label] [FILES files])
+# Declares one doctest program with one ctest entry. The label is `unit` unless LABELS names another.
+# HELPERS: targets that the test starts or loads; they are built with it.
+# FILES: files or folders. A test that passed runs again only if the program, a helper, one of FILES or the test data changed.
 function(millrace_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;HELPERS;LABELS;FILES" ${ARGN})
   list(TRANSFORM ARG_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
   add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE millrace_flags millrace_source_dir doctest::doctest ${ARG_LINK})
-  if(NOT MILLRACE_SANITIZE STREQUAL "thread")  # what the tests call is optimised; they themselves are quicker to compile than to run
+  if(NOT MILLRACE_SANITIZE STREQUAL "thread")  # only the code under test needs to be fast: at -O0 the tests themselves compile sooner
     target_compile_options(${name} PRIVATE -O0)
   endif()
   if(ARG_HELPERS)
@@ -68,8 +68,9 @@ endfunction()
 # All doctest programs: `make unit` builds and runs them.
 add_custom_target(unit_tests)
 
-# script_test(NAME SCRIPT path/of/test.py [WATCH globs] [FILES files] [ARGUMENTS ...]): runs with the python set, and skips without it.
-# With WATCH it is not run again while these files of the checkout, the built FILES and the test data are as they were when it passed.
+# script_test(NAME SCRIPT path/of/test.py [WATCH globs] [FILES files] [ARGUMENTS ...])
+# Declares a test that runs with the python set, and skips without it.
+# WATCH: globs of the checkout; FILES: built files. With WATCH, a test that passed runs again only if one of them or the test data changed.
 function(script_test name)
   cmake_parse_arguments(ARG "" "SCRIPT" "WATCH;FILES;ARGUMENTS" ${ARGN})
   set(command ${PROJECT_SOURCE_DIR}/tests/apps/with_python_set.sh ${MILLRACE_DEPS_DIR} ${PROJECT_SOURCE_DIR}/${ARG_SCRIPT} ${ARG_ARGUMENTS})
@@ -82,5 +83,5 @@ function(script_test name)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS python TIMEOUT 900)
 endfunction()
 
-# All that tests written as scripts start or load: `cmake --build --preset dev --target program_tests`.
+# Everything that test scripts start or load: `cmake --build --preset dev --target program_tests`.
 add_custom_target(program_tests)

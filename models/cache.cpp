@@ -56,9 +56,10 @@ std::shared_ptr<Engine> ModelCache::load(const Package& package, const std::stri
   const std::int64_t start_ns = clock_();
   std::shared_ptr<Engine> engine;
   try {
-    engine = factory_(package, options_);
+    engine = factory_(package, options_);  // without the lock: it can take seconds
   } catch (...) {
     {
+      // Before set_exception(), so that a waiting thread that tries again starts a new load.
       const std::lock_guard lock(mutex_);
       std::erase_if(entries_, [&](const Entry& entry) { return entry.key == key; });
     }

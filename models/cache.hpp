@@ -13,23 +13,24 @@
 
 namespace millrace {
 
-/// What a cache did so far.
+/// Counts of a cache since its beginning.
 struct CacheStatistics {
   struct Load {
     std::string package;  ///< its name
     std::int64_t wall_ns = 0;
     std::int64_t bytes = 0;
   };
-  std::vector<Load> loads;  ///< in the order they ended
-  std::int64_t hits = 0;    ///< acquisitions that found the engine there or on its way
+  std::vector<Load> loads;  ///< in the order in which they ended
+  std::int64_t hits = 0;    ///< calls of acquire() that found the engine loaded or loading
   std::int64_t evictions = 0;
   std::int64_t resident_bytes = 0;  ///< of the engines that the cache holds now
 };
 
-/// Loaded models under a memory budget, shared by the lanes. When a load brings the sum above the budget, the least
-/// recently used leave, never the one just loaded. An engine in use lives on with its users, and comes back without a
-/// second load when it is asked for while they still hold it; so the budget bounds what is kept for later, not what is
-/// in use. Thread-safe.
+/// Loaded models under a memory budget, shared by the lanes. Thread-safe.
+///
+/// When a load exceeds the budget, the cache evicts the least recently used engines, never the one just loaded.
+/// An evicted engine lives until its last user frees it. Until then, acquire() returns it without a second load.
+/// So the budget limits the memory of engines that are kept for later, not of engines in use.
 class ModelCache {
  public:
   /// Nanoseconds of a steady clock.
@@ -38,8 +39,9 @@ class ModelCache {
   ModelCache(std::int64_t budget_bytes, EngineFactory factory, EngineOptions options = {},
              Clock clock = steady_clock_ns);
 
-  /// The engine of this package; loads it if it is not there. Threads that ask for a package being loaded wait for that
-  /// load. Throws what the factory throws; the next acquisition tries again.
+  /// The engine of this package; loads it if necessary.
+  /// If another thread is loading the package, it waits for that load.
+  /// Throws the factory's errors, also in waiting threads. The next acquire() tries again.
   std::shared_ptr<Engine> acquire(const Package& package);
 
   CacheStatistics statistics() const;
@@ -49,9 +51,9 @@ class ModelCache {
  private:
   struct Entry {
     std::string key;
-    std::shared_future<std::shared_ptr<Engine>> loading;  ///< set while a thread loads it
+    std::shared_future<std::shared_ptr<Engine>> loading;  ///< valid while a thread loads it
     std::shared_ptr<Engine> engine;                       ///< set while the cache holds it
-    std::weak_ptr<Engine> evicted;                        ///< set when it left; its users may still hold it
+    std::weak_ptr<Engine> evicted;                        ///< set after eviction; users may still hold it
   };
   using Entries = std::list<Entry>;  // most recently used first; iterators stay valid while others move
 

@@ -12,23 +12,25 @@
 
 namespace millrace {
 
-/// The most rows (pictures, or boxes of a decoder) that a call of a model may have on one device, learned where memory
-/// ran out, so that the same call does not fail again and again. Powers of two, as padded calls have (exec_shapes.hpp):
-/// what is at most as many is not padded beyond. Thread-safe.
+/// The maximum rows (pictures, or boxes of a decoder) of a model's calls on one device.
+/// A limit is learned when memory runs out, so that the same call does not fail again and again.
+/// Limits are powers of two, like padded calls (exec_shapes.hpp): padding never goes beyond a limit.
+/// Thread-safe.
 class CallLimits {
  public:
-  using Key = std::pair<std::string, std::string>;  ///< Package::id(), method
-  static constexpr int none = std::numeric_limits<int>::max();
+  using Key = std::pair<std::string, std::string>;              ///< Package::id(), name of the method
+  static constexpr int none = std::numeric_limits<int>::max();  ///< no limit
 
-  /// At least 1; `none` where nothing is known.
+  /// The limit: at least 1, or `none`.
   [[nodiscard]] int most(const std::string& package, std::string_view method) const;
-  /// A call of `rows` did not fit: the next smaller power of two may. One row that does not fit says that memory is
-  /// full for other reasons: then what was learned before is forgotten.
+  /// Records that a call of `rows` ran out of memory: the limit becomes the next smaller power of two.
+  /// If even one row does not fit, something else fills the memory: then the learned limit is forgotten.
   void ran_out(const std::string& package, std::string_view method, int rows);
-  /// No more than `rows`, as an earlier run or a plan of memory found; rounded down.
+  /// Sets a limit from an earlier run or from the memory plan, rounded down to a power of two.
+  /// A lower limit that was set before stays.
   void at_most(const std::string& package, std::string_view method, int rows);
 
-  /// What ran_out() taught.
+  /// The limits learned by ran_out().
   [[nodiscard]] std::map<Key, int> learned() const;
 
  private:
@@ -39,7 +41,8 @@ class CallLimits {
   std::map<Key, Limit> limits_;
 };
 
-/// `engine`, whose calls that run out of memory are remembered; they throw OutOfMemoryError.
+/// An engine that forwards to `engine` and records in `limits` when a call runs out of memory.
+/// Such a call throws OutOfMemoryError.
 std::shared_ptr<Engine> limited(std::shared_ptr<Engine> engine, const Package& package,
                                 std::shared_ptr<CallLimits> limits);
 

@@ -41,7 +41,7 @@ std::vector<TensorForm> read_forms(YamlSection section) {
   return forms;
 }
 
-// The sides of the input may be declared as H and W or as numbers.
+// A model.yaml may declare the sides of the input as H and W, or as numbers.
 std::vector<TensorForm> with_numbers(std::vector<TensorForm> forms, const InputSpec& input) {
   for (TensorForm& form : forms) {
     for (Side& side : form.shape) {
@@ -62,8 +62,8 @@ void compare(YamlSection& section, const std::string& key, const std::vector<Ten
              const InputSpec& input) {
   const auto declared = read_forms(section.section(key));
   if (with_numbers(declared, input) == with_numbers(expected, input)) return;
-  section.fail(key, fmt::format("expected {}, as input and output of this file say; got {}", list_of(expected),
-                                list_of(declared)));
+  section.fail(key, fmt::format("expected {}, which follows from input and output of this file, got {}",
+                                list_of(expected), list_of(declared)));
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ void check_methods(YamlSection section, const Package& package) {
     const int maximum = method.number("maximum", 1, 4096);
     if (maximum != expected.maximum)
       method.fail("maximum",
-                  fmt::format("is {}, and elsewhere this file says {}; make them equal", maximum, expected.maximum));
+                  fmt::format("is {}, but the rest of this file says {}; make them equal", maximum, expected.maximum));
     compare(method, "inputs", expected.inputs, package.input);
     compare(method, "outputs", expected.outputs, package.input);
     method.close();

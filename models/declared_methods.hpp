@@ -6,8 +6,9 @@ namespace millrace {
 
 struct Package;
 
-/// Compares the section `methods` of a model.yaml with what the package's task calls. Further methods may be declared;
-/// nothing calls them. Throws PackageError with the first difference.
+/// Compares the section `methods` of a model.yaml with the methods that the package's task calls.
+/// The section may declare further methods, which nothing calls.
+/// Throws PackageError with the first difference.
 void check_methods(YamlSection section, const Package& package);
 
 }  // namespace millrace

@@ -13,20 +13,21 @@
 
 namespace millrace {
 
-/// How busy models keep a device: the time that their calls take when nothing else runs there, summed up. Times
-/// measured inside a run would not do: lanes wait for each other in them. Thread-safe.
+/// How busy models keep a device: the sum of the times that their calls take when nothing else runs there.
+/// Times measured during a run would be too long, since lanes wait for each other on the device.
+/// Thread-safe.
 class Demand {
  public:
-  /// A call for `rows` pictures, or boxes of a decoder, took this long alone.
+  /// Records that a call for `rows` pictures (or boxes of a decoder) took `seconds` alone on the device.
   void measured(const Package& package, std::string_view method, std::int64_t rows, double seconds);
 
-  /// A call is made. Of rows that were not measured it counts in proportion to the nearest that were; of a method that
-  /// was not measured at all, nothing.
+  /// Counts one call. If `rows` was not measured, the time is that of the nearest measured rows, in proportion.
+  /// Calls of a method that was never measured do not count.
   void count(const Package& package, const Method& method, std::int64_t rows);
 
-  /// Nanoseconds and calls since the beginning of what methods are part of: detector, encoder, decoder.
+  /// Sums since the beginning, for one Method::part.
   struct Part {
-    std::string name;
+    std::string name;  ///< "detector", "encoder", "decoder"
     std::int64_t busy_ns = 0;
     std::int64_t calls = 0;
   };
@@ -39,12 +40,12 @@ class Demand {
   std::map<std::string, Part> parts_;                      // by Method::part
 };
 
-/// `engine`, whose calls are counted.
+/// An engine that forwards to `engine` and counts its calls in `demand`.
 std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& package, std::shared_ptr<Demand> demand);
 
-/// Times every method of a package, called with so many rows, on a device that does nothing else, with its stream's
-/// clock, and tells `demand`. The median of `repeats` calls after one to warm up. Nothing where the device has no
-/// clock.
+/// Times every method of a package with its `rows`, and records the times in `demand`.
+/// A time is the median of `repeats` calls after a warm-up call, by the clock of the device's stream.
+/// Nothing else may run on the device. Records nothing if the device has no stream or no clock.
 void measure_alone(Engine& engine, const Package& package, const MethodRows& rows, int repeats, Device& device,
                    Demand& demand);
 

@@ -59,7 +59,7 @@ void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Dev
   for (const Method& method : package.methods) {
     const int asked = rows.find(method.name)->second;
     if (asked >= 1 && asked <= method.maximum) continue;
-    throw ModelError(fmt::format("{}: {} takes 1 to {} {} a call, {} were asked for", package.folder.string(),
+    throw ModelError(fmt::format("{}: {} takes 1 to {} {} per call, but the run needs {}", package.folder.string(),
                                  method.name, method.maximum, words_of(method.row), asked));
   }
   for (const Method& method : package.methods) {

@@ -17,80 +17,83 @@
 
 namespace millrace {
 
-/// A model call that failed, or a model that does not do what its package says. The message names package, method and
-/// shapes.
+/// A model call failed, or a model does not do what its package says.
+/// The message names package, method and shapes.
 struct ModelError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A model call that failed for want of memory: smaller shapes may do.
+/// A model call failed because memory ran out. A call with fewer rows may succeed.
 struct OutOfMemoryError : ModelError {
   using ModelError::ModelError;
 };
 
-/// EngineOptions::device of an engine that computes shapes and no values: for tests.
+/// A value of EngineOptions::device: the engine computes shapes but no values. For tests.
 constexpr int shapes_only = -2;
 
 struct EngineOptions {
   int threads = 1;     ///< size of the OpenMP team of each calling thread
-  int device = -1;     ///< of CUDA; -1: the CPU
-  bool freeze = true;  ///< fold weights into the graph; off only to compare
+  int device = -1;     ///< number of the CUDA device; -1: the CPU
+  bool freeze = true;  ///< fold weights into the graph; false only in tests that compare
   Precision precision = Precision::fp32;
 };
 
-/// A loaded model. call() may run on several threads at once; each thread is a lane with a team of its own.
+/// A loaded model. Several threads may run call() at once. Each thread is a lane with its own OpenMP team.
 class Engine {
  public:
   virtual ~Engine() = default;
 
-  /// Runs a method of the package, whose tensors Method describes.
-  /// Inputs lie on `device`, the calling lane's, and so will the outputs, after its next wait(); they are dense and own
-  /// their storage. Throws OutOfMemoryError, ModelError, DeviceError.
+  /// Runs a method of the package. Method describes its tensors.
+  /// `device` is that of the calling lane. Inputs and outputs are on it.
+  /// Outputs are valid after the next device.wait(). They are dense and own their storage.
+  /// Throws OutOfMemoryError, ModelError, DeviceError.
   virtual std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) = 0;
-  /// The same on the host, at once.
+  /// The same on the host. The outputs are valid on return.
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs);
 
+  /// The type of pictures and embeddings (precision.hpp).
   virtual DType image_type() const { return DType::f32; }
 
-  /// Bytes that this model keeps while it is loaded: weights and constants.
+  /// Bytes that this model keeps while it is loaded: an estimate, such as the size of its files.
   virtual std::int64_t memory_bytes() const = 0;
 
-  /// Gives back to the device what is kept there for later calls, of all engines.
+  /// Returns the memory that LibTorch keeps for later calls to the device, for all engines together.
   virtual void trim() {}
 };
 
-/// Loads a package. Throws PackageError or ModelError.
+/// Loads a package. Throws PackageError, ModelError or PluginError.
 using EngineFactory = std::function<std::shared_ptr<Engine>(const Package&, const EngineOptions&)>;
 
 /// "embedding f32 [1, 256, 64, 64]", for messages.
 std::string describe(const TensorSpec& spec);
 
-/// Whether the message of a library's error says that memory ran out: LibTorch's CPU and CUDA allocators, cuBLAS,
-/// cuDNN.
+/// Whether an error message of a library means that memory ran out.
+/// Knows LibTorch's allocators for CPU and CUDA, cuBLAS and cuDNN.
 bool says_out_of_memory(std::string_view message);
 
-/// Whether it says that the device is of no more use: a kernel that failed, a driver that did. Errors of cuBLAS alone
-/// do not; where they come from a lost device, the next wait says so.
+/// Whether the message means that the device is lost, because a kernel or the driver failed.
+/// Errors of cuBLAS alone do not count: if the device is lost, the next wait() throws too.
 bool says_device_failed(std::string_view message);
 
-/// Throws ModelError when `outputs` are not as the package promises for a call of so many rows: names the first tensor
-/// that differs, what was expected and what came.
+/// Throws ModelError if `outputs` differ from those that the package promises for a call of this size.
+/// The message names the first tensor that differs, with expected and actual shape and type.
 void check_outputs(const Package& package, std::string_view method, const CallRows& call,
                    std::span<const Tensor> outputs, DType images = DType::f32);
 
-/// Rows of a call of each method, by its name.
+/// Rows per call of each method, by method name.
 using MethodRows = std::map<std::string, int, std::less<>>;
 
-/// How large a call of `method` is: rows that are no pictures belong to as many pictures as the package's other methods
-/// are called with.
+/// The size of a call of `method`. `rows` has an entry for each method of the package.
+/// If its rows are not pictures, the number of pictures is that of the package's other method, the encoder.
 CallRows call_of(const Package& package, const Method& method, const MethodRows& rows);
 
-/// Inputs of a method in the shapes of a run.
+/// Inputs of a warm-up call of this size, on `device`: those of Task::warm_up_inputs, or zeros.
 std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package, const Method& method,
                                    const CallRows& call, Device& device);
 
-/// Calls every method once with so many rows, checks the outputs and waits. Call it on the thread that will run the
-/// model: LibTorch makes that thread's team here.
+/// Calls every method once with its `rows`, checks the outputs and waits.
+/// Call it on the thread that will run the model: LibTorch creates that thread's OpenMP team here.
+/// Throws ModelError if `rows` are more than a method takes, or if outputs differ from the package.
 void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Device& device);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Apart from engine.cpp: the plug-in of LibTorch needs these two of all.
+// Not in engine.cpp, because the plug-in of LibTorch needs these two functions and nothing else of it.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -12,7 +12,7 @@ bool says_out_of_memory(std::string_view message) {
   std::string text(message);
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  // The last three say something else, and mean in practice that a library had no memory for its workspace or handle.
+  // The last three name other errors. In practice, a library got no memory for its workspace or handle.
   constexpr std::array<std::string_view, 11> phrases{"out of memory",
                                                      "can't allocate memory",
                                                      "not enough memory",

@@ -20,30 +20,30 @@ constexpr int schema_version = 1;
 constexpr std::uintmax_t max_yaml_bytes = 1 << 20;
 constexpr int max_side = 8192;
 
-// Says what is there instead of a package's folder.
+// Throws an error that says what `folder` is, since it is no package.
 [[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
   std::error_code error;
   const auto status = std::filesystem::status(folder, error);
   if (!std::filesystem::exists(status))
-    throw PackageError(fmt::format(
-        "{}: there is no such folder; a model package is a folder with model.yaml and model.ts", folder.string()));
+    throw PackageError(fmt::format("{}: no such folder; name a model package, a folder with model.yaml and model.ts",
+                                   folder.string()));
   if (!std::filesystem::is_regular_file(status))
     throw PackageError(fmt::format("{}: has no model.yaml; a model package is a folder with model.yaml and model.ts",
                                    folder.string()));
   const FileKind kind = sniff(folder);
   if (kind == FileKind::torchscript)
     throw PackageError(
-        fmt::format("{}: is a TorchScript file, and a model package is a folder: put it there as model.ts beside a "
+        fmt::format("{}: is a TorchScript file, not a model package; put it into a folder as model.ts, next to a "
                     "model.yaml that describes it",
                     folder.string()));
-  throw PackageError(
-      fmt::format("{}: expected a model package (a folder with model.yaml), but this is a file, and it is {}; {}",
-                  folder.string(), look_of(kind), advice_for(kind)));
+  throw PackageError(fmt::format("{}: expected a model package (a folder with model.yaml), but this file is {}; {}",
+                                 folder.string(), look_of(kind), advice_for(kind)));
 }
 
 std::string read_yaml(const std::filesystem::path& file) {
   if (std::filesystem::file_size(file) > max_yaml_bytes)
-    throw PackageError(fmt::format("{}: is larger than 1 MB, so it is no model.yaml", file.string()));
+    throw PackageError(
+        fmt::format("{}: is larger than 1 MB, so it cannot be a model.yaml; export the package again", file.string()));
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw PackageError(fmt::format("{}: cannot be read; check its permissions", file.string()));
   return {std::istreambuf_iterator<char>(stream), {}};
@@ -83,7 +83,7 @@ InputSpec read_input(YamlSection section) {
   if (input.mode == ResizeMode::centre_crop) {
     input.shorter_side = section.number("shorter_side", 1, max_side);
     if (input.filter != ResizeFilter::pil_bilinear_antialias)
-      section.fail("filter", "must be pil_bilinear_antialias where resize is centre_crop");
+      section.fail("filter", "must be pil_bilinear_antialias when resize is centre_crop");
   } else {
     section.refuse("shorter_side", "has no meaning unless resize is centre_crop; remove it");
   }
@@ -102,7 +102,7 @@ const Task& read_task(YamlSection& root) {
   return *root.choice<const Task*>("task", choices);
 }
 
-// The section `output` and what else the task has.
+// Reads the section `output` and the other keys of the task.
 void read_output(YamlSection& root, Package& package) {
   YamlSection output = root.section("output");
   for (const OutputKey& key : package.task->output) {
@@ -123,14 +123,14 @@ bool is_sha256(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Looks at the kind first: "this is a Git LFS pointer" helps more than two hashes.
+// Checks the kind before the hash: "this file is a Git LFS pointer" helps more than two hashes.
 void check_file(const std::filesystem::path& folder, PackageFile& file) {
   const auto path = folder / file.name;
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
     throw PackageError(fmt::format("{}: is {}, but model.yaml lists it; fetch or export the package again",
                                    path.string(),
-                                   std::filesystem::exists(path, error) ? "no regular file" : "missing"));
+                                   std::filesystem::exists(path, error) ? "not a regular file" : "missing"));
   const FileKind kind = sniff(path);
   const bool model = file.name.ends_with(".ts");
   if (kind == FileKind::empty || kind == FileKind::git_lfs_pointer || kind == FileKind::html ||
@@ -141,8 +141,8 @@ void check_file(const std::filesystem::path& folder, PackageFile& file) {
   const std::string actual = sha256_file_hex(path.string());
   if (actual != file.sha256)
     throw PackageError(
-        fmt::format("{}: sha256 is {}, but model.yaml says {}: the file was changed or its copy is damaged; fetch or "
-                    "export the package again",
+        fmt::format("{}: sha256 is {}, but model.yaml says {}; the file was changed or damaged, so fetch or export "
+                    "the package again",
                     path.string(), actual, file.sha256));
   file.bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
 }
@@ -150,7 +150,7 @@ void check_file(const std::filesystem::path& folder, PackageFile& file) {
 void read_files(YamlSection& root, Package& package) {
   for (auto& [name, hash] : root.pairs("files")) {
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
-      root.fail("files", fmt::format("'{}' is no plain file name; files lie in the package's folder", name));
+      root.fail("files", fmt::format("'{}' is not a plain file name; put the file into the package's folder", name));
     if (!is_sha256(hash))
       root.fail("files",
                 fmt::format("{}: expected a sha256 of 64 lower-case hexadecimal digits, got '{}'", name, hash));
@@ -158,7 +158,7 @@ void read_files(YamlSection& root, Package& package) {
   }
   if (std::none_of(package.files.begin(), package.files.end(),
                    [](const PackageFile& file) { return file.name == "model.ts"; }))
-    root.fail("files", "model.ts is missing; every package has one");
+    root.fail("files", "model.ts is missing; add it with its sha256");
 }
 
 std::string not_a_mapping(const std::string& file) {
@@ -173,14 +173,14 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
   try {
     node = YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    throw PackageError(fmt::format("{}:{}: is no valid YAML: {}", file, error.mark.line + 1, error.msg));
+    throw PackageError(fmt::format("{}:{}: is not valid YAML: {}", file, error.mark.line + 1, error.msg));
   }
   if (!node.IsMap()) throw PackageError(not_a_mapping(file));
   YamlSection root(node, file, "");
   if (root.number("schema", 1, 1'000'000) != schema_version)
     root.fail(
         "schema",
-        fmt::format("this program reads schema {}; use the program that the package was made for, or export it again",
+        fmt::format("this program reads schema {}; export the package again, or use the program that it was made for",
                     schema_version));
   Package package;
   package.folder = folder;

@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-/// A package that cannot be used: the message names file and key, what was expected and what to do. Exit code 5.
+/// A package cannot be used. The message names file and key, the expected value, and what to do. Exit code 5.
 struct PackageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -29,11 +29,12 @@ struct PackageFile {
   std::int64_t bytes = 0;
 };
 
-/// Rows that vectors are multiplied with: float32, little-endian, a row a class, then the bias if there is one.
+/// The matrix that turns an embedder's vector into the logits of classes.
+/// Float32, little-endian: one row per class, then the bias if there is one.
 struct ClassMatrix {
-  std::string file;  ///< in the package's folder
-  bool bias = false;
-  std::shared_ptr<const std::vector<float>> numbers{};  ///< finite; shared by the lanes
+  std::string file;                                     ///< in the package's folder
+  bool bias = false;                                    ///< whether a bias follows the rows
+  std::shared_ptr<const std::vector<float>> numbers{};  ///< all finite; the lanes share them
 };
 
 /// A model package: a folder with model.yaml and the files that it lists. docs/packages.md describes the keys.
@@ -43,48 +44,48 @@ struct Package {
   const Task* task = nullptr;  ///< a row of task_table()
   std::string architecture;
   InputSpec input;
-  std::map<std::string, std::vector<int>, std::less<>> output;  ///< by key: what the task's row reads
-  std::vector<std::string> classes;                             ///< names by class index; may be none
-  std::optional<ClassMatrix> matrix;                            ///< of the classes
-  int max_batch = 1;                                            ///< pictures in one call
-  std::vector<Method> methods;                                  ///< as the task calls them
+  std::map<std::string, std::vector<int>, std::less<>> output;  ///< by key of Task::output; a word is its index
+  std::vector<std::string> classes;                             ///< names by class index; may be empty
+  std::optional<ClassMatrix> matrix;                            ///< for embedders that classify
+  int max_batch = 1;                                            ///< maximum of pictures in one call
+  std::vector<Method> methods;                                  ///< those that the task calls
   std::string licence;
-  std::vector<std::pair<std::string, std::string>> quality;  ///< what was measured of it, for people; may be empty
+  std::vector<std::pair<std::string, std::string>> quality;  ///< measured figures, for people; may be empty
   std::vector<PackageFile> files;
-  std::string fingerprint;  ///< SHA-256 of model.yaml, and so of everything in the package
+  std::string fingerprint;  ///< SHA-256 of model.yaml, which has the hashes of all other files
 
-  /// Tells packages of one name apart too.
+  /// Differs for two packages of the same name.
   std::string id() const { return name + " " + fingerprint; }
   /// The TorchScript file, which every package has.
   std::filesystem::path torchscript() const { return folder / "model.ts"; }
   /// Bytes of all files together.
   std::int64_t file_bytes() const;
 
-  /// Numbers of the section `output`. Throw std::out_of_range for a key that the task does not have.
+  /// Numbers of a key of the section `output`. Both throw std::out_of_range for a key that the task does not have.
   const std::vector<int>& numbers(std::string_view key) const;
   int number(std::string_view key) const { return numbers(key).front(); }
 
-  /// Throws std::invalid_argument for another name.
+  /// The method of this name. Throws std::invalid_argument if there is none.
   const Method& method(std::string_view method_name) const;
 };
 
-/// Reads and checks `folder`/model.yaml, and the size, kind and hash of every file that it lists. Throws PackageError.
+/// Reads and checks `folder`/model.yaml, and checks kind and hash of every file that it lists. Throws PackageError.
 Package read_package(const std::filesystem::path& folder);
 
-/// Sets the methods of a package whose other members are set: what read_package() does last.
+/// Sets `package.methods` from the task and the other members. read_package() does this itself.
 void set_methods(Package& package);
 
-/// Inputs and outputs of a method for a call of so many rows; pictures and what has their type are of type `images`.
-/// Throw std::invalid_argument on another method.
+/// Inputs and outputs of a method for a call of this size. Pictures and embeddings have the type `images`.
+/// Both throw std::invalid_argument if the package has no such method.
 std::vector<TensorSpec> inputs_of(const Package& package, std::string_view method, const CallRows& call,
                                   DType images = DType::f32);
 std::vector<TensorSpec> outputs_of(const Package& package, std::string_view method, const CallRows& call,
                                    DType images = DType::f32);
 
-/// The input that a model makes of whole pictures: images [B, 3, H, W].
+/// The input of models that take pictures: images [B, 3, H, W].
 TensorForm picture_inputs();
 
-/// The package for people, a few lines: what `millrace inspect` prints.
+/// A description of the package in a few lines, as `millrace inspect` prints it.
 std::string describe(const Package& package);
 
 }  // namespace millrace

@@ -42,7 +42,7 @@ std::string maximum_text(const Package& package) {
   return text + " a call";
 }
 
-constexpr std::ptrdiff_t told_classes = 100;  // in a terminal; nobody reads a thousand
+constexpr std::ptrdiff_t told_classes = 100;  // nobody reads a thousand names in a terminal
 
 std::string wrapped_list(const std::vector<std::string>& names, const std::string& line_break) {
   constexpr std::size_t columns = 84;

@@ -4,15 +4,16 @@
 
 namespace millrace {
 
-/// What a model computes in. What goes in beside pictures, and what comes out to us, is f32 whatever it is.
+/// The precision in which a model computes.
+/// Boxes that go into a model, and all results that Millrace reads, are f32 in any precision.
 enum class Precision {
   fp32,
-  tf32,  ///< tensors of f32, products with 10 bits of mantissa: GPUs from compute capability 8.0 on
+  tf32,  ///< f32 tensors, products with 10 bits of mantissa; GPUs from compute capability 8.0 on
   bf16,
-  fp16,  ///< with the statistics of norms in f32
+  fp16,  ///< statistics of norms stay in f32
 };
 
-/// The type of the pictures that a model is given, and of its weights and embeddings.
+/// The type of a model's pictures, weights and embeddings.
 constexpr DType image_type(Precision precision) {
   switch (precision) {
     case Precision::bf16:

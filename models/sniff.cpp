@@ -25,7 +25,7 @@ std::string read_at(std::ifstream& stream, std::uint64_t offset, std::size_t cou
   return bytes;
 }
 
-// Little-endian number of N bytes; the caller has checked that they are there.
+// A little-endian number. The caller has checked that `bytes` is long enough.
 template <class T>
 T number_at(std::string_view bytes, std::size_t offset) {
   T value{};
@@ -37,7 +37,7 @@ struct ZipDirectory {
   std::uint64_t offset = 0, bytes = 0;
 };
 
-// The end record of a zip, or of a zip64, which PyTorch writes for every archive (APPNOTE.TXT 4.3.14 to 4.3.16).
+// Finds the directory by the end record of a zip or zip64 (APPNOTE.TXT 4.3.14 to 4.3.16). PyTorch always writes zip64.
 std::optional<ZipDirectory> find_directory(std::ifstream& stream, std::uint64_t size) {
   constexpr std::size_t end_bytes = 22, locator_bytes = 20, end64_bytes = 56;
   const std::uint64_t tail_bytes = std::min<std::uint64_t>(size, end_bytes + 65535);
@@ -56,7 +56,8 @@ std::optional<ZipDirectory> find_directory(std::ifstream& stream, std::uint64_t 
   return directory;
 }
 
-// Names of the archive's files; a hostile directory is read up to 16 MB and up to its first contradiction.
+// Names of the archive's files.
+// The directory may be hostile: reads at most 16 MB of it and stops at the first invalid entry.
 std::vector<std::string> names_in(std::ifstream& stream, const ZipDirectory& where) {
   constexpr std::size_t entry_bytes = 46;
   const std::string directory =
@@ -79,7 +80,7 @@ FileKind kind_of_zip(std::ifstream& stream, std::uint64_t size) {
   if (!directory) return FileKind::broken_zip;
   const auto names = names_in(stream, *directory);
   const auto any = [&](auto&& matches) { return std::any_of(names.begin(), names.end(), matches); };
-  // PyTorch puts everything into one folder named after the archive.
+  // PyTorch puts all files into one folder, which has the archive's name.
   const auto inside = [](const std::string& name) {
     return std::string_view(name).substr(std::min(name.size(), name.find('/') + 1));
   };
@@ -104,7 +105,8 @@ bool looks_like_html(std::string_view head) {
          (text.starts_with("<?xml") && text.find("<html") != std::string_view::npos);
 }
 
-// ModelProto in protobuf: field 1 (ir_version, a small varint), then a string or message field of the first few.
+// In protobuf, a ModelProto begins with field 1: ir_version, a small varint.
+// Then one of its first string or message fields follows.
 bool looks_like_onnx(std::string_view head) {
   return head.size() > 4 && head[0] == 0x08 && head[1] > 0 && head[1] < 32 &&
          (head[2] == 0x12 || head[2] == 0x1a || head[2] == 0x22 || head[2] == 0x3a || head[2] == 0x42);
@@ -130,7 +132,7 @@ FileKind sniff(const std::filesystem::path& file) {
   if (head.starts_with("GGUF")) return FileKind::gguf;
   if (head.starts_with("\x89HDF\r\n"sv)) return FileKind::hdf5;
   if (head.size() > 8 && head.compare(4, 4, "TFL3") == 0) return FileKind::tflite;
-  // Ultralytics puts a block of JSON before the engine, so the mark is looked for in the first bytes at large.
+  // Ultralytics writes a block of JSON before the engine, so the mark may be anywhere in the first bytes.
   if (head.starts_with("ftrt") || head.starts_with("ptrt") ||
       (head.size() > 5 && head[4] == '{' && head.find("ftrt") != std::string::npos))
     return FileKind::tensorrt;
@@ -173,9 +175,9 @@ std::string look_of(FileKind kind) {
     case FileKind::empty:
       return "empty";
     case FileKind::unknown:
-      return "of no kind known here";
+      return "of an unknown kind";
   }
-  return "of no kind known here";
+  return "of an unknown kind";
 }
 
 std::string advice_for(FileKind kind) {
@@ -183,31 +185,28 @@ std::string advice_for(FileKind kind) {
     case FileKind::torchscript:
       return "";
     case FileKind::exported_program:
-      return "save the model as TorchScript (torch.jit.trace, then save) and make a package of that";
+      return "save the model as TorchScript (torch.jit.trace, then save) and make a package of it";
     case FileKind::pickle_checkpoint:
     case FileKind::legacy_pickle:
-      return "pickles can run code and hold no graph, so they are never loaded; 'make model WEIGHTS=FILE' in the "
-             "sources "
-             "makes a package of YOLOv8, YOLO11, MobileSAM, SAM ViT-B and the classifiers of torchvision; other models "
-             "are exported as TorchScript "
-             "(models/export shows how)";
+      return "it has no graph and could run code, so Millrace never loads it; in the sources, 'make model "
+             "WEIGHTS=FILE' converts YOLOv8, YOLO11, MobileSAM, SAM ViT-B and torchvision's classifiers, and "
+             "models/export shows how to export others";
     case FileKind::onnx:
-      return "'make model WEIGHTS=FILE' in the sources makes a package of a YOLOX; convert others with onnx2torch and "
+      return "in the sources, 'make model WEIGHTS=FILE' converts a YOLOX; convert others with onnx2torch and "
              "torch.jit.trace";
     case FileKind::tensorrt:
-      return "engines fit one GPU and one TensorRT version; export the original model as TorchScript instead";
+      return "it fits one GPU and one TensorRT version; export the original model as TorchScript instead";
     case FileKind::safetensors:
     case FileKind::gguf:
-      return "it holds weights without a graph; load it into the model in Python and export that as TorchScript "
+      return "it has weights but no graph; load it into the model in Python and export that as TorchScript "
              "(models/export shows how)";
     case FileKind::hdf5:
     case FileKind::tflite:
-      return "models of TensorFlow are not supported; use a PyTorch version of the model and export it as TorchScript";
+      return "TensorFlow models are not supported; export a PyTorch version of the model as TorchScript";
     case FileKind::git_lfs_pointer:
       return "run 'git lfs pull' in the repository that it came from";
     case FileKind::html:
-      return "the download probably gave an error or login page; open the file in a browser, then fetch the model "
-             "again";
+      return "the download was probably an error or login page; open the file in a browser, then fetch the model again";
     case FileKind::other_zip:
       return "if a package was zipped, unpack it and name the folder";
     case FileKind::broken_zip:

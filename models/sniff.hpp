@@ -5,9 +5,9 @@
 
 namespace millrace {
 
-/// What a file looks like, from its first bytes and, for zip archives, the names in its directory.
+/// The kind of a file, by its first bytes and, for zip archives, by the names in its directory.
 enum class FileKind {
-  torchscript,        ///< zip with code/: what an engine loads
+  torchscript,        ///< zip with code/: the only kind that an engine loads
   exported_program,   ///< zip of torch.export or AOTInductor (.pt2)
   pickle_checkpoint,  ///< zip with data.pkl but no code/, as torch.save writes: weights, or a pickled Python object
   legacy_pickle,      ///< a bare pickle, as torch.save wrote before PyTorch 1.6
@@ -17,22 +17,22 @@ enum class FileKind {
   gguf,
   hdf5,  ///< Keras
   tflite,
-  git_lfs_pointer,  ///< three lines of text in place of the file
+  git_lfs_pointer,  ///< three lines of text instead of the file
   html,             ///< a web page, often the error page of a failed download
   other_zip,
-  broken_zip,  ///< begins as a zip but has no directory at its end: cut off
+  broken_zip,  ///< begins like a zip but has no directory at its end: cut off
   empty,
   unknown,
 };
 
-/// Looks into a regular file, at most 64 kB at its start and the directory at its end. Nothing is unpickled or run.
-/// Throws std::system_error when it cannot be read.
+/// The kind of a regular file. Reads at most 64 kB at its start and, for a zip, the directory at its end.
+/// Unpickles and runs nothing. Throws std::system_error if the file cannot be read.
 FileKind sniff(const std::filesystem::path& file);
 
-/// For people: what the file is, e.g. "a Git LFS pointer".
+/// The kind in words for people, e.g. "a Git LFS pointer, not the file itself".
 std::string look_of(FileKind kind);
 
-/// For people: what to do to get a model that loads; empty for torchscript.
+/// Advice for people how to get a model that loads. Empty for torchscript.
 std::string advice_for(FileKind kind);
 
 }  // namespace millrace

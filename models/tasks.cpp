@@ -10,8 +10,9 @@ using Row = Task (*)();
 
 }  // namespace
 
-// The table of tasks, a row a line. `struct` declares the task in its row, so that a row is all this file has to know
-// of it; within a function or an unnamed namespace it would declare another one.
+// The table of tasks, one row per line.
+// `struct` declares the task in its row, so this file needs no header of it.
+// The table must be outside of functions and unnamed namespaces: there, `struct` would declare another type.
 // clang-format off
 constexpr Row rows[] = {
     make_task<struct DetectTask>,

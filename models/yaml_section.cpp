@@ -11,8 +11,8 @@
 namespace millrace {
 namespace {
 
-// yaml-cpp's own conversion takes "1e2" or " 7" for whole numbers in some versions and "1" for booleans; text is read
-// here instead.
+// Some versions of yaml-cpp convert "1e2" or " 7" to whole numbers, and "1" to a boolean.
+// So numbers are parsed from the text here.
 template <class Number>
 std::optional<Number> parse(const YAML::Node& node) {
   if (!node.IsScalar()) return std::nullopt;
@@ -41,12 +41,12 @@ std::string range(int lowest, int highest) { return std::to_string(lowest) + " t
 
 YamlSection::YamlSection(YAML::Node node, std::string file, std::string prefix)
     : node_(std::move(node)), file_(std::move(file)), prefix_(std::move(prefix)) {
-  // yaml-cpp keeps both of two equal keys and finds the first.
+  // yaml-cpp accepts a key that appears twice, and finds only the first.
   std::vector<std::string> seen;
   for (const auto& entry : node_) {
     if (!entry.first.IsScalar()) throw PackageError(file_ + ": " + prefix_ + ": keys must be plain words");
     const std::string& key = entry.first.Scalar();
-    if (std::find(seen.begin(), seen.end(), key) != seen.end()) fail(key, "is there twice; remove one");
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) fail(key, "appears twice; remove one");
     seen.push_back(key);
   }
 }
@@ -179,8 +179,8 @@ void YamlSection::close() {
     const std::string& key = entry.first.Scalar();
     if (std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
     const std::string near = nearest_name(key, asked_);
-    fail(key,
-         near.empty() ? "is no key of model.yaml; remove it" : "is no key of model.yaml; did you mean '" + near + "'?");
+    fail(key, near.empty() ? "is not a key of model.yaml; remove it"
+                           : "is not a key of model.yaml; did you mean '" + near + "'?");
   }
 }
 

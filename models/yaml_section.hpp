@@ -10,32 +10,35 @@
 
 namespace millrace {
 
-/// Reads one mapping of a model.yaml. Each key is asked for by name; close() refuses the keys that nobody asked for.
-/// All functions throw PackageError with file, line, key and what was expected.
+/// Reads one mapping of a model.yaml. The caller asks for each key by name, then close() refuses all other keys.
+/// Errors are PackageErrors with file, line, key and the expected value. A missing key is an error too.
 class YamlSection {
  public:
-  /// `prefix` is put before the keys in messages, e.g. "input.".
+  /// `prefix` comes before the keys in messages, e.g. "input.".
   YamlSection(YAML::Node node, std::string file, std::string prefix);
 
+  /// Whether the key exists. This counts as asking for it.
   bool has(const std::string& key);
-  /// All keys, in the file's order: of a mapping whose keys are free.
+  /// All keys in the file's order, for a mapping with free keys. This does not count as asking for them.
   std::vector<std::string> keys() const;
+  /// Text that is not empty.
   std::string text(const std::string& key);
   /// A whole number within [lowest, highest].
   int number(const std::string& key, int lowest, int highest);
   /// A finite number.
   float real(const std::string& key);
+  /// A list of at least one text.
   std::vector<std::string> texts(const std::string& key);
-  /// Whole numbers within [lowest, highest]; `count` of them, or any number but none when `count` is 0.
+  /// A list of `count` whole numbers within [lowest, highest]; of at least one if `count` is 0.
   std::vector<int> numbers(const std::string& key, std::size_t count, int lowest, int highest);
-  /// `count` finite numbers.
+  /// A list of `count` finite numbers.
   std::vector<float> reals(const std::string& key, std::size_t count);
   /// A mapping inside this one.
   YamlSection section(const std::string& key);
-  /// Pairs of a mapping with free keys, in the file's order.
+  /// The pairs of a mapping with free keys, in the file's order; at least one.
   std::vector<std::pair<std::string, std::string>> pairs(const std::string& key);
 
-  /// The value that `key` names among `choices`.
+  /// The value that belongs to the key's word in `choices`.
   template <class Value>
   Value choice(const std::string& key, const std::vector<std::pair<std::string, Value>>& choices) {
     std::vector<std::string> names;
@@ -43,9 +46,9 @@ class YamlSection {
     return choices[index_of(key, names)].second;
   }
 
-  /// Refuses a key that means nothing here; `why` completes "key: ... ".
+  /// Throws if the key exists, because it has no meaning here. `why` follows "key: " in the message.
   void refuse(const std::string& key, std::string_view why);
-  /// Refuses every key that was not asked for, and suggests the nearest one that was.
+  /// Throws for the first key that was not asked for, and suggests the nearest one that was.
   void close();
 
   /// Throws PackageError for this key.

@@ -10,12 +10,13 @@
 
 namespace millrace {
 
-/// Joins the planned slots of each batch. One thread at a time.
+/// Collects the frames of each planned batch until the batch is complete. Used by one thread at a time.
 template <class Frame>
 class Batcher {
  public:
-  /// Puts a frame in its slot. Returns the frames of its batch by slot when this was the last one, else nothing.
-  /// Throws RunError when the slot is taken or the frames of a batch differ in its size: the plan is wrong.
+  /// Puts a frame into its slot.
+  /// Returns all frames of its batch, ordered by slot, if this was the last one; otherwise an empty vector.
+  /// Throws RunError if the slot is taken or the frames of a batch disagree on its size: then the plan is wrong.
   std::vector<FrameInFlight<Frame>*> add(FrameInFlight<Frame>& arrived) {
     auto& batch = open_[arrived.batch_id];
     const auto size = static_cast<std::size_t>(arrived.frame->batch_size());
@@ -24,7 +25,7 @@ class Batcher {
     if (batch.slots.size() != size || batch.slots[slot] != nullptr) {
       throw RunError("batch", "batch " + std::to_string(arrived.batch_id) + " has slot " + std::to_string(slot) +
                                   " of " + std::to_string(size) +
-                                  " twice, or frames that differ in its size: " + "the plan is damaged");
+                                  " twice, or its frames disagree on its size; the plan is damaged");
     }
     batch.slots[slot] = &arrived;
     if (++batch.filled < size) return {};

@@ -13,15 +13,17 @@
 
 namespace millrace {
 
-/// Where bytes go back to.
+/// Takes back the bytes of a ByteCredit.
 class ByteBudget {
  public:
   virtual ~ByteBudget() = default;
+  /// Called from any thread.
   virtual void give_back(std::int64_t bytes) noexcept = 0;
 };
 
-/// The right to hold a number of bytes, e.g. of decoded pixels. Keep it beside the pixels and let go of it with them,
-/// on any thread, but before the commit of the frame's batch returns. The budget outlives the graph where it has to.
+/// The right to hold a number of bytes, e.g. of decoded pixels.
+/// Keep it with the pixels and release both together, before the commit of the frame's batch returns.
+/// Any thread may release it. The credit keeps its budget alive, even after the graph is destroyed.
 class ByteCredit {
  public:
   ByteCredit() = default;
@@ -38,7 +40,7 @@ class ByteCredit {
   ~ByteCredit() { release(); }
 
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
-  /// Gives the bytes back now.
+  /// Gives the bytes back now, instead of in the destructor.
   void release() noexcept {
     const auto budget = std::move(budget_);
     budget_ = nullptr;
@@ -50,28 +52,37 @@ class ByteCredit {
   std::int64_t bytes_ = 0;
 };
 
-/// The bytes a message asks for.
+/// The bytes that a message asks for.
 struct ByteNeed {
   ByteNeed(std::int64_t to_keep, std::int64_t to_pass = 0) : kept(to_keep), passing(to_pass) {}
-  std::int64_t kept;     ///< held on, e.g. decoded pixels
-  std::int64_t passing;  ///< given back soon, whatever else waits, e.g. what decoding takes beside the pixels
+  std::int64_t kept;     ///< held for long, e.g. decoded pixels
+  std::int64_t passing;  ///< given back soon, whatever else waits, e.g. memory that only decoding needs
 };
 
-/// Grants bytes in the order of admission. Messages arrive in any order, each with its sequence number (0, 1, 2, ...,
-/// without gaps) and what it needs; the next in sequence passes once its bytes are free. Where they are not, it passes
-/// as the only one with passing bytes, if its kept bytes are free: so a need beyond the budget is met, one at a time,
-/// and no more is held than the budget and one message's passing bytes.
+/// Grants bytes to messages in the order of admission.
+/// Messages arrive in any order, each with its sequence number (0, 1, 2, ..., without gaps) and its need.
+/// The next in sequence passes as soon as its bytes are free.
 ///
-/// Strict order wastes some of the budget and cannot deadlock: what holds bytes is older than what waits; passing bytes
-/// come back by themselves; kept ones belong to batches that can be completed with a batch's worth of them.
+/// A need larger than the budget is granted too. If only passing bytes are missing, a message still passes,
+/// but only while no other message holds passing bytes.
+/// So messages hold at most the budget plus the passing bytes of one message.
+///
+/// Strict order leaves some of the budget unused, but it cannot deadlock:
+/// - Messages that hold bytes are older than messages that wait.
+/// - Passing bytes come back by themselves.
+/// - Kept bytes belong to batches that can be completed, because the budget is enough for a whole batch.
+///
+/// Construct it with std::make_shared, because credits keep it alive.
 template <class Message>
 class ByteGate final : public ByteBudget, public std::enable_shared_from_this<ByteGate<Message>> {
  public:
-  /// `pass` gets each message with its credits, outside any lock, from the thread that made it pass. `waiting` counts
-  /// the messages that wait for bytes, until the gate is closed; not those that wait for an older one to arrive.
+  /// `pass` gets each message with its credits, outside any lock, on the thread whose call made it pass.
+  /// `waiting` counts the messages that wait for bytes, until the gate is closed.
+  /// It does not count messages that only wait for an older one to arrive.
   ByteGate(std::int64_t budget, Meter& waiting, std::function<void(Message, ByteCredit kept, ByteCredit passing)> pass)
       : free_(budget), meter_(waiting), pass_(std::move(pass)) {}
 
+  /// From any thread: hands over a message. `pass` may run in this call, also for other messages.
   void offer(std::int64_t sequence, Message message, ByteNeed need) {
     {
       const std::lock_guard lock(mutex_);
@@ -85,7 +96,7 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
 
   void give_back(std::int64_t bytes) noexcept override { take_back({bytes, 0}); }
 
-  /// After the run: nothing passes any more; returns when nothing is passing.
+  /// After the run: lets nothing more pass, drops the messages that wait, and returns when no `pass` is running.
   void close() {
     std::unique_lock lock(mutex_);
     closed_ = true;
@@ -115,7 +126,8 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
     return need.kept <= free_ && (need.passing <= free_ - need.kept || passing_out_ == 0);
   }
 
-  // With the lock held: an arrived message waits for bytes while the next in sequence is there and does not pass.
+  /// Call with the lock held.
+  /// Messages wait for bytes only while the next in sequence has arrived and may not pass.
   void count() noexcept {
     const bool short_of_bytes = !waiting_.empty() && waiting_.front() && !may_pass(waiting_.front()->second);
     const int now = short_of_bytes ? arrived_ : 0;
@@ -137,7 +149,7 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
       passing_out_ += need.passing;
       ++being_passed_;
       count();
-      lock.unlock();  // passing a frame may give back bytes it held before
+      lock.unlock();  // `pass` may give back bytes that the frame held before, which takes the lock again
       const auto self = this->shared_from_this();
       pass_(std::move(message), ByteCredit(self, need.kept),
             ByteCredit(std::shared_ptr<ByteBudget>(self, &passing_), need.passing));
@@ -149,12 +161,12 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
   std::mutex mutex_;
   std::condition_variable idle_;
   Passing passing_{*this};
-  std::int64_t free_;  // below zero while a need beyond the budget is met
+  std::int64_t free_;  // negative while a need beyond the budget is granted
   std::int64_t passing_out_ = 0;
   std::int64_t next_ = 0;  // sequence number of waiting_.front()
   std::deque<std::optional<std::pair<Message, ByteNeed>>> waiting_;
   int arrived_ = 0;  // messages in waiting_
-  int counted_ = 0;  // of these, the meter has counted
+  int counted_ = 0;  // messages that wait for bytes, as the meter counts them
   Meter& meter_;
   std::function<void(Message, ByteCredit, ByteCredit)> pass_;
   int being_passed_ = 0;

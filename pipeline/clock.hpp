@@ -5,11 +5,11 @@
 
 namespace millrace {
 
-/// Where the pipeline reads the time, so that tests can move it by hand.
+/// The pipeline's source of time. Tests replace it with a clock that they move by hand.
 class Clock {
  public:
   virtual ~Clock() = default;
-  /// Nanoseconds since an arbitrary start; never runs backwards. Called from any thread.
+  /// Returns nanoseconds since an arbitrary start; never runs backwards. Called from any thread.
   [[nodiscard]] virtual std::int64_t now_ns() const noexcept = 0;
 };
 

@@ -15,10 +15,11 @@ namespace {
 double allowed_by_affinity() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return std::max(1U, std::thread::hardware_concurrency());  // more than 1,024 cores: the mask does not fit
+  // The call fails with more than 1,024 cores, because the mask does not fit into cpu_set_t.
+  return std::max(1U, std::thread::hardware_concurrency());
 }
 
-/// quota / period of the files in `folder`, or `otherwise` where there is no limit.
+// Returns quota / period from the files in `folder`, or `otherwise` if they set no limit.
 double quota(const std::string& folder, double otherwise) {
   double limit = 0;
   double period = 0;
@@ -29,7 +30,7 @@ double quota(const std::string& folder, double otherwise) {
   return otherwise;
 }
 
-/// The tightest quota from this process's cgroup up to the root of the hierarchy mounted at `mount`.
+// Returns the lowest quota from this process's cgroup up to the root of the hierarchy mounted at `mount`.
 double quota_above(const std::string& mount, std::string group, double otherwise) {
   double tightest = otherwise;
   for (;;) {
@@ -51,7 +52,8 @@ std::int64_t process_cpu_ns() noexcept {
 double available_cores() {
   double cores = allowed_by_affinity();
   std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // hierarchy:controllers:path
+  for (std::string line;
+       std::getline(groups, line);) {  // a line is hierarchy:controllers:path, in v2 without controllers
     std::istringstream fields(line);
     std::string hierarchy;
     std::string controllers;

@@ -10,7 +10,7 @@ namespace millrace {
 
 void name_this_thread(const std::string& name) noexcept {
   name_thread_in_trace(name);
-  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());  // longer names are refused
+  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());  // Linux refuses longer names
 }
 
 Crew::Crew(const std::string& name, int threads, std::function<bool(int)> start, std::function<void(int)> stop)

@@ -10,20 +10,22 @@
 
 namespace millrace {
 
-/// Threads of our own for what may block (files, devices); TBB's workers only compute. Tasks start in the order they
-/// were posted. How many can wait is bounded by the gate, not here.
+/// Threads for tasks that may block (files, devices); TBB's workers only compute.
+/// Tasks start in the order in which they were posted.
+/// The queue has no limit of its own, because the gate limits what can wait.
 class Crew {
  public:
-  /// Starts `threads` threads called `name` and their number; throws std::system_error where the system has no more.
-  /// Each thread first calls `start` with its number, then does tasks, and at the end calls `stop` if `start` returned
-  /// true. None of them must throw.
+  /// Starts `threads` threads, each with `name` and its number as name.
+  /// Throws std::system_error if the system has no more threads.
+  /// Each thread first calls `start` with its number, then runs tasks, whatever `start` returned.
+  /// At the end it calls `stop` if `start` returned true. None of these functions may throw.
   Crew(const std::string& name, int threads, std::function<bool(int)> start = {}, std::function<void(int)> stop = {});
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
-  /// Runs what was posted, then joins.
+  /// Runs all posted tasks, then joins the threads.
   ~Crew();
 
-  /// From any thread. The task gets the number of the thread that does it and must not throw.
+  /// From any thread: adds a task. The task gets the number of the thread that runs it, and must not throw.
   void post(std::function<void(int)> task);
 
  private:
@@ -39,7 +41,7 @@ class Crew {
   std::vector<std::thread> threads_;
 };
 
-/// Names the calling thread in debuggers and `top` (15 bytes at most).
+/// Sets the name of the calling thread in profilers, and its first 15 bytes in debuggers and `top`.
 void name_this_thread(const std::string& name) noexcept;
 
 }  // namespace millrace

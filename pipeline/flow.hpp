@@ -17,22 +17,25 @@ namespace millrace {
 
 namespace tbb_flow = oneapi::tbb::flow;
 
-/// The nodes and edges of the graph, and the threads of its own between them:
+/// The nodes and edges of the TBB graph, with crews of threads between them:
 ///
-///     admit -> file bytes -> read -> bytes -> frame stages -> join -> [ lane stages ] -> batch stages -> commit
-///              order         crew    order    workers        serial    crew of lanes     workers         crew
+///         admit -> file bytes -> read -> bytes -> frame stages -> join -> [ lane stages ] -> batch stages -> commit
+///                  order         crew    order    workers        serial    crew of lanes     workers         crew
 ///
-/// Both places of bytes are in order of admission, and the bytes of a file are held until the frame stages are over.
-/// That cannot deadlock: the next frame to be granted pixels has its file, or waits for it behind older frames only,
-/// which all have their pixels and so give their files back.
+/// Both byte gates grant in the order of admission, and a frame holds the bytes of its file until its frame stages end.
+/// This cannot deadlock. The next frame that needs pixels has its file, or waits for it behind older frames only.
+/// The older frames all have their pixels, so they finish their frame stages and give the bytes of their files back.
 ///
-/// What a crew works on, or has in its queue, holds a reservation of the graph until it is handed on. Nodes nearer the
-/// end have the higher priority. Nodes have as many bodies at work as there are workers, not `unlimited`: TBB then
-/// keeps what waits in order of arrival, so that the oldest batch is completed first and lanes are fed evenly.
+/// A message in a crew or in its queue holds a reservation of the graph, so that the graph does not finish without it.
 ///
-/// A lane takes its next batch from its crew's queue by itself. With a join_node of batches and free lanes it would
-/// wait for a worker to do so, for as long as that worker's body takes: on a loaded two-core machine one CPU-bound lane
-/// was idle 15 to 18 % of the time with 14 batches before it (one run each, bench_overlap).
+/// Nodes nearer to the end have a higher priority. A node runs at most as many bodies at a time as there are workers.
+/// With a limit, unlike with `unlimited`, TBB keeps waiting messages in the order of arrival.
+/// So the oldest batch is completed first, and lanes get batches evenly.
+///
+/// A lane takes its next batch from the queue of its crew by itself.
+/// A join_node of batches and free lanes would need a worker for that, and wait until the body on that worker ends.
+/// On a loaded two-core machine, one CPU-bound lane was then idle 15 to 18 % of the time with 14 batches queued
+/// (one run each, bench_overlap).
 template <GraphFrame Frame, GraphBatch Batch>
 class Flow {
  public:
@@ -40,8 +43,9 @@ class Flow {
   using Joined = BatchInFlight<Batch>;
   using Runner = StageRunner<Frame, Batch>;
 
-  /// Make it inside the workers' arena: the graph's tasks run in the arena it was made in. Starts the threads; each
-  /// lane begins with its `lane_start` and takes batches from then on, also when that failed and ended the run.
+  /// Construct it inside the workers' arena: the tasks of a graph run in the arena that it was made in.
+  /// Starts the threads. Each lane calls `lane_start` and then
+  /// takes batches, even if `lane_start` failed and ended the run.
   Flow(const GraphOptions& options, Statistics& statistics, Gate& gate, Runner& runner)
       : niceness_(options.worker_nice),
         statistics_(statistics),
@@ -72,10 +76,12 @@ class Flow {
     bytes_->close();
   }
 
+  /// Between reserve() and release(), wait() does not return.
   void reserve() { graph_.reserve_wait(); }
   void release() { graph_.release_wait(); }
 
-  /// Source thread, holding a reservation: hands a frame to the readers as soon as its file may be in memory.
+  /// On the source's thread, which holds a reservation: hands a
+  /// frame to the readers once the bytes of its file are granted.
   void admit(Admitted& frame, std::int64_t file_bytes) {
     runner_.put(frame, statistics_.bytes);
     files_->offer(frame.sequence, &frame, {0, file_bytes});
@@ -137,7 +143,7 @@ class Flow {
     return i < statistics_.frame_stages.size() ? statistics_.frame_stages[i] : statistics_.batch;
   }
 
-  // Posts a task to threads of our own; the graph is not finished before it is done.
+  // Posts a task to a crew. The graph does not finish before the task is done.
   template <class Task>
   void hand(Crew& crew, Task task) {
     graph_.reserve_wait();
@@ -147,8 +153,8 @@ class Flow {
     });
   }
 
-  // This and `grant` are called by whoever gave back the bytes, which is inside the graph: the source with a
-  // reservation, a reader, a worker, a lane or the committer.
+  // read() and grant() run on the thread whose call made the frame pass its byte gate.
+  // That thread is inside the graph: the source with a reservation, a reader, a worker, a lane or the committer.
   void read(Admitted& frame, ByteCredit file) {
     frame.file = std::move(file);
     runner_.arrive(frame, statistics_.read);
@@ -208,10 +214,10 @@ class Flow {
   Runner& runner_;
   std::shared_ptr<Bytes> files_, bytes_;
   tbb_flow::graph graph_;
-  std::deque<FrameNode> frame_nodes_;  // deques, because nodes do not move
+  std::deque<FrameNode> frame_nodes_;  // deques, because nodes cannot be moved
   JoinNode join_;
   std::deque<BatchNode> batch_nodes_;
-  Crew readers_, committer_;  // after the nodes, so that they are joined before the nodes go
+  Crew readers_, committer_;  // declared after the nodes: the threads end before the nodes are destroyed
   std::optional<Crew> lanes_;
 };
 

@@ -11,33 +11,37 @@
 
 namespace millrace {
 
-/// The one gate between the source and the graph. A credit is a numbered place; the source takes one for each frame it
-/// admits, `commit` gives it back. A second count bounds how far admission runs ahead of the grants of bytes.
+/// The gate between the source and the graph.
+/// A credit is a numbered place: the source takes one for each frame that it admits, and `commit` gives it back.
+/// A second limit, `ahead`, bounds how many frames are admitted before they are granted bytes for their pixels.
 ///
-/// The gate holds the source's claim that the graph is not finished ("reservation") for it. While the source has no
-/// credit the claim is dropped, and whoever gives back the credit it waits for takes it again on its behalf (the giver
-/// is inside the graph, so the graph cannot finish in between). So a credit that gets lost ends the run, in which the
-/// lost frames are then found, and does not hang it.
+/// While the source runs, the gate holds a reservation for it, so that the graph does not finish.
+/// If the source must wait for a credit, the gate drops the reservation.
+/// The thread that gives back the missing credit takes the reservation again.
+/// That thread is inside the graph, so the graph cannot finish in between.
+/// A lost credit therefore ends the run, which then reports the lost frames, and does not hang it.
 class Gate {
  public:
-  /// `places` credits; at most `ahead` places taken but not settled.
+  /// `places` is the number of credits; at most `ahead` places are taken but not settled at a time.
+  /// `without_credits` measures how long the source has no credit.
   Gate(int places, int ahead, Meter& without_credits);
 
-  /// Before the first take: `reserve` and `release` keep the graph from finishing and let it finish. Takes the claim.
+  /// Call it before the first take(). `reserve` keeps the graph from finishing, `release` allows it to finish.
+  /// Takes the first reservation.
   void open(std::function<void()> reserve, std::function<void()> release);
 
-  /// Source thread: a free place, as soon as there is one; nothing when the gate was closed, or was stopped and this
-  /// frame would begin a batch.
+  /// On the source's thread: waits for a free place and returns it.
+  /// Returns nothing if the gate is closed, or if it is stopped and this frame would begin a batch.
   [[nodiscard]] std::optional<int> take(bool begins_batch);
-  /// Source thread: nothing more will be taken.
+  /// On the source's thread: no more places will be taken.
   void finish();
 
-  /// From inside the graph: the frame in a place was granted its bytes.
+  /// From inside the graph: a frame was granted the bytes for its pixels.
   void settle();
-  /// From inside the graph: the frames of these places are committed.
+  /// From inside the graph: the frames at these places are committed or given up.
   void give_back(std::span<const int> places);
 
-  void stop();   ///< from any thread: begin no further batch
+  void stop();   ///< from any thread: admit no frame that begins a batch
   void close();  ///< from any thread: admit no further frame
   [[nodiscard]] bool stopped() const;
 
@@ -45,7 +49,7 @@ class Gate {
   enum class State { open, stopped, closed };
   [[nodiscard]] bool has_credit() const { return !free_.empty() && unsettled_ < ahead_; }
   [[nodiscard]] bool refuses(bool begins_batch) const;
-  void wake_source();  // with the lock held, after credits came back
+  void wake_source();  // call with the lock held, after credits came back
 
   const int ahead_;
   Meter& without_credits_;

@@ -18,17 +18,20 @@
 
 namespace millrace {
 
-/// The staged pipeline: admits frames in plan order, reads them, runs the frame stages, joins planned batches, runs the
-/// lane section and the batch stages, commits. What it is made of stands in flow.hpp.
+/// The staged pipeline. It admits frames in plan order, reads them, runs the frame stages and joins planned batches.
+/// Then it runs the lane section and the batch stages, and commits. flow.hpp shows the nodes and threads.
 ///
-/// Everything inside is bounded by credits: `admission_items` frames from admission to commit, `byte_budget` bytes of
-/// files, decoded pixels and memory for decoding, `read_ahead` frames without bytes for pixels. No body waits for a
-/// credit and no node refuses a message, so the graph cannot deadlock; should a credit be lost all the same, the run
-/// ends with FramesLost and does not hang.
+/// Credits limit everything inside:
+/// - `admission_items`: frames from admission to commit
+/// - `byte_budget`: bytes of files, of decoded pixels and of memory for decoding
+/// - `read_ahead`: frames that are admitted but have no bytes for their pixels yet
+///
+/// No body waits for a credit and no node refuses a message, so the graph cannot deadlock.
+/// If a credit is lost because of a defect, the run ends with FramesLost and does not hang.
 template <GraphFrame Frame, GraphBatch Batch>
 class Graph {
  public:
-  /// Throws std::invalid_argument when an option is too small or a body is missing. `clock` outlives the graph.
+  /// Throws std::invalid_argument if an option is too small or a body is missing. `clock` must outlive the graph.
   Graph(const GraphOptions& options, GraphBodies<Frame, Batch> bodies, const Clock& clock)
       : options_(checked(options, bodies)),
         bodies_(std::move(bodies)),
@@ -40,20 +43,21 @@ class Graph {
           interrupt_next();
         }) {}
 
-  /// Runs until the source is at its end and everything is committed, or the run was stopped or ended. Once only.
-  /// Throws std::system_error where the system has no more threads; every other error is in the result.
+  /// Runs until the source has ended and everything is committed, or until the run is stopped or ended by an error.
+  /// Call it only once. Throws std::system_error if the system has no more threads; every other error is in the result.
   Result run();
 
-  /// From any thread: what a lane has begun is finished and committed, so it takes no longer than a batch a lane; what
-  /// waits before the lanes is given up. Without lanes the same holds of the frame stages.
+  /// From any thread: stops the run. Lanes finish the batches that they have begun, and these are committed.
+  /// What waits before the lanes is given up, so stopping takes no longer than one batch per lane.
+  /// Without lanes, the same holds for the frame stages.
   void request_stop() {
     stop_requested_.store(true);
-    gate_.stop();  // first: credits of what is given up must not begin another batch
+    gate_.stop();  // first: credits of frames that are given up must not begin another batch
     state_.stop();
     interrupt_next();
   }
 
-  /// From any thread at any time.
+  /// From any thread at any time: the statistics so far.
   [[nodiscard]] Snapshot snapshot() const { return statistics_.snapshot(); }
 
  private:
@@ -91,7 +95,7 @@ class Graph {
   RunState state_;
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> interrupted_{false};
-  std::atomic<bool> exhausted_{false};  // the source came to its end by itself
+  std::atomic<bool> exhausted_{false};  // the source has no more frames, and no stop was the reason
 };
 
 template <GraphFrame Frame, GraphBatch Batch>
@@ -103,17 +107,17 @@ Result Graph<Frame, Batch>::run() {
   arena.execute([&] { flow = std::make_unique<GraphFlow>(options_, statistics_, gate_, runner); });
   gate_.open([&flow = *flow] { flow.reserve(); }, [&flow = *flow] { flow.release(); });
   {
-    std::jthread worker;  // the first of the workers; the caller's thread only sleeps
+    std::jthread worker;  // the first of the workers; the calling thread only waits for it
     std::jthread source;
     try {
       worker = std::jthread([&] { flow->wait(); });
       source = std::jthread([&] { admit_all(*flow, runner); });
     } catch (...) {
-      gate_.finish();  // lets the worker end
+      gate_.finish();  // drops the reservation, so that the worker can end
       throw;
     }
     worker.join();
-    gate_.close();  // releases a source that waits for a lost credit
+    gate_.close();  // wakes a source that waits for a lost credit
   }
   flow->stop_lanes();
   auto outcome = result(runner);
@@ -138,20 +142,21 @@ std::shared_ptr<Frame> Graph<Frame, Batch>::next_frame() {
   return frame;
 }
 
-/// The source's thread. A stop takes effect between batches, so that every batch that has begun is admitted whole.
+/// The body of the source's thread.
+/// A stop takes effect between batches, so that every batch that has begun is admitted whole.
 template <GraphFrame Frame, GraphBatch Batch>
 void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
   name_this_thread("source");
   std::int64_t batch = 0;
-  int missing = 0;  // frames of `batch` still to come
+  int missing = 0;  // frames of `batch` that are not admitted yet
   try {
     for (std::int64_t sequence = 0;; ++sequence) {
       const auto place = gate_.take(missing == 0);
       if (!place) break;
       auto frame = next_frame();
       if (frame == nullptr && missing > 0) {
-        throw RunError("source", "the plan ends inside batch " + std::to_string(batch) + ", which misses " +
-                                     std::to_string(missing) + " frames");
+        throw RunError("source", "the plan ends inside batch " + std::to_string(batch) +
+                                     "; missing frames: " + std::to_string(missing));
       }
       if (frame == nullptr) exhausted_.store(!gate_.stopped());
       if (frame == nullptr || state_.ended() || (missing == 0 && gate_.stopped())) break;
@@ -162,11 +167,11 @@ void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
       }
       if (frame->batch_id() != batch || size < 1 || size > options_.max_batch || frame->slot() < 0 ||
           frame->slot() >= size) {
-        throw RunError("source", "after " + std::to_string(sequence) + " frames comes slot " +
+        throw RunError("source", "the plan is damaged: after " + std::to_string(sequence) + " frames, slot " +
                                      std::to_string(frame->slot()) + " of " + std::to_string(size) + " of batch " +
-                                     std::to_string(frame->batch_id()) + " where batch " + std::to_string(batch) +
-                                     " of at most " + std::to_string(options_.max_batch) +
-                                     " frames is due: the plan is damaged");
+                                     std::to_string(frame->batch_id()) + " follows, but batch " +
+                                     std::to_string(batch) + " of at most " + std::to_string(options_.max_batch) +
+                                     " frames is due");
       }
       --missing;
       const auto file_bytes = bodies_.file_bytes ? bodies_.file_bytes(*frame) : 0;

@@ -35,7 +35,7 @@ void check(const GraphOptions& options) {
   }
   at_least("byte_budget", options.byte_budget, two_batches * options.slab_bytes,
            ": two batches of " + batch + " with a slab of " + option_bytes(options.slab_bytes) +
-               " each; lower max_batch or slab_bytes to do with less memory",
+               " each; lower max_batch or slab_bytes to use less memory",
            option_bytes);
 }
 

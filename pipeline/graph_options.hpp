@@ -4,32 +4,32 @@
 
 namespace millrace {
 
-/// The numbers that bound a run. None of them changes a result.
+/// The limits of a run. None of them changes a result.
 struct GraphOptions {
-  int max_batch = 0;             ///< the largest planned batch, in frames
-  int admission_items = 0;       ///< frames between admission and commit at any time; at least 2 * max_batch
-  std::int64_t slab_bytes = 0;   ///< the most decoded pixels one frame may hold
-  std::int64_t byte_budget = 0;  ///< what all frames hold together: files (`file_share`), and decoded pixels with what
-                                 ///< decoding takes beside them; at least 2 * max_batch * slab_bytes. A file, or the
-                                 ///< decoding of a picture, that needs more than there is comes in beyond it, one at a
-                                 ///< time
-  int read_threads = 4;          ///< threads that read; they block, so they are not counted as cores
-  int read_ahead = 16;           ///< frames admitted but not yet granted bytes of pixels
-  int lanes = 1;                 ///< batches on devices at a time, each on a thread of its own
-  int workers = 1;               ///< cores that compute outside lanes: the slots of the TBB arena
-  int worker_nice = 0;  ///< nice levels the workers' threads stand behind the caller of run(), 0 to 19: lanes on the
-                        ///< same cores come first
+  int max_batch = 0;            ///< frames in the largest planned batch
+  int admission_items = 0;      ///< maximum number of frames between admission and commit; at least 2 * max_batch
+  std::int64_t slab_bytes = 0;  ///< maximum number of bytes of decoded pixels in one frame
+  /// Bytes that all frames together may hold: files (`file_share`), decoded pixels and memory for decoding.
+  /// At least 2 * max_batch * slab_bytes.
+  /// If a file or the decoding of a picture needs more than is free, it may exceed the budget, but only one at a time.
+  std::int64_t byte_budget = 0;
+  int read_threads = 4;  ///< threads that read; they block, so they do not count as cores
+  int read_ahead = 16;   ///< maximum number of frames admitted but without bytes for their pixels
+  int lanes = 1;         ///< batches on devices at a time; each lane has a thread of its own
+  int workers = 1;       ///< cores that compute outside lanes: the slots of the TBB arena
+  /// Nice levels, 0 to 19, by which workers are behind the caller of run(), so that lanes on the same cores come first.
+  int worker_nice = 0;
 };
 
-/// The part of `byte_budget` that files take from before they are read until they are decoded. A part of its own, so
-/// that files that wait cannot keep the pixels back they wait for.
+/// The part of `byte_budget` for files, from before they are read until they are decoded.
+/// It is separate, so that waiting files cannot take the memory of the pixels that they wait for.
 constexpr std::int64_t file_share(const GraphOptions& options) { return options.byte_budget / 8; }
 
-/// Throws std::invalid_argument that names the option, its value and the smallest value allowed.
+/// Throws std::invalid_argument, which names the option, its value and the smallest allowed value.
 ///
-/// Two batches' worth of items and of bytes are the least because frames are admitted and granted bytes in plan order:
-/// the frames of the oldest unfinished batch are then always among those that got credits, so it can be completed. One
-/// batch's worth would do for that, which `file_share` leaves; the other lets the next batch load in the meantime.
+/// The minimum is two batches of items and bytes. Frames are admitted and granted bytes in plan order.
+/// So the frames of the oldest unfinished batch always get their credits, and the batch can be completed.
+/// One batch would be enough for that, and `file_share` leaves it. The second lets the next batch load meanwhile.
 void check(const GraphOptions& options);
 
 }  // namespace millrace

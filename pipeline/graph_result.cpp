@@ -21,8 +21,8 @@ std::string describe(const std::vector<Held>& held) {
 
 FramesLost::FramesLost(std::int64_t planned, std::int64_t committed, const std::vector<Held>& held)
     : RunError("gate", std::to_string(planned - committed) + " of " + std::to_string(planned) +
-                           " admitted frames were never committed, because credits were lost. Held are " +
-                           describe(held) + ". This is a defect of the program: please report this line, then run " +
-                           "the same command again, which finishes the rest") {}
+                           " admitted frames were never committed, because credits were lost: " + describe(held) +
+                           ". This is a defect of Millrace: please report this line, then run " +
+                           "the same command again to finish the rest") {}
 
 }  // namespace millrace

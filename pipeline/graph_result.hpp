@@ -10,14 +10,15 @@
 
 namespace millrace {
 
-/// Frames that are at one place (a stage, or in the queue before it).
+/// Frames that are at one place: in a stage, or in the queue before it.
 struct Held {
   std::string stage;
   std::int64_t frames = 0;
   std::vector<std::int64_t> batches;  ///< ids of their batches, each once
 };
 
-/// Frames were admitted and never came out: a credit was lost. A defect of the program; the run can be resumed.
+/// Some admitted frames never came out, because a credit was
+/// lost. This is a defect of the program; the run can be resumed.
 class FramesLost : public RunError {
  public:
   FramesLost(std::int64_t planned, std::int64_t committed, const std::vector<Held>& held);
@@ -26,13 +27,14 @@ class FramesLost : public RunError {
 /// How a run of the graph ended.
 struct Result {
   std::int64_t planned = 0;    ///< frames admitted
-  std::int64_t committed = 0;  ///< frames committed; without an error, `planned` is committed and given up
+  std::int64_t committed = 0;  ///< frames committed; without an error, planned = committed + given_up
   std::int64_t given_up = 0;   ///< frames that waited before the lanes when the run was stopped
-  bool stopped = false;        ///< request_stop() came before all was done
-  std::exception_ptr error;    ///< what ended the run, as it was thrown; FramesLost where frames did not come out
-  std::string error_stage;     ///< where it was thrown
-  std::vector<Held> held;      ///< where the lost frames are; empty unless the error is FramesLost
-  Snapshot begun;              ///< judge(begun, finished) is the verdict over the whole run
+  bool stopped = false;        ///< request_stop() was called before all was done
+  std::exception_ptr
+      error;  ///< the exception that ended the run, as it was thrown; FramesLost if frames did not come out
+  std::string error_stage;  ///< the stage that threw it
+  std::vector<Held> held;   ///< where the lost frames are; empty unless the error is FramesLost
+  Snapshot begun;           ///< judge(begun, finished) is the verdict on the whole run
   Snapshot finished;
 };
 

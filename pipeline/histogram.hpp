@@ -8,13 +8,13 @@
 
 namespace millrace {
 
-/// Durations counted in logarithmic bins: 16 bins an octave, so that a quantile is within 3.2 % of the true one.
-/// Fixed memory (5 kB) for durations from 0 ns to 18 minutes; longer ones count in the last bin.
+/// Counts durations in logarithmic bins, 16 per octave, so that a quantile is within 3.2 % of the true one.
+/// Uses 5 kB for durations from 0 ns to 18 minutes; longer ones count in the last bin.
 class LatencyHistogram {
  public:
   void add(std::int64_t duration_ns) noexcept { ++counts_[bin(duration_ns)]; }
 
-  /// Middle of the bin that holds quantile `q` in (0, 1]; 0 when nothing was counted.
+  /// Returns the middle of the bin that contains quantile `q` in (0, 1]; 0 if nothing was counted.
   [[nodiscard]] double quantile_ns(double q) const noexcept {
     std::uint64_t total = 0;
     for (auto count : counts_) total += count;
@@ -30,17 +30,18 @@ class LatencyHistogram {
     return middle_ns(i);
   }
 
-  /// What was counted since `earlier`, a copy of this histogram from before.
+  /// Keeps only what was counted since `earlier`, an older copy of this histogram.
   LatencyHistogram& operator-=(const LatencyHistogram& earlier) noexcept {
     for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] -= earlier.counts_[i];
     return *this;
   }
 
  private:
-  static constexpr int sub_bits = 4;  // 16 bins an octave
+  static constexpr int sub_bits = 4;  // 16 bins per octave
   static constexpr std::size_t bins = std::size_t{37} << sub_bits;
 
-  // Below 16 ns a bin holds one value; above, the exponent and the four bits after the leading one name it.
+  // Below 16 ns each bin has one value.
+  // Above, the exponent and the four bits after the leading bit select the bin.
   static std::size_t bin(std::int64_t duration_ns) noexcept {
     const auto value = static_cast<std::uint64_t>(std::max<std::int64_t>(duration_ns, 0));
     if (value < (1U << sub_bits)) return static_cast<std::size_t>(value);

@@ -6,9 +6,9 @@
 
 namespace millrace {
 
-/// Thrown by any body to end the whole run: nothing is admitted or committed any more. Any other exception concerns
-/// only the frame or the batch it met (one thrown by `next`, `commit` or a lane's start and stop ends the run as well).
-/// Derive from it to carry more, such as an exit code: the exception reaches `Result::error` as it was thrown.
+/// Thrown by a body to end the whole run: nothing more is admitted or committed.
+/// Other exceptions fail only their frame or batch; for some bodies, they end the run too (see GraphBodies).
+/// Derive from it to carry more, such as an exit code: `Result::error` is the exception as it was thrown.
 class RunError : public std::runtime_error {
  public:
   RunError(std::string stage, const std::string& message)

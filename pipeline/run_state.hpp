@@ -11,20 +11,20 @@
 
 namespace millrace {
 
-/// Whether the run goes on, and the first error that ended it.
+/// Whether the run continues, and the first error that ended it. Thread-safe.
 class RunState {
  public:
   /// `on_end` is called once, by the thread that ends the run.
   explicit RunState(std::function<void()> on_end) : on_end_(std::move(on_end)) {}
 
-  /// Nothing is worked on or committed any more; what is inside flows out.
+  /// The run has ended: nothing more is worked on or committed, and messages inside only flow out.
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
 
-  /// What no lane has begun is given up from now on.
+  /// The run is stopping: what no lane has begun is given up.
   [[nodiscard]] bool stopping() const noexcept { return stopping_.load(std::memory_order_acquire); }
   void stop() noexcept { stopping_.store(true, std::memory_order_release); }
 
-  /// Ends the run, from any thread. The first error is kept.
+  /// Ends the run, from any thread. Only the first error is kept.
   void end(const std::string& stage, std::exception_ptr error) {
     {
       const std::lock_guard lock(mutex_);
@@ -36,8 +36,9 @@ class RunState {
     on_end_();
   }
 
-  /// What a body threw in `stage`: a RunError ends the run, anything else goes to `mark`, which marks the frame or
-  /// batch; a mark that cannot be set ends the run.
+  /// Handles an exception that a body threw in `stage`.
+  /// A RunError ends the run. Anything else goes to `mark`, which marks the frame or batch as failed.
+  /// If `mark` throws, the run ends.
   template <class Mark>
   void judge(const std::string& stage, const std::exception_ptr& error, const Mark& mark) {
     try {

@@ -15,8 +15,9 @@
 
 namespace millrace {
 
-/// Runs the bodies: measures them, keeps their exceptions from the graph, skips what failed and, once the run has
-/// ended, everything. It knows what is done to a message, and nothing of threads and nodes.
+/// Runs the bodies. It measures them, keeps their exceptions out of the graph and skips failed frames.
+/// Once the run has ended, it skips everything.
+/// It knows the steps of a message, but no threads and no nodes.
 template <GraphFrame Frame, GraphBatch Batch>
 class StageRunner {
  public:
@@ -33,14 +34,14 @@ class StageRunner {
     for (std::size_t i = 0; i < in_flight_.size(); ++i) in_flight_[i].place = static_cast<int>(i);
   }
 
-  /// The frame is from now on held at the place of `meter`, which does not count it yet.
+  /// From now on the frame is at the place of `meter`, which does not count it yet.
   static void put(Admitted& frame, Meter& meter) noexcept { frame.at.store(&meter, std::memory_order_relaxed); }
-  /// The frame is about to wait at `meter`.
+  /// The frame begins to wait at `meter`.
   static void arrive(Admitted& frame, Meter& meter) noexcept {
     put(frame, meter);
     meter.arrive();
   }
-  /// The batch begins to wait for a thread to do this.
+  /// The batch begins to wait for a thread that serves `meter`.
   void queue(Joined& batch, Meter& meter) noexcept {
     arrive(batch, meter);
     batch.waiting = trace_.begin_wait(meter.name(), id(batch), batch.places.size());
@@ -49,12 +50,12 @@ class StageRunner {
   [[nodiscard]] const std::vector<Admitted>& in_flight() const noexcept { return in_flight_; }
   /// Frames of batches that were given up.
   [[nodiscard]] std::int64_t given_up() const noexcept { return given_up_; }
-  /// Lets go of the frames of a run that ended.
+  /// Releases the frames of a run that has ended.
   void clear() {
     for (auto& admitted : in_flight_) admitted.frame = nullptr;
   }
 
-  /// Returns the bytes that decoding the frame takes; none for one that failed.
+  /// Reads the frame and returns the bytes that it needs; none for a frame that failed.
   ByteNeed read(Admitted& admitted) noexcept {
     ByteNeed need(0);
     on_frame(admitted, statistics_.read, [&](Frame& frame) {
@@ -75,7 +76,7 @@ class StageRunner {
     on_frame(admitted, statistics_.frame_stages[stage], bodies_.frame_stages[stage].run);
   }
 
-  /// Adds the frame to its batch; returns the batch when it is complete. One thread at a time.
+  /// Adds the frame to its batch. Returns the batch if it is complete, else nullptr. Called by one thread at a time.
   std::shared_ptr<Joined> join(Admitted& admitted) noexcept {
     std::vector<Admitted*> complete;
     if (!guarded("batch", [&] { complete = batcher_.add(admitted); }) || complete.empty()) return nullptr;
@@ -93,7 +94,7 @@ class StageRunner {
     return joined;
   }
 
-  /// The whole lane section for one batch, on the thread of `lane`. Gives the batch up where the run is stopping.
+  /// Runs the whole lane section for one batch, on the thread of `lane`. Gives the batch up if the run is stopping.
   void lane(Joined& joined, int lane) noexcept {
     trace_.end(joined.waiting);
     if (state_.stopping()) joined.batch = nullptr;
@@ -122,7 +123,7 @@ class StageRunner {
     on_batch(joined, statistics_.batch_stages[stage], bodies_.batch_stages[stage].run);
   }
 
-  /// Commits the batch, unless the run has ended or it was given up, and lets go of it and of its frames.
+  /// Commits the batch, unless the run has ended or the batch was given up. Then releases the batch and its frames.
   void commit(Joined& joined) noexcept {
     trace_.end(joined.waiting);
     if (state_.ended() || joined.batch == nullptr) {
@@ -148,7 +149,7 @@ class StageRunner {
   }
   [[nodiscard]] std::int64_t id(const Joined& batch) noexcept { return place(batch.places.front()).batch_id; }
 
-  // Runs what concerns the whole run; returns whether it went well.
+  // Calls a function whose exceptions end the run; returns whether it succeeded.
   template <class Function>
   bool guarded(const char* stage, const Function& function) noexcept {
     try {

@@ -96,7 +96,7 @@ void Meter::integrate(Reading& reading, std::int64_t elapsed_ns) const noexcept 
   }
 }
 
-// The clock is read under the lock, so that time never runs backwards from one event to the next.
+// Events read the clock under the lock, so that time never runs backwards from one event to the next.
 void Meter::arrive(int items) noexcept {
   {
     const std::lock_guard lock(mutex_);

@@ -13,22 +13,22 @@
 
 namespace millrace {
 
-/// What a place counts. A resource whose stages are some of frames and some of batches counts each service as a task.
+/// What a meter counts. A resource with stages of frames and stages of batches counts tasks.
 enum class Unit { frames, batches, tasks };
 [[nodiscard]] std::string_view to_string(Unit unit);
 
-/// What a meter counted from its start to one moment. Differences of two readings describe the time between.
+/// The counts of a meter from its start to one moment. The difference of two readings describes the time between them.
 struct Reading {
   std::string name;
   int servers = 0;                ///< how many items can be in service at a time; 0 for a place where items only wait
   Unit unit = Unit::frames;       ///< what `items`, `failed` and the queue count
-  std::int64_t items = 0;         ///< served
-  std::int64_t failed = 0;        ///< of these, how many failed here
-  std::int64_t busy_ns = 0;       ///< time in service, summed over servers, items still in service included
-  std::int64_t starved_ns = 0;    ///< time servers were idle with nothing waiting, summed over servers
-  std::int64_t queued_ns = 0;     ///< time items waited before it, summed over items
+  std::int64_t items = 0;         ///< items served
+  std::int64_t failed = 0;        ///< items that failed here; `items` includes them
+  std::int64_t busy_ns = 0;       ///< time in service, summed over servers; includes items still in service
+  std::int64_t starved_ns = 0;    ///< time in which servers were idle and nothing waited, summed over servers
+  std::int64_t queued_ns = 0;     ///< time in which items waited, summed over items
   std::int64_t queue_length = 0;  ///< items waiting now
-  LatencyHistogram latency;       ///< time in service of each item
+  LatencyHistogram latency;       ///< time in service per item
 
   [[nodiscard]] double utilisation(std::int64_t wall_ns) const;  ///< busy / (wall * servers)
   [[nodiscard]] double starved(std::int64_t wall_ns) const;      ///< starved / (wall * servers)
@@ -36,44 +36,47 @@ struct Reading {
 };
 [[nodiscard]] Reading operator-(Reading to, const Reading& from);
 
-/// Servers that work on one kind of thing: own threads, TBB's workers or the lanes, with the stages that run on them.
+/// Servers of one kind, with the stages that run on them: own threads, TBB's workers or lanes.
 struct ResourceReading {
   Reading total;
-  std::vector<Reading> parts;  ///< empty where the resource is one stage
-  /// An item goes through all parts in turn, on one server: it waits before the first only, and what parts say of
-  /// queues and starvation means nothing.
+  std::vector<Reading> parts;  ///< one for each stage; empty if the resource is a single stage
+  /// An item goes through all parts in turn, on one server. It waits only before the first part,
+  /// so the queues and the starvation of parts mean nothing.
   bool in_turn = false;
-  /// Its busy time is what its work takes alone, and who waits for it counts as busy too: lanes that wait for a GPU.
+  /// Its busy time is only the time that its work takes alone.
+  /// Lanes that wait for it, as for a GPU, count as busy.
   bool waited_for_by_lanes = false;
 };
 
 /// All statistics of a graph at one moment; `to - from` is the window between two.
 struct Snapshot {
-  std::int64_t time_ns = 0;    ///< of the graph's clock; in a window its length
+  std::int64_t time_ns = 0;    ///< time of the graph's clock; in a window, the length of the window
   std::int64_t planned = 0;    ///< frames admitted
   std::int64_t committed = 0;  ///< frames committed
-  Reading input;               ///< the source inside next(): busy is the time it took or blocked
+  Reading input;               ///< the source inside next(): busy is the time that the call took, blocked or not
   Reading without_credits;     ///< the source before the gate: busy is the time without credits
-  Reading bytes;               ///< frames waiting for bytes: for their file, or read, for their pixels (not for
-                               ///< an older frame to be read)
-  Reading batch;               ///< frames waiting for the others of their batch
-  std::vector<ResourceReading> resources;  ///< read, workers, lane, commit; callers may append further ones
+  /// Frames that wait for bytes: for those of their file or, once read, for those of their pixels.
+  /// Frames that only wait for an older frame to be read do not count.
+  Reading bytes;
+  Reading batch;                           ///< frames that wait for the other frames of their batch
+  std::vector<ResourceReading> resources;  ///< read, workers, lane, commit; callers may append more
   std::int64_t cpu_ns = 0;                 ///< CPU time of the process
-  double cores = 0;                        ///< cores the process may use
-  std::int64_t admission_items = 0;        ///< frames the gate lets in
+  double cores = 0;                        ///< cores that the process may use
+  std::int64_t admission_items = 0;        ///< maximum number of frames in flight
 };
 [[nodiscard]] Snapshot operator-(Snapshot to, const Snapshot& from);
 
-/// Counts what happens at one place, from any thread. Memory is fixed; an event costs about 50 ns.
+/// Counts events at one place, from any thread. Memory is fixed; an event costs about 50 ns.
 class Meter {
  public:
-  /// `servers`: how many items can be in service at a time; `within` (may be null) counts every event as well.
+  /// `servers` is the maximum number of items in service at a time.
+  /// `within`, if not null, counts every event as well. It and `clock` must outlive the meter.
   Meter(std::string name, int servers, const Clock& clock, Unit unit = Unit::frames, Meter* within = nullptr);
 
   void arrive(int items = 1) noexcept;                    ///< items begin to wait
-  void leave(int items = 1) noexcept;                     ///< waiting items go on without service
-  [[nodiscard]] std::int64_t begin() noexcept;            ///< a waiting item goes into service; returns the time
-  void end(std::int64_t begun_ns, bool failed) noexcept;  ///< the service that began at `begun_ns` is over
+  void leave(int items = 1) noexcept;                     ///< waiting items leave without service
+  [[nodiscard]] std::int64_t begin() noexcept;            ///< a waiting item enters service; returns the time
+  void end(std::int64_t begun_ns, bool failed) noexcept;  ///< the service that began at `begun_ns` ends
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] Reading read() const;
@@ -97,15 +100,15 @@ struct Statistics {
              const std::vector<std::string>& lane_stages, const std::vector<std::string>& batch_stages,
              const Clock& clock);
 
-  /// Cheap (tens of microseconds), from any thread at any time.
+  /// From any thread at any time; takes tens of microseconds.
   [[nodiscard]] Snapshot snapshot() const;
   void count_planned() noexcept;
   void count_committed(std::int64_t frames) noexcept;
-  /// Every place a frame can be held at, in the order of the flow.
+  /// Returns the meter of every place where a frame can be, in the order of the flow.
   [[nodiscard]] std::vector<const Meter*> places() const;
 
   Meter input, without_credits, read, bytes, workers, batch, lane, commit;
-  std::deque<Meter> frame_stages, lane_stages, batch_stages;  // deques, because meters do not move
+  std::deque<Meter> frame_stages, lane_stages, batch_stages;  // deques, because meters cannot be moved
 
  private:
   const Clock& clock_;

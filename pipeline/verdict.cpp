@@ -10,18 +10,19 @@
 namespace millrace {
 namespace {
 
-constexpr double full = 0.9;                           // from here on a resource counts as saturated
-constexpr double idle = 0.6;                           // below, a resource does not explain the rate by itself
-constexpr std::int64_t least_batches = 8;              // from here on one slow batch does not make the picture
-constexpr std::int64_t least_wall_ns = 1'000'000'000;  // below, starting and ending are as long as what is judged
+constexpr double full = 0.9;               // a resource this busy counts as saturated
+constexpr double idle = 0.6;               // a resource less busy than this does not explain the rate by itself
+constexpr std::int64_t least_batches = 8;  // with fewer batches, one slow batch would decide the verdict
+constexpr std::int64_t least_wall_ns =
+    1'000'000'000;  // in less time, starting and ending take as long as the work that is judged
 
-/// One thing that can bind: a resource, the input, or the cores.
+// A possible bottleneck: a resource, the input or the cores.
 struct Candidate {
   std::string stage;     // its largest part
   std::string resource;  // empty for the input and the cores
   const ResourceReading* reading = nullptr;
   double utilisation = 0;
-  double share = 1;  // of the resource's busy time that `stage` takes
+  double share = 1;  // of the busy time of the resource, the share of `stage`
 };
 
 std::string percent(double share) { return std::to_string(std::lround(share * 100)) + " %"; }
@@ -51,7 +52,7 @@ std::string resource_name(const Candidate& it) {
   return it.resource == "workers" ? "the workers" : it.resource == "lane" ? "the lane section" : "the " + it.resource;
 }
 
-/// Whose utilisation a number is: "`commit`", "the workers (mostly `decode`)", "the input"
+// Names the candidate that a utilisation belongs to: "`commit`", "the workers (mostly `decode`)", "the input".
 std::string owner(const Candidate& it) {
   if (it.reading == nullptr) return "the " + it.stage;
   return it.stage == it.resource ? quoted(it.stage) : resource_name(it) + " (mostly " + quoted(it.stage) + ")";
@@ -74,7 +75,7 @@ std::string busy_clause(const Candidate& it) {
   return text + ")";
 }
 
-/// Fills in what would happen if `it.stage` were twice as fast.
+// Sets what would happen if `it.stage` were twice as fast.
 void what_if(Verdict& verdict, const Candidate& it, const std::vector<Candidate>& others, const Snapshot& window) {
   const auto wall_ns = static_cast<double>(window.time_ns);
   const double saved_ns = it.utilisation * it.share / 2 * it.reading->total.servers * wall_ns;
@@ -86,7 +87,7 @@ void what_if(Verdict& verdict, const Candidate& it, const std::vector<Candidate>
       verdict.then_binds = other.stage;
     }
   }
-  // At best all the time saved was spent computing.
+  // Upper bound: all the time saved was spent on a core.
   const double cores = window.cores > 0 ? std::max(verdict.cores - saved_ns / (wall_ns * window.cores), 0.0) : 0;
   if (cores > busiest) {
     busiest = cores;
@@ -109,7 +110,7 @@ std::string runner_up_clause(const Candidate& next) {
   return " Runner-up: " + owner(next) + " at " + percent(next.utilisation) + ".";
 }
 
-/// Where the sentence has not come to a stage by itself.
+// For sentences that have not named the busiest stage yet.
 std::string busiest_clause(const Candidate& it, const Candidate& next) {
   if (it.stage.empty()) return "";
   std::string text = " Busiest: " + owner(it) + " with " + percent(it.utilisation);
@@ -120,7 +121,7 @@ std::string busiest_clause(const Candidate& it, const Candidate& next) {
 std::string evidence(const Verdict& verdict, const Candidate& it) {
   if (it.reading->waited_for_by_lanes) {
     return busy_clause(it) +
-           ", by what calls of models take alone; lanes wait for each other there. The source had no credits " +
+           ", by the time that each call takes alone; lanes wait for each other there. The source had no credits " +
            percent(verdict.without_credits) + " of the time.";
   }
   return busy_clause(it) + ", and starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +
@@ -158,8 +159,8 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
     case Verdict::Kind::credits: {
       const double for_bytes = window.bytes.mean_queue(window.time_ns);
       verdict.sentence = "The gate holds the run back" + colon + "the source had no credits " +
-                         percent(verdict.without_credits) + " of the time, and yet nothing was busier than " +
-                         owner(it) + " with " + percent(verdict.utilisation) + "." + runner_up_clause(next) + " ";
+                         percent(verdict.without_credits) + " of the time. The busiest part is " + owner(it) +
+                         " with " + percent(verdict.utilisation) + "." + runner_up_clause(next) + " ";
       verdict.sentence +=
           for_bytes >= 1 ? one_decimal(for_bytes) + " pictures waited for bytes: raise byte_budget."
                          : "Raise admission_items, now " + std::to_string(window.admission_items) + ", or read_ahead.";
@@ -167,14 +168,15 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
     }
     case Verdict::Kind::balanced:
       verdict.sentence = "No part holds the run back by itself" + colon + "the busiest is " + owner(it) + " with " +
-                         percent(verdict.utilisation) + ", the source had no credits " +
+                         percent(verdict.utilisation) + ". The source had no credits " +
                          percent(verdict.without_credits) + " of the time and waited for input " +
                          percent(verdict.input) + "." + runner_up_clause(next);
       break;
   }
 }
 
-/// Why the window says little: mostly filling and draining, or a few batches only. Empty where it says enough.
+// Returns why the window says little: it is mostly filling and draining, or it has only a few batches.
+// Empty if it says enough.
 std::string thin_because(const Snapshot& from, const Snapshot& window) {
   const auto commit = std::ranges::find(window.resources, "commit", [](const auto& it) { return it.total.name; });
   const auto batches = commit != window.resources.end() ? commit->total.items : 0;
@@ -222,7 +224,7 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   for (const auto& resource : window.resources) ranked.push_back(candidate(resource, wall_ns));
   Candidate busiest;
   auto first = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
-  // Lanes that wait for a full GPU are busy, but not what binds.
+  // Lanes that wait for a full GPU are busy too, but the GPU is the bottleneck.
   const auto gpu = std::ranges::find_if(
       ranked, [](const Candidate& it) { return it.reading->waited_for_by_lanes && it.utilisation >= full; });
   if (gpu != ranked.end()) {
@@ -239,20 +241,21 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
     verdict.starved = busiest.reading->total.starved(wall_ns);
     verdict.mean_queue = busiest.reading->total.mean_queue(wall_ns);
   }
-  // Where the cores are full, a slow input is slow because of them.
+  // If the cores are full, a slow input is slow because of them.
   const bool waits_for_input = verdict.input >= 0.5 && verdict.input > busiest.utilisation && verdict.cores < full;
   const Candidate input{"input", "", nullptr, verdict.input, 1};
   Candidate next;
   const auto second = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
   if (second != ranked.end() && second->utilisation > 0) next = *second;
-  // An input above the busiest is no runner-up: it binds, or is slow because of full cores.
+  // An input above the busiest resource is no runner-up: it is
+  // the bottleneck, or it is slow because the cores are full.
   if (input.utilisation > next.utilisation && input.utilisation <= busiest.utilisation) next = input;
   verdict.runner_up = next.stage;
   verdict.runner_up_utilisation = next.utilisation;
   ranked.push_back(input);
   if (busiest.reading != nullptr) what_if(verdict, busiest, ranked, window);
 
-  // A source that waits says so by itself; for the rest something must have come out.
+  // A source that waits is evidence enough. For every other verdict, at least one frame must have come out.
   const bool told = waits_for_input || (window.committed > 0 && busiest.reading != nullptr);
   if (!told || (!verdict.thin.empty() && wall_ns < least_wall_ns)) {
     verdict.kind = Verdict::Kind::too_short;

@@ -12,13 +12,13 @@
 namespace millrace {
 namespace {
 
-// On Linux the nice level belongs to the thread, and a thread's id is a process id to these calls.
+// On Linux each thread has its own nice level, and these calls accept the id of a thread as that of a process.
 int nice_level() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
 
 }  // namespace
 
-// A slot is kept for the waiting thread only where there are others: an arena of nothing but a kept slot is given a
-// thread of TBB's as well as soon as something is enqueued, and would compute on two.
+// A slot is reserved for the waiting thread only if there are more slots.
+// If the only slot is reserved, TBB adds a thread as soon as something is enqueued, and two threads compute.
 WorkerArena::WorkerArena(int workers)
     : threads_(oneapi::tbb::global_control::max_allowed_parallelism,
                static_cast<std::size_t>(std::max(oneapi::tbb::info::default_concurrency(), workers + 1))),
@@ -27,7 +27,7 @@ WorkerArena::WorkerArena(int workers)
 WorkerNiceness::WorkerNiceness(int nice) : level_(nice_level() + nice) {}
 
 void WorkerNiceness::apply() const {
-  // The nice level and the name belong to the thread, and TBB's threads tell us nothing else of theirs.
+  // Kept per thread, because the nice level and the name belong to the thread.
   thread_local std::optional<int> current;
   if (!current) {
     name_this_thread("worker");

@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-/// A TBB arena on whose slots at most `workers` threads compute: the one that waits for the graph, and TBB's.
+/// A TBB arena in which at most `workers` threads compute: the thread that waits for the graph, and threads of TBB.
 class WorkerArena {
  public:
   explicit WorkerArena(int workers);
@@ -15,21 +15,21 @@ class WorkerArena {
   }
 
  private:
-  oneapi::tbb::global_control
-      threads_;  // on one core TBB has no thread of its own, and warns on stderr when it is asked for one
+  // Raises the limit of TBB's threads: on one core it is none, and TBB warns on stderr when it needs one.
+  oneapi::tbb::global_control threads_;
   oneapi::tbb::task_arena arena_;
 };
 
-/// How far the threads that compute on workers' slots are set behind the thread that made this. They stay there, TBB's
-/// threads being shared by all arenas of the process; one that is further behind is left alone, since only a privileged
-/// process could get back.
+/// Lowers the priority of the threads that compute as workers, by `nice` levels from that of the constructing thread.
+/// The threads keep their level, although TBB shares them with all arenas of the process.
+/// A thread with a lower priority stays as it is, because only a privileged process could raise it.
 ///
-/// Bodies apply it themselves: a task_scheduler_observer would do it for them, but TBB leaks its proxy when a thread is
-/// still in the arena as the process ends.
+/// Bodies call apply() themselves. A task_scheduler_observer would do it for them,
+/// but TBB leaks its proxy if a thread is still in the arena when the process ends.
 class WorkerNiceness {
  public:
   explicit WorkerNiceness(int nice);
-  /// At the beginning of a body: names its thread and sets its level, once for each thread.
+  /// Call it at the beginning of a body. Sets the name and the level of its thread, once for each thread.
   void apply() const;
 
  private:

@@ -15,10 +15,9 @@ namespace fs = std::filesystem;
 constexpr const char* origin = "built-in models";
 constexpr const char* truth_file = "drawn-scenes.json";  // written by models/demo/scenes.py
 constexpr std::array views{"front", "left", "right"};
-constexpr const char* score = "0.5";  // models/demo/README.md: right in nine of ten at nine of ten found
+constexpr const char* score = "0.5";  // 91 % of objects found, 90 % of results right: models/demo/README.md
 
-/// The folder that holds `file`: in share/millrace beside the installed program, else in the sources it was built from;
-/// empty where neither has it.
+/// The folder with `file`: in share/millrace of the installation, else in the sources of the program. Empty if neither.
 std::string find_file(const char* shared, const char* in_sources, const std::string& file) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
@@ -29,11 +28,11 @@ std::string find_file(const char* shared, const char* in_sources, const std::str
   return {};
 }
 
-/// The folder of drawn scenes that an input is, or lies in at most two folders deep; empty where it does not.
+/// The folder of drawn scenes that an input is, or that contains it at most two folders deep. Empty if there is none.
 fs::path scenes_of(const std::string& input) {
-  std::error_code error;  // what cannot be looked at is nobody's drawing
+  std::error_code error;  // a path that cannot be read is no folder of drawn scenes
   const fs::path path = fs::absolute(input, error).lexically_normal();
-  // A trailing slash makes an empty last part.
+  // With a trailing slash, the last part of the path is empty.
   fs::path folder = path.has_filename() ? path : path.parent_path();
   for (int up = 0; up < 3 && !error; ++up, folder = folder.parent_path()) {
     if (fs::exists(folder / truth_file, error)) return folder;
@@ -41,7 +40,7 @@ fs::path scenes_of(const std::string& input) {
   return {};
 }
 
-/// The view that all these inputs belong to, where they are drawn scenes; else empty.
+/// The view of these inputs. Empty unless all are drawn scenes of the same view.
 std::string common_view(const std::vector<std::string>& inputs) {
   std::string common;
   for (const std::string& input : inputs) {
@@ -83,7 +82,7 @@ bool use_builtin_models(Settings& settings, const std::string& folder) {
   const auto of_view = [&](const std::string& view, const std::string& pattern) {
     return View{view, pattern, {{"detect", {{"model", {folder + "/" + view + ".pkg"}}}}}};
   };
-  // Where the input is the folder of a view, or lies in it, the paths of the plan do not show that.
+  // If the input is the folder of a view or inside it, the paths of the plan do not contain the view's name.
   if (const std::string view = common_view(inputs); !view.empty()) {
     settings.set_views({of_view(view, "")}, origin);
     return true;

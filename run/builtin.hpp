@@ -7,22 +7,24 @@
 
 namespace millrace {
 
-// The packages that come with the program: detectors for three views and a segmenter, trained by models/demo/train.py.
-// They know the scenes that models/demo/scenes.py draws, and nothing else.
+// The built-in packages are detectors for three views and a segmenter, trained by models/demo/train.py.
+// They know only the scenes that models/demo/scenes.py draws.
 
-/// Their folder: share/millrace/models beside the installed program, else models/builtin of the sources it was built
-/// from. Empty where neither holds them.
+/// The folder of the built-in packages: share/millrace/models of the installation.
+/// For a program that is not installed: models/builtin of the sources from which it was built.
+/// Empty if the packages are in neither.
 std::string find_builtin_models();
 
-/// The path of a recipe that comes with the program, "detect.yaml"; the bare name where it is not found.
+/// The path of a built-in recipe, such as "detect.yaml". Returns the bare name if there is no such file.
 std::string find_builtin_recipe(const std::string& name);
 
-/// Names those that the stages need, if the settings name no model at all, and with the detectors their views where the
-/// recipe has none, and the score from which they are worth showing where none is set. A detector is not named where a
-/// manifest may bring the boxes, whose classes are its own. True if a model was named.
+/// If the settings name no model at all, sets the built-in models that the stages need. `folder` has the packages.
+/// With the detectors, it also sets their views if the recipe has none, and detect.conf if it is not set.
+/// Sets no detector if a manifest may contain boxes, because the manifest numbers classes in its own way.
+/// Returns true if it set a model.
 bool use_builtin_models(Settings& settings, const std::string& folder);
 
-/// Whether every input is a folder of drawn scenes or lies in one, at most two folders deep.
+/// Whether every input is a folder of drawn scenes, or is inside one, at most two folders deep.
 bool are_drawn_scenes(const std::vector<std::string>& inputs);
 
 }  // namespace millrace

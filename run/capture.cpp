@@ -15,7 +15,7 @@ CaptureSpan parse_capture(const std::string& text) {
   const auto last = colon ? std::from_chars(first.ptr + 1, end, span.last) : first;
   if (!colon || last.ec != std::errc() || last.ptr != end || span.first < 0 || span.last <= span.first) {
     throw UsageError("trace.capture is '" + text +
-                     "'; it takes two numbers of pictures such as 100:200, the second above the first");
+                     "'; it must be two numbers of pictures such as 100:200, the second larger than the first");
   }
   return span;
 }

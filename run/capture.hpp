@@ -10,21 +10,22 @@
 
 namespace millrace {
 
-/// Frames that a profiler is to look at, counted from 0 as they enter the pipeline in this attempt.
+/// The frames that a profiler records, counted from 0 as they enter the pipeline in this attempt.
 struct CaptureSpan {
-  std::int64_t first = 0, last = 0;  ///< last is not one of them; equal: none
+  std::int64_t first = 0, last = 0;  ///< `last` is excluded; if both are equal, the span is empty
 };
 
-/// Reads "100:200"; "" is none. Throws UsageError.
+/// Reads "100:200"; "" gives an empty span. Throws UsageError for other text.
 CaptureSpan parse_capture(const std::string& text);
 
-/// Tells profilers to record, and to stop; empty where there are none to tell.
+/// Starts and stops the recording of profilers. The functions are empty if there is no profiler.
 struct Profiler {
   std::function<void()> start{}, stop{};
 };
 
-/// Brackets a span: profilers of CUDA are started before its first frame is read and stopped when as many frames as
-/// come before its end are committed, and so does a range called "capture" begin and end (docs/tracing.md).
+/// Records a span: runs the profiler, and a range called "capture" (docs/tracing.md).
+/// Both start before the first frame of the span is read.
+/// Both end when `last` frames are committed.
 class Capture {
  public:
   Capture(CaptureSpan span, Profiler profiler) : span_(span), profiler_(std::move(profiler)) {}
@@ -32,9 +33,9 @@ class Capture {
   Capture& operator=(const Capture&) = delete;
   ~Capture() { end(); }
 
-  void enter() noexcept;                      ///< a frame is about to; one thread
-  void commit(std::int64_t frames) noexcept;  ///< so many more are; one thread
-  /// Where it has not ended yet.
+  void enter() noexcept;                      ///< call before each frame is read, always on the same thread
+  void commit(std::int64_t frames) noexcept;  ///< call after commits, always on the same thread
+  /// Ends the capture if it is open. Any thread may call it.
   void end() noexcept;
 
  private:

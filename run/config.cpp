@@ -28,7 +28,7 @@ Chain make_chain(const Settings& settings) {
   }
 }
 
-// A view that two rules describe has one value of an option.
+// Two rules for the same view must not give an option different values.
 void check_rules(const std::vector<View>& rules) {
   std::map<std::string, std::vector<std::string>> seen;
   for (const View& rule : rules) {
@@ -39,7 +39,7 @@ void check_rules(const std::vector<View>& rules) {
         if (is_new || first->second == values) continue;
         const auto text = [](const std::vector<std::string>& list) { return list.empty() ? "" : list.front(); };
         throw UsageError("view '" + rule.name + "' has two values of " + key + ", '" + text(first->second) + "' and '" +
-                         text(values) + "': a view has one; give the second rule another name");
+                         text(values) + "'; give the second rule another name");
       }
     }
   }
@@ -73,15 +73,16 @@ void parse(const Settings& settings, RunOptions& options) {
     if (find_reducer(name) != nullptr) continue;
     const auto names = reducer_names();
     throw settings.located(
-        UsageError("output.reduce knows " + listed(names) + ", not '" + name + "'" + did_you_mean(name, names)));
+        UsageError("output.reduce takes " + listed(names) + ", not '" + name + "'" + did_you_mean(name, names)));
   }
 }
 
 }  // namespace
 
 void OutputOptions::visit(OptionVisitor& v) {
-  v.option("folder", folder, "where segments, plan and reports go", Affects::run);
-  v.option("reduce", reduce, "when the run has finished, into reduced/: " + listed(reducer_names()), Affects::run);
+  v.option("folder", folder, "folder for segments, plan and reports", Affects::run);
+  v.option("reduce", reduce, "summaries to make in reduced/ when the run has finished: " + listed(reducer_names()),
+           Affects::run);
 }
 
 void check_values(const Settings& settings) {
@@ -99,7 +100,7 @@ void check_values(const Settings& settings) {
 
 Config parse_config(const Settings& settings) {
   RunOptions options;
-  parse(settings, options);  // first, so that a wrong value is named before stages that cannot follow each other
+  parse(settings, options);  // first, so that a wrong value is reported before stages in a wrong order
   Config config(make_chain(settings));
   static_cast<RunOptions&>(config) = std::move(options);
   config.views = settings.views();

@@ -15,34 +15,36 @@ namespace millrace {
 
 class Settings;
 
-/// What a run was told, parsed once: everything after the command line reads this, and no text.
+/// The parsed settings of a run. All code after the command line reads these and not the text.
 struct Config : RunOptions {
   explicit Config(Chain stages) : chain(std::move(stages)) {}
 
   std::vector<View> views{};                ///< rules in the order of the recipe
-  Chain chain;                              ///< stages with their options
-  std::map<std::string, Chain> of_views{};  ///< of those that have options of their own, by name
+  Chain chain;                              ///< the stages with the recipe's options
+  std::map<std::string, Chain> of_views{};  ///< by name: chains of the views with options of their own
 
   const Chain& chain_of(const std::string& view) const {
     const auto found = of_views.find(view);
     return found == of_views.end() ? chain : found->second;
   }
 
-  /// For messages: where packages were named, by option: "detect.model" "command line, --detector".
+  /// For messages: the origin of each package by option, such as "detect.model": "command line, --detector".
   std::map<std::string, std::string> model_origins{};
   std::string views_origin{};
-  std::vector<std::string> notes{};  ///< for the user: old names that were written
-  std::string text{};                ///< the whole as a recipe, each value with its origin as a comment
-  /// What determines results: stages, views, and the options of the stages used and of the run that affect results.
+  std::vector<std::string> notes{};  ///< for the user: options that were written under an old name
+  std::string text{};                ///< all settings as a recipe, with the origin of each value as a comment
+  /// Everything that determines results: stages, views, and the options with Affects::results of run and stages.
   std::shared_ptr<const nlohmann::json> results{};
 };
 
-/// Throws UsageError for a value that cannot be, for an option whose stage is not in the recipe, and for stages that
-/// cannot follow each other; the message says where the value comes from.
+/// Throws UsageError, which names the origin of the value, in these cases:
+/// - a value is not valid
+/// - an option is set, but its stage is not in the recipe
+/// - the stages cannot follow each other
 Config parse_config(const Settings& settings);
 
-/// Throws UsageError as parse_config() does for values. Stages may stand in any order: for settings that are only
-/// shown.
+/// Throws UsageError for values as parse_config() does, but accepts stages in any order.
+/// It is for settings that are only shown.
 void check_values(const Settings& settings);
 
 }  // namespace millrace

@@ -17,19 +17,19 @@ std::optional<CpuLevel> planned_level(const std::string& output_folder) {
 
 std::string quoted(CpuLevel level) { return "'" + std::string(name_of(level)) + "'"; }
 
-/// What device.cpu names, the plan's level, or the best of this machine.
+/// The level of device.cpu, else that of the plan, else the highest of this machine.
 CpuLevel chosen_level(const std::string& asked, const std::string& output_folder) {
   const CpuLevel best = best_level();
   if (const auto level = cpu_level_of(asked)) {
     if (*level <= best) return *level;
-    throw PackageError("device.cpu is '" + asked + "', and this machine has at most " + quoted(best) +
+    throw PackageError("device.cpu is '" + asked + "', but this machine has at most " + quoted(best) +
                        "; name that level, or leave device.cpu out");
   }
   const auto planned = planned_level(output_folder);
   if (!planned || *planned <= best) return planned.value_or(best);
   throw PlanMismatch("the plan in '" + output_folder + "' needs a CPU with " + quoted(*planned) +
-                     ". This machine has at most " + quoted(best) +
-                     ", and its results would differ in their last bits. Continue on a machine with " +
+                     "; this machine has at most " + quoted(best) +
+                     ", so its results would differ in their last bits. Continue on a machine with " +
                      quoted(*planned) + ", or use a new output folder");
 }
 
@@ -42,7 +42,7 @@ void use_cpu_level(const Config& config, Devices& devices) {
   const bool on_cpu = devices.kind == Devices::Kind::cpu || devices.kind == Devices::Kind::fake;
   if (!on_cpu || config.chain.of(Section::lane).empty()) {
     if (asked == "auto") return;
-    throw UsageError("device.cpu is '" + asked + "', and no model of this run computes on a CPU; leave it out");
+    throw UsageError("device.cpu is '" + asked + "', but no model of this run computes on a CPU; leave it out");
   }
   const CpuLevel level = chosen_level(asked, config.output.folder);
   devices.cpu_level = name_of(level);

@@ -7,9 +7,12 @@
 
 namespace millrace {
 
-/// Sets the level (models/engines/cpu_level.hpp) that this run computes at: device.cpu, else the level of the plan in
-/// the output folder, else the best of this machine. Leaves it empty where no model runs on a CPU. Throws UsageError
-/// for other words, PlanMismatch where this machine has less than the plan, PackageError where it has less than asked.
+/// Sets the CPU level of this run (models/engines/cpu_level.hpp), or leaves it empty if no model runs on a CPU.
+/// It is device.cpu, else the level of the plan in the output folder, else the highest of this machine.
+/// Throws:
+/// - UsageError for an unknown level, or for any level if no model runs on a CPU
+/// - PlanMismatch if this machine does not have the level of the plan
+/// - PackageError if this machine does not have the level of device.cpu
 void use_cpu_level(const Config& config, Devices& devices);
 
 }  // namespace millrace

@@ -15,28 +15,30 @@
 
 namespace millrace {
 
-/// The models of a run on one device; its lanes share them.
+/// The models of a run on one device. The lanes of the device share them.
 struct DeviceModels {
-  std::shared_ptr<CallLimits> limits;  ///< what was learned of memory
-  std::shared_ptr<Demand> demand;      ///< what calls take alone; null where the host computes
-  std::unique_ptr<ModelCache> cache;   ///< its engines count into `demand` and `limits`
-  std::optional<MemoryPlan> memory{};  ///< where the device's memory is its own, once it is planned
-  std::shared_ptr<std::mutex> alone;   ///< of the GPU: who holds it may time calls there, and guards `measured`
-  bool measured = false;               ///< `demand` knows what calls take
+  std::shared_ptr<CallLimits> limits;  ///< limits of calls, learned when memory ran out
+  std::shared_ptr<Demand> demand;      ///< the time that each call takes alone; null if models run on the host
+  std::unique_ptr<ModelCache> cache;   ///< its engines report their calls to `demand` and `limits`
+  std::optional<MemoryPlan> memory{};  ///< set by planning, if the device has its own memory
+  std::shared_ptr<std::mutex> alone;   ///< one for each GPU: its owner may time calls there; also guards `measured`
+  bool measured = false;               ///< `demand` knows the times of all calls
 };
 
-/// One for each of `devices`, nothing loaded yet. `factory` loads packages.
+/// One for each of `devices`. Loads nothing yet; `factory` loads packages later. `budget` is in bytes for each device.
 std::vector<DeviceModels> make_device_models(const Devices& devices, const Numbers& numbers, std::int64_t budget,
                                              const EngineFactory& factory);
 
-/// Loads and statistics of all devices together.
+/// The statistics of the caches of all devices together.
 CacheStatistics statistics(const std::vector<DeviceModels>& models);
 
-/// Adds a resource "GPU" with these parts (Method::part), by what the calls so far take alone. Nothing without GPUs.
+/// Adds a resource "GPU" with these parts (Method::part).
+/// Its busy time is a sum over all calls so far, each with the time that it takes alone.
+/// Does nothing if models run on the host.
 void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus,
               const std::vector<std::string>& parts);
 
-/// Keeps for later runs what was learned of memory on devices of this kind; nothing where memory was not planned.
+/// Keeps the limits of calls on devices of this kind for later runs. Does nothing if no memory was planned.
 void remember_limits(const KnownLimits& known, const std::string& kind, const Packages& packages,
                      const std::vector<DeviceModels>& models);
 

@@ -52,7 +52,7 @@ int gpus() {
 #endif
 }
 
-/// Compute capability, by which kernels are chosen: 90 for 9.0.
+/// Compute capability as a number, 90 for 9.0. Libraries choose their kernels by it.
 int capability([[maybe_unused]] int ordinal) {
 #ifdef MILLRACE_CUDA
   const CudaDevice device = cuda_device(ordinal);
@@ -90,15 +90,15 @@ constexpr std::array<std::pair<std::string_view, Precision>, 4> precisions{
 
 Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
 #ifndef MILLRACE_CUDA
-  throw PackageError("device.kind is '" + kind + "', and this program was built without CUDA; leave it out or say cpu");
+  throw PackageError("device.kind is '" + kind + "', but this program was built without CUDA; leave it out or use cpu");
 #endif
   const int found = gpus();
   for (const int ordinal : ordinals) {
     if (ordinal < found) continue;
     throw PackageError(
-        "device.kind is '" + kind + "', and " +
-        (found == 0 ? "no GPU was found (nvidia-smi says why)" : "there are GPUs 0 to " + std::to_string(found - 1)) +
-        "; `millrace doctor` shows what is there");
+        "device.kind is '" + kind + "', but " +
+        (found == 0 ? "no GPU was found (nvidia-smi says why)" : "the GPUs are 0 to " + std::to_string(found - 1)) +
+        "; `millrace doctor` lists the GPUs");
   }
   Devices devices;
   devices.kind = Devices::Kind::cuda;
@@ -111,19 +111,20 @@ Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
 #endif
   for (const int ordinal : devices.ordinals) {
     if (cuda_name(ordinal) == devices.name) continue;
-    throw PackageError("device.kind is '" + kind + "', and these GPUs are of several kinds (" + devices.name + ", " +
-                       cuda_name(ordinal) + "), whose results differ in their last bits; name those of one kind");
+    throw PackageError("device.kind is '" + kind + "', but these GPUs are of different kinds (" + devices.name + ", " +
+                       cuda_name(ordinal) + "), so results would differ in their last bits; name GPUs of one kind");
   }
   return devices;
 }
 
-/// A GPU that is there and cannot be used is an error, not a reason to compute elsewhere.
+/// The first GPU, or the CPU if there is none.
+/// A GPU that exists but cannot be used is an error, because users do not expect the slow run on the CPU.
 Devices usable_or_cpu() {
   if (gpus() > 0) return cuda_devices({0}, "auto");
   const auto there = gpus_of_driver();
   if (!built_for_cuda || there.empty()) return {};
-  throw PackageError("a GPU is there (" + joined(there) + ") and cannot be used: " + why_none() +
-                     "; `millrace doctor` shows what is there, --device cpu leaves it out");
+  throw PackageError("the GPU (" + joined(there) + ") cannot be used: " + why_none() +
+                     "; run `millrace doctor` for details, or use --device cpu");
 }
 
 std::vector<int> first(int count) {
@@ -202,7 +203,7 @@ GpuState look_for_gpus() {
 #endif
   if (!usable.empty()) return {joined(usable), true};
   const auto there = gpus_of_driver();
-  if (there.empty()) return {"none seen; runs use the CPU", true};
+  if (there.empty()) return {"none found; runs use the CPU", true};
   return {joined(there) + ", which this program cannot use: " + why_none(), !built_for_cuda};
 }
 
@@ -218,10 +219,11 @@ Precisions find_precisions(const std::string& name, const Devices& devices) {
     throw UsageError("device.precision is '" + name + "'; it can be auto, fp32, tf32, bf16 or fp16");
   const Precision precision = found->second;
   if (devices.kind == Devices::Kind::cpu && precision != Precision::fp32)
-    throw UsageError("device.precision is '" + name + "', and models run on the CPU, in fp32 only");
+    throw UsageError("device.precision is '" + name +
+                     "', but models run on the CPU, in fp32 only; leave the option out");
   if (on_gpu && !devices.native_bf16 && (precision == Precision::bf16 || precision == Precision::tf32))
     throw UsageError("device.precision is '" + name + "', which " + devices.name +
-                     " does not have (GPUs from compute capability 8.0 on do); use fp16 or fp32");
+                     " does not have; use fp16 or fp32, or a GPU of compute capability 8.0 or higher");
   return {precision, devices.native_bf16};
 }
 
@@ -264,7 +266,7 @@ std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index,
 std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devices& devices) {
 #ifdef MILLRACE_CUDA
   if (devices.kind == Devices::Kind::cuda) {
-    // Pinned memory serves all GPUs; the stream is there for its pool.
+    // All GPUs can copy from this pinned memory. The stream is needed only for its pool.
     const std::shared_ptr<Stream> pool = make_cuda_stream(devices.ordinals.front(), "pixels");
     return [pool](std::size_t bytes) { return pool->allocate_mapped(bytes); };
   }

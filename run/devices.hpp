@@ -20,32 +20,32 @@ namespace millrace {
 class FakePinned;
 struct FakeMemory;
 
-/// What the lanes of a run compute on.
+/// The devices on which the lanes of a run compute.
 struct Devices {
   enum class Kind {
     cpu,
     cuda,
-    fake,       ///< the path of a GPU on the host: for tests
-    simulated,  ///< nothing is computed, and that takes the time of a GPU: to measure the host's side
+    fake,       ///< for tests: the code path of a GPU, on the host
+    simulated,  ///< for measurements of the host's side: computes nothing and takes the time of a GPU
   };
   Kind kind = Kind::cpu;
-  std::vector<int> ordinals{0};      ///< of GPUs; one that stands there twice is two devices, which share it
+  std::vector<int> ordinals{0};      ///< GPU of each device; a GPU that appears twice is shared by two devices
   std::vector<std::string> buses{};  ///< PCI bus ids of the GPUs
-  std::string name = "cpu";          ///< for the plan: what results may differ by in their last bits
-  std::string cpu_level{};           ///< for the plan, where models run on the CPU: use_cpu_level()
-  std::string mkl_instructions{};    ///< the same, of MKL (models/engines/cpu_level.hpp)
-  bool native_bf16 = true;           ///< and TF32: compute capability 8.0 and newer
+  std::string name = "cpu";          ///< for the plan: results of devices with other names may differ in the last bits
+  std::string cpu_level{};           ///< for the plan, if models run on the CPU; set by use_cpu_level()
+  std::string mkl_instructions{};    ///< the same for MKL (models/engines/cpu_level.hpp)
+  bool native_bf16 = true;           ///< has bf16 and TF32: compute capability 8.0 or higher
 
-  std::vector<std::shared_ptr<FakeMemory>> fake_memory{};  ///< where fake: of each; none where it has no end
-  std::shared_ptr<FakePinned> fake_pinned{};               ///< where fake: of all, and the only one copied from and to
+  std::vector<std::shared_ptr<FakeMemory>> fake_memory{};  ///< fake: the memory of each device; empty: unlimited
+  std::shared_ptr<FakePinned> fake_pinned{};  ///< fake: the only host memory that copies of all devices may use
 
-  std::shared_ptr<const SimulatedTable> table{};  ///< where simulated
+  std::shared_ptr<const SimulatedTable> table{};  ///< simulated: the times of calls
   std::shared_ptr<SimulatedGpu> simulated{};
 
-  /// Whether lanes wait for a GPU, rather than compute themselves.
+  /// Whether lanes wait for a GPU instead of computing on the host.
   [[nodiscard]] bool leave_host_free() const { return kind == Kind::cuda || kind == Kind::simulated; }
   [[nodiscard]] int count() const { return static_cast<int>(ordinals.size()); }
-  /// Of different GPUs.
+  /// The number of different GPUs.
   [[nodiscard]] int gpus() const { return static_cast<int>(std::set(ordinals.begin(), ordinals.end()).size()); }
   /// How many of the first `used` devices share the GPU of the one at `index`.
   [[nodiscard]] int sharing(std::size_t index, int used) const {
@@ -55,52 +55,60 @@ struct Devices {
   [[nodiscard]] std::size_t first_of_gpu(std::size_t index) const {
     return static_cast<std::size_t>(std::find(ordinals.begin(), ordinals.end(), ordinals[index]) - ordinals.begin());
   }
-  /// Index into ordinals; lanes take turns.
+  /// The index of a lane's device. Lanes are assigned to devices in turn.
   [[nodiscard]] std::size_t of_lane(int lane) const { return static_cast<std::size_t>(lane) % ordinals.size(); }
 };
 
-/// What device.kind names: "auto", "cpu", "cuda" (the first), "cuda:0,1", "cuda:all" ("cuda:0,0" are two devices on one
-/// GPU), and "fake:N" or "fake:N:BYTES", N with so much memory each; with models.engine "simulated:TABLE" the one that
-/// TABLE describes. Throws UsageError for other words, PackageError where no such GPU is, or the program was built
-/// without CUDA.
+/// The devices that device.kind names:
+/// - "auto": the first GPU, or the CPU if there is no GPU or the program was built without CUDA
+/// - "cpu": the CPU
+/// - "cuda": the first GPU
+/// - "cuda:0,1": these GPUs; "cuda:0,0" is two devices on one GPU
+/// - "cuda:all": all GPUs
+/// - "fake:N": N fake devices, with unlimited memory
+/// - "fake:N:BYTES": N fake devices, with BYTES of memory each
+///
+/// If `engine` is "simulated:TABLE", it is the GPU that TABLE describes. `kind` must then be "auto".
+/// Throws UsageError for other words.
+/// Throws PackageError if a GPU does not exist or cannot be used, or if the program was built without CUDA.
 Devices find_devices(const std::string& kind, const std::string& engine = "auto");
 
-/// Models of the GPUs that NVIDIA's driver lists in `folder`, whether this program can use them or not.
+/// The product names of the GPUs that NVIDIA's driver lists in `folder`, even if this program cannot use them.
 std::vector<std::string> gpus_of_driver(const std::string& folder = "/proc/driver/nvidia/gpus");
 
-/// For people: which GPUs there are, and whether runs use them. Not healthy: one is there, the program was built for
-/// it, and CUDA cannot use it.
+/// A text for people: which GPUs exist, and whether runs use them.
 struct GpuState {
   std::string text;
-  bool healthy = true;
+  bool healthy = true;  ///< false if a GPU exists and the program was built for it, but CUDA cannot use it
 };
 GpuState look_for_gpus();
 
-/// What models compute in.
+/// The precisions in which models compute.
 struct Precisions {
-  std::optional<Precision> all = Precision::fp32;  ///< none: what each task names for these GPUs
-  bool native_bf16 = true;
+  std::optional<Precision> all = Precision::fp32;  ///< of all models; nothing: each task has its own on GPUs
+  bool native_bf16 = true;                         ///< as Devices::native_bf16
 
   [[nodiscard]] Precision of(const Task& task) const {
     return all.value_or(native_bf16 ? task.native_precision : task.older_precision);
   }
-  /// For the plan: "fp32" where all these packages compute in it, else "detect fp16, segment bf16".
+  /// For the plan: "fp32" if all these packages compute in it, otherwise by task: "detect fp16, segment bf16".
   [[nodiscard]] std::string name(const Packages& packages) const;
 };
 
-/// What device.precision names. Throws UsageError for other words, and for a precision that these devices do not have.
+/// The precisions that device.precision names.
+/// Throws UsageError for other words, and for a precision that these devices do not have.
 Precisions find_precisions(const std::string& name, const Devices& devices);
 
-/// The device of one lane, which profilers show as `name`.
+/// Makes the device at `index` for one lane. Profilers show it as `name`.
 std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index, const std::string& name);
 
-/// The profilers of CUDA where lanes compute on GPUs.
+/// The profiler of CUDA if lanes compute on GPUs, otherwise empty.
 Profiler profiler_of(const Devices& devices);
 
-/// Where pixels are decoded to, so that they are uploaded at full speed; empty for the CPU.
+/// Allocates memory for decoded pixels from which they are uploaded at full speed. Empty for the CPU.
 std::function<std::shared_ptr<void>(std::size_t bytes)> pixel_memory(const Devices& devices);
 
-/// Loads engines for the device at `index`.
+/// A factory that uses `factory` to load engines for the device at `index`.
 EngineFactory engines_on(const Devices& devices, std::size_t index, const Precisions& precisions,
                          EngineFactory factory);
 

@@ -138,7 +138,7 @@ void Execution::prepare(ExecutionEnds ends) {
 void Execution::request_stop() {
   lane_start_.stop();
   const std::lock_guard lock(graph_mutex_);
-  if (graph_ != nullptr) graph_->request_stop();  // else run() sees it
+  if (graph_ != nullptr) graph_->request_stop();  // if the graph does not exist yet, run() checks lane_start_
 }
 
 Snapshot Execution::snapshot() const { return graph_->snapshot(); }
@@ -193,7 +193,8 @@ GraphBodies<Frame, Batch> Execution::bodies() {
     lane_start_.arrive();
   };
   bodies.make_batch = [](std::vector<std::shared_ptr<Frame>> frames) {
-    for (const auto& frame : frames) frame->file = {};  // where no stage decoded it; its credit is given back by now
+    // A file that no stage decoded is still in memory, but the gate has its bytes back already.
+    for (const auto& frame : frames) frame->file = {};
     return std::make_shared<Batch>(std::move(frames));
   };
   bodies.commit = [this](Batch& batch) { commit(batch); };
@@ -207,7 +208,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   return bodies;
 }
 
-// Loading and warming up are no part of the run's window: nothing is admitted before all lanes are ready.
+// No frame is admitted before all lanes are warm, so loading and warm-up are not part of the run's window.
 std::shared_ptr<Frame> Execution::next() {
   if (!ready_) {
     lane_start_.wait();
@@ -218,8 +219,8 @@ std::shared_ptr<Frame> Execution::next() {
   return ends_.next();
 }
 
-// Pixels are gone when inputs were made of them: then the picture is decoded again, outside of the gate, which has
-// given its bytes to others. These are half a batch a lane at most.
+// If the chain has freed the pixels after their last reader, the picture is read and decoded again.
+// This happens outside the gate, which has given the frame's bytes to others: at most half a batch for each lane.
 void Execution::prepare_again(Frame& frame) {
   const auto& stages = frame_stages_[static_cast<std::size_t>(frame.item.view)];
   frame.columns.allow(nullptr);
@@ -246,7 +247,7 @@ void Execution::plan_lanes() {
   const Chain& chain = setup_.config.chain;
   if (chain.of(Section::lane).empty()) return;
   const int wanted = setup_.numbers.graph.lanes;
-  const int used = std::min(wanted, setup_.devices.count());
+  const int used = std::min(wanted, setup_.devices.count());  // devices with a lane
   int each = (wanted + used - 1) / used;
   for (int i = 0; i < used; ++i) {
     const auto index = static_cast<std::size_t>(i);  // of the device, and of its first lane
@@ -260,6 +261,7 @@ void Execution::plan_lanes() {
     if (!models.memory) return;
     warm_up_ns_ += clock_.now_ns() - begun_ns;
   }
+  // All devices get the same number of lanes, so the device with room for the fewest lanes decides.
   for (int i = 0; i < used; ++i) each = std::min(each, models_[static_cast<std::size_t>(i)].memory->lanes);
   lanes_.resize(static_cast<std::size_t>(std::min(wanted, each * used)));
   for (auto& models : models_) {
@@ -269,7 +271,7 @@ void Execution::plan_lanes() {
     ++models_[setup_.devices.of_lane(static_cast<int>(lane))].memory->lanes;
 }
 
-// Of which limits are known.
+// The key of KnownLimits for the devices of this run.
 std::string Execution::kind_of_devices() const {
   return setup_.devices.name + ", " + setup_.numbers.precisions.name(setup_.packages);
 }
@@ -304,14 +306,14 @@ void Execution::commit(Batch& batch) {
   for (const auto& frame : batch.frames) {
     frame->columns.allow(nullptr);
     const std::string* line = frame->columns.find(segment_line);
-    // Without `encode` in the recipe, or when it failed, the line is made here.
+    // The line is made here if the recipe has no `encode`, or if `encode` failed for the whole batch.
     lines.push_back(line != nullptr ? *line : finish_segment_line(*frame, view_names_));
   }
   ends_.commit(batch, std::move(lines));
   capture_.commit(static_cast<std::int64_t>(batch.frames.size()));
 }
 
-// Beside the resources of the graph: the GPUs, by what the calls that were made so far take alone.
+// Adds the GPUs to the resources of the graph.
 Snapshot Execution::with_gpus(Snapshot snapshot) const {
   std::vector<std::string> parts;
   for (const PlannedModel& model : planned_models_) {

@@ -20,14 +20,14 @@ namespace millrace {
 
 class Clock;
 class PixelCache;
-// Without its header, which brings oneTBB.
+// Declared here, because its header includes oneTBB.
 template <GraphFrame Frame, GraphBatch Batch>
 class Graph;
 
-/// What stages, their calls of models and lanes count.
+/// The counters of all stages, of model calls and of lanes.
 CounterInfos counters_of_run();
 
-/// What an execution works on; outlives it.
+/// The input of an execution. Everything that it refers to must outlive the execution.
 struct ExecutionSetup {
   const Config& config;
   const Numbers& numbers;
@@ -35,30 +35,32 @@ struct ExecutionSetup {
   const Devices& devices;
   std::vector<PlannedView> views;  ///< in the order of the plan
   std::string output_folder;
-  std::string known_limits_file{};    ///< where limits of memory are kept between runs; empty: nowhere
-  PixelCache* pixel_cache = nullptr;  ///< decoded pictures are kept there
+  std::string known_limits_file{};    ///< file that keeps limits of model calls between runs; empty: none
+  PixelCache* pixel_cache = nullptr;  ///< keeps decoded pictures; null: none
 };
 
-/// Where frames come from and where finished batches go. Which threads call what: GraphBodies.
+/// Functions that bring frames and take finished batches. GraphBodies says on which threads they are called.
 struct ExecutionEnds {
-  std::string input_root{};  ///< what item paths are relative to
+  std::string input_root{};  ///< folder from which relative paths of items start
   std::function<std::shared_ptr<Frame>()> next;
   std::function<void()> stop_next{};
   std::function<std::int64_t(const Frame& frame)> file_bytes{};
   std::function<void(Frame& frame)> read;
-  /// Lines by slot, failed frames included.
+  /// `lines` are by slot, failed frames included.
   std::function<void(const Batch& batch, std::vector<std::string> lines)> commit;
 };
 
-/// What decoding may take, by view.
+/// The limits of decoding by view.
 std::vector<DecodeLimits> decode_limits(const std::vector<PlannedView>& views, std::int64_t slab_bytes);
 
-/// Lanes that are to warm up before the first frame is admitted.
+/// Lets the source wait until all lanes have warmed up. All functions may be called from any thread.
 class LaneStart {
  public:
+  /// Call before the lanes start.
   void expect(int lanes);
+  /// A lane has warmed up.
   void arrive();
-  /// Returns when all have arrived, or after stop().
+  /// Returns when all lanes have arrived, or after stop().
   void wait();
   void stop();
   bool stopped() const;
@@ -70,38 +72,40 @@ class LaneStart {
   bool stopped_ = false;
 };
 
-/// The stages of a chain on the graph: one object of each frame and batch stage, one of each lane stage a lane.
+/// Runs the stages of the views' chains on the graph.
+/// Frame and batch stages have one object for all threads. Lane stages have one object for each lane.
+/// A view with options of its own has its own objects.
 class Execution {
  public:
-  /// Makes the stages; loads nothing. Throws UsageError for what a stage says against its options.
+  /// Makes the stages and loads no model. Throws UsageError if a stage refuses its options.
   Execution(ExecutionSetup setup, const EngineFactory& factory, const Clock& clock);
   ~Execution();
 
-  /// Once, before run(). Where memory is not that of the host, loads and calls the models and plans its memory, and so
-  /// how many lanes there are. Throws as run() does.
+  /// Call once, before run(). Throws as run() does.
+  /// If devices have their own memory, it loads and calls the models, and plans memory and number of lanes.
   void prepare(ExecutionEnds ends);
-  /// Once. Throws what ended the run: StorageError, ModelError, PackageError, UsageError, FramesLost, ...
+  /// Call once. Throws the error that ended the run: StorageError, ModelError, PackageError, UsageError, FramesLost...
   Result run();
-  /// From any thread at any time.
+  /// Any thread may call it at any time.
   void request_stop();
 
-  /// After prepare(), from any thread.
+  /// After prepare(), any thread may call it.
   Snapshot snapshot() const;
-  /// From any thread: the lanes are ready, the source asks for frames.
+  /// Whether the lanes are warm and the source asks for frames. Any thread may call it.
   bool ready() const { return ready_; }
 
-  /// The window of the run proper: from the first admission, when models are loaded and warm, to the last commit.
+  /// The window that counts as the run: from the first admission, when all models are warm, to the last commit.
   Snapshot window(const Result& result) const { return finished(result) - window_begun_; }
   Snapshot window_begun() const { return window_begun_; }
   Snapshot finished(const Result& result) const { return with_gpus(result.finished); }
 
   const Counters& counters() const { return counters_; }
   CacheStatistics models() const { return statistics(models_); }
-  /// Of each device whose memory is its own.
+  /// One for each device that has its own memory.
   std::vector<MemoryPlan> memory_plans() const;
-  /// Keeps what was learned of memory for later runs.
+  /// Keeps the learned limits of model calls for later runs.
   void remember_limits() const;
-  /// Of all lanes together, without warming up; after run().
+  /// Of all lanes together, without their warm-up. Call it after run().
   DeviceCounts device_counts() const;
   std::int64_t warm_up_ns() const { return warm_up_ns_; }
 
@@ -127,9 +131,9 @@ class Execution {
   const KnownLimits known_limits_;
   Counters counters_;
   const std::vector<PlannedModel> planned_models_;
-  std::vector<DeviceModels> models_;                                         // of each device
-  StageModels stage_models_;                                                 // of the stages before and after the lanes
-  const StageContext context_;                                               // of the same
+  std::vector<DeviceModels> models_;                                         // by device
+  StageModels stage_models_;                                                 // for stages outside of lanes
+  const StageContext context_;                                               // for the same stages
   std::vector<std::vector<StagePlacement<const FrameStage>>> frame_stages_;  // by view
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::vector<StagePlacement<const BatchStage>>> batch_stages_;  // by view
@@ -138,8 +142,8 @@ class Execution {
   Snapshot window_begun_;
   std::atomic<bool> ready_{false};
   std::atomic<std::int64_t> warm_up_ns_{0};
-  mutable std::mutex graph_mutex_;     // guards the making of graph_ against request_stop()
-  std::unique_ptr<FrameGraph> graph_;  // last: its threads use all of the above
+  mutable std::mutex graph_mutex_;     // guards graph_ in prepare() and request_stop()
+  std::unique_ptr<FrameGraph> graph_;  // last member, because its threads use all of the above
 };
 
 }  // namespace millrace

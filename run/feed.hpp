@@ -12,13 +12,14 @@
 
 namespace millrace {
 
-/// Hands out the frames of a plan in its order: segment by segment, batch by batch, without those an earlier attempt
-/// finished.
+/// Makes the frames of a plan in plan order: segment by segment, batch by batch.
+/// Skips batches that an earlier attempt finished. Not thread-safe.
 class Feed {
  public:
   Feed(Plan& plan, SegmentStore& store, int batch_size) : plan_(plan), store_(store), batch_size_(batch_size) {}
 
-  /// The next frame, or null at the plan's end. Waits while the plan is being made.
+  /// The next frame, or null at the end of the plan. Waits for the scan while it makes the plan.
+  /// Throws as Plan::next_segment().
   std::shared_ptr<Frame> next();
 
  private:
@@ -27,7 +28,7 @@ class Feed {
   Plan& plan_;
   SegmentStore& store_;
   const int batch_size_;
-  std::deque<std::shared_ptr<Frame>> frames_;  // of the open segment, still to come
+  std::deque<std::shared_ptr<Frame>> frames_;  // the remaining frames of the open segment
   std::int64_t next_batch_ = 0;
 };
 

@@ -33,7 +33,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::int64_t told_at_most = 20;  // sentences on failed pictures; more would bury what else is said
+constexpr std::int64_t told_at_most = 20;  // messages about failed pictures; more would hide other messages
 
 std::string utc_text(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
@@ -52,7 +52,7 @@ std::string error_line(const Frame& frame) {
   return json.take();
 }
 
-/// Where finished batches go: lines into segments, failed pictures into errors.jsonl and to the listener.
+/// Takes finished batches: writes lines into segments, and failed pictures into errors.jsonl and to the listener.
 class Committer {
  public:
   Committer(SegmentStore& store, RunFolder& folder, JobListener& listener)
@@ -84,7 +84,7 @@ class Committer {
  private:
   void tell(const Frame& frame) {
     if (failed_ == told_at_most) {
-      listener_.warn("more pictures failed: all stand in " + display_name(folder_.path()) + "/errors.jsonl");
+      listener_.warn("more pictures failed: " + display_name(folder_.path()) + "/errors.jsonl lists all of them");
     } else if (failed_ < told_at_most) {
       listener_.warn(display_name(frame.item.path) + ": " + std::string(to_string(frame.failure->reason)) + ": " +
                      display_name(frame.failure->detail));
@@ -99,7 +99,7 @@ class Committer {
   std::int64_t failed_ = 0;  // pictures of this attempt
 };
 
-/// The listener hears of the end of its run.
+/// Tells the listener that the run has ended, also after an exception.
 class Watched {
  public:
   explicit Watched(JobListener& listener) : listener_(listener) {}
@@ -111,7 +111,7 @@ class Watched {
   JobListener& listener_;
 };
 
-/// What was learned of memory is kept for later runs, however this one ends.
+/// Keeps the learned limits of model calls for later runs, also after an exception.
 class KeepsLimits {
  public:
   explicit KeepsLimits(const Execution& execution) : execution_(execution) {}
@@ -120,7 +120,7 @@ class KeepsLimits {
   ~KeepsLimits() {
     try {
       execution_.remember_limits();
-    } catch (const std::exception&) {  // a later run then makes some calls that fail
+    } catch (const std::exception&) {  // harmless: a later run repeats some calls that fail
     }
   }
 
@@ -131,8 +131,8 @@ class KeepsLimits {
 void fill_counters(RunReport& report, const Execution& execution) {
   const Counters& counters = execution.counters();
   if (const auto redone = counters[redone_batches].count(); redone > 0) {
-    report.notes.push_back("memory ran out for all that a batch holds; " + std::to_string(redone) +
-                           " times pictures were done again in halves: a lower batch.size is faster");
+    report.notes.push_back("memory ran out for the data of whole batches, and Millrace retried in halves " +
+                           std::to_string(redone) + " times; a smaller batch.size is faster");
   }
   for (auto& note : counters.notes()) report.notes.push_back(std::move(note));
   const DeviceCounts device = execution.device_counts();
@@ -146,7 +146,7 @@ void fill_counters(RunReport& report, const Execution& execution) {
 void fill_times(RunReport& report, const Execution& execution, const Result& result) {
   report.state = result.stopped ? "stopped" : "finished";
   for (const auto& load : report.models.loads) report.load_ns += load.wall_ns;
-  // Packages that come back after they were evicted load in the run proper.
+  // Packages that were evicted load again during the run, so load_ns can exceed the warm-up.
   report.warm_up_ns = std::max<std::int64_t>(0, execution.warm_up_ns() - report.load_ns);
   report.window = execution.window(result);
   report.verdict = judge(execution.window_begun(), execution.finished(result));
@@ -155,12 +155,12 @@ void fill_times(RunReport& report, const Execution& execution, const Result& res
 
 void check_books(const RunReport& report) {
   if (report.state != "finished" || report.planned == report.counts.items) return;
-  throw RunError("books", std::to_string(report.planned) + " items are planned and " +
-                              std::to_string(report.counts.items) +
-                              " are accounted for. This is a bug of the program; what is committed is sound");
+  throw RunError("books",
+                 std::to_string(report.planned) + " items are planned, but " + std::to_string(report.counts.items) +
+                     " are accounted for. This is a bug in Millrace, so please report it; committed results are valid");
 }
 
-/// What one attempt is made of.
+/// The parts of one attempt.
 struct Attempt {
   const JobRequest& request;
   const std::string& output;
@@ -223,7 +223,7 @@ Result execute(Attempt& attempt, RunReport& report) {
   return result;
 }
 
-// Of all views, each once.
+// The sinks of all views, each once.
 std::vector<const SinkEntry*> sinks_of(const std::vector<PlannedView>& views) {
   std::vector<const SinkEntry*> all;
   for (const PlannedView& view : views) {
@@ -234,7 +234,7 @@ std::vector<const SinkEntry*> sinks_of(const std::vector<PlannedView>& views) {
   return all;
 }
 
-/// Runs it, and writes its report however it ends.
+/// Runs the attempt and writes its report, also after an exception.
 void execute_and_report(Attempt& attempt, RunReport& report) {
   const auto write = [&] { attempt.folder.write_report(to_json(report).dump(2)); };
   try {
@@ -250,9 +250,9 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
       for (const auto& name : attempt.request.config.output.reduce) {
         try {
           report.reduced.push_back(run_reducer(*find_reducer(name), attempt.output));
-        } catch (const std::exception& error) {  // the results are there, whatever becomes of a summary
-          report.notes.push_back("reduced/" + name + " was not made: " + error.what() + "; `millrace reduce " + name +
-                                 " " + attempt.output + "` makes it");
+        } catch (const std::exception& error) {  // a summary that fails must not fail the run: its results are complete
+          report.notes.push_back("reduced/" + name + " was not made: " + error.what() +
+                                 "; to retry, run `millrace reduce " + name + " " + attempt.output + "`");
         }
       }
     }
@@ -263,7 +263,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     try {
       write();
     } catch (const StorageError& unwritten) {
-      attempt.listener.warn(unwritten.what());  // the first error is the one to throw
+      attempt.listener.warn(unwritten.what());  // the run throws the first error
     }
     throw;
   }
@@ -276,7 +276,7 @@ std::string unreadable_folders(const ScanCounts& counts, const std::string& reme
   const Tally& folders = counts[Skip::unreadable_folder];
   if (folders.count == 0) return {};
   return count_of(folders.count, "folder") + " could not be listed (" + names_of(folders) +
-         "), so what is in there is not in the plan: make it readable" + remedy;
+         "), so their pictures are not in the plan: fix the permissions" + remedy;
 }
 
 Numbers numbers_for(const Config& config, const std::string& output, const Devices& devices) {
@@ -287,12 +287,12 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   const Config& config = request.config;
   const auto started = std::chrono::system_clock::now();
 
-  // The output is locked and proved writable before anything is planned.
+  // The output folder is locked, and known to be writable, before anything is planned.
   const std::string output = make_output_folder(config);
   const FolderLock lock(output);
   RunFolder folder(output, started);
 
-  // The stages come before the plan: what they say against their options must not leave a plan behind.
+  // The stages are made before the plan, because a stage that refuses its options must not leave a plan behind.
   const Numbers numbers = numbers_for(config, output, request.devices);
   const SteadyClock clock;
   PixelCache pixel_cache;
@@ -302,6 +302,7 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
       {config, numbers, request.packages, request.devices, views, output, KnownLimits::usual_file(), cache}, factory,
       clock);
 
+  // The scan asks the store for finished segments. The store needs the hash of the plan, so it is made after the plan.
   std::optional<SegmentStore> store;
   PlanOptions plan_options;
   plan_options.tool = tool;

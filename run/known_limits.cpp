@@ -13,7 +13,7 @@ namespace millrace {
 namespace {
 
 constexpr std::int64_t largest_file = 1 << 20;
-constexpr double slack = 1.05;  // what is free differs a little each time
+constexpr double slack = 1.05;  // free memory differs a little from run to run
 
 nlohmann::json read(const std::string& file) {
   try {
@@ -47,7 +47,7 @@ bool KnownLimits::recall(const std::string& device, std::int64_t limit_bytes, co
         limits.at_most(package->id(), entry.at("method").get<std::string>(), entry.at("most").get<int>());
         any = true;
       }
-    } catch (const nlohmann::json::exception&) {  // of another version
+    } catch (const nlohmann::json::exception&) {  // an entry of another version
     }
   }
   return any;

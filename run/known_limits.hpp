@@ -9,20 +9,21 @@
 
 namespace millrace {
 
-/// What calls of models ran out of memory on this machine, for later runs: a JSON file of the user's. It only saves
-/// calls that would fail, so a file that is damaged, or cannot be written, is passed over.
+/// Limits of model calls that ran out of memory on this machine, kept for later runs in a JSON file of the user.
+/// They only save calls that would fail, so a file that is damaged or cannot be written is ignored.
 class KnownLimits {
  public:
-  /// `file` is empty where nothing is to be kept.
+  /// An empty `file` keeps nothing.
   explicit KnownLimits(std::string file) : file_(std::move(file)) {}
 
-  /// call_limits.json in $XDG_STATE_HOME/millrace, else in ~/.local/state/millrace; empty without a home.
+  /// call_limits.json in $XDG_STATE_HOME/millrace, else in ~/.local/state/millrace. Empty if there is no home folder.
   static std::string usual_file();
 
-  /// Holds `limits` to those of runs on such a device that planned with at least as much memory: where there is more
-  /// now, what failed then may fit. Says whether there were any.
+  /// Lowers `limits` to those of earlier runs on the same kind of device with at least as much planned memory.
+  /// Limits of runs with less memory do not count, because their calls may fit now.
+  /// Returns whether there were any limits.
   bool recall(const std::string& device, std::int64_t limit_bytes, const Packages& packages, CallLimits& limits) const;
-  /// Keeps what was learned of packages' methods on such a device, in place of what was known of them.
+  /// Keeps the `learned` limits of these packages' methods on this kind of device. Replaces older ones.
   void remember(const std::string& device, std::int64_t limit_bytes, const Packages& packages,
                 const std::map<CallLimits::Key, int>& learned) const;
 

@@ -13,14 +13,14 @@
 namespace millrace {
 namespace {
 
-constexpr int timed_calls = 5;  // of each model and method, alone
+constexpr int timed_calls = 5;  // for each method and shape
 
 StageModels of_lane(const StageModels& models, DeviceModels& device) {
   return {models.batch_size,   models.packages, device.cache.get(),
           device.limits.get(), models.images,   models.picture_inputs};
 }
 
-/// Does `work`; false where memory ran out for it.
+/// Calls `work`. Returns false if memory ran out.
 template <class Work>
 bool fits(const Work& work) {
   try {
@@ -69,6 +69,7 @@ std::int64_t Lane::warm_up(const Clock& clock) {
   for (const PlannedModel& model : planned_) {
     const auto engine = models_.cache->acquire(*model.package);
     if (Stream* stream = device_->stream()) {
+      // Before an allocation fails, the engine frees the memory that it keeps. The cache may have evicted it by then.
       stream->when_short([watched = std::weak_ptr<Engine>(engine)] {
         if (const auto there = watched.lock()) there->trim();
       });
@@ -83,19 +84,20 @@ std::int64_t Lane::warm_up(const Clock& clock) {
       throw ModelError(model.use.folder + ": " + error.what());
     }
     if (!measure && models_.cache->statistics().evictions > evictions)
-      break;  // the budget does not hold them all: the rest is loaded when its turn comes
+      break;  // the models exceed the budget of the cache: stages load the others when they need them
   }
   models_.measured = true;
   warm_ = device_->counts();
   return clock.now_ns() - begun_ns;
 }
 
-// In the shapes of the run, of which the largest is returned; where a GPU's memory runs out, in smaller ones.
+// Calls the model in the shapes of the run and returns the largest.
+// If the memory of a GPU runs out, it continues with the smaller shapes that the limits then allow.
 CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
   const auto shape_now = [&] {
     CallShape shape = call_shape(model, stage_models_.batch_size, *models_.limits);
     for (const Method& method : model.package->methods) {
-      // One row is as good as many where memory is not to be planned, and takes less time.
+      // One row (a box, for example) is enough to warm up, and faster, if memory is not planned and calls not padded.
       if (!method.rows_are_pictures() && !shape.padded && !models_.memory) shape.rows[method.name] = 1;
     }
     return shape;
@@ -117,8 +119,8 @@ CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
   }
 }
 
-// Calls of models that do not fit are made smaller by the stages themselves. What is left has to do with all that a
-// batch holds: its pictures, the models' inputs, embeddings, logits.
+// Stages split model calls that do not fit (call_rows).
+// Here memory has run out for the other data of a batch: its pictures, inputs of models, embeddings, logits.
 void Lane::run(std::size_t stage, Batch& batch) {
   if (batch.through_lane) return;
   const auto& [link, object] = stages_of(batch)[stage];
@@ -129,12 +131,12 @@ void Lane::run(std::size_t stage, Batch& batch) {
   } catch (const DeviceError& error) {
     const std::string& name = link->info.name;
     throw RunEnded(name, DeviceError(name + ", " + name_of(batch) + ": " + error.what() +
-                                     "; nothing more can be done on this device by this process: the same "
-                                     "command goes on from here"));
+                                     "; this process cannot use the device any more. Run the same command "
+                                     "again to resume"));
   }
 }
 
-// After all that the lane holds was released. A single picture is tried once more too: then it fails.
+// First frees all data that the lane holds. A batch of one picture gets one more try, then the picture fails.
 void Lane::redo_in_halves(Batch& batch) {
   release(batch);
   ++context_.counters[redone_batches];
@@ -164,11 +166,11 @@ void Lane::redo_in_halves(Batch& batch) {
     }
     release(part);
     part.frames.front()->fail(stage, device_->stream() == nullptr ? Reason::oom_host : Reason::oom_device,
-                              "there was not enough memory for this picture, not even alone");
+                              "there was not enough memory for this picture, even alone");
   }
 }
 
-// What an attempt left behind, and what is kept for later.
+// Frees the data of a failed attempt, and memory that stages keep for later batches.
 void Lane::release(Batch& batch) {
   device_->abandon();
   batch.columns.clear();

@@ -15,34 +15,38 @@
 
 namespace millrace {
 
-/// Batches for which memory ran out outside of calls, done again in halves.
+/// Batches that were retried in halves, because memory ran out outside of model calls.
 inline constexpr CounterInfo redone_batches{"redone_batches"};
 
-/// A lane: a device with its stream, and one object of each lane stage. All calls come from the lane's own thread.
+/// A lane: a device with its stream, and its own objects of the lane stages.
+/// warm_up() and run() are called on the lane's own thread.
 class Lane {
  public:
-  /// Decodes a frame again whose pixels are gone; marks it where that fails.
+  /// Decodes a frame again if its pixels were freed. If that fails, marks the frame as failed.
   using PrepareAgain = std::function<void(Frame&)>;
 
-  /// `context` is that of the stages outside of lanes; the chains, `models` and what it refers to outlive the lane.
+  /// `context` is that of the stages outside of lanes.
+  /// The chains of `views`, `models`, and everything that `context` refers to must outlive the lane.
   Lane(const std::vector<PlannedView>& views, const StageContext& context, DeviceModels& models,
        std::unique_ptr<Device> device, PrepareAgain prepare_again);
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  /// Loads every model and calls it in the shapes of the run; the first lane of a GPU also measures what calls take
-  /// alone. Models that do not fit the cache's budget together are loaded when their turn comes. Throws ModelError,
-  /// PackageError, or OutOfMemoryError where not even the smallest shapes fit. Returns nanoseconds, without those it
-  /// waited for other lanes.
+  /// Loads every model and calls it in the shapes of the run.
+  /// The first lane of a GPU also measures the time that each call takes alone.
+  /// If the models exceed the budget of the cache, the others are loaded later, when a stage needs them.
+  /// Throws ModelError or PackageError, or OutOfMemoryError if not even the smallest shapes fit.
+  /// Returns the time in nanoseconds, without waits for other lanes.
   std::int64_t warm_up(const Clock& clock);
 
-  /// Runs the lane stage at this place of the chain. Where memory runs out outside of a model's call, the batch goes
-  /// through all lane stages again in halves; a picture for which it does not last even alone fails. Throws RunEnded
-  /// for a lost device.
+  /// Runs the lane stage at this position among the lane stages of the chain.
+  /// If memory runs out outside of a model call, the batch goes through all lane stages again in halves.
+  /// A picture that does not fit even alone fails.
+  /// Throws RunEnded if the device is lost.
   void run(std::size_t stage, Batch& batch);
 
   Device& device() { return *device_; }
-  /// Since the end of warm_up().
+  /// Counts since the end of warm_up().
   DeviceCounts counts() const;
 
  private:
@@ -63,7 +67,7 @@ class Lane {
   DeviceCounts warm_{};
 };
 
-/// One sentence's subject for messages: "batch 3 (a.jpg and 15 more)".
+/// For messages: "batch 3 (a.jpg and 15 more)".
 std::string name_of(const Batch& batch);
 
 }  // namespace millrace

@@ -19,11 +19,11 @@ namespace {
 
 constexpr int own_threads = 8;  // main, signals, scan, progress, source, commit, and two that LibTorch starts
 constexpr int own_files = 24;   // standard streams, lock, signals, plan, segments, journal, lists, a package
-// LibTorch, which is opened later; packages and what their calls take, of the usual size.
+// LibTorch (416 MiB), which is opened later, and packages of usual size with their calls (512 MiB).
 constexpr std::int64_t model_bytes = std::int64_t{416 + 512} << 20;
 
 void check_open_files(const GraphOptions& graph) {
-  // A file for each reader; side files are written aside, in a folder that is held open.
+  // A reader has one open file. A worker that writes a side file also has its folders open.
   const auto needed = static_cast<rlim_t>(own_files + graph.read_threads + 3 * graph.workers);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
@@ -33,7 +33,7 @@ void check_open_files(const GraphOptions& graph) {
     getrlimit(RLIMIT_NOFILE, &files);
   }
   if (files.rlim_cur >= needed) return;
-  throw LimitError("this run needs up to " + std::to_string(needed) + " open files and may have " +
+  throw LimitError("this run needs up to " + std::to_string(needed) + " open files, but may have only " +
                    std::to_string(files.rlim_cur) +
                    "; raise the limit (ulimit -n) or lower --set read.threads=" + std::to_string(graph.read_threads));
 }
@@ -52,7 +52,7 @@ class TrialThreads {
     for (auto& thread : threads_) thread.join();
   }
 
-  /// How many of `count` threads can live at once.
+  /// Starts up to `count` threads. Returns how many the system allowed at the same time.
   int start(int count) {
     threads_.reserve(static_cast<std::size_t>(count));
     try {
@@ -63,7 +63,7 @@ class TrialThreads {
         });
       }
     } catch (const std::system_error&) {
-      // The system's answer; its number is what is asked for.
+      // The system allows no more threads: the number so far is the result.
     }
     return static_cast<int>(threads_.size());
   }
@@ -80,7 +80,7 @@ void check_threads(const Numbers& numbers) {
   const int needed = own_threads + graph.read_threads + graph.workers + graph.lanes * numbers.team;
   const int given = TrialThreads().start(needed);
   if (given == needed) return;
-  throw LimitError("this run needs " + std::to_string(needed) + " threads and the system gives it " +
+  throw LimitError("this run needs " + std::to_string(needed) + " threads, but the system allows " +
                    std::to_string(given) +
                    "; raise the limit (ulimit -u, pids.max of the container, or ulimit -v for their stacks), or lower "
                    "--set threads.team, threads.lanes, threads.workers or read.threads");
@@ -96,9 +96,9 @@ void check_address_space(const GraphOptions& graph) {
   const std::int64_t left = static_cast<std::int64_t>(space.rlim_cur) - taken;
   if (left >= needed) return;
   const auto text = [](std::int64_t bytes) { return readable_bytes(static_cast<double>(bytes)); };
-  throw LimitError("this run may take " + text(graph.byte_budget) + " for pictures (gate.memory) and needs about " +
-                   text(model_bytes) + " for models, but its address space may grow by " + text(left) +
-                   " only; raise the limit (ulimit -v), or lower --set gate.memory and gate.slab");
+  throw LimitError("this run needs up to " + text(graph.byte_budget) + " for pictures (gate.memory) and about " +
+                   text(model_bytes) + " for models, but its address space can grow only by " + text(left) +
+                   "; raise the limit (ulimit -v), or lower --set gate.memory and gate.slab");
 }
 
 }  // namespace

@@ -6,16 +6,17 @@
 
 namespace millrace {
 
-/// The system gives this run less than it needs: threads, open files or address space. The message says how much of
-/// what, and how to change either. The program ends with exit code 5.
+/// The system allows fewer threads, open files or less address space than this run needs.
+/// The message gives the numbers and says how to change the limit or the run. The program ends with exit code 5.
 class LimitError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Checks before anything is begun that the system's limits (ulimit) let a run with these numbers come to its end: the
-/// libraries that start threads and take memory later on do not survive a refusal. Raises the soft limit of open files
-/// to the hard one, and starts the run's number of threads once to see that it may. Throws LimitError.
+/// Checks that the system's limits (ulimit) allow a run with these numbers. Throws LimitError if they do not.
+/// Call it before the run starts: libraries that later start threads or take memory do not survive a refusal.
+/// Raises the soft limit of open files to the hard limit.
+/// Starts as many threads as the run needs, and ends them, to see that the system allows them.
 void check_limits(const Numbers& numbers);
 
 }  // namespace millrace

@@ -20,7 +20,7 @@ std::string bytes_text(std::int64_t bytes) { return readable_bytes(static_cast<d
 
 std::int64_t bytes_of(const TensorSpec& spec) { return Tensor{nullptr, nullptr, spec.shape, spec.dtype}.bytes(); }
 
-/// The models of a run on a device, as they are called.
+/// Calls the models of a run on a device, and makes their calls smaller.
 class Calls {
  public:
   Calls(const MemoryNeeds& needs, Device& device, ModelCache& models, CallLimits& limits)
@@ -44,7 +44,7 @@ class Calls {
     }
   }
 
-  /// Makes calls smaller: those that are known to have run out of memory, else all. False where none can be.
+  /// Makes smaller the calls that ran out of memory; if none did, all calls. Returns false if none can be smaller.
   bool shrink() {
     for (const auto& [key, most] : limits_.learned()) limits_.at_most(key.first, key.second, most);
     if (rows(limits_) != called_with_) return true;
@@ -52,7 +52,7 @@ class Calls {
     return rows(limits_) != called_with_;
   }
 
-  /// What is kept for later calls and not used now.
+  /// Frees memory that is kept for later calls, so that the driver reports only the memory in use.
   void give_back() {
     device_.wait();
     if (some_engine_ != nullptr) some_engine_->trim();
@@ -68,8 +68,8 @@ class Calls {
     return found;
   }
 
-  /// Rasters in full slabs, and of each stage with a model the input and the outputs that it keeps. Views take turns,
-  /// so of those that call different models in one place the largest counts.
+  /// The maximum bytes of a batch: a full slab for each raster, and the inputs and kept outputs of each stage's model.
+  /// A lane works on one view at a time. So if views have different models in a stage, only the largest counts.
   std::int64_t bytes_of_pictures() const {
     std::map<std::size_t, std::int64_t> of_links;
     for (const PlannedModel& model : needs_.models) {
@@ -120,7 +120,7 @@ class Calls {
   Device& device_;
   ModelCache& models_;
   CallLimits& limits_;
-  std::shared_ptr<Engine> some_engine_;  // all share what LibTorch keeps
+  std::shared_ptr<Engine> some_engine_;  // to free LibTorch's memory, which all engines share
   std::map<std::string, DType> images_;
   std::map<CallLimits::Key, int> called_with_;
 };
@@ -128,18 +128,16 @@ class Calls {
 }  // namespace
 
 std::string MemoryPlan::text() const {
-  std::string text = device + ": " + bytes_text(free_bytes) + " free, planned with " + bytes_text(limit_bytes) +
-                     ": models " + bytes_text(models_bytes) + ", " + count_of(lanes, "lane") + " of " +
-                     bytes_text(lane_bytes()) + " (calls " + bytes_text(calls_bytes) + ", pictures up to " +
-                     bytes_text(pictures_bytes) + ")";
+  std::string text = device + ": " + bytes_text(free_bytes) + " free, limit " + bytes_text(limit_bytes) + ": models " +
+                     bytes_text(models_bytes) + ", " + count_of(lanes, "lane") + " of " + bytes_text(lane_bytes()) +
+                     " (calls " + bytes_text(calls_bytes) + ", pictures up to " + bytes_text(pictures_bytes) + ")";
   if (lanes < wanted_lanes) text += "; there is no room for " + std::to_string(wanted_lanes) + " lanes";
-  if (bytes() > limit_bytes) text += "; a lane may need more than there is: lower batch.size or gate.slab";
+  if (bytes() > limit_bytes) text += "; a lane may need more than the limit: lower batch.size or gate.slab";
   for (const auto& [key, rows] : smaller_calls) {
     const auto& [package, kind] = called.at(key);
     text += "; " + package + ": " + key.second + " takes " + count_of(rows, word_of(kind), words_of(kind)) + " a call";
   }
-  if (!known_from.empty())
-    text += "; earlier runs ran out of memory (" + known_from + " knows; remove it to try again)";
+  if (!known_from.empty()) text += "; earlier runs ran out of memory (to try larger calls, remove " + known_from + ")";
   return text;
 }
 
@@ -169,15 +167,15 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
   if (needs.known.recall(needs.kind, plan.limit_bytes, needs.packages, limits)) plan.known_from = needs.known.file();
 
   Calls calls(needs, device, models, limits);
-  calls.give_back();  // what loading left
+  calls.give_back();  // loading leaves temporary memory behind
   const std::int64_t loaded = stream->memory()->free_bytes;
   plan.models_bytes = before->free_bytes - loaded;
   plan.pictures_bytes = calls.bytes_of_pictures();
   const auto smaller_or_throw = [&] {
     calls.give_back();
     if (calls.shrink()) return;
-    throw OutOfMemoryError(plan.device + ": memory ran out before one picture fit, with " +
-                           bytes_text(plan.free_bytes) + " free at the start; take smaller models, or another GPU");
+    throw OutOfMemoryError(plan.device + ": not even one picture fits into memory, with " +
+                           bytes_text(plan.free_bytes) + " free at the start; use smaller models or another GPU");
   };
   while (true) {
     try {
@@ -191,7 +189,8 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     }
     plan.calls_bytes = std::max<std::int64_t>(0, loaded - stream->memory()->free_bytes);
     if (plan.models_bytes + plan.lane_bytes() <= plan.limit_bytes) break;
-    // Smaller calls help where there is room beside pictures. Else calls that fail are made again in halves.
+    // Smaller calls help only if models and pictures leave room for them.
+    // Otherwise the calls stay, and those that fail during the run are retried in halves.
     if (plan.models_bytes + plan.pictures_bytes > plan.limit_bytes || !calls.shrink()) break;
     calls.give_back();
   }

@@ -16,48 +16,50 @@
 
 namespace millrace {
 
-/// What a run keeps on a GPU, in bytes.
+/// How a run uses the memory of a GPU.
 struct MemoryPlan {
   std::string device;  ///< "GPU 0"
   std::int64_t total_bytes = 0;
   std::int64_t free_bytes = 0;      ///< before anything was loaded
-  std::int64_t limit_bytes = 0;     ///< of those, what the run plans with: device.memory
+  std::int64_t limit_bytes = 0;     ///< the part of free_bytes that the run may use: device.memory
   std::int64_t models_bytes = 0;    ///< measured
-  std::int64_t calls_bytes = 0;     ///< measured: what the calls of one lane need
-  std::int64_t pictures_bytes = 0;  ///< of one lane at most, computed: rasters, inputs of models, embeddings, logits
+  std::int64_t calls_bytes = 0;     ///< measured: for the calls of one lane
+  std::int64_t pictures_bytes = 0;  ///< computed maximum of one lane: rasters, inputs of models, embeddings, logits
   int lanes = 1;
   int wanted_lanes = 1;
-  std::map<CallLimits::Key, int> smaller_calls;  ///< most rows of calls that have fewer than the options allow
-  std::map<CallLimits::Key, std::pair<std::string, RowKind>> called;  ///< for messages: the package's name, rows
-  std::map<CallLimits::Key, int> ran_out;  ///< most rows of calls that failed while nothing else was there
-  std::string known_from;                  ///< the file of earlier runs, where some of these come from
+  std::map<CallLimits::Key, int> smaller_calls;  ///< maximum rows of calls that are smaller than the options allow
+  std::map<CallLimits::Key, std::pair<std::string, RowKind>> called;  ///< for messages: package's name, kind of row
+  std::map<CallLimits::Key, int> ran_out;  ///< limits of calls that ran out of memory while the models were planned
+  std::string known_from;                  ///< the file of earlier runs, if it gave some limits
 
   [[nodiscard]] std::int64_t lane_bytes() const { return calls_bytes + pictures_bytes; }
   [[nodiscard]] std::int64_t bytes() const { return models_bytes + lanes * lane_bytes(); }
-  /// One sentence for people.
+  /// The plan for people, in one line.
   [[nodiscard]] std::string text() const;
 };
 
-/// What device.memory allows of this memory: "0.9" of what is free, or so many bytes of it. Throws UsageError.
+/// The bytes that device.memory allows: a share of the free memory such as "0.9", or at most a number of bytes.
+/// Throws UsageError.
 std::int64_t memory_limit(const std::string& option, const DeviceMemory& memory);
 
-/// What is to be planned for; outlives the planning.
+/// The input of the planning.
 struct MemoryNeeds {
   const std::vector<PlannedModel>& models;
-  int objects = 0;  ///< that may be found in a picture
+  int objects = 0;  ///< maximum number of objects that detectors may find in a picture
   const Packages& packages;
   std::string memory;  ///< device.memory
   int batch_size = 1;
   std::int64_t slab_bytes = 0;
-  int lanes = 1;     ///< as many as are wanted on this device
-  int sharing = 1;   ///< devices that share this one's memory: each plans with its part
-  std::string kind;  ///< of the device, as `known` tells them apart
+  int lanes = 1;     ///< number of lanes that the run wants on this device
+  int sharing = 1;   ///< number of devices on the same GPU; each plans with an equal part of the memory
+  std::string kind;  ///< kind of the device, as a key for `known`
   const KnownLimits& known;
 };
 
-/// Loads and calls the models on `device`, which nothing else uses yet, and sees what that takes: calls that do not fit
-/// are made smaller (`limits`), then as many lanes are kept as fit. Nothing where memory is that of the host.
-/// Throws OutOfMemoryError where not even a picture fits.
+/// Loads and calls the models on `device` and measures the memory that they take. Nothing else may use the device yet.
+/// Makes calls smaller until they fit (`limits`), then plans the number of lanes that fit.
+/// Returns nothing if the device uses the memory of the host.
+/// Throws OutOfMemoryError if not even one picture fits.
 std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, ModelCache& models, CallLimits& limits);
 
 }  // namespace millrace

@@ -10,15 +10,13 @@ bool is_out_of_threads(const std::system_error& error) {
 
 std::string message_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    return "the memory is used up; give the program more (ulimit -v, the container's limit), or lower --set "
-           "gate.memory, "
-           "gate.slab and models.budget; the same command goes on from here";
+    return "memory ran out; raise the limit (ulimit -v, or that of the container), or lower --set gate.memory, "
+           "gate.slab and models.budget. Then run the same command again to resume";
   }
   const auto* system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && is_out_of_threads(*system)) {
-    return "the system gives the program no more threads; raise the limit (ulimit -u, or pids.max of the container); "
-           "the "
-           "same command goes on from here";
+    return "the system allows no more threads; raise the limit (ulimit -u, or pids.max of the container). Then run "
+           "the same command again to resume";
   }
   return error.what();
 }

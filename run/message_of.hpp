@@ -6,10 +6,10 @@
 
 namespace millrace {
 
-/// What to tell a person about it: its own words, and a sentence where those of the standard library say too little.
+/// The message for people: what(), or a sentence of our own if what() of the standard library says too little.
 std::string message_of(const std::exception& error);
 
-/// Whether the system refused a thread: its own words are "Resource temporarily unavailable".
+/// Whether the system refused to start a thread. what() says only "Resource temporarily unavailable".
 bool is_out_of_threads(const std::system_error& error);
 
 }  // namespace millrace

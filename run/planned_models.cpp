@@ -31,7 +31,7 @@ std::vector<std::vector<StageModels::PictureInput>> picture_inputs(const std::ve
     std::size_t buffer = 0;
     for (const auto& link : view.chain->links()) {
       for (const ModelUse& use : link.info.models) {
-        const std::size_t own = buffer++;  // that of the same stage in every view
+        const std::size_t own = buffer++;  // the same for this stage in every view, so that views share its buffer
         const bool known =
             std::any_of(inputs.begin(), inputs.end(), [&](const auto& input) { return input.folder == use.folder; });
         if (use.of_pictures && !use.folder.empty() && !known) inputs.push_back({use.folder, own});

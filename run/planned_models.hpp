@@ -9,29 +9,29 @@
 
 namespace millrace {
 
-/// A package as one stage calls it, for some or all views.
+/// A package that one stage calls, for some or all views.
 struct PlannedModel {
   ModelUse use;
   std::shared_ptr<const Package> package;
-  std::size_t link = 0;  ///< of the chain
-  std::size_t view = 0;  ///< the first that has it
+  std::size_t link = 0;  ///< position of the stage in the chain
+  std::size_t view = 0;  ///< the first view whose stage calls it
 };
 
-/// Every model that the chains of these views call, in their order; a package that several stages call stands there for
-/// each of them, and once for views that call it alike.
+/// Every model that the chains of these views call, in their order.
+/// A package has one entry for each stage that calls it. Views whose stage calls it in the same way share the entry.
 std::vector<PlannedModel> planned_models(const std::vector<PlannedView>& views, const Packages& packages);
 
-/// For each view, what `preprocess` makes.
+/// The inputs that `preprocess` makes, by view.
 std::vector<std::vector<StageModels::PictureInput>> picture_inputs(const std::vector<PlannedView>& views);
 
-/// Rows of the largest call of each method, and whether calls for fewer have powers of two of them.
+/// The rows of the largest call of each method, and whether smaller calls are padded to a power of two.
 struct CallShape {
   MethodRows rows;
   bool padded = false;
 };
 CallShape call_shape(const PlannedModel& model, int batch_size, const CallLimits& limits);
 
-/// The shapes of all calls that there may be where the largest is this one, largest first.
+/// All shapes that calls may have if the largest is this one, largest first.
 std::vector<CallShape> exec_shapes(const CallShape& largest);
 
 }  // namespace millrace

@@ -14,7 +14,7 @@ bool was_there_when_planned(const Item& item) { return item.mtime_ns != 0; }
 }  // namespace
 
 std::int64_t Reader::file_bytes(const Frame& frame) const {
-  if (was_there_when_planned(frame.item)) return frame.item.bytes;  // another size fails to be read
+  if (was_there_when_planned(frame.item)) return frame.item.bytes;  // read() fails for another size
   std::error_code unknown;
   const auto bytes = std::filesystem::file_size(open_path(input_root_, frame.item), unknown);
   return unknown ? 0 : static_cast<std::int64_t>(bytes);

@@ -13,11 +13,10 @@ namespace millrace {
 
 class PixelCache;
 
-/// Reads the files of frames, and their headers. From many threads at once.
+/// Reads the files of frames and their headers. Many threads may use it at once.
 class Reader {
  public:
-  /// `limits` are those of each view; `cache` is null, or has the pixels of pictures that came before: their files are
-  /// not read again.
+  /// `limits` are by view. The files of pictures in `cache` are not read again; it may be null.
   Reader(std::string input_root, std::vector<DecodeLimits> limits, std::int64_t max_file_bytes,
          PixelCache* cache = nullptr)
       : input_root_(std::move(input_root)),
@@ -25,13 +24,13 @@ class Reader {
         max_file_bytes_(max_file_bytes),
         cache_(cache) {}
 
-  /// What reading this frame's file takes, before it is read; 0 where nobody knows.
+  /// The bytes that read() will hold for this frame; 0 if its size is unknown.
   std::int64_t file_bytes(const Frame& frame) const;
 
   /// Sets Frame::file and Frame::info. Throws PictureError.
   void read(Frame& frame);
 
-  /// So far.
+  /// Bytes of all files so far.
   std::int64_t read_bytes() const { return read_bytes_; }
 
  private:

@@ -1,4 +1,4 @@
-// How a recipe is read into Settings.
+// The part of Settings that reads recipes.
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -17,21 +17,22 @@ std::string place(const std::string& path, const YAML::Node& node) {
   return path + ":" + std::to_string(node.Mark().line + 1);
 }
 
-/// A key that stands twice means one of two things; which of them cannot be told.
+/// Throws if a key appears twice in a map. yaml-cpp accepts that, but one value would have no effect.
 void refuse_twice(const YAML::Node& map, const std::string& path) {
   std::vector<std::string> keys;
   for (const auto& pair : map) {
     const auto key = pair.first.as<std::string>();
     if (std::find(keys.begin(), keys.end(), key) != keys.end())
-      throw UsageError(place(path, pair.first) + ": '" + key + "' is there twice; remove one");
+      throw UsageError(place(path, pair.first) + ": '" + key + "' appears twice; remove one");
     keys.push_back(key);
   }
 }
 
-/// An option can be written under its stage, in the stage's entry and under an old name: in a file it stands once.
+/// Sets an option from a recipe.
+/// An option can be under its stage, in the stage's entry or under an old name. A recipe may set it only once.
 void take(Setting& setting, std::vector<std::string> values, const std::string& where, const std::string& path) {
   if (setting.origin.starts_with(path + ":"))
-    throw UsageError(where + ": this option was set at " + setting.origin + " already; remove one");
+    throw UsageError(where + ": this option is set already at " + setting.origin + "; remove one");
   setting.values = std::move(values);
   setting.origin = where;
 }
@@ -55,8 +56,8 @@ std::string no_recipe(const std::string& path) {
   if (!path.starts_with('/')) text += "; relative paths start from " + current_folder();
   const std::string builtin = find_builtin_recipe("detect.yaml");
   if (builtin.find('/') != std::string::npos)
-    text += "; the program's own recipes are in " + std::filesystem::path(builtin).parent_path().string();
-  return text + " (pictures are named with --input" + hint_of_value(path) + ")";
+    text += "; the built-in recipes are in " + std::filesystem::path(builtin).parent_path().string();
+  return text + " (name pictures with --input" + hint_of_value(path) + ")";
 }
 
 }  // namespace
@@ -69,20 +70,22 @@ StagePlace Settings::read_stage(const YAML::Node& node, const std::string& path)
     return plain;
   }
   if (!node.IsMap() || !node["name"] || !node["stage"])
-    throw UsageError(where + ": a stage is a name, or a map of name, stage and options");
+    throw UsageError(where + ": a stage must be a name, or a map with name, stage and options");
   refuse_twice(node, path);
   StagePlace own(node["name"].as<std::string>(), node["stage"].as<std::string>());
   const StageEntry& entry = find_stage(own.stage);
   const bool taken = own.name.empty() || std::any_of(groups_.begin(), groups_.end(), [&](const auto& group) {
                        return group.first == own.name && own.name != own.stage;
                      });
-  if (taken) throw UsageError(where + ": a stage cannot be called '" + own.name + "'; choose a name of its own");
+  if (taken)
+    throw UsageError(where + ": a stage cannot be called '" + own.name +
+                     "', because the name is taken or empty; choose another");
   if (own.name != own.stage && entry.default_info().own == nullptr) {
-    throw UsageError(where + ": '" + own.stage + "' stands in a recipe once, under its own name; write {name: " +
+    throw UsageError(where + ": '" + own.stage + "' can be in a recipe only once, under its own name; write {name: " +
                      own.stage + ", stage: " + own.stage + ", ...}");
   }
   if (own.name.find('.') != std::string::npos) {
-    throw UsageError(where + ": a stage cannot be called '" + own.name + "', since its options are written " +
+    throw UsageError(where + ": a stage cannot be called '" + own.name + "', because its options are written " +
                      "NAME.OPTION; leave the dot out");
   }
   if (own.name != own.stage) add_group(own.name, entry.options);
@@ -107,7 +110,7 @@ void Settings::read_stages(const YAML::Node& stages, const std::string& path, co
 
 View Settings::read_view(const YAML::Node& node, const std::string& path) {
   if (!node.IsMap())
-    throw UsageError(place(path, node) + ": a view is a map of name, match, detector and options by stage");
+    throw UsageError(place(path, node) + ": a view must be a map with name, match, detector and options by stage");
   refuse_twice(node, path);
   std::vector<std::string> known{"name", "match", "detector"};
   for (const StagePlace& stage : stages_) known.push_back(stage.name);
@@ -149,10 +152,10 @@ View Settings::read_view(const YAML::Node& node, const std::string& path) {
 }
 
 void Settings::read_recipe(const std::string& path) {
-  std::error_code error;  // what cannot be looked at cannot be read either, which is told below
+  std::error_code error;  // a path that cannot be checked gets its message below, when it cannot be read
   if (!std::filesystem::is_regular_file(path, error) && std::filesystem::exists(path, error)) {
     throw UsageError("'" + path +
-                     "' stands where the recipe (a YAML file) does, and is no file; pictures are named with --input");
+                     "' is given as the recipe (a YAML file), but is not a file; name pictures with --input");
   }
   YAML::Node recipe;
   try {
@@ -163,9 +166,9 @@ void Settings::read_recipe(const std::string& path) {
     throw UsageError(path + ":" + std::to_string(parser_error.mark.line + 1) + ": not valid YAML: " + parser_error.msg);
   }
   if (recipe.IsNull()) return;
-  if (!recipe.IsMap()) throw UsageError(path + ": a recipe is a map with stages, views and groups of options");
+  if (!recipe.IsMap()) throw UsageError(path + ": a recipe must be a map with stages, views and groups of options");
   refuse_twice(recipe, path);
-  // Stages first, wherever they stand: they name groups of options.
+  // Stages are read first, wherever they are in the file, because they add groups of options.
   for (const auto& pair : recipe) {
     if (pair.first.as<std::string>() == "stages") read_stages(pair.second, path, place(path, pair.first));
   }

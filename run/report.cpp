@@ -32,7 +32,7 @@ Json window_json(const Snapshot& window) {
     Json json = reading_json(resource.total, window.time_ns);
     for (const auto& part : resource.parts) {
       Json one = reading_json(part, window.time_ns);
-      if (resource.in_turn) one.erase("starved");  // a part then waits for the one before it: only the whole can starve
+      if (resource.in_turn) one.erase("starved");  // a part waits for the one before it: only the whole can starve
       json["parts"].push_back(std::move(one));
     }
     if (resource.waited_for_by_lanes) {
@@ -61,7 +61,7 @@ Json window_json(const Snapshot& window) {
           {"resources", std::move(resources)}};
 }
 
-/// What holds the run back; empty where nothing does by itself, or too little came out to tell.
+/// The part that holds the run back. Empty if no single part does, or if the run was too short to say.
 std::string bottleneck(const Verdict& verdict) {
   switch (verdict.kind) {
     case Verdict::Kind::stage:

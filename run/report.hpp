@@ -18,20 +18,20 @@
 
 namespace millrace {
 
-/// Everything that is told of a run when it ends; report.json and what is printed are made from it.
+/// The facts about a run when it ends. report.json and the printed report are made from it.
 struct RunReport {
-  std::string run;  ///< name of its folder below runs/
+  std::string run;  ///< name of its folder in runs/
   std::string output_folder;
-  std::vector<std::string> side_outputs;  ///< beside the segments, below output_folder: "overlay", "coco.json"
+  std::vector<std::string> side_outputs;  ///< outputs of sinks in output_folder: "overlay", "coco.json"
   std::string started;                    ///< UTC
   std::string state;                      ///< "finished", "stopped" or "failed"
-  std::string error;                      ///< what ended a failed run
+  std::string error;                      ///< message of the error that ended a failed run
 
-  std::int64_t planned = 0;  ///< items of the plan; final when plan_complete
+  std::int64_t planned = 0;  ///< items of the plan; final if plan_complete
   bool plan_complete = false;
-  Counts counts;                ///< of all attempts; counts.resumed were finished by earlier ones
-  std::int64_t failed_now = 0;  ///< of the failed, those of this attempt, which stand in its errors.jsonl
-  ScanCounts scan;              ///< what the plan passed over
+  Counts counts;                ///< of all attempts; earlier attempts finished counts.resumed of the items
+  std::int64_t failed_now = 0;  ///< pictures that failed in this attempt, which its errors.jsonl lists
+  ScanCounts scan;              ///< files that the scan skipped
 
   std::int64_t load_ns = 0;     ///< reading and loading packages
   std::int64_t warm_up_ns = 0;  ///< first calls of the models on the lanes, summed
@@ -43,14 +43,14 @@ struct RunReport {
   std::int64_t read_bytes = 0;
   std::int64_t written_bytes = 0;  ///< segment lines and side files
   CacheStatistics models;
-  std::vector<MemoryPlan> memory;                           ///< of each GPU
-  std::vector<GpuSummary> gpus;                             ///< by the driver
+  std::vector<MemoryPlan> memory;                           ///< one for each GPU
+  std::vector<GpuSummary> gpus;                             ///< measured by the driver
   std::vector<std::pair<std::string, std::int64_t>> calls;  ///< Counters and DeviceCounts by name
   std::vector<ReducerOutput> reduced;
-  std::vector<std::string> notes;  ///< taken-over lock, dropped journal tails, warnings of decoders by kind
+  std::vector<std::string> notes;  ///< sentences for the user, such as decode warnings and removed parts of a journal
 };
 
-/// report.json: numbers with units in their names, no more than is known.
+/// The content of report.json. Names of numbers contain the unit. Unknown values are left out or null.
 nlohmann::json to_json(const RunReport& report);
 
 }  // namespace millrace

@@ -13,10 +13,10 @@
 namespace millrace {
 namespace {
 
-constexpr int cores_of_a_lane = 8;  // beyond that a team gains little
-constexpr int lanes_of_a_gpu = 3;   // one uploads, one computes, one is handled by the host
+constexpr int cores_of_a_lane = 8;  // with more cores a team gains little
+constexpr int lanes_of_a_gpu = 3;   // one uploads, one computes, one is processed by the host
 constexpr int pictures_on_gpu = 16;
-constexpr int worker_nice = 10;  // the lane's team stalls as a whole when one member waits for a core
+constexpr int worker_nice = 10;  // the whole team of a lane stalls if a worker takes a core from one of its threads
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"admission_items", "gate.frames"},
                                                                               {"byte_budget", "gate.memory"},
@@ -47,7 +47,7 @@ Numbers resolve(const Config& config, int cores, std::optional<int> planned_team
   const int usual_lanes =
       on_gpu ? lanes_of_a_gpu * devices.count() : std::max(devices.count(), cores / cores_of_a_lane);
   graph.lanes = threads.lanes > 0 ? threads.lanes : usual_lanes;
-  // Lanes of a GPU sleep while it works, so that all cores are left to the workers.
+  // Lanes of a GPU sleep while it works, so workers can use all cores.
   graph.workers = threads.workers > 0 ? threads.workers : on_gpu ? cores : std::max(1, cores / 4);
   graph.worker_nice = worker_nice;
   graph.read_threads = read.threads;
@@ -76,7 +76,7 @@ void use_defaults_of(const Devices& devices, Settings& settings) {
 
 std::string in_users_words(std::string message) {
   for (const auto& [graph_name, user_name] : names) {
-    // The last two are also plain words of sentences: only a message that begins with one means the option.
+    // "lanes" and "workers" are also plain words. They mean the option only at the start of a message.
     const bool plain_word = graph_name.find('_') == std::string_view::npos;
     for (auto at = message.find(graph_name); at != std::string::npos;
          at = message.find(graph_name, at + user_name.size())) {

@@ -12,23 +12,23 @@ namespace millrace {
 struct Config;
 class Settings;
 
-/// The numbers that settings leave to the machine.
+/// The numbers of a run after the defaults for the machine are filled in.
 struct Numbers {
   int batch_size = 1;
-  int team = 1;  ///< threads of one model call; results depend on it, so the plan fixes it
+  int team = 1;  ///< threads of a model call; results depend on it, so the plan fixes it
   Precisions precisions;
   GraphOptions graph;
 };
 
-/// Fills in what is 0 in the config, for `cores` cores and these devices. `planned_team` is the team size of the plan
-/// that is resumed: it is taken unless the user names one. Throws UsageError for numbers the graph cannot work with.
+/// Replaces numbers that are 0 in the config by defaults for `cores` cores and these devices.
+/// `planned_team` is the team size of the plan to resume. It applies if the config names no team size.
+/// Throws UsageError for numbers that the graph refuses.
 Numbers resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices = {});
 
-/// On a GPU, options of stages that are not set have their default there (OptionVisitor::on_gpu): large calls, in few
-/// shapes.
+/// On a GPU, gives options of stages their defaults for GPUs (OptionVisitor::on_gpu), unless the user set them.
 void use_defaults_of(const Devices& devices, Settings& settings);
 
-/// A message of the graph with its options under the names that users know: gate.frames for admission_items.
+/// Replaces the option names of the graph in a message by those that users know: admission_items by gate.frames.
 std::string in_users_words(std::string message);
 
 }  // namespace millrace

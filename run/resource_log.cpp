@@ -92,7 +92,7 @@ void ResourceLog::run() {
   name_this_thread("resources");
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, period, [&] { return ended_; })) write_row();
-  write_row();  // short runs have one too
+  write_row();  // so that short runs have a row too
 }
 
 void ResourceLog::write_row() {

@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-/// What a GPU did over a run, as its driver says; nothing where it does not.
+/// The load of a GPU over a run, as its driver reports it. Values that the driver does not report are empty.
 struct GpuSummary {
   std::string bus;                         ///< PCI bus id
   std::optional<double> mean_utilisation;  ///< 0..1
@@ -23,18 +23,20 @@ struct GpuSummary {
   std::optional<double> peak_memory_bytes, peak_temperature_c;
 };
 
-/// Writes `file` once a second while it lives: seconds, cores busy, resident bytes, and of each GPU utilisation,
-/// memory, clocks, power and temperature; an empty field is not known. A file that cannot be written ends the log, not
-/// the run.
+/// Writes a row to `file` once a second, on a thread of its own:
+/// - seconds, busy cores, resident bytes
+/// - for each GPU utilisation, memory, clocks, power and temperature; unknown values are empty
+///
+/// If the file cannot be opened, there is no log and no summary. Later write errors are ignored.
 class ResourceLog {
  public:
-  /// `cpu_ns`: CPU time of the process so far. Without NVML GPUs are left out.
+  /// `cpu_ns` returns the CPU time of the process so far. `buses` are the GPUs; without NVML they are left out.
   ResourceLog(const std::string& file, std::vector<std::string> buses, std::function<std::int64_t()> cpu_ns);
   ResourceLog(const ResourceLog&) = delete;
   ResourceLog& operator=(const ResourceLog&) = delete;
   ~ResourceLog();
 
-  /// Ends it.
+  /// Ends the log and returns a summary for each GPU.
   std::vector<GpuSummary> finish();
 
  private:
@@ -44,7 +46,7 @@ class ResourceLog {
   const std::function<std::int64_t()> cpu_ns_;
   const std::unique_ptr<Nvml> nvml_;
   std::vector<std::string> buses_;
-  /// Of the samples that say something.
+  /// Statistics of the samples that have a value.
   struct Series {
     double sum = 0, most = 0;
     std::int64_t count = 0;
@@ -55,7 +57,7 @@ class ResourceLog {
   struct Gpu {
     Series utilisation_percent, memory_bytes, sm_mhz, memory_mhz, power_w, temperature_c;
   };
-  std::vector<Gpu> gpus_;  // as buses_
+  std::vector<Gpu> gpus_;  // in the order of buses_
   std::FILE* file_;
   const std::int64_t begun_ns_;
   std::int64_t last_ns_, last_cpu_ns_;

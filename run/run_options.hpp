@@ -8,7 +8,8 @@
 
 namespace millrace {
 
-// The option groups that belong to the run and to no stage. Names are those of recipes and of --set group.name=value.
+// The option groups of the run. The options of stages are in the headers of the stages.
+// The names are those of recipes and of --set group.name=value.
 
 struct InputOptions {
   static constexpr const char* name = "input";
@@ -29,7 +30,7 @@ struct InputOptions {
     v.option("sample", sample, "take this share of the pictures, such as 1%, chosen by name and seed");
     v.option("seed", seed, "seed of the sample", {0, 2e9});
     v.option("source", source,
-             "files, or memory: a picture that comes again is taken as it was decoded, to measure what comes after",
+             "files, or memory: decode each picture once and reuse its pixels, to measure the other stages",
              Affects::run);
   }
 };
@@ -47,8 +48,9 @@ struct ModelOptions {
   std::int64_t budget = std::int64_t{4} << 30;
   void visit(OptionVisitor& v) {
     v.option("engine", engine,
-             "auto, torchscript, or simulated:TABLE.yaml, which computes nothing in the time that the table says");
-    v.bytes("budget", budget, "memory for loaded packages; the least recently used leave first", {}, Affects::run);
+             "auto, torchscript, or simulated:TABLE.yaml, which computes nothing but takes the time in the table");
+    v.bytes("budget", budget, "memory for loaded packages; the least recently used are evicted first", {},
+            Affects::run);
   }
 };
 
@@ -56,7 +58,7 @@ struct BatchOptions {
   static constexpr const char* name = "batch";
   int size = 0;
   void visit(OptionVisitor& v) {
-    v.option("size", size, "pictures a batch; 0: one on the CPU, 16 on a GPU", {0, 1024});
+    v.option("size", size, "pictures in a batch; 0: one on the CPU, 16 on a GPU", {0, 1024});
   }
 };
 
@@ -66,12 +68,12 @@ struct GateOptions {
   std::int64_t memory = 0;
   std::int64_t slab = std::int64_t{64} << 20;
   void visit(OptionVisitor& v) {
-    v.option("frames", frames, "pictures inside the pipeline at once; 0: six batches, at least 16", {0, 1e6},
+    v.option("frames", frames, "maximum number of pictures in the pipeline; 0: six batches, at least 16", {0, 1e6},
              Affects::run);
     v.bytes("memory", memory,
-            "for pixels, decoding and, an eighth of it, files read ahead; 0: two batches of slabs, at least 1G", {},
-            Affects::run);
-    v.bytes("slab", slab, "most bytes of decoded pixels a picture may keep; larger ones are reduced while decoding",
+            "memory for pixels, decoding and files, which get an eighth of it; 0: two batches of slabs, at least 1G",
+            {}, Affects::run);
+    v.bytes("slab", slab, "maximum bytes of a picture's decoded pixels; larger pictures are reduced while decoding",
             {3 * 1024, 4e9});
   }
 };
@@ -83,7 +85,7 @@ struct ReadOptions {
   std::int64_t max_file = std::int64_t{1} << 30;
   void visit(OptionVisitor& v) {
     v.option("threads", threads, "threads that read files", {1, 256}, Affects::run);
-    v.option("ahead", ahead, "files read before their turn to be decoded", {1, 1e6}, Affects::run);
+    v.option("ahead", ahead, "maximum number of files that are read ahead of decoding", {1, 1e6}, Affects::run);
     v.bytes("max_file", max_file, "larger files fail as too_large", {1, 4e12});
   }
 };
@@ -94,9 +96,12 @@ struct ThreadOptions {
   int lanes = 0;
   int team = 0;
   void visit(OptionVisitor& v) {
-    v.option("workers", workers, "threads that decode and encode; 0: a quarter of the cores", {0, 4096}, Affects::run);
-    v.option("lanes", lanes, "lanes of models; 0: one for every 8 cores", {0, 256}, Affects::run);
-    v.option("team", team, "threads of one model call, fixed by the plan; 0: all cores up to 8", {0, 256});
+    v.option("workers", workers, "threads that decode and encode; 0: a quarter of the cores, or all with a GPU",
+             {0, 4096}, Affects::run);
+    v.option("lanes", lanes, "lanes, which run the models; 0: one for every 8 cores, or three for each GPU", {0, 256},
+             Affects::run);
+    v.option("team", team, "threads of a model call, fixed by the plan; 0: all cores up to 8, or one with a GPU",
+             {0, 256});
   }
 };
 
@@ -104,7 +109,7 @@ struct TraceOptions {
   static constexpr const char* name = "trace";
   std::string capture;
   void visit(OptionVisitor& v) {
-    v.option("capture", capture, "pictures that a profiler looks at, such as 100:200; see docs/tracing.md",
+    v.option("capture", capture, "pictures that a profiler records, such as 100:200; see docs/tracing.md",
              Affects::run);
   }
 };
@@ -118,18 +123,17 @@ struct DeviceOptions {
   void visit(OptionVisitor& v) {
     v.option("kind", kind, "auto, cpu, cuda, cuda:0,1 or cuda:all");
     v.option("cpu", cpu,
-             "instructions of models on the CPU: avx512, avx2 or sse4.1, which all machines of a run must have; auto: "
-             "the plan's, else the most this CPU has");
-    v.option(
-        "precision", precision,
-        "what models compute in: fp32, tf32, bf16 or fp16; auto: fp32 on the CPU, on a GPU fp16 and for segmenters "
-        "bf16 where it is native");
-    v.option("memory", memory, "of each GPU, what the run plans with: a share of what is free, or bytes such as 8G",
+             "CPU instructions for models: avx512, avx2 or sse4.1, which all machines of a run must have; auto: those "
+             "of the plan, else the highest level of this CPU");
+    v.option("precision", precision,
+             "precision of models: fp32, tf32, bf16 or fp16; auto: fp32 on the CPU, fp16 on a GPU, where segmenters "
+             "use bf16 if the GPU has it");
+    v.option("memory", memory, "memory of each GPU for the run: a share of the free memory, or bytes such as 8G",
              Affects::run);
   }
 };
 
-/// All of them, in the order in which they are shown.
+/// All groups, in the order in which they are shown.
 struct RunOptions {
   InputOptions input{};
   OutputOptions output{};

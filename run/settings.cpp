@@ -30,7 +30,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-/// Options that had another name.
+/// Old names of options, and their new stage and option.
 struct Renamed {
   const char *group, *name, *stage, *option;
 };
@@ -75,7 +75,7 @@ Settings::Settings() {
 
 std::string hint_of_value(const std::string& word) {
   if (word.ends_with(".yaml") || word.ends_with(".yml")) return "";
-  return "; values of one option are separated by commas: --format coco,overlay; --set needs '=': --set "
+  return "; separate the values of one option by commas: --format coco,overlay; --set needs '=': --set "
          "detect.conf=0.1";
 }
 
@@ -118,13 +118,13 @@ Setting& Settings::find(const std::string& group, const std::string& name, const
 void Settings::set(const std::string& key_value, const std::string& origin) {
   const auto equals = key_value.find('=');
   if (equals == std::string::npos) {
-    throw UsageError("--set takes group.name=value, such as detect.conf=0.3, and was given '" + key_value + "'");
+    throw UsageError("--set takes group.name=value, such as detect.conf=0.3, but was given '" + key_value + "'");
   }
   const std::string key = key_value.substr(0, equals);
   const std::string value = key_value.substr(equals + 1);
   const auto dot = key.find('.');
   if (dot == std::string::npos)
-    throw UsageError("--set " + key + ": options are written group.name, such as detect.conf");
+    throw UsageError("--set " + key + ": write an option as group.name, such as detect.conf");
   const bool list = find(key.substr(0, dot), key.substr(dot + 1), "--set " + key).option.type == "list";
   set(key, list ? split(value, ',') : std::vector<std::string>{value}, origin);
 }
@@ -132,7 +132,7 @@ void Settings::set(const std::string& key_value, const std::string& origin) {
 void Settings::set(const std::string& key, std::vector<std::string> values, const std::string& origin) {
   const auto dot = key.find('.');
   Setting& setting = find(key.substr(0, dot), key.substr(dot + 1), origin);
-  // Of several --set the last one counts; an option and a --set have no order that a reader could see.
+  // Of several --set the last one wins. A shorthand and a --set have no visible order, so they must agree.
   if (setting.origin.starts_with(command_line) && origin.starts_with(command_line) && setting.origin != origin &&
       setting.values != values) {
     throw UsageError(key + " is set twice, to " + flow_list(setting.values) + " (" + setting.origin + ") and to " +
@@ -220,12 +220,12 @@ void Settings::check_used() const {
   for (const auto& [group, options] : groups_) {
     if (used(group)) continue;
     try {
-      (void)find_stage(group).parse(values(group));  // where the value is wrong too, that is said
+      (void)find_stage(group).parse(values(group));  // a wrong value is reported first
     } catch (const UsageError& error) {
       throw located(error);
     }
     for (const auto& [name, setting] : options) {
-      // A package that no stage of this recipe calls does no harm: the same command line may serve several recipes.
+      // A package that no stage of this recipe calls is no error, so that one command line works with several recipes.
       if (setting.origin == "default" || setting.option.type == "package") continue;
       throw UsageError(setting.origin + ": " + group + "." + name + " has no effect, since " + group +
                        " is not among the stages " + stage_list(stages_) + ". Leave it out, or add the stage");
@@ -264,7 +264,7 @@ std::string Settings::print() const {
 
 namespace {
 
-/// What of these options determines results.
+/// The options that determine results; if `only` is given, those that it names.
 nlohmann::json results_of(const std::vector<std::pair<std::string, Setting>>& options,
                           const std::vector<OptionInfo>& understood, const OptionValues* only) {
   nlohmann::json out = nlohmann::json::object();
@@ -273,7 +273,7 @@ nlohmann::json results_of(const std::vector<std::pair<std::string, Setting>>& op
     const bool asked = only == nullptr || only->count(name) > 0;
     if (!asked || setting.option.affects != Affects::results || setting.option.type == "package") continue;
     if (setting.option.type == "list") {
-      auto values = only == nullptr ? setting.values : only->at(name);  // their order changes nothing
+      auto values = only == nullptr ? setting.values : only->at(name);  // sorted, because their order changes no result
       std::sort(values.begin(), values.end());
       out[name] = std::move(values);
     } else {
@@ -307,7 +307,7 @@ nlohmann::json Settings::results(const Understood& understood,
   }
   for (const auto& [group, options] : groups_) {
     const auto parsed = understood.find(group);
-    if (parsed == understood.end()) continue;  // of a stage that is not in the recipe
+    if (parsed == understood.end()) continue;  // a stage that is not in the recipe
     auto found = results_of(options, parsed->second, nullptr);
     if (!found.empty()) out["options"][group] = std::move(found);
   }

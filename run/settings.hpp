@@ -16,50 +16,55 @@ class Node;
 
 namespace millrace {
 
-/// The origin of what the command line sets; of its shorthands, the beginning.
+/// The origin of values from the command line. The origin of a shorthand begins with it: "command line, --detector".
 inline constexpr const char* command_line = "command line";
 
-/// One value and where it came from: "default", "configs/a.yaml:12" or "command line".
+/// One value and its origin: "default", "configs/a.yaml:12" or "command line".
 struct Setting {
   std::vector<std::string> values;
   std::string origin = "default";
   OptionInfo option;
 };
 
-/// What the program was told, from three layers: the command line overrides the recipe, the recipe the defaults.
+/// The settings from three layers: the command line overrides the recipe, and the recipe overrides the defaults.
 ///
-/// Keys are `group.name`: a stage's options stand under the stage's name, the run's under input, output, models, batch,
-/// gate, read, threads, trace and device. Recipes are YAML: `stages:` (in order: names, or maps of name, stage and
-/// options), `views:` (name, match, detector, and maps of options by stage), and a map for each group.
+/// Keys are `group.name`. The group is the name of a stage, or a group of the run: input, output, models, batch, gate,
+/// read, threads, trace, device.
+///
+/// A recipe is a YAML file with these keys:
+/// - `stages:` lists, in order, names, or maps with name, stage and options
+/// - `views:` lists maps with name, match, detector, and maps of options by stage
+/// - a key for each group, with a map of options
 class Settings {
  public:
   /// All defaults, with the full pipeline as stages.
   Settings();
 
-  /// Overrides with a recipe. Throws UsageError naming file, line and, for unknown keys, the nearest known one.
+  /// Overrides values with those of a recipe.
+  /// Throws UsageError that names file and line and, for an unknown key, the nearest known one.
   void read_recipe(const std::string& path);
 
-  /// Overrides one value; a list is split at commas. `key_value` is "detect.conf=0.3". Throws UsageError where an
-  /// option of the command line and its --set contradict each other.
+  /// Overrides one value. `key_value` is "detect.conf=0.3"; a list is split at commas.
+  /// Throws UsageError for an unknown key, or if a shorthand of the command line and a --set contradict each other.
   void set(const std::string& key_value, const std::string& origin = command_line);
   void set(const std::string& key, std::vector<std::string> values, const std::string& origin = command_line);
 
   void set_views(std::vector<View> views, const std::string& origin);
 
-  /// Throws UsageError for an option that is set although its stage is not in the recipe.
+  /// Throws UsageError if an option is set, but its stage is not in the recipe. Packages are no error.
   void check_used() const;
 
-  /// The error of a value, with the place where that value was set.
+  /// The error with the origin of the value in front, if its message begins with the key of a value that was set.
   UsageError located(const UsageError& error) const;
 
-  /// The values of a group that differ in origin from the defaults; a group's Options struct is parsed from them.
+  /// The values of a group that were set, for parse_options(). Defaults are not among them.
   OptionValues values(const std::string& group) const;
-  /// The same of a stage for the pictures of a view.
+  /// The same for a stage and the pictures of a view.
   OptionValues values(const std::string& stage, const std::string& view) const;
   /// Whether a view has options of its own for this stage.
   bool differs(const std::string& stage, const std::string& view) const;
 
-  /// Throws UsageError that says where the value was set.
+  /// The options of a group of the run. Throws UsageError that names the origin of the value.
   template <class Options>
   Options parse() const {
     try {
@@ -72,9 +77,9 @@ class Settings {
   /// Every group with its options, in the order of print().
   std::vector<std::pair<std::string, std::vector<OptionInfo>>> all_options() const;
 
-  /// The value of "group.name" as it was written; the default where nothing was.
+  /// The value of "group.name" as it was written, or the default.
   const std::vector<std::string>& written(const std::string& key) const { return at(key).values; }
-  /// The same of an option that has one value; empty where it was set to none.
+  /// The same for an option with one value. Empty if it was set to nothing.
   std::string text(const std::string& key) const { return at(key).values.empty() ? "" : at(key).values.front(); }
 
   const std::vector<StagePlace>& stages() const { return stages_; }
@@ -82,24 +87,24 @@ class Settings {
   bool runs(const std::string& name) const;
   const std::vector<View>& views() const { return views_; }
 
-  /// Of "group.name".
+  /// The help of "group.name".
   const std::string& help(const std::string& key) const { return at(key).option.help; }
-  /// Where the value of "group.name" comes from, and where the views do.
+  /// The origin of the value of "group.name", and that of the views.
   const std::string& origin(const std::string& key) const { return at(key).origin; }
   const std::string& views_origin() const { return views_origin_; }
 
-  /// The whole as a recipe, each value with its origin as a comment; reading it back gives the same settings.
+  /// All settings as a recipe, with the origin of each value as a comment. Reading it back gives the same settings.
   std::string print() const;
 
-  /// Names that were written and have changed since, in sentences.
+  /// Sentences about options that were written under an old name.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  /// Options of a group as the program understood them, so that 0.30 is 0.3 and true is yes.
+  /// Options by group, with the values as the program understood them: 0.30 is 0.3, and true is yes.
   using Understood = std::map<std::string, std::vector<OptionInfo>>;
 
-  /// What determines results, for the plan: stages, views and all options that affect results, of the groups that were
-  /// parsed; `of_views` has those of views that have options of their own. Packages are not among them, since their
-  /// names determine nothing.
+  /// Everything that determines results, for the plan: stages, views, and the options with Affects::results.
+  /// `understood` has the groups of the recipe, `of_views` those of views with options of their own.
+  /// Packages are left out, because only their content determines results and not their folder.
   nlohmann::json results(const Understood& understood, const std::map<std::string, Understood>& of_views) const;
 
  private:
@@ -120,7 +125,7 @@ class Settings {
   std::vector<std::string> notes_;
 };
 
-/// What the writer of a word that stands where a recipe does, and is not called like one, probably meant; else empty.
+/// A hint about a word that was given as a recipe but has no recipe's extension. Empty if it has one.
 std::string hint_of_value(const std::string& word);
 
 }  // namespace millrace

@@ -37,13 +37,13 @@ bool is_recipe(const std::string& input) {
   return (extension == "yaml" || extension == "yml") && !std::filesystem::is_directory(input, error);
 }
 
-/// "the detector", of one view or of all.
+/// For messages: "the detector", or "the detector of view 'left'".
 std::string role_of(const ModelUse& use, const std::string& view) {
   return "the " + std::string(find_task(use.task).model) + (view.empty() ? "" : " of view '" + view + "'");
 }
 
-/// Calls `visit` for each model that the chains name, with its key ("detect.model") and the view whose own it is; empty
-/// for those of all views.
+/// Calls `visit` for each model of the chains, with its key ("detect.model") and the view that sets it.
+/// The view is empty for a model of the recipe.
 template <class Visit>
 void each_model(const Config& config, const Visit& visit) {
   const auto of_chain = [&](const Chain& chain, const std::string& view) {
@@ -73,13 +73,13 @@ SourceSpec source_spec(const Config& config) {
     throw UsageError("input.source is '" + input.source + "'; it can be files or memory");
   const auto recipe = std::find_if(input.paths.begin(), input.paths.end(), is_recipe);
   if (recipe != input.paths.end()) {
-    throw UsageError("'" + *recipe + "' is named as an input and looks like a recipe: put it before --input");
+    throw UsageError("'" + *recipe + "' is named as an input, but looks like a recipe: put it before --input");
   }
   const std::string& output = config.output.folder;
   for (const auto& path : input.paths) {
-    std::error_code missing;  // then it is not the same
+    std::error_code missing;  // a missing folder is not the same folder
     if (!output.empty() && std::filesystem::equivalent(path, output, missing)) {
-      throw UsageError("the output folder '" + output + "' is an input too: choose another --output");
+      throw UsageError("the output folder '" + output + "' is also an input: choose another --output");
     }
   }
   SourceSpec spec;
@@ -121,7 +121,8 @@ void check_models(const Config& config, const SourceSpec& spec) {
 
 Packages read_packages(const Config& config) {
   Packages packages;
-  std::map<std::string, std::pair<std::string, std::vector<Side>>> widths;  // by option: the first package, its rows
+  // By option: the first package and the shape of its rows.
+  std::map<std::string, std::pair<std::string, std::vector<Side>>> widths;
   each_model(config, [&](const ModelUse& use, const std::string& key, const std::string& view) {
     if (use.folder.empty()) return;
     const std::string origin = view.empty() ? config.model_origins.at(key) : config.views_origin;
@@ -146,8 +147,8 @@ Packages read_packages(const Config& config) {
     const auto [first, is_new] = widths.emplace(key, std::pair(use.folder, row));
     if (!is_new && first->second.second != row) {
       throw UsageError(key + ": '" + first->second.first + "' and '" + use.folder +
-                       "' give rows of other widths, and a side column has one; give all views models of the same "
-                       "width, or use two stages with names of their own");
+                       "' give rows of different widths, but a side column has one width. Use models of one width in "
+                       "all views, or two stages with names of their own");
     }
   });
   return packages;
@@ -164,8 +165,8 @@ nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const
   nlohmann::json plan = *config.results;
   plan["batch_size"] = numbers.batch_size;
   plan["team"] = numbers.team;
-  // What was left to the machine is fixed by now, however it was asked for; the input stands in the plan's source, and
-  // a package is what is in it, wherever it lies.
+  // The plan records the values that were chosen, not the options that led to them, so those groups are removed.
+  // It records the input as its source, and packages by their fingerprints.
   plan["device"] = devices.name;
   if (!devices.cpu_level.empty()) {
     plan["cpu_level"] = devices.cpu_level;

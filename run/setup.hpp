@@ -14,40 +14,42 @@
 
 namespace millrace {
 
-/// Whether an input is a manifest that may give boxes; what it holds is known only as it is read.
+/// Whether an input is a manifest that may contain boxes. Its content is known only when the scan reads it.
 bool may_bring_boxes(const std::string& input);
 
-/// What the plan is made from. Throws UsageError when no input is named.
+/// The source of the plan. Throws UsageError for missing or contradicting options of the input.
 SourceSpec source_spec(const Config& config);
 
-/// Throws UsageError where a stage has no model that it could run.
+/// Throws UsageError if a stage needs a model and no package is named.
 void check_models(const Config& config, const SourceSpec& spec);
 
-/// Reads and checks every package that a stage of the chain needs. Throws PackageError.
+/// Reads and checks every package that the stages of the recipe and of the views name.
+/// Throws PackageError, or UsageError if a stage cannot use a package.
 Packages read_packages(const Config& config);
 
-/// The views in the order of the plan (Item::view is an index into it), each with the chain of its pictures.
+/// A view with the chain of its pictures.
 struct PlannedView {
   std::string name;
-  const Chain* chain = nullptr;  ///< of the config
+  const Chain* chain = nullptr;  ///< belongs to the config
 };
+/// The views in the order of `names`, which is that of the plan: Item::view is an index into it.
 std::vector<PlannedView> planned_views(const Config& config, const std::vector<std::string>& names);
 
-/// All that determines results besides the source: options of the stages used, batch and team size, device,
+/// Everything except the source that determines results: options of the stages, batch and team size, device, precision,
 /// fingerprints of the packages.
 nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const Packages& packages,
                              const Devices& devices);
 
-/// A setting of the plan in this output folder; null where there is none.
+/// A setting of the plan in this output folder. Null if the plan or the setting does not exist.
 nlohmann::json planned_setting(const std::string& output_folder, const std::string& name);
 
 /// The team size of the plan in this output folder, if there is a plan.
 std::optional<int> planned_team(const std::string& output_folder);
 
-/// The absolute path of the output folder, which is named.
+/// The absolute path of the output folder. The config must name one.
 std::string output_path(const Config& config);
 
-/// Makes the output folder and returns its absolute path. Throws StorageError when it cannot be.
+/// Makes the output folder and returns its absolute path. Throws StorageError.
 std::string make_output_folder(const Config& config);
 
 }  // namespace millrace

@@ -9,15 +9,15 @@
 
 namespace millrace {
 
-/// A stage in its place of a view's chain.
+/// A stage object and its link in the chain of a view.
 template <class Stage>
 struct StagePlacement {
   const ChainLink* link = nullptr;
   std::shared_ptr<Stage> stage;
 };
 
-/// The stages of one section by view and place; `make` makes one of a link. Views whose options of a stage are the
-/// recipe's share one object.
+/// The stages of one section, by view and by position in the section. `make` makes the stage of a link.
+/// Views whose stage has the recipe's options share one object.
 template <class Stage, class Make>
 std::vector<std::vector<StagePlacement<Stage>>> make_stages(const std::vector<PlannedView>& views, Section section,
                                                             const Make& make) {

@@ -17,16 +17,17 @@
 
 namespace millrace {
 
-/// Where the plan puts a frame: batch and slot follow from the plan alone.
+/// Where a frame belongs. Which frames share a batch, and their slots, follows from the plan alone.
 struct Place {
-  std::int64_t batch = 0;    ///< unique over the run
+  std::int64_t batch = 0;    ///< number of the batch in this attempt, from 0
   int slot = 0;              ///< in the batch, from 0
-  int batch_size = 1;        ///< planned slots of the batch
-  std::int64_t segment = 0;  ///< segment of the plan
-  int segment_batch = 0;     ///< batch within the segment
+  int batch_size = 1;        ///< number of slots in the planned batch
+  std::int64_t segment = 0;  ///< number of the segment in the plan
+  int segment_batch = 0;     ///< number of the batch in its segment, from 0
 };
 
-/// One picture on its way. Plain data; stages add columns.
+/// A picture in the pipeline: plain data, to which stages add columns.
+/// One thread at a time uses a frame. The graph synchronises between stages.
 class Frame {
  public:
   Frame(Item planned, Place where) : item(std::move(planned)), place(where) {}
@@ -37,43 +38,44 @@ class Frame {
   bool failed() const { return failure.has_value(); }
   void set_credit(ByteCredit taken) { credit = std::move(taken); }
 
-  /// Marks the frame; the first failure stays.
+  /// Marks the frame as failed and frees the bytes of its file. If it has failed before, the first failure stays.
   void fail(std::string stage, Reason reason, std::string detail) {
     if (!failure) failure = Failure{std::move(stage), reason, std::move(detail)};
-    file = {};  // its bytes of the gate's budget are given back
+    file = {};  // the gate gets back the bytes of a failed frame, so its file must not stay in memory
   }
 
   Item item;
   Place place;
-  FileBytes file;     ///< from read until decode, or until it fails
-  PictureInfo info;   ///< from read; sizes are 0 for a frame that failed before
-  ByteCredit credit;  ///< bytes of the gate's budget; moves into the pixels' deleter when they are made
+  FileBytes file;     ///< set by reading, freed by decoding or a failure
+  PictureInfo info;   ///< set by reading; all sizes are 0 if the frame failed before
+  ByteCredit credit;  ///< bytes of the gate's budget for the pixels; decoding moves it into the deleter of the pixels
   Columns columns;
   std::optional<Failure> failure;
-  bool split = false;  ///< a model call of it did not have the planned shape
-  bool again = false;  ///< decoded and counted before
+  bool split = false;  ///< memory ran out, so its model calls or its batch were smaller than planned
+  bool again = false;  ///< processed a second time because memory ran out, so counters have counted it already
 };
 
-/// The path under which an item is opened.
+/// The path to open for an item. A relative path is below `root` if `root` is not empty.
 inline std::string open_path(const std::string& root, const Item& item) {
   return item.path.starts_with('/') || root.empty() ? item.path : root + "/" + item.path;
 }
 
-/// The frames of one planned batch, all of one view. A failed frame keeps its slot and is passed over.
+/// The frames of one planned batch, at least one, all of one view.
+/// A failed frame keeps its slot, and stages skip it.
 class Batch {
  public:
   explicit Batch(std::vector<std::shared_ptr<Frame>> slots) : frames(std::move(slots)) {}
 
   const Place& place() const { return frames.front()->place; }
   int view() const { return frames.front()->item.view; }
-  /// Whether all its frames failed.
+  /// Whether all frames have failed.
   bool empty() const {
     return std::all_of(frames.begin(), frames.end(), [](const auto& frame) { return frame->failed(); });
   }
 
   std::vector<std::shared_ptr<Frame>> frames;
   Columns columns;
-  bool through_lane = false;  ///< done in parts: the stages of the lane that are left have nothing to do
+  bool through_lane = false;  ///< the lane ran all its stages on the batch in parts, so it skips the remaining ones
 };
 
 }  // namespace millrace

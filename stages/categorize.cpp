@@ -11,7 +11,8 @@
 namespace millrace {
 namespace {
 
-// In eight sums, which compilers keep in vectors. The order of adding is fixed, so all CPUs give the same bits.
+// Adds in eight sums, so that compilers use vector registers.
+// The order of the additions is fixed, so all CPUs give the same bits.
 double product(const float* row, std::span<const float> vector) {
   std::array<double, 8> sums{};
   std::size_t i = 0;
@@ -55,6 +56,7 @@ std::vector<double> class_probabilities(std::span<const float> matrix, bool bias
     if (bias) logits[id] += matrix[classes * vector.size() + id];
     logits[id] /= temperature;
   }
+  // Subtracting the largest logit changes no probability and keeps exp() from overflowing.
   const double largest = *std::ranges::max_element(logits);
   double sum = 0;
   for (double& logit : logits) sum += logit = std::exp(logit - largest);
@@ -64,18 +66,20 @@ std::vector<double> class_probabilities(std::span<const float> matrix, bool bias
 
 void Categorize::Options::visit(OptionVisitor& v) {
   v.package("model", model, "package folder of an embedder with a matrix of classes");
-  v.option("top", top, "most classes of a picture, best first", {1, 1000});
-  v.option("threshold", threshold, "least probability of a class; a picture may have none", {0, 1});
-  v.option("temperature", temperature, "logits are divided by it: above 1 probabilities come closer", {1e-3, 1e3});
-  v.option("exec_batch", exec_batch, "pictures a model call; 0: the batch, at most what the package allows", {0, 1024});
-  v.option("pad", pad, "pad calls to powers of two of pictures, so that they have few shapes");
+  v.option("top", top, "maximum number of classes of a picture; the best are kept", {1, 1000});
+  v.option("threshold", threshold, "minimum probability of a class; a picture may have no class above it", {0, 1});
+  v.option("temperature", temperature, "divisor of the logits: above 1, probabilities come closer to each other",
+           {1e-3, 1e3});
+  v.option("exec_batch", exec_batch, "pictures in a model call, up to the maximum of the package; 0: the batch",
+           {0, 1024});
+  v.option("pad", pad, "pad calls to a power of two of pictures, to call the model in few shapes");
   v.on_gpu("pad", "yes");
 }
 
 StageInfo Categorize::info(const Options& options, const Own& own) {
   return {.name = name,
           .section = Section::lane,
-          .summary = "the likeliest classes of a picture",
+          .summary = "the most likely classes of a picture",
           .reads = {&model_inputs},
           .writes = {&own.categories},
           .uses = {},
@@ -95,7 +99,7 @@ void Categorize::run(Batch& batch) {
     if (frame.failed()) continue;
     const auto probabilities =
         class_probabilities(*matrix.numbers, matrix.bias, embedding(*package, vectors.row(slot)), options_.temperature);
-    if (!std::isfinite(probabilities.front())) {  // one number that is not makes all of them so
+    if (!std::isfinite(probabilities.front())) {  // one such number makes all probabilities NaN
       frame.fail(own_.name, Reason::non_finite, "its vector has numbers that are not finite");
       continue;
     }

@@ -9,23 +9,29 @@
 
 namespace millrace {
 
-/// The likeliest classes of a picture, best first; none where no class is likely enough.
+/// The most likely classes of a picture, best first. Empty if no class reaches the threshold.
 struct Categories {
-  std::vector<std::pair<int, double>> top;  ///< class, probability
-  std::shared_ptr<const std::vector<std::string>> names;
+  std::vector<std::pair<int, double>> top;                ///< number and probability of the class
+  std::shared_ptr<const std::vector<std::string>> names;  ///< by number of the class
 };
-/// {"top": [[281, "tabby", 0.62451], ...]}
+/// Writes {"top": [[281, "tabby", 0.62451], ...]}.
 void write_categories(const Categories& categories, JsonWriter& json);
 
-/// Probabilities of the classes: softmax((matrix * vector + bias) / temperature).
-/// @param matrix a row of vector.size() numbers for each class, then, where `bias` says so, a number for each class
+/// Probabilities by number of the class: softmax((matrix * vector + bias) / temperature).
+/// `matrix` has a row of vector.size() numbers for each class.
+/// If `bias` is true, one number for each class follows the rows.
 std::vector<double> class_probabilities(std::span<const float> matrix, bool bias, std::span<const float> vector,
                                         double temperature);
 
 inline constexpr CounterInfo categorizer_calls{"categorizer_calls"};
 
-/// Sorts whole pictures into the classes of an embedder's matrix. Reads `model_inputs`, writes a field of the stage's
-/// name in the recipe. Device, one wait. Two classes of one probability stand in the order of their numbers.
+/// Finds the most likely classes of whole pictures, with an embedder that has a matrix of classes.
+/// Reads `model_inputs`. Writes a field that has the stage's name in the recipe.
+/// Waits for the device once for each batch.
+/// Classes of equal probability are in the order of their numbers.
+/// Failures:
+/// - non_finite: the vector of the picture is not finite
+/// - model_failed: the picture makes the model call fail
 class Categorize final : public LaneStage {
  public:
   static constexpr const char* name = "categorize";

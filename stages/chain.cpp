@@ -47,11 +47,12 @@ void check_reads(const std::vector<ChainLink>& before, const StageInfo& info, co
 
 void check_writes(const std::vector<ChainLink>& before, const StageInfo& info) {
   for (const auto& link : before) {
-    if (link.info.name == info.name) throw UsageError("stage '" + info.name + "' stands twice in the recipe");
+    if (link.info.name == info.name)
+      throw UsageError("stage '" + info.name + "' appears twice in the recipe; remove one");
     for (const FieldBase* field : info.writes) {
       if (!contains(link.info.writes, field)) continue;
       throw UsageError("stages '" + link.info.name + "' and '" + info.name + "' both write '" +
-                       std::string(field->name) + "'");
+                       std::string(field->name) + "'; remove one of them");
     }
   }
 }
@@ -62,13 +63,14 @@ struct Writer {
   std::string text() const { return "field '" + std::string(field->name) + "' of stage '" + link->info.name + "'"; }
 };
 
-// Who named the field has to choose another name: the recipe, or the sources.
+// The author of the name must change it: the author of the recipe (UsageError) or of the sources (logic_error).
 [[noreturn]] void refuse(const Writer& by, const std::string& text, const char* what = "it") {
   if (by.link->info.own != nullptr) throw UsageError(text + "; choose another name for the stage in the recipe");
   throw std::logic_error(text + "; rename " + what + " where the stage declares it");
 }
 
-// One name or key has one field.
+// Takes a name or key for a field. Throws if another field has it.
+// If only one of the two names comes from the recipe, the recipe must change.
 void claim(std::map<std::string_view, Writer>& taken, std::string_view text, const Writer& by, const char* what) {
   const auto [first, is_new] = taken.emplace(text, by);
   if (is_new || first->second.field == by.field) return;
@@ -78,7 +80,7 @@ void claim(std::map<std::string_view, Writer>& taken, std::string_view text, con
          "one of them");
 }
 
-// Otherwise an object of JSON would have one key twice, and readers would take either.
+// Without this check a JSON object could have a key twice, and readers differ in the value that they take.
 void check_keys(const std::vector<ChainLink>& links) {
   std::map<std::string_view, Writer> names, object_keys;
   for (const auto& link : links) {
@@ -86,20 +88,20 @@ void check_keys(const std::vector<ChainLink>& links) {
       const Writer writer{&link, field};
       claim(names, field->name, writer, "name");
       if (field->in_side_column && !is_column_name(field->name)) {
-        refuse(writer, writer.text() + " is a side column, whose name stands in that of a file: at most 64 " +
+        refuse(writer, writer.text() + " is a side column, so its name is part of a file name. Use at most 64 " +
                            "lower-case letters, digits and '_', a letter first, and not like 'r1'");
       }
       for (const std::string_view key : field->object_keys) claim(object_keys, key, writer, "object key");
       const auto reserved = line_keys.all();
       if (field->in_line && field->object_keys.empty() && std::ranges::find(reserved, field->name) != reserved.end()) {
-        refuse(writer, writer.text() + " has the name of a key that segment lines have already");
+        refuse(writer, writer.text() + " has the name of a key that segment lines already have");
       }
     }
   }
 }
 
-// A field dies with its last reader, at once when it has none. One that stands in the line lives on, and so does what
-// the last section writes: that is for the commit.
+// A field is freed after its last reader, or after its writer if no stage reads it.
+// Fields of the line stay until the line is made. Fields of the last section stay for the commit.
 void plan_frees(std::vector<ChainLink>& links) {
   for (std::size_t i = 0; i < links.size(); ++i) {
     Fields touched = links[i].access.reads;
@@ -128,7 +130,7 @@ void allow(const ChainLink& link, Batch& batch) {
 
 Chain::Chain(const std::vector<StagePlace>& places, const Values& values, const std::vector<StageEntry>& table)
     : table_(&table) {
-  if (places.empty()) throw UsageError("the recipe names no stages");
+  if (places.empty()) throw UsageError("the recipe names no stages; list them under 'stages:'");
   for (const StagePlace& place : places) {
     ChainLink link;
     link.entry = &find_stage(place.stage, table);
@@ -208,7 +210,7 @@ void run_stage(const ChainLink& link, LaneStage& stage, Batch& batch) {
   free_columns(link, batch.columns, false);
 }
 
-// A frame that failed keeps its columns: `encode` has written its line into one.
+// A failed frame keeps its columns, because `encode` has set its segment line.
 void run_stage(const ChainLink& link, const BatchStage& stage, Batch& batch) {
   allow(link, batch);
   stage.run(batch);
@@ -222,7 +224,7 @@ void fail_frame(Frame& frame, const std::string& stage, const std::exception_ptr
   } catch (const PictureError& error) {
     frame.fail(stage, error.reason(), error.what());
   } catch (const std::bad_alloc&) {
-    frame.fail(stage, Reason::oom_host, "there was no memory left for this picture");
+    frame.fail(stage, Reason::oom_host, "no memory was left for this picture");
   } catch (const std::exception& error) {
     frame.fail(stage, Reason::internal, stage + ": " + error.what());
   } catch (...) {

@@ -11,41 +11,53 @@
 
 namespace millrace {
 
-/// One stage of a recipe in its place.
+/// A stage at its position in a recipe.
 struct ChainLink {
   const StageEntry* entry = nullptr;
   StageOptions options;
   StageInfo info;
-  Access access;           ///< what the stage may touch
-  Fields frees;            ///< fields that nobody reads after this stage
-  bool as_in_base = true;  ///< options are those of the recipe; false where a view has its own
+  Access access;           ///< fields that the stage may read and write
+  Fields frees;            ///< fields to free after this stage, because no later stage reads them
+  bool as_in_base = true;  ///< the stage has the recipe's options; false if the view sets its own
 };
 
-/// The stages of a recipe, in order: those on frames, in the lane, and on batches. A view with options of its own has a
-/// chain of its own, of the same stages.
+/// The stages of a recipe in order: stages on frames, then stages in the lane, then stages on batches.
+/// A view with options of its own has its own chain of the same stages.
 class Chain {
  public:
+  /// The option values of the stage that the recipe calls `name`.
   using Values = std::function<OptionValues(const std::string& name)>;
 
-  /// Throws UsageError when a name is unknown, an option cannot be meant, sections are out of order, a stage reads what
-  /// no stage before it writes (the message names the stage that would), or two stages write one field. Throws
-  /// std::logic_error when two fields have one name or add one key to objects, or a field has the name of a line's key.
-  /// The table outlives the chain.
+  /// Throws UsageError in these cases:
+  /// - `places` is empty, or a stage name is unknown or appears twice
+  /// - an option value is not valid
+  /// - the sections are out of order
+  /// - a stage reads a field that no earlier stage writes; the message names a stage that writes it
+  /// - two stages write one field
+  ///
+  /// Throws std::logic_error in these cases, or UsageError if the name comes from the recipe:
+  /// - two fields have the same name, or add the same key to objects
+  /// - a field has the name of a fixed key of the segment line
+  /// - the name of a side column cannot be a part of a file name
+  ///
+  /// `table` must outlive the chain.
   Chain(const std::vector<StagePlace>& places, const Values& values,
         const std::vector<StageEntry>& table = stage_table());
 
-  /// The same stages for a view; `differs` says which have other options, and `values` gives all of theirs. Throws as
-  /// the constructor.
+  /// The same stages with the options of a view.
+  /// If `differs(name)` is true, `values(name)` gives all options of that stage. Other stages keep theirs.
+  /// Throws as the constructor.
   Chain for_view(const std::function<bool(const std::string& name)>& differs, const Values& values) const;
 
   const std::vector<ChainLink>& links() const { return links_; }
+  /// The links of a section, in order. They belong to the chain.
   std::vector<const ChainLink*> of(Section section) const;
-  /// The first of this row of the table.
+  /// The first link whose stage has this name in the table; null if the recipe has none.
   const ChainLink* find(const std::string& stage) const;
-  /// Objects that may be found in a picture.
+  /// The maximum number of objects that a stage may find in a picture.
   int objects() const;
 
-  /// The options of stage class S; its defaults where the recipe does not name it.
+  /// The options of stage class S: those of its first link, or the defaults if the recipe has no such stage.
   template <class S>
   typename S::Options options() const {
     const ChainLink* link = find(S::name);
@@ -61,15 +73,15 @@ class Chain {
   const std::vector<StageEntry>* table_ = nullptr;
 };
 
-/// Runs a stage on a frame that has not failed, and frees what nobody reads afterwards. What the stage throws passes
-/// through.
+/// Runs a stage on a frame that has not failed, then frees the fields in `link.frees`.
+/// Exceptions of the stage pass through.
 void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame);
 
-/// Runs a stage on a batch, and frees what nobody reads afterwards.
+/// Runs a stage on a batch, then frees the fields in `link.frees`. Exceptions of the stage pass through.
 void run_stage(const ChainLink& link, LaneStage& stage, Batch& batch);
 void run_stage(const ChainLink& link, const BatchStage& stage, Batch& batch);
 
-/// Marks the frame with what a stage threw.
+/// Marks the frame as failed because `stage` threw `thrown`. Drops all fields that are not part of the segment line.
 void fail_frame(Frame& frame, const std::string& stage, const std::exception_ptr& thrown);
 
 }  // namespace millrace

@@ -35,11 +35,11 @@ const Counter& Counters::operator[](const CounterInfo& info) const {
     if (&entry.info == &info) return entry.counter;
   }
   throw std::logic_error("counter '" + std::string(info.name) +
-                         "' is counted and no stage lists it; add it to the counters of the stage's info()");
+                         "' is counted, but no stage lists it; add it to the counters of the stage's info()");
 }
 
 Counter& Counters::operator[](const CounterInfo& info) {
-  return const_cast<Counter&>(std::as_const(*this)[info]);  // the entry is this object's, which is not const
+  return const_cast<Counter&>(std::as_const(*this)[info]);  // the entry belongs to this object, which is not const
 }
 
 std::vector<std::pair<std::string, std::int64_t>> Counters::counts() const {

@@ -13,27 +13,29 @@
 
 namespace millrace {
 
-/// What somebody counts. Who counts declares it in its header, and a stage lists it in its info():
+/// Declares a counter. The header of the counting code declares it, and a stage lists it in its info():
 ///
 ///     inline constexpr CounterInfo detector_calls{"detector_calls"};
 ///
-/// The report then shows it, also where it is 0 and where the recipe lacks the stage.
+/// Every report then shows the counter, also at 0 and also if the recipe lacks the stage.
 struct CounterInfo {
   std::string_view name;  ///< its key in `calls` of report.json
-  /// What is said of pictures that were counted by name: "2 pictures, <of_many>: a.jpg, b.jpg". Empty: no note.
+  /// Texts of a note in the report, for many pictures and for one: "2 pictures, <of_many>: a.jpg, b.jpg".
+  /// Empty: no note.
   std::string_view of_many{}, of_one{};
 };
 
 using CounterInfos = std::vector<const CounterInfo*>;
 
-/// One count. All functions may be called from any thread.
+/// A counter. All functions may be called from any thread.
 class Counter {
  public:
   void operator++() { count_.fetch_add(1, std::memory_order_relaxed); }
   void operator+=(std::int64_t more) { count_.fetch_add(more, std::memory_order_relaxed); }
-  /// Counts a picture, and keeps the first few names for the note.
+  /// Counts a picture and keeps the first few names for the note.
   void add(std::string_view path);
   std::int64_t count() const { return count_.load(std::memory_order_relaxed); }
+  /// The pictures that add() counted.
   Tally named() const;
 
  private:
@@ -42,23 +44,24 @@ class Counter {
   Tally named_;
 };
 
-/// The counters of one run. What they are is fixed when they are made, so finding one takes no lock.
+/// The counters of one run. The set is fixed at construction, so a lookup takes no lock.
 class Counters {
  public:
-  /// A counter may be listed more than once. Throws std::logic_error when two have one name.
+  /// `infos` may list a counter several times. The listed objects must outlive this one.
+  /// Throws std::logic_error if two different counters have the same name.
   explicit Counters(const CounterInfos& infos);
 
-  /// Throws std::logic_error for a counter that was not listed.
+  /// Throws std::logic_error for a counter that `infos` did not list.
   Counter& operator[](const CounterInfo& info);
   const Counter& operator[](const CounterInfo& info) const;
 
-  /// All by name, in the order in which they were listed.
+  /// Name and value of each counter, in the order of `infos`.
   std::vector<std::pair<std::string, std::int64_t>> counts() const;
-  /// A sentence for each counter that names pictures and has some.
+  /// A sentence for each counter that has texts for a note and has counted pictures by name.
   std::vector<std::string> notes() const;
 
-  std::atomic<std::int64_t> bytes_read_again{0};  ///< by stages, beyond what the reader read
-  std::atomic<std::int64_t> side_file_bytes{0};   ///< written beside the segments
+  std::atomic<std::int64_t> bytes_read_again{0};  ///< read by stages, in addition to the bytes of the Reader
+  std::atomic<std::int64_t> side_file_bytes{0};   ///< written to files of sinks
 
  private:
   struct Entry {

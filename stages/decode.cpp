@@ -15,7 +15,7 @@ namespace millrace {
 
 namespace {
 
-// A picture is decoded by its content, whatever it is called; a name that says otherwise is worth a look.
+// Decoding goes by content, so a wrong extension does no harm. Users should still hear of it.
 bool wrong_extension(const Frame& frame) {
   const std::string extension = extension_of(frame.item.path);
   if (!is_picture_extension(extension)) return false;
@@ -47,7 +47,7 @@ std::shared_ptr<void> raster_memory(const std::function<std::shared_ptr<void>(st
   if (preferred) {
     try {
       return preferred(bytes);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): pinned memory ends before memory does
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): pinned memory runs out first
     }
   }
   return std::make_shared_for_overwrite<std::uint8_t[]>(bytes);
@@ -58,9 +58,10 @@ std::shared_ptr<void> raster_memory(const std::function<std::shared_ptr<void>(st
 void Decode::Options::visit(OptionVisitor& v) {
   v.option("max_megapixels", max_megapixels, "larger pictures fail as too_large", {1e-6, 1e6});
   v.option("max_scans", max_scans, "progressive JPEGs with more scans fail as too_large", {1, 1e6});
-  v.bytes("max_memory", max_memory, "pictures whose decoding takes more, beside the picture, fail as too_large",
-          {1, 4e12});
-  v.option("accept_truncated", accept_truncated, "share of rows from which a cut JPEG is taken; 1: never", {0, 1});
+  v.bytes("max_memory", max_memory,
+          "pictures that need more memory for decoding, in addition to their pixels, fail as too_large", {1, 4e12});
+  v.option("accept_truncated", accept_truncated, "minimum share of complete rows to accept a cut JPEG or PNG; 1: never",
+           {0, 1});
 }
 
 StageInfo Decode::info(const Options& /*options*/) {
@@ -89,13 +90,13 @@ Decode::Decode(const Options& /*options*/, const StageContext& context)
 void Decode::run(Frame& frame) const {
   if (source_.cache != nullptr) {
     if (const auto known = source_.cache->find(frame.item.path)) {
-      frame.credit = {};
+      frame.credit = {};  // pixels in the cache do not count against the gate's budget
       return frame.columns.set(pixels, known->pixels);
     }
   }
-  // The credit must outlive the raster, whoever holds it last: it rides in the deleter.
+  // Any stage may be the last owner of the raster, so the deleter of the raster owns the credit.
   auto credit = std::make_shared<ByteCredit>(std::move(frame.credit));
-  if (source_.cache != nullptr) *credit = {};  // a raster that stays would never give it back
+  if (source_.cache != nullptr) *credit = {};  // the cache never frees the raster, which would keep the credit forever
   const PixelAllocator allocate = [&](std::size_t bytes) {
     std::shared_ptr<void> raster = raster_memory(source_.memory, bytes);
     auto* data = static_cast<std::uint8_t*>(raster.get());

@@ -4,19 +4,21 @@
 
 namespace millrace {
 
-/// RGB8 pixels in display orientation, rows packed. Smaller than Frame::info says when the picture did not fit a slab.
-/// Host.
+/// RGB8 pixels in display orientation, rows packed, in host memory.
+/// The raster is smaller than the picture if the picture did not fit a slab (PictureInfo::reduction).
 inline constexpr Field<PixelBuffer> pixels{"pixels"};
 
-/// Pictures taken although their data have faults, and those of another format than their names say.
-inline constexpr CounterInfo decode_warnings{"decode_warnings", "taken although their data have faults",
-                                             "taken although its data has faults"};
-inline constexpr CounterInfo wrong_extensions{"wrong_extensions", "of another format than their names say",
-                                              "of another format than its name says"};
+/// Pictures that were decoded with warnings of the decoder.
+inline constexpr CounterInfo decode_warnings{"decode_warnings", "accepted although their data have faults",
+                                             "accepted although its data has faults"};
+/// Pictures whose extension is that of another format.
+inline constexpr CounterInfo wrong_extensions{"wrong_extensions", "whose format differs from their extension",
+                                              "whose format differs from its extension"};
 
-/// Decodes the file's bytes, or takes what a cache has of the picture. Reads Frame::file and Frame::info, writes
-/// `pixels`. Host, any thread. The raster takes over the frame's byte credit and gives it back when it is freed. Throws
-/// PictureError.
+/// Decodes the bytes of the file, or takes the pixels from a cache.
+/// Reads Frame::file and Frame::info, writes `pixels`. Frees Frame::file.
+/// The raster takes over the byte credit of the frame and gives it back when it is freed.
+/// Throws PictureError, which fails the picture.
 class Decode final : public FrameStage {
  public:
   static constexpr const char* name = "decode";
@@ -28,7 +30,7 @@ class Decode final : public FrameStage {
     void visit(OptionVisitor& v);
   };
   static StageInfo info(const Options& options);
-  /// The limits that reading and decoding share.
+  /// The limits for reading headers and for decoding.
   static DecodeLimits limits(const Options& options, std::int64_t slab_bytes);
 
   Decode(const Options& options, const StageContext& context);

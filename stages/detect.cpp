@@ -53,17 +53,19 @@ void write_detector(const std::string& package, JsonWriter& json) { json.value(p
 
 void Detect::Options::visit(OptionVisitor& v) {
   v.package("model", model, "package folder of the detector; views may name others");
-  v.option("conf", conf, "least score of a detection", {0, 1});
-  v.option("iou", iou, "overlap above which the lower score of a class is dropped", {0, 1});
-  v.option("max_detections", max_detections, "most detections kept for a picture, best first", {1, 65535});
-  v.option("min_area", min_area, "smaller boxes are dropped, in picture pixels", {0, 1e12});
-  v.option("classes", classes, "keep these classes only, by name or number");
+  v.option("conf", conf, "minimum score of a detection", {0, 1});
+  v.option("iou", iou, "overlap (IoU) above which the box with the lower score is dropped, within a class", {0, 1});
+  v.option("max_detections", max_detections, "maximum number of detections in a picture; the best are kept",
+           {1, 65535});
+  v.option("min_area", min_area, "minimum area of a box in picture pixels; smaller boxes are dropped", {0, 1e12});
+  v.option("classes", classes, "keep only these classes, by name or number");
   v.option("class_agnostic", class_agnostic, "drop overlapping boxes of different classes too");
-  v.option("exec_batch", exec_batch, "pictures a model call; 0: the batch, at most what the package allows", {0, 1024});
-  v.option("pad", pad, "pad calls to powers of two of pictures, so that they have few shapes");
+  v.option("exec_batch", exec_batch, "pictures in a model call, up to the maximum of the package; 0: the batch",
+           {0, 1024});
+  v.option("pad", pad, "pad calls to a power of two of pictures, to call the model in few shapes");
   v.on_gpu("pad", "yes");
   v.option("skip_with_boxes", skip_with_boxes,
-           "no: the detector sees pictures with boxes in the manifest too, only to measure");
+           "no: the detector also sees pictures with boxes in the manifest; only for measurements");
 }
 
 StageInfo Detect::info(const Options& options) {
@@ -108,7 +110,7 @@ void Detect::run(Batch& batch) {
     for (const auto& frame : batch.frames) {
       if (!frame->failed() && !frame->item.boxes) {
         frame->fail(name, Reason::no_boxes,
-                    "the view has no detector and the manifest no boxes for this picture; name a --detector");
+                    "the view has no detector and the manifest has no boxes for this picture; add --detector PACKAGE");
       }
     }
     return;
@@ -127,7 +129,7 @@ void Detect::run(Batch& batch) {
              .call_unwanted = !options_.skip_with_boxes,
              .take =
                  [&](std::span<const TakenRow> rows) {
-                   for (auto first = rows.begin(); first != rows.end();) {  // of each call, if one was split
+                   for (auto first = rows.begin(); first != rows.end();) {  // a split call has several outputs
                      const auto next = std::find_if(first, rows.end(),
                                                     [&](const TakenRow& row) { return row.outputs != first->outputs; });
                      std::vector<BoxTarget> targets;
@@ -149,7 +151,7 @@ void Detect::run(Batch& batch) {
 std::shared_ptr<const std::vector<std::string>> Detect::class_names() const {
   if (!model_) return nullptr;
   const auto package = model_->shared_package();
-  return {package, &package->classes};
+  return {package, &package->classes};  // owns the package, so the names live as long as the detections
 }
 
 void Detect::from_manifest(Frame& frame) const {

@@ -12,18 +12,20 @@
 
 namespace millrace {
 
-/// Box in picture pixels after EXIF orientation, corners, clipped to the picture.
+/// A box in picture pixels after EXIF orientation: two corners, clipped to the picture.
 struct Detection {
   float x0 = 0, y0 = 0, x1 = 0, y1 = 0;
   float score = 0;
   int class_id = 0;
 };
 
-/// The objects of a picture, best score first; boxes of a manifest in its order with score 1.
+/// The objects of a picture, best score first.
+/// Boxes from a manifest are in the order of the manifest and have score 1.
 struct Detections {
   std::vector<Detection> list;
-  std::shared_ptr<const std::vector<std::string>> class_names;  ///< may be null or shorter than class ids
-  /// Name of object i's class; empty when the package has none.
+  /// By class id. Null without a detector. A class id from a manifest may be beyond its end.
+  std::shared_ptr<const std::vector<std::string>> class_names;
+  /// The name of object i's class; empty if the class has none.
   std::string_view name_of(std::size_t i) const;
 };
 
@@ -32,17 +34,22 @@ void write_detection(const Detections& detections, std::size_t index, JsonWriter
 inline constexpr Field<Detections> detections{"detections", detection_keys, write_detection};
 
 void write_detector(const std::string& package, JsonWriter& json);
-/// Name of the package that found the objects, as its model.yaml has it; not written where a manifest gave the boxes.
+/// The name of the detector's package from its model.yaml. Not written for a picture with boxes from a manifest.
 inline constexpr Field<std::string> detector{"detector", write_detector};
 
 inline constexpr CounterInfo detector_calls{"detector_calls"};
-inline constexpr CounterInfo detector_skipped{"detector_skipped"};  ///< pictures whose boxes came from a manifest
-inline constexpr CounterInfo truncated_detections{"truncated_detections"};  ///< pictures with more than max_detections
+/// Pictures that skip the detector because the manifest has their boxes.
+inline constexpr CounterInfo detector_skipped{"detector_skipped"};
+/// Pictures with more objects than max_detections.
+inline constexpr CounterInfo truncated_detections{"truncated_detections"};
 
-/// Runs a detector, its head and class-aware NMS. Reads `model_inputs`, writes `detections` and `detector`.
-/// Device, one wait. A picture with boxes in the manifest is not shown to the detector. A picture whose outputs are not
-/// finite fails as non_finite, one that makes the call fail as model_failed; its neighbours' results are those of a
-/// call in which it is blank.
+/// Runs a detector, decodes its head and suppresses overlapping boxes of the same class (NMS).
+/// Reads `model_inputs`, writes `detections` and `detector`. Waits for the device once for each batch.
+/// The detector does not see pictures with boxes in the manifest, unless skip_with_boxes is off.
+/// Failures:
+/// - non_finite: the detector's outputs for the picture are not finite
+/// - model_failed: the picture makes the model call fail; the others get the results of a call in which it is blank
+/// - no_boxes: the view has no detector, and the manifest has no boxes for the picture
 class Detect final : public LaneStage {
  public:
   static constexpr const char* name = "detect";
@@ -72,7 +79,7 @@ class Detect final : public LaneStage {
 
   Options options_;
   const StageContext& context_;
-  std::optional<StageModel> model_;  // none: boxes come from the manifest
+  std::optional<StageModel> model_;  // empty if no detector is named: all boxes come from the manifest
 };
 
 }  // namespace millrace

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* method = "embed";
 constexpr int objects_a_call = 16;
 
-// Crops of the rows, then zeros up to `count`.
+// The crops of the rows, then zeros up to `count` rows. Blank rows are zeros too.
 Tensor crop_rows(Device& device, std::span<const CallRow> rows, std::span<const Crop> crops, const InputSpec& spec,
                  DType type, int count) {
   const Tensor inputs = device.empty({count, 3, spec.height, spec.width}, type);
@@ -59,7 +59,7 @@ std::vector<float> embedding(const Package& package, std::span<const float> valu
   if (package.number("normalised") == 0) return vector;
   double squares = 0;
   for (const float value : vector) squares += static_cast<double>(value) * value;
-  if (squares == 0) return vector;  // a vector without direction stays one
+  if (squares == 0) return vector;  // a zero vector has no direction to keep
   for (float& value : vector) value = static_cast<float>(value / std::sqrt(squares));
   return vector;
 }
@@ -81,16 +81,17 @@ HostRows embed_pictures(Batch& batch, const StageContext& context, const StageMo
 
 void Embed::Options::visit(OptionVisitor& v) {
   v.package("model", model, "package folder of the embedder");
-  v.option("of", of, "what has a vector: picture, or objects, of which the crops of their boxes are embedded");
+  v.option("of", of, "picture: one vector for each picture; objects: one for each object, from the crop of its box");
   v.option("exec_batch", exec_batch,
-           "rows a model call, at most what the package allows; 0: of pictures the batch, of objects 16", {0, 1024});
-  v.option("pad", pad, "pad calls to powers of two of rows, so that they have few shapes");
+           "rows in a model call, up to the maximum of the package; 0: the batch of pictures, or 16 objects",
+           {0, 1024});
+  v.option("pad", pad, "pad calls to a power of two of rows, to call the model in few shapes");
   v.on_gpu("pad", "yes");
 }
 
 StageInfo Embed::info(const Options& options, const Own& own) {
   if (options.of != "picture" && options.of != "objects")
-    throw UsageError(own.name + ".of is picture or objects, not '" + options.of + "'");
+    throw UsageError(own.name + ".of is '" + options.of + "'; it must be picture or objects");
   const bool of_objects = options.of == "objects";
   StageInfo info{.name = name,
                  .section = Section::lane,
@@ -163,7 +164,7 @@ void Embed::set(Frame& frame, const Field<HalfRows>& field, const HostRows& vect
   HalfRows rows{package.number("dimensions"), {}};
   for (std::size_t i = 0; i < count; ++i) {
     for (const float value : embedding(package, vectors.row(first + i))) {
-      if (!(std::abs(value) < 65520)) {  // what float16 has no number for, NaN among it
+      if (!(std::abs(value) < 65520)) {  // larger numbers round to infinity in float16; also true for NaN
         return frame.fail(own_.name, Reason::non_finite,
                           "a vector has the number " + std::to_string(value) + ", which float16 cannot hold");
       }

@@ -13,19 +13,25 @@
 
 namespace millrace {
 
-/// The vector of these numbers: divided by their length where the package says so.
+/// The output of an embedder as a vector: divided by its length if the package says `normalised`.
+/// A vector of zeros stays as it is.
 std::vector<float> embedding(const Package& package, std::span<const float> values);
 
-/// Calls an embedder for every picture of the batch that has not failed, with the input that `preprocess` made. Row i
-/// is the picture in slot i. Waits for the device.
+/// Calls an embedder for every picture of the batch that has not failed, with the input that `preprocess` made.
+/// Row i of the result belongs to the picture in slot i. The row of a failed picture is not valid.
+/// `stage` is the name in the recipe, for failures. Waits for the device once.
 HostRows embed_pictures(Batch& batch, const StageContext& context, const StageModel& model, const std::string& stage,
                         const CounterInfo& calls);
 
 inline constexpr CounterInfo embedder_calls{"embedder_calls"};
 
-/// A vector for each picture, or for each object of a picture, of whose box the crop is embedded. Reads `model_inputs`,
-/// or `detections` and `uploaded`; writes a side column of the stage's name in the recipe. Device, one wait. A picture
-/// with a vector that is not finite fails as non_finite, one that makes the call fail as model_failed.
+/// Makes a vector for each picture, or for each object from the crop of its box.
+/// For pictures it reads `model_inputs`, for objects `detections` and `uploaded`.
+/// Writes a side column that has the stage's name in the recipe.
+/// Waits for the device once for each batch.
+/// Failures:
+/// - non_finite: float16 cannot hold a number of a vector
+/// - model_failed: the picture makes the model call fail
 class Embed final : public LaneStage {
  public:
   static constexpr const char* name = "embed";
@@ -40,6 +46,7 @@ class Embed final : public LaneStage {
     explicit Own(std::string stage_name) : name(std::move(stage_name)) {}
     Own(const Own&) = delete;
     const std::string name;
+    // The stage writes one of them, as its option `of` says.
     const Field<HalfRows> of_pictures{name, RowsOf::pictures}, of_objects{name, RowsOf::objects};
   };
   static StageInfo info(const Options& options, const Own& own);

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-// Objects as sinks take them.
+// The objects of a frame in the form that sinks take.
 std::vector<Object> objects_of(const Frame& frame) {
   const Detections* found = frame.columns.find(detections);
   const std::vector<Mask>* outlines = frame.columns.find(masks);
@@ -46,7 +46,7 @@ void Encode::Options::visit(OptionVisitor& v) {
   std::string known;
   for (const auto& sink : sink_table())
     known += (known.empty() ? "" : ", ") + sink.name + (sink.help.empty() ? "" : " (" + sink.help + ")");
-  v.option("format", format, "beside the segments: " + known);
+  v.option("format", format, "sinks, in addition to the segments: " + known);
 }
 
 std::vector<const SinkEntry*> Encode::Options::sinks() const {
@@ -78,7 +78,7 @@ Encode::Encode(const Options& options, const StageContext& context) : context_(c
 
 Encode::~Encode() = default;
 
-// Files are written when all of the picture's sinks and its line are made: a picture that fails leaves none.
+// Files are written after all sinks and the line of the picture have succeeded, so a failed picture leaves no file.
 void Encode::run(Batch& batch) const {
   for (const auto& frame : batch.frames) {
     const Contents contents = encode_sinks(*frame);
@@ -125,9 +125,8 @@ std::string finish_segment_line(Frame& frame, const std::vector<View>& views) {
     std::string line = make_segment_line(frame, views);
     if (static_cast<std::int64_t>(line.size()) <= Journal::max_line_bytes) return line;
     frame.fail(Encode::name, Reason::too_large,
-               "its line of the segment has " + std::to_string(line.size()) +
-                   " bytes, rows of side columns included; " + std::to_string(Journal::max_line_bytes) +
-                   " is the limit");
+               "its segment line with the rows of side columns has " + std::to_string(line.size()) +
+                   " bytes; the maximum is " + std::to_string(Journal::max_line_bytes) + " bytes");
   } catch (const std::domain_error& error) {
     frame.fail(Encode::name, Reason::non_finite, error.what());
   }

@@ -16,27 +16,28 @@ namespace millrace {
 class PictureSink;
 struct SinkEntry;
 
-/// The frame's line of its segment, without newline.
+/// The frame's line in its segment, without newline.
 inline constexpr Field<std::string> segment_line{"segment_line"};
 
-/// The line of a frame in its present state: what all columns write, or why it failed. Throws std::domain_error when a
-/// number is not finite (never for a failed frame).
+/// The line of a frame in its current state: the values of its columns, or the reason why it failed.
+/// Throws std::domain_error if a number is not finite. Never throws for a failed frame.
 std::string make_segment_line(const Frame& frame, const std::vector<View>& views);
 
-/// The same for a frame that is done. Where its values make no line that the journal takes (a number that is not
-/// finite, more than Journal::max_line_bytes), the frame fails and its line says so.
+/// The line of a frame after its last stage.
+/// If a number is not finite or the line exceeds Journal::max_line_bytes, the frame fails and the line says so.
 std::string finish_segment_line(Frame& frame, const std::vector<View>& views);
 
-/// Writes each frame's segment line, failed frames included, and what the sinks asked for make of it. Reads what stands
-/// in the line, and what the sinks read; writes `segment_line`. Host, any thread. What goes wrong with one picture
-/// fails that picture; throws StorageError when a side file cannot be written.
+/// Makes the segment line of each frame, failed frames included, and the files of the sinks in `format`.
+/// Reads the fields that are part of the line and those that the sinks read. Writes `segment_line`.
+/// An error with one picture fails only that picture, and no sink then writes a file for it.
+/// Throws StorageError if a file cannot be written, which ends the run.
 class Encode final : public BatchStage {
  public:
   static constexpr const char* name = "encode";
   struct Options {
     std::vector<std::string> format;
     void visit(OptionVisitor& v);
-    std::vector<const SinkEntry*> sinks() const;  ///< throws UsageError where there is no such sink
+    std::vector<const SinkEntry*> sinks() const;  ///< each once; throws UsageError for an unknown name
   };
   static StageInfo info(const Options& options);
 
@@ -45,11 +46,11 @@ class Encode final : public BatchStage {
   void run(Batch& batch) const override;
 
  private:
-  // A sink with its side files. Their folder is made with the first of them, so that a run that is refused leaves none.
+  // A sink with its side files. The first file makes their folder, so a refused run leaves no folder behind.
   struct Sink {
     const SinkEntry* entry = nullptr;
     std::unique_ptr<PictureSink> sink{};
-    // `run` is const, and several threads may write the first file of a sink.
+    // Several threads may write the first file of a sink at once, and `run` is const.
     mutable std::once_flag once{};
     mutable std::optional<SideFiles> files{};
   };

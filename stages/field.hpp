@@ -18,34 +18,41 @@ namespace millrace {
 
 class JsonWriter;
 
+/// The part of a Field that does not depend on its type. A field is identified by its address.
 struct FieldBase {
   std::string_view name;
-  bool in_line = false;                             ///< stands in the segment line, so it is kept until that is written
-  std::span<const std::string_view> object_keys{};  ///< what it adds to objects; empty: its name is a key of the line
+  bool in_line = false;                             ///< part of the segment line, and kept until the line is made
+  std::span<const std::string_view> object_keys{};  ///< keys that it adds to objects; empty: its name is the line's key
   bool in_side_column = false;
 };
 
-/// Whose rows a side column has: one row a picture, or one for each of its objects.
+/// A side column has one row for each picture, or one row for each object.
 enum class RowsOf { pictures, objects };
 
-/// A typed column of a Frame or Batch. A stage's header declares what the stage writes:
+/// A typed column of a Frame or Batch. The header of a stage declares the fields that the stage writes:
 ///
 ///     inline constexpr Field<Rgb> mean_color{"mean_color", write_mean_color};
 ///
-/// `line` says how the value stands in the segment line (after the key, which is the field's name); `object` adds the
-/// listed keys to the object of that index. What is too large or too binary for JSON goes to a side column,
-/// `segments/000123.<name>.f16`, as rows of one width in all pictures of a run; the line, or each object, then has the
-/// row's number under the field's name:
+/// `line` writes the value into the segment line. The key before it is the name of the field.
+/// `object` adds the listed keys to the object with that index.
+///
+/// Data that is too large for JSON, such as vectors, goes to a side column, the file `segments/000123.<name>.f16`:
 ///
 ///     inline constexpr Field<HalfRows> embedding{"embedding", RowsOf::objects};
 ///
-/// A field with none of these stays inside the run and is freed after its last reader. Names and keys are unique in a
-/// recipe, and no name in the line is one of its own keys: Chain checks it.
+/// Its rows have one width in all pictures of a run.
+/// The line, or each object, then contains the number of the row under the name of the field.
+///
+/// A field that is in neither the line nor a side column stays inside the run.
+/// The chain frees it after its last reader.
+///
+/// Names and keys are unique in a recipe. A field in the line cannot have the name of a fixed key of the line.
+/// Chain checks both.
 template <class T>
 struct Field : FieldBase {
   using Line = void (*)(const T& value, JsonWriter& json);
   using Object = void (*)(const T& value, std::size_t index, JsonWriter& json);
-  // Several, because GCC's sanitizers take comparing a function with nullptr for no constant.
+  // Several constructors, because GCC with sanitizers does not accept `function != nullptr` in a constant expression.
   constexpr explicit Field(std::string_view field_name) : FieldBase{field_name, false} {}
   constexpr Field(std::string_view field_name, Line write_line) : FieldBase{field_name, true}, line(write_line) {}
   template <std::size_t N>
@@ -62,15 +69,17 @@ struct Field : FieldBase {
 
 using Fields = std::vector<const FieldBase*>;
 
-/// What the running stage may touch; checked in builds with MILLRACE_CHECK_FIELDS.
+/// The fields that the running stage may read and write. Only builds with MILLRACE_CHECK_FIELDS check them.
 struct Access {
   std::string stage;
   Fields reads, writes;
 };
 
-/// The columns of one message. Each field has one writer.
+/// The columns of one frame or batch. Each field is written once.
+/// Not thread-safe: one thread at a time uses a frame or batch.
 class Columns {
  public:
+  /// Throws std::logic_error if the field has a value already.
   template <class T>
   void set(const Field<T>& field, T value) {
     check(field, &Access::writes, "writes");
@@ -78,7 +87,7 @@ class Columns {
     cells_.push_back({&field, std::make_unique<Typed<T>>(field, std::move(value))});
   }
 
-  /// The value, or nullptr where no stage wrote it (for a frame: it failed before).
+  /// The value; null if no stage wrote it, for example because the frame failed before. Valid until it is dropped.
   template <class T>
   const T* find(const Field<T>& field) const {
     check(field, &Access::reads, "reads");
@@ -86,10 +95,11 @@ class Columns {
     return cell == nullptr ? nullptr : &static_cast<const Typed<T>*>(cell)->value;
   }
 
+  /// The value. Throws std::logic_error if no stage wrote it.
   template <class T>
   const T& get(const Field<T>& field) const {
     const T* value = find(field);
-    if (value == nullptr) throw std::logic_error("field '" + std::string(field.name) + "' is read and was not written");
+    if (value == nullptr) throw std::logic_error("field '" + std::string(field.name) + "' is read but was not written");
     return *value;
   }
 
@@ -100,21 +110,22 @@ class Columns {
     std::erase_if(cells_, [&](const Entry& entry) { return entry.field == &field; });
   }
 
-  /// Drops what does not stand in the segment line.
+  /// Drops all fields that are not part of the segment line.
   void drop_unwritten() {
     std::erase_if(cells_, [](const Entry& entry) { return !entry.field->in_line; });
   }
 
-  /// Writes every field that has a key of its own in the segment line, in the order of writing.
+  /// Writes every field that has its own key in the segment line, in the order in which stages set them.
   void write_line(JsonWriter& json) const {
     for (const auto& entry : cells_) entry.cell->line(entry.field->name, json);
   }
 
-  /// Writes what the fields know about object `index`.
+  /// Writes the keys that the fields add to object `index`.
   void write_object(std::size_t index, JsonWriter& json) const {
     for (const auto& entry : cells_) entry.cell->object(index, json);
   }
 
+  /// Sets the fields that may be used from now on; null: all. `access` must outlive its use here.
   void allow(const Access* access) { access_ = access; }
 
  private:
@@ -148,7 +159,7 @@ class Columns {
   };
 
   static void write_key(JsonWriter& json, std::string_view name);
-  // Nothing for a field that is no side column of the kind.
+  // They write nothing for a field that is not a side column with this kind of rows.
   static void write_picture_row(const FieldBase& field, const HalfRows& rows, JsonWriter& json);
   static void write_object_row(const FieldBase& field, const HalfRows& rows, std::size_t index, JsonWriter& json);
 

@@ -85,7 +85,7 @@ class Calls {
     }
   }
 
-  // The picture whose rows fail without the others'. Supposes that there is one; nothing where that proves wrong.
+  // The picture whose rows fail on their own. The bisection assumes that one exists; nothing if no picture fails alone.
   std::optional<int> find_culprit(std::vector<int> rows) {
     std::erase_if(rows, [&](int row) { return is_blank(row); });
     std::vector<int> suspects;
@@ -106,7 +106,7 @@ class Calls {
       seen_failing = seen_failing || failed;
       left = failed ? first : left.subspan(first.size());
     }
-    // Every call of the search went well: is it really the last one, or did the failure come from elsewhere?
+    // If no call of the search failed, the last suspect may be innocent, so it gets a call of its own.
     if (!seen_failing && !fail(left)) return std::nullopt;
     return left.front();
   }
@@ -117,7 +117,7 @@ class Calls {
       call_(make_(rows, blank_));
       return false;
     } catch (const OutOfMemoryError&) {
-      throw;  // nobody's fault
+      throw;  // no picture is to blame
     } catch (const ModelError&) {
       return true;
     }
@@ -132,8 +132,8 @@ class Calls {
   std::vector<RowOutcome> outcomes_;
 };
 
-// Rows of `images` [slots, ...], those of the call rows' pictures, then zeros up to `count`: a view where they follow
-// each other, none is blank and there are no zeros, else a copy.
+// The rows of `images` [slots, ...] for the pictures of the call, then zeros up to `count` rows.
+// A view of `images` if the rows are adjacent, none is blank and no zeros follow; otherwise a copy.
 Tensor gather(Device& device, const Tensor& images, std::span<const CallRow> rows, std::span<const int> owners,
               int count) {
   const auto slot = [&](std::size_t i) { return owners[static_cast<std::size_t>(rows[i].row)]; };
@@ -231,7 +231,7 @@ void HostRows::take(std::span<const TakenRow> rows) {
   const std::vector<Tensor>* brought = nullptr;
   const float* values = nullptr;
   for (const TakenRow& row : rows) {
-    if (row.outputs.get() != brought) {  // rows of one call follow each other
+    if (row.outputs.get() != brought) {  // rows of one call are adjacent
       brought = row.outputs.get();
       const Tensor& output = brought->front();
       if (device_.on_host()) {
@@ -239,7 +239,7 @@ void HostRows::take(std::span<const TakenRow> rows) {
         kept_.push_back(row.outputs);
       } else {
         const auto memory = device_.mapped<float>(output.bytes() / sizeof(float));
-        device_.keep(memory);  // until the wait, however this ends
+        device_.keep(memory);  // the copy needs it until the wait, also if a later call throws
         device_.keep(row.outputs);
         device_.download(output.data, memory.get(), output.bytes());
         values = memory.get();

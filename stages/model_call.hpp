@@ -13,88 +13,95 @@ namespace millrace {
 
 class StageModel;
 
-/// What became of one row of a model call.
+/// The result of one row of a model call.
 struct RowOutcome {
-  std::shared_ptr<const std::vector<Tensor>> outputs;  ///< null: the call fails for this row alone, see error
-  int row = 0;                                         ///< the row's index in outputs
-  bool split = false;                                  ///< done in a smaller shape than asked for, after out-of-memory
+  std::shared_ptr<const std::vector<Tensor>> outputs;  ///< null: the row's picture makes the call fail, see `error`
+  int row = 0;                                         ///< index of the row in `outputs`
+  bool split = false;                                  ///< its call had fewer rows than asked for, after a split
   std::string error;
 };
 
-/// Inputs of a call for these rows of the chunk, in order; what a row marked in `blank` brings is filled with zeros.
+/// Makes the inputs of a call for these rows, in order. A row that is marked in `blank` becomes zeros.
+/// `rows` has indices into `blank`.
 using MakeInputs = std::function<std::vector<Tensor>(std::span<const int> rows, const std::vector<bool>& blank)>;
 using ModelCall = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
-inline constexpr CounterInfo split_calls{"split_calls"};    ///< out of memory, done again in halves
+inline constexpr CounterInfo split_calls{"split_calls"};    ///< calls that were split into halves
 inline constexpr CounterInfo bisect_calls{"bisect_calls"};  ///< extra calls to find the picture that makes a call fail
 
-/// The most rows that memory allows a call, as far as is known by then.
+/// The maximum rows of a call that memory allows, as far as known when it is called.
 using MostRows = std::function<int()>;
 
-/// Calls a model once for all rows and keeps a bad picture from costing the others. pictures[row] says whose a row is;
-/// rows of a picture stand together, and one that fails takes the others of its picture with it.
-/// Out of memory, of the call or of its inputs: the rows are halved until they fit, and calls of more rows than
-/// `most()` are halved without being tried; what one row or a search throws passes through, since what else the
-/// batch holds is in its way. Any other ModelError: the picture to blame is found by bisection, at most log2(pictures)
-/// + 1 calls, and the call is made once more in its original shape with that picture blank, so that the others' results
-/// are exactly those of the plan. Where no picture fails alone, the call is repeated, and when it fails again done in
-/// halves.
+/// Calls a model once for all rows, so that a bad picture does not cost the others their results.
+/// `pictures[row]` is the picture of a row. Rows of one picture must be adjacent. If one fails, all of them fail.
+///
+/// If memory runs out, in the call or while `make` runs:
+/// - The rows are split into halves until they fit.
+/// - Calls of more rows than `most()` are split without a try.
+/// - If memory runs out for a single row, or during a bisection, the error passes through.
+///   Then other data of the batch takes the memory, and the caller must free it.
+///
+/// After any other ModelError:
+/// - Bisection finds the picture to blame, with at most log2(pictures) + 1 calls.
+/// - The call is repeated in its original shape with that picture blank, so the others get exactly the planned results.
+/// - If no picture fails alone, the call is repeated as it was. If it fails again, it is split into halves.
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
                                   const MostRows& most, Counters& counters);
 
-/// A row of a call. A blank one is filled with zeros, so that the shape of a call follows from the plan alone.
+/// A row of a call. A blank row is filled with zeros, so that the shape of a call follows from the plan alone.
 struct CallRow {
   int row = 0;  ///< index in BatchRows::owners
   bool blank = false;
 };
 
-/// A row that a call gave.
+/// The result of a row.
 struct TakenRow {
   int row = 0;  ///< index in BatchRows::owners
   std::shared_ptr<const std::vector<Tensor>> outputs;
-  int at = 0;  ///< the row's index in outputs
+  int at = 0;  ///< index of the row in `outputs`
 };
 
 /// Rows of a batch that go through one method of a model: pictures, boxes, crops or windows.
 struct BatchRows {
-  std::string stage;  ///< in the recipe, for what is said of pictures that fail
+  std::string stage;  ///< name in the recipe, for the failures of pictures
   const StageModel& model;
   std::string method;
   const CounterInfo& calls;               ///< counts the calls
-  const std::vector<int>& owners;         ///< of each row, the slot of its picture; rows of a picture stand together
-  bool pack = true;                       ///< no: a call holds rows of one picture only
-  std::function<bool(int row)> wanted{};  ///< whether take() is to be called; empty: always
-  bool call_unwanted = false;             ///< calls of which no row is wanted are made too
+  const std::vector<int>& owners;         ///< slot of each row's picture; rows of one picture must be adjacent
+  bool pack = true;                       ///< false: a call contains rows of one picture only
+  std::function<bool(int row)> wanted{};  ///< whether take() gets the row; empty: all rows
+  bool call_unwanted = false;             ///< also makes the calls in which no row is wanted
 
-  /// The inputs of a call: of these rows in order, then zeros up to `count` rows. Empty: the rows are pictures, and the
-  /// input is the one that `preprocess` made.
+  /// Makes the inputs of a call: these rows in order, then zeros up to `count` rows.
+  /// Empty: the rows are pictures, and their inputs are those that `preprocess` made.
   std::function<std::vector<Tensor>(std::span<const CallRow> rows, int count)> make{};
-  /// Is handed what calls gave, before the next ones are made: wanted rows in order, without those of failed pictures.
+  /// Gets the results of a call before the next call is made: wanted rows in order, without those of failed pictures.
   std::function<void(std::span<const TakenRow> rows)> take;
 };
 
-/// BatchRows::owners where each picture of the batch is a row.
+/// BatchRows::owners if each picture of the batch is one row.
 std::vector<int> every_slot(const Batch& batch);
 
-/// Calls the method with as many rows at once as options, package and memory allow, each call by way of the function
-/// above. A picture to blame for a failed call fails, with all its rows. When this returns, every picture that has not
-/// failed is complete: all its rows were taken.
+/// Calls the method with the maximum rows that options, package and memory allow.
+/// Each call goes through call_rows() above, which handles its errors.
+/// A picture that makes a call fail is marked as failed (model_failed).
+/// Afterwards every picture that has not failed is complete: `take` got all its wanted rows.
 void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows);
 
-/// What calls give, brought to the host's memory: `width` numbers of float32 a row. To be read after the device's wait.
+/// Results of calls in host memory: `width` float32 numbers for each row. Valid after the device's next wait().
 class HostRows {
  public:
   HostRows(Device& device, std::size_t rows, int width);
-  /// For BatchRows::take: keeps the first output.
+  /// For BatchRows::take. Uses the first output of each call.
   void take(std::span<const TakenRow> rows);
-  /// Of a row that was taken.
+  /// The numbers of a row that take() got.
   std::span<const float> row(std::size_t index) const;
 
  private:
   Device& device_;
   const std::size_t width_;
   std::vector<const float*> rows_;
-  std::vector<std::shared_ptr<const void>> kept_;  // what the rows point into
+  std::vector<std::shared_ptr<const void>> kept_;  // owners of the memory that rows_ points to
 };
 
 }  // namespace millrace

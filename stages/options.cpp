@@ -14,7 +14,7 @@ using Written = std::vector<std::string>;
 
 const std::string& one(const Written& written, const std::string& name) {
   if (written.size() != 1) {
-    throw UsageError(name + " takes one value and was given " + std::to_string(written.size()));
+    throw UsageError(name + " takes one value, but was given " + std::to_string(written.size()));
   }
   return written.front();
 }
@@ -25,7 +25,7 @@ std::string number_text(double value) {
   return {text, end};
 }
 
-/// A bound as a user would write it: 2000000000 and not 2e+09.
+/// A bound as users write it: 2000000000 and not 2e+09.
 std::string bound_text(double value) {
   const bool whole = std::trunc(value) == value && std::abs(value) < 1e15;
   return whole ? std::to_string(static_cast<std::int64_t>(value)) : number_text(value);
@@ -33,7 +33,7 @@ std::string bound_text(double value) {
 
 std::string bound_of_bytes(double value) {
   const std::string text = option_bytes(static_cast<std::int64_t>(value));
-  return text.size() <= 5 ? text : bound_text(value);  // 4e9 is no round number of kilobytes
+  return text.size() <= 5 ? text : bound_text(value);  // a number such as 4e9 has no short form in powers of 1024
 }
 
 void check_range(double value, Range range, const std::string& name, const std::string& written,
@@ -82,7 +82,8 @@ void parse_bytes(void* member, const Written& written, const std::string& name, 
   }
   const double value = number<double>(digits, name, "a number of bytes such as 512M or 2G") * unit;
   check_range(value, range, name, text, bound_of_bytes);
-  if (!(value >= 0 && value < 9e18)) throw UsageError(name + " is '" + text + "', which is no size of memory");
+  if (!(value >= 0 && value < 9e18))
+    throw UsageError(name + " is '" + text + "'; it must be a size of memory such as 512M or 2G");
   *static_cast<std::int64_t*>(member) = static_cast<std::int64_t>(value);
 }
 
@@ -152,7 +153,8 @@ void Describe::on_gpu(std::string_view name, std::string_view value) {
       return;
     }
   }
-  throw std::logic_error("'" + std::string(name) + "' has a default on GPUs and is no option shown before");
+  throw std::logic_error("'" + std::string(name) +
+                         "' has a default on GPUs, but no option of that name was shown before");
 }
 
 void Parse::visit(const Access& access) {

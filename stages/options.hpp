@@ -9,17 +9,17 @@
 
 namespace millrace {
 
-/// Wrong use: an option, recipe or command line that cannot be meant. The program ends with exit code 2.
+/// An error in an option, a recipe or the command line. The program ends with exit code 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Whether an option determines results (then it stands in the plan and may not change on resume) or only how the run
-/// is done.
+/// Whether an option determines results, or only how the run computes them.
+/// The plan records options that determine results, and a resumed run must have the same values.
 enum class Affects { results, run };
 
-/// Smallest and largest value of a numeric option, both allowed.
+/// Minimum and maximum of a numeric option, both allowed.
 struct Range {
   double least = -1e300, most = 1e300;
 };
@@ -31,17 +31,17 @@ struct OptionInfo {
   std::string default_value;
   std::string help;
   Affects affects = Affects::results;
-  std::string on_gpu{};  ///< the default where models run on a GPU; empty: the same
+  std::string on_gpu{};  ///< the default if models run on a GPU; empty: default_value
 };
 
-/// Values given for one group of options, as written by the user; a scalar is a list of one.
+/// Values of one group of options by name, as the user wrote them. A scalar is a list of one.
 using OptionValues = std::map<std::string, std::vector<std::string>>;
 
-/// An Options struct shows its members to a visitor: one place for name, default, range and help.
+/// An Options struct shows its members to a visitor, so name, default, range and help are in one place:
 ///
 ///     struct Options {
 ///       double conf = 0.25;
-///       void visit(OptionVisitor& v) { v.option("conf", conf, "least score of a detection", {0, 1}); }
+///       void visit(OptionVisitor& v) { v.option("conf", conf, "minimum score of a detection", {0, 1}); }
 ///     };
 class OptionVisitor {
  public:
@@ -54,31 +54,35 @@ class OptionVisitor {
   void option(std::string_view name, std::string& value, std::string_view help, Affects affects = Affects::results);
   void option(std::string_view name, std::vector<std::string>& value, std::string_view help,
               Affects affects = Affects::results);
-  /// The folder of a model package. The plan has what is in it, wherever it lies.
+  /// The folder of a model package. The plan records a fingerprint of its content, not the path.
   void package(std::string_view name, std::string& folder, std::string_view help);
   /// A number of bytes; users write 512, 64k, 64M or 2G.
   void bytes(std::string_view name, std::int64_t& value, std::string_view help, Range range = {},
              Affects affects = Affects::results);
-  /// The default of an option shown before, where models run on a GPU.
+  /// Sets the default on a GPU of an option that was shown before.
   virtual void on_gpu(std::string_view /*name*/, std::string_view /*value*/) {}
 
  protected:
-  /// Called once an option; `parse` sets the member from what the user wrote and throws UsageError if it cannot.
+  /// An option and access to its member.
+  /// `parse` sets the member from the values that the user wrote, or throws UsageError.
   struct Access {
     OptionInfo info;
     void (*parse)(void* member, const std::vector<std::string>& written, const std::string& name, Range range);
     void* member;
     Range range;
   };
+  /// Called once for each option.
   virtual void visit(const Access& access) = 0;
 };
 
-/// What the options of this struct are, with their defaults; for given options, `default_value` is the value they have.
+/// The options of this struct. `default_value` is the value in `options`, so the default if none are given.
 template <class Options>
 std::vector<OptionInfo> describe_options(Options options = {});
 
-/// Defaults overridden by `values`. Throws UsageError for a value that does not parse or is out of range, and for a
-/// name that is no option, with the nearest one; `group` stands in the message.
+/// The defaults, overridden by `values`.
+/// Throws UsageError for a value that does not parse or is out of range.
+/// Also throws it for an unknown name, and suggests the nearest known one.
+/// Messages name an option as `group`.name.
 template <class Options>
 Options parse_options(std::string_view group, const OptionValues& values);
 
@@ -87,7 +91,7 @@ namespace detail {
 class Describe final : public OptionVisitor {
  public:
   std::vector<OptionInfo> found;
-  /// Throws std::logic_error where no such option was shown.
+  /// Throws std::logic_error if no option of this name was shown.
   void on_gpu(std::string_view name, std::string_view value) override;
 
  protected:
@@ -97,7 +101,7 @@ class Describe final : public OptionVisitor {
 class Parse final : public OptionVisitor {
  public:
   Parse(std::string_view group, const OptionValues& values) : group_(group), values_(values) {}
-  /// Throws for a value whose name no option took.
+  /// Throws UsageError if a value has a name that no option has.
   void check_all_taken() const;
 
  protected:

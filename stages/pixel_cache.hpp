@@ -10,7 +10,8 @@
 
 namespace millrace {
 
-/// Decoded pictures by path, for runs that measure what comes after decoding. Thread-safe; never forgets one.
+/// Decoded pictures by path, for measurements of the stages after decoding (input.source=memory).
+/// Thread-safe. It never evicts a picture.
 class PixelCache {
  public:
   struct Entry {
@@ -23,6 +24,7 @@ class PixelCache {
     const auto found = entries_.find(path);
     return found == entries_.end() ? std::nullopt : std::optional(found->second);
   }
+  /// Keeps the first entry of a path.
   void put(const std::string& path, Entry entry) {
     const std::lock_guard lock(mutex_);
     entries_.emplace(path, std::move(entry));

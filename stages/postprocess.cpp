@@ -28,7 +28,7 @@ Postprocess::Postprocess(const Options& options, const StageContext& context) : 
 
 void Postprocess::run(Batch& batch) {
   const auto traced = std::make_shared<std::vector<std::vector<TracedMask>>>(batch.frames.size());
-  // By call of the decoder, since it packs objects of several pictures.
+  // One entry for each decoder call, because a call packs objects of several pictures.
   std::vector<MaskCall> calls;
   std::map<const std::vector<Tensor>*, std::size_t> known;
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
@@ -60,6 +60,7 @@ void Postprocess::take(Frame& frame, std::vector<TracedMask> traced) {
   result.reserve(traced.size());
   for (std::size_t i = 0; i < traced.size(); ++i) {
     if (!traced[i].fault.empty()) {
+      // The decoder's output is at fault, so the failure counts for the stage that called it.
       return frame.fail("segment", Reason::non_finite, "object " + std::to_string(i) + ": " + traced[i].fault);
     }
     const std::int64_t area = run_area(traced[i].counts);

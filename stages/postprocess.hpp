@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// A mask at the picture's full size as column-major COCO runs, zeros first.
+/// A mask at the picture's full size as COCO run lengths: column by column, zeros first.
 struct Mask {
   std::vector<std::uint32_t> counts;
   int width = 0, height = 0;
@@ -21,8 +21,10 @@ inline constexpr Keys mask_keys{"rle", "iou", "area"};
 void write_mask(const std::vector<Mask>& masks, std::size_t index, JsonWriter& json);
 inline constexpr Field<std::vector<Mask>> masks{"masks", mask_keys, write_mask};
 
-/// Turns logits into masks at full size by their outline (gpu/outline.hpp), without a raster. Reads `mask_logits`,
-/// writes `masks`, in the order of `detections`. Device, one wait.
+/// Turns logits into masks at full size. It traces their outline (gpu/ops/outline.hpp) and needs no raster.
+/// Reads `mask_logits`. Writes `masks`, in the order of `detections`.
+/// Waits for the device once for each batch.
+/// A picture with logits or a predicted IoU that is not finite fails as non_finite.
 class Postprocess final : public LaneStage {
  public:
   static constexpr const char* name = "postprocess";

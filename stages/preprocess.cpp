@@ -40,13 +40,13 @@ ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& 
   const DType type = context_.models.images ? context_.models.images(package) : DType::f32;
   const std::vector<std::int64_t> shape{static_cast<std::int64_t>(batch.frames.size()), 3, spec.height, spec.width};
   if (buffer.data == nullptr || buffer.bytes() < Tensor{nullptr, nullptr, shape, type}.bytes()) {
-    buffer = {};  // before there is another
+    buffer = {};  // frees the old memory before the device allocates more
     buffer = context_.device->empty(shape, type);
   }
   ModelInput input;
   input.images = buffer;
   input.images.shape = shape;
-  input.images.dtype = type;  // the buffer may have been that of another model
+  input.images.dtype = type;  // the buffer may come from a model of another type
   input.geometry.resize(batch.frames.size());
   for (std::size_t i = 0; i < batch.frames.size(); ++i) {
     const Tensor row = input.images.row(static_cast<std::int64_t>(i));

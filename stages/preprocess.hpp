@@ -11,24 +11,25 @@
 
 namespace millrace {
 
-/// The pictures of a batch as a model takes them, on the lane's device: images [slots,3,H,W] of the model's type; the
-/// row of a frame is its slot. Rows of failed frames hold zeros, so that the shape of a call follows from the plan
-/// alone. The storage belongs to the lane and is used again.
+/// The pictures of a batch as the input of a model, on the lane's device.
+/// Rows of failed frames contain zeros, so that the shape of a call follows from the plan alone.
+/// The lane reuses the storage for the next batch.
 struct ModelInput {
-  Tensor images;
-  std::vector<LetterboxGeometry> geometry;  ///< one a slot; undefined for failed frames
+  Tensor images;                            ///< [slots,3,H,W] in the model's type; a frame's row is its slot
+  std::vector<LetterboxGeometry> geometry;  ///< by slot; undefined for failed frames
 };
 
-/// The raster of a frame in the lane's memory, as `pixels` has it: for stages of the lane that take parts of it.
+/// The raster of `pixels` in the memory of the lane's device, for lane stages that need crops of it.
 inline constexpr Field<DeviceImage> uploaded{"uploaded"};
 
-/// By folder of the package.
+/// By the folder of the package.
 using ModelInputs = std::map<std::string, ModelInput>;
 inline constexpr Field<ModelInputs> model_inputs{"model_inputs"};
 
-/// Makes the inputs of all models that see whole pictures from one decoded raster: resize with the filter, rounding and
-/// padding that model.yaml names, colour order, scale, mean and deviation. Reads `pixels`, writes `uploaded` and
-/// `model_inputs`. Device: each raster is uploaded once, and stays as long as a stage behind reads `uploaded`.
+/// Makes the inputs of all models that take whole pictures, from one raster for each frame.
+/// The package's model.yaml names filter, rounding and padding of the resize, colour order, scale, mean and deviation.
+/// Reads `pixels`, writes `uploaded` and `model_inputs`. Does not wait for the device.
+/// Uploads each raster once. The chain frees `uploaded` after its last reader.
 class Preprocess final : public LaneStage {
  public:
   static constexpr const char* name = "preprocess";
@@ -46,7 +47,7 @@ class Preprocess final : public LaneStage {
                   Tensor& buffer) const;
 
   const StageContext& context_;
-  std::vector<Tensor> buffers_;  // by StageModels::PictureInput::buffer; as large as the largest input so far
+  std::vector<Tensor> buffers_;  // by StageModels::PictureInput::buffer; each as large as its largest input so far
 };
 
 }  // namespace millrace

@@ -15,9 +15,10 @@ constexpr bool by_default = true;
 
 }  // namespace
 
-// The table of stages, in the order of a full pipeline, a row a line. The default recipe is those marked by_default: a
-// new stage changes no results until a recipe names it. `class` declares the stage in its row, so that a row is all
-// this file has to know of it; within a function or an unnamed namespace it would declare another class.
+// The table of stages in the order of a full pipeline, one row for each stage.
+// The default recipe has the rows with by_default, so a new stage changes no results until a recipe names it.
+// `class` declares the stage in its row, so this file needs no header of a stage.
+// The table is not in a function or an unnamed namespace, where `class` would declare another class.
 // clang-format off
 constexpr Row rows[] = {
     {stage_entry<class Decode>, by_default},

@@ -8,16 +8,16 @@
 
 namespace millrace {
 
-/// Every stage the program knows, in the order of a full pipeline.
+/// Every stage of the program, in the order of a full pipeline.
 const std::vector<StageEntry>& stage_table();
 
-/// Names of those that a run has where no recipe says otherwise.
+/// The stages of a run without a recipe.
 std::vector<StagePlace> default_stages();
 
-/// The row of that name; throws UsageError with the nearest name if there is none.
+/// The row of that name. Throws UsageError for an unknown name, and suggests the nearest known one.
 const StageEntry& find_stage(std::string_view name, const std::vector<StageEntry>& table = stage_table());
 
-/// What the stages of a table count, whether a recipe has them or not, and what their calls of models count.
+/// The counters of all stages in a table, and those of model calls.
 CounterInfos counters_of(const std::vector<StageEntry>& table = stage_table());
 
 }  // namespace millrace

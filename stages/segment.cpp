@@ -31,7 +31,7 @@ Tensor zeros_like(Device& device, const Tensor& tensor) {
   return zeros;
 }
 
-/// [count, ...] of the rows.
+/// The rows as one tensor [count, ...]. A single row is not copied.
 Tensor stack(Device& device, const std::vector<const Tensor*>& rows) {
   std::vector<std::int64_t> shape = rows.front()->shape;
   shape.insert(shape.begin(), static_cast<std::int64_t>(rows.size()));
@@ -49,10 +49,11 @@ Tensor stack(Device& device, const std::vector<const Tensor*>& rows) {
 
 void Segment::Options::visit(OptionVisitor& v) {
   v.package("model", model, "package folder of the segmenter");
-  v.option("box_batch", box_batch, "most boxes a decoder call, at most what the package allows", {1, 4096});
-  v.option("pack", pack, "fill decoder calls with boxes of all pictures of the batch");
-  v.option("image_batch", image_batch, "most pictures an encoder call, at most what the package allows", {1, 1024});
-  v.option("pad", pad, "pad calls to powers of two of boxes and pictures, so that they have few shapes");
+  v.option("box_batch", box_batch, "maximum boxes in a decoder call, up to the maximum of the package", {1, 4096});
+  v.option("pack", pack, "fill decoder calls with boxes from all pictures of the batch");
+  v.option("image_batch", image_batch, "maximum pictures in an encoder call, up to the maximum of the package",
+           {1, 1024});
+  v.option("pad", pad, "pad calls to a power of two of boxes or pictures, to call the model in few shapes");
   v.on_gpu("box_batch", "64");
   v.on_gpu("image_batch", "16");
   v.on_gpu("pad", "yes");
@@ -62,7 +63,7 @@ StageInfo Segment::info(const Options& options) {
   ModelUse model{.option = "model",
                  .folder = options.model,
                  .task = "segment",
-                 // The decoder takes embeddings that lie side by side, so there are two of each.
+                 // A decoder call takes its embeddings as one tensor (stack), so there are two copies of each.
                  .calls = {{.method = encode_method, .rows = options.image_batch, .kept_a_picture = 2},
                            {.method = decode_method, .rows = options.box_batch, .kept_an_object = 1}},
                  .padded = options.pad,
@@ -82,7 +83,7 @@ Segment::Segment(const Options& options, const StageContext& context)
     : options_(options), context_(context), model_(context.models, info(options).models.front()) {}
 
 void Segment::run(Batch& batch) {
-  const auto loaded = model_.engine();  // stays for both methods, however many models take turns in memory
+  const auto loaded = model_.engine();  // keeps the model loaded for both methods, even if the cache evicts it
   Work work;
   work.embeddings.resize(batch.frames.size());
   work.results.resize(batch.frames.size());

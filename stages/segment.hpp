@@ -11,36 +11,38 @@
 
 namespace millrace {
 
-/// What the decoder said of one object: row `row` of logits [N,h,w] and predicted IoU [N], fp32, on the lane's device.
+/// The decoder's result for one object, on the lane's device.
 struct MaskLogits {
-  std::shared_ptr<const std::vector<Tensor>> outputs;
-  int row = 0;
+  std::shared_ptr<const std::vector<Tensor>> outputs;  ///< first: logits [N,h,w]; last: predicted IoU [N]; both fp32
+  int row = 0;                                         ///< of the object in both
 };
 
-/// The logits of all objects of a picture, in the order of `detections`, and how they lie on the picture.
+/// The logits of all objects of a picture, in the order of `detections`, and their position on the picture.
 struct PictureLogits {
   std::vector<MaskLogits> objects;
-  LetterboxGeometry geometry;
+  LetterboxGeometry geometry;             ///< of the picture in the segmenter's input
   int input_width = 0, input_height = 0;  ///< the segmenter's input, padding included
 };
 
 inline constexpr Field<PictureLogits> mask_logits{"mask_logits"};
 
-/// What the image encoder made of the pictures of a batch: [C,h,w] by slot, on the lane's device; no data where a
-/// picture has no objects or failed. Other stages with prompts for this model may read it.
+/// The output of the image encoder for the pictures of a batch, on the lane's device.
+/// Other stages with prompts for this model may read it.
 struct ImageEmbeddings {
-  std::string model;  ///< folder of the package
-  std::vector<Tensor> of_slots;
+  std::string model;             ///< folder of the package
+  std::vector<Tensor> of_slots;  ///< [C,h,w] by slot; no data if the picture has no objects or has failed
 };
 inline constexpr Field<ImageEmbeddings> image_embeddings{"image_embeddings"};
 inline constexpr CounterInfo encoder_calls{"encoder_calls"};
 inline constexpr CounterInfo decoder_calls{"decoder_calls"};
 inline constexpr CounterInfo decoder_boxes{"decoder_boxes"};
-inline constexpr CounterInfo decoder_slots{"decoder_slots"};  ///< boxes and padding
+inline constexpr CounterInfo decoder_slots{"decoder_slots"};  ///< rows of all decoder calls: boxes and padding
 
-/// Runs a SAM-style segmenter: the image encoder once for each picture that has boxes, the mask decoder on boxes packed
-/// over the pictures of the batch. Reads `detections` and `model_inputs`, writes `mask_logits`. Device, no wait.
-/// Method: Kirillov et al., Segment Anything, 2023, with box prompts and one mask for each.
+/// Runs a SAM-style segmenter with box prompts: one mask for each box (Kirillov et al., Segment Anything, 2023).
+/// The image encoder sees each picture with boxes once. Decoder calls contain boxes of all pictures of the batch.
+/// Reads `detections` and `model_inputs`, writes `mask_logits` and `image_embeddings`.
+/// Does not wait for the device.
+/// A picture that makes a model call fail, fails as model_failed.
 class Segment final : public LaneStage {
  public:
   static constexpr const char* name = "segment";

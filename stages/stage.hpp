@@ -23,117 +23,127 @@ class PixelCache;
 class StageModels;
 struct Package;
 
-/// Where a stage runs: on frames before batching (TBB workers), on batches in the lane (its thread, in order), or on
-/// batches after it (TBB workers).
-enum class Section { frame, lane, batch };
+/// Where a stage runs. A recipe lists the stages of the sections in this order.
+enum class Section {
+  frame,  ///< on single frames, before they are put into batches; on TBB workers
+  lane,   ///< on batches in a lane, one after the other; on the lane's thread
+  batch   ///< on batches after the lane; on TBB workers
+};
 
 /// A stage as a recipe names it.
 struct StagePlace {
   StagePlace(const char* stage_name) : name(stage_name), stage(stage_name) {}
   StagePlace(std::string stage_name) : name(stage_name), stage(std::move(stage_name)) {}
   StagePlace(std::string own_name, std::string stage_name) : name(std::move(own_name)), stage(std::move(stage_name)) {}
-  std::string name;   ///< unique in the recipe; of its options and, where it has some, of its fields
-  std::string stage;  ///< a row of the table
+  std::string name;   ///< unique in the recipe; names its options and, if it has S::Own, its field
+  std::string stage;  ///< name of its row in the table
   bool operator==(const StagePlace&) const = default;
 };
 
-/// A model that a stage calls, as its options say.
+/// A model that a stage calls, by the stage's options.
 struct ModelUse {
   struct Calls {
     std::string method;
-    int rows = 0;            ///< of a call at most; 0: the batch
-    int kept_a_picture = 0;  ///< rows of outputs that a lane keeps at once
-    int kept_an_object = 0;
+    int rows = 0;            ///< maximum rows of a call; 0: the batch size
+    int kept_a_picture = 0;  ///< output rows that a lane keeps at once, for each picture
+    int kept_an_object = 0;  ///< the same for each object
     bool operator==(const Calls&) const = default;
   };
-  std::string option;          ///< of the stage, which names the package
+  std::string option;          ///< option of the stage that names the package
   std::string folder;          ///< of the package; empty: none is named
   std::string_view task;       ///< Task::name
-  std::vector<Calls> calls;    ///< every method of the task
-  bool padded = false;         ///< calls for fewer rows have powers of two of them
+  std::vector<Calls> calls;    ///< one for each method of the task
+  bool padded = false;         ///< smaller calls are padded to a power of two of rows
   bool of_pictures = true;     ///< `preprocess` makes inputs of whole pictures for it
-  bool boxes_replace = false;  ///< boxes of a manifest do as well
-  bool one_width = false;      ///< rows of its output are as wide in all views: they make a side column
-  /// Why the stage cannot use this package of the task, after "the package NAME "; empty: it can.
+  bool boxes_replace = false;  ///< boxes of a manifest can replace the model
+  bool one_width = false;      ///< its output goes to a side column, so all views need rows of the same width
+  /// Returns why the stage cannot use a package of the task, to follow "the package NAME ". Empty: it can.
   std::string (*refuse)(const Package& package) = nullptr;
-  std::string remedy;            ///< completes "no detector is named: "
-  std::string recipe_without{};  ///< a recipe of the program that needs no such model, for the same message
+  std::string remedy;            ///< completes the message "no detector is named: "
+  std::string recipe_without{};  ///< for the same message: a recipe of the program that needs no such model
 };
 
-/// What the builder and `millrace stages` know of a stage.
+/// What a stage declares about itself, for the chain and `millrace stages`.
 struct StageInfo {
   std::string name;  ///< in the recipe
   Section section = Section::frame;
   std::string summary;
-  Fields reads;  ///< must be written by an earlier stage
+  Fields reads;  ///< fields that an earlier stage must write
   Fields writes;
-  Fields uses;                        ///< read where an earlier stage wrote them
-  CounterInfos counters{};            ///< that it counts
-  std::vector<ModelUse> models{};     ///< that it calls
-  int objects = 0;                    ///< that it may find in a picture
-  std::shared_ptr<const void> own{};  ///< S::Own of a stage that may stand in a recipe several times
+  Fields uses;                        ///< fields that it reads if an earlier stage writes them
+  CounterInfos counters{};            ///< counters that it counts
+  std::vector<ModelUse> models{};     ///< models that it calls
+  int objects = 0;                    ///< maximum number of objects that it may find in a picture
+  std::shared_ptr<const void> own{};  ///< S::Own of a stage that a recipe may name several times
 };
 
 /// One view of the run: pictures that a pattern or a manifest selects, and their options.
 struct View {
   std::string name;
   std::string pattern;                            ///< glob on the relative path; empty: every picture
-  std::map<std::string, OptionValues> options{};  ///< by stage: what is different for these pictures
+  std::map<std::string, OptionValues> options{};  ///< by stage: options with other values for these pictures
 };
 
 /// Where pixels come from.
 struct PixelSource {
-  std::string root{};                  ///< what item paths are relative to
+  std::string root{};                  ///< folder from which relative paths of items start
   std::vector<DecodeLimits> limits{};  ///< by view
-  /// Memory for decoded pixels from which they go to a device at full speed; empty: any memory will do. Where it throws
-  /// std::bad_alloc, any other is taken: slower, and right.
+  /// Allocates memory for decoded pixels from which a device copies at full speed. Any thread may call it.
+  /// Empty: ordinary memory. Ordinary memory also replaces it when it throws std::bad_alloc: slower, same results.
   std::function<std::shared_ptr<void>(std::size_t bytes)> memory{};
   PixelCache* cache = nullptr;  ///< null: every picture is decoded
 };
 
-/// What a stage may use; outlives the stage.
+/// Everything that a stage may use. Must outlive the stage.
 struct StageContext {
   StageModels& models;
-  Device* device = nullptr;  ///< the lane's; null for the stages before and after the lane
+  Device* device = nullptr;  ///< of the lane; null for stages before and after the lane
   Counters& counters;
   const std::vector<View>& views;  ///< in the order of the plan
   const PixelSource& source;
   const std::string& output_folder;  ///< for side files
 };
 
-/// A stage before batching: one object for all, whose `run` is called from many threads at once.
+/// A stage on single frames, before they are put into batches. Many threads call run() of one object at once.
 class FrameStage {
  public:
   virtual ~FrameStage() = default;
+  /// An exception fails the frame: PictureError names the reason, std::bad_alloc is oom_host, others are `internal`.
   virtual void run(Frame& frame) const = 0;
 };
 
-/// A stage in the lane: one object a lane, used by one thread, so that it may keep what the next batch needs again.
+/// A stage in a lane. Each lane has its own object, which only the lane's thread uses.
+/// So the object may keep data for the next batch.
 class LaneStage {
  public:
   virtual ~LaneStage() = default;
+  /// If memory runs out (OutOfMemoryError, std::bad_alloc), the lane retries the batch in halves.
+  /// A DeviceError ends the run. Any other exception fails all frames of the batch.
   virtual void run(Batch& batch) = 0;
-  /// Gives back memory that is kept for later batches.
+  /// Frees memory that is kept for later batches.
   virtual void trim() {}
 };
 
-/// A stage after the lane: one object for all, whose `run` is called from many threads at once.
+/// A stage on batches after the lane. Many threads call run() of one object at once.
 class BatchStage {
  public:
   virtual ~BatchStage() = default;
+  /// A StorageError ends the run. Any other exception fails all frames of the batch.
   virtual void run(Batch& batch) const = 0;
 };
 
-/// The Options struct of some stage.
+/// Contains the Options struct of a stage.
 using StageOptions = std::any;
 
-/// A row of the table in registry.cpp. Of the three that make a stage, the one of its base class is there.
+/// A row of the table in registry.cpp. Of the three functions that make a stage, it has that of the stage's base class.
 struct StageEntry {
   std::string name;
   std::vector<OptionInfo> options;
-  std::function<std::vector<OptionInfo>(const StageOptions&)> describe;  ///< `options` with these values in place
-  std::function<StageOptions(const OptionValues&)> parse;  ///< throws UsageError for values that cannot be meant
-  /// For the stage that the recipe calls `name`. Throws UsageError for options that contradict each other.
+  /// `options`, with the values of these options as `default_value`.
+  std::function<std::vector<OptionInfo>(const StageOptions&)> describe;
+  std::function<StageOptions(const OptionValues&)> parse;  ///< throws UsageError for values that are not valid
+  /// The declaration of the stage that the recipe calls `name`.
+  /// Throws UsageError for options that contradict each other.
   std::function<StageInfo(const StageOptions&, const std::string& name)> info;
   template <class Stage>
   using Make = std::function<std::unique_ptr<Stage>(const StageOptions&, const StageContext&, const StageInfo&)>;
@@ -141,12 +151,12 @@ struct StageEntry {
   Make<LaneStage> make_lane_stage{};
   Make<BatchStage> make_batch_stage{};
 
-  /// With the defaults of its options.
+  /// The declaration with default options.
   StageInfo default_info() const { return info(parse({}), name); }
 };
 
-/// The row of stage class S. Declared here so that the table needs no stage's header; defined in stages/stage_entry.hpp
-/// and instantiated in the stage's own source.
+/// The row of stage class S. It is declared here so that the table needs no header of a stage.
+/// stages/stage_entry.hpp defines it, and the source of the stage instantiates it.
 template <class S>
 StageEntry stage_entry();
 

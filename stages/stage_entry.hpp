@@ -8,14 +8,20 @@
 
 namespace millrace {
 
-/// Makes the row of stage class S, which has `Options`, `static constexpr const char* name`, `static StageInfo
-/// info(const Options&)`, a constructor (Options, const StageContext&) and the `run` of its base class: FrameStage,
-/// LaneStage or BatchStage, as its section says. Only the source of S includes this, and says, at its end,
-///
-///     template StageEntry stage_entry<S>();
-///
-/// A stage that may stand in a recipe several times has fields of its own: `struct Own` with a constructor that takes
-/// the stage's name in the recipe. Then info takes (Options, Own) and the constructor (Options, StageContext, Own).
+// stage_entry<S>() makes the row of stage class S. S has these members:
+// - `struct Options` with `visit`
+// - `static constexpr const char* name`
+// - `static StageInfo info(const Options&)`
+// - a constructor that takes (const Options&, const StageContext&)
+// - the `run` of its base class; the section says which: FrameStage, LaneStage or BatchStage
+//
+// Only the source of S includes this header. At its end it instantiates the function:
+//
+//     template StageEntry stage_entry<S>();
+
+/// Whether a recipe may name the stage several times.
+/// `struct Own` then has the stage's fields. Its constructor takes the stage's name in the recipe.
+/// `info` takes (Options, Own), and the constructor of S takes (Options, StageContext, Own).
 template <class S>
 concept HasOwn = requires {
   typename S::Own;

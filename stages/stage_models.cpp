@@ -15,7 +15,7 @@ const ModelUse::Calls& calls_of(const ModelUse& use, std::string_view method) {
                                   [&](const ModelUse::Calls& calls) { return calls.method == method; });
   if (found == use.calls.end())
     throw std::logic_error("a stage's info() names the task " + std::string(use.task) +
-                           " and no calls of its method '" + std::string(method) + "'");
+                           ", but no calls of its method '" + std::string(method) + "'");
   return *found;
 }
 

@@ -16,26 +16,28 @@ namespace millrace {
 class CallLimits;
 class ModelCache;
 
-/// Packages by the folder under which they were named.
+/// Packages by folder, as the options name it.
 using Packages = std::map<std::string, std::shared_ptr<const Package>>;
 
-/// A model as a stage calls it, on its lane's device.
+/// A model of a stage, on the device of the stage's lane.
 class StageModel {
  public:
+  /// Loads nothing. `models` must outlive this object.
+  /// Throws std::invalid_argument if the options name no package.
   StageModel(StageModels& models, const ModelUse& use);
 
   const Package& package() const { return *package_; }
   std::shared_ptr<const Package> shared_package() const { return package_; }
   const std::string& folder() const { return use_.folder; }
 
-  /// Rows of a call at most, by options and package.
+  /// Maximum rows of a call by options and package.
   int maximum(std::string_view method) const;
-  /// What memory allows by now.
+  /// Maximum rows of a call that memory allows, as far as known now.
   int limit(std::string_view method) const;
-  /// Rows that a call for `rows` of them has, of which the last are padding.
+  /// The rows of a call for `rows` rows with padding. The last rows are the padding.
   int padded(int rows, std::string_view method) const;
 
-  /// Loads the model where it is not there.
+  /// The loaded model. Loads it if the cache does not have it. Only for stages in a lane.
   std::shared_ptr<Engine> engine() const;
 
  private:
@@ -44,11 +46,11 @@ class StageModel {
   std::shared_ptr<const Package> package_;
 };
 
-/// The models of a run on one device, as far as stages see them.
+/// The part of a run's models on one device that stages use.
 class StageModels {
  public:
-  /// A package whose input `preprocess` makes of the pictures of a view. Inputs with one number are never needed at
-  /// the same time, so they may lie in one buffer.
+  /// A package whose input `preprocess` makes from the pictures of a view.
+  /// Inputs with the same buffer number are never needed at the same time, so they share memory.
   struct PictureInput {
     std::string folder;
     std::size_t buffer = 0;
@@ -57,15 +59,15 @@ class StageModels {
 
   int batch_size = 1;
   const Packages& packages;
-  ModelCache* cache = nullptr;                              ///< null outside of lanes: nothing is called
-  CallLimits* limits = nullptr;                             ///< of calls on the device; null: none
-  std::function<DType(const Package&)> images{};            ///< type of a model's pictures; empty: f32
+  ModelCache* cache = nullptr;                              ///< null outside of lanes, where no stage calls a model
+  CallLimits* limits = nullptr;                             ///< limits of calls on the device; null: none
+  std::function<DType(const Package&)> images{};            ///< type of the pictures in a model's input; empty: f32
   std::vector<std::vector<PictureInput>> picture_inputs{};  ///< by view
 
   const Package& package(const std::string& folder) const { return *packages.at(folder); }
 };
 
-/// Rows of a call of each method: what the stage's options, the package and memory allow.
+/// Maximum rows of a call of each method, by the options of the stage, the package and `limits` of memory.
 MethodRows rows_of(const ModelUse& use, const Package& package, int batch_size, const CallLimits* limits);
 
 }  // namespace millrace

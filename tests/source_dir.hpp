@@ -2,8 +2,8 @@
 
 namespace millrace {
 
-/// The root of the source tree. Tests write MILLRACE_SOURCE_DIR, which stands for this call: as a string on every
-/// command line the path would keep the compiler cache of one clone from serving another.
+/// The root of the source tree. Tests write MILLRACE_SOURCE_DIR, which is defined as this call.
+/// It is not a string on the command line: then clones could not share objects in the compiler's cache.
 const char* source_dir();
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Configures and builds a preset: tools/build.sh PRESET [TARGET ...] (no target: all). MILLRACE_CUDA (AUTO, ON, OFF) is passed on where it can be used.
+# Configures and builds a preset: tools/build.sh PRESET [TARGET ...] (no target: all).
+# MILLRACE_CUDA (AUTO, ON or OFF) has an effect on the preset release only: the others turn CUDA off.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

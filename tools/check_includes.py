@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Checks the structure of the sources: tools/check_includes.py [ROOT]. Prints file:line and the broken rule; exit code 1 if there is one.
 
-    apps -> run -> stages -> { models, pipeline }, models -> { gpu, io }, and all of them -> base; never upwards. bench/ may include all but apps/.
-    Inside io/: files <- { input, decode } <- results <- { sinks, reducers }. No file includes itself over others.
-    One library, one place: TBB in pipeline/, LibTorch in models/engines/torch/, OpenCV in its plug-ins of io/, the CUDA runtime in gpu/, NVTX
-    in gpu/ and base/trace.cpp, Boost in apps/. Tests may include every part; tests and benchmarks may compare with outside libraries.
-    Names of tasks and of methods stand in models/tasks/, and a method's name in stages/ where a stage says `.task = "..."` of its task.
-    A file has at most 500 lines. No variable that changes lives as long as the program. A once_flag or a thread_local says why in the
-    comment above it.
+- Who may include whom: apps -> run -> stages -> { models, pipeline }, models -> { gpu, io }, and all of them -> base; never upwards.
+- bench/ may include everything except apps/. Tests may include every part.
+- Inside io/: files <- { input, decode } <- results <- { sinks, reducers }.
+- There are no include cycles.
+- Each library has one place: TBB in pipeline/, LibTorch in models/engines/torch/, the CUDA runtime in gpu/, Boost in apps/.
+- OpenCV is included in the plug-ins of io/ and stages/, NVTX in gpu/ and base/trace.cpp.
+- Tests and benchmarks may include any library, to compare results with it.
+- Only models/tasks/ contains names of tasks and methods. A stage that sets `.task = "..."` may name the methods of this task.
+- A file has at most 500 lines.
+- No variable that changes lives as long as the program.
+- A once_flag or a thread_local has a comment above it that gives the reason.
 """
 
 import pathlib
@@ -38,7 +42,7 @@ IO_MAY_INCLUDE = {
     "reducers": {"files", "results"},
 }
 
-# Outside library -> what its includes look like, where they may stand, how that is said.
+# Outside library -> the pattern of its includes, whether a file may include it, and these files in words.
 LIBRARIES = {
     "TBB": (re.compile(r"(oneapi/)?tbb/|(oneapi/)?tbb\.h$"), lambda path: path.parts[0] == "pipeline", "pipeline/"),
     "LibTorch": (
@@ -83,11 +87,11 @@ def broken_includes(root, path, lines):
         quoted, name = match[1] == '"', match[2]
         target = pathlib.PurePosixPath(name).parts
         if name == "torch/torch.h":
-            yield number, "torch/torch.h is included nowhere: it costs 20 s a file; take ATen/ops/*.h or torch/script.h"
+            yield number, "do not include torch/torch.h, which costs 20 s a file: include ATen/ops/*.h or torch/script.h"
             continue
         if quoted:
             if name.startswith(".") or not (root / name).is_file():
-                yield number, f'"{name}" is no file below the root: includes of ours are written from the root, others in <>'
+                yield number, f'"{name}" does not exist below the root: write includes of ours with the path from the root, others in <>'
             elif target[0] == "tests":
                 if not in_tests:
                     yield number, f'"{name}": only tests include from tests/'
@@ -100,13 +104,13 @@ def broken_includes(root, path, lines):
                 if own != other and other not in IO_MAY_INCLUDE.get(own, set()):
                     yield number, f'"{name}": io/{own}/ may include of io/, besides itself, {in_words(IO_MAY_INCLUDE.get(own, set()))}'
         elif target[0] in MAY_INCLUDE and (root / name).is_file():
-            yield number, f'<{name}>: includes of ours are written "{name}"'
+            yield number, f'<{name}>: write includes of ours as "{name}"'
         for library, (pattern, may, where) in LIBRARIES.items():
             if pattern.match(name) and not compares and not may(path):
-                yield number, f"{library} is included only in {where}"
+                yield number, f"only {where} may include {library}"
 
 
-# What is no code: comments, directives of the preprocessor, text. A quote within a number (1'000) begins no character.
+# Comments, directives of the preprocessor, and literals. A quote inside a number (1'000) does not begin a character.
 NO_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|^[ \t]*\#(?:[^\n\\]|\\.)*|R"(?P<end>[^(\s]*)\(.*?\)(?P=end)"|"(?:[^"\\\n]|\\.)*"|(?<![0-9A-Fa-f])\'(?:[^\'\\\n]|\\.)*\'',
     re.DOTALL | re.MULTILINE,
@@ -114,7 +118,7 @@ NO_CODE = re.compile(
 
 
 def code_of(text):
-    """The code alone, every line where it was; a string is "", a character 0."""
+    """The text without comments and directives, with the same lines. Strings become "", characters 0."""
 
     def blank(match):
         first = match[0][0]
@@ -125,7 +129,7 @@ def code_of(text):
 
 
 def without_pairs(text, opening, closing):
-    """TEXT without what stands between a pair of brackets, and without the pair."""
+    """TEXT without pairs of brackets and everything between them."""
     depth, kept = 0, []
     for letter in text:
         depth += letter == opening
@@ -136,12 +140,12 @@ def without_pairs(text, opening, closing):
 
 
 def without_arguments(text):
-    """TEXT without the arguments of templates. Arrows and operators of comparison are not brackets."""
+    """TEXT without the arguments of templates. `->`, `<<` and comparisons other than < and > do not count as brackets."""
     return without_pairs(re.sub(r"->|<=>|[<>]=|<<", " ", text), "<", ">")
 
 
 def declaration(head):
-    """What is declared, without templates' parameters and attributes before it; every operator is called `operator`."""
+    """The declaration without attributes and without template parameters before it; the name of every operator is `operator`."""
     head = re.sub(r"\[\[.*?\]\]|\balignas\s*\([^()]*\)|__attribute__\s*\(\(.*?\)\)|\b__\w+__\b", " ", head, flags=re.DOTALL)
     head = re.sub(r"\boperator\s*(?:\(\s*\)|[^\w\s(]+)", "operator", head)
     while match := re.match(r"\s*template\s*<", head):
@@ -158,7 +162,7 @@ BODY = re.compile(r"(?:^|[){};:]|\b(?:const|noexcept|override|final|mutable|else
 
 
 def kind_of_braces(head):
-    """What begins with a brace after HEAD: a namespace, a class, code, or a value, after which the declaration goes on."""
+    """The kind of block that a brace after HEAD opens: "namespace", "class", "code" or "value". After a value the declaration continues."""
     head = declaration(head)
     if re.match(r'(?:inline )?namespace\b|extern ""$', head):
         return "namespace"
@@ -186,18 +190,21 @@ def is_function(declared, in_code):
         return True
     if "(" not in declared or VARIABLE_BY_PARENTHESIS.search(declared):
         return False
-    return not in_code and not VALUE_IN_PARENTHESES.search(declared)  # no function is declared static within another
+    return not in_code and not VALUE_IN_PARENTHESES.search(declared)  # inside a function, none declares another as static
 
 
 def changes(declared):
-    """Whether the variable itself can be changed: const before a pointer's star is of what it points to."""
+    """Whether the variable itself can change. A const before the star of a pointer concerns only the target."""
     if re.search(r"\b(?:constexpr|consteval)\b", declared):
         return False
     return not re.search(r"\bconst\b", declared.rpartition("*")[2])
 
 
 def judge_declaration(scope, head):
-    """What is wrong with a declaration in a namespace, a class or code: None, "comment" where it needs one, or "changes"."""
+    """The fault of a declaration: "changes" for a variable that changes, "comment" if it needs a comment, or None.
+
+    SCOPE is "namespace", "class" or "code".
+    """
     text = declaration(head)
     if not re.search(r"\w[\s*&>\]]+\w", without_arguments(text) + " ") and "(" not in text:
         return None
@@ -215,13 +222,13 @@ def judge_declaration(scope, head):
 
 
 def declarations(text):
-    """(line, scope, declaration) of what ends with a semicolon, outside of parentheses."""
+    """(line, scope, declaration) of each declaration or statement that ends with a semicolon outside of parentheses."""
     scopes, head, line, begun, parentheses = [("namespace", "", 0, 0)], "", 1, 1, 0
     for letter in code_of(text):
         if letter == "\n":
             line += 1
         if (letter.isalpha() or letter in "_~") and head.rstrip().endswith("{}") and "enum" not in head:
-            head = ""  # what was taken for a value was a body
+            head = ""  # the last block was a body, not a value
         if not head.strip() and not letter.isspace():
             begun = line
         if letter == "{":
@@ -249,21 +256,21 @@ def mutable_statics(lines):
         if wrong == "changes":
             yield number, "a variable that changes and lives as long as the program: pass it in instead"
         elif wrong == "comment" and (number == 1 or not lines[number - 2].lstrip().startswith("//")):
-            yield number, "a once_flag or thread_local says why it is one in the comment above it"
+            yield number, "a once_flag or thread_local needs a comment above it that gives the reason"
 
 
-# What a row of a task says of itself.
+# Parts of the row of a task.
 TASK_NAME = re.compile(r'\{\.name = "(\w+)",\s*\.model = ')
 METHOD_NAMES = re.compile(r"\.method_names = \{([^}]*)\}")
 OWN_TASK = re.compile(r'\.task = "(\w+)"')
-# A stage's own name may be that of a method: decode, encode.
+# A stage may have the same name as a method: decode, encode.
 STAGE_NAME = re.compile(r'static constexpr const char\* name = "\w+";')
 TASK_TEST = re.compile(r'\btask\b[^;]*\bname\s*[!=]=\s*"|"\s*[!=]=[^;]*\btask\b[^;]*\bname\b|\bfind_task\(\s*"|\btask\s*[!=]=\s*"|"\s*[!=]=\s*[\w.>-]*\btask\b')
 COMMENT = re.compile(r"//.*")
 
 
 def tasks_of(root):
-    """Names of methods by task."""
+    """{task: names of its methods}, from models/tasks/."""
     tasks = {}
     for row in sorted(root.glob("models/tasks/*.cpp")):
         text = row.read_text(encoding="utf-8")
@@ -274,7 +281,7 @@ def tasks_of(root):
 
 
 def task_names(tasks, path, lines):
-    """Names of tasks and methods where they do not belong."""
+    """(line, message) of each name of a task or method outside its place."""
     if path.parts[:2] == ("models", "tasks") or path.parts[0] in ("bench", "tests"):
         return
     own = {method for line in lines for task in OWN_TASK.findall(line) for method in tasks.get(task, ())} if path.parts[0] == "stages" else set()
@@ -283,15 +290,15 @@ def task_names(tasks, path, lines):
     for number, line in enumerate(lines, 1):
         code = COMMENT.sub("", STAGE_NAME.sub("", line))
         if TASK_TEST.search(code):
-            yield number, "a test for a task: what differs between tasks belongs into their rows, models/tasks/"
+            yield number, "a test for a task: put what differs between tasks into their rows in models/tasks/"
             continue
         for word in re.findall(r'"(\w+)"', code):
             if word in names or word in methods - own:
-                yield number, f'"{word}" is the name of a task or method: it stands in models/tasks/ and in stages that declare this task, nowhere else'
+                yield number, f'"{word}" is the name of a task or method: only models/tasks/ and stages that declare this task may contain it'
 
 
 def circles(graph):
-    """Each circle of includes once, as a list of files; graph is {file: files it includes}."""
+    """Each include cycle once, as a list of files; graph is {file: files it includes}."""
     found, state = [], {}
 
     def visit(file, trail):
@@ -318,11 +325,11 @@ def problems_of(root):
             continue
         lines = path.read_text(encoding="utf-8").splitlines()
         if len(lines) > MAX_LINES:
-            problems.append((relative, MAX_LINES + 1, f"the file has {len(lines)} lines, and at most {MAX_LINES} are allowed: split it by subject"))
+            problems.append((relative, MAX_LINES + 1, f"the file has {len(lines)} lines; at most {MAX_LINES} are allowed: split it by subject"))
         if path.suffix not in SOURCES or relative.parts[0] not in {*MAY_INCLUDE, "tests"}:
             continue
         if relative.parts[0] == "io" and folder_of_io(relative.parts) not in IO_MAY_INCLUDE:
-            problems.append((relative, 1, f"a source of io/ lies in one of its folders: {in_words(IO_MAY_INCLUDE)}"))
+            problems.append((relative, 1, f"a source of io/ must be in one of its folders: {in_words(IO_MAY_INCLUDE)}"))
         if path.suffix in (".hpp", ".cuh", ".h") and not any(line.strip() == "#pragma once" for line in lines):
             problems.append((relative, 1, "a header begins with #pragma once"))
         problems += [(relative, *broken) for broken in broken_includes(root, relative, lines)]
@@ -331,7 +338,7 @@ def problems_of(root):
             problems += [(relative, *broken) for broken in task_names(tasks, relative, lines)]
         graph[relative.as_posix()] = {match[2] for match in map(INCLUDE.match, lines) if match and match[1] == '"' and (root / match[2]).is_file()}
     for circle in circles(graph):
-        problems.append((circle[0], 1, "a circle of includes: " + " -> ".join(circle)))
+        problems.append((circle[0], 1, "an include cycle: " + " -> ".join(circle)))
     return problems
 
 

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Proves the front door: a new Debian 12 with nothing but git, make, ca-certificates and sudo, a new user, a clone of HEAD,
-# then `make demo`, `make test`, `make install` and `millrace doctor` from another folder. Needs root, about 20 GB of disk, and the mirrors
-# of this machine: they, its proxies, certificates and pip settings are taken over, so the same registries are reached.
+# Tests what a new user does, in a new Debian 12 that has only git, make, ca-certificates and sudo.
+# A new user clones HEAD and runs `make demo`, `make test`, `make install` and, from another folder, `millrace doctor`.
+# Needs root and about 20 GB of disk. Uses the mirrors, proxies, certificates and pip settings of this machine.
 #
-#   MILLRACE_FRESH_SHARE_DEPS=1   use the wheels that this machine already has instead of fetching them anew
-#   TMPDIR                        where the Debian is made (default: the folder of the wheels); it is removed at the end
+#   MILLRACE_FRESH_SHARE_DEPS=1   use the wheels of this machine instead of downloading them
+#   TMPDIR                        folder for the Debian (default: the folder of the wheels); it is removed at the end
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf 'fresh: %s\n' "$*"; }
 fail() { printf 'fresh: %s\n' "$*" >&2; exit 1; }
 
-# Runs in namespaces of its own (see the end), so no mount and no process outlives it.
+# Runs in its own namespaces (see the end), so its mounts and processes end with it.
 inside() {
   local root="$1" deps="$2" data="$3" home="$1/home/fresh" set
   say "installing Debian 12 from this machine's mirror"
   debootstrap --variant=minbase --include=git,make,ca-certificates,sudo bookworm "$root" "$MIRROR" > "$root.debootstrap.log" 2>&1 \
-    || { tail -n 20 "$root.debootstrap.log"; fail "debootstrap failed; its last lines stand above"; }
+    || { tail -n 20 "$root.debootstrap.log"; fail "debootstrap failed: see its last lines above"; }
 
   cp /etc/resolv.conf /etc/hosts "$root/etc/"
   printf '%s\n' "$SOURCES" > "$root/etc/apt/sources.list"
@@ -67,17 +67,17 @@ if [[ "${1:-}" == --inside ]]; then
   exit
 fi
 
-((EUID == 0)) || fail "making a Debian needs root: run it as root, or with sudo --preserve-env make fresh"
-git diff --quiet HEAD || say "the working tree has changes; what is tested is the last commit"
+((EUID == 0)) || fail "making a Debian needs root: run as root, or sudo --preserve-env make fresh"
+git diff --quiet HEAD || say "the working tree has changes; this tests the last commit without them"
 if ! command -v debootstrap > /dev/null; then
   say "installing debootstrap"
   apt-get update -q > /dev/null && apt-get install -y -q --no-install-recommends debootstrap > /dev/null \
-    || fail "debootstrap could not be installed: apt-get install debootstrap"
+    || fail "installing debootstrap failed; install it yourself: apt-get install debootstrap"
 fi
 
-# The mirrors of this machine, as apt knows them: "URI suite component", Debian's own only.
+# Debian's own mirrors in apt's configuration, one "URI suite component" a line.
 targets=$(apt-get indextargets --format '$(LABEL)|$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' | sort -u | grep -E '^Debian(-Security)?\|.* bookworm' || true)
-[[ -n "$targets" ]] || fail "apt knows no mirror of Debian 12 here; run apt-get update first"
+[[ -n "$targets" ]] || fail "apt has no mirror of Debian 12 here; run apt-get update first"
 SOURCES=$(sed 's/^[^|]*|/deb /' <<< "$targets")
 MIRROR=$(sed -n 's/^Debian|\([^ ]*\) bookworm .*/\1/p' <<< "$targets" | head -n 1)
 export SOURCES MIRROR
@@ -86,14 +86,14 @@ deps=$(tools/setup.sh where)
 base="${TMPDIR:-$(dirname "$deps")}"
 mkdir -p "$base"
 free_gb=$(($(df --output=avail -k "$base" | tail -n 1) / 1000000))
-((free_gb >= 20)) || fail "$base has $free_gb GB left and about 20 GB are needed; set TMPDIR to a folder that has them"
+((free_gb >= 20)) || fail "$base has $free_gb GB left, but about 20 GB are needed; set TMPDIR to a folder with more space"
 data=""
 if [[ -d "${MILLRACE_TEST_DATA:-../shared/data}" ]]; then data=$(realpath "${MILLRACE_TEST_DATA:-../shared/data}"); fi
 if [[ "${MILLRACE_FRESH_SHARE_DEPS:-}" != 1 ]]; then deps=""; fi
 
 root=$(mktemp -d "$base/fresh.XXXXXX")
 clean_up() {
-  if grep -q " $root/" /proc/mounts; then fail "$root still has mounts, so it is left as it is"; fi
+  if grep -q " $root/" /proc/mounts; then fail "$root still has mounts, so nothing in it was removed; unmount them and delete it"; fi
   rm -rf --one-file-system "$root" "$root.debootstrap.log"
 }
 trap clean_up EXIT

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Packs what measures Millrace on a machine with a GPU that has nothing but a driver, Python and PyTorch: make gpu-bundle.
+# make gpu-bundle: packs everything to measure Millrace on a GPU machine that has only a driver, Python and PyTorch.
 #
-#   tools/gpu_bundle.sh [OUT]      default build/gpu-bundle; at most 48 MiB
+#   tools/gpu_bundle.sh [OUT]      default: build/gpu-bundle
 #
-# Beside it OUT.inputs: seeded MobileSAM and YOLOv8n with 16-bit weights, and six drawn pictures; and OUT.tar.xz, which has both to be carried, at most
-# 48 MiB as well: weights are random bits, which no compression makes smaller, programs and libraries become a third.
-# OUT/run.sh finds LibTorch in the Python of that machine (PyTorch of the version that LibTorch here is of).
-# MILLRACE_BUNDLE_BUILD names a build that is there: its programs are taken as they are, and no inputs are made. For tests.
+#   OUT          programs, libraries, built-in models and scripts; at most 48 MiB
+#   OUT.inputs   MobileSAM and YOLOv8n with seeded 16-bit weights, and six drawn pictures
+#   OUT.tar.xz   both of them, to copy to that machine; at most 48 MiB
+#
+# Compression shrinks programs and libraries to a third. It does not shrink weights: they are random bits.
+# OUT/run.sh takes LibTorch from the PyTorch of that machine, which must have the version of LibTorch here.
+# MILLRACE_BUNDLE_BUILD=FOLDER packs the programs of that build, and makes neither inputs nor the archive. For tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,7 +38,8 @@ for plugin in "${plugins[@]}"; do
 done
 strip "$out"/bin/* "$out"/lib/millrace/*
 for program in "$out"/bin/* "$out"/lib/millrace/*; do echo "file(RPATH_REMOVE FILE \"$program\")"; done > "$out/rpath.cmake"
-# Rare formats stay out: OpenCV's codecs bring 150 MB of libraries. What Debian gave, but the C library and the like, which every machine has, and LibTorch, which comes with PyTorch.
+# Copies the libraries that the programs need, except LibTorch, which PyTorch has, and those that every machine has.
+# The plug-in for rare formats is not in the bundle: OpenCV's codecs need 150 MB of libraries.
 ldd "$out"/bin/* "$out"/lib/millrace/* | sed -n 's/.* => \(\/[^ ]*\).*/\1/p' | sort -u | while read -r library; do
   case "$library" in
     */torch/lib/* | */nvidia/*) ;;
@@ -43,7 +47,7 @@ ldd "$out"/bin/* "$out"/lib/millrace/* | sed -n 's/.* => \(\/[^ ]*\).*/\1/p' | s
     *) install -m 644 "$library" "$out/lib/" ;;
   esac
 done
-cmake -P "$out/rpath.cmake"  # only now: it said where LibTorch is
+cmake -P "$out/rpath.cmake"  # not before ldd, which finds LibTorch by the RPATH
 rm "$out/rpath.cmake"
 "$python" -c 'import torch; print(torch.__version__.split("+")[0])' > "$out/torch"
 cp -r models/builtin/*.pkg "$out/share/millrace/models/"
@@ -52,7 +56,7 @@ install -m 644 bench/gpu/*.py "$out/"
 { git rev-parse HEAD; git diff --quiet HEAD || echo "with changes"; } > "$out/commit"
 
 bytes=$(du -sb "$out" | cut -f1)
-((bytes <= most_bytes)) || fail "$out has $bytes bytes, more than $most_bytes"
+((bytes <= most_bytes)) || fail "$out has $bytes bytes, more than the maximum of $most_bytes"
 echo "gpu-bundle: $out, $((bytes / 1024 / 1024)) MiB"
 [[ -z "${MILLRACE_BUNDLE_BUILD:-}" ]] || exit 0
 
@@ -75,5 +79,5 @@ fi
 
 tar -C "$(dirname "$out")" -c "$(basename "$out")" "$(basename "$inputs")" | xz -T0 --x86 --lzma2=preset=9e > "$out.tar.xz"
 bytes=$(stat -c %s "$out.tar.xz")
-((bytes <= most_bytes)) || fail "$out.tar.xz has $bytes bytes, more than $most_bytes"
-echo "gpu-bundle: $out.tar.xz, $((bytes / 1024 / 1024)) MiB; there: $(basename "$out")/run.sh suite correct models e2e peers decode --inputs $(basename "$inputs")"
+((bytes <= most_bytes)) || fail "$out.tar.xz has $bytes bytes, more than the maximum of $most_bytes"
+echo "gpu-bundle: $out.tar.xz, $((bytes / 1024 / 1024)) MiB; on the other machine: $(basename "$out")/run.sh suite correct models e2e peers decode --inputs $(basename "$inputs")"

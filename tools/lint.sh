@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Style checks: tools/lint.sh checks, tools/lint.sh --format formats every C++ file in place.
 #
-# clang-format on all C++ and CUDA files, who may include whom, shell and Python syntax, clang-tidy on files without LibTorch.
+# - clang-format on all C++ and CUDA files
+# - tools/check_includes.py: who may include whom, and other rules of structure
+# - the syntax of shell and Python files
+# - clang-tidy on files that do not include LibTorch
 set -uo pipefail
 cd "$(dirname "$0")/.."
 

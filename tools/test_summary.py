@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Adds up the test reports of one run: test_summary.py FOLDER.
 
-Reads ctest's JUnit files and, for doctest programs, the cases inside. A case that could not run says so with
-MESSAGE("skipped: reason"), another test with a line "skipped: reason" and the exit code that its SKIP_RETURN_CODE names;
-both count as skipped and their reasons are listed. The last line is
-"N passed, N failed, N skipped"; the exit code is 1 if anything failed or nothing ran.
+Reads ctest's JUnit files. For a doctest program each of its cases counts, another test counts as one.
+
+Skipped are a case with MESSAGE("skipped: reason"), and another test that ends with its SKIP_RETURN_CODE. Such a test
+gives its reason in a line "skipped: reason". The summary lists all reasons and all failures.
+
+The last line is "N passed, N failed, N skipped". The exit code is 1 if anything failed or nothing ran.
 """
 
 import collections

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""clang-tidy on every source file that does not reach LibTorch: tools/tidy.py [FILE ...]
+"""Runs clang-tidy on every source file that does not include LibTorch, directly or through headers: tools/tidy.py [FILE ...]
 
-Takes the compile commands of build/release (configured here when missing). A file that passed is not checked again until it,
-a header of ours that it includes, its command or .clang-tidy changes: its key is kept in ${MILLRACE_DEPS:-~/.cache/millrace}/tidy,
-which all clones share. The jobs run JOBS (default 2) at a time. Exit code 1 if a file did not pass.
+Configures build/release and uses its compile commands. Runs JOBS jobs (default 2) at a time. Exit code 1 if a file did not pass.
+
+A file that passed is skipped until it, a header of ours that it includes, its command or .clang-tidy changes. The keys of files
+that passed are in ${MILLRACE_DEPS:-~/.cache/millrace}/tidy, which all clones share; unused keys are deleted after 30 days.
 """
 
 import concurrent.futures
@@ -27,14 +28,14 @@ LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 
 @functools.lru_cache(maxsize=None)
 def includes(path):
-    """The includes of one file: (files of ours, whether it takes LibTorch)."""
+    """(files of ours that this file includes, whether it includes LibTorch)."""
     found = INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace"))
     ours = [ROOT / name for kind, name in found if kind == '"' and (ROOT / name).is_file()]
     return ours, any(LIBTORCH.match(name) for _, name in found)
 
 
 def closure(source):
-    """Every file of ours that source reaches, itself included, and whether LibTorch is reached."""
+    """(sorted files of ours that source includes, directly or through others, with itself; whether one includes LibTorch)."""
     seen, todo, torch = {source}, [source], False
     while todo:
         ours, takes_torch = includes(todo.pop())
@@ -45,7 +46,7 @@ def closure(source):
 
 
 def key(files, command):
-    """Says whether a file has to be checked again; free of this clone's place."""
+    """A hash of everything that the result depends on. The path of the clone is not part of it."""
     digest = hashlib.sha256()
     digest.update(command.replace(str(ROOT), "").encode())
     for path in [*CONFIGURATIONS, *files]:

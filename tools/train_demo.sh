@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Trains the built-in models: tools/train_demo.sh [SEED] (default 0). The front detector first; then, side by side on a core each, the
-# other two, which begin with its weights, and the segmenter, which begins with its trunk. What is done is kept, so the same command goes on
-# where it was stopped. Copy the packages to models/builtin/ when models/demo/quality.py passes on them.
+# Trains the built-in models: tools/train_demo.sh [SEED] (default 0).
+#
+# It trains the front detector first, on two cores. Then it trains on one core each, at the same time:
+# - the left and right detectors, which start with the weights of the front detector
+# - the segmenter, which starts with its trunk
+#
+# The same command resumes a stopped training. When models/demo/quality.py passes on the packages, copy them to models/builtin/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +15,7 @@ mkdir -p "$out"
 exec 9> "$out/lock"
 flock --nonblock 9 || { echo "train_demo: another training writes to $out" >&2; exit 1; }
 
-# LibTorch on the default allocator spends much of a training step in page faults: 0.90 s a step of the detector against 0.56.
+# With the default allocator, LibTorch spends much of a training step in page faults: 0.90 s a step of the detector, 0.56 s with tcmalloc.
 tcmalloc=/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4
 [[ -e "$tcmalloc" ]] || tcmalloc=""
 train() {
@@ -22,7 +26,7 @@ train() {
 (train 2 front)
 train 1 segmenter &
 segmenter=$!
-trap 'kill "$segmenter" 2> /dev/null || true' EXIT  # a job in the background does not hear Ctrl-C
+trap 'kill "$segmenter" 2> /dev/null || true' EXIT  # Ctrl-C does not reach a job in the background
 (train 1 left right)
 wait "$segmenter"
 echo "packages are in $out"

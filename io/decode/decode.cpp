@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-/// Runs `body`; whatever it throws leaves as PictureError.
+/// Runs `body`. Every exception leaves as a PictureError, the only one that probe() and decode() throw.
 template <class Body>
 auto as_picture_error(const Body& body) {
   try {

@@ -18,7 +18,7 @@ using namespace std::string_view_literals;
 [[noreturn]] void truncated(const std::string& detail) { throw PictureError(Reason::truncated, detail); }
 [[noreturn]] void corrupt(const std::string& detail) { throw PictureError(Reason::corrupt_data, detail); }
 
-/// A number of the header; a file that ends before it is truncated.
+/// A number of the header. Throws `truncated` if the file ends before it.
 std::uint32_t need(Bytes bytes, std::uint64_t offset, int size, bool big_endian, const char* format) {
   const auto value = number(bytes, offset, size, big_endian);
   if (!value) truncated(std::string("the ") + format + " file ends inside its header");
@@ -53,7 +53,7 @@ CodecHeader read_bmp(Bytes bytes) {
   return result;
 }
 
-/// The payload of the first chunk of that name in a WebP file; nothing if there is none.
+/// The payload of the first chunk with that name in a WebP file; nothing if none exists.
 std::optional<Bytes> find_chunk(Bytes webp, std::string_view name) {
   std::uint64_t at = 12;
   while (const auto length = number(webp, at + 4, 4, false)) {
@@ -63,7 +63,7 @@ std::optional<Bytes> find_chunk(Bytes webp, std::string_view name) {
   return std::nullopt;
 }
 
-/// The first frame of an animation; it must cover the canvas, as nearly all do.
+/// The chunks of an animation's first frame. That frame must cover the canvas, as nearly all do.
 Bytes webp_first_frame(Bytes bytes, FileSize canvas) {
   constexpr std::uint64_t frame_header_bytes = 16;
   const auto frame = find_chunk(bytes, "ANMF");
@@ -103,7 +103,7 @@ CodecHeader read_webp(Bytes bytes) {
 /// One field of a TIFF directory.
 struct TiffField {
   std::uint32_t type = 0, count = 0;
-  std::uint64_t values = 0;  // where they stand
+  std::uint64_t values = 0;  // their position
 };
 
 /// The first directory of a TIFF file.
@@ -151,7 +151,7 @@ class TiffDirectory {
   std::uint32_t count_;
 };
 
-/// Where the last strip or tile ends: libtiff fills in what is missing without a word.
+/// The end of the last strip or tile. We check it because libtiff fills in missing data silently.
 std::uint64_t tiff_data_end(const TiffDirectory& directory, std::uint32_t offsets_tag, std::uint32_t counts_tag) {
   const auto offsets = directory.find(offsets_tag), counts = directory.find(counts_tag);
   if (!offsets || !counts || offsets->count != counts->count) corrupt("the TIFF does not say where its data are");
@@ -237,15 +237,15 @@ CodecHeader read_pnm(Bytes bytes) {
     const auto width = static_cast<std::uint64_t>(result.size.width),
                height = static_cast<std::uint64_t>(result.size.height);
     const std::uint64_t row = bitmap ? (width + 7) / 8 : width * (kind == 6 ? 3U : 1U) * (top > 255 ? 2U : 1U);
-    result.data_end = at + 1 + row * height;  // wraps only for sizes that are refused
+    result.data_end = at + 1 + row * height;  // overflows only for sizes that plan_raster refuses
   }
   return result;
 }
 
 CodecHeader read_jpeg2000(Bytes bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const std::size_t start =
-      text.find("\xFF\x4F\xFF\x51"sv);  // the codestream's size counts, whatever the boxes around it say
+  // The size of the codestream counts: the boxes around it may say anything.
+  const std::size_t start = text.find("\xFF\x4F\xFF\x51"sv);
   if (start == std::string_view::npos) truncated("the JPEG 2000 file has no codestream");
   const std::uint64_t at = start + 8;
   const auto side = [&](std::uint64_t end, std::uint64_t begin) {
@@ -258,7 +258,7 @@ CodecHeader read_jpeg2000(Bytes bytes) {
   const std::uint32_t components = need(bytes, at + 32, 2, true, "JPEG 2000");
   if (components > 4) unsupported("a JPEG 2000 of " + std::to_string(components) + " components");
   result.bytes_per_pixel = 8;
-  // OpenJPEG keeps 32 bits a sample, twice while it transforms a tile.
+  // OpenJPEG keeps 32 bits a sample, and twice that while it transforms a tile.
   result.buffer_bytes = std::int64_t{8} * components * result.size.width * std::min(result.size.height, 1 << 20);
   return result;
 }
@@ -298,7 +298,7 @@ std::optional<PictureFormat> sniff(Bytes bytes) {
   for (const auto& [offset, text, format] : signatures) {
     if (has(bytes, offset, text) && (format != PictureFormat::webp || has(bytes, 0, "RIFF"))) return format;
   }
-  // Two letters are weak evidence: the reserved fields of a BMP are zero, and the header's size is one of a few.
+  // Two letters are weak evidence, so the reserved fields must be zero too.
   if (has(bytes, 0, "BM") && has(bytes, 6, "\0\0\0\0"sv)) return PictureFormat::bmp;
   if (bytes.size() > 2 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '6' &&
       (std::isspace(bytes[2]) != 0 || bytes[2] == '#')) {

@@ -11,7 +11,8 @@ int blocks(int length, int reduction) { return (length + reduction - 1) / reduct
 
 std::int64_t rgb_bytes(int width, int height) { return 3LL * width * height; }
 
-/// Pixels in block `index` of an axis, counted in file order: the short block is the last on display.
+/// Pixels in block `index` of an axis, in file order.
+/// The short block is the last one on display, so it is the first one if the axis is flipped.
 int block_length(int length, int reduction, int index, bool flipped) {
   const int remainder = length % reduction;
   if (remainder == 0) return reduction;
@@ -57,10 +58,10 @@ void check_working_bytes(const PictureInfo& info, const DecodeLimits& limits, co
   const auto megabytes = [](std::int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MB"; };
   throw PictureError(Reason::too_large,
                      std::string(what) + " of " + std::to_string(info.width) + " x " + std::to_string(info.height) +
-                         " pixels would take " + megabytes(info.working_bytes) + " beside the picture; the limit is " +
-                         megabytes(limits.working_bytes) +
-                         " (decode.max_memory): raise it, or save the picture as a baseline JPEG or as a PNG without "
-                         "interlacing, which are decoded row by row");
+                         " pixels would take " + megabytes(info.working_bytes) +
+                         " in addition to the picture; the limit is " + megabytes(limits.working_bytes) +
+                         " (decode.max_memory). Raise it, or save the picture as a baseline JPEG or as a PNG without "
+                         "interlacing: they are decoded row by row");
 }
 
 Raster::Raster(const PictureInfo& info, std::uint8_t* out)
@@ -75,8 +76,8 @@ Raster::Raster(const PictureInfo& info, std::uint8_t* out)
       out_(out) {
   if (direct_) return;
   const std::size_t row_bytes = std::size_t{3} * static_cast<std::size_t>(file_.width);
-  strip_.reset(
-      new std::uint8_t[row_bytes * static_cast<std::size_t>(std::min(strip_rows, file_.height)) + 1]);  // see place
+  // One byte more, because place() reads four bytes a pixel.
+  strip_.reset(new std::uint8_t[row_bytes * static_cast<std::size_t>(std::min(strip_rows, file_.height)) + 1]);
   if (reduction_ > 1) {
     sums_.assign(std::size_t{3} * static_cast<std::size_t>(reduced_.width), 0);
     mean_row_.resize(sums_.size());
@@ -130,7 +131,7 @@ void Raster::reduce(const std::uint8_t* row) {
   ++block_row_;
 }
 
-/// Writes rows [first, first + count) of the reduced file raster to where they are on display.
+/// Writes rows [first, first + count) of the reduced file raster to their places on display.
 void Raster::place(const std::uint8_t* rows, std::size_t stride, int first, int count) {
   const int width = reduced_.width;
   const auto display_y = [&](int y) { return flip_y_ ? reduced_.height - 1 - y : y; };
@@ -152,8 +153,8 @@ void Raster::place(const std::uint8_t* rows, std::size_t stride, int first, int 
     }
     return;
   }
-  // A column of the strip is a run of `count` pixels of one display row: that run is written whole, to write each cache
-  // line once.
+  // A column of the strip becomes a run of `count` pixels in one display row.
+  // Writing the whole run at a time writes each cache line once.
   const int low = flip_y_ ? display_y(first + count - 1) : first;
   const auto row_step = flip_y_ ? -static_cast<std::ptrdiff_t>(stride) : static_cast<std::ptrdiff_t>(stride);
   const auto column_step =
@@ -164,7 +165,7 @@ void Raster::place(const std::uint8_t* rows, std::size_t stride, int first, int 
   for (int x = 0; x < width; ++x, column += 3, run += column_step) {
     const std::uint8_t* from = column;
     std::uint8_t* to = run;
-    // Four bytes are moved at once; the next pixel overwrites the surplus, so the last one moves three.
+    // A pixel is moved as four bytes at once. The next pixel overwrites the surplus, so the last one moves three.
     for (int i = 1; i < count; ++i, to += 3, from += row_step) std::memcpy(to, from, 4);
     std::memcpy(to, from, 3);
   }

@@ -8,39 +8,41 @@
 
 namespace millrace {
 
-/// Width and height as they stand in the file, before orientation.
+/// Width and height as in the file, before orientation.
 struct FileSize {
   int width = 0, height = 0;
 };
 
-/// The size in the file of a picture whose display size is known.
+/// The size in the file, computed from the displayed size.
 FileSize file_size_of(const PictureInfo& info);
 
-/// Fills in display size, reduction and raster of a picture of that size in the file; throws PictureError (too_large,
-/// corrupt_data).
+/// Fills in the displayed size, the reduction and the raster of a picture with this size in the file.
+/// `info.orientation` must be set. Throws PictureError (too_large, corrupt_data).
 void plan_raster(PictureInfo& info, FileSize file, const DecodeLimits& limits);
 
-/// Checks info.working_bytes against the limit; `what` names the need, e.g. "the coefficients of a progressive JPEG".
+/// Throws PictureError (too_large) if info.working_bytes is above the limit.
+/// `what` names the need in the message, e.g. "the coefficients of a JPEG in several scans".
 void check_working_bytes(const PictureInfo& info, const DecodeLimits& limits, const char* what);
 
-/// Turns the rows of a file, as they come from top to bottom, into the display raster: whole-number area averaging and
-/// orientation. Blocks start at the display's upper left corner, whatever the orientation, so a mean never depends on
-/// how the camera was held.
+/// Turns the rows of a file, given from top to bottom, into the display raster.
+/// It applies the orientation and averages whole blocks of pixels.
+/// Blocks start at the upper left corner of the display, so a mean never depends on how the camera was held.
 class Raster {
  public:
-  /// Rows that may be filled before they are committed.
+  /// Maximum number of rows that may be filled before they are committed.
   static constexpr int strip_rows = 16;
 
+  /// `out` has info.pixel_bytes bytes and must outlive the object.
   Raster(const PictureInfo& info, std::uint8_t* out);
 
-  /// Whether rows of the file are rows of the raster: then `row` points into the raster, and may be asked for in any
-  /// order.
+  /// Whether rows of the file are rows of the raster. Then row() points into the raster and takes rows in any order.
   bool direct() const { return direct_; }
 
-  /// Where row `y` of the file goes, 3 x file width bytes. Not direct: y within strip_rows of the last commit.
+  /// Where row `y` of the file goes: 3 x file width bytes.
+  /// If not direct(), `y` must be one of the strip_rows rows after the last commit.
   std::uint8_t* row(int y);
 
-  /// Takes the rows up to `end` (exclusive), at most strip_rows more than before.
+  /// Puts the rows before `end` into the raster; these are at most strip_rows more than before.
   void commit(int end);
 
  private:

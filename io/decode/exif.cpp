@@ -35,7 +35,7 @@ int jpeg_orientation(std::span<const std::uint8_t> jpeg) {
       ++at;
       continue;
     }
-    if (*marker < 0xFFC0 || *marker == 0xFFDA || *marker == 0xFFD9) break;  // lost, a scan, the end
+    if (*marker < 0xFFC0 || *marker == 0xFFDA || *marker == 0xFFD9) break;  // no marker, a scan, the end
     if (*marker >= 0xFFD0 && *marker <= 0xFFD8) {                           // no payload
       at += 2;
       continue;

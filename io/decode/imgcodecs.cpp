@@ -16,20 +16,20 @@ namespace {
 
 constexpr const char* plugin_name = "libmillrace_imgcodecs.so";
 
-/// dlopen counts references and finds a loaded library at once: there is nothing to keep between pictures.
+/// dlopen counts references and finds a loaded library at once, so nothing is kept between pictures.
 ImgcodecsDecode* load_plugin() {
   const std::string path = find_imgcodecs_plugin();
   if (path.empty()) {
     throw PictureError(Reason::codec_missing,
                        std::string(plugin_name) +
-                           " is not beside the program nor in ../lib/millrace: run 'make install' again, or set "
+                           " is neither next to the program nor in ../lib/millrace: run 'make install' again, or set "
                            "MILLRACE_PLUGIN_DIR to its folder");
   }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   void* symbol = library == nullptr ? nullptr : dlsym(library, imgcodecs_decode_symbol);
   if (symbol == nullptr) {
     const char* error = dlerror();
-    throw PictureError(Reason::codec_missing, std::string("the plugin does not load (") +
+    throw PictureError(Reason::codec_missing, std::string("the plug-in does not load (") +
                                                   (error == nullptr ? "no reason given" : error) +
                                                   "): install Debian's libopencv-imgcodecs406");
   }
@@ -67,7 +67,7 @@ std::vector<std::uint8_t> still_webp(const CodecHeader& header) {
   return file;
 }
 
-/// OpenCV turns some kinds of TIFF and not others; shown an upright one it turns none, and Raster turns all.
+/// OpenCV turns some kinds of TIFF and not others. It turns none that says it is upright, so Raster can turn all.
 std::vector<std::uint8_t> upright_tiff(std::span<const std::uint8_t> bytes, const CodecHeader& header) {
   std::vector<std::uint8_t> file(bytes.begin(), bytes.end());
   const auto at = static_cast<std::size_t>(header.orientation_offset);
@@ -103,8 +103,9 @@ PictureInfo probe_imgcodecs(std::span<const std::uint8_t> bytes, PictureFormat f
   info.working_bytes =
       std::int64_t{header.bytes_per_pixel} * info.width * info.height + header.buffer_bytes + file_copy;
   check_working_bytes(info, limits, (std::string("decoding a ") + std::string(to_string(format))).c_str());
+  // The plug-in wraps the file in a cv::Mat of one row, whose length is an int.
   if (bytes.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
-    throw PictureError(Reason::too_large, "a file of over 2 GB");
+    throw PictureError(Reason::too_large, "the file has over 2 GB, more than its codec takes");
   return info;
 }
 
@@ -113,7 +114,7 @@ void decode_imgcodecs(std::span<const std::uint8_t> bytes, const PictureInfo& in
   const CodecHeader header = read_codec_header(bytes, info.format);
   const FileSize size = file_size_of(info);
   if (header.size.width != size.width || header.size.height != size.height) {
-    throw PictureError(Reason::changed_since_plan, "the file is not the one whose header was read");
+    throw PictureError(Reason::changed_since_plan, "the file changed after its header was read");
   }
   ImgcodecsDecode* const run = load_plugin();
   std::vector<std::uint8_t> rewritten;

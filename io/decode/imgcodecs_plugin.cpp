@@ -1,5 +1,5 @@
-// The only code linked to OpenCV's imgcodecs, which pulls in 139 libraries and 0.4 s of start-up: a library of its own,
-// loaded when a picture needs it.
+// The only code that links to OpenCV's imgcodecs, which pulls in 139 libraries and 0.4 s of start-up.
+// So it is a library of its own, which the program loads when the first picture needs it.
 #include "io/decode/imgcodecs_plugin.hpp"
 
 #include <array>
@@ -18,7 +18,7 @@ ImgcodecsResult fail(const ImgcodecsRequest& request, ImgcodecsResult result, co
   return result;
 }
 
-/// One row of BGR(A) or grey to RGB8, blended over white in the pixel's own depth and rounded once.
+/// Converts one row of BGR(A) or grey to RGB8. Blends over white in the pixel's own depth and rounds once.
 template <class Sample>
 void convert(const Sample* from, int width, int channels, const ImgcodecsRequest& request, std::uint8_t* to) {
   constexpr std::uint64_t top = static_cast<Sample>(~Sample{0});
@@ -35,8 +35,8 @@ void convert(const Sample* from, int width, int channels, const ImgcodecsRequest
 }
 
 ImgcodecsResult decode(const ImgcodecsRequest& request) {
-  cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT);  // the sentence below says it
-  cv::setNumThreads(0);                                                   // its own threads would multiply with ours
+  cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT);  // our own message follows
+  cv::setNumThreads(0);                                                   // its threads would multiply with ours
   const cv::Mat encoded(1, static_cast<int>(request.size), CV_8UC1, const_cast<std::uint8_t*>(request.bytes));
   const cv::Mat image = cv::imdecode(encoded, cv::IMREAD_UNCHANGED);
   if (image.empty())

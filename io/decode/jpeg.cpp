@@ -20,7 +20,7 @@ std::string percent(double fraction) {
   return text.data();
 }
 
-/// The reason behind an error of libjpeg. `ended`: it had run out of bytes before.
+/// The reason for an error of libjpeg. `ended`: the bytes had run out before.
 Reason reason_of(int message_code, bool ended) {
   switch (message_code) {
     case JERR_NO_SOI:
@@ -43,8 +43,9 @@ Reason reason_of(int message_code, bool ended) {
   }
 }
 
-/// One JPEG file in libjpeg. libjpeg leaves by longjmp: `guarded` is the only place that calls it, what it calls has no
-/// destructors, and everything that must survive a jump is a member.
+/// One JPEG file in libjpeg, which leaves by longjmp when it finds an error.
+/// So only `guarded` calls it, and the functions that it calls have no objects with destructors.
+/// Everything that must survive a jump is a member.
 class JpegFile {
  public:
   JpegFile(std::span<const std::uint8_t> bytes, const DecodeLimits& limits) : limits_(limits) {
@@ -80,7 +81,7 @@ class JpegFile {
 
   FileSize size() const { return {static_cast<int>(cinfo_.image_width), static_cast<int>(cinfo_.image_height)}; }
 
-  /// A picture in several scans is kept as coefficients, two bytes each, until the last one is read.
+  /// libjpeg keeps a picture in several scans as coefficients, two bytes each, until it has read the last scan.
   std::int64_t coefficient_bytes() {
     if (!jpeg_has_multiple_scans(&cinfo_)) return 0;
     std::int64_t blocks = 0;
@@ -157,18 +158,17 @@ class JpegFile {
       return;
     }
     scanning_ = true;
-    // After the invented end marker the decoder wants more bits than there are: here is where the picture ends.
+    // After the invented end marker the decoder wants more bits than exist: the picture ends here.
     if (ended_ && (code == JWRN_HIT_MARKER || code == JWRN_MUST_RESYNC)) return on_truncation();
     errors_.format_message(reinterpret_cast<j_common_ptr>(&cinfo_), message_.data());
     leave(Reason::corrupt_data);
   }
 
-  /// The first time, an end marker is invented: if every bit of the picture has been read, that is all that was
-  /// missing.
+  /// The first time, we invent an end marker. If every bit of the picture has been read, only that marker was missing.
   boolean on_end_of_data() {
     static constexpr std::array<JOCTET, 2> end_marker{0xFF, JPEG_EOI};
     if (ended_ ||
-        (cinfo_.arith_code && cinfo_.input_scan_number > 0)) {  // inside a marker; or where no one counts bits
+        (cinfo_.arith_code && cinfo_.input_scan_number > 0)) {  // inside a marker; arithmetic decoding counts no bits
       count_rows();
       leave(Reason::truncated);
     }
@@ -194,7 +194,7 @@ class JpegFile {
         cinfo_.image_height, std::int64_t{cinfo_.input_iMCU_row} * cinfo_.max_v_samp_factor * DCTSIZE));
   }
 
-  /// Whether the scans begun so far leave nothing to be sent: each coefficient of each component to its last bit.
+  /// Whether the scans begun so far contain everything: each coefficient of each component to its last bit.
   bool last_scan_begun() const {
     for (int i = 0; i < cinfo_.num_components; ++i) {
       if (cinfo_.comp_info[i].quant_table == nullptr) return false;  // set by a component's first scan
@@ -217,8 +217,8 @@ class JpegFile {
     if (rows_complete_ < limits_.accept_truncated * cinfo_.image_height) leave(Reason::truncated);
   }
 
-  /// A bomb costs time by its scans: each one visits every block of the picture, in as little as two bytes for 32,767
-  /// blocks.
+  /// A bomb costs time by its scans. Each scan visits every block of the picture.
+  /// Two bytes of a scan can be enough for 32,767 blocks.
   void count_scans() {
     const int scan = cinfo_.input_scan_number;
     const std::int64_t visited = std::int64_t{scan} * cinfo_.image_width * cinfo_.image_height;
@@ -228,10 +228,11 @@ class JpegFile {
     }
   }
 
-  /// After all scans of a picture that has several: are there any missing? A cut between two scans raises no warning.
+  /// After all scans of a picture with several: throws if some are missing.
+  /// libjpeg gives no warning of a cut between two scans.
   void check_scans() {
     if (!jpeg_has_multiple_scans(&cinfo_) || last_scan_begun()) return;
-    bool all_begun = !ended_;  // an encoder may leave the last bits out, if it ends its file as one should
+    bool all_begun = !ended_;  // a file with a proper end may leave out the last bits
     for (int i = 0; i < cinfo_.num_components; ++i) {
       all_begun = all_begun && cinfo_.comp_info[i].quant_table != nullptr &&
                   (!cinfo_.progressive_mode || cinfo_.coef_bits[i][0] >= 0);
@@ -274,8 +275,8 @@ class JpegFile {
     }
   }
 
-  /// Reads up to the end marker, so that data left over in the scan are seen. All rows are there: a missing end is no
-  /// harm.
+  /// Reads up to the end marker, to find data left over in the scan.
+  /// All rows exist by now, so a missing end does no harm.
   void finish() {
     try {
       guarded([this] { jpeg_finish_decompress(&cinfo_); });
@@ -292,9 +293,9 @@ class JpegFile {
   jpeg_progress_mgr progress_{};
   std::jmp_buf jump_{};
   Reason reason_ = Reason::internal;
-  bool ended_ = false;      // the file's last byte has been handed out, and an end marker invented
+  bool ended_ = false;      // libjpeg has the file's last byte and an invented end marker
   bool scanning_ = false;   // the failure is inside a scan
-  int rows_complete_ = -1;  // where the data ended; -1: they did not
+  int rows_complete_ = -1;  // when the data ended; -1: they did not end early
   std::array<char, JMSG_LENGTH_MAX> message_{}, odd_header_{};
   std::array<JSAMPROW, Raster::strip_rows> rows_{};
 };
@@ -319,7 +320,7 @@ void decode_jpeg(std::span<const std::uint8_t> bytes, const PictureInfo& info, c
   JpegFile file(bytes, limits);
   const FileSize expected = file_size_of(info);
   if (file.size().width != expected.width || file.size().height != expected.height) {
-    throw PictureError(Reason::changed_since_plan, "the JPEG is not the one whose header was read");
+    throw PictureError(Reason::changed_since_plan, "the JPEG changed after its header was read");
   }
   Raster raster(info, pixels);
   file.decode(raster, warnings);

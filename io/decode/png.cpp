@@ -21,7 +21,7 @@ constexpr std::uint64_t chunk_frame_bytes = 12;    // length, type, checksum
 constexpr std::size_t longest_chunk = 0x7FFFFFFF;  // by the PNG standard
 constexpr std::uint8_t filler = 128;
 
-/// One chunk as it lies in the file, cut where the file is.
+/// One chunk of the file, cut off where the file ends.
 struct Chunk {
   Bytes whole, payload;
 };
@@ -32,7 +32,7 @@ std::optional<Chunk> chunk_at(Bytes png, std::uint64_t offset) {
   return Chunk{slice(png, offset, chunk_frame_bytes + *length), slice(png, offset + 8, *length)};
 }
 
-/// Critical chunks have a capital first letter.
+/// Whether libspng sees the chunk. Critical chunks have a capital first letter.
 bool is_shown(const Chunk& chunk) {
   return chunk.whole.size() < 8 || (chunk.whole[4] & 0x20) == 0 || has(chunk.whole, 4, "tRNS");
 }
@@ -47,8 +47,9 @@ std::uint32_t checksum(Bytes bytes) {
   return ~crc;
 }
 
-/// The shown chunks of a PNG file as one stream. A data chunk that the file's end cuts is shown as a shorter one:
-/// libspng reads blocks of a chunk whole or not at all, and would give up rows that are there.
+/// The chunks that libspng sees, as one stream.
+/// If the end of the file cuts a data chunk, libspng sees a shorter one with a valid checksum.
+/// It reads blocks of a chunk whole or not at all, so it would otherwise lose rows that exist.
 class ShownChunks {
  public:
   explicit ShownChunks(Bytes png) : png_(png), parts_{slice(png, 0, signature_bytes)}, next_(parts_[0].size()) {}
@@ -94,13 +95,14 @@ class ShownChunks {
   }
 
   Bytes png_;
-  std::array<Bytes, 3> parts_;  // not yet read of the current chunk
+  std::array<Bytes, 3> parts_;  // what is not read yet of the current chunk
   std::size_t part_ = 0;
   std::uint64_t next_;  // where the next chunk starts
   std::array<std::uint8_t, 4> length_{}, checksum_{};
 };
 
-/// What the chunks we read ourselves say. Ancillary, so their checksums do not matter: at worst they are ignored.
+/// The facts of the ancillary chunks that we read ourselves.
+/// Their checksums are not verified: content that makes no sense is ignored.
 struct Extras {
   int orientation = 1;
   bool animated = false;
@@ -167,8 +169,9 @@ class PngFile {
  public:
   explicit PngFile(Bytes bytes) : chunks_(bytes), context_(spng_ctx_new(0), spng_ctx_free) {
     if (!context_) throw std::bad_alloc();
-    // No chunk is longer than the file or than the format allows. What libspng keeps of chunks may not be limited to
-    // less than a chunk; it sees none that it would keep or unpack but PLTE and tRNS, which are small (ShownChunks).
+    // No chunk is longer than the file, or than the format allows.
+    // The limit for all chunks that libspng keeps may not be lower than the limit for one.
+    // That is safe: libspng keeps or unpacks only PLTE and tRNS, which are small (ShownChunks).
     const std::size_t longest = std::clamp<std::size_t>(bytes.size(), 1024, longest_chunk);
     check(spng_set_chunk_limits(context_.get(), longest, longest));
     const auto read = [](spng_ctx*, void* chunks, void* to, std::size_t count) -> int {
@@ -197,7 +200,7 @@ class PngFile {
       return;
     }
     if (code != SPNG_EOI) throw error_of(code);
-    // The last checksums come after the last row.
+    // Read on, because the last checksums come after the last row.
     const int end = spng_decode_chunks(context_.get());
     if (is_early_end(end)) {
       warnings.emplace_back("the end chunk of the PNG is missing");
@@ -225,7 +228,7 @@ class PngFile {
       format_ = SPNG_FMT_RGBA8;
       pixel_bytes_ = 4;
       convert_ = flatten8;
-    } else if (header_.color_type == SPNG_COLOR_TYPE_GRAYSCALE) {  // to RGB8 libspng goes pixel by pixel
+    } else if (header_.color_type == SPNG_COLOR_TYPE_GRAYSCALE) {  // not RGB8: libspng makes it pixel by pixel
       format_ = SPNG_FMT_G8;
       pixel_bytes_ = 1;
       convert_ = repeat_grey;
@@ -252,7 +255,8 @@ class PngFile {
     return code;
   }
 
-  /// Seven passes over the picture: into the raster itself if its rows are the file's, else into one of our own first.
+  /// Seven passes over the picture.
+  /// They go into the raster itself if its rows are those of the file, else into a buffer first.
   int read_interlaced(Raster& raster) {
     constexpr std::array<int, 7> first_x{0, 4, 0, 2, 0, 1, 0}, step_x{8, 8, 4, 4, 2, 2, 1};
     const auto [width, height] = size();
@@ -272,7 +276,7 @@ class PngFile {
       const int y = static_cast<int>(at.row_num);
       const int start = first_x[pass], step = step_x[pass], count = (width - start + step - 1) / step;
       pick(start, step, count, row(y));
-      // The seventh pass has the odd rows; it completes the even row above as well.
+      // The seventh pass has the odd rows. It also completes the even row above.
       if (pass == 6) rows_complete_ = std::min(y + 2, height);
     }
     if (code == SPNG_EOI) rows_complete_ = height;
@@ -288,7 +292,7 @@ class PngFile {
     return code;
   }
 
-  /// libspng spreads the pixels of a pass over the row: takes those and leaves the others as they are.
+  /// libspng spreads the pixels of a pass over the row. Copies these and leaves the others as they are.
   void pick(int start, int step, int count, std::uint8_t* row) {
     const std::uint8_t* from = line_.data() + static_cast<std::size_t>(start) * pixel_bytes_;
     for (int i = 0; i < count; ++i) {
@@ -325,7 +329,7 @@ void decode_png(std::span<const std::uint8_t> bytes, const PictureInfo& info, co
   PngFile file(bytes);
   const FileSize expected = file_size_of(info);
   if (file.size().width != expected.width || file.size().height != expected.height) {
-    throw PictureError(Reason::changed_since_plan, "the PNG is not the one whose header was read");
+    throw PictureError(Reason::changed_since_plan, "the PNG changed after its header was read");
   }
   Raster raster(info, pixels);
   if (read_extras(bytes).animated) warnings.emplace_back("the PNG is animated: its still picture was taken");

@@ -26,6 +26,7 @@ std::string from_base64(std::string_view text) {
   const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
   if (length < 0 || static_cast<std::size_t>(length) < padding) throw std::invalid_argument("not base64");
   bytes.resize(static_cast<std::size_t>(length) - padding);
+  // EVP_DecodeBlock also accepts text that to_base64() does not make, such as spaces around it.
   if (to_base64(bytes) != text) throw std::invalid_argument("not base64");
   return bytes;
 }

@@ -8,7 +8,7 @@ namespace millrace {
 /// Base64 with padding and without line breaks (RFC 4648), by OpenSSL.
 std::string to_base64(std::string_view bytes);
 
-/// Throws std::invalid_argument if the text is not what to_base64() makes.
+/// Throws std::invalid_argument if to_base64() would not make this text.
 std::string from_base64(std::string_view text);
 
 }  // namespace millrace

@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-/// A picture that cannot be read or decoded: `reason()` for the books, `what()` a sentence for people (without the
-/// path).
+/// A picture that cannot be read or decoded.
+/// `reason()` is for programs, `what()` is a sentence for people that does not contain the path.
 class PictureError : public std::runtime_error {
  public:
   PictureError(Reason reason, const std::string& detail) : std::runtime_error(detail), reason_(reason) {}

@@ -44,14 +44,15 @@ std::string advice(const std::string& path, int error_number) {
     case EDQUOT:
       return "the disk quota is used up: free some space, then run the same command again";
     case EFBIG:
-      return "the file is larger than the limit (see ulimit -f) or the file system allows";
+      return "the file is larger than the limit (ulimit -f) or the file system allows: raise the limit or choose "
+             "another output folder";
     case EROFS:
       return "the file system is read-only: choose another output folder or remount it";
     case EACCES:
     case EPERM:
-      return "this user may not do that there: choose another output folder or change its permissions";
+      return "this user lacks the permission: choose another output folder or change its permissions";
     case ENOENT:
-      return "it or its folder is not there, or was deleted during the run";
+      return "it or its folder does not exist, or was deleted during the run: check the path";
     case EMFILE:
     case ENFILE:
       return "too many open files: raise the limit with ulimit -n";
@@ -60,7 +61,7 @@ std::string advice(const std::string& path, int error_number) {
     case ESTALE:
       return "the network file system lost the file: check the mount, then run the same command again";
     default:
-      return "when this is repaired, run the same command again";
+      return "repair this, then run the same command again";
   }
 }
 
@@ -190,7 +191,7 @@ void File::fail(const char* operation, std::int64_t bytes_wanted) const {
 }
 
 void File::refuse_after_failed_sync() const {
-  if (sync_failed_) throw StorageError("use", path_, EIO, "an earlier sync failed: what it holds is not known");
+  if (sync_failed_) throw StorageError("use", path_, EIO, "an earlier sync failed, so its content is not known");
 }
 
 void File::write_all(std::string_view bytes) {
@@ -245,19 +246,19 @@ void File::truncate(std::int64_t size) {
 
 std::int64_t File::size() const {
   struct stat status {};
-  if (files_->fstat(descriptor_, &status) != 0) fail("look at");
+  if (files_->fstat(descriptor_, &status) != 0) fail("read the status of");
   return status.st_size;
 }
 
 bool File::still_linked() const {
   struct stat status {};
-  if (files_->fstat(descriptor_, &status) != 0) fail("look at");
+  if (files_->fstat(descriptor_, &status) != 0) fail("read the status of");
   return status.st_nlink > 0;
 }
 
 void File::close() {
   const int descriptor = std::exchange(descriptor_, -1);
-  // Linux frees the descriptor even when it reports EINTR, so a second call could close somebody else's file.
+  // Linux frees the descriptor even when it reports EINTR, so a second call could close another file.
   if (descriptor >= 0 && files_->close(descriptor) != 0 && errno != EINTR) fail("close");
 }
 
@@ -277,7 +278,7 @@ void AsideFile::commit() {
   file_.close();
   if (files_.rename(aside_, final_) != 0) {
     const int error_number = errno;
-    throw StorageError("give its name to", final_, error_number);
+    throw StorageError("rename a file to", final_, error_number);
   }
   renamed_ = true;
   sync_folder(folder_, files_);
@@ -342,18 +343,18 @@ bool file_exists(const std::string& path, const FileSystem& files) {
 }
 
 std::string read_text_file(const std::string& path, std::int64_t limit_bytes, const FileSystem& files) {
-  // O_NONBLOCK: opening a pipe must not wait for somebody to write to it.
+  // O_NONBLOCK: opening a pipe must not wait for a writer.
   const File file(path, O_RDONLY | O_NONBLOCK, files);
   struct stat status {};
   if (files.fstat(file.descriptor(), &status) != 0) {
     const int error_number = errno;
-    throw StorageError("look at", path, error_number);
+    throw StorageError("read the status of", path, error_number);
   }
   if (!S_ISREG(status.st_mode)) throw StorageError("read", path, EINVAL, "it is not a regular file");
   if (status.st_size > limit_bytes) {
     throw StorageError("read", path, EFBIG,
-                       "it has " + std::to_string(status.st_size) + " bytes, more than the " +
-                           std::to_string(limit_bytes) + " that such a file may have");
+                       "it has " + std::to_string(status.st_size) + " bytes; the maximum for such a file is " +
+                           std::to_string(limit_bytes) + " bytes");
   }
   std::string text(static_cast<std::size_t>(status.st_size), '\0');
   text.resize(file.read_at(text, 0));

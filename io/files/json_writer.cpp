@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
-// Bytes that stand in a JSON string as they are; all others are escaped or belong to a sequence that has to be checked.
+// Bytes that a JSON string contains unchanged. All others are escaped, or belong to a sequence that must be checked.
 constexpr std::array<bool, 256> plain = [] {
   std::array<bool, 256> table{};
   for (std::size_t byte = 0x20; byte < 0x80; ++byte) table[byte] = byte != '"' && byte != '\\';
@@ -63,7 +63,7 @@ int utf8_length(std::string_view text) {
   const unsigned lead = byte_at(text, 0);
   if (lead < 0x80) return 1;
   if (lead < 0xC2 || lead > 0xF4) return -1;
-  // Table 3-7 of the Unicode standard: only the second byte has bounds that depend on the first.
+  // Table 3-7 of the Unicode standard: only the bounds of the second byte depend on the first.
   const int length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
@@ -198,7 +198,7 @@ void JsonWriter::check_finite(double number) const {
   if (std::isfinite(number)) return;
   const std::string_view before = text();
   const std::string_view tail = before.substr(before.size() > 60 ? before.size() - 60 : 0);
-  throw std::domain_error("a value is NaN or infinite, which JSON cannot hold; it would have stood after: " +
+  throw std::domain_error("a value is NaN or infinite, which JSON cannot contain; it would follow this text: " +
                           std::string(tail));
 }
 

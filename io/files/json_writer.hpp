@@ -7,9 +7,9 @@
 
 namespace millrace {
 
-/// Appends JSON to a string: commas are its business, the nesting is the caller's. The text depends on the values
-/// alone, never on the locale. Bytes that are not UTF-8 become U+FFFD, one for each maximal ill-formed part, as Unicode
-/// recommends.
+/// Appends JSON to a string. The writer places the commas; the caller opens and closes objects and arrays.
+/// The text depends on the values alone, never on the locale.
+/// Bytes that are not UTF-8 become U+FFFD, one for each maximal ill-formed part, as Unicode recommends.
 ///
 ///     json.begin_object().key("id").value(17).key("box").begin_array()...end_array().end_object();
 class JsonWriter {
@@ -22,6 +22,7 @@ class JsonWriter {
 
   JsonWriter& value(std::string_view text);
   JsonWriter& value(const char* text) { return value(std::string_view(text)); }
+  /// Integers must be in the range of std::int64_t.
   JsonWriter& value(std::integral auto number) {
     if constexpr (std::same_as<decltype(number), bool>) {
       return literal(number ? "true" : "false");
@@ -31,19 +32,19 @@ class JsonWriter {
   }
   JsonWriter& null() { return literal("null"); }
 
-  /// The shortest text that reads back as the same number. Throws std::domain_error for NaN and infinity, as JSON has
-  /// neither.
+  /// The shortest text that reads back as the same number.
+  /// Throws std::domain_error for NaN and infinity, which JSON lacks.
   JsonWriter& value(float number);
   JsonWriter& value(double number);
-  /// Rounded to so many decimals (0 to 9), halves away from zero, without trailing zeros; throws as value() does.
+  /// Rounded to `decimals` (0 to 9), halves away from zero, without trailing zeros. Throws as value() does.
   JsonWriter& rounded(double number, int decimals);
 
-  /// A value as it is: JSON, or what stands for some until somebody puts it in.
+  /// Text that is a value already: JSON, or a placeholder that later code replaces with JSON.
   JsonWriter& verbatim(std::string_view text) { return literal(text); }
 
-  /// What was written so far.
+  /// The text written so far.
   std::string_view text() const { return text_; }
-  /// The whole text, and an empty writer. Throws std::logic_error while an object or array is open.
+  /// Takes the whole text and leaves an empty writer. Throws std::logic_error while an object or array is open.
   std::string take();
 
  private:
@@ -58,12 +59,12 @@ class JsonWriter {
   void check_finite(double number) const;
 
   std::string text_;
-  bool comma_ = false;  // whether the next value or key follows another one
+  bool comma_ = false;  // whether the next value or key needs a comma in front
   int depth_ = 0;
 };
 
-/// The length of the well-formed UTF-8 sequence at the front of `text`, or minus the length of the ill-formed part
-/// there (its maximal part that could begin a sequence, at least one byte). `text` is not empty.
+/// The length of the UTF-8 sequence at the front of `text`, which is not empty.
+/// If it is ill-formed: minus the length of its maximal part that could begin a sequence, at least one byte.
 int utf8_length(std::string_view text);
 
 bool is_utf8(std::string_view text);

@@ -22,12 +22,12 @@ constexpr std::int64_t record_limit_bytes = 64 << 10;
 
 std::string path_of(const std::string& folder) { return folder + "/lock.json"; }
 
-/// Field 22 of /proc/<pid>/stat; 0 if there is no such process.
+/// Field 22 of /proc/<pid>/stat; 0 if the process does not exist.
 std::int64_t start_ticks_of(std::int64_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   std::getline(stat, text, '\0');
-  // The second field, the command in parentheses, may hold anything, also spaces and parentheses.
+  // The second field is the command in parentheses. It may contain spaces and parentheses itself.
   const std::size_t command_end = text.rfind(')');
   if (command_end == std::string::npos) return 0;
   std::istringstream rest(text.substr(command_end + 1));
@@ -47,7 +47,7 @@ std::string to_text(const LockHolder& holder) {
          "\n";
 }
 
-/// Nothing for a record cut short, as a run leaves it that is killed while it writes it.
+/// Nothing for an incomplete record: a run that is killed while it writes the record leaves one.
 std::optional<LockHolder> from_text(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) return std::nullopt;
@@ -73,7 +73,7 @@ std::string read_record(const File& file) {
   return text;
 }
 
-/// True if `file` is what its path names now, and not a lock that its owner has just removed.
+/// True if the path still names this file. False if `file` is a lock that its owner has just removed.
 bool is_current(const File& file) {
   struct stat opened {};
   struct stat named {};
@@ -106,8 +106,7 @@ LockHolder this_process() {
 }
 
 LockedError::LockedError(const std::string& path, LockHolder holder, const std::string& advice)
-    : std::runtime_error("another process writes to this folder: " + holder.describe() + " (" + path + "); " +
-                         advice),
+    : std::runtime_error("another process writes to this folder: " + holder.describe() + " (" + path + "); " + advice),
       holder_(std::move(holder)) {}
 
 FolderLock::FolderLock(const std::string& folder, const LockHolder& self) : path_(path_of(folder)) {
@@ -119,18 +118,20 @@ FolderLock::FolderLock(const std::string& folder, const LockHolder& self) : path
     const std::string record = read_record(file);
     const std::optional<LockHolder> holder = from_text(record);
     if (result != 0 && error_number == EWOULDBLOCK) throw LockedError(path_, holder.value_or(LockHolder{}), wait);
-    // Some network file systems have no flock; there the record alone decides.
+    // Some network file systems have no flock. There the record alone decides.
     if (result != 0 && error_number != ENOLCK && error_number != EOPNOTSUPP) {
       throw StorageError("lock", path_, error_number);
     }
+    // The owner removed the file between our open and flock, so this is no lock any more.
     if (!is_current(file)) continue;
     if (holder && !is_gone(*holder, self)) {
       throw LockedError(path_, *holder,
                         holder->host == self.host ? wait : wait + "; if that run is dead, delete the lock file");
     }
     if (!record.empty()) {
-      note_ = "took over the output folder's lock from " +
-              (holder ? holder->describe() : std::string("a run that was killed while it took it")) + ", which is gone";
+      note_ = "took over the lock of the output folder from " +
+              (holder ? holder->describe() : std::string("a run that was killed while it took the lock")) +
+              ", which has ended";
     }
     file.truncate(0);
     file.write_all(to_text(self));
@@ -141,7 +142,7 @@ FolderLock::FolderLock(const std::string& folder, const LockHolder& self) : path
 }
 
 FolderLock::~FolderLock() {
-  // Removed before the descriptor closes and so unlocks it: whoever opened it meanwhile finds it is not current.
+  // Removed before closing unlocks it: whoever opened the file in the meantime sees that it is not current.
   if (is_current(file_)) ::unlink(path_.c_str());
 }
 

@@ -9,10 +9,11 @@
 
 namespace millrace {
 
-/// Who writes to an output folder.
+/// The process that writes to an output folder.
 struct LockHolder {
   std::int64_t pid = 0;
-  std::int64_t start_ticks = 0;  ///< when the process started, in clock ticks after boot: tells a reused pid apart
+  std::int64_t start_ticks =
+      0;  ///< start of the process in clock ticks after boot: shows if another process has its pid now
   std::string host, boot_id;
   std::string started;  ///< when the lock was taken, UTC, for people
 
@@ -23,7 +24,7 @@ struct LockHolder {
 /// This process on this host, at this moment.
 LockHolder this_process();
 
-/// Another run writes to this output folder; exit code 7.
+/// Another process writes to this output folder; exit code 7.
 class LockedError : public std::runtime_error {
  public:
   LockedError(const std::string& path, LockHolder holder, const std::string& advice);
@@ -34,17 +35,18 @@ class LockedError : public std::runtime_error {
 };
 
 /// The right to write to an output folder, from construction to destruction: `<folder>/lock.json` under flock(2).
-/// A lock whose process is gone from this host, or that was taken before this host's last boot, is taken over. A lock
-/// of another host is respected always, since nothing tells from here whether its run is alive.
+/// It takes over a lock whose process on this host has ended, or that is older than this host's last boot.
+/// It always respects a lock of another host, because this host cannot know whether that run is alive.
 class FolderLock {
  public:
-  /// Throws LockedError if another run has the folder, StorageError if the folder is not there or not writable.
+  /// Throws LockedError if another process has the folder.
+  /// Throws StorageError if the folder does not exist or is not writable.
   explicit FolderLock(const std::string& folder, const LockHolder& self = this_process());
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
-  /// The line to log when a dead run's lock was taken over.
+  /// The line to log if the lock of a dead run was taken over.
   const std::optional<std::string>& note() const { return note_; }
 
  private:
@@ -53,7 +55,8 @@ class FolderLock {
   std::optional<std::string> note_;
 };
 
-/// Who has the folder now: nobody if there is no lock, or if its process is gone from this host. Takes no lock.
+/// The process that has the folder; nothing if there is no lock, or if its process on this host has ended.
+/// Takes no lock.
 std::optional<LockHolder> lock_holder(const std::string& folder, const LockHolder& self = this_process());
 
 }  // namespace millrace

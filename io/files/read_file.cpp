@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-/// An open file; closing one that was only read cannot lose anything.
+/// An open file. Errors of close are ignored: a file that was only read cannot lose anything.
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -25,7 +25,7 @@ class Descriptor {
   int value_;
 };
 
-/// EIO or ESTALE: worth a second try.
+/// EIO or ESTALE, after which a second try can succeed.
 struct Transient {
   int error;
 };
@@ -38,7 +38,7 @@ struct Transient {
     case ENOTDIR:
     case ELOOP:
       throw PictureError(Reason::vanished,
-                         "the file is in the plan but not there: removed since, or a link to nothing (" +
+                         "the file is in the plan but does not exist: it was removed, or it is a link to nothing (" +
                              std::generic_category().message(error) + ")");
     case EACCES:
     case EPERM:
@@ -81,8 +81,8 @@ void check(const struct stat& status, const FileExpectations& expected) {
 FileBytes read_once(const std::string& path, const FileExpectations& expected, const ReadCall& read_call) {
   int opened = -1;
   do {
-    opened = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC |
-                                      O_NOCTTY);  // O_NONBLOCK: a pipe without a writer must not hang us
+    // O_NONBLOCK: a pipe without a writer must not hang us.
+    opened = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   } while (opened < 0 && errno == EINTR);
   if (opened < 0) fail(errno, "open");
   const Descriptor file(opened);

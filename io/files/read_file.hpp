@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-/// What the plan says about a file, and how large it may be.
+/// What the plan says about a file, and the maximum size.
 struct FileExpectations {
   std::optional<std::int64_t> bytes{};
   std::optional<std::int64_t> mtime_ns{};  ///< compared only for equality
@@ -31,12 +31,16 @@ struct FileBytes {
   std::span<const std::uint8_t> span() const { return {data.get(), size}; }
 };
 
-/// read(2), or a test's stand-in for it.
+/// read(2), or its replacement in a test.
 using ReadCall = std::function<ssize_t(int descriptor, void* to, std::size_t count)>;
 
-/// Reads a whole regular file into memory that is not cleared first. Never waits for a pipe's writer. An EIO or ESTALE
-/// is retried once from the start. Throws PictureError: vanished (also: a dangling or looping link), permission,
-/// not_regular, empty, too_large, changed_since_plan (also: changed while being read), io_error, oom_host.
+/// Reads a whole regular file into memory that is not cleared first. Never waits for the writer of a pipe.
+/// Retries once from the start after EIO or ESTALE.
+/// Throws PictureError:
+/// - vanished, also for a link that dangles or loops
+/// - permission, not_regular, empty, too_large
+/// - changed_since_plan, also if the file changes while it is read
+/// - io_error, oom_host
 FileBytes read_file(const std::string& path, const FileExpectations& expected, const ReadCall& read_call = ::read);
 
 }  // namespace millrace

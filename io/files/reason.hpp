@@ -5,40 +5,40 @@
 
 namespace millrace {
 
-/// Why a picture failed. A closed list: names are stable and stand in the segment lines; new ones are only added.
+/// Why a picture failed. Segment lines contain these names, so a name never changes. New ones are only added.
 enum class Reason {
   empty,               ///< the file has no bytes
-  not_an_image,        ///< the content is no picture format we know
+  not_an_image,        ///< the content is in no picture format that we know
   truncated,           ///< the data end before the picture does
   corrupt_data,        ///< the data contradict themselves
   too_large,           ///< more pixels, bytes or scans than the limits allow
-  too_small,           ///< nothing is left of the shorter side in the model's input
+  too_small,           ///< the shorter side would have no pixel in the model's input
   unsupported_format,  ///< a picture, but of a kind we do not decode
   codec_missing,       ///< a picture format whose codec is not installed here
   io_error,            ///< reading failed
-  vanished,            ///< in the plan, but no longer there
+  vanished,            ///< in the plan, but the file does not exist
   permission,          ///< not readable by this user
   not_regular,         ///< a pipe, socket, device or folder
   changed_since_plan,  ///< size or time differ from the plan
   no_boxes,            ///< its view has no detector, and the manifest gives no boxes for it
   oom_host,            ///< no host memory for this picture
-  oom_device,          ///< no memory of the device for this picture, not even alone
+  oom_device,          ///< too little device memory for this picture, even alone
   non_finite,          ///< a model returned NaN or infinity for it
   model_failed,        ///< the model call failed for this picture alone
-  internal,            ///< a stage threw something we did not expect
+  internal,            ///< a stage threw an unexpected exception
 };
 
 /// The stable name, e.g. "truncated".
 std::string_view to_string(Reason reason);
 
-/// The reason of that name; throws std::invalid_argument if there is none.
+/// The reason with that name. Throws std::invalid_argument if none exists.
 Reason reason_from_string(std::string_view name);
 
-/// One failed picture: where, why, and a sentence for people.
+/// Why and where one picture failed.
 struct Failure {
   std::string stage;
   Reason reason = Reason::internal;
-  std::string detail;
+  std::string detail;  ///< a sentence for people
 };
 
 }  // namespace millrace

@@ -24,7 +24,7 @@ unsigned code_point(std::string_view sequence) {
   return value;
 }
 
-/// Characters that change the terminal or the order of what stands around them.
+/// Characters that change the terminal or the order of the text around them.
 bool is_dangerous(unsigned point) {
   return (point >= 0x80 && point < 0xA0) || point == 0x061C || point == 0x200E || point == 0x200F ||
          (point >= 0x2028 && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);

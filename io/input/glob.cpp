@@ -18,7 +18,8 @@ std::string unescape(std::string_view text) {
   return plain;
 }
 
-/// The braces' inside from `open` ('{') on, cut at its top-level commas; `close` receives the position of '}' or npos.
+/// The parts inside the braces that open at `open` ('{'), cut at their top-level commas.
+/// `close` becomes the position of '}'. If there is none, it becomes npos and the result is empty.
 std::vector<std::string_view> brace_parts(std::string_view text, std::size_t open, std::size_t& close) {
   std::vector<std::string_view> parts;
   std::size_t start = open + 1;
@@ -42,7 +43,7 @@ std::vector<std::string_view> brace_parts(std::string_view text, std::size_t ope
   return {};
 }
 
-/// All patterns without braces that `{a,b}` stands for. An unclosed or single-part brace becomes a literal.
+/// All patterns without braces that the pattern stands for. A brace that is unclosed or has one part becomes a literal.
 std::vector<std::string> expand_braces(std::string_view pattern) {
   std::vector<std::string> done;
   std::vector<std::string> open{std::string(pattern)};
@@ -71,7 +72,7 @@ std::vector<std::string> expand_braces(std::string_view pattern) {
     }
     if (done.size() + open.size() > max_alternatives) {
       throw std::invalid_argument("the braces of the pattern '" + std::string(pattern) +
-                                  "' stand for more than 1024 patterns: use fewer, or '*'");
+                                  "' stand for more than 1024 patterns: use fewer braces, or '*'");
     }
   }
   return done;
@@ -88,7 +89,7 @@ std::vector<std::string> split_names(std::string_view path) {
   return names;
 }
 
-/// End of the bracket expression that starts at `open` ('['), or npos when it is not closed.
+/// End of the bracket expression that starts at `open` ('['); npos if it is not closed.
 std::size_t set_end(std::string_view pattern, std::size_t open) {
   std::size_t i = open + 1;
   if (i < pattern.size() && (pattern[i] == '!' || pattern[i] == '^')) ++i;
@@ -136,7 +137,7 @@ bool set_contains(std::string_view set, char c) {
   return found != negated;
 }
 
-/// Bytes of the UTF-8 character at the start of `text`; 1 where it is not UTF-8.
+/// Bytes of the UTF-8 character at the start of `text`; 1 if it is not UTF-8.
 std::size_t character_length(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const std::size_t length = lead >= 0xF0 && lead < 0xF8 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 1;
@@ -147,7 +148,7 @@ std::size_t character_length(std::string_view text) {
   return length;
 }
 
-/// Matches one element of the pattern at `p` other than '*' with the text at `t`; moves both on.
+/// Matches the element of the pattern at `p`, which is not '*', with the text at `t`. Advances both.
 bool match_element(std::string_view pattern, std::size_t& p, std::string_view text, std::size_t& t) {
   if (pattern[p] == '?') {
     ++p;
@@ -167,7 +168,7 @@ bool match_element(std::string_view pattern, std::size_t& p, std::string_view te
   return pattern[p++] == text[t++];
 }
 
-/// One name against one name's pattern: greedy, going back only to the last '*'.
+/// Matches one name with the pattern of one name. Greedy: it goes back only to the last '*'.
 bool match_name(std::string_view pattern, std::string_view text) {
   if (!text.empty() && text[0] == '.' && !pattern.empty() &&
       (pattern[0] == '*' || pattern[0] == '?' || pattern[0] == '[')) {
@@ -191,7 +192,7 @@ bool match_name(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
-/// The positions in `names` that a run over the path's names can stand at. Position names.size() is a match.
+/// The positions in `names`, a pattern, that the names of `path` can lead to. Position names.size() is a match.
 std::vector<bool> positions_after(const std::vector<std::string>& names, const std::vector<std::string>& path) {
   std::vector<bool> now(names.size() + 1);
   const auto close = [&](std::vector<bool>& set) {
@@ -223,7 +224,8 @@ bool has_wildcards(std::string_view pattern) { return first_wildcard(pattern) !=
 
 Glob::Glob(std::string_view pattern) : text_(pattern) {
   if (pattern.size() > max_pattern_bytes) {
-    throw std::invalid_argument("a pattern of " + std::to_string(pattern.size()) + " bytes: at most 4096 are taken");
+    throw std::invalid_argument("the pattern has " + std::to_string(pattern.size()) +
+                                " bytes: at most 4096 are allowed");
   }
   for (const std::string& alternative : expand_braces(pattern)) alternatives_.push_back(split_names(alternative));
 }

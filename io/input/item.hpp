@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// A box prompt from a manifest that replaces the detector: picture pixels after EXIF orientation, COCO order.
+/// A box from a manifest, which replaces the detector. In picture pixels after EXIF orientation, COCO order.
 struct PromptBox {
   float x = 0, y = 0, width = 0, height = 0;
   int class_id = 0;

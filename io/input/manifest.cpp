@@ -21,17 +21,17 @@ void drop_byte_order_mark(std::string& line, std::int64_t number) {
   if (number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
 }
 
-/// Other columns are the user's own, but boxes under another name would be left out unseen.
+/// Other columns belong to the user. But boxes under a wrong name would be lost unnoticed.
 void check_key(std::string_view key, const std::string& where) {
   if (key == "box" || key == "bbox" || key == "bboxes") {
-    fail(where, "'" + std::string(key) + "' is not read: boxes are named 'boxes' and are [[x, y, width, height], ...]");
+    fail(where, "'" + std::string(key) + "' is not read: name it 'boxes' and write [[x, y, width, height], ...]");
   }
-  if (key == "views") fail(where, "'views' is not read: the view is named 'view'");
+  if (key == "views") fail(where, "'views' is not read: name it 'view'");
 }
 
 void check_path(const std::string& path, const std::string& where) {
   if (path.empty()) fail(where, "the path is empty");
-  if (path.find('\0') != std::string::npos) fail(where, "the path holds a NUL byte, which no file name can");
+  if (path.find('\0') != std::string::npos) fail(where, "the path contains a NUL byte, which no file name can");
 }
 
 json parse_json(std::string_view text, const std::string& where, const std::string& what) {
@@ -41,7 +41,7 @@ json parse_json(std::string_view text, const std::string& where, const std::stri
       return true;
     });
   } catch (const json::exception& error) {
-    // nlohmann's own text repeats the input, which may be long and hold anything.
+    // The message of nlohmann repeats the input, which may be long and contain anything.
     const std::string why =
         dynamic_cast<const json::out_of_range*>(&error) != nullptr ? " (a number out of range)" : "";
     fail(where, what + " is not valid JSON" + why + ": '" + display_name(text.substr(0, 60)) +
@@ -64,7 +64,7 @@ PromptBox parse_box(const json& box, const std::string& where, std::size_t numbe
   if (box.size() == 5) {
     const double class_id = box[4].get<double>();
     if (class_id != std::floor(class_id) || class_id < 0 || class_id > 1e9) {
-      fail(where, what + " has a class that is not a whole number from 0 on");
+      fail(where, what + " has a class that is not a whole number from 0 to 1e9");
     }
     result.class_id = static_cast<int>(class_id);
   }
@@ -92,7 +92,7 @@ class TextList final : public ItemList {
       if (!nul_separated_ && line_.ends_with('\r')) line_.pop_back();
       if (line_.empty()) continue;
       if (line_.find('\0') != std::string::npos) {
-        fail(lines_->where(), "the path holds a NUL byte: a list separated by NULs needs -0");
+        fail(lines_->where(), "the path contains a NUL byte: a list separated by NULs needs -0");
       }
       item = {line_, {}, {}, lines_->line_number()};
       return Step::item;
@@ -116,7 +116,7 @@ class CsvManifest final : public ItemList {
     }
     if (const Step step = next_row(); step != Step::item) return step;
     if (fields_.size() != columns_) {
-      fail(where(), std::to_string(fields_.size()) + " fields where the header has " + std::to_string(columns_));
+      fail(where(), std::to_string(fields_.size()) + " fields, but the header has " + std::to_string(columns_));
     }
     item = {fields_[path_], view_ ? fields_[*view_] : std::string(), {}, row_line_};
     check_path(item.path, where());
@@ -129,7 +129,7 @@ class CsvManifest final : public ItemList {
  private:
   std::string where() const { return name_; }
 
-  /// Reads lines until the quotes are balanced: a quoted field may hold newlines.
+  /// Reads lines until the quotes are balanced, because a quoted field may contain newlines.
   Step next_row() {
     do {
       if (const Step step = lines_->next(row_); step != Step::item) return step;
@@ -170,13 +170,12 @@ class CsvManifest final : public ItemList {
         at = end;
       }
       if (at == row_.size()) return;
-      if (row_[at] != ',')
-        fail(where(), "text after the closing quote of a field: a quote inside a field is written twice");
+      if (row_[at] != ',') fail(where(), "text after the closing quote of a field: write a quote inside a field twice");
       ++at;
     }
   }
 
-  /// From after the opening quote; returns the position after the closing one.
+  /// Reads from after the opening quote. Returns the position after the closing one.
   std::size_t quoted_field(std::size_t at, std::string& field) {
     while (true) {
       const std::size_t quote = row_.find('"', at);
@@ -250,7 +249,7 @@ class JsonlManifest final : public ItemList {
   static std::string path_of(const json& object, const std::string& where) {
     const std::string encoded = text_of(object, "path_b64", where);
     if (encoded.empty()) {
-      if (!object.contains("path")) fail(where, "neither 'path' nor 'path_b64'");
+      if (!object.contains("path")) fail(where, "the object has neither 'path' nor 'path_b64'");
       return text_of(object, "path", where);
     }
     try {

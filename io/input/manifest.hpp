@@ -14,42 +14,44 @@
 
 namespace millrace {
 
-/// What asking for the next element of an input gives.
+/// The result of asking an input for its next element.
 enum class Step {
   item,
-  idle,  ///< nothing came for the time asked, more may come; said once, then the next call waits for it
+  idle,  ///< nothing came for IdleRule::after, but more may come; the next call waits without limit
   end,
 };
 
 /// When a list that stays open counts as idle.
 struct IdleRule {
   std::chrono::nanoseconds after = std::chrono::seconds(10);
-  /// A steady clock; moved by hand in tests.
+  /// A steady clock. Tests move it by hand.
   std::function<std::chrono::nanoseconds()> clock = [] { return std::chrono::steady_clock::now().time_since_epoch(); };
 };
 
-/// Lines of a file, pipe or terminal, of bounded length, without their end. A last line without end counts.
+/// Lines of a file, pipe or terminal, of limited length and without their delimiter.
+/// The last line needs no delimiter.
 class LineReader {
  public:
   struct Options {
     std::string name;  ///< for messages
     char delimiter = '\n';
-    std::size_t limit_bytes;       ///< of one line
-    std::optional<IdleRule> idle;  ///< never idle where not given
+    std::size_t limit_bytes;       ///< maximum for one line
+    std::optional<IdleRule> idle;  ///< not given: never idle
   };
 
-  /// Opens a file, which should be a regular one: opening a pipe waits for its writer. Throws InputError when that
-  /// fails.
+  /// Opens a file, which should be a regular one: opening a pipe waits for its writer.
+  /// Throws InputError if that fails.
   LineReader(const std::string& path, Options options);
-  /// Reads an open descriptor, which stays open; one that is closed reads as empty. `stop` ends a wait.
+  /// Reads an open descriptor and leaves it open. A closed descriptor reads as empty. `stop` ends a wait.
   LineReader(int descriptor, Options options, std::stop_token stop = {});
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
   ~LineReader();
 
-  /// Throws InputError with name and line number when a line is too long or reading fails. End also when stopped.
+  /// The next line; `end` also when stopped.
+  /// Throws InputError, with name and line number, if a line is too long or reading fails.
   Step next(std::string& line);
-  /// Number of the line last given, from 1.
+  /// Number of the last line given, from 1.
   std::int64_t line_number() const { return line_number_; }
   /// "'list.txt' line 12", for messages.
   std::string where() const;
@@ -75,31 +77,32 @@ class LineReader {
 /// One line of a list or manifest.
 struct ListedItem {
   std::string path;  ///< bytes as listed
-  std::string view;  ///< empty: by pattern
+  std::string view;  ///< empty: the patterns decide
   std::optional<std::vector<PromptBox>> boxes;
-  std::int64_t line = 0;  ///< where it starts, from 1
+  std::int64_t line = 0;  ///< number of its first line, from 1
 };
 
-/// A list of pictures, read as a stream. Malformed content is an InputError with name and line.
+/// A list of pictures, read as a stream. Malformed content throws InputError with name and line.
 class ItemList {
  public:
   virtual ~ItemList() = default;
   virtual Step next(ListedItem& item) = 0;
 };
 
-/// One path a line, any bytes but the delimiter; empty lines are passed over, and so is a byte order mark. A carriage
-/// return at the end of a line is dropped (it is kept between NULs).
+/// One path a line, of any bytes but the delimiter. Empty lines are skipped.
+/// Unless NULs separate the list, a byte order mark and a carriage return at the end of a line are dropped.
 std::unique_ptr<ItemList> text_list(std::unique_ptr<LineReader> lines, bool nul_separated);
 
-/// A CSV manifest (RFC 4180): a header row with `path` and optionally `view` and `boxes`; other columns are passed
-/// over. `boxes` holds JSON, `[[x, y, width, height], [x, y, width, height, class], ...]`; an empty field means none
-/// given.
+/// A CSV manifest (RFC 4180) with a header row: `path`, and optionally `view` and `boxes`.
+/// `boxes` contains JSON, `[[x, y, width, height], [x, y, width, height, class], ...]`; an empty field: none given.
+/// Other columns are ignored, but `box`, `bbox`, `bboxes` and `views` are refused.
 std::unique_ptr<ItemList> csv_manifest(std::unique_ptr<LineReader> lines);
 
-/// A JSONL manifest: {"path": ..., "path_b64": ..., "view": ..., "boxes": [...]}; path_b64 (exact bytes) wins over
-/// path. Other keys are passed over.
+/// A JSONL manifest: {"path": ..., "path_b64": ..., "view": ..., "boxes": [...]}.
+/// `path_b64` (exact bytes) overrides `path`. Other keys are ignored or refused as in a CSV manifest.
 std::unique_ptr<ItemList> jsonl_manifest(std::unique_ptr<LineReader> lines);
 
+/// Maximum bytes of a line in a text list, and of a row in a manifest.
 inline constexpr std::size_t list_line_limit = 64 << 10;
 inline constexpr std::size_t manifest_line_limit = 16 << 20;
 

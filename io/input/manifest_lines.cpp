@@ -27,7 +27,8 @@ LineReader::LineReader(const std::string& path, Options options)
 
 LineReader::LineReader(int descriptor, Options options, std::stop_token stop)
     : options_(std::move(options)), descriptor_(descriptor), owned_(false), stop_(std::move(stop)) {
-  // A program started without stdin has an empty list; the next descriptor opened would take its number.
+  // A program started without stdin has an empty list.
+  // Reading later would be wrong, because the next file that is opened gets this number.
   ended_ = ::fcntl(descriptor_, F_GETFD) < 0 && errno == EBADF;
   if (ended_ || !stop_.stop_possible()) return;
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -54,7 +55,7 @@ bool LineReader::take_line(std::string& line) {
   if (complete || stop - start_ > options_.limit_bytes) ++line_number_;
   if (stop - start_ > options_.limit_bytes) {
     throw InputError(where() + " is longer than " + std::to_string(options_.limit_bytes) +
-                     " bytes: is it what it is taken for? (a list separated by NULs needs -0)");
+                     " bytes: check that it is a list (a list separated by NULs needs -0)");
   }
   if (!complete) return false;
   line.assign(buffer_, start_, stop - start_);
@@ -77,7 +78,7 @@ Step LineReader::next(std::string& line) {
   return Step::item;
 }
 
-/// Waits for bytes until the deadline: item when there may be some, end when stopped.
+/// Waits for bytes until the deadline. Returns `item` if there may be some, `end` if stopped.
 Step LineReader::await(std::chrono::nanoseconds deadline) {
   while (true) {
     if (stop_.stop_requested()) return Step::end;
@@ -104,7 +105,7 @@ void LineReader::fill() {
   const ssize_t got = ::read(descriptor_, buffer_.data() + old, block_bytes);
   const int error = errno;
   buffer_.resize(old + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  // A descriptor that does not block has nothing after all: the next wait finds out when it has.
+  // A descriptor that does not block can have no data after all. The next wait finds out when it has.
   if (got < 0 && (error == EAGAIN || error == EINTR)) return;
   if (got < 0) {
     throw InputError("reading " + options_.name + " failed after line " + std::to_string(line_number_) + ": " +

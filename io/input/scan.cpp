@@ -20,26 +20,26 @@ constexpr std::array<std::string_view, skip_count> skip_names{
     "other_extension",   "hidden",        "system_file", "not_regular", "folder_link", "loop",
     "unreadable_folder", "output_folder", "vanished",    "not_matched", "no_view"};
 
-// The same for people, behind a number; of one where that differs.
+// The same in words, to follow a number. The first table is for the number 1, where the words differ.
 constexpr std::array<std::string_view, skip_count> skip_words_of_one{
-    "", "", "", "not a regular file", "link to a folder", "link in a loop", "folder that cannot be listed"};
-constexpr std::array<std::string_view, skip_count> skip_words{"not called like a picture",
+    "", "", "system file", "not a regular file", "link to a folder", "link in a loop", "folder that cannot be listed"};
+constexpr std::array<std::string_view, skip_count> skip_words{"without the extension of a picture",
                                                               "hidden",
-                                                              "of the system",
+                                                              "system files",
                                                               "not regular files",
                                                               "links to folders",
                                                               "links in a loop",
                                                               "folders that cannot be listed",
                                                               "the output folder",
-                                                              "gone during the scan",
-                                                              "beside the pattern",
-                                                              "of no view"};
+                                                              "removed during the scan",
+                                                              "outside the pattern",
+                                                              "in no view"};
 
 constexpr std::array<std::string_view, 24> picture_extensions{
     "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif",  "tiff", "gif",  "ppm",
     "pgm", "pbm",  "pnm", "pam",  "jp2", "j2k", "jpf", "jpx",  "avif", "heic", "heif", "jxl"};
 
-// Not "ts": TorchScript and TypeScript files end in it as well.
+// Not "ts": TorchScript and TypeScript files end in it too.
 constexpr std::array<std::string_view, 19> video_extensions{"mp4",  "mov", "mkv",  "avi", "webm", "m4v", "mpg",
                                                             "mpeg", "mts", "m2ts", "wmv", "flv",  "3gp", "3g2",
                                                             "ogv",  "mxf", "vob",  "asf", "y4m"};
@@ -67,7 +67,7 @@ std::string names_of(const Tally& tally) {
   std::string list;
   for (std::size_t i = 0; i < std::min(shown, tally.first.size()); ++i) {
     std::string name = display_name(tally.first[i]);
-    // The end of a path tells more than its beginning. Cut between characters.
+    // The end of a path says more than its beginning. Cut between characters.
     if (name.size() > most_bytes) {
       std::size_t from = name.size() - most_bytes;
       while (from < name.size() && (static_cast<unsigned char>(name[from]) & 0xC0U) == 0x80U) ++from;
@@ -114,7 +114,7 @@ bool is_video_extension(std::string_view extension) { return contains(video_exte
 std::strong_ordering compare_scan_order(std::string_view a, std::string_view b) {
   const auto [at_a, at_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   if (at_a == a.end() || at_b == b.end()) return a.size() <=> b.size();
-  // '/' ends a name, so it comes before every byte a name can hold.
+  // '/' ends a name, so it comes before every byte that a name can contain.
   const auto rank = [](char c) { return c == '/' ? 0 : static_cast<unsigned char>(c) + 1; };
   return rank(*at_a) <=> rank(*at_b);
 }
@@ -129,7 +129,7 @@ std::string FolderWalk::full_path() const {
   return options_.folder + (options_.folder.ends_with('/') ? "" : "/") + relative_;
 }
 
-/// Lists the folder at relative_ and puts it on top of levels_; a folder that is not entered is counted.
+/// Lists the folder at relative_ and puts it on top of levels_. Counts a folder that is not entered.
 void FolderWalk::enter(bool whole) {
   const std::string path = full_path();
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
@@ -183,7 +183,7 @@ void FolderWalk::list(int descriptor, Level& level) {
             [&](const Entry& a, const Entry& b) { return level.name(a) < level.name(b); });
 }
 
-/// Keeps the entry where it may lead to a picture and counts it where it cannot.
+/// Keeps an entry that may lead to a picture and counts the others. Folders outside the pattern are not counted.
 void FolderWalk::consider(std::string_view name, unsigned char type, Level& level) {
   relative_.resize(level.prefix);
   relative_ += name;
@@ -228,7 +228,7 @@ bool FolderWalk::takes_file(std::string_view name, bool whole) {
   return false;
 }
 
-/// A link, or an entry whose kind the file system did not say. True when it is a picture; a folder is entered.
+/// A link, or an entry whose kind the file system did not give. True if it is a picture. Enters a folder.
 bool FolderWalk::resolve(std::string_view name, bool whole) {
   struct stat own {};
   struct stat target {};
@@ -239,7 +239,7 @@ bool FolderWalk::resolve(std::string_view name, bool whole) {
   }
   const bool is_link = S_ISLNK(own.st_mode);
   if (::stat(path.c_str(), &target) != 0) {
-    // A link to nothing, or to where we may not look: the name decides, and reading it says why it failed.
+    // A link to nothing, or to a place that we may not look at: the name decides. Reading it will say why it fails.
     if (errno == EACCES || (is_link && errno == ENOENT)) return takes_file(name, whole);
     counts_[errno == ELOOP ? Skip::loop : Skip::vanished].add(relative_);
     return false;
@@ -269,7 +269,7 @@ bool FolderWalk::next(std::string& path) {
     }
     const Entry entry = level.entries[level.at++];
     const bool whole = level.whole;
-    const std::string name(level.name(entry));  // entering a folder moves the levels
+    const std::string name(level.name(entry));  // a copy, because entering a folder moves the levels
     relative_.resize(level.prefix);
     relative_ += name;
     if (entry.kind == Kind::folder) {

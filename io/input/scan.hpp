@@ -16,32 +16,32 @@
 
 namespace millrace {
 
-/// What the user named as input cannot be used: what, where, and what to do. Exit code 2.
+/// The user named an input that cannot be used. The message says what, where, and what to do. Exit code 2.
 class InputError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Why something met while scanning is no item. Names are stable and stand in plan/end.json.
+/// Why something that the scan found is no item. plan/end.json contains the names, so they never change.
 enum class Skip {
-  other_extension,    ///< a file that no picture is called like
-  hidden,             ///< a name that starts with a dot (.DS_Store too)
+  other_extension,    ///< a file without the extension of a picture
+  hidden,             ///< a name that begins with a dot, also .DS_Store
   system_file,        ///< Thumbs.db, desktop.ini, @eaDir, #recycle, $RECYCLE.BIN, __MACOSX, lost+found
   not_regular,        ///< a pipe, socket or device
   folder_link,        ///< a link to a folder, without follow_dirs
-  loop,               ///< a folder that contains itself by a link or mount, or a link that leads to itself
+  loop,               ///< a folder that contains itself through a link or mount, or a link that leads to itself
   unreadable_folder,  ///< a folder that could not be listed
   output_folder,      ///< this run's output
-  vanished,           ///< removed while the scan ran
-  not_matched,        ///< beside the glob pattern
-  no_view,            ///< matches the pattern of no view
+  vanished,           ///< removed during the scan
+  not_matched,        ///< does not match the glob pattern
+  no_view,            ///< matches no view's pattern
 };
 inline constexpr std::size_t skip_count = 11;
 
 /// The stable name, e.g. "other_extension".
 std::string_view to_string(Skip skip);
 
-/// How often something was met, and the first few names as evidence.
+/// How often something was found, with the first few names as evidence.
 struct Tally {
   static constexpr std::size_t names_kept = 10;
   std::int64_t count = 0;
@@ -49,43 +49,45 @@ struct Tally {
   void add(std::string_view path);
 };
 
-/// The first three names, printable and of a length to be read: "a.jpg, b.jpg, c.jpg, ...".
+/// The first three names, printable and shortened: "a.jpg, b.jpg, c.jpg, ...".
 std::string names_of(const Tally& tally);
 
-/// Everything a scan saw that did not become an item.
+/// Everything that a scan found and that did not become an item.
 struct ScanCounts {
   std::array<Tally, skip_count> skipped;
   Tally videos;                   ///< not read yet
-  Tally empty_inputs;             ///< of several inputs, those that named nothing
+  Tally empty_inputs;             ///< of several inputs, those without a picture
   std::int64_t not_selected = 0;  ///< left out by --sample and --every
 
   Tally& operator[](Skip skip) { return skipped[static_cast<std::size_t>(skip)]; }
   const Tally& operator[](Skip skip) const { return skipped[static_cast<std::size_t>(skip)]; }
   std::int64_t total_skipped() const;
-  /// "12 other_extension (notes.md, ...), 2 videos (not read yet: a.mp4)"; empty when nothing was skipped.
+  /// "12 without the extension of a picture (notes.md, ...), 1 video (not read yet: a.mp4)".
+  /// Empty if nothing was skipped.
   std::string summary() const;
 };
 
-/// The lower-case extension without its dot; empty where there is none.
+/// The extension in lower case, without its dot; empty if there is none.
 std::string extension_of(std::string_view path);
 bool is_picture_extension(std::string_view extension);
 bool is_video_extension(std::string_view extension);
 
-/// A file or folder whatever its name.
+/// Identifies a file or folder, whatever its name.
 struct FileIdentity {
   dev_t device = 0;
   ino_t inode = 0;
   auto operator<=>(const FileIdentity&) const = default;
 };
 
-/// The order of a depth-first walk with each folder's entries sorted by bytes: names compared one by one.
+/// The order of a depth-first walk that sorts the entries of each folder by bytes: paths are compared name by name.
 std::strong_ordering compare_scan_order(std::string_view a, std::string_view b);
 
-/// A depth-first walk over the pictures below a folder, in the order of compare_scan_order.
-/// Files are taken by extension (content decides when they are decoded); links to files are followed, links to folders
-/// with follow_dirs only. One folder is open at a time; in memory are the names of the folders on the way down (about
-/// 16 bytes and the name for each entry that is a folder, a link or a picture), so 10^6 files in one folder need some
-/// 40 MB.
+/// A depth-first walk over the pictures below a folder, in the order of compare_scan_order().
+/// It takes files by extension; their content decides when they are decoded.
+/// It follows links to files. It follows links to folders only with follow_dirs.
+/// One folder is open at a time. Memory holds the entries of the folders on the way down.
+/// A folder, a link or a picture takes about 16 bytes and its name.
+/// So 10^6 files in one folder need some 40 MB.
 class FolderWalk {
  public:
   struct Options {
@@ -95,10 +97,11 @@ class FolderWalk {
     std::vector<FileIdentity> excluded;  ///< folders never entered, e.g. the output
   };
 
-  /// Throws InputError when the folder itself cannot be listed. `counts` outlives the walk.
+  /// Throws InputError if the folder itself cannot be listed. `counts` must outlive the walk.
   FolderWalk(Options options, ScanCounts& counts, std::stop_token stop = {});
 
   /// The next picture's path relative to the folder; false at the end or when stopped.
+  /// Throws InputError if the process runs out of descriptors or memory.
   bool next(std::string& path);
 
  private:
@@ -132,7 +135,7 @@ class FolderWalk {
   Options options_;
   ScanCounts& counts_;
   std::stop_token stop_;
-  std::string relative_;  // path under consideration, relative to the folder
+  std::string relative_;  // path that is being looked at, relative to the folder
   std::vector<Level> levels_;
 };
 

@@ -28,7 +28,7 @@ void check_selection(const Selection& selection) {
 
 bool sampled(const Selection& selection, std::string_view path) {
   if (selection.sample >= 1) return true;
-  // The top 53 bits as a number in [0, 1): exact in double.
+  // The top 53 bits as a number in [0, 1), which is exact in double.
   const auto hash = XXH3_64bits_withSeed(path.data(), path.size(), selection.seed);
   return std::ldexp(static_cast<double>(hash >> 11U), -53) < selection.sample;
 }
@@ -38,7 +38,8 @@ bool sampled(const Selection& selection, std::string_view path) {
 Views::Views(const std::vector<ViewRule>& rules) : everything_(rules.empty()) {
   if (everything_) names_.emplace_back(default_view);
   for (const ViewRule& rule : rules) {
-    if (rule.name.empty()) throw InputError("a view without a name, with the pattern '" + rule.pattern + "'");
+    if (rule.name.empty())
+      throw InputError("the view with the pattern '" + rule.pattern + "' has no name: give it one");
     auto known = index_of(rule.name);
     if (!known) {
       known = static_cast<int>(names_.size());
@@ -124,13 +125,13 @@ class Source::Impl {
     for (const std::string& input : spec_.inputs)
       text += (&input == spec_.inputs.data() ? " '" : ", '") + display_name(input) + "'";
     const std::string summary = counts_.summary();
-    text += summary.empty() ? ": nothing is there" : "; passed over: " + summary;
+    text += summary.empty() ? ": the input is empty" : "; passed over: " + summary;
     if (counts_[Skip::no_view].count > 0) {
       text += "; no view's pattern matches, for example, '" + display_name(counts_[Skip::no_view].first[0]) +
               "' (patterns:";
       for (const ViewRule& rule : spec_.views)
         text += " " + display_name(rule.name) + "='" + display_name(rule.pattern) + "'";
-      text += "), they are matched with paths relative to '" + display_name(root_) + "'";
+      text += "). Patterns are matched with paths relative to '" + display_name(root_) + "'";
     }
     return text;
   }
@@ -141,7 +142,7 @@ class Source::Impl {
   std::string root_;
 
  private:
-  /// Path and view of what was listed; false where the views or the selection leave it out.
+  /// Path and view of the listed picture. False if it is a video, or if the views or the selection leave it out.
   bool accept(Item& item) {
     std::string path = listed_.path;
     const std::string& base = inputs_[current_]->base();

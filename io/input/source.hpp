@@ -14,42 +14,46 @@
 
 namespace millrace {
 
-/// The view of every picture where nobody named any.
+/// The view of every picture if no view is named.
 inline constexpr const char* default_view = "default";
 
-/// Which pictures belong to a view. Without '/' the pattern is matched with the file's name, else with the whole
-/// relative path; an empty one matches nothing, so that only a manifest names the view.
+/// Which pictures belong to a view; see PathPattern.
+/// An empty pattern matches nothing: then only a manifest assigns pictures to the view.
 struct ViewRule {
   std::string name;
   std::string pattern;
 };
 
-/// A part of what was found, chosen in this order: sample, every, limit.
+/// The part of the found pictures that is taken. Applied in this order: sample, every, limit.
 struct Selection {
-  double sample =
-      1;  ///< share of the pictures in (0, 1], chosen by a hash of each path: adding files changes no choice
+  /// Share of the pictures in (0, 1], chosen by a hash of each path: adding files changes no choice.
+  double sample = 1;
   std::uint64_t seed = 0;  ///< of the sample
   std::int64_t every = 1;  ///< the 1st, (1 + every)th, ... of these
-  std::int64_t limit = 0;  ///< at most so many items in the plan; 0: all
+  std::int64_t limit = 0;  ///< maximum of items in the plan; 0: all
 };
 
-/// What the user asks to be read.
+/// What the user wants to be read.
 ///
-/// An input is a folder (walked), `-` (a text list from stdin), a text list (.txt, .lst), a manifest (.csv, .jsonl,
-/// .ndjson), a glob pattern (where nothing of that very name exists), or else a picture file, whatever its extension.
-/// Paths in text lists are relative to the current folder, those in manifests to the manifest's folder; `list_root`
-/// replaces both.
+/// An input is one of these:
+/// - a folder, which is walked
+/// - `-`: a text list from stdin
+/// - a text list (.txt, .lst) or a manifest (.csv, .jsonl, .ndjson)
+/// - a glob pattern, if nothing with exactly that name exists
+/// - any other name: a picture file, whatever its extension
+/// Paths in text lists start from the current folder, paths in manifests from the manifest's folder.
+/// `list_root` replaces both.
 struct SourceSpec {
   std::vector<std::string> inputs;
   bool follow_dirs = false;    ///< follow links to folders
   bool nul_separated = false;  ///< text lists are separated by NUL bytes
   std::optional<std::string> list_root;
-  std::vector<ViewRule> views;  ///< the first that matches wins; none: everything is of default_view
+  std::vector<ViewRule> views;  ///< the first match wins; none: all pictures are in default_view
   Selection selection;
   std::vector<FileIdentity> excluded;  ///< folders never walked: the output
 };
 
-/// Where stdin is and when it counts as idle; replaced in tests.
+/// Where stdin is, and when it counts as idle. Tests replace it.
 struct StdinOptions {
   int descriptor = 0;
   IdleRule idle;
@@ -58,11 +62,12 @@ struct StdinOptions {
 /// The views of a run, by index.
 class Views {
  public:
-  /// Throws InputError for a pattern that cannot be used.
+  /// Throws InputError for a view without a name and for a pattern that cannot be used.
   explicit Views(const std::vector<ViewRule>& rules);
-  /// Distinct names in order of first appearance; {default_view} without rules.
+  /// The names without duplicates, in order of first appearance; {default_view} without rules.
   const std::vector<std::string>& names() const { return names_; }
   std::optional<int> index_of(std::string_view name) const;
+  /// The view of the first rule that matches; nothing if none does.
   std::optional<int> of_path(std::string_view path) const;
 
  private:
@@ -72,46 +77,46 @@ class Views {
   };
   std::vector<std::string> names_;
   std::vector<Rule> rules_;
-  bool everything_ = false;  // no rules: all is of view 0
+  bool everything_ = false;  // no rules: all pictures are in view 0
 };
 
-/// Where in the source an item was met.
+/// Where in the source an item was found.
 struct SourcePosition {
   int input = 0;          ///< index into SourceSpec::inputs
   std::int64_t line = 0;  ///< of a list or manifest; 0 for walks and files, whose paths are their order
 };
 
-/// The stream of selected items of an SourceSpec, in an order that depends on the files and the spec alone.
+/// The stream of selected items of a SourceSpec. Their order depends on the files and the spec alone.
+/// Use it from one thread at a time.
 class Source {
  public:
-  /// Looks at every input at once: throws InputError for one that does not exist or cannot be used.
+  /// Looks at every input at once. Throws InputError for one that does not exist or cannot be used.
   explicit Source(SourceSpec spec, StdinOptions stdin_options = {}, std::stop_token stop = {});
   ~Source();
   Source(Source&&) noexcept;
   Source& operator=(Source&&) = delete;
 
-  /// The next item without id, bytes and mtime_ns; selection.limit is the caller's. Throws InputError for malformed
-  /// lists.
+  /// The next item without id, bytes and mtime_ns. The caller applies selection.limit.
+  /// Throws InputError for malformed lists.
   Step next(Item& item, SourcePosition& position);
 
-  /// Fills bytes and mtime_ns; a file that is not there keeps 0 and fails when it is read.
+  /// Fills in bytes and mtime_ns. A missing file keeps 0 and fails when it is read.
   void measure(Item& item) const;
 
-  /// The folder that relative paths start from: the one folder given, the folder part of the one glob, the folder of
-  /// the one picture, the base of the one list; the current folder when there are several inputs.
+  /// The folder from which relative paths start. With several inputs it is the current folder. With one input it is
+  /// that folder, the folder part of the glob, the folder of the picture, or the base of the list.
   const std::string& root() const;
   const Views& views() const;
   const ScanCounts& counts() const;
   const SourceSpec& spec() const;
 
-  /// Everything about the source that determines the plan besides the files themselves: resolved inputs, views,
-  /// selection.
+  /// Everything about the source that determines the plan, except the files: resolved inputs, views, selection.
   nlohmann::json description() const;
 
-  /// Hashes of the content of list files and manifests by input number; reads them.
+  /// Hashes of the content of list files and manifests, by input number. Reads these files.
   nlohmann::json list_hashes() const;
 
-  /// The sentence for a source without items: what was looked at, what was passed over, what to do.
+  /// The sentence for a source without items: what was looked at, what was skipped, and why no view matched.
   std::string nothing_found() const;
 
  private:
@@ -119,7 +124,7 @@ class Source {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What a plan would hold, found without writing anything.
+/// What a plan would contain, found without writing anything.
 struct DryRun {
   std::int64_t items = 0;
   std::int64_t bytes = 0;
@@ -130,7 +135,7 @@ struct DryRun {
   ScanCounts counts;
   std::string nothing_found;  ///< without items: the sentence of Source::nothing_found()
 };
-/// Scans everything; reads stdin to its end.
+/// Scans the whole input, or up to selection.limit items. Reads stdin to its end.
 DryRun dry_run(const SourceSpec& spec, std::size_t first_paths = 10, StdinOptions stdin_options = {},
                std::stop_token stop = {});
 

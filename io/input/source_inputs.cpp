@@ -24,7 +24,7 @@ class WalkInput final : public Input {
     options_.follow_dirs = follow_dirs;
     struct stat status {};
     if (::stat(options_.folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
-      throw InputError("there is no folder '" + display_name(options_.folder) + "' to look in for '" +
+      throw InputError("'" + display_name(options_.folder) + "' is not a folder, so it cannot be searched for '" +
                        display_name(options_.pattern ? options_.pattern->text() : "") + "'");
     }
   }
@@ -229,7 +229,7 @@ std::string relative_below(std::string_view root, const std::string& path) {
 
 json json_bytes(std::string_view bytes) {
   if (is_utf8(bytes)) return bytes;
-  std::string hex;  // a lossy text alone would make different names equal
+  std::string hex;  // with the lossy text alone, different names would be equal
   for (const char c : bytes) {
     constexpr std::string_view digits = "0123456789abcdef";
     hex += digits[static_cast<unsigned char>(c) >> 4U];

@@ -13,13 +13,13 @@ namespace millrace {
 class Input {
  public:
   virtual ~Input() = default;
-  /// The next path, absolute or relative to base(), with what a manifest says about it.
+  /// The next path, absolute or relative to base(), with the view and boxes of a manifest.
   virtual Step next(ListedItem& item) = 0;
-  /// Where its relative paths start: absolute, without a '/' at its end unless it is the root.
+  /// The folder from which its relative paths start: absolute, without a final '/' unless it is the root.
   const std::string& base() const { return base_; }
-  /// What of it determines the plan.
+  /// The facts about this input that determine the plan.
   virtual nlohmann::json description() const = 0;
-  /// Hash of a list file's content; empty for everything else.
+  /// Hash of a list file's content; empty for other inputs.
   virtual std::string content_hash() const { return {}; }
 
  protected:
@@ -29,24 +29,24 @@ class Input {
   std::string base_;
 };
 
-/// What an input is, decided by the file system and then by its name. Throws InputError when it cannot be used.
-/// `counts` outlives the input. Lists and walks are opened by the first next().
+/// Decides what an input is: by the file system, then by its name. Throws InputError if it cannot be used.
+/// `counts` must outlive the input. The first next() opens list files and walks.
 std::unique_ptr<Input> make_input(const std::string& text, const SourceSpec& spec, const StdinOptions& stdin_options,
                                   ScanCounts& counts, const std::stop_token& stop);
 
-/// The current folder, resolved.
+/// The current folder, absolute.
 std::string current_folder();
 
-/// `path` below `folder`, or as it is where it is absolute.
+/// `path` below `folder`; an absolute `path` is returned unchanged.
 std::string join_path(std::string_view folder, std::string_view path);
 
-/// The path without empty names and "."; ".." is resolved through the file system, as its meaning depends on links.
+/// The path without empty names and ".". The file system resolves "..", because its meaning depends on links.
 std::string clean_path(const std::string& path);
 
-/// An absolute path relative to `root` where it lies below, else unchanged.
+/// An absolute path below `root`, relative to it; other paths unchanged.
 std::string relative_below(std::string_view root, const std::string& path);
 
-/// Text for JSON: the bytes where they are UTF-8, else {"b64": ...}.
+/// Text for JSON: the bytes if they are UTF-8, else {"text": <with U+FFFD>, "bytes_hex": <exact bytes>}.
 nlohmann::json json_bytes(std::string_view bytes);
 
 }  // namespace millrace

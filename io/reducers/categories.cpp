@@ -28,7 +28,7 @@ bool is_top(const Json& value) {
   });
 }
 
-/// "5 minibus, 2 none": the most frequent first, those as frequent by name.
+/// "5 minibus, 2 none": the highest count first, equal counts by name.
 std::string sentence(const ByName& counts) {
   std::vector<std::pair<std::string, std::int64_t>> sorted(counts.begin(), counts.end());
   std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -41,8 +41,9 @@ std::string sentence(const ByName& counts) {
 
 }  // namespace
 
-/// Counts by class and view: pictures by the best class that a stage gave them, "none" where it gave none, and objects
-/// by their class. A stage is known by the form of its value, so every instance is counted under its own key.
+/// Counts by class and view: pictures by the best class that a stage gave them, objects by their class.
+/// A picture to which the stage gave no class counts as "none".
+/// A stage is recognised by the form of its value, so every instance is counted under its own key.
 class Categories {
  public:
   static ReducerEntry entry() {

@@ -16,8 +16,10 @@ class CommittedLines {
  public:
   explicit CommittedLines(std::string out_folder, const FileSystem& files = real_files);
 
-  /// All lines of all done segments in plan order, parsed; an item with revisions has the line of its highest. May be
-  /// called again for another pass. Throws ResultsDamaged, std::runtime_error for a line that is no JSON, StorageError.
+  /// Calls `take` with each line of all done segments, parsed, in plan order.
+  /// An item with revisions has the line of its highest revision.
+  /// May be called again for another pass.
+  /// Throws ResultsDamaged, StorageError, and std::runtime_error for a line that is no JSON.
   void for_each(const std::function<void(const nlohmann::json& line)>& take) const;
 
  private:
@@ -25,7 +27,7 @@ class CommittedLines {
   const FileSystem& files_;
 };
 
-/// What a reducer makes of them.
+/// The result of a reducer.
 struct Reduced {
   std::string content;               ///< of its file
   std::vector<std::string> summary;  ///< sentences for the report and the terminal
@@ -39,27 +41,29 @@ struct ReducerEntry {
   Reduced (*reduce)(const CommittedLines& lines);
 };
 
-/// The row of reducer R, which has `static ReducerEntry entry()`. Defined in io/reducers/reducer_entry.hpp and
-/// instantiated in the reducer's own source, so that the table needs no header of it.
+/// The row of reducer R, which has `static ReducerEntry entry()`.
+/// io/reducers/reducer_entry.hpp defines it, and the reducer's own source instantiates it.
+/// So the table needs no header of the reducer.
 template <class R>
 ReducerEntry reducer_entry();
 
-/// Every reducer the program knows.
+/// Every reducer that the program knows.
 const std::vector<ReducerEntry>& reducer_table();
 
-/// The row of that name, or null.
+/// The row with that name, or null.
 const ReducerEntry* find_reducer(std::string_view name);
 
-/// What came of one reducer.
+/// What one call of run_reducer() wrote.
 struct ReducerOutput {
   std::string name;
   std::string file;  ///< below the output folder: "reduced/categories.json"
   std::vector<std::string> summary;
 };
 
-/// Runs a reducer over an output folder and replaces `reduced/<name><extension>` there: aside, synced, renamed. Takes
-/// no lock of the output, so that it may run beside a run; of those who reduce, one at a time holds the lock of
-/// `reduced/`. Throws as CommittedLines::for_each() and FolderLock do.
+/// Runs a reducer over an output folder and replaces `reduced/<name><extension>` there durably.
+/// It takes no lock of the output folder, so it works during a run.
+/// The lock of `reduced/` admits one reducer at a time.
+/// Throws as CommittedLines::for_each() and FolderLock.
 ReducerOutput run_reducer(const ReducerEntry& reducer, const std::string& out_folder,
                           const FileSystem& files = real_files);
 

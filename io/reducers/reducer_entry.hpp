@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-/// Only the source of R includes this, and says, at its end,
+/// Only the source of R includes this header. That source ends with
 ///
 ///     template ReducerEntry reducer_entry<R>();
 template <class R>

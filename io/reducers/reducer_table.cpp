@@ -8,8 +8,9 @@
 
 namespace millrace {
 
-// The table of reducers, a row a line. `class` declares the reducer in its row, so that a row is all this file has to
-// know of it; within a function or an unnamed namespace it would declare another class.
+// The table of reducers, one row a line.
+// `class` declares the reducer in its row, so this file needs nothing else of it.
+// In a function or an unnamed namespace, `class` would declare another class.
 // clang-format off
 constexpr ReducerEntry (*rows[])() = {
     reducer_entry<class Categories>,

@@ -19,7 +19,7 @@ std::string path_of(const std::string& out_folder, const SegmentFile& file) {
   return segments_folder(out_folder) + "/" + file.name();
 }
 
-/// A done segment: its own manifest first, then those of its revisions in rising order.
+/// The manifests of a done segment: its own, then those of its revisions in rising order.
 using Revisions = std::vector<Manifest>;
 
 struct Folder {
@@ -28,8 +28,8 @@ struct Folder {
   std::vector<std::int64_t> journals;
 };
 
-// A run looks at manifests and lengths, so it makes these again by itself.
-constexpr const char* same_run_again = ": the same run again computes its segment anew";
+// A run checks manifests and lengths, so it repairs these faults by itself.
+constexpr const char* same_run_again = ": repeat the run to compute its segment again";
 
 std::string damaged_manifest(const std::string& out_folder, const SegmentFile& file) {
   return "'" + path_of(out_folder, file) + "' is damaged" + same_run_again;
@@ -48,10 +48,10 @@ std::optional<std::string> hash_problem(const std::string& out_folder, const Seg
   if (hash == planned) return std::nullopt;
   return "'" + path_of(out_folder, file) + "' has hash " + hash + ", its manifest says " + planned + ": delete '" +
          path_of(out_folder, {file.segment, file.revision, SegmentFile::Kind::manifest}) +
-         "', then the same run again computes its segment anew";
+         "', then repeat the run to compute its segment again";
 }
 
-/// The sentence for a data file that is not, byte by byte, what its manifest says.
+/// The sentence for a data file that differs from its manifest in length or in any byte.
 std::optional<std::string> problem_of(const std::string& out_folder, const Manifest& manifest,
                                       const FileSystem& files) {
   if (auto problem = length_problem_with_remedy(out_folder, manifest, files)) return problem;
@@ -70,10 +70,10 @@ std::optional<std::string> problem_of_all(const std::string& out_folder, const M
 }
 
 [[noreturn]] void throw_damaged(const std::string& problem) {
-  throw ResultsDamaged(problem + "; 'millrace status --verify' lists all that is damaged");
+  throw ResultsDamaged(problem + "; 'millrace status --verify' lists all damaged files");
 }
 
-/// Lines must not be missing unsaid.
+/// A damaged manifest hides lines, so it must not pass without a message.
 void require_manifests(const std::string& out_folder, const Folder& folder) {
   if (!folder.damaged.empty()) throw_damaged(damaged_manifest(out_folder, folder.damaged.front()));
 }
@@ -101,7 +101,7 @@ Folder look_at(const std::string& out_folder, const std::string& plan_hash, cons
 
 void for_each_line_of_file(const std::string& out_folder, const Manifest& manifest, const FileSystem& files,
                            const std::function<bool(std::string_view)>& take) {
-  // Before any line is given: a changed byte may leave a line that can be read and says something else.
+  // Checked before any line is given: a changed byte can leave a line that parses and says something else.
   if (const auto problem = problem_of(out_folder, manifest, files)) throw_damaged(*problem);
   const std::string path = path_of(out_folder, {manifest.segment, manifest.revision, SegmentFile::Kind::data});
   const File file(path, O_RDONLY, files);
@@ -122,7 +122,7 @@ void for_each_line_of_file(const std::string& out_folder, const Manifest& manife
   if (!held.empty()) throw_damaged("'" + path + "' ends in the middle of a line");
 }
 
-/// Lines begin with {"id": N, which the journal checks before it takes them.
+/// The id of a line. Lines begin with {"id": N: the journal checks it before it takes them.
 std::int64_t item_id_of(std::string_view line, const std::string& path) {
   const std::size_t colon = line.find(':');
   std::int64_t id = -1;
@@ -136,7 +136,7 @@ std::int64_t item_id_of(std::string_view line, const std::string& path) {
   return id;
 }
 
-/// The lines of one segment, each item by its highest revision; false if `take` stopped it.
+/// Gives the lines of one segment, each item by its highest revision. False if `take` stopped it.
 bool for_each_line_of_segment(const std::string& out_folder, const Revisions& revisions, const FileSystem& files,
                               const std::function<bool(const SegmentLine&)>& take) {
   const std::int64_t segment = revisions.front().segment;
@@ -164,7 +164,7 @@ bool for_each_line_of_segment(const std::string& out_folder, const Revisions& re
   return going;
 }
 
-/// Counts of a segment with revisions: what a revision replaced is known only line by line.
+/// Counts of a segment with revisions. Only the lines show which items a revision replaced.
 Counts recount(const std::string& out_folder, const Revisions& revisions, const FileSystem& files) {
   Counts counts;
   for_each_line_of_segment(out_folder, revisions, files, [&](const SegmentLine& line) {
@@ -181,7 +181,7 @@ std::int64_t count_journaled(const std::string& path, const FileSystem& files) {
     scan_journal(
         path, [&](const JournalEntry& entry) { items.insert(entry.item_id); }, files);
   } catch (const StorageError& error) {
-    // A run that is going on may have committed the segment since the folder was listed.
+    // A run in progress may have committed the segment after the folder was listed.
     if (error.error_number() != ENOENT) throw;
   }
   return static_cast<std::int64_t>(items.size());
@@ -189,7 +189,7 @@ std::int64_t count_journaled(const std::string& path, const FileSystem& files) {
 
 using Check = std::optional<std::string>(const std::string&, const Manifest&, const FileSystem&);
 
-/// What a check finds; of a file that cannot be read, that.
+/// The result of a check. If a file cannot be read, the sentence says that.
 std::optional<std::string> found_by(Check& check, const std::string& out_folder, const Manifest& manifest,
                                     const FileSystem& files) {
   try {
@@ -245,7 +245,7 @@ void for_each_failed(const std::string& out_folder, const std::function<void(con
     const auto has_failed = [](const Manifest& manifest) { return manifest.counts.failed_items() > 0; };
     if (std::none_of(revisions.begin(), revisions.end(), has_failed)) continue;
     for_each_line_of_segment(out_folder, revisions, files, [&](const SegmentLine& line) {
-      // Most lines of such a segment are good ones and long: the word is looked for before the line is parsed.
+      // Such a segment has mostly long lines of good pictures. Searching for the word is cheaper than parsing them.
       if (line.json.find("\"failed\"") == std::string_view::npos) return true;
       const FrameRecord frame = parse_frame(line.json);
       if (frame.failed) take(frame);

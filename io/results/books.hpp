@@ -14,23 +14,25 @@
 
 namespace millrace {
 
-/// What an output folder holds. Reading it takes no lock and changes nothing, so it may be done while a run writes.
+/// What an output folder contains. Reading it takes no lock and changes nothing, so it is possible during a run.
 struct Books {
-  std::optional<std::int64_t> planned;      ///< items of the plan, as far as the caller knows it
+  std::optional<std::int64_t> planned;      ///< items of the plan, if the caller knows them
   std::int64_t done_segments = 0;           ///< without those that `problems` names
   Counts counts;                            ///< of done segments, each item by its highest revision
-  std::int64_t journaled_items = 0;         ///< have a line in a segment that is still open
+  std::int64_t journaled_items = 0;         ///< items with a line in an open segment
   std::vector<std::int64_t> open_segments;  ///< those with a journal and no manifest
   std::optional<LockHolder> locked_by;
-  /// Damaged manifests, data files missing or of another length: sentences with the remedy.
+  /// A sentence with the remedy for each damaged manifest.
+  /// Also for each data file or side column that is missing or has the wrong length.
   std::vector<std::string> problems;
 
-  /// Every planned item is in exactly one state: planned = ok + failed. False if planned is not known.
+  /// Whether every planned item is done and nothing is damaged: planned = ok + failed.
+  /// False if `planned` is not known.
   bool balanced() const { return planned == counts.items && problems.empty(); }
 };
 
-/// Reads the books. Manifests of another plan than `plan_hash` throw OutputMismatchError (an empty one stands for any).
-/// Throws StorageError if the folder is not there.
+/// Reads the books. Throws OutputMismatchError for a manifest of another plan than `plan_hash`.
+/// An empty `plan_hash` accepts any plan. Throws StorageError if the folder does not exist.
 Books read_books(const std::string& out_folder, const std::string& plan_hash, std::optional<std::int64_t> planned,
                  const FileSystem& files = real_files);
 
@@ -38,25 +40,27 @@ Books read_books(const std::string& out_folder, const std::string& plan_hash, st
 struct SegmentLine {
   std::int64_t segment = 0;
   std::int64_t item_id = 0;
-  int revision = 0;       ///< whose side columns its row numbers belong to
+  int revision = 0;       ///< its row numbers belong to the side columns of this revision
   std::string_view json;  ///< without newline; valid during the callback
 };
 
-/// All lines of all done segments in plan order, streaming. Where a revision has a line of an item, that of the highest
-/// revision comes in its place. Return false to stop. Throws ResultsDamaged if a manifest is damaged, or a data file
-/// missing or not, byte by byte, what its manifest says; no line of such a file is given.
+/// Calls `take` with each line of all done segments, in plan order, until it returns false.
+/// If revisions have a line of an item, the one of the highest revision replaces it.
+/// Throws ResultsDamaged if a manifest is damaged, or a data file is missing or differs from its manifest in any byte.
+/// `take` gets no line of such a file.
 void for_each_line(const std::string& out_folder, const std::function<bool(const SegmentLine&)>& take,
                    const FileSystem& files = real_files);
 
-/// The lines of failed items of all done segments in plan order; segments without any are not read.
+/// Calls `take` with the lines of failed items of all done segments, in plan order. Skips segments without failures.
+/// Throws as for_each_line().
 void for_each_failed(const std::string& out_folder, const std::function<void(const FrameRecord&)>& take,
                      const FileSystem& files = real_files);
 
-/// A segment file or side column that is not what its manifest says.
+/// A segment file or side column that differs from its manifest.
 struct DamagedSegment {
   std::int64_t segment = 0;
   int revision = 0;
-  std::int64_t first_item = -1, last_item = -1;  ///< -1 where the manifest itself is damaged
+  std::int64_t first_item = -1, last_item = -1;  ///< -1 if the manifest itself is damaged
   std::string problem;                           ///< a sentence that names the file and the remedy
 };
 

@@ -17,7 +17,7 @@ constexpr std::size_t hash_digits = 8;
 constexpr std::size_t chunk_bytes = 1 << 20;
 constexpr std::size_t prefix_limit_bytes = 128;
 
-/// The hash of a line's own bytes is hashed once more with the key, so that no line has to be copied behind the key.
+/// Hashes the bytes of the line, then the key with that hash. So no line is copied only to put the key in front.
 std::string check_of(std::string_view key, std::string_view rest) {
   const std::string both = std::string(key) + std::to_string(xxh32(rest));
   std::array<char, hash_digits + 1> text{};
@@ -42,8 +42,8 @@ bool take_number(std::string_view& text, Number& number) {
   return error == std::errc() && end == word.data() + word.size();
 }
 
-/// The entry of a journal line without its newline, or nothing if the line is not as it was written. Without a key only
-/// its form is looked at.
+/// The entry of a journal line without its newline; nothing if the line is not as it was written.
+/// Without a key, only the form is checked.
 std::optional<JournalEntry> parse(const std::optional<std::string>& key, std::string_view line, std::int64_t offset) {
   if (line.size() <= hash_digits || line[hash_digits] != ' ') return std::nullopt;
   std::string_view rest = line.substr(hash_digits + 1);
@@ -71,10 +71,10 @@ std::optional<JournalEntry> parse(const std::optional<std::string>& key, std::st
 JournalScan scan_file(const File& file, const std::optional<std::string>& key,
                       const std::function<void(const JournalEntry&)>& found) {
   JournalScan scan;
-  std::string held;              // bytes of the file from held_offset on that are not dealt with yet
-  std::int64_t held_offset = 0;  // where the line in hand begins
+  std::string held;              // bytes of the file from held_offset on that are not processed yet
+  std::int64_t held_offset = 0;  // where the current line begins
   std::size_t searched = 0;      // bytes of `held` known to have no newline
-  bool overlong = false;         // the line in hand is too long to be one of ours
+  bool overlong = false;         // the current line is too long to be one of ours
   std::vector<char> chunk(chunk_bytes);
   while (const std::size_t count = file.read_at(chunk, held_offset + static_cast<std::int64_t>(held.size()))) {
     held.append(chunk.data(), count);
@@ -110,7 +110,7 @@ void check_line(const Line& line) {
   if (line.json.find('\n') != std::string::npos ||
       line.json.size() > static_cast<std::size_t>(Journal::max_line_bytes)) {
     throw std::invalid_argument("the line of item " + std::to_string(line.item_id) +
-                                " holds a newline or is longer than " + std::to_string(Journal::max_line_bytes) +
+                                " contains a newline or is longer than " + std::to_string(Journal::max_line_bytes) +
                                 " bytes");
   }
   const std::string id = std::to_string(line.item_id);
@@ -131,7 +131,7 @@ Journal::Journal(const std::string& path, std::string key, const std::function<v
   scan_ = scan_file(file_, key_, recovered);
   end_ = scan_.valid_end;
   if (scan_.total_bytes != end_) file_.truncate(end_);
-  // What an earlier attempt wrote may never have been synced.
+  // An earlier attempt may have written these lines without a sync.
   unsynced_ = end_ > 0;
 }
 
@@ -162,14 +162,14 @@ std::string Journal::read(const JournalEntry& entry) const {
   const auto found = parse(key_, line, entry.offset);
   if (!found || found->item_id != entry.item_id || found->json_offset != entry.json_offset) {
     throw StorageError("read back item " + std::to_string(entry.item_id) + " from", path(), EIO,
-                       "it is not what was written: check the disk, then run the same command again, which computes "
-                       "the damaged part anew");
+                       "the line differs from what was written. Check the disk, then run the same command again: "
+                       "it computes the damaged part again");
   }
   return line.substr(static_cast<std::size_t>(entry.json_offset));
 }
 
 void Journal::sync() {
-  if (!file_.still_linked()) throw StorageError("go on writing to", path(), ENOENT, "it was deleted during the run");
+  if (!file_.still_linked()) throw StorageError("continue to write", path(), ENOENT, "it was deleted during the run");
   if (unsynced_) file_.sync_data();
   unsynced_ = false;
 }

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// One frame's line of a segment.
+/// The line of one frame in a segment.
 struct Line {
   std::int64_t item_id = 0;
   std::string json;  ///< one JSON object without newline that begins with {"id": <item_id>
@@ -21,7 +21,7 @@ struct Line {
   int objects = 0;
 };
 
-/// Where a journal holds a line, and what the books need of it without reading it again.
+/// The place of a line in a journal, and what the books need of it without reading it again.
 struct JournalEntry {
   int batch = 0;
   std::int64_t item_id = 0;
@@ -33,37 +33,39 @@ struct JournalEntry {
   std::int32_t json_offset = 0;  ///< of the JSON within the journal line
 };
 
-/// What a look at a journal found.
+/// The result of scanning a journal.
 struct JournalScan {
-  std::int64_t valid_end = 0;    ///< offset behind the last valid line
+  std::int64_t valid_end = 0;    ///< offset after the last valid line
   std::int64_t total_bytes = 0;  ///< size of the file
-  int invalid_lines = 0;         ///< torn, flipped or foreign lines, the tail included
+  int invalid_lines = 0;         ///< torn, changed or foreign lines, including the tail
 };
 
-/// The finished frames of one segment that is still open, a line each:
+/// The finished frames of one open segment, one line for each:
 ///
-///     <xxh32 of the rest, 8 hex digits> <batch> <item id> <"ok" or reason> <objects> <JSON>\n
+///     <check, 8 hex digits> <batch> <item id> <"ok" or reason> <objects> <JSON>\n
 ///
-/// The hash is taken over a key too that stands for the segment and its plan, so a line of another plan is as invalid
-/// as a torn one. Invalid lines are passed over wherever they stand; what follows the last valid line is cut off before
-/// the first append. Only offsets are held in memory.
+/// The check is an XXH32 hash of the rest of the line and of a key. The key stands for the segment and its plan.
+/// So a line of another plan is as invalid as a torn one.
+/// Invalid lines are skipped anywhere in the file. What follows the last valid line is cut off when the file is opened.
+/// Memory holds only offsets, no lines. Not thread-safe.
 class Journal {
  public:
-  /// Longest JSON of a line; without a bound, garbage without newlines would have to be read into memory.
+  /// Maximum bytes of a line's JSON. Without it, a scan would read garbage without newlines into memory.
   static constexpr std::int64_t max_line_bytes = 64 << 20;
 
-  /// Opens or creates the file, hands its valid lines to `recovered` in file order and cuts off what follows them.
+  /// Opens or creates the file, gives its valid lines to `recovered` in file order, and cuts off what follows them.
   Journal(const std::string& path, std::string key, const std::function<void(const JournalEntry&)>& recovered,
           const FileSystem& files = real_files);
 
-  /// Appends the lines of one batch in one write and returns where they stand. Throws std::invalid_argument for JSON
-  /// with a newline, too long, or of another item.
+  /// Appends the lines of one batch in one write and returns where they are.
+  /// Throws std::invalid_argument for JSON that has a newline, is too long, or does not begin with the item's id.
   std::vector<JournalEntry> append(int batch, std::span<const Line> lines);
 
-  /// The JSON of an entry, checked again; StorageError with EIO if the file no longer holds it.
+  /// The JSON of an entry, checked again. Throws StorageError with EIO if the file no longer contains it.
   std::string read(const JournalEntry& entry) const;
 
-  /// fdatasync, if there is anything new. StorageError too when the file was deleted meanwhile.
+  /// fdatasync, if the file has lines that are not synced.
+  /// Throws StorageError also if the file was deleted in the meantime.
   void sync();
 
   const std::string& path() const { return file_.path(); }
@@ -77,8 +79,8 @@ class Journal {
   bool unsynced_ = false;
 };
 
-/// Reads a journal that somebody else may be writing, without changing it. For who does not know the key: lines count
-/// as valid by their form, without their hash.
+/// Reads a journal without changing it, even while another process writes it.
+/// For callers that do not know the key: it checks the form of the lines, not their hash.
 JournalScan scan_journal(const std::string& path, const std::function<void(const JournalEntry&)>& found,
                          const FileSystem& files = real_files);
 

@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-/// One found object as sinks and readers of segments see it. Box in picture pixels after EXIF orientation, COCO order.
+/// One found object, as sinks and readers of segments see it.
+/// The box is in picture pixels after EXIF orientation, in COCO order.
 struct Object {
   float x = 0, y = 0, width = 0, height = 0;
   float score = 0;

@@ -8,8 +8,7 @@
 
 namespace millrace {
 
-/// Indices of the objects, the best score first, those with equal scores in their order; a score that is NaN comes
-/// last.
+/// Indices of the objects, highest score first. Equal scores keep their order; NaN scores come last.
 std::vector<std::size_t> best_first(std::span<const Object> objects);
 
 }  // namespace millrace

@@ -28,7 +28,8 @@ std::string view_names(const json& plan) {
   return names;
 }
 
-/// Takes the views out of both, which stand in three places of a plan; a user needs one line of all their differences.
+/// Removes the views from both plans and returns their differences. They are in three places of a plan.
+/// A user needs one line for all of them.
 std::vector<std::string> view_differences(json& planned, json& now) {
   const std::string before = view_names(planned), after = view_names(now);
   bool same = true;
@@ -62,28 +63,30 @@ json plan_of(const PlanOptions& options, const json& settings, const Source& sou
           {"source", source.description()}};
 }
 
-/// A plan that was begun before.
+/// A plan that an earlier attempt began.
 struct StoredPlan {
   std::string hash;
   std::vector<PlanSegmentHeader> headers;
   std::optional<PlanEnd> end;
 
-  /// Segments after those that end.json knows are of an --add-new that was cut off, which is finished first.
+  /// Whether the scan has ended.
+  /// Segments that end.json does not know are of an --add-new that was cut off. It is finished first.
   bool is_whole() const { return end && end->segments == static_cast<std::int64_t>(headers.size()); }
-  /// What stands on stdin now is known only by reading it: the list of before is passed over, more of it is added.
+  /// Whether stdin is the only input and has been scanned once. Only reading it shows what its list is now.
+  /// The lines of the earlier list are skipped, and more lines are added.
   bool goes_on(const Source& source) const {
     return is_whole() && source.spec().inputs == std::vector<std::string>{"-"} && end->passes == 1;
   }
 };
 
-/// Throws where it is not the plan that would be made now.
+/// Throws if it is not the plan that would be made now.
 std::optional<StoredPlan> read_stored(const PlanFiles& files, const json& now, const std::string& out_folder,
                                       const FileSystem& file_system) {
   const auto stored = files.read_plan();
   const bool has_segments = file_exists(files.folder() + "/" + plan_segment_name(0), file_system);
   if (!stored && has_segments) {
     throw PlanDamaged("'" + display_name(files.folder()) +
-                      "' holds segments but no plan.json: restore it, or start over with a new output folder");
+                      "' contains segments but no plan.json: restore it, or start over with a new output folder");
   }
   if (!stored || !(has_segments || file_exists(files.folder() + "/end.json", file_system))) return {};
   check_same(*stored, now, out_folder);
@@ -93,7 +96,7 @@ std::optional<StoredPlan> read_stored(const PlanFiles& files, const json& now, c
   return plan;
 }
 
-/// Throws where lists have changed since the plan was completed.
+/// Throws if lists have changed since the plan was completed.
 void check_lists(const PlanEnd& end, const Source& source, const std::string& out_folder) {
   const json now = source.list_hashes();
   if (now == end.lists) return;
@@ -146,7 +149,7 @@ class Plan::Impl {
         files_(out_folder, *options_.files),
         source_(without_output(std::move(spec), out_folder), options_.stdin_options, stop_.get_token()) {
     if (options_.segment_items < 1 || options_.look_ahead < 1)
-      throw std::invalid_argument("segment_items and look_ahead: at least 1");
+      throw std::invalid_argument("segment_items and look_ahead must be at least 1");
     json plan = plan_of(options_, settings, source_);
     open(out_folder, plan);
     if (totals_.complete) return;
@@ -197,7 +200,7 @@ class Plan::Impl {
   const std::string& hash() const { return hash_; }
 
  private:
-  /// Finds what is on disk and whether there is something left to scan.
+  /// Finds what is on disk, and whether anything is left to scan.
   void open(const std::string& out_folder, const json& plan) {
     hash_ = plan_hash(plan);
     bool whole = false;
@@ -221,7 +224,8 @@ class Plan::Impl {
     counts_ = end_->counts;
     finished_ = true;
     if (totals_.items == 0 && !options_.allow_empty) {
-      throw InputError("the plan in '" + display_name(out_folder) + "' has no items: --add-new looks for new ones");
+      throw InputError("the plan in '" + display_name(out_folder) +
+                       "' has no items: use --add-new to look for new ones");
     }
   }
 
@@ -230,6 +234,8 @@ class Plan::Impl {
     scan.plan = std::move(plan);
     scan.plan_hash = hash_;
     scan.headers = headers_;
+    // After the first scan, each pass has the next number, and a pass that was cut off keeps its number.
+    // With --add-new before the first scan has ended, the rest counts as pass 1.
     const int begun = headers_.empty() ? 0 : headers_.back().pass;
     scan.pass = goes_on_ ? 0 : end_ ? end_->passes : options_.add_new && !headers_.empty() ? std::max(1, begun) : begun;
     if (goes_on_) scan.whole = end_;
@@ -288,7 +294,7 @@ class Plan::Impl {
   std::deque<PlannedSegment> queue_;
   std::exception_ptr failure_;
   bool finished_ = false;
-  bool goes_on_ = false;  // the one pass of a finished plan, whose list is on stdin
+  bool goes_on_ = false;  // the plan has one finished pass, and its list is on stdin
   PlanTotals totals_;
   ScanCounts counts_;
   std::thread scanner_;

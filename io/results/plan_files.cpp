@@ -59,14 +59,14 @@ Item item_from(const json& line, const std::vector<std::string>& views) {
   return item;
 }
 
-// A list of plain values is one value, as it is for the user.
+// A list of plain values counts as one value, as the user wrote it.
 bool is_leaf(const json& value) {
   return !value.is_structured() || value.empty() ||
          (value.is_array() &&
           std::none_of(value.begin(), value.end(), [](const json& part) { return part.is_structured(); }));
 }
 
-// As the user knows it: the settings' inner names are ours.
+// The key as users know it, without the names that the plan puts around settings.
 std::string known_key(std::string_view key) {
   for (const std::string_view ours : {"settings.options.", "settings.packages.", "settings.", "source."}) {
     if (key.starts_with(ours)) return std::string(key.substr(ours.size()));
@@ -263,7 +263,7 @@ PlannedSegment PlanFiles::read_segment(std::int64_t index, const std::string& pl
 void PlanFiles::write_plan(const json& plan) {
   make_folder(folder_, files_);
   sync_folder(out_folder_, files_);
-  // Indented, since people read this one; the hash is over the values.
+  // Indented, because people read this file. The hash covers the values, not the layout.
   write_durably(folder_, "plan.json", json::parse(seal(plan)).dump(2) + "\n", files_);
 }
 

@@ -19,7 +19,7 @@ struct PlanSegmentHeader {
   std::int64_t items = 0;
   std::int64_t bytes = 0;    ///< of the items' files
   int pass = 0;              ///< 0: the first scan, then one more for each --add-new
-  SourcePosition last;       ///< where the last item was met
+  SourcePosition last;       ///< where the last item was found
   std::string chain;         ///< hash over the paths taken from that input so far
   std::string items_sha256;  ///< of the item lines
 };
@@ -34,22 +34,23 @@ struct PlanEnd {
   ScanCounts counts;
 };
 
-/// The files of a plan: how they are written, found and checked. Nothing here scans or waits.
+/// Writes, finds and checks the files of a plan. It neither scans nor waits.
 class PlanFiles {
  public:
   explicit PlanFiles(const std::string& out_folder, const FileSystem& files = real_files);
 
-  /// plan.json without its hash; nothing where there is none.
+  /// plan.json without its hash; nothing if the file does not exist.
   std::optional<nlohmann::json> read_plan() const;
-  /// Headers of all segments, in order, without gaps. `plan_hash` is what they must belong to.
+  /// Headers of all segments, in order, without gaps. Throws PlanDamaged if one does not belong to `plan_hash`.
   std::vector<PlanSegmentHeader> read_headers(const std::string& plan_hash) const;
-  /// end.json; throws PlanDamaged where it does not agree with the segments' headers.
+  /// end.json; nothing if the file does not exist.
+  /// Throws PlanDamaged if it does not agree with the headers of the segments.
   std::optional<PlanEnd> read_end(const std::string& plan_hash, const std::vector<PlanSegmentHeader>& headers) const;
-  /// Throws PlanDamaged for a name that is not in `views`.
+  /// Throws PlanDamaged for a changed segment, and for an item whose view is not in `views`.
   PlannedSegment read_segment(std::int64_t index, const std::string& plan_hash,
                               const std::vector<std::string>& views) const;
 
-  /// Each survives a power cut once it has returned.
+  /// After each of these calls, its file survives a power cut.
   void write_plan(const nlohmann::json& plan);
   void write_segment(const PlanSegmentHeader& header, const std::string& item_lines, const std::string& plan_hash);
   void write_end(const PlanEnd& end, const std::string& plan_hash, const std::vector<std::string>& segment_hashes);
@@ -69,13 +70,13 @@ class PlanFiles {
 /// "000123.jsonl"
 std::string plan_segment_name(std::int64_t index);
 
-/// The hash that names a plan: of plan.json's content.
+/// The hash that names a plan: SHA-256 of the content of plan.json.
 std::string plan_hash(const nlohmann::json& plan);
 
-/// One item as a line with its newline.
+/// The line of one item, with its newline.
 std::string item_line(const Item& item, const std::vector<std::string>& views);
 
-/// "detect.conf: 0.25 in the plan, 0.3 now", one for each leaf that differs, by key.
+/// One text for each leaf that differs, by key: "detect.conf: 0.25 in the plan, 0.3 now".
 std::vector<std::string> json_differences(const nlohmann::json& planned, const nlohmann::json& now);
 
 }  // namespace millrace

@@ -34,7 +34,7 @@ PlanScan::PlanScan(PlanFiles& files, Source& source, Options options)
   caught_up_ = options_.headers.empty() || options_.pass > 0;
 }
 
-/// Hashes of 64 bits in a sorted list: 8 bytes an item; two paths of 10^7 share one with a chance of 3 in a million.
+/// Sorted hashes of 64 bits take 8 bytes an item. With 10^7 paths, two share a hash with a chance of 3 in a million.
 void PlanScan::collect_planned_paths() {
   known_.reserve(static_cast<std::size_t>(items_));
   for (const PlanSegmentHeader& header : options_.headers) {
@@ -56,7 +56,7 @@ std::optional<PlanEnd> PlanScan::run(const std::stop_token& stop, const Closed& 
     if (stop.stop_requested()) return {};
     if (step == Step::end) break;
     if (step == Step::item && !is_planned(item, position)) {
-      // Measured only now: a scan that catches up asks the file system for nothing but names.
+      // Measured only now: a scan that catches up asks the file system for names only.
       source_.measure(item);
       item.id = items_ + static_cast<std::int64_t>(open_.size());
       open_.push_back(std::exchange(item, Item{}));
@@ -66,6 +66,7 @@ std::optional<PlanEnd> PlanScan::run(const std::stop_token& stop, const Closed& 
     const bool due = step == Step::idle || static_cast<int>(open_.size()) == options_.segment_items;
     if (due && !open_.empty() && !close(closed)) return {};
   }
+  // Nothing came on stdin: the finished plan stays as it is.
   if (options_.whole && position_.line == 0) return options_.whole;
   if (!caught_up_) check_list("", true);
   if (!open_.empty() && !close(closed)) return {};
@@ -81,7 +82,7 @@ bool PlanScan::is_planned(const Item& item, const SourcePosition& position) {
   return std::binary_search(known_.begin(), known_.end(), hash) || !added_.insert(hash).second;
 }
 
-/// Whether the item comes before, or is, the last one on disk.
+/// Whether the item is the last one on disk or comes before it.
 bool PlanScan::passed_over(const Item& item, const SourcePosition& position) {
   const PlanSegmentHeader& last = options_.headers.back();
   if (position.input < last.last.input) return true;
@@ -95,13 +96,14 @@ bool PlanScan::passed_over(const Item& item, const SourcePosition& position) {
     return order <= 0;
   }
   if (position.line < last.last.line) return true;
-  // A list has no order of its own, so the place is a line and all paths up to it must be those that were planned.
+  // A list has no order of its own, so its line number is the place.
+  // All paths up to that line must be those that were planned.
   if (position.line > last.last.line || hex(chain_) != last.chain) check_list(item.path, false);
   caught_up_ = true;
   return true;
 }
 
-/// Throws when a list ended or changed before the line of the last item on disk; a folder that shrank is no error.
+/// Throws if a list ended or changed before the line of the last item on disk. A folder that shrank is no error.
 void PlanScan::check_list(const std::string& path, bool at_end) {
   const PlanSegmentHeader& last = options_.headers.back();
   caught_up_ = true;
@@ -109,7 +111,7 @@ void PlanScan::check_list(const std::string& path, bool at_end) {
   const auto input = static_cast<std::size_t>(last.last.input);
   throw PlanMismatch(
       "the list '" + display_name(source_.spec().inputs.at(input)) +
-      "' is not the one this plan was begun with: up to line " + std::to_string(last.last.line) + " ('" +
+      "' is not the one that this plan began with: up to line " + std::to_string(last.last.line) + " ('" +
       display_name(options_.last_path) + "') the plan has taken " +
       (at_end ? "more lines than it has now" : "other paths than it has now (there: '" + display_name(path) + "')") +
       ". Give the same list again, or start with a new output folder");

@@ -24,13 +24,13 @@ std::string make_run_folder(const std::string& out_folder, const std::string& na
   constexpr mode_t mode = 0777;
   const std::string runs = out_folder + "/runs";
   make_folder(runs);
-  // What attempts that were killed were just writing.
+  // Removes the files that killed attempts were writing.
   for (const std::string& earlier : list_folder(runs)) {
     std::error_code error;
     if (!std::filesystem::is_directory(std::filesystem::symlink_status(runs + "/" + earlier, error))) continue;
     try {
       remove_stale_temporaries(runs + "/" + earlier);
-    } catch (const StorageError&) {  // another user's; it is in nobody's way
+    } catch (const StorageError&) {  // such as another user's; it disturbs nobody
     }
   }
   for (int n = 1;; ++n) {

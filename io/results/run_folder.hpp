@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// One attempt's own files, `<out>/runs/<UTC time>-<n>/`: everything that depends on time, host or attempt and so may
-/// not stand in the segments.
+/// The files of one attempt, `<out>/runs/<UTC time>-<n>/`.
+/// Everything that depends on time, host or attempt is here, and so not in the segments.
 class RunFolder {
  public:
   /// Makes the folder; `n` is the first number from 1 on that is free in this second. The output folder must exist.
@@ -17,11 +17,12 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
 
-  /// run.json: what was asked for, on which machine; written once at the start.
+  /// run.json: version, start time and settings; written once at the start.
   void write_run(std::string_view json) const { write_durably(path_, "run.json", json); }
-  /// report.json: what came of it; written at the end.
+  /// report.json: the results of the attempt; written at the end.
   void write_report(std::string_view json) const { write_durably(path_, "report.json", json); }
-  /// Appends one failed item to errors.jsonl; it is in the file when this returns. `json` is one object on one line.
+  /// Appends one failed item to errors.jsonl. The line is in the file when this returns.
+  /// `json` is one object. Throws std::invalid_argument if it has a newline.
   void add_error(std::string_view json);
 
  private:

@@ -16,7 +16,7 @@ constexpr std::size_t chunk_bytes = 1 << 20;
 
 std::string in_segment(std::int64_t segment) { return " in segment " + std::to_string(segment); }
 
-/// Every row once, none outside: what a plan promises.
+/// Throws unless every row is in exactly one batch, as a plan promises.
 void check_batches(std::int64_t segment, std::size_t rows, const std::vector<std::vector<int>>& batches) {
   std::vector<char> seen(rows, 0);
   std::size_t count = 0;
@@ -25,7 +25,7 @@ void check_batches(std::int64_t segment, std::size_t rows, const std::vector<std
     for (const int row : batch) {
       if (row < 0 || static_cast<std::size_t>(row) >= rows || seen[static_cast<std::size_t>(row)] != 0) {
         throw std::logic_error("row " + std::to_string(row) + in_segment(segment) +
-                               " is in two batches or is not there");
+                               " is in two batches or does not exist");
       }
       seen[static_cast<std::size_t>(row)] = 1;
       ++count;
@@ -34,7 +34,7 @@ void check_batches(std::int64_t segment, std::size_t rows, const std::vector<std
   if (count != rows) throw std::logic_error("not every row is in a batch" + in_segment(segment));
 }
 
-/// The row of an item among those of a batch. Batches are small: a search is cheaper than an index.
+/// The row of an item among those of a batch. Batches are small, so a search is cheaper than an index.
 std::optional<std::size_t> row_of(std::int64_t item_id, const std::vector<int>& batch,
                                   const std::vector<std::int64_t>& item_ids) {
   for (const int row : batch) {
@@ -80,12 +80,12 @@ void SegmentStore::find_done_segments() {
     totals_.add(manifest->counts);
     totals_.resumed += manifest->counts.items;
   }
-  // A run killed between a manifest and the removal of its journal leaves both.
+  // A run that was killed between writing a manifest and removing its journal leaves both.
   for (const std::int64_t segment : journals) {
     if (!done_.contains(segment)) continue;
     remove_file(folder_ + "/" + SegmentFile{segment, 0, SegmentFile::Kind::journal}.name(), files_);
   }
-  // One killed before the manifest leaves side columns.
+  // A run that was killed before writing the manifest leaves side columns.
   for (const SegmentFile& column : columns) {
     if (!done_.contains(column.segment)) remove_file(folder_ + "/" + column.name(), files_);
   }
@@ -115,8 +115,8 @@ bool SegmentStore::is_done(std::int64_t segment, std::string_view items_hash) co
   if (found == done_.end()) return false;
   if (!items_hash.empty() && found->second != items_hash) {
     throw OutputMismatchError("segment " + std::to_string(segment) + " in '" + folder_ +
-                              "' was made of other pictures than the plan has there now: choose another output "
-                              "folder, or delete this one's plan and segments to compute all again");
+                              "' was made of other pictures than the plan has now. Choose another output folder, "
+                              "or delete plan/ and segments/ in this one to compute all again");
   }
   return true;
 }
@@ -266,7 +266,7 @@ void SegmentStore::sync() {
 void SegmentStore::sync_journals() {
   if (options_.sync_side_files && !open_.empty()) options_.sync_side_files();
   for (auto& [segment, open] : open_) open.journal->sync();
-  // A journal whose name is lost in a power cut is lost with all its lines.
+  // If a power cut takes the name of a journal, it takes all its lines.
   if (names_unsynced_) sync_folder(folder_, files_);
   names_unsynced_ = false;
   last_sync_ns_ = now_ns();

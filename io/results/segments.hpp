@@ -15,59 +15,70 @@
 
 namespace millrace {
 
-/// What the store is told about its surroundings.
+/// What the store needs from its caller: a clock, an interval, and a function for side files.
 struct SegmentStoreOptions {
-  /// A clock that only goes forward, in ns; the steady clock if empty.
+  /// A monotonic clock in ns; the steady clock if empty.
   std::function<std::int64_t()> now_ns;
-  /// Journals are synced by the first append() this long after the last sync: what a power cut may cost.
+  /// append() syncs the journals if the last sync is this long ago. A power cut can cost the work of that time.
   std::int64_t sync_every_ns = 5'000'000'000;
-  /// Makes all side files written so far durable (sync_file_system): called before journals are synced and before a
-  /// manifest is written, so that what a sync made durable promises no side file that a power cut can take. It is
-  /// called under the store's lock and must not call the store.
+  /// Makes all side files written so far durable (sync_file_system).
+  /// The store calls it before it syncs journals and before it writes a manifest.
+  /// Otherwise a power cut could take side files of lines that are durable.
+  /// It is called under the store's lock and must not call the store.
   std::function<void()> sync_side_files;
 };
 
-/// The results of a run: lines come in by batch in any order, segments come out in plan order, and whatever is
-/// interrupted goes on where it was. Bytes of the segments depend on plan and lines alone.
+/// The results of a run. Lines come in by batch in any order; each segment is written in plan order.
+/// An interrupted run continues where it was. The bytes of the segments depend on plan and lines alone.
 ///
-/// A finished batch is appended to `segments/000123.part`. With the last one the segment is committed, in this order:
-/// data aside, fsync; rename; fsync folder; the same for each side column; sync_side_files; manifest aside, fsync;
-/// rename; fsync folder; the journal goes. A manifest that is there is a segment that is done, and is never changed,
-/// unless what it says is no longer there: then the segment is computed again.
+/// A finished batch is appended to the journal `segments/000123.part`.
+/// The last batch of a segment commits it, in this order:
+/// - the data file: written under a temporary name, fsync, rename, fsync of the folder
+/// - each side column, in the same way
+/// - sync_side_files
+/// - the manifest, in the same way as the data file
+/// - removal of the journal
 ///
-/// Memory: some 64 bytes an item of the open segments, one batch, one line. All functions may be called from any
-/// thread. Every storage failure throws StorageError and is final for this object: all later calls that write throw it
-/// again, while what is committed or journaled stays for the next attempt.
+/// A segment with a manifest is done, and its manifest never changes.
+/// But if its data file or a side column is missing or has the wrong length, the segment is computed again.
+///
+/// Memory: some 64 bytes for each item of the open segments, one batch, one line.
+/// All functions may be called from any thread.
+/// Every storage failure throws StorageError and is final for this object: all later calls that write throw it again.
+/// What is committed or journaled stays for the next attempt.
 class SegmentStore {
  public:
-  /// The output folder must exist and be locked by the caller. Removes leftovers of a killed run, finds what is done.
+  /// The output folder must exist and be locked by the caller.
+  /// Removes leftovers of a killed run and finds what is done.
   /// Throws OutputMismatchError if a manifest there belongs to another plan.
   SegmentStore(std::string out_folder, std::string plan_hash, SegmentStoreOptions options = {},
                const FileSystem& files = real_files);
 
-  /// Whether the segment's manifest is there, and a data file and side columns of their lengths. Throws
-  /// OutputMismatchError if it was made of other items than those of `items_hash` (an empty one stands for any).
+  /// Whether the segment has a manifest, and a data file and side columns of the right lengths.
+  /// Throws OutputMismatchError if it was made of other items than those of `items_hash`. An empty hash accepts any.
   bool segment_done(std::int64_t segment, std::string_view items_hash = {}) const;
 
-  /// Opens a segment and returns which of its batches an earlier attempt has finished (all of them if it is done).
-  /// `item_ids` are the segment's items in plan order, `batches[b]` the rows of item_ids that batch b holds; each row
-  /// stands in one batch. `items_hash` stands for what the items are, as the plan has them: lines of other items are
-  /// not taken, and for a segment that is done already it is compared as in segment_done(). A segment that turns out
-  /// complete is committed here.
+  /// Opens a segment. Returns for each batch whether an earlier attempt has finished it (all, if the segment is done).
+  /// `item_ids` are the segment's items in plan order. `batches[b]` has the rows of batch b.
+  /// A row is an index into item_ids. Each row is in exactly one batch.
+  /// `items_hash` stands for the items as the plan has them. Journal lines of other items are ignored.
+  /// For a done segment it is compared as in segment_done().
+  /// If every batch turns out to be finished, the segment is committed here.
+  /// Throws std::logic_error for wrong batches and for a segment that is open already.
   std::vector<char> open_segment(std::int64_t segment, const std::vector<std::int64_t>& item_ids,
                                  const std::vector<std::vector<int>>& batches, std::string_view items_hash = {});
 
-  /// Takes the lines of one batch, one for each of its items in any order, and commits the segment if it was the last.
-  /// Throws std::logic_error if segment, batch or items are not what open_segment() was told.
+  /// Takes the lines of one batch, one for each of its items, in any order. The last batch commits the segment.
+  /// Throws std::logic_error if segment, batch or items are not those of open_segment().
   void append(std::int64_t segment, int batch, const std::vector<Line>& lines);
 
-  /// Makes all appended lines durable. Throws too if the output folder was deleted.
+  /// Makes all appended lines durable. Throws also if the output folder was deleted.
   void sync();
 
-  /// Items of done segments and of finished batches, those of earlier attempts included.
+  /// Items of done segments and of finished batches, including those of earlier attempts.
   Counts totals() const;
 
-  /// What was found damaged on opening and will be computed again; for the log.
+  /// Sentences for the log: what was found damaged and is computed again.
   std::vector<std::string> notes() const;
 
  private:
@@ -98,7 +109,7 @@ class SegmentStore {
   const FileSystem& files_;
 
   mutable std::mutex mutex_;                  // guards all below
-  std::map<std::int64_t, std::string> done_;  // with its items_hash
+  std::map<std::int64_t, std::string> done_;  // done segments with their items_hash
   std::map<std::int64_t, OpenSegment> open_;
   Counts totals_;
   std::vector<std::string> notes_;
@@ -107,7 +118,7 @@ class SegmentStore {
   bool names_unsynced_ = false;
 };
 
-/// syncfs(2) of the file system that holds `folder`: makes many files durable at once.
+/// Makes many files durable at once: syncfs(2) of the file system that contains `folder`.
 void sync_file_system(const std::string& folder, const FileSystem& files = real_files);
 
 }  // namespace millrace

@@ -138,7 +138,7 @@ std::optional<SegmentFile> SegmentFile::from_name(std::string_view name) {
   std::from_chars(name.data(), name.data() + dot, file.segment);
   std::string_view rest = name.substr(dot);
   if (const std::size_t end = rest.find('.', 1); rest.starts_with(".r") && end != std::string_view::npos) {
-    // Else it is a column whose name begins like a revision's.
+    // Otherwise it is a column whose name begins like that of a revision.
     const auto [stop, error] = std::from_chars(rest.data() + 2, rest.data() + end, file.revision);
     if (error == std::errc() && stop == rest.data() + end) rest.remove_prefix(end);
   }
@@ -148,7 +148,7 @@ std::optional<SegmentFile> SegmentFile::from_name(std::string_view name) {
     file.column = rest.substr(1, rest.size() - 1 - column_suffix.size());
     if (is_column_name(file.column)) file.kind = Kind::column;
   }
-  // Only names that we would give ourselves: no signs, no missing or superfluous zeros.
+  // Only names that name() would give: no signs, no missing or extra zeros.
   if (file.segment < 0 || file.revision < 0 || file.name() != name) return std::nullopt;
   return file;
 }
@@ -178,7 +178,7 @@ std::optional<std::string> length_problem(const std::string& out_folder, const M
       return "'" + path + "' has " + std::to_string(bytes) + " bytes, its manifest says " + std::to_string(planned);
     } catch (const StorageError& error) {
       if (error.error_number() != ENOENT) throw;
-      return "'" + path + "' is missing, its manifest is there";
+      return "'" + path + "' is missing, but its manifest exists";
     }
   };
   SegmentFile file{manifest.segment, manifest.revision, SegmentFile::Kind::data};

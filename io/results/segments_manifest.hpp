@@ -15,20 +15,20 @@
 
 namespace millrace {
 
-/// The output folder holds work of another plan or of a newer program; exit code 8.
+/// The output folder has results of another plan, or of another version of the format; exit code 8.
 class OutputMismatchError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A file of the results is missing or not what it was when it was written; the message names it and the remedy. Exit
-/// code 8.
+/// A file of the results is missing or has changed since it was written. The message names it and the remedy.
+/// Exit code 8.
 class ResultsDamaged : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// How many items ended how. items = ok + failed.
+/// Numbers of items by result. items = ok + failed.
 struct Counts {
   std::int64_t items = 0;
   std::int64_t ok = 0;
@@ -41,12 +41,12 @@ struct Counts {
   void add(bool item_ok, Reason reason, std::int64_t item_objects);
 };
 
-/// What `segments/000123.manifest.json` says of `segments/000123.jsonl` and of its side columns. It holds nothing of
-/// time, host or run.
+/// What `segments/000123.manifest.json` says about `segments/000123.jsonl` and its side columns.
+/// It contains nothing of time, host or run.
 struct Manifest {
   static constexpr int schema = 1;  ///< of manifest and segment lines
   std::int64_t segment = 0;
-  int revision = 0;  ///< 0: the segment itself; N: the lines that `000123.rN.jsonl` replaces
+  int revision = 0;  ///< 0: the segment itself; N: `000123.rN.jsonl`, which replaces lines
   std::string plan_hash;
   std::string items_hash;                        ///< of the segment's items in the plan; empty: not known
   std::int64_t first_item = -1, last_item = -1;  ///< -1 without items
@@ -55,35 +55,35 @@ struct Manifest {
   std::string xxh3;                   ///< of the data file
   std::vector<SideColumn> columns{};  ///< by name
 
-  /// One JSON object, with a hash of itself as its last member.
+  /// One JSON object. Its last member is a hash of the others.
   std::string to_text() const;
-  /// Nothing if the text is not what to_text() made; OutputMismatchError if it has a newer schema.
+  /// Nothing if to_text() did not make this text. Throws OutputMismatchError if it has another schema.
   static std::optional<Manifest> from_text(std::string_view text);
 };
 
-/// A segment's files as their names tell them: "000123.jsonl", "000123.r1.manifest.json", "000123.part",
+/// A file of a segment, as its name says: "000123.jsonl", "000123.r1.manifest.json", "000123.part",
 /// "000123.embedding.f16".
 struct SegmentFile {
   enum class Kind { data, manifest, journal, column };
   std::int64_t segment = 0;
   int revision = 0;
   Kind kind = Kind::data;
-  std::string column{};  ///< of a file that has one
+  std::string column{};  ///< its name, if the file is a column
 
   std::string name() const;
   static std::optional<SegmentFile> from_name(std::string_view name);
 };
 
-/// The folder of segments in an output folder.
+/// The folder of the segments in an output folder.
 std::string segments_folder(const std::string& out_folder);
 
-/// Reads a manifest; nothing if it is damaged. OutputMismatchError if it belongs to another plan than `plan_hash`
-/// (an empty one stands for any).
+/// Reads a manifest; nothing if it is damaged.
+/// Throws OutputMismatchError if it belongs to another plan than `plan_hash`. An empty hash accepts any.
 std::optional<Manifest> read_manifest(const std::string& out_folder, const SegmentFile& file,
                                       std::string_view plan_hash, const FileSystem& files = real_files);
 
-/// The sentence for a data file or side column that is missing or not as long as its manifest says; nothing if all are
-/// whole by that.
+/// The sentence for a data file or side column that is missing or not as long as its manifest says.
+/// Nothing if all of them have their lengths.
 std::optional<std::string> length_problem(const std::string& out_folder, const Manifest& manifest,
                                           const FileSystem& files = real_files);
 

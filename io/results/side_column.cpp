@@ -90,7 +90,7 @@ std::int64_t ColumnWriter::append(std::string_view name, std::string_view bytes)
     throw std::runtime_error("side column '" + column.summary.name + "' has rows of " +
                              std::to_string(column.summary.width) + " and of " + std::to_string(width) +
                              " numbers in segment " + std::to_string(segment_) +
-                             ", and a column has one width: give all views models of the same width, and choose "
+                             ", but a column has one width. Give all views models of the same width, and choose "
                              "another output folder");
   }
   column.buffer += bytes;

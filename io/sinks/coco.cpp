@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t buffer_bytes = 1 << 20;
 
-/// Names to category ids, over models that number their classes differently.
+/// Maps names to category ids, also for models that number their classes differently.
 class Categories {
  public:
   std::int64_t id_of(const Object& object) {
@@ -42,7 +42,7 @@ class Categories {
   std::map<std::int64_t, std::string> names_;
 };
 
-/// A file that is filled piece by piece under a temporary name, and removed unless it was given its own.
+/// A file that is filled piece by piece under a temporary name. It is removed unless it gets its final name.
 class Draft {
  public:
   Draft(const std::string& folder, const std::string& name)
@@ -67,8 +67,8 @@ class Draft {
       offset += static_cast<std::int64_t>(count);
     }
   }
-  /// Gives the descriptor back; reopen() goes on at the end. An export may have more parts than a process may have
-  /// files.
+  /// Closes the descriptor; reopen() continues at the end.
+  /// An export may have more parts than a process may have open files.
   void rest() {
     flush();
     buffer_ = {};
@@ -79,7 +79,7 @@ class Draft {
     flush();
     file_.sync();
     file_.close();
-    if (real_files.rename(path_, path) != 0) throw StorageError("give its name to", path, errno);
+    if (real_files.rename(path_, path) != 0) throw StorageError("rename a file to", path, errno);
     path_.clear();
   }
 
@@ -94,7 +94,7 @@ class Draft {
   std::string buffer_;
 };
 
-/// One file of the export. Images are collected aside, since both lists grow at the same time.
+/// One file of the export. Both of its lists grow at the same time, so images go to a file of their own first.
 class Part {
  public:
   Part(const std::string& folder, const std::string& name)

@@ -18,7 +18,7 @@ namespace millrace {
 namespace {
 
 struct JpegErrors {
-  jpeg_error_mgr manager;  // first: libjpeg hands back a pointer to it
+  jpeg_error_mgr manager;  // first, because libjpeg hands back a pointer to it
   std::jmp_buf back;
   std::array<char, JMSG_LENGTH_MAX> message;
 };
@@ -38,8 +38,8 @@ struct MallocedBytes {
   ~MallocedBytes() { std::free(data); }
 };
 
-/// False when libjpeg gave up: the message says why. It has no objects with destructors, since longjmp would pass them
-/// by.
+/// False if libjpeg gave up; the message says why.
+/// It has no objects with destructors, because longjmp would skip them.
 bool compress(const std::uint8_t* rgb, int width, int height, int quality, JpegErrors& errors, MallocedBytes& out) {
   jpeg_compress_struct codec{};
   codec.err = jpeg_std_error(&errors.manager);
@@ -98,8 +98,8 @@ std::vector<std::uint8_t> encode_grey16_png(int width, int height, const Grey16R
   header.color_type = SPNG_COLOR_TYPE_GRAYSCALE;
   check_spng(spng_set_ihdr(context.get(), &header), "take the size");
   check_spng(spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1), "write to memory");
-  // A row of a label map is mostly the row above: after the "up" filter it is zeros, which the fastest level packs 1000
-  // to 1.
+  // A row of a label map is mostly equal to the row above, so the "up" filter turns it into zeros.
+  // The fastest level packs these 1000 to 1.
   check_spng(spng_set_option(context.get(), SPNG_FILTER_CHOICE, SPNG_FILTER_CHOICE_UP), "choose the filter");
   check_spng(spng_set_option(context.get(), SPNG_IMG_COMPRESSION_LEVEL, 1), "choose the level");
   check_spng(spng_encode_image(context.get(), nullptr, 0, SPNG_FMT_PNG, SPNG_ENCODE_PROGRESSIVE | SPNG_ENCODE_FINALIZE),

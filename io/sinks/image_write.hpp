@@ -7,16 +7,18 @@
 
 namespace millrace {
 
-/// A baseline JPEG of packed RGB8 rows, colours at full resolution (4:4:4), since thin coloured lines smear otherwise.
-/// Sides of 1 to 65,500 pixels, quality 1 to 100. Throws std::invalid_argument for other sizes, std::runtime_error when
-/// the library fails.
+/// A baseline JPEG of packed RGB8 rows.
+/// Colours have full resolution (4:4:4), because thin coloured lines smear otherwise.
+/// Sides have 1 to 65,500 pixels, quality is 1 to 100.
+/// Throws std::invalid_argument for other sizes, std::runtime_error if the library fails.
 std::vector<std::uint8_t> encode_jpeg(const std::uint8_t* rgb, int width, int height, int quality);
 
-/// Fills row `y` of a 16-bit picture, host byte order.
+/// Fills row `y` of a 16-bit picture, in host byte order.
 using Grey16Row = std::function<void(int y, std::span<std::uint16_t> row)>;
 
-/// A 16-bit grey PNG from rows that are asked for one by one, from the top; memory is one row and the compressed file.
-/// Made for label maps: tuned for large areas of one value. Throws std::runtime_error when the library fails.
+/// A 16-bit grey PNG. It asks for the rows one by one, from the top. Memory is one row and the compressed file.
+/// It is made for label maps, which have large areas of one value.
+/// Throws std::runtime_error if the library fails.
 std::vector<std::uint8_t> encode_grey16_png(int width, int height, const Grey16Row& fill_row);
 
 }  // namespace millrace

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-constexpr int band_rows = 32;  // a band of the widest pictures stays in the second-level cache
+constexpr int band_rows = 32;  // a band of the widest pictures fits into the second-level cache
 
 struct Layer {
   std::uint16_t label = 0;
@@ -29,7 +29,7 @@ Layer make_layer(std::size_t index, const Object& object, int width, int height)
   return layer;
 }
 
-/// The masks, those painted over by others first.
+/// The masks in the order of painting, lowest score first, so that higher scores cover lower ones.
 std::vector<Layer> make_layers(int width, int height, std::span<const Object> objects) {
   const auto order = best_first(objects);
   std::vector<Layer> layers;
@@ -55,8 +55,8 @@ void paint(const Layer& layer, int top, int width, std::vector<std::uint16_t>& b
 
 std::vector<std::uint8_t> encode_label_map(int width, int height, std::span<const Object> objects) {
   if (objects.size() > std::numeric_limits<std::uint16_t>::max()) {
-    throw std::invalid_argument("a label map holds at most 65,535 objects; this picture has " +
-                                std::to_string(objects.size()) + ": lower the maximum of detections");
+    throw std::invalid_argument("a label map can have at most 65,535 objects, but this picture has " +
+                                std::to_string(objects.size()) + ": give it fewer boxes in the manifest");
   }
   const auto layers = make_layers(width, height, objects);
   std::vector<std::uint16_t> band(static_cast<std::size_t>(width) * band_rows);

@@ -31,17 +31,17 @@ Colour mix(Colour a, Colour b, int percent_of_b) {
 
 cv::Vec3b as_pixel(Colour colour) { return {colour.red, colour.green, colour.blue}; }
 
-/// Which raster rows (or columns) have their sample, the middle of their block, in [begin, end) of the picture.
+/// The raster rows (or columns) whose sample, the middle of their block, is in [begin, end) of the picture.
 cv::Range sampled(int begin, int end, int reduction, int full, int reduced) {
-  // A last block that is short is sampled at its last row, so that what reaches the edge of the picture does so here.
+  // A short last block is sampled at its last row. So what reaches the edge of the picture reaches it here too.
   const auto first = [&](int edge) {
     return edge == full ? reduced : std::min((edge - reduction / 2 + reduction - 1) / reduction, reduced);
   };
   return {first(begin), first(end)};
 }
 
-/// A mask at the raster's scale: its part of the raster, and 255 where the object is, with a frame of zeros one pixel
-/// wide.
+/// A mask at the scale of the raster. `place` is its part of the raster.
+/// `inside` is 255 where the object is, with a frame of zeros one pixel wide.
 struct RasterMask {
   cv::Rect place;
   cv::Mat inside;
@@ -64,7 +64,7 @@ RasterMask raster_mask(const Object& object, const PictureInfo& info) {
   return mask;
 }
 
-/// Mixes the colour into the mask's pixels, and draws its outline from the edge inwards.
+/// Blends the colour into the mask's pixels, and draws the outline from the edge inwards.
 void draw_mask(cv::Mat& picture, const RasterMask& mask, Colour colour, int line_width) {
   if (mask.place.empty()) return;
   cv::Mat depth;  // distance from the nearest pixel outside
@@ -89,7 +89,7 @@ void draw_mask(cv::Mat& picture, const RasterMask& mask, Colour colour, int line
   }
 }
 
-/// Four lines from the box's edges inwards.
+/// Draws the four lines of the box, from its edges inwards.
 void draw_box(cv::Mat& picture, const Object& object, int reduction, Colour colour, int line_width) {
   const OverlayBox edges = overlay_box(object, picture.cols, picture.rows, reduction);
   const cv::Rect box(edges.left, edges.top, edges.right - edges.left, edges.bottom - edges.top);

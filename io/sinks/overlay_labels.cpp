@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t most_labels = 300;  // placing is quadratic, and nobody reads more
 
-// U+00C0 to U+017F without their marks.
+// The letters from U+00C0 to U+017F without their marks.
 constexpr std::string_view latin =
     "AAAAAAACEEEEIIIIDNOOOOOxOUUUUYTsaaaaaaaceeeeiiiidnooooo/ouuuuyty"
     "AaAaAaCcCcCcCcDdDdEeEeEeEeEeGgGgGgGgHhHhIiIiIiIiIiIiJjKkkLlLlLlLlLlNnNnNnnNnOoOoOoOoRrRrRrSsSsSsSsTtTtTtUuUuUuUuUu"
@@ -45,7 +45,7 @@ std::string drawable_name(const Object& object) {
 }
 
 std::string score_text(const Object& object) {
-  // Not printf: its decimal point depends on the locale.
+  // Not printf, because its decimal point depends on the locale.
   const float score = object.score > 0 ? std::min(object.score, 1.0F) : 0.0F;
   const auto hundredths = static_cast<int>(std::lround(score * 100));
   return std::to_string(hundredths / 100) + "." + std::to_string(100 + hundredths % 100).substr(1);
@@ -57,7 +57,8 @@ std::int64_t common_area(const OverlayLabel& a, const OverlayLabel& b) {
   return width > 0 && height > 0 ? width * height : 0;
 }
 
-/// Name and score; of a name too long for the room the end is cut, in the last resort all of it; empty if nothing fits.
+/// Name and score. If they are too wide for `room`, the end of the name is cut, in the worst case the whole name.
+/// Empty if not even the score fits.
 std::string fit_text(const Object& object, const LabelFont& font, int room) {
   const std::string score = score_text(object);
   std::string name = drawable_name(object);
@@ -70,7 +71,8 @@ std::string fit_text(const Object& object, const LabelFont& font, int room) {
   return text;
 }
 
-/// Moves the label to the place, of those at the corners of its box, where it covers the least of the others.
+/// Moves the label to the first of twelve places at its box that covers none of the others.
+/// If there is none, it takes the place that covers the smallest area of them.
 void choose_place(OverlayLabel& label, const OverlayBox& box, int width, int height,
                   std::span<const OverlayLabel> others) {
   const int left = box.left, right = box.right - label.width;
@@ -133,7 +135,7 @@ std::vector<OverlayLabel> place_labels(int raster_width, int raster_height, int 
   for (const auto index : order) {
     const Object& object = objects[index];
     const OverlayBox box = overlay_box(object, raster_width, raster_height, reduction);
-    // No label is wider than its box or a third of the picture, but 16 letters or so always stand.
+    // A label is at most as wide as its box or a third of the picture, but there is always room for some 16 letters.
     const int room = std::min(raster_width, std::max({box.right - box.left, raster_width / 3, 12 * font.height}));
     OverlayLabel label{.object = index, .text = fit_text(object, font, room)};
     if (label.text.empty()) continue;

@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-/// Sizes of text and plate for a font height, in pixels. The font is OpenCV's Hershey Simplex: 21 units above the base
-/// line, 7 below.
+/// Sizes of text and plate for a font height, in pixels.
+/// The font is OpenCV's Hershey Simplex: 21 units above the base line, 7 below.
 struct LabelFont {
   explicit LabelFont(int font_height);
 
@@ -15,7 +15,7 @@ struct LabelFont {
   int plate_height() const { return height + 2 * padding; }
   int plate_width(const std::string& text) const;
 
-  /// How much of each pixel of a plate the text covers, 0..255, CV_8U.
+  /// The share of each pixel of a plate that the text covers, 0..255, CV_8U.
   cv::Mat coverage(const std::string& text) const;
 
  private:

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t longest_name = 255;  // NAME_MAX of every file system in use
 constexpr std::size_t hash_digits = 16;
 
-/// Keeps real names apart from those that this file makes up.
+/// Makes a real name differ from the names that this file invents.
 std::string escape_reserved(std::string_view name, bool is_first) {
   const std::size_t underscores = std::min(name.find_first_not_of('_'), name.size());
   const std::string_view rest = name.substr(underscores);
@@ -76,10 +76,10 @@ class Descriptor {
 
 std::string hint_for(int error_number) {
   if (error_number != ELOOP && error_number != ENOTDIR) return {};
-  return "a link or a file stands where a folder of the output belongs, and links are not followed there: remove it";
+  return "a link or a file has the name of a folder of the output, and links are not followed there: remove it";
 }
 
-/// One folder further down, made if need be.
+/// Opens a folder one level down, and creates it if necessary.
 Descriptor open_folder(int parent, const std::string& name, const std::string& path) {
   constexpr int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   Descriptor folder(openat(parent, name.c_str(), flags));
@@ -115,6 +115,7 @@ void write_aside_and_rename(int folder, const std::string& aside, const std::str
   }
 }
 
+/// Whether the file system treats `A` and `a` as the same name.
 bool folds_case(int folder) {
   const Descriptor file(openat(folder, ".tmp-case", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (file.get() < 0) return false;  // the first write will say what is wrong
@@ -127,7 +128,8 @@ bool folds_case(int folder) {
 }  // namespace
 
 std::vector<std::string> side_path(std::string_view picture_path, std::string_view suffix, NameRules rules) {
-  if (picture_path.find('\0') != std::string_view::npos) throw std::invalid_argument("a picture's path has a NUL byte");
+  if (picture_path.find('\0') != std::string_view::npos)
+    throw std::invalid_argument("a picture's path contains a NUL byte");
   std::vector<std::string> names;
   if (picture_path.starts_with('/')) names.emplace_back("_root");
   bool names_file = false;
@@ -139,7 +141,7 @@ std::vector<std::string> side_path(std::string_view picture_path, std::string_vi
     names_file = name != "..";
     names.push_back(names_file ? escape_reserved(name, names.empty()) : std::string("_up"));
   }
-  if (!names_file) throw std::invalid_argument("a picture's path '" + std::string(picture_path) + "' names no file");
+  if (!names_file) throw std::invalid_argument("the picture's path '" + std::string(picture_path) + "' names no file");
   for (std::size_t i = 0; i + 1 < names.size(); ++i) names[i] = fit_folder(std::move(names[i]), suffix, rules);
   names.back() = fit(names.back(), longest_name - suffix.size(), rules) + std::string(suffix);
   return names;
@@ -165,8 +167,8 @@ void SideFiles::write(std::int64_t id, std::string_view picture_path, std::span<
     path += "/" + names[i];
     folder = open_folder(folder.get(), names[i], path);
   }
-  // The number keeps two pictures apart that are written at the same time, and makes a resumed run find what was left
-  // over.
+  // The id gives two pictures that are written at the same time different names.
+  // And a resumed run replaces what a killed one left under that name.
   write_aside_and_rename(folder.get(), ".tmp-" + std::to_string(id), names.back(), content, path + "/" + names.back());
 }
 

@@ -11,9 +11,9 @@
 namespace millrace {
 namespace {
 
-/// The level's name, and the three libraries' words for it. MKL knows `mkl` on Intel's CPUs only, and `mkl_branch` on
-/// all: it holds the lowest level there. Any branch, also AUTO, makes MKL compute in other blocks, so the others have
-/// none.
+// A level's name, and the words of the three libraries for it.
+// MKL obeys `mkl` on Intel's CPUs only. It obeys `mkl_branch` on all CPUs, so the lowest level has one.
+// The other levels have none, since any branch, even AUTO, makes MKL compute in other blocks.
 struct Row {
   CpuLevel level;
   const char *name, *aten, *onednn, *mkl, *mkl_branch;
@@ -22,8 +22,8 @@ constexpr std::array<Row, 3> table{{{CpuLevel::sse41, "sse4.1", "default", "SSE4
                                     {CpuLevel::avx2, "avx2", "avx2", "AVX2", "AVX2", nullptr},
                                     {CpuLevel::avx512, "avx512", "avx512", "AVX512_CORE", "AVX512", nullptr}}};
 
-/// A word by which a user asks a library for less, and the highest level that keeps to it. A word that begins with one
-/// of these, such as AVX2_VNNI, is of the same level.
+// A word with which a user limits a library, and the highest level within that limit.
+// A longer word that begins with one of these, such as AVX2_VNNI, has the same level.
 struct Word {
   std::string_view text;
   CpuLevel level;
@@ -39,7 +39,7 @@ constexpr std::array<Word, 5> branch_words{{{"COMPATIBLE", CpuLevel::sse41},
                                             {"SSSE3", CpuLevel::sse41},
                                             {"AVX2", CpuLevel::avx2},
                                             {"AVX", CpuLevel::sse41}}};
-// Longer words that begin with AVX and ask for no less.
+// Words that begin with AVX but limit nothing.
 constexpr std::array<std::string_view, 2> higher{"AVX512", "AVX10"};
 
 std::string upper(std::string_view text) {
@@ -71,7 +71,7 @@ std::optional<CpuLevel> asked(const std::array<Word, count>& words, const std::s
   return std::nullopt;
 }
 
-// CPUID's leaf 0 has the name in these three registers, in this order.
+// Leaf 0 of CPUID returns the maker's name in EBX, EDX and ECX, in this order.
 std::string maker_of_cpu() {
   unsigned highest_leaf = 0;
   std::array<unsigned, 3> name{};
@@ -95,7 +95,7 @@ std::optional<CpuLevel> cpu_level_of(std::string_view name) {
 }
 
 CpuLevel level_of_cpu() {
-  // As LibTorch and oneDNN ask for them.
+  // The same features that LibTorch and oneDNN check.
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     return CpuLevel::avx512;

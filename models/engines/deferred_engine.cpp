@@ -16,7 +16,7 @@ std::vector<Tensor> DeferredEngine::call(std::string_view method, std::span<cons
   for (const TensorSpec& spec : outputs_of(package_, method, rows, image_type()))
     outputs.push_back(device.empty(spec.shape, spec.dtype));
   std::vector<Tensor> arguments(inputs.begin(), inputs.end());
-  for (Tensor& argument : arguments) argument.device = -1;
+  for (Tensor& argument : arguments) argument.device = -1;  // a FakeStream's memory is host memory
   stream->defer([this, method = std::string(method), arguments, outputs, rows] {
     const auto results = engine_->call(method, arguments);
     check_outputs(package_, method, rows, results, image_type());

@@ -7,8 +7,9 @@
 
 namespace millrace {
 
-/// An engine of the host on a FakeStream: its calls are done in their turn, and until then outputs hold garbage. On the
-/// host's own device it is the engine itself. What a call throws comes out of the device's wait().
+/// Makes an engine of the host behave like one of a GPU, on a FakeStream. On the host's own device it only forwards.
+/// The stream runs a call later, in its order; until then its outputs hold garbage.
+/// Errors of a call are thrown by the device's wait(). The engine must live until then.
 class DeferredEngine final : public WrappedEngine {
  public:
   DeferredEngine(Package package, std::shared_ptr<Engine> engine)

@@ -25,15 +25,15 @@ ScriptedFault parse_fault(std::string_view part) {
   } else if (name == "shape") {
     fault.kind = ScriptedFault::Kind::shape;
   } else {
-    throw std::invalid_argument(fmt::format("'{}' is no fault; expected oom@N, nan@N, throw@N or shape@N", part));
+    throw std::invalid_argument(fmt::format("'{}' is not a fault; expected oom@N, nan@N, throw@N or shape@N", part));
   }
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), fault.call);
   if (error != std::errc() || end != number.data() + number.size() || fault.call < 1)
-    throw std::invalid_argument(fmt::format("'{}': expected the number of a call, from 1, behind the @", part));
+    throw std::invalid_argument(fmt::format("'{}': expected the number of a call, from 1, after the @", part));
   return fault;
 }
 
-// Tests may hold the tensor that their function returns, so the fault goes into a copy.
+// A test may keep the tensor that its function returned, so the fault goes into a copy.
 Tensor copy_of(const Tensor& tensor) {
   Tensor copy = Tensor::empty(tensor.shape, tensor.dtype);
   std::memcpy(copy.data, tensor.data, tensor.bytes());

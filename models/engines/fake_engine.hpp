@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// What a fake engine does to its n-th call, counted from 1 over all methods.
+/// A fault in one call of a fake engine. Calls are counted from 1, over all methods.
 struct ScriptedFault {
   enum class Kind {
     oom,     ///< throws OutOfMemoryError
@@ -23,26 +23,27 @@ struct ScriptedFault {
   int call = 1;
 };
 
-/// Reads a script such as "oom@17,nan@40,throw@90,shape@3"; an empty one has no faults. Throws std::invalid_argument
-/// that names the part that is wrong.
+/// Reads a script such as "oom@17,nan@40,throw@90,shape@3". An empty script has no faults.
+/// Throws std::invalid_argument, which names the wrong part.
 std::vector<ScriptedFault> parse_faults(std::string_view script);
 
-/// An engine for tests: a function in place of a model, with faults on demand. No LibTorch, in every build.
+/// An engine for tests: a function instead of a model, with faults on demand.
+/// It needs no LibTorch, so every build has it.
 class FakeEngine final : public Engine {
  public:
   using Function = std::function<std::vector<Tensor>(std::string_view method, std::span<const Tensor> inputs)>;
 
   explicit FakeEngine(Function function, std::string_view faults = "", std::int64_t memory_bytes = 0);
 
-  /// Zeros in the shapes that the package promises for these inputs.
+  /// A function that returns zeros in the shapes that the package promises.
   static Function zeros_of(Package package);
 
   using Engine::call;
-  /// The device is the host's; see DeferredEngine for others.
+  /// `device` must be that of the host. DeferredEngine serves others.
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override;
   std::int64_t memory_bytes() const override { return memory_bytes_; }
 
-  /// Calls of a method so far, the failed ones with it.
+  /// Calls of a method so far, including failed ones.
   int calls(std::string_view method) const;
 
  private:

@@ -26,7 +26,8 @@ class SimulatedEngine final : public Engine {
     std::vector<Tensor> outputs;
     for (const TensorSpec& spec : outputs_of(package_, method, rows, image_type_)) {
       outputs.push_back(device.empty(spec.shape, spec.dtype));
-      // Numbers and vectors of rows, which the host reads. What is larger goes to operations, and these are simulated.
+      // The host reads outputs of one or two dimensions, so they are zeroed.
+      // Larger outputs go to operations, which are simulated too.
       if (spec.shape.size() <= 2) std::memset(outputs.back().data, 0, outputs.back().bytes());
     }
     const SimulatedCall& call = table_->calls.find(method)->second;
@@ -49,14 +50,14 @@ SimulatedTable read_simulated_table(const std::string& file) {
   try {
     root = YAML::LoadFile(file);
   } catch (const YAML::BadFile&) {
-    throw PackageError("'" + file + "', the table of a simulated engine, cannot be read");
+    throw PackageError("'" + file + "', the table of a simulated engine, cannot be read; check its path");
   } catch (const YAML::Exception& error) {
     throw PackageError(file + ": " + error.what());
   }
   YamlSection section(root, file, "");
   const auto positive = [](YamlSection& from, const std::string& key) {
     const double value = from.real(key);
-    if (value < 0) from.fail(key, "a time or a rate is not below 0");
+    if (value < 0) from.fail(key, "must not be below 0");
     return value;
   };
   SimulatedTable table;
@@ -66,7 +67,7 @@ SimulatedTable read_simulated_table(const std::string& file) {
   table.rates.download_bytes_per_s = 1e9 * positive(section, "download_gb_per_s");
   for (const auto& [key, bytes] : {std::pair{"upload_gb_per_s", table.rates.upload_bytes_per_s},
                                    {"download_gb_per_s", table.rates.download_bytes_per_s}}) {
-    if (bytes == 0) section.fail(key, "a rate is above 0");
+    if (bytes == 0) section.fail(key, "must be above 0");
   }
   constexpr std::string_view milliseconds = "_ms";
   for (const std::string& key : section.keys()) {

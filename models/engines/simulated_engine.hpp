@@ -9,24 +9,25 @@
 
 namespace millrace {
 
-/// Time of a model's call: a constant and a share for each picture, or for each box of a decoder.
+/// The time of a model's call in seconds: `call_s`, plus `each_s` for each picture (or box of a decoder).
 struct SimulatedCall {
   double call_s = 0, each_s = 0;
 };
 
-/// What a GPU that is not there takes for everything it is asked for.
+/// The times of a simulated GPU.
 struct SimulatedTable {
-  std::string file;  ///< that it was read from
+  std::string file;  ///< from which it was read
   std::string name;
   SimulatedRates rates;
   std::map<std::string, SimulatedCall, std::less<>> calls;  ///< by method
 };
 
-/// Reads a table, such as bench/host/h200.yaml; `letterbox_ms` is the cost of the operation `letterbox`. Throws
-/// PackageError that names file and key.
+/// Reads a table, such as bench/host/h200.yaml. In it, `letterbox_ms` is the time of the operation `letterbox`.
+/// Throws PackageError, which names file and key.
 SimulatedTable read_simulated_table(const std::string& file);
 
-/// An engine whose calls take the table's time and do nothing; its outputs mean nothing. For SimulatedStreams.
+/// An engine that computes nothing: its calls take the time of the table, and its outputs mean nothing.
+/// Its devices must have a SimulatedStream. Throws PackageError if the table lacks a method of the package.
 std::shared_ptr<Engine> make_simulated_engine(const Package& package, std::shared_ptr<const SimulatedTable> table,
                                               Precision precision);
 

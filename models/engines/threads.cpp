@@ -30,7 +30,8 @@ void set_environment(const std::vector<EnvironmentSetting>& settings) {
 void keep_freed_memory() {
 #ifdef MILLRACE_HAS_GPERFTOOLS
   if (std::getenv("TCMALLOC_RELEASE_RATE") != nullptr) return;
-  // Looked up, since only some programs are linked to tcmalloc. It reads its environment before main.
+  // Looked up at run time, since only some programs link tcmalloc.
+  // Setting its environment variable would be too late: tcmalloc reads it before main.
   void* instance = dlsym(RTLD_DEFAULT, "_ZN15MallocExtension8instanceEv");
   if (instance != nullptr) reinterpret_cast<MallocExtension* (*)()>(instance)()->SetMemoryReleaseRate(0);
 #endif

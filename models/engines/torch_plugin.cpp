@@ -14,7 +14,7 @@ constexpr const char* plugin_name = "libmillrace_torch.so";
 const TorchInterface& open_torch() {
   void* symbol = open_plugin(
       plugin_name, torch_interface_symbol,
-      {"runs models", "run 'make install' again, which also brings LibTorch, or put LibTorch back to where it was"});
+      {"runs models", "run 'make install' again, which also installs LibTorch, or put LibTorch back into its folder"});
   const TorchInterface* plugin = reinterpret_cast<TorchInterfaceFunction*>(symbol)();
   if (plugin->version != torch_interface_version || std::string_view(plugin->program) != MILLRACE_VERSION) {
     throw PluginError(fmt::format(
@@ -25,8 +25,8 @@ const TorchInterface& open_torch() {
   const TorchFacts found = plugin->facts();
   if (found.version != plugin->torch) {
     throw PluginError(
-        fmt::format("'{}' was built for LibTorch {} and found LibTorch {} in '{}'; run 'make install' again, or "
-                    "take the other one out of LD_LIBRARY_PATH",
+        fmt::format("'{}' was built for LibTorch {} but found LibTorch {} in '{}'; run 'make install' again, or "
+                    "remove the other one from LD_LIBRARY_PATH",
                     find_plugin(plugin_name), plugin->torch, found.version, found.library));
   }
   return *plugin;
@@ -35,12 +35,13 @@ const TorchInterface& open_torch() {
 #else
 
 const TorchInterface& open_torch() {
-  throw PluginError("this program was built without LibTorch, so it runs no models; build it with MILLRACE_TORCH=ON");
+  throw PluginError(
+      "this program was built without LibTorch, so it cannot run models; build it with MILLRACE_TORCH=ON");
 }
 
 #endif
 
-// Found once: a plug-in that is replaced while a run goes on must not cost pictures whose model comes back.
+// Opened once per process. If someone replaces the plug-in's file during a run, later loads of models still work.
 const TorchInterface& torch() {
   static const TorchInterface& opened = open_torch();
   return opened;

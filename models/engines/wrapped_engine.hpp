@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// An engine around another, all of which stays as it is but call().
+/// Base of engines that add something to call() of another engine. All other functions forward to it.
 class WrappedEngine : public Engine {
  public:
   explicit WrappedEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}

@@ -1,4 +1,4 @@
-"""encode and decode of SAM and MobileSAM for box prompts and one mask a box, restated for any number of pictures and boxes."""
+"""encode and decode of SAM and MobileSAM, rewritten for any number of pictures and boxes. Each box gives one mask."""
 
 import math
 import types
@@ -10,14 +10,14 @@ from segmenter import outline_bias, places
 
 
 def merge_patches(self, tokens):
-    """Restates PatchMerging.forward for any batch: taking len() of the tokens bakes the batch into a trace."""
+    """Replaces PatchMerging.forward: its len() of the tokens would fix the batch size in a trace."""
     grid = tokens.unflatten(1, self.input_resolution).movedim(3, 1) if tokens.dim() == 3 else tokens
     narrowed = self.act(self.conv2(self.act(self.conv1(grid))))
     return self.conv3(narrowed).flatten(2).transpose(1, 2)
 
 
 def attend(self, tokens):
-    """Restates TinyViT's Attention.forward for weights of any type: it caches its biases, whose type a trace takes for given."""
+    """Replaces TinyViT's Attention.forward: it caches its biases, whose type would be fixed in a trace."""
     parts = self.qkv(self.norm(tokens)).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
     queries, keys, values = parts.split([self.key_dim, self.key_dim, self.d], dim=3)
     scores = queries @ keys.transpose(2, 3) * self.scale + self.attention_biases[:, self.attention_bias_idxs]
@@ -25,12 +25,12 @@ def attend(self, tokens):
 
 
 class BoxPromptSam(nn.Module):
-    """`sam` is a SAM of the ultralytics package with either image encoder; its modules are taken over and changed.
+    """encode and decode of `sam`, a SAM of the ultralytics package with either image encoder. It takes over and changes its modules.
 
-    With weights in 16 bits the models' arithmetic follows, but for places: boxes, their waves' frequencies and the benchmark's bias.
+    With weights in 16 bits, the model computes in 16 bits. Positions stay in float32: boxes, their frequencies, and the bias.
 
-    The ViT's windows take their sizes from tensors, which a trace follows: only TinyViT's PatchMerging is restated. The original
-    decoder repeats one picture for all boxes, ours takes each box's picture by index.
+    The ViT's windows take their sizes from tensors, which a trace follows. So only code of TinyViT is replaced. The original
+    decoder repeats one picture for all boxes; ours takes the picture of each box by index.
     """
 
     def __init__(self, sam, bias=False):
@@ -46,11 +46,11 @@ class BoxPromptSam(nn.Module):
         self.side = self.prompt.input_image_size[0]
         self.bias = bias
         self.register_buffer("position", self.prompt.get_dense_pe())
-        self.frequencies = self.prompt.pe_layer.positional_encoding_gaussian_matrix.detach().clone()  # plain, so it stays in float32
+        self.frequencies = self.prompt.pe_layer.positional_encoding_gaussian_matrix.detach().clone()  # a plain tensor stays in float32
         self.places = places(self.side // 4, 4)
 
     def corners(self, boxes):
-        """Restates PromptEncoder._embed_boxes: [N, 2, C]."""
+        """Replaces PromptEncoder._embed_boxes: [N, 2, C]."""
         points = (boxes + 0.5).unflatten(1, (2, 2)) / self.side
         angles = 2 * math.pi * ((2 * points - 1) @ self.frequencies)
         kinds = torch.cat([self.prompt.point_embeddings[2].weight, self.prompt.point_embeddings[3].weight])
@@ -66,7 +66,7 @@ class BoxPromptSam(nn.Module):
         picture = (embedding + self.prompt.no_mask_embed.weight[0, :, None, None]).index_select(0, image_index)
         tokens, keys = decoder.transformer(picture, self.position, tokens)
         upscaled = decoder.output_upscaling(keys.transpose(1, 2).unflatten(2, embedding.shape[2:]))
-        # Without multimask output only the first mask token is read.
+        # Without multimask output, only the first mask token counts.
         weights = decoder.output_hypernetworks_mlps[0](tokens[:, 1])
         logits = torch.einsum("nc,nchw->nhw", weights, upscaled).float()
         iou = decoder.iou_prediction_head(tokens[:, 0])[:, 0].float()

@@ -1,4 +1,4 @@
-"""Loading pickled checkpoints: with weights_only and a list of classes, or with --trust as any program that its author wrote."""
+"""Loads pickled checkpoints: with weights_only and a list of allowed classes, or with --trust, which lets the file run any code."""
 
 import importlib
 import pickle
@@ -11,7 +11,7 @@ from torch import nn
 from package import Refused
 from sniff import FETCH_AGAIN, SUPPORTED
 
-# The classes of YOLOv8 and YOLO11 detectors. Checkpoints before Ultralytics 8.0.44 name them without the file they are in.
+# The classes of YOLOv8 and YOLO11 detectors. Checkpoints from before Ultralytics 8.0.44 name them without their file.
 ULTRALYTICS_CLASSES = {
     "ultralytics.nn.modules.conv": ("Conv", "DWConv", "Concat"),
     "ultralytics.nn.modules.block": ("Attention", "Bottleneck", "C2f", "C2PSA", "C3", "C3k", "C3k2", "DFL", "PSABlock", "SPPF"),
@@ -27,7 +27,7 @@ TORCH_CLASSES = {
     "torch.nn.modules.pooling": ("MaxPool2d",),
     "torch.nn.modules.upsampling": ("Upsample",),
 }
-# What a training leaves beside the model: read, and thrown away.
+# Objects of the training in a checkpoint. They are read and thrown away.
 LEFT_OVERS = (
     *(f"ultralytics.{place}.IterableSimpleNamespace" for place in ("utils", "yolo.utils")),
     *(f"ultralytics.{place}.loss.{name}" for place in ("utils", "yolo.utils") for name in ("BboxLoss", "DFLoss", "v8DetectionLoss")),
@@ -40,7 +40,7 @@ LEFT_OVERS = (
     "argparse.Namespace",
 )
 
-# Models and heads of Ultralytics that have no exporter here.
+# Models and heads of Ultralytics without an exporter.
 OTHER_KINDS = {
     "SegmentationModel": "a segmentation model (YOLO-seg, FastSAM)",
     "Segment": "a segmentation model (YOLO-seg, FastSAM)",
@@ -56,11 +56,11 @@ OTHER_KINDS = {
     "v10Detect": "YOLOv10",
 }
 
-WHAT_A_PICKLE_CAN_DO = "a pickle can run any command with your rights as it is loaded"
+WHAT_A_PICKLE_CAN_DO = "a pickle can run any command with your rights while it is loaded"
 
 
 class LeftOver:
-    """Stands for an object that exporting does not need: nothing of it is kept."""
+    """Replaces an object that exporters do not need. It keeps nothing of it."""
 
     def __init__(self, *arguments, **options):
         pass
@@ -70,16 +70,16 @@ class LeftOver:
 
 
 def shell(original):
-    """A subclass that can be filled but not constructed: DetectionModel's constructor evaluates text of the checkpoint as Python."""
+    """A subclass that a pickle can fill but not construct: DetectionModel's constructor evaluates text of the checkpoint as Python."""
 
     def refuse(self, *arguments, **options):
-        raise pickle.UnpicklingError(f"constructs a {original.__name__}, which a saved model has no need to")
+        raise pickle.UnpicklingError(f"constructs a {original.__name__}, which a saved model does not need")
 
     return type(original.__name__, (original,), {"__init__": refuse, "shell_of": original})
 
 
 def aliases(module, name):
-    """The names under which a class may stand in a checkpoint."""
+    """The names that a class can have in a checkpoint."""
     return (f"{module}.{name}", f"ultralytics.nn.modules.{name}") if module.startswith("ultralytics.nn.modules.") else (f"{module}.{name}",)
 
 
@@ -92,7 +92,7 @@ KNOWN = {
 
 
 def allowed_globals(names):
-    """What weights_only may make of `names`: the class that stands for each."""
+    """(class, name) pairs that weights_only may create, for the names of a checkpoint: its shell, or LeftOver."""
     allowed = {name: LeftOver for name in LEFT_OVERS}
     for alias in names & set(KNOWN):
         module, name = KNOWN[alias]
@@ -101,25 +101,25 @@ def allowed_globals(names):
 
 
 def names_in(path):
-    """The classes and functions that a checkpoint's pickle asks for, beyond those that torch allows; nothing is loaded."""
+    """The classes and functions that a checkpoint's pickle uses, without those that torch allows. Loads nothing."""
     try:
         return set(torch.serialization.get_unsafe_globals_in_checkpoint(str(path)))
-    except Exception:  # a pickle of before PyTorch 1.6, or a damaged one: loading says so
+    except Exception:  # a pickle from before PyTorch 1.6, or a damaged one: load() reports it
         return set()
 
 
 def refuse_by_name(path, names):
-    """Refuses checkpoints whose class names say that they are of a family without an exporter."""
+    """Refuses checkpoints whose class names belong to a family without an exporter."""
     for name in sorted(names):
         module, _, last = name.rpartition(".")
         if module in ("ultralytics.nn.tasks", "ultralytics.nn.modules.head") and last not in ULTRALYTICS_CLASSES[module]:
             raise Refused(f"{path}: is {OTHER_KINDS.get(last, f'a model with {last}')} of Ultralytics; {SUPPORTED}")
         if module.split(".")[0] == "models" and module.split(".")[-1] in ("yolo", "common"):
-            raise Refused(f"{path}: is a checkpoint of the YOLOv5 or YOLOv7 repositories (it holds {name}); {SUPPORTED}")
+            raise Refused(f"{path}: is a checkpoint of the YOLOv5 or YOLOv7 repositories (it contains {name}); {SUPPORTED}")
 
 
 def load(path, trust=False):
-    """What torch.save wrote to `path`, its modules as they were saved."""
+    """Loads what torch.save wrote to `path`. Modules have their original classes."""
     names = names_in(path)
     refuse_by_name(path, names)
     warnings.filterwarnings("ignore")
@@ -128,19 +128,19 @@ def load(path, trust=False):
             return torch.load(path, map_location="cpu", weights_only=False)
         with torch.serialization.safe_globals(allowed_globals(names)):
             return opened(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # torch passes on what its readers meet: RuntimeError, EOFError, KeyError, AttributeError...
+    except Exception as error:  # torch has no common type: RuntimeError, EOFError, KeyError, AttributeError...
         raise refusal(path, names, error, trust) from error
 
 
 def refusal(path, names, error, trust):
     first = str(error).strip().split("\n")[0][:200]
-    asked = re.findall(r"GLOBAL (\S+)", str(error))  # of a pickle of before PyTorch 1.6, whose names are not known beforehand
+    asked = re.findall(r"GLOBAL (\S+)", str(error))  # a pickle from before PyTorch 1.6: names_in() cannot read its names
     foreign = sorted(names - set(KNOWN) - set(LEFT_OVERS)) or asked
     if isinstance(error, pickle.UnpicklingError) and not trust and (foreign or "constructs" in str(error)):
         holds = f"holds {', '.join(foreign[:3])}" if foreign else re.findall(r"constructs [^\n]*", str(error))[0]
         return Refused(
-            f"{path}: is a pickle with more in it than weights and the classes known here (it {holds}), and {WHAT_A_PICKLE_CAN_DO}, so it was "
-            f"not loaded; {SUPPORTED}; where you trust whoever made the file, --trust (make: TRUST=1) loads it nevertheless"
+            f"{path}: was not loaded: it is a pickle that {holds}, and {WHAT_A_PICKLE_CAN_DO}; {SUPPORTED}; "
+            f"if you trust the maker of the file, load it with --trust (make: TRUST=1)"
         )
     if isinstance(error, (ImportError, AttributeError)):
         return Refused(f"{path}: needs Python code that is not installed here ({first}); {SUPPORTED}")
@@ -149,7 +149,7 @@ def refusal(path, names, error, trust):
 
 
 def opened(loaded):
-    """`loaded` with its shells turned into the classes that they stand for, and without left-overs among its modules."""
+    """`loaded` with the original classes instead of their shells, and without LeftOver objects among its modules."""
     seen = set()
 
     def visit(module):
@@ -173,7 +173,7 @@ def opened(loaded):
 def state_dict_of(path, loaded):
     """The tensors of a checkpoint by name, and in words where they were found, if not at the top of the file.
 
-    They may stand below `model` or `state_dict`, and DataParallel puts `module.` before every name.
+    They can be below `model` or `state_dict`, and DataParallel puts `module.` before every name.
     """
     below = {key: loaded.get(key) for key in ("model", "state_dict")} if isinstance(loaded, dict) else {}
     for place, inside in (("", loaded), *below.items()):
@@ -186,21 +186,21 @@ def state_dict_of(path, loaded):
     held = f"an object of type {type(loaded).__name__}"
     if isinstance(loaded, dict) and loaded:
         held = f"a dict with {', '.join(map(str, list(loaded)[:4]))}"
-    raise Refused(f"{path}: is a PyTorch checkpoint that holds {held}, and no model known here; {SUPPORTED}")
+    raise Refused(f"{path}: is a PyTorch checkpoint that holds {held}, and no supported model; {SUPPORTED}")
 
 
 def load_tensors(path, family, model, state):
-    """Loads `state` into `model`, every tensor of it and no other; refuses what does not fit, by name."""
+    """Loads `state` into `model`. Refuses missing, additional and misshapen tensors, by name."""
     own = model.state_dict()
     faults = [
         f"{what} ({len(names)}: {', '.join(sorted(names)[:4])}{', ...' if len(names) > 4 else ''})"
         for what, names in (
             ("lacks tensors", own.keys() - state.keys()),
-            ("has tensors that the architecture has not", state.keys() - own.keys()),
+            ("has tensors that the architecture does not have", state.keys() - own.keys()),
             ("has tensors of other shapes", {key for key in own.keys() & state.keys() if own[key].shape != state[key].shape}),
         )
         if names
     ]
     if faults:
-        raise Refused(f"{path}: looks like {family} but {', '.join(faults)}; it may be cut, fine-tuned with another architecture, or another model")
+        raise Refused(f"{path}: looks like {family} but {', '.join(faults)}; it may be cut off, changed in its architecture, or another model")
     model.load_state_dict(state, strict=True)

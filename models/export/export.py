@@ -1,8 +1,12 @@
-"""A model package from published weights: export.py WEIGHTS OUT.pkg
+"""Makes a model package from published weights: export.py WEIGHTS OUT.pkg
 
-Reads what WEIGHTS is from its content: a detector of Ultralytics (YOLOv8, YOLO11), a YOLOX in ONNX, an original checkpoint of
-MobileSAM or SAM ViT-B, a state dict of a torchvision classifier. Compares the package with the original at once, and leaves
-nothing behind where they differ.
+WEIGHTS can be:
+- a detector of Ultralytics (YOLOv8, YOLO11)
+- a YOLOX in ONNX
+- an original checkpoint of MobileSAM or SAM ViT-B
+- a state dict of a torchvision classifier
+
+The content of the file decides which it is. The exporter compares the package with the original, and deletes it if they differ.
 """
 
 import argparse
@@ -17,7 +21,7 @@ from package import Differs, Refused, check_target, quiet_threads
 import photograph
 from sniff import check_readable
 
-# The ultralytics package looks for updates, installs what it misses and writes settings into the home folder; not for us.
+# By default, the ultralytics package looks for updates, installs missing packages and writes settings into the home folder.
 settings = tempfile.TemporaryDirectory(prefix="millrace-export-")
 os.environ.setdefault("YOLO_CONFIG_DIR", settings.name)
 os.environ.setdefault("YOLO_OFFLINE", "true")
@@ -25,19 +29,19 @@ os.environ.setdefault("YOLO_AUTOINSTALL", "false")
 os.environ.setdefault("YOLO_VERBOSE", "false")
 
 
-# Families of weights, and what each does in a run.
+# The families of weights, and the task of each.
 TASKS = {"yolox": "detector", "ultralytics": "detector", "sam": "segmenter", "torchvision": "embedder"}
 
-# Options that not every family takes: those that do, and what the option is for.
+# Options that only some families take: these families, and a text for messages.
 OPTIONS = {
-    "imgsz": (("ultralytics",), "detectors of Ultralytics; the input of others is built in, or that of their preset"),
+    "imgsz": (("ultralytics",), "detectors of Ultralytics; other models have a fixed input, or that of their preset"),
     "names": (("yolox", "torchvision"), "models that may not name their classes: YOLOX in ONNX and torchvision's classifiers"),
     "preset": (("torchvision",), "torchvision's classifiers"),
 }
 
 
 def family_of(weights, trust):
-    """A key of TASKS, and what was loaded to tell it (nothing of an ONNX file)."""
+    """A key of TASKS, and the loaded checkpoint (None for an ONNX file)."""
     if check_readable(weights) == "onnx":
         return "yolox", None
     import checkpoint
@@ -81,14 +85,14 @@ def export(arguments):
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="export.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", metavar="WEIGHTS", help=".pt, .pth or .onnx file")
-    parser.add_argument("out", metavar="OUT.pkg", nargs="?", help="folder to write; a package that is there is replaced")
-    parser.add_argument("--photograph", metavar="FILE", help="picture on which package and original are compared")
+    parser.add_argument("out", metavar="OUT.pkg", nargs="?", help="folder to write; an older package is replaced")
+    parser.add_argument("--photograph", metavar="FILE", help="picture for the comparison of package and original")
     parser.add_argument("--imgsz", metavar="N", type=int, nargs="+", help="Ultralytics: input side, or height and width; default: that of the training")
-    parser.add_argument("--names", metavar="FILE", help="YOLOX, torchvision: names of the classes, one a line; default: COCO's 80, ImageNet's 1000")
-    parser.add_argument("--preset", metavar="V1|V2", help="torchvision: whose preprocessing the weights were trained for; default: V1, or what the file is")
-    parser.add_argument("--trust", action="store_true", help="load a pickle with more than weights and known classes; it may run commands")
-    parser.add_argument("--traceback", action="store_true", help="show where in Python an unexpected error came from")
-    parser.add_argument("--task", action="store_true", help="say whether it is a detector, a segmenter or an embedder, and write nothing")
+    parser.add_argument("--names", metavar="FILE", help="YOLOX, torchvision: names of the classes, one per line; default: COCO's 80, ImageNet's 1000")
+    parser.add_argument("--preset", metavar="V1|V2", help="torchvision: preprocessing that the weights were trained for; default: that of the file, or V1")
+    parser.add_argument("--trust", action="store_true", help="load a pickle that contains more than weights and known classes; it may run commands")
+    parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an unexpected error")
+    parser.add_argument("--task", action="store_true", help="print the kind of model (detector, segmenter or embedder) and write nothing")
     arguments = parser.parse_args(argv)
     if not (arguments.out or arguments.task):
         parser.error("OUT.pkg is missing: the folder to write")
@@ -103,10 +107,10 @@ def main(argv=None):
     except Refused as error:
         sys.exit(f"export: {error}")
     except Differs as error:
-        sys.exit(f"export: {arguments.weights}: {error}; nothing was written. Please report it, and where the weights come from")
+        sys.exit(f"export: {arguments.weights}: {error}; nothing was written. Please report this with the source of the weights")
     except OSError as error:
         sys.exit(f"export: {error.filename or arguments.out}: {error.strerror or error}; nothing was written")
-    except Exception as error:  # what PyTorch, onnx2torch and Ultralytics throw at a model that is not built like those tested
+    except Exception as error:  # PyTorch, onnx2torch and Ultralytics throw many types for a model that is not like the tested ones
         if arguments.traceback:
             raise
         first = (str(error).strip() or "no reason given").split("\n")[0][:200]

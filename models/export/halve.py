@@ -1,4 +1,4 @@
-"""A package with its weights in 16 bits, half the size: halve.py IN.pkg OUT.pkg. They are converted to what a run computes in when it is loaded."""
+"""Copies a package with its weights in 16 bits, half the size: halve.py IN.pkg OUT.pkg. A run converts the weights to its own precision."""
 
 import argparse
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""The section `methods` of model.yaml, one function a task: what a package's methods take and give (docs/packages.md).
+"""Makes the section `methods` of model.yaml: inputs and outputs of a package's methods (docs/packages.md). Each task has a function.
 
-In shapes B counts the pictures of a call and N its rows that are no pictures; H and W are the sides of the input. The dtype
-`image` is f32, f16 or bf16, by the precision of a run.
+In shapes, B is the number of pictures in a call, and N the number of its rows that are not pictures. H and W are the sides of
+the input. The dtype `image` is f32, f16 or bf16: the precision of a run decides.
 """
 
 
@@ -10,7 +10,7 @@ def tensor(*shape, dtype="f32"):
 
 
 def method(row, maximum, inputs, outputs):
-    """`row` says what the model's rows are, `maximum` how many of them a call takes."""
+    """`row` is the kind of the model's rows, `maximum` their maximum number in a call."""
     return {"row": row, "maximum": maximum, "inputs": inputs, "outputs": outputs}
 
 

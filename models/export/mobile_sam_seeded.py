@@ -1,12 +1,12 @@
-"""MobileSAM with seeded random weights, for tests and benchmarks: mobile_sam_seeded.py --seed N OUT.pkg
+"""Makes a MobileSAM with random weights from a seed, for tests and benchmarks: mobile_sam_seeded.py --seed N OUT.pkg
 
-The architecture is that of the installed `ultralytics` package. --small makes a tiny model with the same contract instead.
+The architecture is that of the installed `ultralytics` package. --small makes a tiny model with the same contract.
 """
 
 import argparse
 import warnings
 
-from package import SAM_INPUT, quiet_threads  # first: says what to do where torch is missing
+from package import SAM_INPUT, quiet_threads  # first, since it prints advice if torch is missing
 
 import torch
 
@@ -16,7 +16,7 @@ from small_sam import SmallSam
 
 
 def perturb(module):
-    """Random changes to every parameter: default initialisation hardly lets the masks depend on the box."""
+    """Changes every parameter randomly: with the default initialisation, masks hardly depend on the box."""
     for name, parameter in module.named_parameters():
         owner = name.rsplit(".", 1)[0]
         if "norm" in name or owner.endswith("output_upscaling.1"):
@@ -30,12 +30,12 @@ def perturb(module):
                 continue
             parameter.mul_(1.7)  # default initialisation halves the signal in each layer
             if "cross_attn" in name or "final_attn" in name:
-                # sharper queries and keys, so that the softmaxes are not flat
+                # larger queries and keys, so that softmaxes are not flat
                 parameter.mul_(2.0 if "q_proj" in name or "k_proj" in name else 1.5)
 
 
 def seeded(seed):
-    """The architecture with weights drawn from `seed`, of ultralytics' class."""
+    """A SAM of the ultralytics package with random weights from `seed`."""
     from ultralytics.models.sam.build import build_mobile_sam
 
     torch.manual_seed(seed)
@@ -49,7 +49,7 @@ def seeded(seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--bias", action=argparse.BooleanOptionalAction, default=True, help="give the masks outlines like real ones")
+    parser.add_argument("--bias", action=argparse.BooleanOptionalAction, default=True, help="give the masks outlines like those of real objects")
     parser.add_argument("--small", action="store_true", help="a tiny model with the same contract and an input of 256")
     parser.add_argument("out")
     arguments = parser.parse_args()

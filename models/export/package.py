@@ -1,4 +1,4 @@
-"""Writing a model package: a folder with model.yaml, model.ts and what belongs to them. Shared by the exporters beside it."""
+"""Writes a model package: a folder with model.yaml, model.ts and further files. All exporters use it."""
 
 import hashlib
 import os
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 NEEDS = (
-    "the exporters need the python set's interpreter: in the sources' folder, "
+    "the exporters need the interpreter of the python set; run in the folder of the sources: "
     'tools/setup.sh python; "$(tools/setup.sh where)/python/bin/python" models/export/... (models/export/README.md)'
 )
 
@@ -19,12 +19,12 @@ except ImportError as error:
 
 import methods
 
-torch.backends.cudnn.allow_tf32 = False  # a trace holds it for good: its fp32 is to be fp32 on a GPU too
+torch.backends.cudnn.allow_tf32 = False  # a trace keeps this setting: its fp32 must be fp32 on a GPU too
 
-# Bounds of a faithful fp32 copy: differences as a share of the output's standard deviation.
+# Bounds for a correct fp32 copy: differences as a share of the output's standard deviation.
 RMS_BOUND = 1e-5
 MAX_BOUND = 1e-4
-# And of its boxes, in pixels of the picture.
+# The bound for boxes, in pixels of the picture.
 BOX_BOUND = 0.5
 
 COCO_NAMES = (
@@ -36,8 +36,8 @@ COCO_NAMES = (
     "refrigerator,book,clock,vase,scissors,teddy bear,hair drier,toothbrush"
 ).split(",")
 
-# What SAM and MobileSAM do to a picture: torchvision resizes a PIL image, which is antialiased bilinear, and the normalised
-# picture is padded with zeros at the right and bottom: before normalisation that is the mean.
+# The preprocessing of SAM and MobileSAM. torchvision resizes a PIL image, so the filter is antialiased bilinear.
+# They pad the normalised picture with zeros, which are the mean before normalisation.
 SAM_INPUT = {
     "colour": "rgb",
     "scale": 1.0,
@@ -48,7 +48,7 @@ SAM_INPUT = {
     "pad": [123.675, 116.28, 103.53],
 }
 
-# What Ultralytics does to a picture for its YOLO detectors.
+# The preprocessing of Ultralytics' YOLO detectors.
 ULTRALYTICS_INPUT = {
     "colour": "rgb",
     "scale": 1.0,
@@ -62,25 +62,25 @@ ULTRALYTICS_INPUT = {
 }
 
 
-# The files that a package may have; the last two are written before the first.
+# The files that a package may have. model.yaml is written last, since it has the hashes of the others.
 FILES = ("model.yaml", "model.ts", "classes.f32")
 
 
 class Refused(Exception):
-    """What a person gave cannot be exported; the text says what it is, where, and what to do."""
+    """The user's input cannot be exported. The text says where, what is wrong and what to do."""
 
 
 class Differs(Exception):
-    """The saved model does not compute what the original does; the text says by how much."""
+    """The saved model does not compute the same as the original. The text says how much it differs."""
 
 
 def quiet_threads(count=2):
-    """Team size of this process: exporters compare results, and should not take a whole machine for it."""
+    """Limits the threads of this process, since comparisons should not use the whole machine."""
     torch.set_num_threads(min(count, os.cpu_count() or 1))
 
 
 def compare(name, saved, original, deviation=None):
-    """Prints how far `saved` is from `original`, as a share of `deviation` (default: of the original). Throws Differs beyond the bounds."""
+    """Prints the difference as a share of `deviation` (default: the standard deviation of `original`). Raises Differs beyond the bounds."""
     difference = (saved.double() - original.double()).abs()
     deviation = original.double().std() if deviation is None else deviation
     deviation = deviation.clamp(min=1e-12)
@@ -88,19 +88,19 @@ def compare(name, saved, original, deviation=None):
     rms = (difference.pow(2).mean().sqrt() / deviation).item()
     print(f"{name}: largest difference {difference.max().item():.2e}, {largest:.2e} of the deviation (allowed {MAX_BOUND:g}), rms {rms:.2e} ({RMS_BOUND:g})")
     if not (largest <= MAX_BOUND and rms <= RMS_BOUND):
-        raise Differs(f"{name}: the saved model differs from the original by {largest:.2e} (rms {rms:.2e}); allowed are {MAX_BOUND:g} (rms {RMS_BOUND:g})")
+        raise Differs(f"{name}: the saved model differs from the original by {largest:.2e} (rms {rms:.2e}), allowed are {MAX_BOUND:g} (rms {RMS_BOUND:g})")
 
 
 def compare_boxes(name, saved, original):
-    """Prints how far corners of boxes lie apart at most, in pixels of the picture. Throws Differs beyond the bound."""
+    """Prints the largest difference of box corners, in pixels of the picture. Raises Differs beyond the bound."""
     largest = (saved.double() - original.double()).abs().max().item()
     print(f"{name}: boxes differ by at most {largest:.2e} pixels of the picture (allowed {BOX_BOUND:g})")
     if not largest <= BOX_BOUND:
-        raise Differs(f"{name}: a box of the saved model is {largest:.2g} pixels from the original's; allowed are {BOX_BOUND:g}")
+        raise Differs(f"{name}: a box of the saved model is {largest:.2g} pixels from the original's, allowed are {BOX_BOUND:g}")
 
 
 def read_names(file, weights, count):
-    """Names of the `count` classes of `weights` from a text file, one a line."""
+    """Names of the `count` classes of `weights` from a text file, one per line."""
     try:
         given = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -116,7 +116,7 @@ def sha256(path):
 
 
 def check_target(folder):
-    """Refuses to replace what is there unless it is a package as written here, an empty folder or nothing."""
+    """Raises Refused unless `folder` does not exist, is empty, or is a package that this module wrote."""
     folder = Path(folder)
     if folder.is_dir():
         names = sorted(f.name for f in folder.iterdir())
@@ -128,11 +128,11 @@ def check_target(folder):
         there = "a file"
     else:
         return
-    raise Refused(f"{folder}: is {there}, not a model package, and is left alone; name another OUT.pkg, or remove it first")
+    raise Refused(f"{folder}: is {there}, not a model package, so it was not replaced; name another OUT.pkg, or remove it")
 
 
 class Yaml(yaml.SafeDumper):
-    """Writes yes and no and a tensor in a line, as the documentation does, and no anchors."""
+    """Writes booleans as yes and no, a tensor on one line, and no anchors, like docs/packages.md."""
 
     def ignore_aliases(self, data):
         return True
@@ -147,20 +147,20 @@ Yaml.add_representer(bool, lambda dumper, value: dumper.represent_scalar("tag:ya
 
 
 def write_yaml(file, document):
-    """Writes `document` as model.yaml is written, its keys in their order."""
+    """Writes `document` in the style of a model.yaml, with its keys in their order."""
     text = yaml.dump(document, None, Yaml, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
     Path(file).write_text(text, encoding="utf-8")
 
 
 def write_package(folder, description, module, check=None, files=None):
-    """Writes `module` (TorchScript) and `description` (the keys of model.yaml but schema, methods and files) to `folder`.
+    """Writes `module` (TorchScript) and `description` (the keys of model.yaml except schema, methods and files) to `folder`.
 
-    `files` are further files of the package, name to bytes. The folder appears whole or not at all: it is made aside, given to
-    `check` if there is one, and renamed.
+    `files` are further files of the package, by name: bytes. The folder appears whole or not at all: it is made under another
+    name, then `check` gets its loaded model, then it is renamed.
     """
     folder = Path(os.path.abspath(folder))
     aside = folder.with_name(folder.name + ".part")
-    for replaced in (folder, aside):  # a killed export leaves the second
+    for replaced in (folder, aside):  # a killed export leaves `aside`
         check_target(replaced)
     shutil.rmtree(aside, ignore_errors=True)
     try:
@@ -182,5 +182,5 @@ def write_package(folder, description, module, check=None, files=None):
 
 
 def load(folder):
-    """The saved module as a reader gets it."""
+    """The saved module, loaded again."""
     return torch.jit.load(str(Path(folder) / "model.ts")).eval()

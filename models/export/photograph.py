@@ -1,4 +1,4 @@
-"""A photograph to compare models on, and the preprocessing that each family gives to it."""
+"""The photograph for comparisons of models, and the preprocessing of each family."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from package import Refused, SAM_INPUT
 
 
 def drawn(seed=0, width=810, height=1080):
-    """A picture with gradients, edges and grain, BGR: what a model is compared on where no photograph is given."""
+    """The default picture for comparisons: gradients, edges and grain, BGR uint8."""
     random = numpy.random.default_rng(seed)
     y, x = numpy.mgrid[0:height, 0:width].astype(numpy.float32)
     pixels = numpy.stack([x / width, y / height, (x + y) / (width + height)], axis=2) * 160 + 40
@@ -28,19 +28,19 @@ def drawn(seed=0, width=810, height=1080):
 
 
 def read(path):
-    """Pixels of the photograph, BGR uint8, or of a drawn picture where `path` is None; says which."""
+    """Pixels of the photograph, BGR uint8, or of a drawn picture if `path` is None. Prints which."""
     if path is None:
-        print("comparing on a picture drawn from a seed; --photograph FILE (make: PHOTOGRAPH=FILE) compares on a photograph of yours")
+        print("comparing on a picture drawn from a seed; to use a photograph of yours, add --photograph FILE (make: PHOTOGRAPH=FILE)")
         return drawn()
     pixels = cv2.imread(str(path), cv2.IMREAD_COLOR) if Path(path).is_file() else None
     if pixels is None:
-        raise Refused(f"{path}: {'cannot be read as a picture' if Path(path).exists() else 'is not there'}; --photograph takes a JPEG or PNG file")
+        raise Refused(f"{path}: {'cannot be read as a picture' if Path(path).exists() else 'does not exist'}; --photograph takes a JPEG or PNG file")
     print(f"comparing on {path} ({pixels.shape[1]} x {pixels.shape[0]})")
     return pixels
 
 
 def three_views(pixels):
-    """The picture mirrored, upside down and as it is: a batch of different pictures of one size, the picture itself last."""
+    """A batch of different pictures of one size: the picture mirrored, upside down, and unchanged."""
     return [numpy.ascontiguousarray(view) for view in (pixels[:, ::-1], pixels[::-1], pixels)]
 
 
@@ -49,7 +49,7 @@ def planes(pixels):
 
 
 def ultralytics_letterbox(pixels, height, width):
-    """Ultralytics' own letterbox, RGB in 0..1: [1, 3, height, width] and the scale of the picture in it."""
+    """The input of Ultralytics' own letterbox, RGB in 0..1, [1, 3, height, width]; and the scale of the picture in it."""
     from ultralytics.data.augment import LetterBox
 
     boxed = LetterBox((height, width), auto=False)(image=pixels)
@@ -57,7 +57,7 @@ def ultralytics_letterbox(pixels, height, width):
 
 
 def yolox_letterbox(pixels, height, width):
-    """YOLOX's: top left on 114, sides rounded down, BGR in 0..255; and the scale of the picture in it."""
+    """YOLOX's input: at the top left on 114, sides rounded down, BGR in 0..255; and the scale of the picture in it."""
     scale = min(height / pixels.shape[0], width / pixels.shape[1])
     rows, columns = int(pixels.shape[0] * scale), int(pixels.shape[1] * scale)
     padded = numpy.full((height, width, 3), 114, numpy.uint8)
@@ -66,7 +66,7 @@ def yolox_letterbox(pixels, height, width):
 
 
 def sam_longest_side(pixels, side):
-    """SAM's: the longest side resized to `side` with Pillow's antialiased bilinear filter, normalised, zeros at the right and bottom."""
+    """SAM's input: the longest side is `side`, by Pillow's antialiased bilinear filter; normalised; zeros at the right and bottom."""
     scale = side / max(pixels.shape[:2])
     rows, columns = (int(length * scale + 0.5) for length in pixels.shape[:2])
     resized = numpy.asarray(Image.fromarray(pixels[:, :, ::-1]).resize((columns, rows), Image.Resampling.BILINEAR))

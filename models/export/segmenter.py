@@ -1,10 +1,10 @@
-"""What every SAM-style segmenter of ours shares: the contract of encode and decode, the benchmark's bias, the export.
+"""Shared by all SAM-like segmenters of ours: the contract of encode and decode, the bias for benchmarks, and the export.
 
     encode(images [B, 3, H, W]) -> embedding [B, C, h, w]
     decode(embedding [B, C, h, w], boxes [N, 4], image_index [N] i64) -> logits [N, 4h, 4w], predicted IoU [N]
 
-Boxes are x1, y1, x2, y2 in input pixels; image_index says to which of the B pictures each box belongs, so boxes of many
-pictures share one call.
+Boxes are x1, y1, x2, y2 in input pixels. image_index has the picture of each box, 0 to B - 1. So one call can decode boxes of
+many pictures.
 """
 
 import torch
@@ -15,7 +15,7 @@ from package import compare, load, write_package
 def places(count, stride):
     """Centres of the low-resolution logits along one side, in input pixels: [count].
 
-    To be kept as a plain tensor: a trace of torch.arange takes its device for given, and a buffer would be narrowed with the weights.
+    Keep the result as a plain tensor. In a trace, torch.arange would have a fixed device, and a buffer would be narrowed with the weights.
     """
     return (torch.arange(count) + 0.5) * stride
 
@@ -23,10 +23,10 @@ def places(count, stride):
 def outline_bias(boxes, x, y):
     """4 (1 - ((x - cx) / rx)^2 - ((y - cy) / ry)^2) for each box at these places: [N, len(y), len(x)].
 
-    Seeded weights give noise where trained ones give objects; with this bias their masks have the outlines of real ones.
+    Masks of seeded weights are noise. With this bias, they have outlines like real objects.
     """
     centre = (boxes[:, :2] + boxes[:, 2:]) / 2
-    radius = ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=0.5)  # a box of no size keeps a finite bias
+    radius = ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=0.5)  # so that the bias of a box without a size is finite
     across = ((x[None, :] - centre[:, :1]) / radius[:, :1]).square()
     down = ((y[None, :] - centre[:, 1:]) / radius[:, 1:]).square()
     return 4 * (1 - down[:, :, None] - across[:, None, :])
@@ -38,7 +38,7 @@ def random_boxes(count, side):
 
 
 def write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, picture, check=None, max_batch=16, max_boxes=64):
-    """Traces encode at one picture and decode at two boxes, and writes the package. Other counts are what `check` must be for."""
+    """Traces encode with one picture and decode with two boxes, and writes the package. `check` should test other counts."""
     with torch.inference_mode():
         example = {"encode": (picture,), "decode": (embedding, boxes[:2], torch.zeros(2, dtype=torch.int64))}
         traced = torch.jit.trace_module(model, example, check_trace=False)
@@ -61,7 +61,7 @@ def write_segmenter(model, embedding, boxes, name, architecture, licence, prepro
 
 
 def export_segmenter(model, side, name, architecture, licence, preprocessing, out):
-    """Writes the package of `model` and compares the file with the model on noise, packed and alone."""
+    """Writes the package of `model`. Compares the file with the model on noise, with pictures together and alone."""
     images = torch.randn(3, 3, side, side)
     boxes = random_boxes(7, side)
     image_index = torch.tensor([0, 2, 1, 1, 2, 0, 2])
@@ -77,7 +77,7 @@ def export_segmenter(model, side, name, architecture, licence, preprocessing, ou
         reference_logits, reference_iou = model.decode(embedding, boxes, image_index)
         compare("decode packed", logits, reference_logits)
         compare("predicted IoU packed", iou, reference_iou)
-        model.bias = False  # far from its box the bias is so large that it would hide what the weights say
+        model.bias = False  # far from a box, the bias is so large that it would hide the weights
         plain, _ = model.decode(embedding, boxes, image_index)
         for picture in range(3):
             own = image_index == picture

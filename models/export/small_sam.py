@@ -1,4 +1,4 @@
-"""A SAM-like segmenter small enough for tests: the contract of segmenter.py with few channels and an input of 256."""
+"""A SAM-like segmenter for tests: the contract of segmenter.py with few channels and an input of 256 pixels."""
 
 import math
 
@@ -40,7 +40,7 @@ class SmallSam(nn.Module):
             nn.Conv2d(32, CHANNELS, 3, stride=2, padding=1),
             nn.GroupNorm(1, CHANNELS),
         )
-        self.frequencies = torch.randn(2, CHANNELS // 2)  # plain, so that places stay in float32 where weights do not
+        self.frequencies = torch.randn(2, CHANNELS // 2)  # a plain tensor stays in float32 in any precision
         self.corners = nn.Parameter(torch.randn(2, CHANNELS))
         self.tokens = nn.Parameter(torch.randn(2, CHANNELS))  # one for the mask, one for the predicted IoU
         self.to_image, self.to_tokens, self.last = Attention(), Attention(), Attention()

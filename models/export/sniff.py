@@ -1,4 +1,4 @@
-"""What a file looks like, from its first bytes and, for zip archives, the names in it: models/sniff.cpp for exporters."""
+"""Judges the kind of a file by its first bytes and, for zip archives, by the names in it. Like models/sniff.cpp, for exporters."""
 
 import zipfile
 from pathlib import Path
@@ -6,38 +6,38 @@ from pathlib import Path
 from package import Refused
 
 SUPPORTED = (
-    "exporters are here for detectors of Ultralytics YOLOv8 and YOLO11 (.pt), YOLOX (.onnx), the original checkpoints of "
+    "the exporters support detectors of Ultralytics YOLOv8 and YOLO11 (.pt), YOLOX (.onnx), the original checkpoints of "
     "MobileSAM and SAM ViT-B, and torchvision's classifiers (state dicts)"
 )
 
 ORIGINAL = "export from the original checkpoint (.pt, .pth) or, for YOLOX, from the ONNX file"
 FETCH_AGAIN = "the copy or download was probably interrupted; fetch it again"
 
-# Kind: what it looks like, what to do. The kinds without a sentence of what to do are those that exporters read.
+# By kind: its description and advice. Kinds without advice are those that exporters read.
 LOOKS = {
     "checkpoint": ("a PyTorch checkpoint (a pickle in a zip)", None),
     "legacy_pickle": ("a pickle, as old PyTorch checkpoints are", None),
     "onnx": ("an ONNX model", None),
-    "torchscript": ("a TorchScript model", f"it holds a compiled graph, which fits one batch size and device as often as not; {ORIGINAL}"),
+    "torchscript": ("a TorchScript model", f"its compiled graph may fit only one batch size and device; {ORIGINAL}"),
     "exported_program": ("an exported program (.pt2)", ORIGINAL),
-    "tensorrt": ("a TensorRT engine", f"engines fit one GPU and one TensorRT version; {ORIGINAL}"),
-    "safetensors": ("safetensors weights", "it holds weights without a graph; take the .pt or .pth file of the same release"),
-    "gguf": ("GGUF weights", "it holds weights without a graph; take the .pt or .pth file of the same release"),
-    "hdf5": ("an HDF5 file, as Keras writes", "models of TensorFlow are not supported; use a PyTorch version of the model"),
-    "tflite": ("a TensorFlow Lite model", "models of TensorFlow are not supported; use a PyTorch version of the model"),
+    "tensorrt": ("a TensorRT engine", f"it fits one GPU and one TensorRT version; {ORIGINAL}"),
+    "safetensors": ("safetensors weights", "it has weights but no graph; take the .pt or .pth file of the same release"),
+    "gguf": ("GGUF weights", "it has weights but no graph; take the .pt or .pth file of the same release"),
+    "hdf5": ("an HDF5 file, as Keras writes", "TensorFlow models are not supported; use a PyTorch version of the model"),
+    "tflite": ("a TensorFlow Lite model", "TensorFlow models are not supported; use a PyTorch version of the model"),
     "git_lfs_pointer": ("a Git LFS pointer, not the file itself", "run 'git lfs pull' in the repository that it came from"),
-    "html": ("a web page", "the download probably gave an error or login page; open the file in a browser, then fetch the model again"),
+    "html": ("a web page", "the download was probably an error or login page; open the file in a browser, then fetch the model again"),
     "other_zip": ("a zip archive without a model in it", "if the checkpoint was zipped, unpack it and name the file"),
     "broken_zip": ("a zip archive that is cut off", FETCH_AGAIN),
     "empty": ("empty", FETCH_AGAIN),
-    "unknown": ("of no kind known here", SUPPORTED),
+    "unknown": ("of an unknown kind", SUPPORTED),
 }
 
 
 def kind_of_zip(path):
     try:
         with zipfile.ZipFile(path) as archive:
-            # PyTorch puts everything into one folder named after the archive.
+            # PyTorch puts all files into one folder, which has the archive's name.
             names = [name.split("/", 1)[-1] for name in archive.namelist()]
     except (zipfile.BadZipFile, NotImplementedError, ValueError):
         return "broken_zip"
@@ -49,7 +49,7 @@ def kind_of_zip(path):
 
 
 def kind_of(path):
-    """One of the keys of LOOKS. Nothing is unpickled or run."""
+    """The kind of a file, a key of LOOKS. Unpickles and runs nothing."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         head = file.read(65536)
@@ -67,29 +67,30 @@ def kind_of(path):
             return kind
     if head[4:8] == b"TFL3":
         return "tflite"
-    if head[4:5] == b"{" and b"ftrt" in head:  # Ultralytics puts a block of JSON before the engine
+    if head[4:5] == b"{" and b"ftrt" in head:  # Ultralytics writes a block of JSON before the engine
         return "tensorrt"
     if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= size - 8:
         return "safetensors"
     if len(head) > 2 and head[0] == 0x80 and 2 <= head[1] <= 5:
         return "legacy_pickle"
-    # ModelProto in protobuf: field 1 (ir_version, a small varint), then a string or message field of the first few.
+    # In protobuf, a ModelProto begins with field 1: ir_version, a small varint.
+    # Then one of its first string or message fields follows.
     if len(head) > 4 and head[0] == 0x08 and 0 < head[1] < 32 and head[2] in (0x12, 0x1A, 0x22, 0x3A, 0x42):
         return "onnx"
     return "unknown"
 
 
 def check_readable(path):
-    """Kind of a file that an exporter can read; refuses all others, in a sentence."""
+    """The kind of a file that an exporter can read. Raises Refused for all others, with advice."""
     path = Path(path)
     if path.is_dir():
         if (path / "model.yaml").is_file():
             raise Refused(f"{path}: is a model package already; give the folder to 'millrace run' as --detector or --segmenter")
-        raise Refused(f"{path}: is a folder; name the file with the weights in it")
+        raise Refused(f"{path}: is a folder; name the file with the weights")
     if not path.exists():
         raise Refused(f"{path}: no such file; name the file with the weights (exporters download nothing)")
     if not path.is_file():
-        raise Refused(f"{path}: is no regular file; name the file with the weights")
+        raise Refused(f"{path}: is not a regular file; name the file with the weights")
     try:
         kind = kind_of(path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A model package from a checkpoint of a torchvision classifier: its last layer becomes the matrix of classes. Called by export.py."""
+"""Makes a model package from a torchvision classifier. Its last layer becomes the matrix of classes. export.py calls it."""
 
 import functools
 from pathlib import Path
@@ -12,8 +12,8 @@ import photograph
 from checkpoint import load_tensors, state_dict_of
 from package import Refused, compare, read_names, sha256, write_package
 
-# A tensor that only this family has, and its architectures. One of them fits a checkpoint, since their tensors differ in names or
-# shapes. Smaller ones stand first: resnet34 has all tensors of resnet18, and as many in common with one that is cut.
+# A tensor that only this family has, and the family's architectures. Their tensors differ in names or shapes.
+# Smaller ones come first: resnet34 has all tensors of resnet18, so both have the same number in common with a cut resnet18.
 FAMILIES = {
     "features.1.conv.0.0.weight": ("mobilenet_v2",),
     "features.1.block.0.0.weight": ("mobilenet_v3_small", "mobilenet_v3_large"),
@@ -22,13 +22,13 @@ FAMILIES = {
     "features.1.0.block.0.weight": ("convnext_tiny", "convnext_small"),
     "encoder.pos_embedding": ("vit_b_16",),
 }
-# As the published checkpoints call the layers of a ViT's MLP, and as torchvision calls them now.
+# Names of the layers of a ViT's MLP: in published checkpoints, and in torchvision now.
 FORMER_NAMES = ((".mlp.linear_1.", ".mlp.0."), (".mlp.linear_2.", ".mlp.3."))
 LICENCE = "BSD-3-Clause (architecture), that of their maker (weights)"
 
 
 class Embedder(nn.Module):
-    """A classifier without its last layer, `head`, the name of a Linear."""
+    """A classifier without its last layer. `head` is the name of that layer, a Linear."""
 
     def __init__(self, classifier, head):
         super().__init__()
@@ -40,12 +40,12 @@ class Embedder(nn.Module):
 
 
 def is_state_dict(state):
-    """Whether these tensors look like those of a classifier here."""
+    """Whether these are the tensors of a supported classifier."""
     return any(key in state for key in FAMILIES)
 
 
 def with_present_names(state):
-    """`state` with the names that torchvision gives now, and with the counters that norms did not have before PyTorch 0.4.1."""
+    """`state` with the present names of torchvision, and with the counters of norms, which PyTorch has since 0.4.1."""
     renamed = {}
     for name, value in state.items():
         for former, present in FORMER_NAMES:
@@ -58,7 +58,7 @@ def with_present_names(state):
 
 @functools.cache
 def tensors_of(architecture):
-    """Shape of each tensor of an architecture by name, and the name of its last layer."""
+    """The shapes of an architecture's tensors, by name, and the name of its last layer."""
     with torch.device("meta"):
         model = models.get_model(architecture, weights=None)
     head = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)][-1]
@@ -66,7 +66,7 @@ def tensors_of(architecture):
 
 
 def architecture_of(state):
-    """The architecture that has the highest number of tensors in common with `state`."""
+    """The architecture with the largest number of tensors in common with `state`."""
 
     def common(architecture):
         shapes, _ = tensors_of(architecture)
@@ -85,23 +85,23 @@ def build(path, architecture, head, state):
 
 
 def preset_of(path, architecture, asked):
-    """Published weights whose preprocessing the package takes: those of --preset, else those that the file is, else the first."""
+    """The published weights whose preprocessing the package takes: of --preset, else those in the file, else the first."""
     published = {weights.name.removeprefix("IMAGENET1K_"): weights for weights in models.get_model_weights(architecture)}
     if asked and asked not in published:
         raise Refused(f"{path}: torchvision has no preset {asked} of {architecture}; --preset takes {', '.join(published)}")
-    digest = sha256(path)[:8]  # part of the file's name in a URL
+    digest = sha256(path)[:8]  # torchvision's file names contain it
     own = [name for name, weights in published.items() if weights.url.endswith(f"-{digest}.pth")]
     if asked:
         name, why = asked, "as --preset says"
     elif own:
-        name, why = own[0], "since the file is torchvision's own, as its SHA-256 says"
+        name, why = own[0], "since the SHA-256 says that the file is torchvision's own"
     else:
         name, why = next(iter(published)), "the default, since a checkpoint does not say how its pictures were resized"
     filters = {each: weights.transforms().interpolation.value for each, weights in published.items()}
     others = [other for other in published if other != name and filters[other] == "bilinear"]
     if filters[name] != "bilinear":
         advice = f"--preset {others[0]} is bilinear, if these weights were trained for it" if others else "take another architecture"
-        raise Refused(f"{path}: preset {name} of {architecture} resizes pictures with a {filters[name]} filter, and a package has a bilinear one; {advice}")
+        raise Refused(f"{path}: preset {name} of {architecture} resizes pictures with a {filters[name]} filter, but packages have only bilinear ones; {advice}")
     sides = {each: weights.transforms().resize_size[0] for each, weights in published.items()}
     choices = "".join(f"; --preset {other}: {sides[other]}" for other in others)
     print(f"preset {name}, {why}: the shorter side of a picture becomes {sides[name]} pixels{choices}")
@@ -109,12 +109,12 @@ def preset_of(path, architecture, asked):
 
 
 def class_names(path, count, names, weights):
-    """Names from the file `names`, one a line; else ImageNet's, where there are 1000; else numbers."""
+    """Names from the file `names`, one per line; else ImageNet's, if there are 1000 classes; else numbers."""
     if names is not None:
         return read_names(names, path, count)
     if count == len(weights.meta["categories"]):
         return list(weights.meta["categories"])
-    print(f"the {count} classes are named 0 to {count - 1}; --names FILE (make: NAMES=FILE) names them, one name a line")
+    print(f"the {count} classes are named 0 to {count - 1}; for other names, add --names FILE (make: NAMES=FILE), one name per line")
     return [str(index) for index in range(count)]
 
 
@@ -134,7 +134,7 @@ def input_of(preset):
 
 
 def matrix_bytes(linear):
-    """What stands in classes.f32: rows of the matrix, then the bias."""
+    """The content of classes.f32: rows of the matrix, then the bias."""
     return b"".join(part.detach().numpy().astype("<f4").tobytes() for part in (linear.weight, linear.bias))
 
 

@@ -1,4 +1,4 @@
-"""A model package from a detector that Ultralytics trained: YOLOv8, YOLO11. Called by export.py."""
+"""Makes a model package from a detector of Ultralytics: YOLOv8, YOLO11. export.py calls it."""
 
 import types
 from pathlib import Path
@@ -14,7 +14,7 @@ TESTED = ("yolov8", "yolo11")
 
 
 def is_checkpoint(loaded):
-    """Whether a loaded file is what Ultralytics saves: a dict with a whole model in it."""
+    """Whether a loaded file is a checkpoint of Ultralytics: a dict with a whole model in it."""
     return isinstance(loaded, dict) and any(isinstance(loaded.get(key), nn.Module) for key in ("ema", "model"))
 
 
@@ -24,7 +24,7 @@ def head_of(path, model):
     if type(head).__name__ != "Detect":
         raise Refused(f"{path}: holds a {type(model).__name__} whose last layer is {type(head).__name__}, not a Detect head; {SUPPORTED}")
     if getattr(head, "one2one_cv2", None) is not None:
-        raise Refused(f"{path}: is an end-to-end detector of Ultralytics (YOLOv10, YOLO26), whose output is another; {SUPPORTED}")
+        raise Refused(f"{path}: is an end-to-end detector of Ultralytics (YOLOv10, YOLO26), whose output is different; {SUPPORTED}")
     return head
 
 
@@ -34,7 +34,7 @@ def model_of(path, loaded):
     head_of(path, model)
     channels = next((module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d)), 3)
     if channels != 3:
-        raise Refused(f"{path}: takes pictures of {channels} channels, and millrace gives a model red, green and blue; {SUPPORTED}")
+        raise Refused(f"{path}: takes pictures of {channels} channels, but Millrace has only red, green and blue; {SUPPORTED}")
     for module in model.modules():
         if isinstance(module, nn.Upsample) and not hasattr(module, "recompute_scale_factor"):
             module.recompute_scale_factor = None  # checkpoints from before PyTorch 1.11
@@ -46,12 +46,12 @@ def class_names(path, model, count):
     if isinstance(names, dict):
         names = [names.get(i) for i in range(len(names))]
     if not isinstance(names, (list, tuple)) or len(names) != count or not all(isinstance(name, str) for name in names):
-        raise Refused(f"{path}: has {count} classes, but its list of names does not name each; set model.names in Python and save it again")
+        raise Refused(f"{path}: has {count} classes, but its list of names is not complete; set model.names in Python and save it again")
     return list(names)
 
 
 def input_size(path, loaded, head, imgsz):
-    """Height and width: of --imgsz, else of the training, else 640; each a multiple of the largest stride."""
+    """Height and width, from --imgsz, else from the training, else 640. Rounded up to multiples of the largest stride."""
     arguments = loaded.get("train_args")
     size = imgsz or (arguments.get("imgsz") if isinstance(arguments, dict) else None) or 640
     size = list(size) if isinstance(size, (list, tuple)) else [size]
@@ -64,8 +64,8 @@ def input_size(path, loaded, head, imgsz):
     return rounded
 
 
-# Logits are compared up to here, a probability of 0.993: above it neighbouring float32 probabilities are further apart in
-# logits than the bound allows to differ.
+# Larger logits are compared as this one, a probability of 0.993. Above it, the logits of neighbouring float32 probabilities
+# differ by more than the bound.
 LARGEST_LOGIT = 5.0
 
 
@@ -74,25 +74,25 @@ def logits_of(probabilities):
 
 
 def corners(output, scale):
-    """Corners of all boxes in pixels of the picture, but for the padding, which differences do not see."""
+    """Corners of all boxes in pixels of the picture, plus the padding, which has no effect on differences."""
     centre, size = output[:, :2].double(), output[:, 2:4].double()
     return torch.cat([centre - size / 2, centre + size / 2], dim=1) / scale
 
 
 def original_outputs(model, pictures):
-    """Boxes and logits as the model itself gives them, picture by picture."""
+    """Boxes and logits of the model itself, picture by picture."""
     with torch.inference_mode():
         found = [model(picture) for picture in pictures]
     return torch.cat([output for output, _ in found]), torch.cat([raw["scores"] for _, raw in found]).clamp(max=LARGEST_LOGIT)
 
 
 def expected_distances(self, boxes):
-    """Restates DFL.forward in float32, whatever the weights are in: a distance in bfloat16 is off by up to a pixel at stride 32."""
+    """Replaces DFL.forward, and computes in float32 always: a distance in bfloat16 is off by up to a pixel at stride 32."""
     return (boxes.unflatten(1, (4, self.c1)).float().softmax(2) * self.bins).sum(2)
 
 
 def traced(model, head, picture):
-    """The model as TorchScript. Nothing is fused: loading a package folds norms into convolutions."""
+    """The model as TorchScript. It fuses nothing, since Millrace folds norms into convolutions when it loads a package."""
     for module in head.modules():
         if type(module).__name__ == "DFL":
             module.bins = torch.arange(module.c1, dtype=torch.float32)[:, None]  # a plain tensor stays in float32
@@ -112,7 +112,7 @@ def export(path, loaded, out, pixels, imgsz=None):
     architecture = Path(str((yaml if isinstance(yaml, dict) else {}).get("yaml_file") or "yolo")).stem
     print(f"{path}: a detector of Ultralytics ({architecture}), {head.nc} classes, input {width} x {height}")
     if not architecture.startswith(TESTED):
-        print(f"note: tests cover YOLOv8 and YOLO11; what speaks for {architecture} is the comparison below")
+        print(f"note: tests cover YOLOv8 and YOLO11; only the comparison below covers {architecture}")
     views, scales = zip(*(photograph.ultralytics_letterbox(view, height, width) for view in photograph.three_views(pixels)))
     boxes, logits = original_outputs(model, views)
 

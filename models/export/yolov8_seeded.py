@@ -1,4 +1,4 @@
-"""A YOLOv8n with seeded random weights, for tests and benchmarks: yolov8_seeded.py --seed N OUT.pkg"""
+"""Makes a YOLOv8n with random weights from a seed, for tests and benchmarks: yolov8_seeded.py --seed N OUT.pkg"""
 
 import argparse
 import sys
@@ -18,14 +18,14 @@ SIDE = 640
 
 
 def soft_noise(batch):
-    """Pictures of noise at several scales, of many contrasts and colours: more like photographs than white noise is."""
+    """Pictures of noise at several scales, with many contrasts and colours. They are more like photographs than white noise."""
     scales = [F.interpolate(torch.rand(batch, 3, side, side) - 0.5, SIDE, mode="bilinear") for side in (5, 20, 80, 320)]
     contrast, colour = 1 + 4 * torch.rand(batch, 1, 1, 1), 0.2 + 0.6 * torch.rand(batch, 3, 1, 1)
     return (colour + contrast * torch.stack(scales).mean(0)).clamp(0, 1)
 
 
 def seeded(seed, config="yolov8n.yaml"):
-    """The architecture with weights drawn from `seed`, its norms set to what they would see, few anchors above a threshold of 0.25."""
+    """The architecture with random weights from `seed`. Its norms fit its activations, and few anchors have a score above 0.25."""
     torch.manual_seed(seed)
     model = DetectionModel(config, nc=len(COCO_NAMES), verbose=False)
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
@@ -35,7 +35,7 @@ def seeded(seed, config="yolov8n.yaml"):
         for norm in norms:
             norm.weight.uniform_(0.8, 1.2)
             norm.bias.uniform_(-0.2, 0.2)
-            norm.momentum = 1.0  # take over what this batch shows
+            norm.momentum = 1.0  # take over the statistics of this batch
         model.train()(pictures)
         model.eval()
         logits = []
@@ -61,7 +61,7 @@ def main():
     model = seeded(arguments.seed)
     pictures = soft_noise(3)
     with torch.inference_mode():
-        originals = {batch: model(pictures[:batch])[0] for batch in (1, 3)}  # before the trace restates the head
+        originals = {batch: model(pictures[:batch])[0] for batch in (1, 3)}  # before traced() changes the head
     module = traced(model, model.model[-1], pictures[:1])
     write_package(
         arguments.out,

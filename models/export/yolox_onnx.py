@@ -1,6 +1,6 @@
-"""A model package from a YOLOX ONNX file: yolox_onnx.py MODEL.onnx OUT.pkg
+"""Makes a model package from a YOLOX ONNX file: yolox_onnx.py MODEL.onnx OUT.pkg
 
-The ONNX files that YOLOX publishes have a batch of 1 baked into their reshapes. It is taken out, so the package runs any batch.
+The reshapes in the ONNX files that YOLOX publishes have a fixed batch of 1. The exporter removes it, so the package runs any batch.
 """
 
 import argparse
@@ -24,18 +24,18 @@ import photograph
 from sniff import SUPPORTED
 
 STRIDES = [8, 16, 32]
-# ONNX Runtime and PyTorch sum in different orders, so against it the bound is on the largest output, not on rounding alone:
-# in double precision both are as far from the exact result.
+# ONNX Runtime and PyTorch sum in different orders, so this bound is a share of the largest output.
+# Against double precision, both have about the same error.
 RUNTIME_BOUND = 2e-4
 
 
 def dimensions(value):
-    """Sizes of an input or output; 0 where the file leaves one open."""
+    """Sizes of an input or output; 0 for a size that is open in the file."""
     return [d.dim_value for d in value.type.tensor_type.shape.dim]
 
 
 def check_yolox(path, model):
-    """Height, width and number of classes of a YOLOX; refuses all other ONNX files in a sentence."""
+    """Height, width and number of classes of a YOLOX. Raises Refused for all other ONNX files."""
     graph = model.graph
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
@@ -44,11 +44,11 @@ def check_yolox(path, model):
     operations = {node.op_type for node in graph.node}
     pictures = len(inputs) == 1 and len(shapes[0]) == 4 and shapes[0][0] in (0, 1) and shapes[0][1] == 3 and min(shapes[0][2:]) >= 32
     if not pictures or len(graph.output) != 1:
-        raise Refused(f"{path}: is {looks}, and YOLOX has one input [1, 3, height, width] and one output; {SUPPORTED}")
+        raise Refused(f"{path}: is {looks}, but YOLOX has one input [1, 3, height, width] and one output; {SUPPORTED}")
     height, width = shapes[0][2:]
     anchors = sum((height // stride) * (width // stride) for stride in STRIDES)
     if len(shapes[1]) != 3 or shapes[1][1] != anchors or shapes[1][2] < 6:
-        raise Refused(f"{path}: is {looks}, and YOLOX at {width} x {height} has [1, {anchors}, 5 + classes]; {SUPPORTED}")
+        raise Refused(f"{path}: is {looks}, but YOLOX at {width} x {height} has [1, {anchors}, 5 + classes]; {SUPPORTED}")
     if "Exp" in operations:
         raise Refused(f"{path}: is a YOLOX whose boxes are decoded inside; export it again without --decode_in_inference")
     return height, width, shapes[1][2] - 5
@@ -65,7 +65,7 @@ def read(path):
 
 
 def with_any_batch(model):
-    """A copy whose reshapes take the first size from what they reshape: there YOLOX's exporter wrote the 1 of its example."""
+    """A copy whose reshapes take the first size from their input. YOLOX's exporter wrote the 1 of its example there."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     constants = {tensor.name: tensor for tensor in copy.graph.initializer}
@@ -79,10 +79,10 @@ def with_any_batch(model):
 
 
 def class_names(path, count, names):
-    """Names from the file `names`, one a line; else COCO's, where there are 80."""
+    """Names from the file `names`, one per line; else COCO's, if there are 80 classes."""
     if names is None:
         if count != len(COCO_NAMES):
-            raise Refused(f"{path}: has {count} classes, and an ONNX file of YOLOX does not name them; --names FILE (make: NAMES=FILE) does, one name a line")
+            raise Refused(f"{path}: has {count} classes without names; name them in a file, one per line, with --names FILE (make: NAMES=FILE)")
         return COCO_NAMES
     return read_names(names, path, count)
 
@@ -100,7 +100,7 @@ def corners(output, height, width, scale):
 
 
 def runtime_outputs(path, pictures):
-    """What ONNX Runtime gives for the file as it is, picture by picture."""
+    """Outputs of ONNX Runtime for the unchanged file, picture by picture."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -131,7 +131,7 @@ def export(path, out, pixels, names=None):
             beside = f"(bound {bound:.2e}), {share:.2e} of the raw boxes' deviation"
             print(f"{name}, against ONNX Runtime: raw outputs differ by at most {largest:.2e} {beside}")
             if not largest <= bound:
-                raise Differs(f"{name}: the raw outputs differ from ONNX Runtime's by {largest:.2e}; allowed are {bound:.2e}")
+                raise Differs(f"{name}: the raw outputs differ from ONNX Runtime's by {largest:.2e}, allowed are {bound:.2e}")
             compare(f"{name}, against the same graph in PyTorch: raw boxes", output[..., :4], single[kept, :, :4])
             compare(f"{name}, against the same graph in PyTorch: scores", output[..., 4:], single[kept, :, 4:])
 

@@ -11,7 +11,7 @@ struct DetectTask;
 
 namespace {
 
-constexpr int v8 = 1;  // index of the word
+constexpr int v8 = 1;  // index of the word in OutputKey::words of `layout`
 
 std::int64_t anchors(const Package& package) {
   std::int64_t sum = 0;
@@ -23,8 +23,8 @@ std::int64_t anchors(const Package& package) {
 void read(YamlSection& root, YamlSection& output, Package& package) {
   for (const int stride : package.numbers("strides")) {
     if (package.input.width % stride != 0 || package.input.height % stride != 0)
-      output.fail("strides", fmt::format("{} does not divide the input of {} x {}", stride, package.input.width,
-                                         package.input.height));
+      output.fail("strides", fmt::format("{} must divide width and height of the input, {} x {}", stride,
+                                         package.input.width, package.input.height));
   }
   package.classes = root.texts("classes");
   root.refuse("max_boxes", "has no meaning for a detector; remove it");
@@ -50,17 +50,18 @@ std::string describe_output(const Package& package) {
 
 }  // namespace
 
-/// A detector: boxes, scores and classes of objects. `layout` says how its output lies; A is the number of anchors, the
-/// sum of the grids of its strides.
-///   yolox_raw  [B, A, 5 + classes]: x, y, log w, log h on the grid, objectness, class probabilities: YOLOX
-///   v8         [B, 4 + classes, A]: centre x, y, w, h in input pixels, class probabilities: YOLOv8, YOLO11
+/// A detector: boxes, scores and classes of objects.
+/// `layout` names the form of its output. A is the number of anchors: the cells of the grids of all strides.
+/// - `yolox_raw`, for YOLOX: [B, A, 5 + classes] has x, y, log w, log h on the grid, objectness, class probabilities.
+/// - `v8`, for YOLOv8 and YOLO11: [B, 4 + classes, A] has centre x, y, w, h in input pixels, class probabilities.
 template <>
 Task make_task<DetectTask>() {
   return {.name = "detect",
           .model = "detector",
           .method_names = {"forward"},
           .output = {{.name = "layout", .words = {"yolox_raw", "v8"}}, {.name = "strides", .count = 3}},
-          // Detectors are convolutions whose activations are small, and boxes need the mantissa: docs/performance.md.
+          // fp16 even where bf16 exists: activations of detectors are small, and boxes need the longer mantissa.
+          // docs/performance.md has figures.
           .native_precision = Precision::fp16,
           .older_precision = Precision::fp16,
           .read = read,

@@ -21,7 +21,7 @@ void read(YamlSection& root, YamlSection& /*output*/, Package& package) {
   YamlSection matrix = root.section("matrix");
   package.matrix = ClassMatrix{matrix.text("file"), matrix.choice<bool>("bias", {{"no", false}, {"yes", true}})};
   matrix.close();
-  if (package.classes.empty()) root.fail("matrix", "needs classes, one a row; name them");
+  if (package.classes.empty()) root.fail("matrix", "needs the key classes, with one name for each row; add it");
 }
 
 std::vector<float> read_numbers(const std::filesystem::path& path, std::int64_t bytes) {
@@ -36,7 +36,7 @@ std::vector<float> read_numbers(const std::filesystem::path& path, std::int64_t 
   return numbers;
 }
 
-// Of the matrix: a row a class, then, where there is one, the bias.
+// Reads the matrix: one row per class, then the bias if there is one.
 void read_files(Package& package) {
   if (!package.matrix) return;
   const auto classes = static_cast<std::int64_t>(package.classes.size());
@@ -49,12 +49,12 @@ void read_files(Package& package) {
       return;
     }
     throw PackageError(
-        fmt::format("{}: has {} bytes; {} classes of {} dimensions{} in float32 have {}; export the "
+        fmt::format("{}: has {} bytes, but {} classes of {} dimensions{} in float32 need {}; export the "
                     "package again",
                     (package.folder / file.name).string(), file.bytes, classes, package.number("dimensions"),
                     package.matrix->bias ? " and a bias" : "", expected));
   }
-  throw PackageError(fmt::format("{}: matrix.file is '{}', which files does not list; add it with its sha256",
+  throw PackageError(fmt::format("{}: matrix.file is '{}', but the key files does not list it; add it with its sha256",
                                  (package.folder / "model.yaml").string(), package.matrix->file));
 }
 
@@ -76,8 +76,8 @@ std::string describe_output(const Package& package) {
 
 }  // namespace
 
-/// An embedder: a vector for each picture or crop. With a matrix of classes it is a classifier too: the product of
-/// matrix and vector, plus the bias, are the logits of the classes.
+/// An embedder: a vector for each picture or crop.
+/// With a matrix of classes it is also a classifier: matrix x vector + bias gives the logits of the classes.
 template <>
 Task make_task<EmbedTask>() {
   return {.name = "embed",

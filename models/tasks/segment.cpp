@@ -17,7 +17,7 @@ constexpr int most_boxes = 4096;
 
 void read(YamlSection& root, YamlSection& /*output*/, Package& package) {
   if (package.input.mode == ResizeMode::letterbox && package.input.placement == Placement::centred)
-    root.fail("input", "padding must be top_left for a segmenter, since its masks are cut from there");
+    root.fail("input", "padding must be top_left for a segmenter, since its masks are cut from the top left");
   if (package.input.mode == ResizeMode::centre_crop)
     root.fail("input", "resize cannot be centre_crop for a segmenter, since its input must show the whole picture");
   package.output["max_boxes"] = {root.number("max_boxes", 1, most_boxes)};
@@ -47,7 +47,7 @@ std::string describe_output(const Package& package) {
                      fmt::join(package.numbers("logits"), " x "));
 }
 
-// Boxes of no size are unlike anything a run sends, so each is the middle half of the input.
+// Each box is the middle half of the input. A run never sends boxes without a size, which zeros would be.
 std::vector<Tensor> warm_up_inputs(const Package& package, const Method& method, const CallRows& call, DType images,
                                    Device& device) {
   const auto specs = specs_of(method.inputs, package.input, call, images);
@@ -66,8 +66,10 @@ std::vector<Tensor> warm_up_inputs(const Package& package, const Method& method,
 
 }  // namespace
 
-/// A segmenter in the manner of SAM: `encode` takes pictures, `decode` their embeddings with boxes, box n of picture
-/// image_index[n], and gives a mask's logits and its predicted IoU for each.
+/// A segmenter in the manner of SAM.
+/// - `encode` turns pictures into embeddings.
+/// - `decode` takes embeddings and boxes. Box n is in picture image_index[n].
+///   It returns the logits of a mask and a predicted IoU for each box.
 template <>
 Task make_task<SegmentTask>() {
   return {.name = "segment",

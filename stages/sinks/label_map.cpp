@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-/// Which object a pixel belongs to, as a PNG: docs/formats.md.
+/// A PNG with the object of each pixel: docs/formats.md.
 class LabelMapSink final : public PictureSink {
  public:
   static SinkEntry entry() {
@@ -14,8 +14,8 @@ class LabelMapSink final : public PictureSink {
         .outputs = {"labels"},
         .suffix = ".png",
         .without_masks =
-            "--format png without a segmenter: only masks leave pixels, so the label maps will be empty; leave png "
-            "out, or take a recipe with 'segment' and 'postprocess'",
+            "--format png without a segmenter makes empty label maps, because only masks have pixels; leave png "
+            "out, or use a recipe with 'segment' and 'postprocess'",
         .make = [](const StageContext&) -> std::unique_ptr<PictureSink> { return std::make_unique<LabelMapSink>(); }};
   }
 

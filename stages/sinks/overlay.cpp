@@ -12,11 +12,12 @@ namespace millrace {
 namespace {
 
 constexpr int overlay_quality = 90;
-constexpr int longest_jpeg_side = 65'500;
-// A picture that was reduced for the models is decoded again for its overlay, up to this raster: 8000 x 6000 fits.
+constexpr int longest_jpeg_side = 65'500;  // JPEG_MAX_DIMENSION of libjpeg
+// The maximum raster of an overlay. A picture that was reduced for the models is decoded again for its overlay.
+// A picture of 8000 x 6000 pixels fits without reduction.
 constexpr std::int64_t overlay_bytes = std::int64_t{256} << 20;
 
-constexpr CounterInfo overlays_left_out{"overlays_left_out"};  // pictures longer than a JPEG can be
+constexpr CounterInfo overlays_left_out{"overlays_left_out"};  // pictures with a side above longest_jpeg_side
 
 std::shared_ptr<std::uint8_t> new_raster(std::size_t bytes) {
   return {new std::uint8_t[bytes], [](const std::uint8_t* data) { delete[] data; }};
@@ -24,7 +25,7 @@ std::shared_ptr<std::uint8_t> new_raster(std::size_t bytes) {
 
 }  // namespace
 
-/// The picture with what was found drawn in, as a JPEG: docs/formats.md.
+/// A JPEG of the picture with its objects drawn on it: docs/formats.md.
 class OverlaySink final : public PictureSink {
  public:
   static SinkEntry entry() {
@@ -40,7 +41,7 @@ class OverlaySink final : public PictureSink {
 
   explicit OverlaySink(const StageContext& context) : context_(context), draw_(open_overlay_drawing()) {}
 
-  // Nothing for a picture that no JPEG can hold.
+  // Empty for a picture that is too large for a JPEG.
   std::vector<std::uint8_t> encode(const Frame& frame, std::span<const Object> objects) const override {
     PictureInfo info = frame.info;
     std::unique_lock<std::mutex> one_at_a_time(large_, std::defer_lock);
@@ -57,7 +58,7 @@ class OverlaySink final : public PictureSink {
  private:
   PixelBuffer raster_of(const Frame& frame, PictureInfo& info) const {
     if (info.reduction == 1) {
-      const PixelBuffer& original = frame.columns.get(pixels);  // others may read it too: a copy is drawn on
+      const PixelBuffer& original = frame.columns.get(pixels);  // other sinks may read it: draw on a copy
       PixelBuffer copy{original.width, original.height, new_raster(static_cast<std::size_t>(info.pixel_bytes))};
       std::memcpy(copy.data.get(), original.data.get(), static_cast<std::size_t>(info.pixel_bytes));
       return copy;
@@ -72,7 +73,7 @@ class OverlaySink final : public PictureSink {
 
   const StageContext& context_;
   OverlayDrawing* const draw_;
-  mutable std::mutex large_;  // one reduced picture at a time is decoded again
+  mutable std::mutex large_;  // limits memory: only one picture at a time is decoded again
 };
 
 template SinkEntry sink_entry<OverlaySink>();

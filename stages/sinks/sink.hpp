@@ -12,43 +12,43 @@
 
 namespace millrace {
 
-/// What a sink makes of single pictures. One object for all, called from many threads at once.
+/// The part of a sink that makes a file for each picture. Many threads call one object at once.
 class PictureSink {
  public:
   virtual ~PictureSink() = default;
-  /// The content of the picture's file; empty: it gets none. What this throws fails the picture, which then has no file
-  /// of any sink.
+  /// The content of the picture's file; empty: no file.
+  /// An exception fails the picture, and no sink then writes a file for it.
   virtual std::vector<std::uint8_t> encode(const Frame& frame, std::span<const Object> objects) const = 0;
 };
 
-/// A row of the table in sink_table.cpp: what `encode.format` can name. A sink makes a file for each picture (`make`),
-/// or something from the whole output when a run has finished (`finish`), or both.
+/// A row of the table in sink_table.cpp: a sink that `encode.format` can name.
+/// It makes a file for each picture (`make`), or files from the whole output (`finish`), or both.
 struct SinkEntry {
   std::string name;
-  std::string help{};  ///< a few words; empty where the name says it
-  /// What it writes, below the output folder, as it may be called. Files of pictures are in the first, a folder, which
-  /// mirrors the input: docs/formats.md.
+  std::string help{};  ///< a few words; empty if the name is enough
+  /// Possible names of its files and folders in the output folder.
+  /// With `make`, the first is the folder of the pictures' files, which mirrors the input: docs/formats.md.
   std::vector<std::string> outputs;
   std::string suffix{};         ///< of a picture's file: ".jpg"
-  Fields reads{};               ///< beside detections and masks, which are read where they are there
-  CounterInfos counters{};      ///< what it counts
-  std::string without_masks{};  ///< a note for a run whose recipe writes no masks; empty: none
+  Fields reads{};               ///< fields in addition to detections and masks, which it gets if they exist
+  CounterInfos counters{};      ///< counters that it counts
+  std::string without_masks{};  ///< a note for a run whose recipe writes no masks; empty: no note
   std::unique_ptr<PictureSink> (*make)(const StageContext& context) = nullptr;
-  void (*finish)(const std::string& output_folder) = nullptr;
+  void (*finish)(const std::string& output_folder) = nullptr;  ///< called once, after a run has finished
 };
 
-/// The row of sink S, which has `static SinkEntry entry()`. Defined in stages/sinks/sink_entry.hpp and instantiated in
-/// the sink's own source, so that the table needs no header of it.
+/// The row of sink S, which has `static SinkEntry entry()`. It is declared here so that the table needs no header of S.
+/// stages/sinks/sink_entry.hpp defines it, and the source of the sink instantiates it.
 template <class S>
 SinkEntry sink_entry();
 
-/// Every sink the program knows.
+/// Every sink of the program.
 const std::vector<SinkEntry>& sink_table();
 
-/// Of what all sinks may have written, what is in an output folder: the folders of pictures' files first.
+/// The outputs of sinks that exist in an output folder. Folders with a file for each picture come first.
 std::vector<std::string> sink_outputs(const std::string& output_folder);
 
-/// The row of that name; throws UsageError that names all there are.
+/// The row of that name. Throws UsageError for an unknown name, and lists the known ones.
 const SinkEntry& find_sink(std::string_view name);
 
 }  // namespace millrace

@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-/// Only the source of S includes this, and says, at its end,
+/// Only the source of S includes this header. At its end it instantiates the function:
 ///
 ///     template SinkEntry sink_entry<S>();
 template <class S>

@@ -6,8 +6,9 @@
 
 namespace millrace {
 
-// The table of sinks, a row a line. `class` declares the sink in its row, so that a row is all this file has to know of
-// it; within a function or an unnamed namespace it would declare another class.
+// The table of sinks, one row for each sink.
+// `class` declares the sink in its row, so this file needs no header of a sink.
+// The table is not in a function or an unnamed namespace, where `class` would declare another class.
 // clang-format off
 constexpr SinkEntry (*rows[])() = {
     sink_entry<class CocoSink>,
@@ -31,7 +32,7 @@ std::vector<std::string> sink_outputs(const std::string& output_folder) {
     for (const auto& sink : sink_table()) {
       if ((sink.make != nullptr) != of_pictures) continue;
       for (const auto& name : sink.outputs) {
-        std::error_code error;  // what cannot be looked at is not listed
+        std::error_code error;  // a name that cannot be checked is not listed
         if (std::filesystem::exists(output_folder + "/" + name, error)) there.push_back(name);
       }
     }
@@ -45,7 +46,7 @@ const SinkEntry& find_sink(std::string_view name) {
     if (entry.name == name) return entry;
     names.push_back(entry.name);
   }
-  throw UsageError("encode.format knows " + listed(names) + ", not '" + std::string(name) + "'");
+  throw UsageError("encode.format takes " + listed(names) + ", not '" + std::string(name) + "'");
 }
 
 }  // namespace millrace

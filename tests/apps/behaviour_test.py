@@ -43,7 +43,7 @@ class Commands(Case):
     def test_doctor_finds_what_runs_need(self):
         done = millrace("doctor")
         self.assertEqual(done.code, program.OK, done)
-        for word in ("LibTorch", "allocator", "OpenMP", "codecs", "GPU", "all there"):
+        for word in ("LibTorch", "allocator", "OpenMP", "codecs", "GPU", "nothing is missing"):
             self.assertIn(word, done.out)
 
     def test_inspect(self):
@@ -79,7 +79,7 @@ class Commands(Case):
         (self.folder / "out/coco.json").touch()
         verified = millrace("status", self.folder / "out", "--verify")
         self.assertRegex(verified.out, r"(?m)^verified  every byte of 1 segment; overlay/ and coco.json are not checked$")
-        # A flipped bit shows when every byte is read, another length always.
+        # Only --verify reads every byte and finds a flipped bit. Another length is always found.
         for changed, code in ((bytes([whole[0] ^ 1]) + whole[1:], program.OK), (whole[:-1], program.MISMATCH)):
             data.write_bytes(changed)
             self.assertEqual(millrace("status", self.folder / "out").code, code)
@@ -111,17 +111,17 @@ class Commands(Case):
             self.assertEqual((self.folder / "out/coco.json").read_bytes(), coco)
             told = millrace("status", self.folder / "out", "--verify")
             self.assertIn(f"delete '{manifest}'", told.out)
-            self.assertNotIn("finishes the rest", told.out)
+            self.assertNotIn("to finish the rest", told.out)
             manifest.unlink()
             self.run_ok(*command)
             self.assertEqual((data.read_bytes(), manifest.read_bytes()), (whole, sealed))
-        # What the same command mends by itself: nothing is to be deleted, and the pictures are not counted as done.
+        # The same command repairs this damage. The user has nothing to delete, and the pictures do not count as done.
         for damage in (lambda: data.write_bytes(whole[:-1]), data.unlink, lambda: manifest.write_bytes(b"{}\n")):
             damage()
             for flags in ([], ["--verify"]):
                 told = millrace("status", self.folder / "out", *flags)
                 self.assertEqual(told.code, program.MISMATCH, told)
-                for words in ("done      0\n", "left      3\n", "the same run again computes its segment anew", "finishes the rest"):
+                for words in ("done      0\n", "left      3\n", "repeat the run to compute its segment again", "to finish the rest"):
                     self.assertIn(words, told.out)
                 self.assertNotIn("delete", told.out)
             self.run_ok(*command)
@@ -195,8 +195,8 @@ class Recipes(Case):
             self.assertEqual(done.code, code, done)
             self.assertIn(hint, done.err)
             self.assertFalse((self.folder / "out").exists(), done)
-        for arguments, hint in (([self.folder / "in"], "pictures are named with --input"), (["--input", self.folder / "in", detect], "looks like a recipe"),
-                                ([detect, "--input", self.folder / "in", "--output", self.folder / "in"], "is an input too")):
+        for arguments, hint in (([self.folder / "in"], "name pictures with --input"), (["--input", self.folder / "in", detect], "looks like a recipe"),
+                                ([detect, "--input", self.folder / "in", "--output", self.folder / "in"], "is also an input")):
             done = millrace("run", *arguments)
             self.assertEqual(done.code, program.USAGE, done)
             self.assertIn(hint, done.err)
@@ -216,7 +216,7 @@ class Recipes(Case):
 
 
 class Views(Case):
-    """Three views with a package each."""
+    """Three views, each with its own package."""
 
     names = ("front", "left", "right")
 
@@ -281,7 +281,7 @@ class Views(Case):
 
 
 class Outputs(Case):
-    """What lies in an output folder agrees with itself and with the tools that read it."""
+    """The files of an output folder agree with each other and with the tools that read them."""
 
     @classmethod
     def setUpClass(cls):
@@ -465,7 +465,7 @@ class Terminals(Case):
     def test_on_one_core_nothing_is_said_either(self):
         core = {min(os.sched_getaffinity(0))}
         done = subprocess.run([*self.command, "--quiet"], capture_output=True, check=True, preexec_fn=lambda: os.sched_setaffinity(0, core))
-        self.assertEqual(done.stdout + done.stderr, b"")  # TBB warns there when it is asked for threads of its own
+        self.assertEqual(done.stdout + done.stderr, b"")  # on one core, TBB warns if it is asked for more threads
         self.assertEqual(len(program.lines(self.folder / "out")), 200)
 
     def test_a_reader_that_leaves_does_not_end_the_run(self):
@@ -481,7 +481,7 @@ class Terminals(Case):
             self.assertEqual(done.returncode, program.OK, (closed, done))
             out = self.folder / f"out {closed}"
             self.assertEqual(len(program.lines(out)), 200, closed)
-            for file in out.rglob("*"):  # nothing of the table went into a file that took the number
+            for file in out.rglob("*"):  # no file got the number of the closed stdout, and with it the table
                 if file.is_file():
                     self.assertNotIn(b" ok, ", file.read_bytes(), file)
 

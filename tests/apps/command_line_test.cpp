@@ -1,4 +1,4 @@
-// `millrace run` as it is typed.
+// The command line of `millrace run`.
 #include "apps/command_line.hpp"
 
 #include <doctest/doctest.h>
@@ -54,7 +54,7 @@ TEST_CASE("stdin is an input, and the last --set wins") {
 
 TEST_CASE("wrong words are named, with the nearest right one") {
   CHECK(has(failure({"--ouput", "x"}), "did you mean '--output'?"));
-  CHECK(has(failure({"--in", "x"}), "--in is no option"));
+  CHECK(has(failure({"--in", "x"}), "--in is not an option"));
   CHECK(has(failure({"--output"}), "--output"));
   CHECK(has(failure({"a.yaml", "b.yaml"}), "'b.yaml' is a second recipe"));
   CHECK(has(failure({"no_such.yaml"}), "no_such.yaml"));
@@ -64,7 +64,7 @@ TEST_CASE("wrong words are named, with the nearest right one") {
   CHECK(has(failure({"--se", "x"}), "did you mean '--segmenter' or '--set'?"));
 }
 
-TEST_CASE("a value that stands where a recipe does is told how values are written") {
+TEST_CASE("a value in the place of a recipe gets a hint on how to write values") {
   const std::string overlay = failure({"a.yaml", "--format", "coco", "overlay"});
   CHECK(has(overlay, "'overlay' is a second recipe"));
   CHECK(has(overlay, "--format coco,overlay"));

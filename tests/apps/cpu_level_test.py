@@ -1,4 +1,4 @@
-"""The plan names the instructions that models compute with, and a run keeps to them on whatever CPU it goes on."""
+"""The plan names the CPU instructions of models. A resumed run uses the same ones on any CPU, or is refused."""
 
 import json
 import signal
@@ -10,7 +10,7 @@ import program
 from program import Case, millrace
 
 LEVELS = ("sse4.1", "avx2", "avx512")
-# Variables by which a user holds one of the libraries to less.
+# Variables with which a user limits one of the libraries to older instructions.
 PRETENCES = ({"ATEN_CPU_CAPABILITY": "default"}, {"ONEDNN_MAX_CPU_ISA": "SSE41"}, {"DNNL_MAX_CPU_ISA": "sse41"}, {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
              {"MKL_CBWR": "COMPATIBLE"})
 
@@ -26,7 +26,7 @@ class CpuLevels(Case):
                 "detect.max_detections=5", *more)
 
     def bytes_of(self, out, *more, **env):
-        """A run's segment, and the level in its plan."""
+        """(bytes of the run's segment, level in its plan)."""
         done = millrace(*self.words(out, *more), env=env)
         self.assertEqual(done.code, program.OK, done)
         return (self.folder / out / "segments/000000.jsonl").read_bytes(), self.level(out)
@@ -49,15 +49,15 @@ class CpuLevels(Case):
             self.assertEqual(planned, level)
             self.assertEqual(self.bytes_of(f"{level}-b", "--set", f"device.cpu={level}")[0], first)
             seen[level] = first
-        self.assertEqual(len(set(seen.values())), len(seen))  # else this test could not fail
+        self.assertEqual(len(set(seen.values())), len(seen))  # levels differ in their bytes, else this test could not fail
         self.assertEqual(self.bytes_of("auto"), (seen[best], best))
-        for i, pretence in enumerate(PRETENCES):  # all three libraries are held to what one of them is
+        for i, pretence in enumerate(PRETENCES):  # a limit on one library limits all three
             self.assertEqual(self.bytes_of(f"less{i}", **pretence), (seen["sse4.1"], "sse4.1"), pretence)
 
-    def test_a_plan_goes_on_at_its_level_where_more_is_there(self):
+    def test_a_plan_keeps_its_level_on_a_cpu_with_more(self):
         self.best()
         whole, _ = self.bytes_of("whole", **PRETENCES[0])
-        # Killed in the middle, on a machine with less.
+        # The first attempt is killed in the middle, on a CPU with a lower level.
         running = subprocess.Popen([program.PROGRAM, *map(str, self.words("cut"))], env={**program.os.environ, **PRETENCES[0]}, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         while running.poll() is None and not list((self.folder / "cut").glob("segments/*.part")):
@@ -73,7 +73,7 @@ class CpuLevels(Case):
         for more in ((), ("--dry-run",)):
             done = millrace(*self.words("out", *more), env=PRETENCES[0])
             self.assertEqual(done.code, program.MISMATCH, done)
-            self.assertIn(f"needs a CPU with '{best}'. This machine has at most 'sse4.1'", done.err)
+            self.assertIn(f"needs a CPU with '{best}'; this machine has at most 'sse4.1'", done.err)
             self.assertIn(f"Continue on a machine with '{best}', or use a new output folder", done.err)
         done = millrace(*self.words("out", "--set", "device.cpu=sse4.1"))
         self.assertEqual(done.code, program.MISMATCH, done)
@@ -93,7 +93,7 @@ class CpuLevels(Case):
         recipe = self.write("decode.yaml", program.DECODE_ONLY)
         done = millrace("run", recipe, "--input", self.folder / "in", "--output", self.folder / "out", "--set", "device.cpu=sse4.1")
         self.assertEqual(done.code, program.USAGE, done)
-        self.assertIn("device.cpu is 'sse4.1', and no model of this run computes on a CPU; leave it out", done.err)
+        self.assertIn("device.cpu is 'sse4.1', but no model of this run computes on a CPU; leave it out", done.err)
 
     def test_levels_that_are_none_or_not_here(self):
         done = millrace(*self.words("out", "--set", "device.cpu=sse"))
@@ -101,7 +101,7 @@ class CpuLevels(Case):
         self.assertIn("device.cpu is 'sse'; it can be auto, avx512, avx2 or sse4.1", done.err)
         done = millrace(*self.words("out", "--set", "device.cpu=avx512"), env=PRETENCES[0])
         self.assertEqual(done.code, program.ENVIRONMENT, done)
-        self.assertIn("device.cpu is 'avx512', and this machine has at most 'sse4.1'", done.err)
+        self.assertIn("device.cpu is 'avx512', but this machine has at most 'sse4.1'", done.err)
         self.assertFalse((self.folder / "out").exists())
 
 

@@ -1,4 +1,4 @@
-"""The path of a GPU, on a stream that does its work when it is waited for: the results of the CPU, to the byte."""
+"""The path of a GPU, on a fake stream that works only when it is waited for. The results have the bytes of the CPU."""
 
 import csv
 import hashlib
@@ -17,7 +17,7 @@ from program import Case, millrace
 
 
 class LostDevice(torch.nn.Module):
-    """Finds nothing, until it sees a white picture: then the device is lost."""
+    """Finds nothing. A white picture makes it lose the device."""
 
     def forward(self, images):
         if bool(images.mean(dim=[1, 2, 3]).max() > 0.9):
@@ -26,7 +26,7 @@ class LostDevice(torch.nn.Module):
 
 
 class LargeActivations(torch.nn.Module):
-    """One object, whose score comes from a norm over values up to 50,000: their squares are no number of fp16."""
+    """Finds one object. Its score is a norm over values up to 50,000, whose squares overflow fp16."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +52,7 @@ class FakeDevice(Case):
         program.write_pictures(self.folder / "in", 9, 90, 70)
         program.write_picture(self.folder / "in/large.jpg", 300, 200, seed=77)
         (self.folder / "in/broken.jpg").write_bytes((self.folder / "in/large.jpg").read_bytes()[:900])
-        # A batch of nothing but the broken picture is not shown to the models.
+        # The models never get a batch that has only the broken picture.
         for batches, more in ((10, ()), (3, ("--set", "batch.size=4", "--set", "segment.box_batch=7"))):
             with self.subTest(more):
                 for folder in self.folder.glob("out-*"):
@@ -64,11 +64,11 @@ class FakeDevice(Case):
                     calls = program.report(on_device)["calls"]
                     self.assertEqual(calls["uploads"], 10)
                     self.assertEqual(calls["waits"], 2 * batches)
-                    self.assertEqual(calls["downloads"], batches)  # each has objects
+                    self.assertEqual(calls["downloads"], batches)  # each batch has objects
                     self.assertEqual(calls["overflows"], 0)
 
     def test_what_the_driver_says_of_a_gpu(self):
-        """With a driver's library in its place that knows the first of two GPUs."""
+        """A fake library of the driver knows the first of two GPUs."""
         program.write_pictures(self.folder / "in", 2, 90, 70)
         with unittest.mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": os.path.dirname(os.environ["MILLRACE_FAKE_NVML"])}):
             out = self.run_on("fake:2")
@@ -84,7 +84,7 @@ class FakeDevice(Case):
             self.assertEqual({row[name] for name in row if name.startswith("gpu1_")}, {""})
         first, second = program.report(out)["gpus"]
         self.assertEqual(first, {"bus": "fake:0", "mean_utilisation": 0.87, "peak_memory_bytes": 600, "mean_sm_mhz": 1980, "mean_memory_mhz": 3201,
-                                 "mean_power_w": None, "peak_temperature_c": 61})  # what the driver does not say is no 0
+                                 "mean_power_w": None, "peak_temperature_c": 61})  # a value that the driver does not give is not 0
         self.assertEqual({name for name, value in second.items() if value is not None}, {"bus"})
 
     def test_without_a_gpu_its_columns_are_left_out(self):
@@ -103,7 +103,7 @@ class FakeDevice(Case):
 
     @unittest.skipIf(program.SANITIZED, "gpu_test writes inputs in 16 bits, torch_engine_test calls models in them")
     def test_models_in_16_bits(self):
-        """The pictures reach the models in their type, and what is found hardly changes."""
+        """The models get the pictures in their type, and the objects hardly change."""
         program.write_pictures(self.folder / "in", 4, 90, 70)
         wide = program.lines(self.run_on("fake:1"))
         for precision in ("bf16", "fp16"):
@@ -123,7 +123,7 @@ class FakeDevice(Case):
             self.assertFalse((self.folder / "o").exists())
 
     def simulated(self, **changes):
-        """A table whose GPU takes next to nothing, but for what is said."""
+        """A table whose GPU takes almost no time, except for `changes`."""
         table = {"name": "none", "upload_gb_per_s": 1000, "download_gb_per_s": 1000, "letterbox_ms": 0, "find_boxes_ms": 0, "outline_ms": 0,
                  **{method: {"call_ms": 0, "each_ms": 0} for method in ("forward", "encode", "decode")}, **changes}
         return "simulated:" + str(self.write("table.yaml", json.dumps({key: value for key, value in table.items() if value is not None})))
@@ -142,7 +142,7 @@ class FakeDevice(Case):
         self.assertEqual((calls["uploads"], calls["waits"], calls["downloads"]), (40, 6, 3))
         self.assertEqual((calls["detector_calls"], calls["encoder_calls"], calls["decoder_calls"], calls["decoder_slots"]), (3, 3, 3, 64 + 64 + 32))
         (gpu,) = [resource for resource in report["run_window"]["resources"] if resource["name"] == "GPU"]
-        self.assertAlmostEqual(gpu["busy_s"], 0.4, delta=1e-6)  # the encoder's share; what calls of models take alone
+        self.assertAlmostEqual(gpu["busy_s"], 0.4, delta=1e-6)  # only the calls of the encoder take time
         self.assertTrue(any("simulated" in note for note in report["notes"]))
         self.assertEqual({len(line["objects"]) for line in program.lines(out)}, {3})
 
@@ -160,7 +160,7 @@ class FakeDevice(Case):
 
     @unittest.skipIf(program.SANITIZED, "run_test plans memory on fake devices")
     def test_memory_is_planned(self):
-        """Lanes as they fit, then smaller calls; what earlier runs learned counts; objects stay the same."""
+        """The plan has as many lanes as fit, then smaller calls. It uses limits that earlier runs learned. Objects stay the same."""
         program.write_pictures(self.folder / "in", 8, 90, 70)
         shapes = ("--set", "batch.size=4", "--set", "segment.image_batch=4", "--set", "segment.box_batch=8", "--set", "segment.pad=yes",
                   "--set", "threads.lanes=3", "--set", "gate.slab=8M")
@@ -194,7 +194,7 @@ class FakeDevice(Case):
             self.assertEqual(executed, {"split"})
 
     def test_a_batch_for_which_memory_runs_out_is_done_in_halves(self):
-        """Not in a call of a model, but for what a batch holds: no picture is lost but one that does not fit alone."""
+        """The memory is too small for a batch, not for a call of a model. Only a picture that does not fit alone fails."""
         shapes = ("--set", "batch.size=12", "--set", "segment.image_batch=4", "--set", "segment.box_batch=8", "--set", "threads.lanes=1", "--set", "gate.slab=64M")
         program.write_pictures(self.folder / "in", 12, 90, 70)
         objects = {line["path"]: line["objects"] for line in program.lines(self.run_on("cpu", *shapes))}
@@ -210,7 +210,7 @@ class FakeDevice(Case):
                 self.assertIn("split", {line.get("exec") for line in lines.values()})
                 report = program.report(out)
                 self.assertGreater(report["calls"]["redone_batches"], 0)
-                self.assertTrue(any("done again in halves: a lower batch.size is faster" in note for note in report["notes"]), report["notes"])
+                self.assertTrue(any("times; a smaller batch.size is faster" in note for note in report["notes"]), report["notes"])
 
     @unittest.skipIf(program.SANITIZED, "run_test keeps and reads what runs learned")
     def test_what_a_run_learned_of_memory_is_known_to_the_next(self):
@@ -223,12 +223,12 @@ class FakeDevice(Case):
                                 program.package("yolov8n"), "--segmenter", program.package("sam_small"), "--set", "threads.team=1", "--set", "batch.size=8",
                                 "--set", "detect.max_detections=5", "--set", "gate.slab=1M")
                 self.assertEqual(done.code, program.OK, done)
-                said.append(next(line for line in done.err.splitlines() if line.startswith("millrace: GPU 0: 60.0 MB free, planned with 54.0 MB: models")))
+                said.append(next(line for line in done.err.splitlines() if line.startswith("millrace: GPU 0: 60.0 MB free, limit 54.0 MB: models")))
         (learned,) = json.loads(state.read_text())
         self.assertEqual((learned["method"], learned["most"]), ("forward", 4))
         self.assertIn("forward takes 4 pictures a call", said[0])
         self.assertNotIn("earlier runs", said[0])
-        self.assertIn(f"earlier runs ran out of memory ({state} knows; remove it to try again)", said[1])
+        self.assertIn(f"earlier runs ran out of memory (to try larger calls, remove {state})", said[1])
 
     def test_words_that_are_no_memory(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
@@ -256,21 +256,21 @@ class FakeDevice(Case):
 
 class Halves(ModelCase):
     def test_layer_norms_of_large_activations_in_fp16(self):
-        """They are computed in fp32."""
+        """Millrace computes them in fp32."""
         detector = self.make_package(LargeActivations(), DETECTOR_YAML, "large")
         scores = []
         for precision in ("fp32", "fp16"):
             output = self.folder / precision
             self.run_ok(self.recipe, "--input", self.input, "--detector", detector, "--output", output, "--device", "fake:1", "--precision", precision, "--set", "detect.conf=0.01")
             scores.append([line["objects"][0]["score"] for line in program.lines(output)])
-        self.assertGreater(len(set(scores[0])), 3)  # of the pictures
+        self.assertGreater(len(set(scores[0])), 3)  # the scores of the pictures differ
         for a, b in zip(*scores, strict=True):
             self.assertAlmostEqual(a, b, delta=0.01)
 
 
 class LostDevices(ModelCase):
-    def test_a_lost_device_ends_the_run_which_goes_on_elsewhere(self):
-        """What was committed before stays, the culprit's batch is named, and nothing of it is committed."""
+    def test_a_lost_device_ends_the_run_and_the_same_command_resumes(self):
+        """Earlier commits stay. The message names the batch of the white picture, and nothing of this batch is committed."""
         detector = self.make_package(LostDevice(), DETECTOR_YAML, "lost")
         for device in ("cpu", "fake:1"):
             with self.subTest(device):
@@ -280,11 +280,11 @@ class LostDevices(ModelCase):
                 done = millrace(*command)
                 self.assertEqual(done.code, program.ENVIRONMENT, done)
                 self.assertIn("detect, batch 2 (4.png and 1 more): stub: forward [2, 3, 64, 64]: CUDA error: an illegal memory access", done.err)
-                self.assertIn("the same command goes on from here", done.err)
+                self.assertIn("Run the same command again to resume", done.err)
                 self.assertEqual(program.report(output)["state"], "failed")
                 part = (output / "segments/000000.part").read_text()
                 self.assertNotIn("4.png", part)
-                # Without the picture that breaks it, the rest is done.
+                # Without the white picture, the same command finishes the rest.
                 white = (self.input / "4.png").read_bytes()
                 (self.input / "4.png").unlink()
                 done = millrace(*command)

@@ -1,4 +1,4 @@
-"""Pictures are read as a viewer shows them: orientation, colours, depth, transparency."""
+"""Millrace reads pictures as a viewer shows them: orientation, colours, depth, transparency."""
 
 import numpy
 import program
@@ -7,10 +7,10 @@ from program import Case
 
 
 class Pictures(Case):
-    """Kinds of pictures come out as a viewer shows them."""
+    """The overlay of each kind of picture looks as in a viewer."""
 
     def overlay(self, out, name):
-        """Without objects an overlay is the picture itself."""
+        """The pixels of an overlay. Without objects it is the picture itself."""
         return numpy.asarray(Image.open(out / "overlay" / f"{name}.jpg").convert("RGB")).astype(int)
 
     def run_folder(self, *more):
@@ -20,7 +20,7 @@ class Pictures(Case):
         return out, {line["path"]: line for line in program.lines(out)}
 
     def write_orientations(self, pixels):
-        """1.jpg to 8.jpg: stored each in its own way, and the same when shown."""
+        """Writes 1.jpg to 8.jpg. Each is stored with another orientation, and all look the same in a viewer."""
         undo = [lambda a: a, numpy.fliplr, lambda a: numpy.rot90(a, 2), numpy.flipud, lambda a: a.transpose(1, 0, 2), numpy.rot90,
                 lambda a: numpy.rot90(a, 2).transpose(1, 0, 2), lambda a: numpy.rot90(a, -1)]
         (self.folder / "in").mkdir()
@@ -50,7 +50,7 @@ class Pictures(Case):
         for line in lines[1:]:
             self.assertEqual([o["name"] for o in line["objects"]], [o["name"] for o in first], line["path"])
             for here, there in zip(line["objects"], first):
-                # JPEG blocks lie differently in each: the pixels agree within its loss, the boxes within some pixels.
+                # JPEG blocks have other places in each, so pixels differ by the loss of JPEG, and boxes by a few pixels.
                 self.assertLess(max(abs(a - b) for a, b in zip(here["box"], there["box"])), 6, line["path"])
 
     def test_grey_cmyk_sixteen_bits_alpha_palette(self):

@@ -1,4 +1,4 @@
-"""Vectors and classes of pictures and objects: those of PyTorch, and the same bytes however the run was done."""
+"""Vectors and classes of pictures and objects are those of PyTorch, with the same bytes for any number of threads and after kills."""
 
 import hashlib
 import json
@@ -14,10 +14,10 @@ import program
 from program import millrace
 
 PHOTOGRAPHS = ("picture1.jpg", "picture2.jpg", "picture3.jpg", "room.jpg", "street.jpg")
-SAME_VECTOR = 0.99999  # least cosine
+SAME_VECTOR = 0.99999  # minimum cosine
 
 def side_rows(output, column):
-    """Rows of a side column of every segment, one below the other, in float32."""
+    """The rows of a side column of all segments as one array in float32."""
     parts = []
     for manifest in sorted((output / "segments").glob("[0-9]*.manifest.json")):
         for described in json.loads(manifest.read_text())["columns"]:
@@ -34,7 +34,7 @@ def cosine(a, b):
 
 class Base(program.Case):
     def input_with_boxes(self, count, every=1):
-        """Pictures of many sizes, one of them broken; each `every`-th has 0 to 4 boxes in the manifest."""
+        """Makes pictures of many sizes, one of them broken; each `every`-th has 0 to 4 boxes in the manifest."""
         rows = []
         for i in range(count):
             program.write_picture(self.folder / "in" / f"{i:03}.jpg", 60 + 17 * (i % 5), 50 + 23 * (i % 4), seed=i)
@@ -47,7 +47,7 @@ class Base(program.Case):
 
 
 class Trained(Base):
-    """MobileNetV2 with its trained weights, by torchvision and by us."""
+    """MobileNetV2 with its trained weights, in torchvision and in Millrace."""
 
     def setUp(self):
         super().setUp()
@@ -105,7 +105,7 @@ class Trained(Base):
         for line in program.lines(out):
             image = self.rgb(line["path"])
             for found in line["objects"]:
-                x, y, width, height = found["box"]  # rounded to 0.01: a box that ends there may take one more row of pixels
+                x, y, width, height = found["box"]  # rounded to 0.01: a box that ends near a whole pixel may have one more row
                 if any(abs(edge - round(edge)) < 0.011 for edge in (x, y, x + width, y + height)):
                     continue
                 corners = (max(0, math.floor(x)), max(0, math.floor(y)), min(image.width, math.ceil(x + width)), min(image.height, math.ceil(y + height)))
@@ -146,9 +146,9 @@ class SameBytes(Base):
 
 
 class Killed(resume_test.Kills):
-    """The side column too is the same after 20 kills."""
+    """A side column has the same bytes after 20 kills."""
 
-    test_with_a_model = test_three_segments = None  # those of the base class ran there
+    test_with_a_model = test_three_segments = None  # resume_test runs these of the base class
 
     def test_a_side_column(self):
         package = small_embedder.make(self.folder)
@@ -201,7 +201,7 @@ stages:
 
 class Simulated(Base):
     def test_vectors_of_a_simulated_model_are_zeros(self):
-        """The host's work is that of a real run: every picture is done, and each object has its row."""
+        """The host does the work of a real run: every picture is processed, and each object has its row."""
         table = program.ROOT / "bench/host/h200.yaml"
         model = small_embedder.make(self.folder)
         out = self.folder / "out"
@@ -247,7 +247,7 @@ views:
         found = {line["view"]: (line["scenes"]["top"], rows[line["looks"]].tolist()) for line in program.lines(out)}
         self.assertEqual(found, alone)
         self.assertEqual([len(found[view][0]) for view in ("day", "night")], [2, 4])
-        self.assertEqual([path.stem for path in (out / "overlay").rglob("*.*")], ["1.jpg"])  # of the view that asks for it
+        self.assertEqual([path.stem for path in (out / "overlay").rglob("*.*")], ["1.jpg"])  # only one view has this format
 
 
 class Refused(Base):
@@ -266,14 +266,14 @@ class Refused(Base):
             (("stages: [decode, preprocess, embed, encode]\n",), program.USAGE, "embed.model=PACKAGE"),
             (("stages: [decode, preprocess, embed, encode]\n", "--set", f"embed.model={small}", "--set", "embed.of=objects"), program.USAGE, "put 'detect' before it"),
             (("stages: [decode, preprocess, categorize, encode]\n", "--set", f"categorize.model={bare}"), program.USAGE, "no matrix of classes"),
-            (("stages: [decode, preprocess, {name: cars, stage: detect}, encode]\n",), program.USAGE, "stands in a recipe once"),
+            (("stages: [decode, preprocess, {name: cars, stage: detect}, encode]\n",), program.USAGE, "can be in a recipe only once"),
             (("stages: [decode, preprocess, {name: a.b, stage: embed}, encode]\n",), program.USAGE, "leave the dot out"),
             ((f"stages: [decode, preprocess, {{name: objects, stage: categorize, model: {small}}}, encode]\n",), program.USAGE, "choose another name"),
             ((f"stages: [decode, preprocess, {{name: Looks, stage: embed, model: {small}}}, encode]\n",), program.USAGE, "choose another name"),
             ((f"stages: [decode, preprocess, detect, {{name: score, stage: embed, of: objects, model: {small}}}, encode]\n",), program.USAGE,
              "choose another name"),
             ((f"stages: [decode, preprocess, embed, encode]\nviews:\n  - {{name: a, match: a*, embed: {{model: {small}}}}}\n"
-              f"  - {{name: b, match: b*, embed: {{model: {wide}}}}}\n",), program.USAGE, "rows of other widths"),
+              f"  - {{name: b, match: b*, embed: {{model: {wide}}}}}\n",), program.USAGE, "rows of different widths"),
             (("stages: [decode, preprocess, detect, encode]\n", "--detector", small), program.ENVIRONMENT, "says task: embed"),
         )
         for (recipe, *options), code, says in cases:

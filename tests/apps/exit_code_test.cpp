@@ -1,4 +1,4 @@
-// What an exception that ended the program becomes: an exit code and a sentence.
+// The exit code and the message for an exception that ended the program.
 #include "apps/exit_code.hpp"
 #include "run/message_of.hpp"
 
@@ -48,7 +48,7 @@ TEST_CASE("each kind of error has its published code") {
   CHECK(static_cast<int>(exit_code_of(std::make_exception_ptr(7))) == 1);
 }
 
-TEST_CASE("frames that never came out end the program with 1 and a sentence that says where they are") {
+TEST_CASE("frames that never left the graph end the program with 1 and a sentence that names their place") {
   const FramesLost lost(10, 7, {{"segment", 2, {4}}, {"batch", 1, {5}}});
   CHECK(code_of(lost) == 1);
   const std::string text = message_of(lost);

@@ -1,4 +1,4 @@
-"""Files that damage, accident and malice make, and the rule of docs/pictures.md for each."""
+"""Damaged, odd and malicious picture files, with the result that docs/pictures.md states for each."""
 
 import io
 import random
@@ -19,12 +19,12 @@ PICTURE = Image.fromarray(PIXELS)
 
 @dataclass
 class HostileFile:
-    """A file and what is to come of it: `reason` is None where it is decoded, to `pixels` (RGB) where they are given."""
+    """A file and its expected result: it fails with `reason`. If `reason` is None it is decoded, to `pixels` (RGB) if given."""
 
     name: str
     data: bytes
     reason: Optional[str] = None
-    says: str = ""  # a part of the detail
+    says: str = ""  # a part of the line's "detail"
     size: tuple = (WIDTH, HEIGHT)  # width, height as displayed
     pixels: Optional[numpy.ndarray] = None
     warns: bool = False
@@ -48,7 +48,7 @@ PROGRESSIVE = saved(Image.fromarray(raster(640, 480, seed=3)), "JPEG", quality=9
 
 
 def jpeg_frame(data):
-    """Where the frame header (SOF) of a JPEG stands."""
+    """The offset of a JPEG's frame header (SOF)."""
     at = 2
     while data[at + 1] not in (0xC0, 0xC1, 0xC2):
         at += 2 + struct.unpack(">H", data[at + 2 : at + 4])[0]
@@ -56,7 +56,7 @@ def jpeg_frame(data):
 
 
 def jpeg_with(data, width=None, height=None, precision=None, marker=None):
-    """The JPEG with another frame header, as a liar writes it."""
+    """The JPEG with false values in its frame header."""
     at, patched = jpeg_frame(data), bytearray(data)
     if marker is not None:
         patched[at + 1] = marker
@@ -68,7 +68,7 @@ def jpeg_with(data, width=None, height=None, precision=None, marker=None):
 
 
 def flipped(data, count, seed):
-    """`count` bytes of the middle half with all bits turned."""
+    """The data with all bits of `count` bytes of its middle half flipped."""
     bent, place = bytearray(data), random.Random(seed)
     for _ in range(count):
         bent[place.randrange(len(data) // 4, 3 * len(data) // 4)] ^= 0xFF
@@ -76,7 +76,7 @@ def flipped(data, count, seed):
 
 
 def jpeg_of_many_scans(scans):
-    """A progressive JPEG that repeats its first scan, which is made to send every bit so that this is allowed."""
+    """A progressive JPEG that repeats its first scan. The scan sends all bits at once, so that repeating it is allowed."""
     data = saved(PICTURE.resize((16, 16)), "JPEG", quality=90, progressive=True)
     first = data.index(b"\xff\xda")
     bits = first + 2 + data[first + 3] - 1  # the last byte of the scan's header: which bits it sends
@@ -105,7 +105,7 @@ def interlaced_png(pixels):
 
 
 def zeros_compressed(count):
-    """`count` zero bytes as zlib packs them, without ever holding them."""
+    """`count` zero bytes compressed by zlib, made in small blocks."""
     packer, packed, block = zlib.compressobj(9), b"", bytes(1 << 20)
     for _ in range(count >> 20):
         packed += packer.compress(block)
@@ -113,7 +113,7 @@ def zeros_compressed(count):
 
 
 def black_interlaced_png(side):
-    """A small file of `side` x `side` pixels of one bit whose rows come in seven passes."""
+    """A small PNG of `side` x `side` pixels of one bit, interlaced: its rows are in seven passes."""
     count = sum(len(range(y, side, step_y)) * (1 + (len(range(x, side, step_x)) + 7) // 8) for x, y, step_x, step_y in PASSES)
     return png(side, side, 1, 0, zeros_compressed(count), interlace=1)
 
@@ -124,7 +124,7 @@ def exif(orientation, kept=None):
 
 
 def oriented(pixels, orientation):
-    """What a camera stores that marks `pixels`, as displayed, with this orientation: the inverse of turning it upright."""
+    """The pixels that a camera stores with this orientation mark, if `pixels` are to be displayed."""
     return {1: lambda p: p, 2: lambda p: p[:, ::-1], 3: lambda p: p[::-1, ::-1], 4: lambda p: p[::-1], 5: lambda p: p.swapaxes(0, 1),
             6: lambda p: numpy.rot90(p, 1), 7: lambda p: p[::-1, ::-1].swapaxes(0, 1), 8: lambda p: numpy.rot90(p, -1)}[orientation](pixels)
 
@@ -142,7 +142,7 @@ def float_tiff():
 # --- the table
 
 def catalogue():
-    """Every line of RELIABILITY.md A3 and of rows C1 to C8, in its order."""
+    """All files. C1 to C8 number the faults in our list of hazards; A3 are its pictures."""
     files = []
 
     def fails(name, data, reason, says=""):
@@ -218,7 +218,7 @@ def catalogue():
     rows = b"".join(b"\0" + row.tobytes() for row in deep)
     decodes("rgb16.png", png(WIDTH, HEIGHT, 16, 2, zlib.compress(rows)))
     decodes("interlaced.png", interlaced_png(PIXELS))
-    large_rows = raster(700, 600, seed=4)  # 1.2 MB as they are stored, in data chunks of 64 KB and in one
+    large_rows = raster(700, 600, seed=4)  # 1.2 MB without compression: in data chunks of 64 KB, and in one chunk
     decodes("large.png", saved(Image.fromarray(large_rows), "PNG", compress_level=0), large_rows)
     decodes("large_chunk.png", png(700, 600, 8, 2, zlib.compress(b"".join(b"\0" + row.tobytes() for row in large_rows), 0)), large_rows)
     fails("twelve_bit.jpg", jpeg_with(JPEG, precision=12, marker=0xC1), "unsupported_format")
@@ -279,5 +279,5 @@ def catalogue():
 
 
 def png_with_orientation(pixels, orientation):
-    """A PNG that marks how it is to be turned."""
+    """A PNG with an orientation mark."""
     return saved(Image.fromarray(numpy.ascontiguousarray(oriented(pixels, orientation))), "PNG", exif=exif(orientation))

@@ -1,7 +1,7 @@
-"""Hostile input through the real program: every line of RELIABILITY.md A3 and rows C1 to C8 and N1 to N13.
+"""Hostile input through the real program. C1 to C8 and N1 to N13 number the faults in our list of hazards.
 
-A bad file costs its own result and nothing else: the run says which file and why, in one line on the console and one in
-errors.jsonl, ends with 3, keeps within its memory, and every good picture's line is the same as without the bad file.
+A bad file costs only its own result. The run names the file and the reason in one line on the console and one in errors.jsonl.
+It ends with 3 and stays within its memory. The line of every good picture is the same as without the bad file.
 """
 
 import json
@@ -20,14 +20,14 @@ import hostile_pictures
 import program
 from program import OK, SOME_FAILED, USAGE
 
-# Above what the same run takes for the good pictures alone. A bomb of the catalogue unpacks to at least 256 MB; a
-# picture that is reduced while decoding takes a slab of 64 MB and some rows.
+# Limit on the memory that a bad file adds to a run over the good pictures. A decompression bomb of the catalogue unpacks to
+# at least 256 MB. A picture that is reduced while decoding takes a slab of 64 MB and some rows.
 MEMORY_MB = 128
 TURNED = ("turned_1.png", "turned_2.png", "turned_3.png", "turned_4.png", "turned_5.png", "turned_6.png", "turned_7.png", "turned_8.png")
 
 
 def by_path(output):
-    """Segment lines by path, without the id: that is a position among the others."""
+    """Segment lines by path, without the id, which depends on the other pictures."""
     found = {}
     for line in program.lines(output):
         del line["id"]
@@ -58,7 +58,7 @@ class HostileCase(program.Case):
         self.output = self.folder / "out"
 
     def check_books(self, output):
-        """Every planned item is in exactly one line, and the report's counts are theirs."""
+        """Checks that every planned item is in exactly one line, and that the counts of the report agree with the lines."""
         items = program.report(output)["items"]
         lines = program.lines(output)
         self.assertEqual([line["id"] for line in lines], list(range(items["planned"])))
@@ -75,7 +75,7 @@ class HostileCase(program.Case):
 
 
 class Pictures(HostileCase):
-    """A3 and C1 to C8: what is in the files."""
+    """C1 to C8: the content of files."""
 
     @classmethod
     def setUpClass(cls):
@@ -98,7 +98,7 @@ class Pictures(HostileCase):
             (folder / "in" / file.name).write_bytes(file.data)
             return run_measured(self.recipe, "--input", folder / "in", "--output", folder / "out", "-q")
 
-        series = re.compile("cut_(progressive_)?[1-9]")  # its nine places differ in the row alone
+        series = re.compile("cut_(progressive_)?[1-9]")  # cut at nine places: only the row of the cut differs
         odd = [f for f in self.catalogue if (f.reason or f.warns or "bomb" in f.name) and not series.match(f.name)]
         with ThreadPoolExecutor(2) as pool:
             for file, (code, err, peak_mb) in zip(odd, pool.map(run_with, odd)):
@@ -142,7 +142,7 @@ class Pictures(HostileCase):
                     self.assertLess(numpy.abs(seen.astype(float) - file.pixels).mean(), 3)
         failed = sum(file.reason is not None for file in self.catalogue)
         self.assertEqual(len(errors(self.output)), failed)
-        # Twenty are told, then where all stand.
+        # Messages name twenty files, then the file that lists all.
         told = done.err.splitlines()
         self.assertEqual(len(told), 21)
         self.assertRegex(told[-1], "more pictures failed: .*errors.jsonl")
@@ -162,7 +162,7 @@ class Pictures(HostileCase):
         expected, found = by_path(self.folder / "good_out"), by_path(self.output)
         self.assertGreater(sum("rle" in found for line in expected.values() for found in line["objects"]), 5)
         self.assertEqual({path: found[path] for path in expected}, expected)
-        for file in self.catalogue:  # down to a picture of one pixel, by one of 65,500
+        for file in self.catalogue:  # also pictures of one pixel, and of one pixel by 65,500
             self.assertEqual(found[file.name].get("reason"), file.reason, file.name)
         self.assertNotIn(b"NaN", b"".join(program.segments(self.output).values()))
 
@@ -205,7 +205,7 @@ class Pictures(HostileCase):
             self.assertLess(peak_mb, 600)
 
     def run_in_least_memory(self, *more):
-        """Peak memory in MB of a run over self.input with room for two slabs, above that over one small picture."""
+        """Peak memory in MB of a run over self.input with room for two slabs, minus that of a run over one small picture."""
         program.write_picture(self.folder / "small" / "a.jpg", 300, 200)
         least = ("-q", "--set", "gate.memory=128M", *more)
         _, _, usual_mb = run_measured(self.recipe, "--input", self.folder / "small", "--output", self.folder / "small_out", *least)
@@ -216,7 +216,7 @@ class Pictures(HostileCase):
 
     def test_large_files_are_read_one_at_a_time(self):
         for path in program.write_pictures(self.input, 8, 300, 200).iterdir():
-            os.truncate(path, 150 << 20)  # zeros behind the end; they take no room on the disk
+            os.truncate(path, 150 << 20)  # zeros after the end of the picture: a sparse file
         (self.input / "link.jpg").symlink_to("0000.jpg")
         more_mb = self.run_in_least_memory()
         self.assertEqual(len(program.lines(self.output)), 9)
@@ -224,7 +224,7 @@ class Pictures(HostileCase):
             self.assertLess(more_mb, 150 + 64)  # 8 x 150 without a bound
 
     def test_pictures_that_take_much_to_decode_are_decoded_one_at_a_time(self):
-        file = hostile_pictures.black_interlaced_png(8000)  # as RGB between its passes 192 MB
+        file = hostile_pictures.black_interlaced_png(8000)  # 192 MB as RGB between its passes
         for i in range(4):
             (self.input / f"{i}.png").write_bytes(file)
         more_mb = self.run_in_least_memory("--set", "threads.workers=2", "--set", "gate.slab=12M")
@@ -233,7 +233,7 @@ class Pictures(HostileCase):
 
 
 class Names(HostileCase):
-    """N1 to N13: how files are called, and what else lies in a folder."""
+    """N1 to N13: names of files, and entries of a folder that are not pictures."""
 
     # N1, N2, N3, N5, N6
     NAMES = ("a/x.jpg", "b/x.jpg", "x.jpg", "x.png", "new\nline.jpg", "tab\t.jpg", "quo\"te'.jpg", "com,ma.jpg", "%s%n.jpg", "-rf.jpg",
@@ -262,7 +262,7 @@ class Names(HostileCase):
         with open(os.fsencode(self.input) + b"/\xff.jpg", "wb"):
             pass
         done = self.decode_only(SOME_FAILED)
-        # They are told as they are committed, and batches are committed as they come out.
+        # Messages come in the order of commits, and batches are committed as they finish.
         self.assertEqual(sorted(done.err.splitlines(keepends=True)), ["millrace: \\x1b]0;owned\\x07\\n.jpg: empty: the file has no bytes\n",
                                                                       "millrace: \\xff.jpg: empty: the file has no bytes\n"])
         self.assertNotIn("\x1b", done.out)
@@ -330,7 +330,7 @@ class Names(HostileCase):
         self.assertEqual(len(done.err.splitlines()), len(made))
 
     def run_without_rights(self, *arguments):
-        # A root without the right to pass over modes is an ordinary user who owns the files.
+        # Root without the right to ignore file modes is like an ordinary user who owns the files.
         without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
         command = [*(without if os.geteuid() == 0 else []), program.PROGRAM, "run", self.recipe, "--input", self.input, "--output", self.output, "-q", *arguments]
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
@@ -382,7 +382,7 @@ class Names(HostileCase):
         self.assertEqual(program.report(self.output)["input"]["videos_not_read"], 1)
         dry = self.run_ok(self.recipe, "--input", self.input, "--dry-run")
         self.assertRegex(dry.out, "^1 picture, ")
-        for part in ("4 hidden", "4 of the system", "2 not called like a picture", "1 video (not read yet"):
+        for part in ("4 hidden", "4 system files", "2 without the extension of a picture", "1 video (not read yet"):
             self.assertIn(part, dry.out)
 
     def test_nothing_to_do_is_wrong_use(self):  # N13

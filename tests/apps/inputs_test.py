@@ -1,4 +1,4 @@
-"""Every way to name pictures, and what is said of those that are passed over."""
+"""Every way to name pictures, and messages about skipped files."""
 
 import base64
 import os
@@ -16,7 +16,7 @@ class Inputs(Case):
         self.input = self.folder / "in"
 
     def go(self, *arguments, code=program.OK, **options):
-        """Runs into a fresh output folder; returns its lines."""
+        """Runs into a new output folder; returns its lines."""
         self.out = self.folder / f"out{len(list(self.folder.glob('out*')))}"
         self.done = self.run_ok(self.recipe, "--output", self.out, *arguments, code=code, **options)
         return program.lines(self.out)
@@ -177,7 +177,7 @@ class Inputs(Case):
         self.run_ok(*command, "--format", "overlay")
         before = program.tree(self.folder)
         done = self.run_ok(*command, "--format", "overlay", "--dry-run")
-        self.assertRegex(done.out, r"^3 pictures, ")  # and not the overlays
+        self.assertRegex(done.out, r"^3 pictures, ")  # overlays in the input do not count
         self.assertRegex(done.out, r"(?m)^output: 3 planned, 3 done, 0 left; .*--add-new")
         refused = [self.run_ok(*command, *dry, code=program.MISMATCH) for dry in ([], ["--dry-run"])]
         self.assertIn("encode.format", refused[0].err)
@@ -185,7 +185,7 @@ class Inputs(Case):
         self.assertEqual(program.tree(self.input / "out/plan"), {name[12:]: sha for name, sha in before.items() if name.startswith("in/out/plan/")})
         program.write_picture(self.input / "new.jpg")
         done = self.run_ok(*command, "--format", "overlay", "--add-new", "--dry-run")
-        self.assertRegex(done.out, r"(?m)^output: 3 planned, 3 done, 0 left; .* is added$")
+        self.assertRegex(done.out, r"(?m)^output: 3 planned, 3 done, 0 left; a run adds the new pictures of this input$")
 
     def test_dry_run_refuses_a_changed_list_as_the_run_does(self):
         program.write_pictures(self.input, 2)

@@ -1,4 +1,4 @@
-"""What a run, a resumed run and a dry run leave behind, as LeakSanitizer sees it: for builds with AddressSanitizer."""
+"""A run, a resumed run and a dry run under LeakSanitizer. For builds with AddressSanitizer."""
 
 import os
 
@@ -10,7 +10,7 @@ ATTEMPTS = 3
 
 class Leaks(Case):
     def run_checked(self, *words):
-        """Runs the program with LeakSanitizer. Where its own tracer crashes, once in some hundred runs, nothing was checked: again."""
+        """Runs the program with LeakSanitizer. Its tracer crashes once in several hundred runs and then has checked nothing, so retry."""
         for _ in range(ATTEMPTS):
             done = millrace(*words, env={"ASAN_OPTIONS": os.environ["ASAN_OPTIONS"] + ":detect_leaks=1"})
             if "LeakSanitizer has encountered a fatal error" not in done.err:

@@ -1,6 +1,6 @@
-"""For every option that `millrace stages` lists, a run in which it changes the result or the run.
+"""For every option of `millrace stages`, runs that show its effect.
 
-Class Options has one method for each, named group_option; an option without a method fails the test.
+Class Options has one method for each option, named group_option. An option without a method fails the test.
 """
 
 import json
@@ -27,7 +27,7 @@ class Options(Case):
         self.runs = 0
 
     def go(self, recipe, *arguments, code=program.OK, stdin=b"", **values):
-        """Runs into a fresh output folder; values are options, written group__name."""
+        """Runs into a new output folder; `values` are options, with names written group__name."""
         self.runs += 1
         self.out = self.folder / f"out{self.runs}"
         file = self.write(f"recipe{self.runs}.yaml", recipe)
@@ -45,7 +45,7 @@ class Options(Case):
         return self.go(recipe, "--input", street, "--detector", program.package("yolox"), **values)[0]["objects"]
 
     def segment(self, boxes=(1,), **values):
-        """Pictures with that many manifest boxes each through the segmenter; returns the counts of calls."""
+        """Runs the segmenter on pictures with so many manifest boxes each; returns the counts of calls."""
         rows = []
         for i, count in enumerate(boxes):
             program.write_picture(self.input / f"{i}.jpg", 100, 80, seed=i)
@@ -99,7 +99,7 @@ class Options(Case):
         program.write_pictures(self.input, 30)
         self.assertTrue(0 < len(self.decode(input__sample="40%")) < 30)
         self.assertEqual(len(self.decode(input__sample="100%")), 30)
-        for word in ("1", "1.0", "40"):  # all, or a percentage?
+        for word in ("1", "1.0", "40"):  # ambiguous: all of them, or a percentage
             done = self.run_ok(self.folder / f"recipe{self.runs}.yaml", "--input", self.input, "--output", self.folder / "n", "--sample", word, code=program.USAGE)
             self.assertIn(f"write {word}% for a percentage, or 100%", done.err)
 
@@ -152,7 +152,7 @@ class Options(Case):
         self.assertEqual(done.code, program.USAGE, done)
 
     def device_cpu(self):
-        self.detect(device__kind="cpu", device__cpu="sse4.1")  # more: cpu_level_test
+        self.detect(device__kind="cpu", device__cpu="sse4.1")  # cpu_level_test has more
         self.assertEqual(json.loads(program.plan(self.out)["plan.json"])["settings"]["cpu_level"], "sse4.1")
 
     def device_precision(self):
@@ -171,7 +171,7 @@ class Options(Case):
     def models_engine(self):
         table = Path(__file__).resolve().parents[2] / "bench/host/h200.yaml"
         self.segment((3, 2), models__engine=f"simulated:{table}")
-        self.assertEqual(len({object["rle"]["counts"] for line in self.lines for object in line["objects"]}), 1)  # one ellipse
+        self.assertEqual(len({object["rle"]["counts"] for line in self.lines for object in line["objects"]}), 1)  # every mask is the same ellipse
         done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--engine", "warp")
         self.assertEqual(done.code, program.USAGE, done)
 
@@ -186,7 +186,7 @@ class Options(Case):
 
     def trace_capture(self):
         program.write_pictures(self.input, 3)
-        self.decode(trace__capture="1:2")  # what it does is in trace_test.py
+        self.decode(trace__capture="1:2")  # trace_test.py checks the effect
         done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--capture", "2:1")
         self.assertEqual(done.code, program.USAGE, done)
 
@@ -229,7 +229,7 @@ class Options(Case):
         for memory in ("3M", "1G"):
             self.decode(gate__memory=memory, gate__slab="1500k")
             waiting.append(self.gate()["mean_waiting_for_bytes"])
-        self.assertGreater(waiting[0], 2)  # two pictures fit, the others wait
+        self.assertGreater(waiting[0], 2)  # two pictures fit into the memory, the others wait
         self.assertEqual(waiting[1], 0)
         done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--set", "gate.memory=1M")
         self.assertEqual(done.code, program.USAGE, done)
@@ -251,7 +251,7 @@ class Options(Case):
         for ahead in (1, 16):
             self.decode(read__ahead=ahead, gate__memory="3M", gate__slab="1500k", gate__frames=40)
             waiting.append(self.gate()["mean_waiting_for_bytes"])
-        self.assertLessEqual(waiting[0], 1)  # read, and waiting for its bytes
+        self.assertLessEqual(waiting[0], 1)  # at most one file that is read waits for memory
         self.assertGreater(waiting[1], 2)
 
     def read_max_file(self):
@@ -277,7 +277,7 @@ class Options(Case):
         self.decode(decode__max_memory="1500k")
         (line,) = self.decode(decode__max_memory="1M", code=program.SOME_FAILED)
         self.assertEqual(line["reason"], "too_large")
-        self.assertIn("800 x 600 pixels would take 2 MB beside the picture; the limit is 1 MB (decode.max_memory)", line["detail"])
+        self.assertIn("800 x 600 pixels would take 2 MB in addition to the picture; the limit is 1 MB (decode.max_memory)", line["detail"])
 
     def decode_accept_truncated(self):
         file = program.write_picture(self.input / "a.jpg", 400, 800)
@@ -309,7 +309,7 @@ class Options(Case):
         least = sorted(areas)[len(areas) // 2]
         large = self.detect(detect__conf=0.1, detect__min_area=least)
         self.assertTrue(0 < len(large) < len(everything))
-        self.assertTrue(all(o["box"][2] * o["box"][3] > least - 10 for o in large))  # boxes stand to 1/100 pixel in the line
+        self.assertTrue(all(o["box"][2] * o["box"][3] > least - 10 for o in large))  # lines have boxes to 1/100 pixel
 
     def detect_classes(self):
         everything = self.detect()
@@ -337,7 +337,7 @@ class Options(Case):
         table = self.write("table.yaml", json.dumps({
             "name": "10 ms a picture", "upload_gb_per_s": 1000, "download_gb_per_s": 1000, "letterbox_ms": 0, "find_boxes_ms": 0, "outline_ms": 0,
             "forward": {"call_ms": 0, "each_ms": 10}, "encode": none, "decode": none}))
-        # Five pictures: eight rows of a padded call; five where a full call has no more.
+        # Five pictures are eight rows of a padded call, but five rows if a full call has only five.
         for pad, size, seconds in (("no", 8, 0.05), ("yes", 8, 0.08), ("yes", 5, 0.05)):
             self.go("stages: [decode, preprocess, detect, encode]\n", "--input", self.input, "--detector", program.package("yolov8n"),
                     models__engine=f"simulated:{table}", batch__size=size, detect__pad=pad)
@@ -359,7 +359,7 @@ class Options(Case):
         self.assertEqual([self.segment([6], segment__box_batch=size)["decoder_calls"] for size in (16, 2, 1)], [1, 3, 6])
 
     def segment_pack(self):
-        # 16 pictures of 3 boxes: 48 boxes are 3 calls of 16 when packed, else one a picture.
+        # 16 pictures of 3 boxes have 48 boxes: 3 calls of 16 when packed, else one call for each picture.
         calls = [self.segment([3] * 16, batch__size=16, segment__pack=pack)["decoder_calls"] for pack in ("yes", "no")]
         self.assertEqual(calls, [3, 16])
 
@@ -374,7 +374,7 @@ class Options(Case):
     # embed, categorize
 
     def embed(self, count=1, **values):
-        """Pictures with three boxes each through a small embedder; returns the counts of calls."""
+        """Runs a small embedder on pictures with three boxes each; returns the counts of calls."""
         rows = []
         for i in range(count):
             program.write_picture(self.input / f"{i}.jpg", 100, 80, seed=i)
@@ -408,7 +408,7 @@ class Options(Case):
         self.padded("embed")
 
     def padded(self, stage):
-        """Five pictures: eight rows of a padded call."""
+        """Checks that a padded call for five pictures has eight rows."""
         program.write_pictures(self.input, 5, 96, 64)
         small = small_embedder.make(self.folder)
         table = self.write("table.yaml", json.dumps({"name": "10 ms a picture", "upload_gb_per_s": 1000, "download_gb_per_s": 1000, "letterbox_ms": 0,
@@ -430,7 +430,7 @@ class Options(Case):
         self.assertNotEqual(*(self.categorize(categorize__model=small_embedder.make(self.folder, f"small{seed}", seed)) for seed in (1, 2)))
 
     def categorize_top(self):
-        self.assertEqual([len(self.categorize(categorize__top=top)) for top in (1, 3, 5)], [1, 3, 4])  # there are four classes
+        self.assertEqual([len(self.categorize(categorize__top=top)) for top in (1, 3, 5)], [1, 3, 4])  # the model has four classes
 
     def categorize_threshold(self):
         best = self.categorize()[0][2]

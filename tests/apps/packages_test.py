@@ -1,4 +1,4 @@
-"""Models that are not what they should be, through the real program: rows M1 to M7 and M10 of RELIABILITY.md A4."""
+"""Damaged, wrong and faulty models, through the real program. M1 to M10 number the faults in our list of hazards."""
 
 import hashlib
 import io
@@ -44,7 +44,7 @@ files: {{model.ts: {sha256}}}
 
 
 class Detector(torch.nn.Module):
-    """Sees one thing in the middle; on a white picture it misbehaves as `fault` says."""
+    """Finds one object in the middle. On a white picture it has the fault `fault`."""
 
     def __init__(self, fault: str):
         super().__init__()
@@ -94,7 +94,7 @@ class Detector(torch.nn.Module):
 
 
 class Pair(torch.nn.Module):
-    """Returns two tensors where one is promised."""
+    """Returns two tensors instead of the declared one."""
 
     def forward(self, images):
         return images, images
@@ -159,7 +159,7 @@ class ModelCase(program.Case):
         return {line["path"]: {k: v for k, v in line.items() if k != "exec"} for line in lines}
 
     def reference(self):
-        """What a detector without faults says of all pictures."""
+        """The lines of all pictures by path, of a detector without faults."""
         done = self.run_detector(self.detector(""), output=self.folder / "reference")
         self.assertEqual(done.code, OK, done)
         lines = self.by_path(self.folder / "reference")
@@ -168,7 +168,7 @@ class ModelCase(program.Case):
 
 
 class Packages(ModelCase):
-    """M1 to M3: at the start, before any picture is touched"""
+    """M1 to M3: faults found at the start, before any picture is read"""
 
     def check_refused(self, folder, *says, code=ENVIRONMENT):
         done = self.run_detector(folder)
@@ -230,13 +230,13 @@ class Packages(ModelCase):
         done = self.run_detector(other)
         self.assertEqual(done.code, MISMATCH, done)
         self.assertIn("detect.model", done.err)
-        (folder / "model.ts").write_bytes((other / "model.ts").read_bytes())  # and not by stealth
+        (folder / "model.ts").write_bytes((other / "model.ts").read_bytes())  # a change of the file alone is found by its hash
         done = self.run_detector(folder)
         self.assertEqual(done.code, ENVIRONMENT, done)
 
 
 class Outputs(ModelCase):
-    """M4 to M7, M10: what a model answers"""
+    """M4 to M7, M10: wrong outputs of a model"""
 
     def test_other_outputs_than_promised(self):  # M4
         for fault, says in (("shape", ("[1, 6, 84]", "[1, 6, 80]")), ("classes", ("[1, 6, 84]", "[1, 9, 84]")), ("type", ("f32", "i64")), ("two", ("forward",)),

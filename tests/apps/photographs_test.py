@@ -22,7 +22,7 @@ class Photographs(Case):
         for x, y in PERSONS:
             near = [o for o in persons if abs(o["box"][0] + o["box"][2] / 2 - x) < 20 and abs(o["box"][1] + o["box"][3] / 2 - y) < 20]
             self.assertEqual(len(near), 1, (x, y, persons))
-            # The right one is cut by the edge of the picture: its box ends there.
+            # The edge of the picture cuts the right person: its box ends at the edge.
             width, height = near[0]["box"][2:]
             self.assertTrue(90 < width < 170 and 420 < height < 530, near)
         self.assertGreater(max(o["score"] for o in persons), 0.8)
@@ -33,7 +33,7 @@ class Photographs(Case):
             for found in line["objects"]:
                 x, y, width, height = found["box"]
                 self.assertTrue(x >= 0 and y >= 0 and x + width <= line["width"] + 0.01 and y + height <= line["height"] + 0.01, found)
-        # The package takes any batch, so batches of 4 are shown to it whole.
+        # The package allows any batch size, so each batch of 4 is one call.
         report = program.report(out)
         self.assertEqual(report["batch_size"], 4)
         self.assertEqual(report["calls"]["detector_calls"], -(-len(lines) // 4))

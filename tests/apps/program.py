@@ -1,7 +1,8 @@
-"""What tests of the real program share: running it, reading what it wrote, making pictures and packages.
+"""Functions for tests of the real program: they run it, read its output, and make pictures and packages.
 
-The environment names the program (MILLRACE_PROGRAM), the packages (MILLRACE_TEST_PACKAGES), the pictures
-(MILLRACE_TEST_DATA) and trained weights (MILLRACE_TEST_WEIGHTS; default: beside the python set). A test file ends with `program.main()`, which exits with 77 when everything in it was skipped.
+Variables of the environment name the program (MILLRACE_PROGRAM), the packages (MILLRACE_TEST_PACKAGES) and the pictures
+(MILLRACE_TEST_DATA). MILLRACE_TEST_WEIGHTS names the trained weights; by default they are next to the python set.
+A test file ends with `program.main()`, which exits with 77 if every test in it was skipped.
 """
 
 import base64
@@ -25,14 +26,14 @@ DATA = Path(os.environ.get("MILLRACE_TEST_DATA", Path(__file__).resolve().parent
 
 WEIGHTS = Path(os.environ.get("MILLRACE_TEST_WEIGHTS", Path(sys.prefix).parent / "test-weights"))
 
-# Whether the program is a sanitizer's build: it keeps memory of its own, and runs slowly.
+# Whether the program is built with a sanitizer, which needs memory of its own and makes it slow.
 SANITIZED = os.environ.get("MILLRACE_SANITIZE", "") != ""
 
 # Exit codes of apps/exit_code.hpp.
 OK, INTERNAL, USAGE, SOME_FAILED, ENVIRONMENT, STORAGE, LOCKED, MISMATCH = 0, 1, 2, 3, 5, 6, 7, 8
 INTERRUPTED, TERMINATED = 130, 143
 
-# No model runs in it: the quickest recipe whose lines say what was decoded.
+# The quickest recipe: its lines show what was decoded, and it runs no model.
 DECODE_ONLY = "stages: [decode, encode]\n"
 
 
@@ -54,7 +55,7 @@ def millrace(*arguments, stdin=b"", cwd=None, env=None, timeout=240):
 
 
 def package(name):
-    """A package of the test packages; skips the test where it is missing."""
+    """A package of the test packages; skips the test if it is missing."""
     folder = PACKAGES / f"{name}.pkg"
     if not (folder / "model.yaml").is_file():
         raise unittest.SkipTest(f"{folder} is missing; tests/models/make_packages.sh makes it")
@@ -62,7 +63,7 @@ def package(name):
 
 
 def picture(name):
-    """A photograph of the test data; skips the test where it is missing."""
+    """A photograph of the test data; skips the test if it is missing."""
     file = DATA / "pictures" / name
     if not file.is_file():
         raise unittest.SkipTest(f"{file} is missing")
@@ -70,7 +71,7 @@ def picture(name):
 
 
 def weights(name):
-    """A trained checkpoint that only tests use; skips the test where it is missing."""
+    """A trained checkpoint that only tests use; skips the test if it is missing."""
     file = WEIGHTS / name
     if not file.is_file():
         raise unittest.SkipTest(f"{file} is missing; tools/setup.sh weights fetches it")
@@ -78,7 +79,7 @@ def weights(name):
 
 
 def copy_package(source, target, edit):
-    """Copies a package and passes the text of its model.yaml through `edit`; weights keep their hash."""
+    """Copies a package and passes the text of its model.yaml through `edit`. The weights stay the same."""
     shutil.copytree(source, target)
     yaml = Path(target) / "model.yaml"
     yaml.write_text(edit(yaml.read_text()))
@@ -86,7 +87,7 @@ def copy_package(source, target, edit):
 
 
 def segments(output):
-    """The finished segments of an output folder, name to bytes: data files and manifests."""
+    """{name: bytes} of the finished segments of an output folder: data files and manifests."""
     return {f.name: f.read_bytes() for f in sorted((Path(output) / "segments").iterdir())}
 
 
@@ -101,12 +102,12 @@ def lines(output):
 
 
 def path_bytes(line):
-    """The exact name in a line that has `path`, and `path_b64` where it is not UTF-8."""
+    """The exact bytes of a line's path: of `path_b64` if it exists, else of `path`."""
     return base64.b64decode(line["path_b64"]) if "path_b64" in line else line["path"].encode()
 
 
 def reports(output):
-    """report.json of every attempt that wrote one, in the order in which they began."""
+    """report.json of every attempt that wrote one, in order of their start."""
     runs = sorted((Path(output) / "runs").iterdir(), key=lambda f: (f.name.rsplit("-", 1)[0], int(f.name.rsplit("-", 1)[1])))
     return [json.loads((run / "report.json").read_text()) for run in runs if (run / "report.json").is_file()]
 
@@ -116,7 +117,7 @@ def report(output):
 
 
 def tree(folder):
-    """Relative path to SHA-256 of every file below a folder."""
+    """{relative path: SHA-256} of every file below a folder."""
     folder = Path(folder)
     return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted(folder.rglob("*")) if f.is_file()}
 

@@ -21,7 +21,7 @@ Reading reading(const std::string& name, int servers, std::int64_t items, double
   return it;
 }
 
-/// A run after `time_s` seconds in which `done` pictures came out at a lane that was busy for 90 % of the time.
+/// A run after `time_s` seconds, with `done` pictures finished, and a lane that was busy for 90 % of the time.
 ProgressSample sample(double time_s, std::int64_t done, std::int64_t planned) {
   ProgressSample it;
   it.snapshot.time_ns = static_cast<std::int64_t>(time_s * second);
@@ -47,14 +47,14 @@ TEST_CASE("done, rate, time left and the busiest stage over the window") {
   CHECK(progress_line(before, now, 0) == "600/10000  50/s  3 min left  busiest: lane 90 % (detect)");
 }
 
-TEST_CASE("failures are told, and a plan that still grows has no end") {
+TEST_CASE("failures are counted, and a plan that still grows has no time left") {
   auto now = sample(20, 105, 10000);
   now.failed = 3;
   now.plan_complete = false;
   CHECK(progress_line(sample(10, 100, 9000), now, 0) == "105/10000+  0.50/s  3 failed  busiest: lane 90 % (detect)");
 }
 
-TEST_CASE("nothing is divided by nothing") {
+TEST_CASE("a window without time or pictures divides nothing by zero") {
   ProgressSample loading;
   loading.planned = 64;
   loading.plan_complete = true;
@@ -65,7 +65,7 @@ TEST_CASE("nothing is divided by nothing") {
   CHECK(progress_line(sample(0, 0, 200), sample(10, 0, 200), 0) == "0/200  0.00/s  busiest: lane 90 % (detect)");
 }
 
-TEST_CASE("a slow model is the busiest, however few batches come out in 10 s") {
+TEST_CASE("a slow model is the busiest, even if few batches finish in 10 s") {
   for (const std::int64_t batches : {0, 1, 2, 7}) {
     CAPTURE(batches);
     const std::string line = progress_line(sample(10, 2, 14), sample(20, 2 + batches, 14), 0);
@@ -75,7 +75,7 @@ TEST_CASE("a slow model is the busiest, however few batches come out in 10 s") {
         "9/14  0.60/s  8 s left  busiest: lane 90 % (detect)");
 }
 
-TEST_CASE("an input that keeps the run waiting is said, before the first picture and later") {
+TEST_CASE("the line shows that the run waits for input, before the first picture and later") {
   ProgressSample silent;
   silent.ready = true;
   silent.snapshot.time_ns = 3 * second;
@@ -89,7 +89,7 @@ TEST_CASE("an input that keeps the run waiting is said, before the first picture
   CHECK(progress_line(before, now, 0) == "12/12+  0.00/s  waiting for input 100 %");
 }
 
-TEST_CASE("plain lines come every 10 s of the samples' time, however often there is a sample") {
+TEST_CASE("plain lines come every 10 s of the samples' time, at any interval of samples") {
   for (const double every_s : {0.5, 0.502, 2.5, 10.0}) {
     CAPTURE(every_s);
     ProgressLines lines(ProgressStyle::plain);
@@ -124,7 +124,7 @@ TEST_CASE("a terminal's line is drawn for every sample, cut to its columns") {
   CHECK(lines.add(sample(0.5, 1, 100), 12) == "\r\033[K1/100  2.00/");
 }
 
-TEST_CASE("rate and utilisation are of the last 10 s, without what was loading") {
+TEST_CASE("rate and utilisation cover the last 10 s, without the loading of models") {
   ProgressLines lines(ProgressStyle::line);
   ProgressSample loading;
   loading.planned = 1000;
@@ -133,7 +133,7 @@ TEST_CASE("rate and utilisation are of the last 10 s, without what was loading")
     loading.snapshot.time_ns = i * second / 2;
     CHECK(lines.add(loading, 0) == "\r\033[K0/1000  loading");
   }
-  // At 7.5 s it began; 10 pictures come out in the first 5 s, then 1 a second.
+  // The run begins at 7.5 s. 10 pictures finish in the first 5 s, then 1 a second.
   auto at = [](double time_s, std::int64_t done) {
     auto it = sample(time_s - 7.5, done, 1000);
     it.snapshot.time_ns = static_cast<std::int64_t>(time_s * second);
@@ -144,7 +144,7 @@ TEST_CASE("rate and utilisation are of the last 10 s, without what was loading")
   CHECK(lines.add(at(22.5, 20), 0).starts_with("\r\033[K20/1000  1.00/s"));
 }
 
-TEST_CASE("time left is told in the unit that suits it") {
+TEST_CASE("time left has the unit that suits it") {
   const auto left = [](std::int64_t items) {
     const std::string line = progress_line(sample(10, 100, 0), sample(20, 600, 600 + items), 0);
     const auto start = line.find("/s  ") + 4;

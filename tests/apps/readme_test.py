@@ -1,4 +1,4 @@
-"""Types what the pages for users say: command lines, Python and SQL, on pictures of which one is broken."""
+"""Runs the code of the pages for users: command lines, Python and SQL. One of the pictures is broken."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ def blocks(name, language):
 
 
 def command(beginning, name="README.md"):
-    """The one indented command line of the page that begins so, without its comment."""
+    """The only indented command line of the page with this beginning, without its comment."""
     found = [line.strip().split("  #")[0].strip() for line in page(name).splitlines() if line.startswith("    " + beginning)]
     if len(found) != 1:
         raise AssertionError(f"{len(found)} lines of {name} begin with '{beginning}': {found}")
@@ -37,7 +37,7 @@ class Readme(program.Case):
         for i in range(4):
             program.write_picture(self.folder / f"pictures/front/{i}.png", 320, 240, seed=i)
         (self.folder / "pictures/broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 nothing more")
-        # Seeded packages under the names of the README; they are quick, and find things everywhere.
+        # Seeded packages with the names of the README: they are quick, and find objects everywhere.
         os.symlink(program.package("yolov8n"), self.folder / "yolov8n.pkg")
         os.symlink(program.package("sam_small"), self.folder / "mobile_sam.pkg")
         self.run_in_folder(command("millrace run --input pictures/ --output out/"), program.SOME_FAILED)
@@ -58,7 +58,7 @@ class Readme(program.Case):
     def python(self, block):
         text = io.StringIO()
         with contextlib.redirect_stdout(text):
-            exec(compile(block, "page", "exec"), {})  # noqa: S102: that is what a reader does with it
+            exec(compile(block, "page", "exec"), {})  # noqa: S102: a reader runs it, too
         return text.getvalue()
 
     def test_python_reads_every_object_with_its_mask(self):

@@ -44,15 +44,15 @@ class Reduce(program.Case):
         self.assertIn("5 pictures in finished segments", done.out)
         self.assertEqual(file.read_bytes(), first)
         self.assertEqual(program.segments(self.out), segments)
-        # It is no part of the plan: the same run goes on without it.
+        # output.reduce is not part of the plan: the same run works without it.
         self.assertIn("nothing was left to do", self.run_here().out)
         self.assertEqual(program.report(self.out)["reduced"], {})
 
     def test_what_is_wrong_is_said(self):
         self.run_here()
         for arguments, code, text in (
-            (["categorys", self.out], program.USAGE, "'categorys' is no reducer; did you mean 'categories'? `millrace reduce --help` lists them"),
-            (["categories"], program.USAGE, "takes the name of a reducer and an output folder"),
+            (["categorys", self.out], program.USAGE, "'categorys' is not a reducer; did you mean 'categories'? `millrace reduce --help` lists them"),
+            (["categories"], program.USAGE, "needs the name of a reducer and an output folder"),
             (["categories", self.folder / "in"], program.USAGE, "has no plan"),
         ):
             done = program.millrace("reduce", *arguments)
@@ -62,7 +62,7 @@ class Reduce(program.Case):
         self.assertEqual(helped.code, program.OK)
         self.assertIn("  categories   pictures and objects by class and view", helped.out)
         done = self.run_here("--set", "output.reduce=categorys", code=program.USAGE)
-        self.assertIn("output.reduce knows categories, not 'categorys'; did you mean 'categories'?", done.err)
+        self.assertIn("output.reduce takes categories, not 'categorys'; did you mean 'categories'?", done.err)
 
         data = self.out / "segments/000000.jsonl"
         changed = bytearray(data.read_bytes())

@@ -81,7 +81,7 @@ TEST_CASE("the table is aligned, within the columns, and without trailing spaces
         if (line.starts_with(row)) CHECK(line.size() == header);
       }
     }
-    CHECK(header == 79);  // and one column left on a terminal of 80
+    CHECK(header == 79);  // a terminal of 80 columns has one column left
   }
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("the headline, reasons, and where everything is") {
   CHECK(text.find("idle") == std::string::npos);  // a resource that had nothing to do has no row
 }
 
-TEST_CASE("the file of errors that is named has lines: this attempt's, those of earlier ones, or both") {
+TEST_CASE("the report names the files of errors that have lines: of this attempt, of earlier ones, or both") {
   RunReport report = sample();
   const std::string now = "errors   /data/out/runs/20260101T000000Z-1/errors.jsonl\n";
   const std::string before = "/data/out/runs/*/errors.jsonl: failed pictures of earlier attempts\n";
@@ -132,9 +132,9 @@ TEST_CASE("the file of errors that is named has lines: this attempt's, those of 
   CHECK_FALSE(has("errors.jsonl"));
 }
 
-TEST_CASE("a row tells what it counts, how busy it was, its quantiles, and how it waited") {
+TEST_CASE("a row shows its unit, busy time, quantiles and waiting") {
   const std::string text = to_text(sample(), 80, false);
-  // 2 and 64 ms as the middles of their bins; of the lane's parts only the whole waits and starves.
+  // 2 and 64 ms become the middles of their bins. The lane waits and starves as a whole, so its parts have no such values.
   for (const std::string row : {"  stage              items               busy  util p50 ms p95 ms starved queue\n",
                                 "  read               5,000 pictures     3.0 s   2 %   2.00  63.96    20 %   0.5\n",
                                 "  workers x2         6,250 tasks       30.0 s  30 %   2.00  63.96    20 %   0.5\n",
@@ -162,11 +162,11 @@ TEST_CASE("one item is written as one") {
   }
 }
 
-TEST_CASE("after a stop the results are said to be completed later") {
+TEST_CASE("after a stop the report says how to complete the results") {
   RunReport report = sample();
   CHECK(to_text(report, 80, false).find("results  /data/out/segments\n") != std::string::npos);
   report.state = "stopped";
-  CHECK(to_text(report, 80, false).find("results  /data/out/segments; what stands in .part files is completed by") !=
+  CHECK(to_text(report, 80, false).find("results  /data/out/segments; the same command completes the .part files\n") !=
         std::string::npos);
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("times keep their column, long ones lose their fraction") {
   }
 }
 
-TEST_CASE("the bottleneck is what holds the run back, the busiest stage stands beside it") {
+TEST_CASE("report.json has the bottleneck, which holds the run back, and the busiest stage") {
   RunReport report = sample();
   report.verdict.thin = "a short run";
   auto verdict = to_json(report)["verdict"];
@@ -222,7 +222,7 @@ TEST_CASE("a run in which nothing was left to do has no table and divides nothin
   CHECK(text.find("p50") == std::string::npos);
   CHECK(text.find("nan") == std::string::npos);
   const std::string json = to_json(report).dump();
-  CHECK(json.find("null") == std::string::npos);  // what nlohmann makes of NaN
+  CHECK(json.find("null") == std::string::npos);  // nlohmann writes NaN as null
 }
 
 TEST_CASE("report.json holds the numbers of the table") {
@@ -258,7 +258,7 @@ TEST_CASE("report.json holds the numbers of the table") {
   CHECK(json["load_s"] == doctest::Approx(2));
 }
 
-TEST_CASE("what reducers made: their sentences, and where the files are") {
+TEST_CASE("the report shows the sentences and files of reducers") {
   RunReport report = sample();
   CHECK(to_json(report)["reduced"] == nlohmann::json::object());
   report.reduced = {{"categories", "reduced/categories.json", {"objects, view front: 3 car"}}};

@@ -1,4 +1,4 @@
-"""Results are the same bytes whatever runs beside them, and however often the run was cut off."""
+"""Results have the same bytes with any number of threads, and after any number of kills and stops."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from program import Case, millrace
 
 SEED = 20240
 
-# What may change between attempts, in the extremes.
+# Options that may change between attempts, with extreme values.
 THREADS = (
     {"threads.workers": 1, "threads.lanes": 1, "read.threads": 1, "read.ahead": 1},
     {"threads.workers": 2, "threads.lanes": 2, "gate.frames": 7, "gate.memory": "1G"},
@@ -41,7 +41,7 @@ class Run:
             self.err += line
 
     def said(self, text, seconds=60):
-        """Waits until the program has written `text` to stderr."""
+        """Waits until stderr contains `text`."""
         end = time.monotonic() + seconds
         while text.encode() not in self.err:
             if time.monotonic() > end:
@@ -71,16 +71,16 @@ def finished_items(output):
 
 
 def wait_for_items(run, output, items):
-    """Until that many pictures are finished on disk, or the run has ended."""
+    """Waits until so many pictures are finished on disk, or the run has ended."""
     while run.process.poll() is None and finished_items(output) < items:
         time.sleep(0.002)
 
 
 class Level1(Case):
-    """ARCHITECTURE, level 1: the segment files depend on the plan alone."""
+    """The segment files depend on the plan alone."""
 
     def mixed_input(self, count):
-        """Pictures of two views and many sizes, some broken, with boxes for a part of them."""
+        """Makes pictures of two views and many sizes, some of them broken, some with boxes."""
         rows = []
         for i in range(count):
             name = f"{'front' if i % 3 else 'back'}/{i:03}.jpg"
@@ -127,10 +127,10 @@ class Level1(Case):
 
 
 class Level2(Case):
-    """ARCHITECTURE, level 2: other batches, packing and teams may change the last bits, no more."""
+    """Other batches, packing and teams change at most the last bits."""
 
     def compare(self, first, second):
-        """Asserts equal objects with boxes within 0.05 pixel and scores within 0.001; returns the overlaps of their masks."""
+        """Asserts equal objects, with boxes within 0.05 pixel and scores within 0.001; returns the IoUs of their masks."""
         from pycocotools import mask
 
         overlaps = []
@@ -140,7 +140,7 @@ class Level2(Case):
             self.assertEqual([o["class"] for o in left["objects"]], [o["class"] for o in right["objects"]], left["path"])
             for one, other in zip(left["objects"], right["objects"]):
                 for x, y in zip([*one["box"], 50 * one["score"]], [*other["box"], 50 * other["score"]]):
-                    self.assertLessEqual(abs(x - y), 0.051, left["path"])  # the lines round to 0.01
+                    self.assertLessEqual(abs(x - y), 0.051, left["path"])  # lines have boxes to 0.01
                 if one.get("area", 0) + other.get("area", 0) > 0:
                     overlaps.append(mask.iou([one["rle"]], [other["rle"]], [0])[0][0])
         return overlaps
@@ -177,10 +177,10 @@ class Level2(Case):
 
 
 class Kills(Case):
-    """kill -9 at 20 random moments: the bytes are those of an uninterrupted run."""
+    """After kill -9 at 20 random moments, results have the bytes of an uninterrupted run."""
 
     def kill_until_done(self, arguments, output, kills, step, chance):
-        """Runs until the end, killing up to `kills` times, each time after up to `step` more pictures. Returns how often it killed."""
+        """Runs to the end with up to `kills` kills, each after at most `step` more pictures. Returns the number of kills."""
         killed = 0
         while True:
             run = Run([*arguments, "--output", output])
@@ -237,7 +237,7 @@ class Kills(Case):
 
 
 class Stops(Case):
-    """Ctrl-C and SIGTERM let what is inside come out; the same command goes on."""
+    """After Ctrl-C or SIGTERM, batches in flight finish. The same command resumes."""
 
     pictures = 300
 
@@ -249,7 +249,7 @@ class Stops(Case):
             os.link(original, self.folder / "in" / f"{i:03}.jpg")
         recipe = self.write("decode.yaml", program.DECODE_ONLY)
         self.out = self.folder / "out"
-        # Some hundred pictures wait inside, so that coming out takes a while.
+        # A hundred pictures are in flight, so that finishing them takes a while.
         self.command = [recipe, "--input", self.folder / "in", "--output", self.out, "--set", "gate.frames=100", "--set", "threads.workers=1"]
 
     def start(self, items=3):
@@ -268,8 +268,8 @@ class Stops(Case):
         run = self.start()
         run.process.send_signal(number)
         self.assertEqual(run.wait(), code, run.err)
-        self.assertIn(b"once more to stop at once", run.err)
-        self.assertIn(b"the same command finishes the rest", run.err)
+        self.assertIn(b"press Ctrl-C again to stop now", run.err)
+        self.assertIn(b"run the same command again to resume", run.err)
         report = program.report(self.out)
         self.assertEqual(report["state"], "stopped")
         self.assertLess(report["items"]["ok"], self.pictures)
@@ -278,7 +278,7 @@ class Stops(Case):
         status = millrace("status", self.out)
         self.assertEqual(status.code, program.OK)
         self.assertIn(f"left      {self.pictures - report['items']['ok']}", status.out)
-        self.assertNotIn("in finished segments", status.out)  # there is none yet
+        self.assertNotIn("in finished segments", status.out)  # no segment is finished yet
         self.assertIn(f"in open segments: {report['items']['ok']}\n", status.out)
         self.finish(report["items"]["ok"])
 
@@ -290,11 +290,11 @@ class Stops(Case):
 
     def test_a_second_signal_ends_at_once(self):
         run = self.start()
-        # Both signals are there when it goes on: nothing can come out in between.
+        # The process is paused while both signals arrive, so it cannot finish in between.
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
             run.process.send_signal(number)
         self.assertEqual(run.wait(), program.TERMINATED)
-        self.assertIn(b"stopped at once", run.err)
+        self.assertIn(b"stopped now", run.err)
         self.finish(3)
 
     def test_two_runs_on_one_output(self):
@@ -319,7 +319,7 @@ class Stops(Case):
 
 
 class AgainAndAgain(Case):
-    """The same command, and nearly the same one, on an output that is there."""
+    """The same command, and similar ones, on an existing output."""
 
     def setUp(self):
         super().setUp()

@@ -1,4 +1,4 @@
-"""What the program opens, and when: LibTorch only for models, OpenMP after its environment is set; and what it says where a plug-in is missing."""
+"""Which libraries the program opens and when: LibTorch only for models, OpenMP after its environment is set. Messages about missing plug-ins."""
 
 import os
 import re
@@ -25,7 +25,7 @@ class Startup(Case):
                 "--set", "detect.max_detections=3")
 
     def opened(self, *words, code=program.OK, **env):
-        """What a command says, and the file names of the libraries that the loader opened for it."""
+        """The ended command, and the file names of the libraries that the loader opened for it."""
         log = self.folder / "loader"
         done = millrace(*words, env={"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(log), **env})
         self.assertEqual(done.code, code, done)
@@ -33,7 +33,7 @@ class Startup(Case):
         for file in self.folder.glob("loader.*"):
             file.unlink()
         libraries = set(re.findall(r"file=([^ ;]+)", text))
-        self.assertTrue(any("libyaml-cpp" in name for name in libraries), libraries)  # so the loader does tell
+        self.assertTrue(any("libyaml-cpp" in name for name in libraries), libraries)  # the loader did list what it opened
         return done, {Path(name).name for name in libraries}
 
     def heavy(self, libraries):
@@ -49,7 +49,7 @@ class Startup(Case):
                 self.assertEqual(self.heavy(self.opened(*words)[1]), set())
         libraries = self.heavy(self.opened(*run)[1])
         self.assertLessEqual({"libmillrace_torch.so", "libtorch_cpu.so", "libgomp.so.1"}, libraries)
-        # OpenCV brings a BLAS, whose functions LibTorch must not take for its own.
+        # OpenCV links a BLAS, whose functions would replace LibTorch's own.
         self.assertFalse({name for name in libraries if name.startswith(("libopencv", "libblas"))})
         for words in (("status", out), ("status", out, "--verify"), ("reduce", "categories", out), (*run, "--dry-run")):
             self.assertEqual(self.heavy(self.opened(*words)[1]), set())
@@ -83,7 +83,7 @@ class Startup(Case):
                     done = millrace(*command, env={"MILLRACE_PLUGIN_DIR": str(other)})
                     self.assertEqual(done.code, program.ENVIRONMENT, done)
                     self.assertRegex(done.err + done.out, sentence)
-        # What needs no model is not kept from it, and the run goes on where the plug-in is.
+        # Commands without models need no plug-in. The run works with the plug-in.
         self.assertEqual(millrace("inspect", program.package("yolov8n"), env={"MILLRACE_PLUGIN_DIR": str(other)}).code, program.OK)
         self.assertEqual(millrace(*run).code, program.OK)
 
@@ -111,7 +111,7 @@ class Startup(Case):
         self.assertIn("so that both come from one build", done.err)
 
     def patched(self, old, new):
-        """A folder with the plug-in, in which these bytes stand for others of the same length."""
+        """A folder with a copy of the plug-in in which `new` replaces `old`, of the same length."""
         other = self.folder / "plugins"
         other.mkdir()
         data = TORCH_PLUGIN.read_bytes()
@@ -129,10 +129,10 @@ class Startup(Case):
         version = re.search(r"LibTorch +(\d\S*) with", millrace("doctor").out)[1].encode()
         done = self.patched(b"\0" + version + b"\0", b"\0" + b"9" + version[1:] + b"\0")
         self.assertEqual(done.code, program.ENVIRONMENT, done)
-        self.assertIn(f"was built for LibTorch 9{version[1:].decode()} and found LibTorch {version.decode()} in", done.err)
+        self.assertIn(f"was built for LibTorch 9{version[1:].decode()} but found LibTorch {version.decode()} in", done.err)
 
     def team(self, **env):
-        """What LibTorch's OpenMP says that it found."""
+        """The environment that LibTorch's OpenMP prints."""
         clean = {name: value for name, value in os.environ.items() if name not in OMP}
         with unittest.mock.patch.dict(os.environ, clean, clear=True):
             done = millrace("run", "--input", self.folder / "in", "--output", self.folder / f"out{len(env)}", *self.models(), "--set", "threads.team=3",

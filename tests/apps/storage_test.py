@@ -1,7 +1,7 @@
-"""Storage that fails and limits of the system through the real program: rows S and P of RELIABILITY.md A4.
+"""Storage errors and limits of the system, through the real program. S1 to P9 number the faults in our list of hazards.
 
-The promise in each case: one message that says where and what to do, the right exit code, what is committed is sound, and
-the same command finishes the rest to the bytes of a run that nothing happened to.
+In each case one message names the place and what to do, the exit code is right, and committed results are correct.
+The same command finishes the rest, with the bytes of an undisturbed run.
 """
 
 import os
@@ -38,20 +38,20 @@ class StorageCase(program.Case):
         return program.Finished(done.returncode, done.stdout, done.stderr)
 
     def run_injected(self, fault, *more, path=None):
-        """Runs under strace, which makes system calls fail as `fault` says (on `path` only)."""
+        """Runs under strace, which injects `fault` into system calls, on `path` only if given."""
         if shutil.which("strace") is None:
             self.skipTest("strace is not installed; tools/setup.sh check installs it")
         if program.SANITIZED:
             self.skipTest("LeakSanitizer does not run under ptrace")
         calls = fault.split(":")[0]
-        only = ["-P", str(path)] if path else ["--seccomp-bpf"]  # quicker; with both, strace 6.1 sends no signal
+        only = ["-P", str(path)] if path else ["--seccomp-bpf"]  # the latter is quicker; with both, strace 6.1 sends no signal
         done = self.run_under(["strace", "-f", "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={fault}", *only], *more)
         if "ptrace" in done.err and "not permitted" in done.err:
             self.skipTest("this machine does not allow ptrace")
         return done
 
     def run_mounted(self, options, setup="", *more):
-        """Runs with a small tmpfs for the output, alone in a mount namespace; then copies the output out of it."""
+        """Runs with a small tmpfs for the output in a mount namespace of its own, then copies the output out of it."""
         if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
             self.skipTest("mounting needs root and mount namespaces")
         self.output.mkdir()
@@ -67,7 +67,7 @@ class StorageCase(program.Case):
         return program.Finished(done.returncode, done.stdout, done.stderr)
 
     def check_stopped(self, done, *says, code=STORAGE):
-        """One message at the end, with `says` in it, and the exit code."""
+        """Checks that the last line is a message that contains `says`, and the exit code."""
         self.assertEqual(done.code, code, done)
         message = done.err.strip().splitlines()[-1]
         self.assertTrue(message.startswith("millrace: "), message)
@@ -75,7 +75,7 @@ class StorageCase(program.Case):
             self.assertIn(part, message)
 
     def check_resumes(self, *more):
-        """The same command finishes the rest; nothing is left behind, and the bytes are those of an undisturbed run."""
+        """Checks that the same command finishes the rest: no temporary files, and the bytes of an undisturbed run."""
         self.run_ok(*self.command(*more)[2:], code=SOME_FAILED)
         reference = self.folder / "reference"
         if not reference.exists():
@@ -91,7 +91,7 @@ class FullDisks(StorageCase):
     """S1, S2, S17"""
 
     def test_no_space_left(self):
-        # 60 overlays take more than the rest of the output and more than there is.
+        # 60 overlays need more space than the tmpfs has.
         done = self.run_mounted("size=100k", "", "--format", "overlay")
         self.check_stopped(done, str(self.output), "No space left on device", "bytes", "free", "run the same command again")
         self.check_resumes("--format", "overlay")
@@ -128,11 +128,11 @@ class FailingDisks(StorageCase):
     """S3 to S7, S9, S15"""
 
     def test_fsync_fails(self):
-        # Whichever it was: what did not reach the disk is not taken for done.
+        # After any failed sync, data that did not reach the disk does not count as done.
         for n in range(1, 60, 4):
             shutil.rmtree(self.output, ignore_errors=True)
             done = self.run_injected(f"fsync,fdatasync:error=EIO:when={n}")
-            if done.code == SOME_FAILED:  # there are fewer than n
+            if done.code == SOME_FAILED:  # the run has fewer than n syncs
                 break
             with self.subTest(n):
                 self.check_stopped(done, "sync", "Input/output error", "check")
@@ -144,7 +144,7 @@ class FailingDisks(StorageCase):
             with self.subTest(fault):
                 shutil.rmtree(self.output, ignore_errors=True)
                 done = self.run_injected(f"rename,renameat,renameat2:error={fault}:when=3+")
-                self.check_stopped(done, "give its name", says)
+                self.check_stopped(done, "rename a file", says)
                 self.check_resumes()
 
     def test_close_fails(self):
@@ -152,13 +152,13 @@ class FailingDisks(StorageCase):
         self.check_stopped(done, "close", "Input/output error")
         self.check_resumes()
 
-    def test_interrupted_writes_go_on(self):
+    def test_interrupted_writes_continue(self):
         done = self.run_injected("write:error=EINTR:when=2+7")
         self.assertEqual(done.code, SOME_FAILED, done)
         self.check_resumes()
 
     def test_read_only_before(self):
-        """Before any model is read: the package named is none, and no word of it."""
+        """The error comes before models are read: no message names the package, which does not exist."""
         done = self.run_mounted("size=1m", f"mount -o remount,ro '{self.output}'", "--set", "models.detector=/nowhere.pkg")
         self.check_stopped(done, str(self.output), "read-only")
 
@@ -168,7 +168,7 @@ class FailingDisks(StorageCase):
         self.check_resumes()
 
     def test_output_removed_during(self):
-        """The run ends and does not make the folder anew. The pipe below goes on when the folder is gone."""
+        """The run ends and does not make the folder again. The pipe gets more names after the folder is gone."""
         pictures = program.write_pictures(self.folder / "first", 3)
         process = subprocess.Popen([program.PROGRAM, "run", self.recipe, "--input", "-", "--output", self.output, "-q"], stdin=subprocess.PIPE,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -187,7 +187,7 @@ class FailingDisks(StorageCase):
         self.assertFalse(self.output.exists())
 
     def test_reading_fails(self):
-        """S4: a second try, then the picture fails; its neighbours do not."""
+        """S4: Millrace retries once, then the picture fails; its neighbours do not."""
         bad = self.input / "0003.jpg"
         for error in ("EIO", "ESTALE"):
             shutil.rmtree(self.output, ignore_errors=True)
@@ -201,10 +201,10 @@ class FailingDisks(StorageCase):
 
 
 class ChangedInput(StorageCase):
-    """S10, S11, S13: between the plan and the end"""
+    """S10, S11, S13: the input changes after the plan"""
 
     def stop_halfway(self):
-        """Killed while it writes the 20th picture."""
+        """Kills the run while it writes the 20th picture."""
         done = self.run_injected("write:signal=KILL:when=20", path=self.output / "segments/000000.part")
         self.assertIn(done.code, (-9, 137))
 
@@ -243,7 +243,7 @@ class Limits(StorageCase):
         done = self.run_under(["prlimit", "--nofile=10:10"])
         self.check_stopped(done, "open files", "10", "ulimit -n", code=ENVIRONMENT)
         self.assertFalse(self.output.exists())
-        # A low soft limit is raised; 64 are enough.
+        # Millrace raises a low soft limit. 64 open files are enough.
         self.assertEqual(self.run_under(["prlimit", "--nofile=10:4096"]).code, SOME_FAILED)
         self.assertEqual(self.run_under(["prlimit", "--nofile=64:64"], "--format", "overlay,png,coco", output=self.folder / "second").code, SOME_FAILED)
 
@@ -255,7 +255,7 @@ class Limits(StorageCase):
 
     @unittest.skipIf(os.geteuid() != 0, "needs root to become a user of its own")
     def test_threads(self):
-        # Root is not limited; nobody is, and keeps the right to read the program and to write the output.
+        # The limit does not hold for root, but for the user nobody, who keeps the rights to read the program and write the output.
         rights = "+dac_read_search,+dac_override"
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", f"--inh-caps={rights}", f"--ambient-caps={rights}"]
         done = self.run_under([*nobody, "prlimit", "--nproc=6"])

@@ -1,4 +1,4 @@
-"""What a profiler sees: the program with a library in its place that writes every NVTX event down."""
+"""The NVTX events that a profiler sees. A library takes the place of the profiler and writes them down."""
 
 import collections
 import json
@@ -58,7 +58,7 @@ class Traces(Case):
         reads = {event["payload"]: i for i, event in enumerate(events) if event.get("name") == "read"}
         self.assertGreater(reads[4], begin)
         commits = [i for i, event in enumerate(events) if event["event"] == "push" and event["name"].startswith("commit")]
-        self.assertLess(commits[1], end)  # two batches are the eight frames before its end
+        self.assertLess(commits[1], end)  # the eight frames before the end of the capture are two batches
         self.assertGreater(commits[2], end)
 
     def test_captures_that_cannot_be(self):

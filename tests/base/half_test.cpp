@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-/// The value of a 16-bit float with this many bits of exponent and mantissa.
+/// The value of a 16-bit float with so many bits of exponent and mantissa.
 double value_of(std::uint16_t bits, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1, all_ones = (1 << exponent_bits) - 1;
   const int exponent = (bits >> mantissa_bits) & all_ones, mantissa = bits & ((1 << mantissa_bits) - 1);
@@ -27,7 +27,7 @@ struct Format {
 
 const Format formats[] = {{"bf16", to_bf16, 8, 7}, {"f16", to_f16, 5, 10}};
 
-TEST_CASE("every 16-bit value is itself, and what lies between two goes to the nearer, ties to the even one") {
+TEST_CASE("every 16-bit value stays the same, and values between two are rounded to the nearer, ties to even") {
   for (const Format& format : formats) {
     CAPTURE(format.name);
     const int infinity = ((1 << format.exponent_bits) - 1) << format.mantissa_bits;
@@ -36,14 +36,14 @@ TEST_CASE("every 16-bit value is itself, and what lies between two goes to the n
       const double low = value_of(here, format.exponent_bits, format.mantissa_bits);
       REQUIRE(format.convert(static_cast<float>(low)) == here);
       REQUIRE(format.convert(static_cast<float>(-low)) == (here | 0x8000));
-      // Above the largest value the next step would be the power of two that is infinity.
+      // After the largest value, the next step would be a power of two, but its bits mean infinity.
       const double high =
           bits + 1 == infinity
               ? 2 * low - value_of(static_cast<std::uint16_t>(bits - 1), format.exponent_bits, format.mantissa_bits)
               : value_of(static_cast<std::uint16_t>(bits + 1), format.exponent_bits, format.mantissa_bits);
       const double middle = (low + high) / 2;
       const auto tie = static_cast<float>(middle);
-      if (static_cast<double>(tie) != middle) continue;  // finer than a float
+      if (static_cast<double>(tie) != middle) continue;  // a float cannot represent the middle
       REQUIRE(format.convert(tie) == bits + (bits & 1));
       REQUIRE(format.convert(std::nextafter(tie, 0.0F)) == bits);
       REQUIRE(format.convert(std::nextafter(tie, std::numeric_limits<float>::infinity())) == bits + 1);

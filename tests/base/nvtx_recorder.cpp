@@ -1,5 +1,5 @@
-// What a profiler is to NVTX: a library that the program loads by NVTX_INJECTION64_PATH. It writes a line of JSON for
-// each event to the file that MILLRACE_NVTX_LOG names.
+// Takes the place of a profiler: NVTX loads this library if NVTX_INJECTION64_PATH names it.
+// It writes a line of JSON for each event to the file that MILLRACE_NVTX_LOG names.
 #include <nvtx3/nvToolsExt.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ struct Recorder {
   nvtxRangeId_t ranges = 0;
 };
 
-// Never destroyed: the program's threads may outlive its statics.
+// Never destroyed: threads of the program may record events after statics are destroyed.
 Recorder& recorder() {
   static auto* one = new Recorder;
   return *one;
@@ -84,7 +84,7 @@ void set(NvtxFunctionTable table, unsigned index, Function* function) {
 
 }  // namespace
 
-// The name is NVTX's.
+// NVTX looks for this name.
 extern "C" int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table) {  // NOLINT(readability-identifier-naming)
   const auto* callbacks = static_cast<const NvtxExportTableCallbacks*>(get_table(NVTX_ETID_CALLBACKS));
   NvtxFunctionTable core = nullptr, core2 = nullptr;

@@ -42,7 +42,7 @@ TEST_CASE("runs join, start with zeros, and the builder can be used again") {
   CHECK(builder.take() == std::vector<std::uint32_t>{5});
 }
 
-TEST_CASE("a run that goes over the end of a column, and runs of length 0 from other writers") {
+TEST_CASE("a run beyond the end of a column, and runs of length 0 from other writers") {
   CHECK(run_bounds(std::vector<std::uint32_t>{3, 2, 7}, 4) == PixelBox{0, 0, 2, 4});
   CHECK(run_bounds(std::vector<std::uint32_t>{3, 0, 1, 2, 6}, 4) == PixelBox{1, 0, 1, 2});
   CHECK(run_bounds(std::vector<std::uint32_t>{12}, 4) == PixelBox{});

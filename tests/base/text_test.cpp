@@ -15,20 +15,20 @@ TEST_CASE("bytes for people: powers of 1000, one decimal above bytes") {
   CHECK(readable_bytes(512 * 1024 * 1024) == "536.9 MB");
   CHECK(readable_bytes(80e9) == "80.0 GB");
   CHECK(readable_bytes(1.2e16) == "12000.0 TB");
-  // What would be rounded to 1000 of a unit is 1 of the next.
+  // A value that rounds to 1000 of a unit becomes 1 of the next unit.
   CHECK(readable_bytes(999.6) == "1.0 kB");
   CHECK(readable_bytes(999'940) == "999.9 kB");
   CHECK(readable_bytes(999'960) == "1.0 MB");
 }
 
-TEST_CASE("words as a sentence lists them") {
+TEST_CASE("a list of words in a sentence") {
   CHECK(listed({}).empty());
   CHECK(listed({"a"}) == "a");
   CHECK(listed({"a", "b"}) == "a and b");
   CHECK(listed({"a", "b", "c"}) == "a, b and c");
 }
 
-TEST_CASE("bytes as options take them: powers of 1024, and no digit is lost") {
+TEST_CASE("bytes for options: powers of 1024, without loss of digits") {
   CHECK(option_bytes(0) == "0");
   CHECK(option_bytes(1000) == "1000");
   CHECK(option_bytes(1024) == "1k");
@@ -38,7 +38,7 @@ TEST_CASE("bytes as options take them: powers of 1024, and no digit is lost") {
   CHECK(option_bytes(std::int64_t{2048} << 40) == "2048T");
 }
 
-TEST_CASE("digits come in groups of three") {
+TEST_CASE("digits are in groups of three") {
   CHECK(grouped(0) == "0");
   CHECK(grouped(999) == "999");
   CHECK(grouped(1000) == "1,000");

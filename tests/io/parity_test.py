@@ -18,7 +18,7 @@ root = Path(__file__).resolve().parents[2]
 python = Path(subprocess.run([root / "tools/setup.sh", "where"], check=True, capture_output=True, text=True).stdout.strip()) / "python/bin/python"
 if Path(sys.prefix) != python.parent.parent:
     if not python.exists():
-        print(f"skipped: {python} is not there; tools/setup.sh python installs it")
+        print(f"skipped: {python} does not exist; tools/setup.sh python installs it")
         sys.exit(77)
     os.execv(python, [str(python), *sys.argv])
 

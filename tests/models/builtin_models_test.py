@@ -1,4 +1,4 @@
-"""The built-in packages: what they weigh and cost, when the program takes them, and that a mask follows its box."""
+"""The built-in packages: their size and cost, when the program uses them, and that a mask follows its box."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ import precision  # noqa: E402
 import scenes  # noqa: E402
 
 DETECTORS = list(scenes.VIEWS)
-SEED = 3001  # scenes that nothing else draws
+SEED = 3001  # of scenes that no training and no other test uses
 
 
 def description(name):
@@ -75,7 +75,7 @@ class Packages(unittest.TestCase):
 
 
 class Program(unittest.TestCase):
-    """When the built-in models run, and what is said about it."""
+    """When the built-in models run, and the messages about it."""
 
     NOTE = "no model is named, so the built-in ones run"
 
@@ -147,7 +147,7 @@ class Program(unittest.TestCase):
         (self.pictures / scenes.TRUTH).write_text("{}")
         recipe = self.folder / "detect.yaml"
         recipe.write_text("stages: [decode, preprocess, detect, encode]\n")
-        self.assertIn("label maps will be empty", self.dry_run(recipe, "--format", "png").stderr)
+        self.assertIn("makes empty label maps", self.dry_run(recipe, "--format", "png").stderr)
         self.assertEqual(self.dry_run(recipe, "--format", "overlay").stderr, "")
         self.assertEqual(self.dry_run("--format", "png").stderr, "")
 
@@ -172,7 +172,7 @@ def iou(a, b):
 
 
 class MaskFollowsBox(unittest.TestCase):
-    """100 objects of at least 40 pixels in drawn scenes: their own boxes, boxes that are off, boxes of their neighbours."""
+    """Masks of 100 objects of at least 40 pixels in drawn scenes, for their own boxes, shifted boxes and boxes of their neighbours."""
 
     @classmethod
     @torch.inference_mode()
@@ -189,7 +189,7 @@ class MaskFollowsBox(unittest.TestCase):
 
     @torch.inference_mode()
     def masks(self, embedding, boxes):
-        """Full-size masks of boxes x, y, w, h in pixels of the scene."""
+        """Masks at full size for boxes x, y, w, h in pixels of the scene."""
         boxes = torch.tensor(np.array(boxes, np.float32))
         return precision.masks(self.segmenter, embedding, torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1))
 

@@ -22,7 +22,7 @@ Package package_named(const std::string& name) {
 
 std::vector<Tensor> nothing(std::string_view, std::span<const Tensor>) { return {}; }
 
-/// Makes engines of 100 bytes and counts them by name; `fail` makes it throw.
+/// Makes engines of 100 bytes and counts them by name; throws if `fail` is set.
 struct Factory {
   std::map<std::string, int> loads;
   std::mutex mutex;
@@ -64,7 +64,7 @@ TEST_CASE("a budget for two evicts the least recently used of three") {
   ModelCache cache(200, factory.function());
   cache.acquire(package_named("a"));
   cache.acquire(package_named("b"));
-  cache.acquire(package_named("a"));  // now b is the oldest
+  cache.acquire(package_named("a"));  // now b is the least recently used
   cache.acquire(package_named("c"));
   CHECK(cache.statistics().evictions == 1);
   CHECK(cache.statistics().resident_bytes == 200);
@@ -72,12 +72,12 @@ TEST_CASE("a budget for two evicts the least recently used of three") {
   CHECK(factory.loads["a"] == 1);
   cache.acquire(package_named("b"));
   CHECK(factory.loads["b"] == 2);
-  CHECK(cache.statistics().evictions == 2);  // c left
+  CHECK(cache.statistics().evictions == 2);  // c was evicted
   cache.acquire(package_named("a"));
   CHECK(factory.loads["a"] == 1);
 }
 
-TEST_CASE("an engine larger than the budget is kept until the next comes") {
+TEST_CASE("an engine larger than the budget is kept until another is loaded") {
   Factory factory;
   ModelCache cache(50, factory.function());
   const auto a = cache.acquire(package_named("a"));
@@ -88,7 +88,7 @@ TEST_CASE("an engine larger than the budget is kept until the next comes") {
   CHECK(cache.statistics().resident_bytes == 100);
 }
 
-TEST_CASE("an evicted engine in use lives on and comes back without a load") {
+TEST_CASE("an evicted engine stays alive while it is used, and returns without a load") {
   Factory factory;
   ModelCache cache(100, factory.function());
   auto a = cache.acquire(package_named("a"));
@@ -103,7 +103,7 @@ TEST_CASE("an evicted engine in use lives on and comes back without a load") {
   CHECK(watch.expired());
 }
 
-TEST_CASE("a load that fails is tried again") {
+TEST_CASE("a failed load is retried at the next call") {
   Factory factory;
   factory.fail = true;
   ModelCache cache(1000, factory.function());
@@ -148,7 +148,7 @@ TEST_CASE("threads that ask for a package being loaded wait for that load") {
   }
 }
 
-TEST_CASE("many threads, three packages, a budget for two: the books stay right") {
+TEST_CASE("many threads, three packages, a budget for two: the statistics stay right") {
   Factory factory;
   ModelCache cache(200, factory.function());
   std::vector<std::thread> threads;

@@ -27,7 +27,7 @@ std::vector<Tensor> inputs_of(std::string_view method, std::int64_t pictures, st
   return inputs;
 }
 
-TEST_CASE("a call that ran out of memory is remembered by the next smaller power of two") {
+TEST_CASE("a call that ran out of memory sets the limit to the next smaller power of two") {
   bool fail = true;
   const auto limits = std::make_shared<CallLimits>();
   const auto engine = limited(std::make_shared<FakeEngine>([&](std::string_view method, std::span<const Tensor>) {
@@ -47,7 +47,7 @@ TEST_CASE("a call that ran out of memory is remembered by the next smaller power
   CHECK(limits->most(segmenter().id(), "encode") == 8);
 }
 
-TEST_CASE("limits that are given only sink, and not below one row") {
+TEST_CASE("given limits only lower the limit, and not below one row") {
   CallLimits limits;
   limits.at_most("sam", "encode", 6);
   limits.at_most("sam", "encode", 9);
@@ -57,7 +57,7 @@ TEST_CASE("limits that are given only sink, and not below one row") {
   CHECK(limits.most("sam", "encode") == 1);
 }
 
-TEST_CASE("one row that does not fit teaches that its number was not the cause") {
+TEST_CASE("if a single row does not fit, the number of rows was not the cause, and no limit is learned") {
   CallLimits limits;
   limits.at_most("sam", "encode", 8);
   for (const int rows : {16, 4, 2, 4}) limits.ran_out("sam", "encode", rows);

@@ -1,4 +1,4 @@
-"""The exporter of torchvision's classifiers: what it writes is the original, with trained weights and with seeded ones."""
+"""The exporter of torchvision's classifiers: packages agree with the original, with trained and with seeded weights."""
 
 import os
 import shlex
@@ -23,7 +23,7 @@ PHOTOGRAPHS = ("street.jpg", "room.jpg", "picture1.jpg", "picture2.jpg", "pictur
 
 
 def seeded(architecture, classes=1000):
-    """A classifier with seeded weights, norms and last layer, which is all zeros in a new ViT."""
+    """A classifier with seeded weights, norms and last layer. In a new ViT the last layer is all zeros."""
     torch.manual_seed(0)
     model = models.get_model(architecture, weights=None, num_classes=classes).eval()
     for module in model.modules():
@@ -35,7 +35,7 @@ def seeded(architecture, classes=1000):
 
 
 def prepared(pixels, description):
-    """A picture as the `input` of a model.yaml says, by Pillow and numpy: [1, 3, height, width]."""
+    """The model input [1, 3, height, width] for a picture, made by Pillow and numpy as the `input` of model.yaml says."""
     rows, columns = pixels.shape[:2]
     shorter, height, width = (description[key] for key in ("shorter_side", "height", "width"))
     resized = (shorter, int(shorter * rows / columns)) if columns <= rows else (int(shorter * columns / rows), shorter)
@@ -59,7 +59,7 @@ class ClassifierCase(ExportCase):
         return described
 
     def logits(self, described, images):
-        """Vectors of the package, and their logits by its matrix."""
+        """(vectors of the package, their logits from its matrix)."""
         count, dimensions = len(described["classes"]), described["output"]["dimensions"]
         values = torch.from_numpy(numpy.fromfile(self.out / "classes.f32", "<f4"))
         self.assertEqual(len(values), count * (dimensions + 1))
@@ -68,7 +68,10 @@ class ClassifierCase(ExportCase):
         return vectors, vectors @ values[: count * dimensions].reshape(count, dimensions).T + values[count * dimensions :]
 
     def hold_original(self, described, original):
-        """Logits of three pictures, together and one by one, are those of `original`; in 16 bits vectors keep their direction."""
+        """Checks that logits of three pictures, together and one by one, are those of `original`.
+
+        In 16 bits, vectors must keep their direction.
+        """
         _, pixels = picture()
         images = torch.cat([prepared(view, described["input"]) for view in photograph.three_views(pixels)])
         with torch.inference_mode():
@@ -88,7 +91,7 @@ class Trained(ClassifierCase):
     def test_mobilenet_v2_names_what_torchvision_names(self):
         weights = program.weights("mobilenet_v2-b0353104.pth")
         options, _ = picture()
-        described = self.written(self.export(weights, *options), "preset V1, since the file is torchvision's own, as its SHA-256 says")
+        described = self.written(self.export(weights, *options), "preset V1, since the SHA-256 says that the file is torchvision's own")
         self.assertEqual((described["name"], described["architecture"]), ("mobilenet_v2-b0353104", "mobilenet_v2"))
         self.assertEqual((described["input"]["shorter_side"], described["output"]["dimensions"]), (256, 1280))
         original = models.mobilenet_v2()
@@ -125,7 +128,7 @@ class Seeded(ClassifierCase):
         self.assertIn("has 1 names", str(self.export(path, "--names", names).refusal))
 
     def test_a_wrapped_checkpoint_of_old(self):
-        """As DataParallel named tensors before norms counted their batches, below `state_dict`, in half precision."""
+        """Names as from an old DataParallel, before norms counted their batches; below `state_dict`, in half precision."""
         original = seeded("resnet18").half().float()
         state = {f"module.{name}": value.half() for name, value in original.state_dict().items() if not name.endswith("num_batches_tracked")}
         path = self.save({"epoch": 90, "state_dict": state})
@@ -138,7 +141,7 @@ class Seeded(ClassifierCase):
             with self.subTest(architecture):
                 original = seeded(architecture, 10)
                 state = original.state_dict()
-                for present, former in ((".mlp.0.", ".mlp.linear_1."), (".mlp.3.", ".mlp.linear_2.")):  # as the published ViT has them
+                for present, former in ((".mlp.0.", ".mlp.linear_1."), (".mlp.3.", ".mlp.linear_2.")):  # names of the published ViT
                     state = {name.replace(present, former): value for name, value in state.items()}
                 described = self.written(self.export(self.save(state), *options), f"torchvision's {architecture}, 10 classes")
                 self.hold_original(described, original)
@@ -154,7 +157,7 @@ class Seeded(ClassifierCase):
     def test_a_file_is_known_by_its_content(self):
         with mock.patch.object(torchvision_classifier, "sha256", lambda path: "7ebf99e0" + "0" * 56):
             done = self.export(self.save(seeded("mobilenet_v2", 3).state_dict()))
-        self.assertEqual(self.written(done, "preset V2, since the file is")["input"]["shorter_side"], 232)
+        self.assertEqual(self.written(done, "preset V2, since the SHA-256")["input"]["shorter_side"], 232)
 
     def test_make_model_prints_how_to_run_it(self):
         weights = self.save(seeded("mobilenet_v2", 3).state_dict(), "my classes.pth")
@@ -169,7 +172,7 @@ class Seeded(ClassifierCase):
         self.assertEqual(words[words.index("run") + 1 :], expected)
         done = subprocess.run(script, env={**environment, "SEGMENTER": str(weights)}, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertIn("an embedder runs by a recipe of its own", done.stderr)
+        self.assertIn("an embedder has its own recipe", done.stderr)
 
 
 class Refused(ClassifierCase):
@@ -180,7 +183,7 @@ class Refused(ClassifierCase):
             (lambda s: s.update({"conv1.weight": torch.zeros(64, 3, 3, 3)}), "has tensors of other shapes (1: conv1.weight)"),
             (lambda s: s.update({"fc.1.weight": s.pop("fc.weight"), "fc.1.bias": s.pop("fc.bias")}), "lacks tensors (2: fc.bias, fc.weight)"),
             (lambda s: s.pop("layer4.1.conv2.weight"), "lacks tensors (1: layer4.1.conv2.weight)"),
-            (lambda s: s.update(extra=torch.zeros(1)), "has tensors that the architecture has not (1: extra)"),
+            (lambda s: s.update(extra=torch.zeros(1)), "has tensors that the architecture does not have (1: extra)"),
         ):
             with self.subTest(says):
                 edited = dict(state)

@@ -98,15 +98,15 @@ TEST_CASE("warm-up refuses shapes that the package does not take") {
   check_says(model_error([&] {
                warm_up(engine, segmenter(), {{"encode", 5}, {"decode", 10}}, host);
              }),
-             {"/packages/sam", "encode takes 1 to 4 pictures", "5 were asked for"});
+             {"/packages/sam", "encode takes 1 to 4 pictures", "the run needs 5"});
   check_says(model_error([&] {
                warm_up(engine, segmenter(), {{"encode", 4}, {"decode", 11}}, host);
              }),
-             {"1 to 10 boxes", "11 were asked for"});
+             {"1 to 10 boxes", "the run needs 11"});
   CHECK(engine.calls("encode") == 0);
 }
 
-TEST_CASE("a model that does not keep its package's promise") {
+TEST_CASE("a model whose outputs differ from its package's declaration") {
   const auto answer = [](std::vector<Tensor> outputs) {
     FakeEngine engine([outputs](std::string_view, std::span<const Tensor>) { return outputs; });
     return model_error([&] { warm_up(engine, detector(), {{"forward", 1}}, host); });
@@ -143,7 +143,7 @@ TEST_CASE("a fake engine fails as scripted, and only then") {
   const auto poisoned = call();
   const auto values = poisoned[0].host<float>();
   for (std::size_t i = 0; i < 28; ++i) CHECK(std::isnan(values[i]));
-  for (std::size_t i = 28; i < 56; ++i) CHECK(values[i] == 0);  // the other picture is not touched
+  for (std::size_t i = 28; i < 56; ++i) CHECK(values[i] == 0);  // the other picture does not change
   const auto longer = call();
   CHECK(longer[0].shape == std::vector<std::int64_t>{2, 4, 8});
   check_says(model_error([&] { check_outputs(detector(), "forward", {2, 0}, longer); }), {"unexpected shape"});

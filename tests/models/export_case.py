@@ -1,4 +1,4 @@
-"""What the tests of the exporters share: calling export.py, checkpoints with seeded weights, a photograph, the bounds."""
+"""Functions for the tests of the exporters: they call export.py, make checkpoints with seeded weights, and check bounds."""
 
 import contextlib
 import copy
@@ -19,12 +19,12 @@ import photograph
 import program
 from package import load, quiet_threads
 
-CALLS = ((1, 2), (2, 3))  # pictures and other rows of the calls that methods are tried with
+CALLS = ((1, 2), (2, 3))  # pictures and other rows of the calls that check methods
 BOX_BOUND, MAX_BOUND, RMS_BOUND = 0.5, 1e-4, 1e-5
 
 
 class Exported:
-    """An ended export: what it printed and, where it was refused, the sentence."""
+    """An ended export: its output, and its message if it was refused."""
 
     def __init__(self, out, refusal):
         self.out, self.refusal = out, refusal
@@ -34,7 +34,7 @@ class Exported:
 
 
 def declared(tensor, sizes):
-    """Shape and type of a tensor of a method, the symbols replaced by `sizes`."""
+    """(shape, type) of a method's tensor in model.yaml, with symbols replaced by `sizes`."""
     types = {"image": torch.float32, "f32": torch.float32, "i64": torch.int64}
     return [sizes.get(size, size) for size in tensor["shape"]], types[tensor["dtype"]]
 
@@ -46,7 +46,7 @@ class ExportCase(program.Case):
         quiet_threads()
 
     def export(self, weights, *options, out=None):
-        """export.py as from the command line, but in this process: loading torch and ultralytics takes seconds."""
+        """Runs export.py with a command line, but in this process: importing torch and ultralytics takes seconds."""
         printed, errors = io.StringIO(), io.StringIO()
         try:
             with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
@@ -66,13 +66,13 @@ class ExportCase(program.Case):
         return yaml.safe_load((self.out / "model.yaml").read_text())
 
     def check_methods(self, folder, calls=CALLS):
-        """The model has the methods of model.yaml and no other. Called with (B, N) of `calls`, each gives what is declared."""
+        """Checks that the model has exactly the methods of model.yaml, and that calls with (B, N) of `calls` give the declared outputs."""
         described, saved = yaml.safe_load((folder / "model.yaml").read_text()), load(folder).float()
         self.assertEqual(set(described["methods"]), set(saved._c._method_names()))
         for name, method in described["methods"].items():
             taken = [argument.name for argument in saved._c._get_method(name).schema.arguments[1:]]
             self.assertEqual(len(taken), len(method["inputs"]), name)
-            if name != "forward":  # whose argument has the name that its maker gave it
+            if name != "forward":  # the argument of forward may have any name
                 self.assertEqual(taken, list(method["inputs"]), name)
             for pictures, rows in calls:
                 sizes = {"B": pictures, "N": rows, "H": described["input"]["height"], "W": described["input"]["width"]}
@@ -84,10 +84,10 @@ class ExportCase(program.Case):
                 self.assertEqual([(list(tensor.shape), tensor.dtype) for tensor in given], outputs, (name, sizes))
 
     def check_moves(self, saved):
-        """The trace does not take the device on which it was made for given; programs in Python do not repair that."""
+        """Checks that the trace has no fixed device: Millrace would repair one, but programs in Python would not."""
         for method in ("forward", "encode", "decode", "embed"):
             if hasattr(saved, method):
-                graph = getattr(saved, method).inlined_graph  # its nodes live as long as it does
+                graph = getattr(saved, method).inlined_graph  # keeps the graph alive: its nodes die with it
                 constants = graph.findAllNodes("prim::Constant")
                 self.assertEqual([str(node) for node in constants if str(node.output().type()) == "Device"], [], method)
 
@@ -108,13 +108,13 @@ class ExportCase(program.Case):
         self.assertLessEqual((difference.pow(2).mean().sqrt() / deviation).item(), RMS_BOUND)
 
     def hold_boxes(self, saved, original, scale):
-        """`saved` and `original` are centre, width and height in input pixels; the bound is in pixels of the picture."""
+        """Checks boxes given as centre, width and height in input pixels. The bound is in pixels of the picture."""
         half = [torch.cat([box[:, :2] - box[:, 2:] / 2, box[:, :2] + box[:, 2:] / 2], dim=1) for box in (saved.double(), original.double())]
         self.assertLessEqual((half[0] - half[1]).abs().max().item() / scale, BOX_BOUND)
 
 
 def picture():
-    """Options and pixels: the street photograph, or, where the data is not there, the picture that exporters draw."""
+    """(options, pixels) of the street photograph; without test data, of the picture that exporters draw."""
     try:
         file = program.picture("street.jpg")
     except unittest.SkipTest:
@@ -124,7 +124,7 @@ def picture():
 
 
 def save_ultralytics(path, model, **more):
-    """As Ultralytics saves a released checkpoint: the whole model in half precision, in a dict."""
+    """Saves a checkpoint as Ultralytics releases it: the whole model in half precision, in a dict."""
     model = copy.deepcopy(model).half()
     around = {"epoch": -1, "best_fitness": numpy.float64(0.37), "ema": None, "train_args": {"imgsz": 640}, "version": "8"}
     torch.save({**around, "model": model, **more}, path)
@@ -132,14 +132,14 @@ def save_ultralytics(path, model, **more):
 
 
 def seeded_yolo(config, seed=0):
-    """A detector with seeded weights, rounded to half as a checkpoint is."""
+    """A detector with seeded weights, rounded to half precision as in a checkpoint."""
     import yolov8_seeded
 
     return yolov8_seeded.seeded(seed, config).half().float().eval()
 
 
 def plain_yolo(config, classes=3):
-    """A model of Ultralytics as it is constructed, for tests that only look at its kind."""
+    """A newly constructed model of Ultralytics, for tests of its kind only."""
     from ultralytics.nn import tasks
 
     kinds = {"seg": tasks.SegmentationModel, "pose": tasks.PoseModel, "obb": tasks.OBBModel, "cls": tasks.ClassificationModel}
@@ -154,7 +154,7 @@ def seeded_sam(family):
 
     if family == "mobile_sam":
         sam = mobile_sam_seeded.seeded(0)
-        with torch.no_grad():  # zeros in a new model, which would hide attention that does not read them
+        with torch.no_grad():  # they are zeros in a new model; then a test could not see whether attention uses them
             for name, parameter in sam.image_encoder.named_parameters():
                 if name.endswith("attention_biases"):
                     parameter.normal_(0, 0.5)

@@ -1,4 +1,4 @@
-"""What exporters refuse: each file with a sentence that says what it looks like, and no pickle is run without --trust."""
+"""Files that exporters refuse. The message says what the file looks like, and no pickle runs without --trust."""
 
 import io
 import os
@@ -14,11 +14,11 @@ from export_case import REPOSITORY, ExportCase, plain_yolo, save_ultralytics
 import checkpoint
 import program
 
-SUPPORTED = "exporters are here for detectors of Ultralytics YOLOv8 and YOLO11"
+SUPPORTED = "the exporters support detectors of Ultralytics YOLOv8 and YOLO11"
 
 
 class Command:
-    """Pickled, it is a call of os.system."""
+    """Its pickle calls os.system."""
 
     def __init__(self, marker):
         self.marker = marker
@@ -28,7 +28,7 @@ class Command:
 
 
 class Construction:
-    """Pickled, it is a call of DetectionModel's constructor, which evaluates the activation's text as Python."""
+    """Its pickle calls the constructor of DetectionModel, which evaluates the activation's text as Python."""
 
     def __init__(self, marker):
         self.marker = marker
@@ -65,7 +65,7 @@ class Files(ExportCase):
             ("x.h5", b"\x89HDF\r\n\x1a\n" + bytes(60), ("is an HDF5 file",)),
             ("x.tflite", b"\x1c\x00\x00\x00TFL3" + bytes(60), ("is a TensorFlow Lite model",)),
             ("x.engine", b"ftrt" + bytes(60), ("is a TensorRT engine",)),
-            ("x.jpg", b"\xff\xd8\xff\xe0" + bytes(60), ("is of no kind known here", SUPPORTED)),
+            ("x.jpg", b"\xff\xd8\xff\xe0" + bytes(60), ("is of an unknown kind", SUPPORTED)),
             ("x.onnx", b"\x08\x06\x12\x07pytorch" + b"\xff" * 60, ("looks like an ONNX model but cannot be read",)),
             ("bare.pt", pickle.dumps({"a": 1}, protocol=2), ("is a pickle that PyTorch cannot load",)),
         ):
@@ -137,8 +137,8 @@ class OtherModels(ExportCase):
             ({"image_encoder.pos_embed": torch.zeros(1, 64, 64, 1024), "mask_decoder.iou_token.weight": one}, "looks like SAM ViT-L;"),
             ({"start_epoch": 3, "model": {"backbone.backbone.stem.conv.conv.weight": one}}, "looks like YOLOX as a checkpoint"),
             ({"model.0.conv.weight": one}, "without the model itself"),
-            ({"conv1.weight": one, "fc.bias": one}, "holds 2 tensors of a model that is not known here (conv1.weight, fc.bias, ...)"),
-            ({"epoch": 3, "loss": 0.5}, "holds a dict with epoch, loss, and no model known here"),
+            ({"conv1.weight": one, "fc.bias": one}, "holds 2 tensors of an unknown model (conv1.weight, fc.bias, ...)"),
+            ({"epoch": 3, "loss": 0.5}, "holds a dict with epoch, loss, and no supported model"),
             ([one], "holds an object of type list"),
         ):
             with self.subTest(says):
@@ -166,7 +166,7 @@ class Pickles(ExportCase):
 
     def test_a_command_beside_a_model(self):
         save_ultralytics(self.folder / "x.pt", plain_yolo("yolov8n"), updates=Command(self.marker))
-        self.check_not_run("it holds posix.system")
+        self.check_not_run("holds posix.system")
 
     def test_a_constructor_that_evaluates_text(self):
         torch.save({"model": Construction(self.marker)}, self.folder / "x.pt")
@@ -175,15 +175,15 @@ class Pickles(ExportCase):
     def test_trust(self):
         torch.save({"model": Command(self.marker), "weight": torch.zeros(1)}, self.folder / "x.pt")
         self.check_refused(self.folder / "x.pt", "holds a dict with model, weight", options=["--trust"])
-        self.assertTrue(self.marker.exists())  # so that the tests above can tell
+        self.assertTrue(self.marker.exists())  # the command did run, so the tests above would notice it
 
     def test_a_family_that_needs_trust(self):
         path = save_ultralytics(self.folder / "twelve.pt", plain_yolo("yolo12n"))
         self.check_refused(path, "ultralytics.nn.modules.block.A2C2f", "--trust", SUPPORTED)
-        self.check_written(self.export(path, "--trust", "--imgsz", 64), "what speaks for yolo12n is the comparison")
+        self.check_written(self.export(path, "--trust", "--imgsz", 64), "only the comparison below covers yolo12n")
 
     def test_what_is_left_over_is_not_made(self):
-        """weights_only makes nothing of the objects around a model, whatever they are called with."""
+        """Loading with weights_only does not construct the other objects in a checkpoint."""
         save_ultralytics(self.folder / "x.pt", plain_yolo("yolov8n"), save_dir=pathlib.PosixPath("/runs"), device=torch.device("cpu"))
         self.assertIs(type(checkpoint.load(self.folder / "x.pt")["save_dir"]), checkpoint.LeftOver)
         self.check_written(self.export(self.folder / "x.pt", "--imgsz", 64))
@@ -204,7 +204,7 @@ class Pickles(ExportCase):
         save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
         (self.folder / "model.yaml").write_text("nc: 80\n")
         done = self.export(self.folder / "model.pt", out=self.folder)
-        self.assertIn("not a model package, and is left alone", done.refusal)
+        self.assertIn("not a model package, so it was not replaced", done.refusal)
         self.assertTrue((self.folder / "model.pt").is_file())
 
 

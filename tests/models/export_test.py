@@ -1,4 +1,4 @@
-"""Exporters on seeded weights of the real architectures: what they write is the original, at any batch size."""
+"""Exporters on seeded weights of the real architectures: packages agree with the original, at any batch size."""
 
 import os
 import pathlib
@@ -38,10 +38,10 @@ class UltralyticsDetectors(ExportCase):
             expected = [original(view) for view in views]
             together, alone = saved(torch.cat(views)), saved(views[2])
         self.assertEqual(list(together.shape), [3, 84, 8400])
-        self.assertGreater(max(raw["scores"].sigmoid().max().item() for _, raw in expected), 0.25)  # there is something to compare
+        self.assertGreater(max(raw["scores"].sigmoid().max().item() for _, raw in expected), 0.25)  # the picture has objects to compare
         for output, (boxes, raw) in [*zip(together.split(1), expected), (alone, expected[2])]:
             self.hold_boxes(output[:, :4], boxes[:, :4], scales[0])
-            below = raw["scores"] < 5  # above it, float32 probabilities cannot tell logits apart to the bound
+            below = raw["scores"] < 5  # for higher scores, float32 probabilities are too coarse for the bound on logits
             self.hold_logits(torch.logit(output[:, 4:].double())[below], raw["scores"][below])
 
     def test_yolov8n(self):
@@ -51,7 +51,7 @@ class UltralyticsDetectors(ExportCase):
         self.check_detector("yolo11n")
 
     def test_a_checkpoint_of_a_training(self):
-        """The model is in `ema`, the run's objects lie around it, its classes and its size are its own."""
+        """The model is in `ema`, next to other objects of the training, with its own classes and size."""
         from ultralytics.nn.modules.conv import Conv
         from ultralytics.utils import IterableSimpleNamespace
 
@@ -60,13 +60,13 @@ class UltralyticsDetectors(ExportCase):
         model.args = IterableSimpleNamespace(imgsz=96)
         model.half()
         arguments = {"imgsz": 90, "save_dir": pathlib.PosixPath("runs/1")}
-        with unittest.mock.patch.object(Conv, "__module__", "ultralytics.nn.modules"):  # as before 8.0.44
+        with unittest.mock.patch.object(Conv, "__module__", "ultralytics.nn.modules"):  # the module's name before version 8.0.44
             around = {"train_args": arguments, "best_fitness": numpy.float64(0.1), "scores": numpy.ones(3)}
             torch.save({"model": None, "ema": model, **around}, self.folder / "best.pt")
         described = self.check_written(self.export(self.folder / "best.pt"), "input rounded up to 96 x 96", "picture drawn from a seed")
         self.assertEqual((described["name"], described["classes"]), ("best", ["bolt", "nut", "washer"]))
         self.assertEqual((described["input"]["height"], described["input"]["width"]), (96, 96))
-        self.check_written(self.export(self.folder / "best.pt", "--imgsz", 64, 128), "input 128 x 64")  # and a package is replaced
+        self.check_written(self.export(self.folder / "best.pt", "--imgsz", 64, 128), "input 128 x 64")  # replaces the package
         self.assertEqual(list(package.load(self.out)(torch.zeros(2, 3, 64, 128)).shape), [2, 7, 168])
 
     def test_make_model_prints_how_to_run_a_detector_alone(self):
@@ -87,21 +87,21 @@ class UltralyticsDetectors(ExportCase):
         both = {**environment, "WEIGHTS": other.name}
         done = subprocess.run(script, env=both, cwd=self.folder, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertIn("nano.pt: is a detector, as other.pt is; WEIGHTS and SEGMENTER are one of each; nothing was written", done.stderr)
+        self.assertIn("nano.pt: is a detector, as other.pt is; name one detector and one segmenter; nothing was written", done.stderr)
         self.assertEqual(list(self.folder.glob("*.pkg")), [])
         done = subprocess.run(script, env=environment, cwd=self.folder, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("nano.pt was named as SEGMENTER and is a detector", done.stdout)
+        self.assertIn("nano.pt was named as SEGMENTER, but is a detector", done.stdout)
         words = shlex.split(done.stdout.splitlines()[-1])
         self.assertEqual(words[words.index("--detector") + 1], str(self.folder / "nano.pkg"))
 
     def test_a_family_without_tests_says_so(self):
         path = save_ultralytics(self.folder / "five.pt", plain_yolo("yolov5n"))
-        self.check_written(self.export(path, "--imgsz", 64), "tests cover YOLOv8 and YOLO11; what speaks for yolov5n is the comparison")
+        self.check_written(self.export(path, "--imgsz", 64), "tests cover YOLOv8 and YOLO11; only the comparison below covers yolov5n")
 
     def test_a_package_beyond_the_bounds_is_not_kept(self):
         path = save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
-        for bound, says in (("BOX_BOUND", "from the original's; allowed are -1;"), ("MAX_BOUND", "allowed are -1 (rms")):
+        for bound, says in (("BOX_BOUND", "from the original's, allowed are -1;"), ("MAX_BOUND", "allowed are -1 (rms")):
             with self.subTest(bound), unittest.mock.patch.object(package, bound, -1.0):
                 done = self.export(path, "--imgsz", 64)
                 self.assertIn(says, done.refusal)
@@ -135,7 +135,7 @@ class Yolox(ExportCase):
         names.write_text("bolt\nnut\n")
         for options, says in (
             (("--names", names), "2 names"),
-            (("--names", self.folder / "no.txt"), "one class name a line"),
+            (("--names", self.folder / "no.txt"), "one class name per line"),
             (("--imgsz", 640), "leave --imgsz out"),
             (("--photograph", names), "cannot be read as a picture"),
         ):
@@ -156,7 +156,7 @@ class Yolox(ExportCase):
 
 class Segmenters(ExportCase):
     def check_largest(self, done):
-        """What an export printed stays in the bounds: it compared with the architecture's own path."""
+        """Checks that the printed differences from the original architecture are within the bounds."""
         found = re.findall(r"(\S+) of the deviation \(allowed \S+\), rms (\S+) ", done.out)
         self.assertEqual(len(found), 6, done)
         for largest, rms in found:
@@ -170,7 +170,7 @@ class Segmenters(ExportCase):
         state = sam.state_dict()
         for key in ("image_encoder.patch_embed.seq.0.c.weight", "image_encoder.layers.1.blocks.0.attn.attention_biases", "image_encoder.neck.3.bias",
                     "mask_decoder.transformer.layers.0.cross_attn_token_to_image.q_proj.weight", "prompt_encoder.no_mask_embed.weight"):
-            self.assertIn(key, state)  # as the original calls them
+            self.assertIn(key, state)  # names of the original
         torch.save(state, self.folder / "mobile_sam.pt")
         done = self.export(self.folder / "mobile_sam.pt", *options)
         described = self.check_written(done, "in a batch of 3: logits")
@@ -195,7 +195,7 @@ class Segmenters(ExportCase):
         torch.save(state, self.folder / "sam_b.pth")
         del state
         done = self.export(self.folder / "sam_b.pth", *options)
-        # The ViT's get_rel_pos calls torch.arange, whose device Millrace moves when it loads the package.
+        # moves=False: the ViT's get_rel_pos calls torch.arange with a fixed device. Millrace changes it when it loads the package.
         described = self.check_written(done, "in a batch of 2: logits", moves=False, calls=((1, 2),))
         self.check_largest(done)
         self.assertEqual((described["name"], described["architecture"]), ("sam_b", "sam_vit_b"))
@@ -206,7 +206,7 @@ class Segmenters(ExportCase):
         path = self.folder / "sam.pt"
         for edit, says in (
             (lambda s: s.pop("image_encoder.neck.0.weight"), "lacks tensors (1: image_encoder.neck.0.weight)"),
-            (lambda s: s.update(extra=torch.zeros(1)), "has tensors that the architecture has not (1: extra)"),
+            (lambda s: s.update(extra=torch.zeros(1)), "has tensors that the architecture does not have (1: extra)"),
             (lambda s: s.update({"image_encoder.neck.1.bias": torch.zeros(2)}), "has tensors of other shapes (1: image_encoder.neck.1.bias)"),
         ):
             with self.subTest(says):
@@ -217,7 +217,7 @@ class Segmenters(ExportCase):
 
 
 class OwnModels(ExportCase):
-    """Packages that export.py does not write: those of seeds, those with weights in 16 bits, and those of the demo's trainer."""
+    """Packages that other scripts write: with seeded weights, with weights in 16 bits, and of the demo's training."""
 
     def run_script(self, script, *arguments):
         done = subprocess.run([sys.executable, export_case.REPOSITORY / "models/export" / script, *map(str, arguments)], capture_output=True, text=True, check=False)

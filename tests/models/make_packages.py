@@ -1,7 +1,7 @@
-"""Makes the model packages that tests and trials use: make_packages.py OUT DATA
+"""Makes the model packages for tests: make_packages.py OUT DATA
 
-Writes OUT/{sam_small,yolox,yolov8n,mobile_sam,mobilenet_v2}.pkg and, for YOLOX on street.jpg, input and ONNX Runtime's output as raw
-floats in OUT/yolox_reference. What is there and was made by the same scripts and libraries is left alone.
+Writes OUT/{sam_small,yolox,yolov8n,mobile_sam,mobilenet_v2}.pkg. Writes input and ONNX Runtime's output of YOLOX on street.jpg as raw
+floats to OUT/yolox_reference. Keeps what the same scripts and libraries have already made.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ LIBRARIES = ("torch", "torchvision", "ultralytics", "onnx2torch", "onnxruntime",
 
 
 def stamp_of(arguments):
-    """A hash of everything that the result depends on: this file, the exporters, their arguments and input, the libraries."""
+    """A hash of everything that determines the result: this file, the exporters, their arguments and input, the libraries."""
     stamp = hashlib.sha256(repr(arguments).encode())
     for file in (Path(__file__), *sorted(EXPORT.glob("*.py")), *(Path(a) for a in arguments if Path(a).is_file())):
         stamp.update(file.read_bytes())
@@ -30,7 +30,7 @@ def stamp_of(arguments):
 
 
 def make(out, arguments, command):
-    """Runs `command` unless OUT and its stamp are there."""
+    """Runs `command` unless OUT exists and its stamp is right."""
     stamp_file = out.with_suffix(".stamp")
     stamp = stamp_of(arguments)
     if out.is_dir() and stamp_file.is_file() and stamp_file.read_text() == stamp:
@@ -79,13 +79,13 @@ def main():
             reference = out / "yolox_reference"
             make(reference, (str(onnx), str(picture)), lambda: write_yolox_reference(reference, onnx, picture))
         else:
-            print(f"yolox.pkg: not made, for want of {onnx} or {picture}")
+            print(f"yolox.pkg: not made, because {onnx} or {picture} is missing")
         export(out / "mobile_sam.pkg", "mobile_sam_seeded.py", "--seed", "0")
         weights = program.WEIGHTS / "mobilenet_v2-b0353104.pth"
         if weights.is_file():
             export(out / "mobilenet_v2.pkg", "export.py", str(weights))
         else:
-            print(f"mobilenet_v2.pkg: not made, for want of {weights} (tools/setup.sh weights)")
+            print(f"mobilenet_v2.pkg: not made, because {weights} is missing (tools/setup.sh weights)")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// A folder that goes when the test ends.
+/// A folder that is removed at the end of the test.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -38,7 +38,7 @@ inline std::string little_endian(std::uint64_t value, int bytes) {
   return text;
 }
 
-/// A zip archive of empty files, by the letter of APPNOTE.TXT; zip64 adds the records that PyTorch writes.
+/// A zip archive of empty files, exactly as in APPNOTE.TXT. `zip64` adds the records that PyTorch writes.
 inline std::string zip_of(const std::vector<std::string>& names, bool zip64 = false) {
   std::string files, directory;
   for (const std::string& name : names) {
@@ -63,7 +63,7 @@ inline std::string zip_of(const std::vector<std::string>& names, bool zip64 = fa
   return files + directory + end;
 }
 
-/// Something that looks like TorchScript without being any.
+/// The bytes of an archive that looks like TorchScript but cannot be loaded.
 inline std::string torchscript_looks() {
   return zip_of({"model/data.pkl", "model/code/__torch__.py", "model/version"}, true);
 }
@@ -96,7 +96,7 @@ files: {model.ts: HASH}
 )";
 }
 
-/// Replaces the first `from` in `text`; the test is wrong when there is none.
+/// Replaces the first `from` in `text`, which must contain one.
 inline std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   if (at == std::string::npos) std::abort();

@@ -47,7 +47,7 @@ TEST_CASE("sha256 of known texts") {
   CHECK(sha256_file_hex((folder.path() / "f").string()) == sha256_hex(long_text));
 }
 
-TEST_CASE("a detector's package is read whole") {
+TEST_CASE("all of a detector's package is read") {
   const TemporaryFolder folder;
   write_package(folder.path(), detector_yaml());
   const Package package = read_package(folder.path());
@@ -83,7 +83,7 @@ TEST_CASE("a detector's package is read whole") {
     CHECK(text.find(part) != std::string::npos);
 }
 
-TEST_CASE("what was measured of a model is told, and nothing is demanded of it") {
+TEST_CASE("measurements of a model are shown and not checked") {
   const TemporaryFolder folder;
   write_package(folder.path(), replaced(detector_yaml(), "licence:", "quality: {AP50: 0.931, scenes: 300}\nlicence:"));
   const Package package = read_package(folder.path());
@@ -100,7 +100,7 @@ const char* forward_method =
     "    inputs: {images: {shape: [B, 3, H, W], dtype: image}}\n"
     "    outputs: {detections: {shape: [B, 42, 8], dtype: f32}}\n";
 
-TEST_CASE("methods stand in model.yaml, and a package without them is read as well") {
+TEST_CASE("methods are in model.yaml, and a package without them is read, too") {
   const TemporaryFolder folder;
   write_package(folder.path(), with_methods(forward_method));
   CHECK(read_package(folder.path()).name == "tiny");
@@ -129,7 +129,7 @@ TEST_CASE("the v8 layout has classes before anchors") {
   CHECK(outputs_of(read_package(folder.path()), "forward", {3, 0})[0].shape == std::vector<std::int64_t>{3, 7, 42});
 }
 
-TEST_CASE("an input of the centre says how long the shorter side is, and has Pillow's filter") {
+TEST_CASE("an input with the mode centre_crop has the length of the shorter side, and Pillow's filter") {
   const std::string centre =
       replaced(replaced(detector_yaml(), "resize: letterbox", "resize: centre_crop, shorter_side: 36"),
                "rounding: down, padding: top_left, ", "");
@@ -142,7 +142,7 @@ TEST_CASE("an input of the centre says how long the shorter side is, and has Pil
   check_table(centre, {{"name: tiny", "name: tiny", {"input.filter: must be pil_bilinear_antialias"}}});
 }
 
-TEST_CASE("a segmenter's package is read whole") {
+TEST_CASE("all of a segmenter's package is read") {
   const TemporaryFolder folder;
   write_package(folder.path(), segmenter_yaml());
   const Package package = read_package(folder.path());
@@ -177,13 +177,13 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
           {"name: tiny", "name: [tiny]", {":2: name", "expected text", "list of 1"}},
           {"name: tiny", "name: ''", {"name", "expected text"}},
           {"name: tiny", "nmae: tiny", {"name: is missing", "'nmae'"}},
-          {"name: tiny", "name: tiny\nname: other", {"name: is there twice"}},
+          {"name: tiny", "name: tiny\nname: other", {"name: appears twice"}},
           {"task: detect", "task: detcet", {":3: task", "detect, segment", "did you mean 'detect'"}},
           {"task: detect", "task: track", {"expected one of detect, segment, embed, got 'track'"}},
           {"width: 32", "width: 0", {"input.width", "1 to 8192", "'0'"}},
           {"width: 32", "width: 1000000000", {"input.width"}},
           {"width: 32", "width: 1e2", {"input.width"}},
-          {"width: 32", "width: 33", {"output.strides: 8 does not divide the input of 33 x 64"}},
+          {"width: 32", "width: 33", {"output.strides: 8 must divide width and height of the input, 33 x 64"}},
           {"width: 32, ", "", {"input.width: is missing"}},
           {"colour: bgr", "color: bgr", {"input.colour: is missing", "'color'"}},
           {"colour: bgr", "colour: bgra", {"rgb, bgr", "did you mean 'bgr'"}},
@@ -198,7 +198,7 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
           {"filter: cv2_linear", "filter: nearest", {"cv2_linear, pil_bilinear_antialias"}},
           {"rounding: down, ", "", {"input.rounding: is missing", "down, half_even"}},
           {"pad: [114, 114, 114]", "pad: 114", {"input.pad", "3 numbers"}},
-          {"pad: [114, 114, 114]", "pad: [114, 114, 114], gamma: 2", {"input.gamma: is no key"}},
+          {"pad: [114, 114, 114]", "pad: [114, 114, 114], gamma: 2", {"input.gamma: is not a key"}},
           {"layout: yolox_raw", "layout: yolox", {"output.layout", "yolox_raw, v8"}},
           {"strides: [8, 16, 32]", "strides: []", {"output.strides"}},
           {"strides: [8, 16, 32]", "strides: [8, 16, 32, 64]", {"output.strides", "3"}},
@@ -207,13 +207,13 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
           {"classes: [cat, dog, \"yes\"]", "classes: [cat, [dog]]", {"classes: entry 1"}},
           {"max_batch: 1", "max_batch: 0", {"max_batch", "1 to 1024"}},
           {"max_batch: 1", "max_batch: 1\nmax_boxes: 5", {"max_boxes: has no meaning for a detector"}},
-          {"max_batch: 1", "max_batch: 1\nmax_batches: 5", {"max_batches: is no key", "did you mean 'max_batch'"}},
+          {"max_batch: 1", "max_batch: 1\nmax_batches: 5", {"max_batches: is not a key", "did you mean 'max_batch'"}},
           {"licence: Apache-2.0", "license: Apache-2.0", {"licence: is missing", "'license'"}},
-          {"files: {model.ts: HASH}", "files: {model.ts: HASH, ../evil: HASH}", {"'../evil' is no plain file name"}},
+          {"files: {model.ts: HASH}", "files: {model.ts: HASH, ../evil: HASH}", {"'../evil' is not a plain file name"}},
           {"files: {model.ts: HASH}", "files: {model.ts: ABC}", {"64 lower-case hexadecimal digits"}},
           {"files: {model.ts: HASH}", "files: {other.ts: HASH}", {"files: model.ts is missing"}},
           {"files: {model.ts: HASH}", "files: [model.ts]", {"files: expected a mapping"}},
-          {"name: tiny", "name: [tiny", {"is no valid YAML"}},
+          {"name: tiny", "name: [tiny", {"is not valid YAML"}},
           {"name: tiny", "? [a, b]\n: 1\nname: tiny", {"keys must be plain words"}},
       });
 }
@@ -235,7 +235,7 @@ constexpr const char* segmenter_methods = R"(methods:
     outputs: {logits: {shape: [N, 64, 64], dtype: f32}, iou: {shape: [N], dtype: f32}}
 )";
 
-TEST_CASE("methods may be declared, with the input's sides as symbols or numbers; more than are called do no harm") {
+TEST_CASE("methods may be declared, with symbols or numbers for the input's sides; unused methods are allowed") {
   for (const std::string& yaml :
        {segmenter_with(segmenter_methods),
         replaced(segmenter_with(segmenter_methods), "[B, 3, H, W]", "[B, 3, 256, 256]"),
@@ -253,7 +253,7 @@ TEST_CASE("declared methods that are not those of the task") {
           {"  decode:\n", "  decod:\n", {"methods.decode: is missing", "'decod'"}},
           {"row: box", "row: picture", {"methods.decode.row: expected box, got picture"}},
           {"row: box", "row: line", {"expected one of picture, box, crop, window, got 'line'"}},
-          {"maximum: 64", "maximum: 32", {"methods.decode.maximum: is 32, and elsewhere this file says 64"}},
+          {"maximum: 64", "maximum: 32", {"methods.decode.maximum: is 32, but the rest of this file says 64"}},
           {"shape: [N, 4]",
            "shape: [N, 5]",
            {"methods.decode.inputs: expected", "boxes f32 [N, 4]", "boxes f32 [N, 5]"}},
@@ -263,7 +263,7 @@ TEST_CASE("declared methods that are not those of the task") {
           {"dtype: i64", "dtype: i32", {"image_index i64 [N]", "image_index i32 [N]"}},
           {"dtype: i64", "dtype: int", {"expected one of image, f32, i64, i32, u8, got 'int'"}},
           {", iou: {shape: [N], dtype: f32}", "", {"methods.decode.outputs: expected", "iou f32 [N]"}},
-          {"maximum: 64\n", "maximum: 64\n    colour: red\n", {"methods.decode.colour: is no key"}},
+          {"maximum: 64\n", "maximum: 64\n    colour: red\n", {"methods.decode.colour: is not a key"}},
       });
 }
 
@@ -296,7 +296,7 @@ void write_embedder(const std::filesystem::path& folder, const std::string& yaml
   write_file(folder / "classes.f32", matrix);
 }
 
-TEST_CASE("an embedder's package is read whole") {
+TEST_CASE("all of an embedder's package is read") {
   const TemporaryFolder folder;
   write_embedder(folder.path(), embedder_yaml());
   const Package package = read_package(folder.path());
@@ -321,15 +321,16 @@ TEST_CASE("an embedder's matrix must be listed, as large as its classes, and hav
   const TemporaryFolder folder;
   write_embedder(folder.path(), embedder_yaml(), matrix_numbers(11));
   CHECK(error_of(folder.path())
-            .find("classes.f32: has 44 bytes; 3 classes of 4 dimensions and a bias in float32 have "
+            .find("classes.f32: has 44 bytes, but 3 classes of 4 dimensions and a bias in float32 need "
                   "60") != std::string::npos);
   write_embedder(folder.path(), replaced(embedder_yaml(), "file: classes.f32", "file: other.f32"));
-  CHECK(error_of(folder.path()).find("matrix.file is 'other.f32', which files does not list") != std::string::npos);
+  CHECK(error_of(folder.path()).find("matrix.file is 'other.f32', but the key files does not list it") !=
+        std::string::npos);
   write_embedder(folder.path(), replaced(embedder_yaml(), "classes: [cat, dog, bird]\n", ""));
-  CHECK(error_of(folder.path()).find("matrix: needs classes") != std::string::npos);
+  CHECK(error_of(folder.path()).find("matrix: needs the key classes") != std::string::npos);
   write_embedder(folder.path(), replaced(replaced(embedder_yaml(), "classes: [cat, dog, bird]\n", ""),
                                          "matrix: {file: classes.f32, bias: yes}\n", ""));
-  CHECK_FALSE(read_package(folder.path()).matrix);  // vectors alone
+  CHECK_FALSE(read_package(folder.path()).matrix);  // vectors without classes
 }
 
 TEST_CASE("an embedder's matrix must be finite") {
@@ -355,11 +356,11 @@ TEST_CASE("wrong keys of a segmenter's model.yaml") {
           {"resize: longest_side", "resize: letterbox, rounding: down, padding: centred", {"top_left for a segmenter"}},
           {"resize: longest_side", "resize: centre_crop", {"input.shorter_side: is missing", "1 to 8192"}},
           {"resize: longest_side", "resize: centre_crop, shorter_side: 232", {"cannot be centre_crop for a segmenter"}},
-          {"output: {", "output: {layout: v8, ", {"output.layout: is no key"}},
+          {"output: {", "output: {layout: v8, ", {"output.layout: is not a key"}},
       });
 }
 
-TEST_CASE("model.yaml that is no mapping, empty, or huge") {
+TEST_CASE("a model.yaml that is not a mapping, empty, or huge") {
   const TemporaryFolder folder;
   write_package(folder.path(), "- a\n- b\n");
   CHECK(error_of(folder.path()).find("expected a mapping") != std::string::npos);
@@ -369,7 +370,7 @@ TEST_CASE("model.yaml that is no mapping, empty, or huge") {
   CHECK(error_of(folder.path()).find("larger than 1 MB") != std::string::npos);
 }
 
-TEST_CASE("what is there instead of a package") {
+TEST_CASE("the message names what exists instead of a package") {
   const TemporaryFolder folder;
   const auto says = [](const std::string& error, const char* part) {
     CAPTURE(error);
@@ -380,10 +381,10 @@ TEST_CASE("what is there instead of a package") {
   write_file(folder.path() / "sam.pt", zip_of({"archive/data.pkl", "archive/data/0"}));
   says(error_of(folder.path() / "sam.pt"), "PyTorch checkpoint");
   write_file(folder.path() / "sam.ts", torchscript_looks());
-  says(error_of(folder.path() / "sam.ts"), "put it there as model.ts");
+  says(error_of(folder.path() / "sam.ts"), "put it into a folder as model.ts");
 }
 
-TEST_CASE("files that are not what they should be") {
+TEST_CASE("files of the wrong kind") {
   struct Foreign {
     std::string content;
     const char* says;
@@ -395,7 +396,7 @@ TEST_CASE("files that are not what they should be") {
       {zip_of({"archive/data.pkl", "archive/data/0"}), "PyTorch checkpoint"},
       {torchscript_looks().substr(0, 100), "cut off"},
       {std::string("\x08\x06\x12\x07pytorch", 11), "ONNX"},
-      {"hello", "of no kind known"},
+      {"hello", "of an unknown kind"},
   };
   for (const Foreign& foreign : table) {
     const TemporaryFolder folder;
@@ -419,7 +420,7 @@ TEST_CASE("missing and changed files") {
   std::filesystem::remove(folder.path() / "model.ts");
   CHECK(error_of(folder.path()).find("is missing") != std::string::npos);
   std::filesystem::create_directory(folder.path() / "model.ts");
-  CHECK(error_of(folder.path()).find("no regular file") != std::string::npos);
+  CHECK(error_of(folder.path()).find("not a regular file") != std::string::npos);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The exported packages through the C++ engine. Fixture `packages` (make_packages.sh) makes them; without it these
-// tests skip.
+// Runs exported packages in the C++ engine. The fixture `packages` (make_packages.sh) makes them; without them the tests
+// skip.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::filesystem::path packages() {
 
 bool missing(const char* name) {
   if (std::filesystem::exists(packages() / name)) return false;
-  MESSAGE("skipped: " << (packages() / name).string() << " is not there (python set or test data missing)");
+  MESSAGE("skipped: " << (packages() / name).string() << " does not exist (python set or test data missing)");
   return true;
 }
 
@@ -73,7 +73,7 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
   return largest;
 }
 
-/// PERFORMANCE.md's bound for fp32 with seeded weights: 1e-4 of the deviation.
+/// The bound for fp32 with seeded weights: 1e-4 of the standard deviation.
 void check_close(const Tensor& a, const Tensor& b) {
   CHECK(a.shape == b.shape);
   CHECK(largest_difference(a.host<float>(), b.host<float>()) <= 1e-4 * deviation(b.host<float>()));
@@ -95,7 +95,7 @@ TEST_CASE("YOLOX-nano on street.jpg gives what ONNX Runtime gives") {
   const float scale =
       *std::max_element(expected.begin(), expected.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
   CHECK(largest_difference(outputs[0].host<float>(), expected) <= 2e-4 * std::abs(scale));
-  // The network saw the persons: objectness x class 0 of some anchor is the data's known 0.85.
+  // The model finds the persons: the highest objectness x class 0 is 0.85, as in the README of the test data.
   float best = 0;
   for (std::size_t anchor = 0; anchor < 3549; ++anchor) {
     const auto row = outputs[0].host<float>().subspan(anchor * 85, 85);
@@ -135,7 +135,7 @@ double rms_difference(std::span<const float> a, std::span<const float> b) {
   return std::sqrt(squares / static_cast<double>(a.size()));
 }
 
-TEST_CASE("YOLOX-nano in float16 finds what it finds in float32") {
+TEST_CASE("YOLOX-nano in float16 finds the same objects as in float32") {
   if (missing("yolox.pkg") || missing("yolox_reference")) return;
   const Package package = read_package(packages() / "yolox.pkg");
   const auto input = read_floats(packages() / "yolox_reference/input.f32");
@@ -163,7 +163,7 @@ TEST_CASE("YOLOX-nano in float16 finds what it finds in float32") {
   CHECK(seen > 10);
 }
 
-// Of the deviation, with seeded weights: PERFORMANCE.md section 2.
+// Bounds relative to the standard deviation, with seeded weights; docs/performance.md has them, too.
 constexpr double largest_rms = 0.03, largest_of_all = 0.2;
 
 void segmenter_stands_16_bits(const char* name, Precision precision) {
@@ -186,7 +186,7 @@ void segmenter_stands_16_bits(const char* name, Precision precision) {
   const Tensor own = narrow->call("encode", std::span(&given, 1))[0];
   REQUIRE(own.dtype == image_type(precision));
 
-  // The embedding by itself: the deviation of logits is mostly that of the bias, which hides what the weights say.
+  // Compares embeddings, not logits: the deviation of logits comes mostly from the bias, which hides errors of the weights.
   const Tensor near = widened(own);
   const auto e = embedding.host<float>(), f = near.host<float>();
   CHECK(rms_difference(e, f) <= largest_rms * deviation(e));
@@ -244,7 +244,7 @@ void segmenter_is_one_function(const char* name) {
   check_close(rows(embedding, 2, 1), engine->call("encode", std::span(&last, 1))[0]);
   const Tensor first = rows(images, 0, 1);
   check_close(rows(embedding, 0, 1), plain->call("encode", std::span(&first, 1))[0]);
-  // Another picture gives another embedding, or the checks above show nothing.
+  // Another picture has another embedding; else the checks above would prove nothing.
   CHECK(largest_difference(rows(embedding, 0, 1).host<float>(), rows(embedding, 1, 1).host<float>()) > 0.1);
 
   const std::vector<std::int64_t> picture_of{0, 2, 1, 1, 2, 0, 2};
@@ -269,8 +269,8 @@ void segmenter_is_one_function(const char* name) {
     const std::vector<Tensor> inputs{rows(embedding, picture_of[static_cast<std::size_t>(n)], 1), rows(boxes, n, 1),
                                      zero};
     const auto alone = engine->call("decode", inputs);
-    // Level 2: mask IoU. The logits' own bound is relative to their deviation, which the bias far from the box makes
-    // large.
+    // Checks the IoU of masks, too: the bound on logits is relative to their deviation, which is large because of the bias
+    // far from the box.
     const Tensor ours = rows(packed[0], n, 1);
     std::int64_t both = 0, either = 0;
     for (std::size_t i = 0; i < ours.host<float>().size(); ++i) {
@@ -283,7 +283,7 @@ void segmenter_is_one_function(const char* name) {
     check_close(ours, alone[0]);
     CHECK(packed[1].host<float>()[static_cast<std::size_t>(n)] ==
           doctest::Approx(alone[1].host<float>()[0]).epsilon(1e-4));
-    // A box's mask is about its box: its middle is inside, the input's far corner is not.
+    // The mask of a box is near the box: its middle is inside, the far corner of the input is not.
     const Box box{boxes.host<float>()[static_cast<std::size_t>(n) * 4],
                   boxes.host<float>()[static_cast<std::size_t>(n) * 4 + 1], 0, 0};
     const auto rows_of_logits = package.numbers("logits")[0], columns = package.numbers("logits")[1];

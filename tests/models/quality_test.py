@@ -1,4 +1,4 @@
-"""The built-in models on 42 held-out scenes through the program, with the bars of CI; in full by `make demo-quality`."""
+"""Runs the program with the built-in models on 42 held-out scenes, with CI's bounds. `make demo-quality` runs all scenes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The drawn scenes are what models/demo/scenes.py promises; the truth is compared with pycocotools and pixel by pixel."""
+"""The drawn scenes are as models/demo/scenes.py describes them. The truth is compared by pycocotools and pixel by pixel."""
 
 import sys
 import unittest
@@ -12,11 +12,11 @@ import render  # noqa: E402
 import scenes  # noqa: E402
 import textures  # noqa: E402
 
-SEEDS = range(7001, 7009)  # scenes that nothing else draws
+SEEDS = range(7001, 7009)  # of scenes that no training and no other test uses
 
 
 class Watched(render.Table):
-    """Counts the distractors that are laid before the first object, and keeps every silhouette."""
+    """Counts the distractors that are drawn before the first object, and keeps every silhouette."""
 
     made = []
 
@@ -56,7 +56,7 @@ class Scenes(unittest.TestCase):
 
     def test_objects_are_24_to_400_pixels_long(self):
         lengths = [length for table in self.tables.values() for length in table.lengths.values()]
-        self.assertGreaterEqual(min(lengths), 24 - 2)  # a silhouette's edge is soft: the last pixel may be less than half opaque
+        self.assertGreaterEqual(min(lengths), 24 - 2)  # edges are soft: the last pixel may be less than half opaque
         self.assertLessEqual(max(lengths), 400 + 2)
         self.assertLess(np.percentile(lengths, 10), 80)
         self.assertGreater(np.percentile(lengths, 90), 200)

@@ -15,7 +15,7 @@ FileKind kind_of(const std::string& content) {
   return sniff(folder.path() / "file");
 }
 
-TEST_CASE("files by their content") {
+TEST_CASE("files are recognised by their content") {
   using namespace std::literals;
   CHECK(kind_of("") == FileKind::empty);
   CHECK(kind_of("version https://git-lfs.github.com/spec/v1\n") == FileKind::git_lfs_pointer);
@@ -35,7 +35,7 @@ TEST_CASE("files by their content") {
   CHECK(kind_of(std::string(100'000, ' ')) == FileKind::unknown);
 }
 
-TEST_CASE("zip archives by the names in them") {
+TEST_CASE("zip archives are recognised by the names in them") {
   for (const bool zip64 : {false, true}) {
     CAPTURE(zip64);
     CHECK(kind_of(zip_of({"m/data.pkl", "m/code/__torch__.py"}, zip64)) == FileKind::torchscript);
@@ -43,13 +43,13 @@ TEST_CASE("zip archives by the names in them") {
     CHECK(kind_of(zip_of({"m/archive_format", "m/models/model.json"}, zip64)) == FileKind::exported_program);
     CHECK(kind_of(zip_of({"readme.txt"}, zip64)) == FileKind::other_zip);
     CHECK(kind_of(zip_of({}, zip64) + std::string()) != FileKind::torchscript);
-    // names that only resemble
+    // names that are only similar
     CHECK(kind_of(zip_of({"mycode/data.txt", "m/encode/x"}, zip64)) == FileKind::other_zip);
   }
   CHECK(kind_of("PK\x03\x04 and nothing more") == FileKind::broken_zip);
 }
 
-TEST_CASE("a torchscript file cut anywhere, or with any byte changed, is looked at without harm") {
+TEST_CASE("a torchscript file cut at any place, or with any byte changed, does not crash") {
   const std::string whole = zip_of({"m/data.pkl", "m/code/__torch__.py"}, true);
   for (std::size_t length = 4; length < whole.size(); ++length) {
     const FileKind kind = kind_of(whole.substr(0, length));
@@ -65,7 +65,7 @@ TEST_CASE("a torchscript file cut anywhere, or with any byte changed, is looked 
 
 TEST_CASE("a file that cannot be read") { CHECK_THROWS_AS(sniff("/nonexistent/model.ts"), std::system_error); }
 
-TEST_CASE("every kind has a look, and advice unless it is what we want") {
+TEST_CASE("every kind has a description, and all kinds but TorchScript have advice") {
   for (int i = 0; i <= static_cast<int>(FileKind::unknown); ++i) {
     const auto kind = static_cast<FileKind>(i);
     CHECK_FALSE(look_of(kind).empty());

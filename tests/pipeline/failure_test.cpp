@@ -1,5 +1,5 @@
-// What the graph does with exceptions of bodies: nothing is lost, the frame is marked, the others are committed; and a
-// RunError ends the run.
+// Exceptions in the bodies of the graph. No frame is lost, the failed one is marked, and the others are committed.
+// A RunError ends the run.
 #include <doctest/doctest.h>
 
 #include "tests/pipeline/fake_graph.hpp"
@@ -43,8 +43,7 @@ struct Ill : RunError {
   using RunError::RunError;
 };
 
-// Plants an exception at the first, a middle and the last frame, 100 times each, and shows `check` every frame that was
-// committed.
+// Plants an exception at the first, a middle and the last frame, 100 times each. Calls `check` for every committed frame.
 template <class Check>
 void plant_everywhere(const std::vector<std::string>& stages, const Check& check) {
   for (const auto& stage : stages) {
@@ -76,7 +75,7 @@ TEST_CASE("an exception in a batch's stage marks its frames only, 100 times each
   plant_everywhere(batch_bodies, [](const Picture& frame, const std::string& stage, std::int64_t id) {
     const bool hit = frame.id / batch_size == id / batch_size;
     REQUIRE(frame.failed_in == (hit ? stage : ""));
-    // A batch without anything left to work on skips what is left.
+    // A batch whose frames have all failed skips the remaining stages.
     REQUIRE((std::ranges::count(frame.went, "encode") == 1) == (!hit || stage == "encode"));
   });
 }
@@ -97,7 +96,7 @@ TEST_CASE("an exception in commit ends the run as it was thrown, and that batch 
   }
 }
 
-TEST_CASE("a RunError in any stage ends the run: what is inside flows out, nothing more is committed") {
+TEST_CASE("a RunError in any stage ends the run: frames in flight leave the graph, and no more are committed") {
   auto stages = frame_bodies;
   stages.insert(stages.end(), batch_bodies.begin(), batch_bodies.end());
   for (const auto& stage : stages) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A pipeline over integers: frames and batches that remember what happened to them, and bodies that check the bounds.
+// A pipeline with integers instead of pictures. Frames and batches record what happened to them, bodies check the bounds.
 
 #include <algorithm>
 #include <atomic>
@@ -22,7 +22,7 @@ struct Picture {
   std::int64_t batch = 0;
   int in_slot = 0;
   int slots = 1;
-  std::int64_t file = 40, pixels = 100, working = 30;  // bytes it asks for
+  std::int64_t file = 40, pixels = 100, working = 30;  // bytes that it requests
   std::vector<std::string> went{};                     // names of the stages whose bodies ran
   std::string failed_in{};
   ByteCredit credit{};
@@ -48,7 +48,8 @@ struct Pictures {
 using FakeGraph = Graph<Picture, Pictures>;
 using FakeBodies = GraphBodies<Picture, Pictures>;
 
-/// The plan's order: segments of the input are cut view by view into batches. `view_of` names each frame's view.
+/// Frames in the order of a plan, which cuts each segment of the input into batches, view by view.
+/// `view_of` gives the view of each frame.
 inline std::vector<Picture> planned(int frames, int views, int max_batch, int segment,
                                     const std::function<int(int)>& view_of) {
   std::vector<Picture> plan;
@@ -74,7 +75,7 @@ inline std::vector<Picture> planned(int frames, int max_batch) {
   return planned(frames, 1, max_batch, frames + 1, [](int) { return 0; });
 }
 
-/// The largest value a count had.
+/// A count that remembers its largest value.
 class HighWater {
  public:
   void add(std::int64_t n) {
@@ -83,7 +84,7 @@ class HighWater {
     while (now > highest && !highest_.compare_exchange_weak(highest, now)) {
     }
   }
-  /// Counts one while it lives.
+  /// Adds one to the count as long as it lives.
   class Within {
    public:
     explicit Within(HighWater& count) : count_(count) { count_.add(1); }
@@ -102,7 +103,7 @@ class HighWater {
   std::atomic<std::int64_t> highest_{0};
 };
 
-/// Runs a plan through a graph; `in_frame` and `in_batch` are called inside every body and may throw.
+/// Runs a plan through a graph. Every body calls `in_frame` or `in_batch`, which may throw.
 struct Rig {
   GraphOptions options{.max_batch = 4, .admission_items = 8, .slab_bytes = 100, .byte_budget = 800};
   std::vector<Picture> plan{};
@@ -112,7 +113,7 @@ struct Rig {
   std::function<void(Picture&, const std::string&)> in_frame{};
   std::function<void(Pictures&, const std::string&)> in_batch{};
 
-  // What was seen.
+  // Results, for the checks of tests.
   std::map<std::int64_t, int> commits{};  // frame id -> how often
   std::vector<std::vector<std::shared_ptr<Picture>>> committed{};
   HighWater inside{}, bytes{}, files{}, decoding{}, ahead{}, on_lanes{}, committing{};
@@ -199,7 +200,7 @@ struct Rig {
   }
 
  private:
-  // What the frame held for them is gone.
+  // The frame has given back its bytes for file and decoding.
   void leave_frame_stages(const Picture& frame) {
     files.add(-frame.file);
     decoding.add(-frame.working);

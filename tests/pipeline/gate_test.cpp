@@ -1,4 +1,4 @@
-// The gates alone: credits of items and read-ahead, the source's claim on the graph, bytes in order of admission.
+// Tests of the gates alone: credits of items and read-ahead, the source's claim on the graph, bytes in order of admission.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -22,7 +22,7 @@ struct Claimed {
   }
 };
 
-TEST_CASE("a source without credits drops its claim, and whoever gives a credit back claims for it") {
+TEST_CASE("a source without credits drops its claim, and giving a credit back claims for it") {
   Claimed source;
   Gate gate(2, 2, source.meter);
   source.open(gate);
@@ -37,7 +37,7 @@ TEST_CASE("a source without credits drops its claim, and whoever gives a credit 
   source.wait_until_unclaimed();
   const std::array places{second};
   gate.give_back(places);
-  CHECK(source.claims == 1);  // already when give_back returns, whether the source woke or not
+  CHECK(source.claims == 1);  // when give_back() returns, even if the source has not woken up yet
   waiting.join();
   CHECK(third == second);
   gate.finish();
@@ -48,10 +48,10 @@ TEST_CASE("a lost credit leaves the source without a claim until the gate is clo
   Claimed source;
   Gate gate(1, 1, source.meter);
   source.open(gate);
-  REQUIRE(gate.take(true));  // never given back
+  REQUIRE(gate.take(true));  // this credit is never given back
   std::optional<int> second = 0;
   std::jthread waiting([&] { second = gate.take(true); });
-  source.wait_until_unclaimed();  // here the graph finishes
+  source.wait_until_unclaimed();  // at this point a graph would end
   gate.close();
   waiting.join();
   CHECK_FALSE(second);
@@ -73,7 +73,7 @@ TEST_CASE("read-ahead holds the source until bytes were granted") {
   CHECK(third);
 }
 
-TEST_CASE("a stopped gate lets a batch be completed, a closed one nothing") {
+TEST_CASE("a stopped gate admits the rest of a batch, a closed one admits nothing") {
   Claimed source;
   Gate gate(10, 10, source.meter);
   source.open(gate);
@@ -93,7 +93,7 @@ struct Waiting {
   [[nodiscard]] std::int64_t now() const { return meter.read().queue_length; }
 };
 
-TEST_CASE("bytes are granted in order of admission, whatever the order of arrival and return") {
+TEST_CASE("bytes are granted in order of admission, for any order of arrival and return") {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     constexpr int messages = 40;
@@ -118,10 +118,10 @@ TEST_CASE("bytes are granted in order of admission, whatever the order of arriva
       auto returned = std::move(held[random() % held.size()]);
       in_use -= returned.bytes();
       returned.release();
-      returned.release();  // the second time there is nothing to give back
+      returned.release();  // a second release gives nothing back
       CHECK(in_use <= budget);
     }
-    while (static_cast<int>(passed.size()) < messages) {  // each round frees all that is held
+    while (static_cast<int>(passed.size()) < messages) {  // each round frees all bytes
       auto all = std::exchange(held, {});
       for (auto& credit : all) {
         in_use -= credit.bytes();
@@ -134,7 +134,7 @@ TEST_CASE("bytes are granted in order of admission, whatever the order of arriva
   }
 }
 
-/// A gate whose credits are held by message.
+/// A gate whose credits stay here, by message, until the test releases them.
 struct Held {
   std::vector<ByteCredit> kept{}, passing{};
   Waiting waiting{};
@@ -157,13 +157,13 @@ struct Held {
   }
 };
 
-TEST_CASE("what needs more than the budget passes alone, in its turn") {
+TEST_CASE("a message that needs more than the budget passes alone, in its turn") {
   Held it(100);
   const std::array<std::int64_t, 5> files{60, 30, 500, 10, 700};
   for (int i = 0; i < 5; ++i) it.gate->offer(i, i, {0, files[static_cast<std::size_t>(i)]});
   CHECK(it.passed() == 2);
   it.passing[1].release();
-  CHECK(it.passed() == 2);  // 500 waits for 60, and 10 stays behind it
+  CHECK(it.passed() == 2);  // 500 waits for 60, and 10 waits behind it
   it.passing[0].release();
   CHECK(it.passed() == 3);
   it.passing[2].release();
@@ -172,7 +172,7 @@ TEST_CASE("what needs more than the budget passes alone, in its turn") {
   CHECK(it.passed() == 5);
 }
 
-TEST_CASE("a message behind one that has not arrived does not wait for bytes") {
+TEST_CASE("a message behind one that has not arrived does not count as waiting for bytes") {
   Held it(100);
   it.gate->offer(1, 1, 80);
   it.gate->offer(3, 3, 30);
@@ -180,7 +180,7 @@ TEST_CASE("a message behind one that has not arrived does not wait for bytes") {
   CHECK(it.waiting.now() == 0);
   it.gate->offer(0, 0, 20);
   CHECK(it.passed() == 2);
-  CHECK(it.waiting.now() == 0);  // 3 and 4 wait for 2
+  CHECK(it.waiting.now() == 0);  // 3 and 4 wait for message 2, not for bytes
   it.gate->offer(2, 2, 10);
   CHECK(it.waiting.now() == 3);
   it.kept[0].release();
@@ -191,13 +191,13 @@ TEST_CASE("a message behind one that has not arrived does not wait for bytes") {
   CHECK(it.waiting.now() == 0);
 }
 
-TEST_CASE("kept bytes must be free; passing ones must be, or be the only ones") {
+TEST_CASE("kept bytes wait until they fit; passing ones wait until they fit or no others pass") {
   Held it(100);
   it.gate->offer(0, 0, {60, 20});
   it.gate->offer(1, 1, {30, 50});
   CHECK(it.passed() == 1);
   it.passing[0].release();
-  CHECK(it.passed() == 2);  // 140 are held
+  CHECK(it.passed() == 2);  // 140 bytes are held
   it.gate->offer(2, 2, {10});
   it.gate->offer(3, 3, {0, 900});
   it.gate->offer(4, 4, {11});
@@ -205,12 +205,12 @@ TEST_CASE("kept bytes must be free; passing ones must be, or be the only ones") 
   it.passing[1].release();
   CHECK(it.passed() == 4);
   it.passing[3].release();
-  CHECK(it.passed() == 4);  // 100 are kept
+  CHECK(it.passed() == 4);  // 100 bytes are kept
   it.kept[1].release();
   CHECK(it.passed() == 5);
 }
 
-TEST_CASE("passing bytes given back let everything pass, and never more is held than the budget and one of them") {
+TEST_CASE("giving passing bytes back lets everything pass, and at most the budget and one message are held") {
   std::mt19937 random(5);
   for (int round = 0; round < 200; ++round) {
     constexpr std::int64_t budget = 100, largest = 300;
@@ -232,7 +232,7 @@ TEST_CASE("passing bytes given back let everything pass, and never more is held 
       for (std::size_t i = 0; i < static_cast<std::size_t>(before); ++i) {
         auto passing = std::move(it.passing[i]);
         passing.release();
-        // The oldest kept bytes suffice: the next needs at most half the budget.
+        // Releasing the oldest kept bytes is enough: the next message needs at most half the budget.
         if (it.passed() == before && Held::sum(it.kept) > budget / 2) {
           auto kept = std::move(it.kept[i]);
           kept.release();
@@ -258,7 +258,7 @@ TEST_CASE("a closed gate passes nothing, and credits may outlive it") {
   CHECK(waiting->now() == 1);
   gate->close();
   CHECK(waiting->now() == 0);
-  waiting.reset();  // a closed gate counts no more
+  waiting.reset();  // a closed gate does not use the meter any more
   gate.reset();
   kept.release();
   CHECK(passed == 1);

@@ -1,4 +1,4 @@
-// Order, capacity, planned batches, lost credits and stops of the whole graph, on integers.
+// Order, capacity, planned batches, lost credits and stops of the whole graph, with integers instead of pictures.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -47,7 +47,7 @@ TEST_CASE("every frame passes every stage once, in order") {
   }
 }
 
-TEST_CASE("with one of everything batches commit in plan order") {
+TEST_CASE("with one thread for each part, batches commit in plan order") {
   Rig rig;
   rig.options.read_threads = 1;
   rig.plan = fake::planned(100, 4);
@@ -56,7 +56,7 @@ TEST_CASE("with one of everything batches commit in plan order") {
   for (std::size_t i = 0; i < 25; ++i) CHECK(rig.committed[i][0]->batch == static_cast<std::int64_t>(i));
 }
 
-TEST_CASE("views interleaved and sorted join at the smallest admission") {
+TEST_CASE("interleaved and sorted views form batches with the smallest admission") {
   for (const int views : {1, 2, 3, 7}) {
     for (const int max_batch : {1, 4, 16}) {
       for (const bool interleaved : {true, false}) {
@@ -116,7 +116,7 @@ TEST_CASE("an empty input ends at once") {
   CHECK_FALSE(result.stopped);
 }
 
-TEST_CASE("no optional stage is needed") {
+TEST_CASE("a graph without optional stages runs") {
   Rig rig;
   rig.frame_stages.clear();
   rig.lane_stages.clear();
@@ -150,7 +150,7 @@ TEST_CASE("files and pictures beyond the budget come in one at a time") {
 TEST_CASE("a run that ends gives the bytes of waiting files back") {
   Rig rig;
   rig.plan = fake::planned(100, 4);
-  for (auto& picture : rig.plan) picture.file = 1000;  // each waits for the one before
+  for (auto& picture : rig.plan) picture.file = 1000;  // each file waits for the one before it
   rig.in_frame = [&](Picture& frame, const std::string& stage) {
     if (stage == "decode" && frame.id == 30) throw RunError("decode", "planted");
   };
@@ -162,7 +162,7 @@ TEST_CASE("a run that ends gives the bytes of waiting files back") {
 TEST_CASE("a lost credit of bytes ends the run and names where frames are held") {
   Rig rig;
   rig.plan = fake::planned(400, 4);
-  std::vector<ByteCredit> kept;  // eight slabs are the whole budget
+  std::vector<ByteCredit> kept;  // eight slabs fill the budget
   std::mutex mutex;
   rig.in_frame = [&](Picture& frame, const std::string& stage) {
     if (stage != "decode" || frame.id % 10 != 0) return;
@@ -186,7 +186,7 @@ TEST_CASE("credits kept beyond the run do no harm") {
   std::vector<ByteCredit> kept;
   {
     Rig rig;
-    rig.options.byte_budget = 1600;  // all that is kept is never given back
+    rig.options.byte_budget = 1600;  // room for all credits that are never given back
     rig.plan = fake::planned(8, 4);
     rig.in_batch = [&](Pictures& batch, const std::string& stage) {
       if (stage != "commit") return;
@@ -198,7 +198,7 @@ TEST_CASE("credits kept beyond the run do no harm") {
   kept.clear();
 }
 
-TEST_CASE("a damaged plan ends the run with its place") {
+TEST_CASE("a damaged plan ends the run, and the message has the place") {
   const auto run_plan = [](std::vector<Picture> plan) {
     Rig rig;
     rig.plan = std::move(plan);
@@ -229,7 +229,7 @@ TEST_CASE("a frame that asks for more than a slab ends the run") {
   CHECK(result.error_stage == "read");
 }
 
-TEST_CASE("a stop commits what lanes have begun and gives up the rest, whole batches only") {
+TEST_CASE("a stop commits the batches that lanes have begun, and gives up the other batches") {
   std::mt19937 random(7);
   for (int round = 0; round < 60; ++round) {
     Rig rig;
@@ -271,13 +271,13 @@ TEST_CASE("a stop commits what lanes have begun and gives up the rest, whole bat
   }
 }
 
-TEST_CASE("after a stop a lane begins no further batch, however many wait") {
+TEST_CASE("after a stop a lane begins no further batch, even if batches wait") {
   Rig rig;
   rig.options.admission_items = 32;
   rig.options.byte_budget = 3200;
   rig.plan = fake::planned(400, 4);
   FakeGraph* running = nullptr;
-  std::vector<std::int64_t> finished;  // first frames of the batches that came to the lane's end
+  std::vector<std::int64_t> finished;  // first frames of the batches that a lane finished
   rig.in_batch = [&](Pictures& batch, const std::string& stage) {
     const auto first = batch.frames.front()->id;
     if (stage == "preprocess" && first == 20) running->request_stop();
@@ -289,7 +289,7 @@ TEST_CASE("after a stop a lane begins no further batch, however many wait") {
   CHECK(message(result.error) == "");
   CHECK(result.stopped);
   REQUIRE_FALSE(finished.empty());
-  CHECK(finished.back() == 20);  // one lane: it finishes what it has begun
+  CHECK(finished.back() == 20);  // the lane finishes the batch that it has begun
   CHECK(result.committed == static_cast<std::int64_t>(4 * finished.size()));
   CHECK(result.committed + result.given_up == result.planned);
 }
@@ -345,7 +345,7 @@ TEST_CASE("lanes start before their first batch and stop after their last, on on
     std::thread::id thread;
     int starts = 0, stops = 0, batches = 0;
   };
-  std::vector<Seen> seen(3);  // each lane touches only its own
+  std::vector<Seen> seen(3);  // each lane accesses only its own element
   bodies.lane_start = [&](int lane) {
     auto& mine = seen[static_cast<std::size_t>(lane)];
     mine.thread = std::this_thread::get_id();
@@ -376,7 +376,7 @@ TEST_CASE("lanes start before their first batch and stop after their last, on on
   CHECK(threads.size() == 3);
 }
 
-TEST_CASE("workers stand behind the other threads, never more than there are slots compute") {
+TEST_CASE("workers have a lower priority than other threads, and at most so many compute as the option says") {
   const auto nice_level = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
   const int mine = nice_level();
   for (const int workers : {1, 2}) {

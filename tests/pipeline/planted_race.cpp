@@ -1,5 +1,5 @@
-// A race on purpose, which ThreadSanitizer must report: a build in which it does not proves nothing about the other
-// tests. `planted_race threads` races between two threads, `planted_race graph` between bodies of a flow graph.
+// A deliberate race, which ThreadSanitizer must report. If it does not, the other tests of this build prove nothing.
+// `planted_race threads` races between two threads, `planted_race graph` between bodies of a flow graph.
 #include <tbb/flow_graph.h>
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
@@ -28,8 +28,8 @@ void race_between_threads() {
 }
 
 void race_in_a_graph() {
-  // Two bodies meet before they add, so that two threads are at it on any machine; relaxed order keeps that from being
-  // a synchronisation.
+  // Two bodies wait for each other before they add, so that two threads run them on any machine.
+  // The order is relaxed, because this wait must not synchronise them.
   const tbb::global_control workers(tbb::global_control::max_allowed_parallelism, 4);
   tbb::task_arena arena(4);
   arena.execute([] {

@@ -1,4 +1,4 @@
-// 500 graphs of random shape with random failures: books, bounds and results against the plan.
+// 500 graphs of random shape with random failures. Checks their counts, bounds and results.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -23,7 +23,7 @@ std::vector<std::string> some_names(std::mt19937& random, const std::string& pre
   return names;
 }
 
-/// Whether the body of `stage` fails for the frame, or its batch, `id`: decided by a hash, so that any thread may ask.
+/// Whether the body of `stage` fails for the frame or batch `id`. A hash decides, so that all threads get the same answer.
 bool fails(std::uint32_t seed, const std::string& stage, std::int64_t id, double share) {
   std::seed_seq mixed{seed, static_cast<std::uint32_t>(std::hash<std::string>{}(stage)),
                       static_cast<std::uint32_t>(id)};
@@ -32,7 +32,7 @@ bool fails(std::uint32_t seed, const std::string& stage, std::int64_t id, double
   return value < share * 4294967296.0;
 }
 
-TEST_CASE("500 random graphs: planned = committed, bounds never passed, each frame once") {
+TEST_CASE("500 random graphs: planned = committed, counts stay within bounds, each frame once") {
   for (std::uint32_t seed = 0; seed < 500; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -57,7 +57,7 @@ TEST_CASE("500 random graphs: planned = committed, bounds never passed, each fra
                              [&](int id) { return view[static_cast<std::size_t>(id)]; });
     const auto files_budget = file_share(rig.options);
     const auto decoding_budget = rig.options.byte_budget - files_budget;
-    // Mostly within the budgets, or mostly beyond them.
+    // Pictures are mostly within the budgets in some graphs, and mostly beyond them in others.
     const int largest_file = between(random, 0, static_cast<int>(2 * files_budget));
     const int largest_working = between(random, 0, static_cast<int>(2 * rig.options.slab_bytes));
     for (auto& picture : rig.plan) {
@@ -89,7 +89,7 @@ TEST_CASE("500 random graphs: planned = committed, bounds never passed, each fra
     REQUIRE(rig.on_lanes.highest() <= rig.options.lanes);
     REQUIRE(rig.committing.highest() <= 1);
     for (const auto& batch : rig.committed) {
-      bool lost = false;  // the batch failed as a whole, or has no frame left
+      bool lost = false;  // the whole batch failed, or all of its frames did
       for (const auto& frame : batch) {
         std::string expected;
         for (const auto& stage : {std::string("read")}) {

@@ -1,4 +1,4 @@
-// Meters and histograms against hand-made histories, with a clock moved by hand.
+// Compares meters and histograms with hand-made histories. The test moves the clock.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -58,7 +58,7 @@ TEST_CASE("a meter integrates queue, service and starvation over time") {
   CHECK(busy_now.utilisation(0) == 0);
 }
 
-TEST_CASE("what happens at a part happens at its resource") {
+TEST_CASE("counts and times of a part are also those of its resource") {
   HandClock clock;
   Meter workers("workers", 1, clock);
   Meter decode("decode", 1, clock, Unit::frames, &workers);
@@ -116,7 +116,7 @@ TEST_CASE("a histogram at its edges") {
       CHECK(std::abs(one.quantile_ns(1) / static_cast<double>(ns) - 1) < 0.032);
     }
   }
-  histogram.add(-5);  // clocks do not run backwards, but a count must not be out of bounds
+  histogram.add(-5);  // clocks do not run backwards, but the index of the bin must be valid anyway
   histogram.add(std::int64_t{1} << 60);
   CHECK(histogram.quantile_ns(0.5) == 0);
   CHECK(histogram.quantile_ns(1) > 1e12);
@@ -126,7 +126,7 @@ TEST_CASE("a histogram at its edges") {
   CHECK(later.quantile_ns(0.5) == doctest::Approx(100).epsilon(0.05));
 }
 
-TEST_CASE("a graph's statistics, exactly, with one frame and a clock moved by its bodies") {
+TEST_CASE("a graph with one frame, whose bodies move the clock, has exact statistics") {
   fake::Rig rig;
   HandClock clock;
   rig.plan = fake::planned(1, 1);
@@ -185,7 +185,7 @@ TEST_CASE("time without credits is counted to the nanosecond") {
   std::jthread waiting([&] { static_cast<void>(gate.take(true)); });
   while (claims != 0) std::this_thread::yield();
   clock.advance(40);
-  CHECK(meter.read().busy_ns == 40);  // still without
+  CHECK(meter.read().busy_ns == 40);  // the source still has no credit
   gate.settle();
   gate.give_back(std::array{place});
   waiting.join();

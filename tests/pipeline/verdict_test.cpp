@@ -22,7 +22,7 @@ Reading reading(const std::string& name, int servers, double busy_s, double star
   return it;
 }
 
-/// Ten seconds of a pipeline whose lanes bind.
+/// Ten seconds of a pipeline whose bottleneck is the lanes.
 Snapshot lane_bound() {
   Snapshot it;
   it.time_ns = 10 * second;
@@ -67,7 +67,7 @@ TEST_CASE("a lane that binds is named by its largest part, with evidence and a w
         "`decode` binds.");
 }
 
-TEST_CASE("a GPU binds, and not the lanes that wait for it, where what models take alone fills it") {
+TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not the lanes that wait for it") {
   auto window = lane_bound();
   ResourceReading gpu{reading("GPU", 1, 9.4),
                       {reading("detector", 1, 1), reading("encoder", 1, 6), reading("decoder", 1, 2.4)}};
@@ -89,7 +89,7 @@ TEST_CASE("a GPU binds, and not the lanes that wait for it, where what models ta
         "37 %: "
         "then `decode` binds.");
 
-  // Where it is not full, lanes are busy with something else: launches, or a host that does not keep up.
+  // If the GPU is not full, lanes are busy with something else: launches, or a host that is too slow.
   window.resources.back().total.busy_ns = seconds(5);
   CHECK(judge({}, window).resource == "lane");
 }
@@ -139,7 +139,7 @@ TEST_CASE("twice as fast can still bind") {
   CHECK(verdict.sentence.ends_with("at most 33 %, and it would still be the slowest."));
 }
 
-TEST_CASE("full cores are said") {
+TEST_CASE("full cores are the bottleneck") {
   auto it = lane_bound();
   it.cpu_ns = seconds(39);
   const auto verdict = judge({}, it);
@@ -163,7 +163,7 @@ TEST_CASE("the cores bind after a what-if") {
   CHECK(verdict.gain == doctest::Approx(1 / 0.6275 - 1).epsilon(0.001));
 }
 
-TEST_CASE("a slow input is said") {
+TEST_CASE("a slow input is the bottleneck") {
   auto it = lane_bound();
   it.input.busy_ns = seconds(8.8);
   it.without_credits.busy_ns = 0;
@@ -179,7 +179,7 @@ TEST_CASE("a slow input is said") {
         "`decode`) with 73 %, then the lane section (mostly `detect`) with 40 %.");
 }
 
-TEST_CASE("an input that is busy and does not bind is the runner-up") {
+TEST_CASE("an input that is busy but not the bottleneck is the runner-up") {
   auto it = lane_bound();
   it.input.busy_ns = seconds(8.8);
   const auto verdict = judge({}, it);
@@ -189,7 +189,7 @@ TEST_CASE("an input that is busy and does not bind is the runner-up") {
   CHECK(verdict.sentence.find(" Runner-up: the input at 88 %.") != std::string::npos);
 }
 
-TEST_CASE("a source that waits says so before anything came out") {
+TEST_CASE("a source that waits is named before the first picture is finished") {
   Snapshot it;
   it.time_ns = 10 * second;
   it.input = reading("input", 1, 10);
@@ -206,7 +206,7 @@ TEST_CASE("a source that waits says so before anything came out") {
         "pipeline takes 96 pictures): the source waited for it 100 % of the time.");
 }
 
-TEST_CASE("too few credits are said, and which") {
+TEST_CASE("too few credits are the bottleneck, and the sentence names their kind") {
   auto it = lane_bound();
   it.resources[1].total.busy_ns = seconds(6);
   it.resources[2].total.busy_ns = seconds(15);
@@ -223,7 +223,7 @@ TEST_CASE("too few credits are said, and which") {
   CHECK(verdict.sentence.ends_with("5.1 pictures waited for bytes: raise byte_budget."));
 }
 
-TEST_CASE("nothing binds") {
+TEST_CASE("no single part is the bottleneck") {
   auto it = lane_bound();
   it.resources[1].total.busy_ns = seconds(6);
   it.resources[2].total.busy_ns = seconds(15);
@@ -236,7 +236,7 @@ TEST_CASE("nothing binds") {
         "30 %.");
 }
 
-/// Fourteen frames of a slow model on one lane, each a batch of its own.
+/// A slow model on one lane with fourteen frames, in batches of one.
 Snapshot slow() {
   auto it = lane_bound();
   it.time_ns = seconds(26.6);
@@ -253,7 +253,7 @@ Snapshot slow() {
   return it;
 }
 
-TEST_CASE("a short run is judged, and the sentence says how short it was") {
+TEST_CASE("a short run has a verdict, and the sentence says how short it was") {
   const auto verdict = judge({}, slow());
   CHECK(verdict.kind == Verdict::Kind::stage);
   CHECK(verdict.stage == "segment");
@@ -269,7 +269,7 @@ TEST_CASE("a short run is judged, and the sentence says how short it was") {
             "it would still be the slowest.");
 }
 
-TEST_CASE("few batches of many frames are the reason where they are") {
+TEST_CASE("a run of few batches with many frames is called short for that reason") {
   auto it = lane_bound();
   it.resources[3].total.items = 7;
   const auto verdict = judge({}, it);
@@ -282,7 +282,7 @@ TEST_CASE("few batches of many frames are the reason where they are") {
   CHECK(judge({}, it).thin.empty());
 }
 
-TEST_CASE("every kind says what it rests on") {
+TEST_CASE("the sentence of every kind names its evidence") {
   auto it = slow();
   it.cpu_ns = seconds(26.6 * 4);
   CHECK(judge({}, it).sentence.starts_with("The cores hold the run back (a short run: 14 pictures"));
@@ -295,7 +295,7 @@ TEST_CASE("every kind says what it rests on") {
   CHECK(judge({}, it).sentence.starts_with("The input holds the run back (a short run: 14 pictures"));
 }
 
-TEST_CASE("a window inside a run in which little came out") {
+TEST_CASE("a window inside a run in which few pictures finished") {
   auto from = slow();
   auto to = from;
   to.time_ns += 10 * second;
@@ -318,7 +318,7 @@ TEST_CASE("a window inside a run in which little came out") {
         "Too short to judge: nothing came out in 10.0 s. Busiest: the lane section (mostly `segment`) with 95 %.");
 }
 
-TEST_CASE("a very short run is not judged, and names the busiest stage all the same") {
+TEST_CASE("a very short run has no bottleneck, but still a busiest stage") {
   auto it = slow();
   it.time_ns = seconds(0.9);
   it.committed = 1;
@@ -333,7 +333,7 @@ TEST_CASE("a very short run is not judged, and names the busiest stage all the s
       "the workers (mostly `decode`) with 20 %.");
 }
 
-TEST_CASE("where no time passed or nothing was busy no stage is named") {
+TEST_CASE("if no time passed or nothing was busy, no stage is named") {
   const auto nothing = judge({}, {});
   CHECK(nothing.kind == Verdict::Kind::too_short);
   CHECK(nothing.stage.empty());

@@ -1,4 +1,4 @@
-// When the built-in models step in, and which pictures they know.
+// When a run uses the built-in models, and which pictures they know.
 #include "run/builtin.hpp"
 
 #include <doctest/doctest.h>
@@ -45,7 +45,7 @@ TEST_CASE("without any model the built-in ones and their views are named") {
 }
 
 TEST_CASE(
-    "one model that is named keeps the built-in ones away, so that no mask comes from a model that was not meant") {
+    "if the user names one model, no built-in one is used, so that no mask comes from a model that was not meant") {
   for (const char* named : {"models.detector=a.pkg", "models.segmenter=a.pkg"}) {
     CAPTURE(named);
     Settings settings;
@@ -68,7 +68,7 @@ TEST_CASE("views of a recipe that name no model are kept") {
   CHECK(settings.text("detect.model") == "/models/front.pkg");
 }
 
-TEST_CASE("where the program finds none, nothing is named") {
+TEST_CASE("if the program finds no built-in models, it names none") {
   Settings settings;
   CHECK_FALSE(use_builtin_models(settings, ""));
   CHECK(settings.text("detect.model").empty());
@@ -95,7 +95,7 @@ TEST_CASE("only models that the stages need are named") {
   CHECK(detect.views().size() == 4);
 }
 
-TEST_CASE("a manifest's boxes keep their own classes, so no detector is named beside it") {
+TEST_CASE("a manifest's boxes have their own classes, so no detector is named with it") {
   Settings settings;
   settings.set("input.paths=boxes.csv");
   REQUIRE(use_builtin_models(settings, "/models"));
@@ -111,7 +111,7 @@ TEST_CASE("a manifest's boxes keep their own classes, so no detector is named be
   CHECK_FALSE(use_builtin_models(detect, "/models"));
 }
 
-TEST_CASE("their score stands where none is set") {
+TEST_CASE("the built-in models set detect.conf if the user does not") {
   Settings settings;
   REQUIRE(use_builtin_models(settings, "/models"));
   CHECK(settings.values("detect").at("conf") == std::vector<std::string>{"0.5"});
@@ -146,11 +146,11 @@ TEST_CASE("a part of the drawn scenes gets the detector of its view") {
   CHECK(last_view(left) == "left /models/left.pkg");
   CHECK(last_view(left + "/") == "left /models/left.pkg");
   CHECK(last_view(left + "/0000.jpg," + left + "/0001.jpg") == "left /models/left.pkg");
-  CHECK(last_view(left + "," + right) == "default ");  // their paths show which is which
+  CHECK(last_view(left + "," + right) == "default ");  // paths contain the views' names
   CHECK(last_view("elsewhere/left") == "default ");
 }
 
-TEST_CASE("drawn scenes are known by the truth beside them") {
+TEST_CASE("drawn scenes are recognised by their file drawn-scenes.json") {
   const Folder folder;
   const fs::path drawn = folder.path / "drawn", other = folder.path / "other";
   fs::create_directories(drawn / "front");

@@ -7,7 +7,8 @@
 namespace millrace {
 namespace {
 
-/// What a profiler is told while frames enter one by one, and are committed in batches of `batch`, `behind` later.
+/// The calls of a profiler, among the numbers of frames that enter one by one.
+/// Frames are committed in batches of `batch`, when `behind` more frames have entered.
 std::string told(CaptureSpan span, int frames, int batch, int behind) {
   std::string said;
   {
@@ -26,7 +27,7 @@ std::string told(CaptureSpan span, int frames, int batch, int behind) {
 TEST_CASE("the profiler is started before the first frame of a span and stopped when its last is committed") {
   CHECK(told({2, 4}, 6, 1, 1) == " 0 1 2 start 3 4 stop 5");
   CHECK(told({0, 4}, 4, 2, 0) == " 0 start 1 2 3 stop");
-  CHECK(told({1, 2}, 6, 3, 0) == " 0 1 start 2 stop 3 4 5");  // a batch ends where it ends
+  CHECK(told({1, 2}, 6, 3, 0) == " 0 1 start 2 stop 3 4 5");  // the span ends inside a batch, so the profiler stops at its end
 }
 
 TEST_CASE("a run that ends inside a span stops the profiler, once") {

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-TEST_CASE("what NVIDIA's driver lists") {
+TEST_CASE("the GPUs that NVIDIA's driver lists") {
   const TemporaryFolder folder;
   CHECK(gpus_of_driver(folder.path()).empty());
   CHECK(gpus_of_driver("/nowhere").empty());
@@ -33,7 +33,7 @@ const Packages both = [] {
   return packages;
 }();
 
-TEST_CASE("device.precision: what detectors and segmenters compute in") {
+TEST_CASE("device.precision: the precision of detectors and segmenters") {
   Devices cpu, old_gpu, gpu;
   old_gpu.kind = gpu.kind = Devices::Kind::cuda;
   old_gpu.name = "cuda sm_75";

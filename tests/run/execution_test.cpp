@@ -1,4 +1,4 @@
-// The graph with lanes, fake models and fake devices, in process: two devices, memory for fewer lanes, stops, errors.
+// The graph with lanes, fake models and fake devices in one process: two devices, memory for fewer lanes, stops, errors.
 #include "run/execution.hpp"
 
 #include <doctest/doctest.h>
@@ -64,7 +64,7 @@ TEST_CASE("nothing is admitted before all lanes are warm") {
   CHECK(run.execution.ready());
 }
 
-TEST_CASE("warm-up time is that of the lanes' own calls, not of their waiting for each other") {
+TEST_CASE("warm-up time is the time of the lanes' own calls, without waiting for each other") {
   LaneBench bench;
   bench.lanes = 4;
   BenchExecution run(bench, 16);
@@ -74,10 +74,10 @@ TEST_CASE("warm-up time is that of the lanes' own calls, not of their waiting fo
     if (!warm) run.clock.advance(1'000'000);
   };
   run.run();
-  CHECK(run.execution.warm_up_ns() == 4 * 3 * 1'000'000);  // forward, encode, decode on each lane
+  CHECK(run.execution.warm_up_ns() == 4 * 3 * 1'000'000);  // on 4 lanes, 1 ms each for forward, encode and decode
 }
 
-TEST_CASE("as many lanes are kept as a device's memory has room for") {
+TEST_CASE("lanes that do not fit into a device's memory are dropped") {
   const auto expected = expected_lines(64);
   int maximum = 0, minimum = 9;
   for (const int kilobytes : {4000, 6000, 9000, 14'000, 40'000}) {
@@ -112,7 +112,7 @@ TEST_CASE("a stop while lanes warm up admits nothing") {
   CHECK(run.lines.empty());
 }
 
-TEST_CASE("a stop before the run is kept") {
+TEST_CASE("a stop before the run stops the run") {
   LaneBench bench;
   BenchExecution run(bench, 64);
   run.execution.request_stop();
@@ -121,7 +121,7 @@ TEST_CASE("a stop before the run is kept") {
   CHECK(result.committed == 0);
 }
 
-TEST_CASE("a stop in the run finishes what lanes have begun, whole batches only") {
+TEST_CASE("a stop in the run finishes the batches that lanes have begun") {
   const auto expected = expected_lines(2000);
   for (const char* device : {"cpu", "fake:2"}) {
     CAPTURE(device);
@@ -144,7 +144,7 @@ TEST_CASE("a stop in the run finishes what lanes have begun, whole batches only"
   }
 }
 
-TEST_CASE("a lost device ends the run with its own error; what was committed stays") {
+TEST_CASE("a lost device ends the run with its own error; earlier commits stay") {
   LaneBench bench;
   bench.device = "fake:1";
   std::atomic<int> calls{0};
@@ -176,7 +176,7 @@ TEST_CASE("storage that fails at the commit ends the run with its own error") {
   CHECK(run.lines.size() <= 56);
 }
 
-TEST_CASE("a file that cannot be read costs its picture alone") {
+TEST_CASE("a file that cannot be read fails only its picture") {
   const auto expected = expected_lines(40);
   LaneBench bench;
   BenchExecution run(bench, 40);
@@ -195,7 +195,7 @@ TEST_CASE("a file that cannot be read costs its picture alone") {
   }
 }
 
-TEST_CASE("without stages in the lane there is nothing to warm up") {
+TEST_CASE("without stages in the lane, nothing is warmed up") {
   LaneBench bench;
   bench.stages = {"decode", "encode"};
   BenchExecution run(bench, 20);
@@ -203,7 +203,7 @@ TEST_CASE("without stages in the lane there is nothing to warm up") {
   CHECK(bench.loads.empty());
 }
 
-TEST_CASE("how busy GPUs are is the sum of what their calls take alone") {
+TEST_CASE("the busy time of GPUs is the sum of the times of their calls alone") {
   const std::vector<std::string> parts{"detector", "encoder", "decoder"};
   const Package yolo = detector_package("yolo");
   const Method& forward = yolo.methods.front();

@@ -19,14 +19,14 @@
 #include "stages/stage_entry.hpp"
 #include "tests/stages/surroundings.hpp"
 
-/// What the tests of lanes and executions share: a recipe without files, fake models that may throw, fake devices.
+/// Fakes for the tests of lanes and executions: a recipe without files, models that may throw, devices.
 ///
-/// Item `n` is a picture of one colour, its code n % 200 + 1: `read` sets the size and "decode" paints it.
+/// Item `n` is a picture of one colour with the code n % 200 + 1: `read` sets the size and "decode" paints it.
 namespace millrace {
 
 inline int code_of(const Item& item) { return static_cast<int>(item.id % 200) + 1; }
 
-/// In the place of "decode": no file is read.
+/// Takes the place of "decode", and reads no file.
 class Paint final : public FrameStage {
  public:
   explicit Paint(const StageContext& context) : source_(context.source) {}
@@ -45,7 +45,7 @@ class Paint final : public FrameStage {
   const PixelSource& source_;
 };
 
-/// The program's table, but for "decode".
+/// The program's table of stages, with Paint as "decode".
 inline std::vector<StageEntry> painted_table() {
   std::vector<StageEntry> table = stage_table();
   for (auto& entry : table) {
@@ -69,7 +69,7 @@ inline std::map<int, std::vector<Answer>> boxes_by_code() {
   return all;
 }
 
-/// Called where a model is, at once: as LibTorch does, which has no memory when it is asked, not when the work is done.
+/// Called when a stage asks for a model call. LibTorch also runs out of memory then, not when the device does the work.
 using AtCall = std::function<void(std::string_view method, int rows)>;
 
 class AskingEngine final : public WrappedEngine {
@@ -87,7 +87,7 @@ class AskingEngine final : public WrappedEngine {
   const AtCall& at_call_;
 };
 
-/// A clock that stands still until a test moves it.
+/// A clock that only the test moves.
 class ManualClock final : public Clock {
  public:
   std::int64_t now_ns() const noexcept override { return now_; }
@@ -100,15 +100,15 @@ class ManualClock final : public Clock {
 /// Models, options and devices of a run, for tests to change before they make one.
 struct LaneBench {
   Package detector = detector_package(), segmenter = segmenter_package();
-  AtCall at_call{};                                              // before work is asked for
-  Before before_detector{}, before_encoder{}, before_decoder{};  // when it is done
+  AtCall at_call{};                                              // when a call is asked for
+  Before before_detector{}, before_encoder{}, before_decoder{};  // when the call is computed
   std::map<std::string, OptionValues> options{};
   std::vector<StagePlace> stages{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
   std::string device = "cpu";
   int lanes = 1, batch_size = 8;
   std::int64_t budget = 1 << 30, engine_bytes = 100;
 
-  // What the fake models were asked for; guarded by `mutex`.
+  // The loads and calls of fake models; guarded by `mutex`.
   std::mutex mutex{};
   std::vector<std::string> loads{};
   std::vector<std::pair<std::string, int>> calls{};  // method and rows
@@ -146,7 +146,7 @@ struct LaneBench {
   }
 };
 
-/// The parts of a run that a bench describes.
+/// The parts of a run with the settings of a bench.
 struct BenchParts {
   explicit BenchParts(LaneBench& bench)
       : table(painted_table()),
@@ -186,7 +186,7 @@ struct BenchParts {
   std::vector<PlannedView> views;
 };
 
-/// A lane of a bench without a graph around it, on its device, or on the stream that is given.
+/// A lane of a bench without a graph, on the bench's device or on the given stream.
 class BenchLane {
  public:
   explicit BenchLane(LaneBench& bench, std::unique_ptr<Stream> stream = nullptr)
@@ -212,7 +212,7 @@ class BenchLane {
   std::vector<std::string> lines(const Batch& batch) const { return lines_of(batch, context_); }
   DeviceModels& models() { return models_.front(); }
 
-  /// Batch number `batch` of `size` pictures: those that an execution would admit.
+  /// Batch `number` of `size` pictures, the same as in an execution.
   Batch batch(int size, int number = 0) const {
     std::vector<std::shared_ptr<Frame>> frames;
     for (int slot = 0; slot < size; ++slot) {
@@ -238,7 +238,7 @@ class BenchLane {
  public:
   ManualClock clock;
   Counters counters{counters_of_run()};
-  std::vector<std::int64_t> again;  // items whose pixels were made anew
+  std::vector<std::int64_t> again;  // items whose pixels were decoded again
 
  private:
   const StageContext context_;
@@ -247,7 +247,7 @@ class BenchLane {
   Lane lane;
 };
 
-/// An execution of a bench over `items` pictures, with everything that a run has but files.
+/// An execution of a bench over `items` pictures: a run without files.
 class BenchExecution {
  public:
   BenchExecution(LaneBench& bench, int items)
@@ -285,7 +285,7 @@ class BenchExecution {
     return execution.run();
   }
 
-  /// How far the source is, before it asks; from its thread.
+  /// Called on the source's thread before each item, with the item's number.
   std::function<void(std::int64_t)> on_next;
   std::function<void(Frame&)> on_read;
   std::function<void(const Batch&)> on_commit;

@@ -1,4 +1,4 @@
-// A lane in process: warm-up, retry in halves, memory that runs out, eviction, a lost device. Fakes only.
+// A lane with fake models and devices: warm-up, retry in halves, memory that runs out, eviction, a lost device.
 #include "run/lane.hpp"
 
 #include <doctest/doctest.h>
@@ -15,14 +15,14 @@ std::unique_ptr<Stream> stream_with(std::int64_t bytes) {
   return std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(bytes));
 }
 
-/// Runs out of memory where a call of this method has more rows.
+/// Runs out of memory in calls of this method with more than `maximum` rows.
 AtCall no_more_than(int maximum, const std::string& method) {
   return [maximum, method](std::string_view called, int rows) {
     if (called == method && rows > maximum) throw OutOfMemoryError("no memory for so many");
   };
 }
 
-/// Lines of the batch as the host's device makes them, with nothing in the way.
+/// The lines of the batch from the host's device without faults.
 std::vector<std::string> expected_lines(int size) {
   LaneBench bench;
   BenchLane lane(bench);
@@ -38,7 +38,7 @@ nlohmann::json without_exec(const std::string& line) {
   return json;
 }
 
-TEST_CASE("warming up calls every method in the largest shape of the run, and nothing of it is counted") {
+TEST_CASE("warming up calls every method in the largest shape of the run, and counts nothing") {
   LaneBench bench;
   BenchLane lane(bench);
   lane.warm_up();
@@ -51,7 +51,7 @@ TEST_CASE("warming up calls every method in the largest shape of the run, and no
   CHECK(counts.uploads == 0);
 }
 
-TEST_CASE("where calls are padded, warming up calls each shape that there may be") {
+TEST_CASE("if calls are padded, warming up calls each possible shape") {
   LaneBench bench;
   bench.device = "fake:1";
   bench.options = {{"detect", {{"pad", {"yes"}}}},
@@ -63,7 +63,7 @@ TEST_CASE("where calls are padded, warming up calls each shape that there may be
   CHECK(bench.rows("decode") == Rows{16, 8, 4, 2, 1});
 }
 
-TEST_CASE("a warm-up that runs out of memory on a device goes on in smaller calls, and the lane keeps to them") {
+TEST_CASE("a warm-up that runs out of device memory continues with smaller calls, which the lane keeps") {
   LaneBench bench;
   bench.at_call = no_more_than(3, "forward");
   BenchLane lane(bench, std::make_unique<FakeStream>());
@@ -76,7 +76,7 @@ TEST_CASE("a warm-up that runs out of memory on a device goes on in smaller call
         std::map<CallLimits::Key, int>{{{"fake-yolo hash of fake-yolo", "forward"}, 2}});
 }
 
-TEST_CASE("a warm-up for which memory does not even last for one row fails and names the model") {
+TEST_CASE("a warm-up without memory for one row fails and names the model") {
   for (const bool on_host : {false, true}) {
     CAPTURE(on_host);
     LaneBench bench;
@@ -88,17 +88,17 @@ TEST_CASE("a warm-up for which memory does not even last for one row fails and n
     };
     BenchLane lane(bench, on_host ? nullptr : std::make_unique<FakeStream>());
     CHECK_THROWS_WITH_AS(lane.warm_up(), doctest::Contains("/fake-yolo: "), ModelError);
-    // The host's memory is everybody's: smaller calls are not tried there.
+    // All programs share the host's memory, so smaller calls are not tried there.
     CHECK(asked == (on_host ? Rows{8} : Rows{8, 4, 2, 1}));
   }
 }
 
-TEST_CASE("a call that runs out of memory in the run is made again in halves, and not in its size again") {
+TEST_CASE("a call that runs out of memory in the run is repeated in halves, and its size is not tried again") {
   const auto expected = expected_lines(8);
   LaneBench bench;
   BenchLane lane(bench, std::make_unique<FakeStream>());
   lane.warm_up();
-  bench.at_call = no_more_than(4, "forward");  // another program takes memory from here on
+  bench.at_call = no_more_than(4, "forward");  // now another program uses memory
   for (int i = 0; i < 2; ++i) {
     Batch batch = lane.batch(8);
     lane.run(batch);
@@ -110,16 +110,16 @@ TEST_CASE("a call that runs out of memory in the run is made again in halves, an
   CHECK(lane.counters[redone_batches].count() == 0);
 }
 
-TEST_CASE("a model that breaks its package's promise fails the warm-up") {
+TEST_CASE("a model whose outputs differ from its package's declaration fails the warm-up") {
   LaneBench bench;
   bench.before_decoder = [](const std::vector<int>&) { throw ModelError("no such operator"); };
   BenchLane lane(bench);
   CHECK_THROWS_WITH_AS(lane.warm_up(), doctest::Contains("/fake-sam: no such operator"), ModelError);
 }
 
-TEST_CASE("models that the budget does not hold together are evicted and come back, and results are the same") {
+TEST_CASE("models that do not fit into the budget together are evicted and loaded again, with the same results") {
   LaneBench bench;
-  bench.budget = 150;  // one of two
+  bench.budget = 150;  // room for one of two models
   BenchLane lane(bench);
   lane.warm_up();
   const std::size_t warm = bench.loads.size();
@@ -133,10 +133,11 @@ TEST_CASE("models that the budget does not hold together are evicted and come ba
   CHECK(lane.models().cache->statistics().evictions >= 2);
 }
 
-TEST_CASE("what a batch holds does not fit: it is done again in halves, each picture as it would have been") {
+TEST_CASE("a batch that does not fit into memory is repeated in halves, with the same results") {
   const auto expected = expected_lines(8);
   bool halved = false, failed = false, whole = false, decoded_again = false;
-  // From far too little to more than enough. Eight rasters of 12 kB, inputs of 49 kB each for both models.
+  // Memory from far too little to more than enough. The batch needs eight rasters of 12 kB, and inputs of 49 kB for both
+  // models.
   for (std::int64_t memory = 60'000; memory < 4'000'000; memory = memory * 5 / 4) {
     CAPTURE(memory);
     LaneBench bench;
@@ -151,8 +152,8 @@ TEST_CASE("what a batch holds does not fit: it is done again in halves, each pic
       if (frame.failed()) {
         failed = true;
         CHECK(frame.failure->reason == Reason::oom_device);
-        CHECK(frame.failure->detail.find("not even alone") != std::string::npos);
-        CHECK(lane.counters[redone_batches].count() >= 3);  // 8, 4, 2
+        CHECK(frame.failure->detail.find("even alone") != std::string::npos);
+        CHECK(lane.counters[redone_batches].count() >= 3);  // batches of 8, 4 and 2
       } else {
         CHECK(without_exec(lines[i]) == without_exec(expected[i]));
         if (lane.counters[redone_batches].count() > 0) CHECK(nlohmann::json::parse(lines[i]).at("exec") == "split");
@@ -174,7 +175,7 @@ TEST_CASE("what a batch holds does not fit: it is done again in halves, each pic
 }
 
 TEST_CASE("pictures whose pixels are gone are decoded again, those that failed before are not") {
-  // Enough for what `preprocess` asks of a whole batch, and not for what comes after it: pixels are gone by then.
+  // Memory is enough for `preprocess` of a whole batch, but not for later stages, when pixels are already freed.
   for (std::int64_t memory = 200'000; memory < 2'000'000; memory = memory * 9 / 8) {
     LaneBench bench;
     BenchLane lane(bench, stream_with(memory));
@@ -209,7 +210,7 @@ TEST_CASE("a lost device ends the run and names stage and batch; it is not tried
   } catch (const RunEnded& ended) {
     const std::string text = ended.what();
     CHECK(text.find("batch 7 (28.jpg and 3 more)") != std::string::npos);
-    CHECK(text.find("the same command goes on") != std::string::npos);
+    CHECK(text.find("Run the same command again to resume") != std::string::npos);
     CHECK_THROWS_AS(std::rethrow_exception(ended.cause()), DeviceError);
   }
   CHECK(bench.rows("encode").size() == 1);

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::int64_t kilo = 1000;
 
-/// Needs `each` bytes of the device for a row of a call, beside inputs and outputs, and `weights` as long as it lives.
+/// Needs `each` bytes of the device for a row of a call, in addition to inputs and outputs. Holds `weights` as long as it
+/// lives.
 class HungryEngine final : public Engine {
  public:
   HungryEngine(Package package, std::int64_t each, std::shared_ptr<void> weights)
@@ -32,7 +33,7 @@ class HungryEngine final : public Engine {
         outputs.push_back(device.empty(spec.shape, spec.dtype));
       return outputs;
     } catch (const std::bad_alloc&) {
-      throw OutOfMemoryError("hungry");  // as LibTorch says it
+      throw OutOfMemoryError("hungry");  // the LibTorch engine throws the same
     }
   }
   std::int64_t memory_bytes() const override { return 0; }
@@ -43,7 +44,7 @@ class HungryEngine final : public Engine {
   const std::shared_ptr<void> weights_;
 };
 
-/// A segmenter whose tensors are next to nothing, on a device with so much memory.
+/// A segmenter with tiny tensors, whose memory plan is made for a device of a given size.
 struct Bench {
   std::int64_t each = 100 * kilo, weights = 50 * kilo;
   std::shared_ptr<Package> segmenter = [] {
@@ -75,7 +76,7 @@ struct Bench {
     Device device(std::move(stream));
     const std::shared_ptr<CallLimits> shared(&limits, [](CallLimits*) {});
     ModelCache cache(1000, [&](const Package& package, const EngineOptions&) {
-      // Loading needs as much again, which is let go.
+      // Loading needs the same memory once more, and then frees it.
       const auto passing = memory.allocate(static_cast<std::size_t>(weights));
       auto kept = memory.allocate(static_cast<std::size_t>(weights));
       return limited(std::make_shared<HungryEngine>(package, each, std::move(kept)), package, shared);
@@ -87,12 +88,12 @@ struct Bench {
   }
 };
 
-TEST_CASE("as many lanes as fit, with what was measured") {
+TEST_CASE("the plan has the lanes that fit, and the measured sizes") {
   struct Row {
     std::int64_t bytes;
     int lanes;
   };
-  // 16 rows of 100 kB and 16 slabs of 10 kB: 1.76 MB and a little a lane, of 0.9 of the memory.
+  // A lane needs 16 rows of 100 kB and 16 slabs of 10 kB: a little over 1.76 MB. Lanes share 0.9 of the memory.
   for (const Row& row : {Row{10'000 * kilo, 3}, Row{5'000 * kilo, 2}, Row{3'500 * kilo, 1}, Row{2'100 * kilo, 1}}) {
     CAPTURE(row.bytes);
     Bench bench;
@@ -112,7 +113,7 @@ TEST_CASE("as many lanes as fit, with what was measured") {
   }
 }
 
-TEST_CASE("devices that share a GPU plan with their part of its memory") {
+TEST_CASE("devices that share a GPU plan with their share of its memory") {
   Bench bench;
   const auto plan = bench.plan(10'000 * kilo, 3, 2);
   REQUIRE(plan);
@@ -120,7 +121,7 @@ TEST_CASE("devices that share a GPU plan with their part of its memory") {
   CHECK(plan->lanes == 2);
 }
 
-TEST_CASE("calls that run out of memory become smaller, and only they") {
+TEST_CASE("only calls that run out of memory become smaller") {
   Bench bench;
   const auto plan = bench.plan(1'200 * kilo);  // 800 kB of calls and 160 kB of slabs
   REQUIRE(plan);
@@ -133,7 +134,7 @@ TEST_CASE("calls that run out of memory become smaller, and only they") {
   CHECK(plan->text().find("sam: encode takes 8 pictures a call") != std::string::npos);
 }
 
-TEST_CASE("calls that are not to use so much memory become smaller, and nothing is learned of them") {
+TEST_CASE("calls above the limit of the user become smaller, but no limit is learned") {
   Bench bench;
   bench.each = 200 * kilo;
   bench.settings.set("device.memory=1400k");  // 800 kB of calls, 160 kB of slabs, 50 kB of models; not 1,600 kB
@@ -145,13 +146,13 @@ TEST_CASE("calls that are not to use so much memory become smaller, and nothing 
   CHECK(bench.limits.learned().empty());
 }
 
-TEST_CASE("not even a picture fits") {
+TEST_CASE("no plan is made if not even one picture fits") {
   Bench bench;
   bench.each = 10'000 * kilo;
   CHECK_THROWS_AS(bench.plan(1'000 * kilo), OutOfMemoryError);
 }
 
-TEST_CASE("where pictures alone may need more than there is, calls are left alone and the plan says so") {
+TEST_CASE("if pictures alone may need too much memory, calls keep their size and the plan says so") {
   Bench bench;
   bench.each = kilo;
   const auto plan = bench.plan(180 * kilo);
@@ -174,7 +175,7 @@ TEST_CASE("shares and bytes") {
   }
 }
 
-/// A folder for the file of limits, removed afterwards.
+/// A temporary folder for the file of limits.
 struct Folder {
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("millrace-limits-" + std::to_string(::getpid()));
@@ -184,7 +185,7 @@ struct Folder {
 
 const CallLimits::Key encode{"sam abc", "encode"}, decode{"sam abc", "decode"};
 
-TEST_CASE("what runs learned is known to later ones with no more memory") {
+TEST_CASE("later runs with the same memory or less use the limits that runs learned") {
   const Folder folder;
   const KnownLimits known(folder.file);
   const Bench bench;
@@ -195,7 +196,7 @@ TEST_CASE("what runs learned is known to later ones with no more memory") {
                   limits.most("sam abc", "decode") != CallLimits::none));
     return limits.most("sam abc", method);
   };
-  CHECK(recalled("a GPU", 1000) == CallLimits::none);  // no file
+  CHECK(recalled("a GPU", 1000) == CallLimits::none);  // the file does not exist yet
   known.remember("a GPU", 1000, bench.packages, {{encode, 4}, {decode, 8}, {{"elsewhere", "encode"}, 1}});
   CHECK(recalled("a GPU", 1000) == 4);
   CHECK(recalled("a GPU", 900) == 4);
@@ -205,8 +206,8 @@ TEST_CASE("what runs learned is known to later ones with no more memory") {
   known.remember("another GPU", 1000, bench.packages, {{encode, 2}});
   known.remember("a GPU", 500, bench.packages, {{encode, 2}});
   CHECK(recalled("another GPU", 1000) == 2);
-  CHECK(recalled("a GPU", 1000) == CallLimits::none);  // what was known of it is replaced
-  CHECK(recalled("a GPU", 1000, "decode") == 8);       // and nothing else
+  CHECK(recalled("a GPU", 1000) == CallLimits::none);  // the limit for less memory replaced it
+  CHECK(recalled("a GPU", 1000, "decode") == 8);       // other limits stay
   CHECK(recalled("a GPU", 500) == 2);
   known.remember("a GPU", 1, bench.packages, {});
   CHECK(recalled("a GPU", 500) == 2);
@@ -216,15 +217,15 @@ TEST_CASE("what runs learned is known to later ones with no more memory") {
   CHECK(recalled("a GPU", 500) == 2);
 }
 
-TEST_CASE("a plan begins with what is known, and says where from") {
+TEST_CASE("a plan begins with known limits, and names their file") {
   const Folder folder;
   Bench bench;
   bench.known_file = folder.file;
   KnownLimits(folder.file).remember("a GPU", 10'000 * kilo, bench.packages, {{encode, 4}, {decode, 60}});
   const auto plan = bench.plan(10'000 * kilo);
   REQUIRE(plan);
-  CHECK(plan->smaller_calls == std::map<CallLimits::Key, int>{{encode, 4}});  // 60 boxes are more than are asked for
-  CHECK(plan->calls_bytes < 810 * kilo);                                      // those of 8 boxes
+  CHECK(plan->smaller_calls == std::map<CallLimits::Key, int>{{encode, 4}});  // no call has 60 boxes
+  CHECK(plan->calls_bytes < 810 * kilo);                                      // calls of 8 boxes
   CHECK(plan->text().find(folder.file) != std::string::npos);
 }
 

@@ -1,4 +1,4 @@
-// Numbers of a run from settings, cores and the plan.
+// The numbers of a run follow from settings, cores and the plan.
 #include "run/resolve.hpp"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ Numbers numbers(const std::vector<std::string>& assignments, int cores, std::opt
   return resolve(parse_config(settings), cores, planned);
 }
 
-TEST_CASE("what is left to the machine follows its cores") {
+TEST_CASE("numbers that are not set follow the cores of the machine") {
   struct Row {
     int cores, team, lanes, workers;
   };
@@ -49,7 +49,7 @@ TEST_CASE("on a GPU an option that is not set has its default for GPUs") {
   CHECK(options({}) == std::vector<std::string>{"7", "", "", ""});
 }
 
-TEST_CASE("the plan's team holds on any machine, unless another is asked for") {
+TEST_CASE("the plan's team is used on any machine, unless the user sets another") {
   CHECK(numbers({}, 64, 2).team == 2);
   CHECK(numbers({"threads.team=3"}, 64, 2).team == 3);
 }
@@ -61,7 +61,7 @@ TEST_CASE("the gate grows with the batch") {
   CHECK(it.graph.byte_budget == std::int64_t{2} * 16 * 64 * 1024 * 1024);
 }
 
-TEST_CASE("a gate that could not hold two batches is wrong use, by name") {
+TEST_CASE("a gate that is too small for two batches is a usage error that names the option") {
   for (const char* wrong : {"gate.frames=7", "gate.memory=500M"}) {
     CAPTURE(wrong);
     CHECK_THROWS_AS(numbers({"batch.size=4", wrong}, 4), UsageError);
@@ -109,7 +109,7 @@ TEST_CASE("every view has the options of its rule, else the recipe's") {
   CHECK_FALSE((*config.results)["options"]["detect"].contains("model"));
 }
 
-TEST_CASE("a stage may stand in a recipe twice, under names of its own") {
+TEST_CASE("a stage that is in a recipe twice with two names has these names in messages") {
   const std::vector<StageEntry> table = stage_table();
   CHECK_THROWS_WITH_AS(Chain({"decode", "preprocess", "detect", StagePlace("again", "detect")},
                              [](const std::string&) { return OptionValues{}; }),

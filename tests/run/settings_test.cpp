@@ -1,4 +1,4 @@
-// Layers of settings, what they print, and what of them determines results.
+// Layers of settings, the recipe that they print, and the settings that determine results.
 #include "run/settings.hpp"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ namespace {
 
 nlohmann::json results_of(const Settings& settings) { return *parse_config(settings).results; }
 
-/// A recipe in a file of its own, removed afterwards.
+/// A recipe in a temporary file.
 class Recipe {
  public:
   explicit Recipe(const std::string& text)
@@ -51,7 +51,7 @@ Detect::Options detect_options(const Settings& settings) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-TEST_CASE("the recipe that spells out the full pipeline has the stages of a run without a recipe") {
+TEST_CASE("the recipe that lists the full pipeline has the stages of a run without a recipe") {
   Settings settings;
   CHECK(settings.stages() == default_stages());
   settings.read_recipe(std::string(MILLRACE_SOURCE_DIR) + "/configs/detect_segment.yaml");
@@ -83,7 +83,7 @@ TEST_CASE("lists are split at commas on the command line and are lists in recipe
   CHECK(settings.parse<InputOptions>().paths == std::vector<std::string>{"one"});
 }
 
-TEST_CASE("values that cannot be and options without effect are named with their place") {
+TEST_CASE("messages about wrong values and options without effect name their place") {
   const auto complaint = [](const std::string& recipe, const std::string& assignment) {
     Settings settings;
     const Recipe file(recipe);
@@ -105,7 +105,7 @@ TEST_CASE("values that cannot be and options without effect are named with their
   CHECK(complaint("stages: [decode, encode]\n", "decode.max_scans=9") == "");
 }
 
-TEST_CASE("what a recipe gets wrong is named with its line and the nearest name") {
+TEST_CASE("messages about errors of a recipe have the line and the nearest name") {
   CHECK(has(failure("\ndetct: {conf: 1}\n"), ":2: there is no stage or group 'detct'; did you mean 'detect'?"));
   CHECK(has(failure("detect:\n  iou: 1\n  cnf: 1\n"), ":3: detect has no option 'cnf'; did you mean 'conf'?"));
   CHECK(has(failure("views:\n  - {name: a, mtch: b}\n"), ":2: a view has no 'mtch'; did you mean 'match'?"));
@@ -114,29 +114,29 @@ TEST_CASE("what a recipe gets wrong is named with its line and the nearest name"
   CHECK(has(failure("stages: [decode, detct]\n"), "did you mean 'detect'?"));
   CHECK(has(failure("stages: {a: b}\n"), "stages must be a value or a list"));
   CHECK(has(failure("detect: {classes: [[a]]}\n"), "plain values"));
-  CHECK(has(failure("- a\n"), "a recipe is a map"));
+  CHECK(has(failure("- a\n"), "a recipe must be a map"));
   CHECK(has(failure("a: b: c\n"), ":1: not valid YAML"));
   CHECK(failure("").empty());
 }
 
-TEST_CASE("a key that stands twice in a recipe is refused") {
-  CHECK(has(failure("detect: {conf: 0.1}\ndetect: {iou: 0.5}\n"), ":2: 'detect' is there twice; remove one"));
-  CHECK(has(failure("detect:\n  conf: 0.1\n  conf: 0.2\n"), ":3: 'conf' is there twice"));
-  CHECK(has(failure("views:\n  - {name: a, name: b}\n"), ":2: 'name' is there twice"));
+TEST_CASE("a key that is in a recipe twice is refused") {
+  CHECK(has(failure("detect: {conf: 0.1}\ndetect: {iou: 0.5}\n"), ":2: 'detect' appears twice; remove one"));
+  CHECK(has(failure("detect:\n  conf: 0.1\n  conf: 0.2\n"), ":3: 'conf' appears twice"));
+  CHECK(has(failure("views:\n  - {name: a, name: b}\n"), ":2: 'name' appears twice"));
 }
 
 TEST_CASE("an option that a recipe sets in two places is refused") {
   const std::string old_name = failure("detect: {model: a.pkg}\nmodels: {detector: b.pkg}\n");
-  CHECK(has(old_name, ":2: this option was set at "));
-  CHECK(has(old_name, ":1 already; remove one"));
+  CHECK(has(old_name, ":2: this option is set already at "));
+  CHECK(has(old_name, ":1; remove one"));
   CHECK(has(failure("stages: [{name: detect, stage: detect, conf: 0.1}, encode]\ndetect: {conf: 0.2}\n"),
-            ":2: this option was set at "));
+            ":2: this option is set already at "));
   CHECK(has(failure("stages: [decode, preprocess, detect, encode]\n"
                     "views:\n  - {name: a, match: a*, detector: a.pkg, detect: {model: b.pkg}}\n"),
             ":3: this view sets detect.model twice; remove one"));
 }
 
-TEST_CASE("of a recipe that is not there is said where it was looked for and where the program's own are") {
+TEST_CASE("the message about a missing recipe names the searched folder and the program's own recipes") {
   Settings settings;
   CHECK_THROWS_AS(settings.read_recipe("no/such/recipe.yaml"), UsageError);
   std::string text;
@@ -157,7 +157,7 @@ TEST_CASE("--set must name a group, an option and a value") {
   }
 }
 
-TEST_CASE("what is printed is a recipe that gives the same settings") {
+TEST_CASE("the printed settings are a recipe that gives the same settings") {
   Settings settings;
   settings.set("detect.conf=0.125");
   settings.set("detect.classes=traffic light,bus");
@@ -177,7 +177,7 @@ TEST_CASE("what is printed is a recipe that gives the same settings") {
   CHECK(results_of(again) == results_of(settings));
 }
 
-TEST_CASE("results hold what determines them and nothing else") {
+TEST_CASE("results() has exactly the settings that determine results") {
   const auto of = [](const std::string& assignment) {
     Settings settings;
     settings.set(assignment);

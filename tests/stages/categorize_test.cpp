@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// An embedder of vectors (code, 1, code / 2, -code) whose matrix has four classes.
+// An embedder with vectors (code, 1, code / 2, -code) and a matrix of four classes.
 struct World : Surroundings {
   explicit World(std::vector<float> matrix, bool bias) {
     Package package = embedder_package();
@@ -33,7 +33,7 @@ struct World : Surroundings {
   std::string model;
 };
 
-// Logits 0.01 * code, 0.5, 0, 0.5 and, with the bias, 1 more for the third.
+// The logits are 0.01 * code, 0.5, 0, 0.5. The bias adds 1 to the third.
 const std::vector<float> matrix{0.01F, 0, 0, 0, 0, 0.5F, 0, 0, 0, 0, 0, 0, 0, 0.5F, 0, 0};
 
 std::vector<float> with_bias(std::vector<float> values) {
@@ -50,7 +50,7 @@ std::vector<double> softmax(std::vector<double> logits) {
 
 }  // namespace
 
-TEST_CASE("the likeliest classes come first, those as likely by their number") {
+TEST_CASE("the most likely classes come first, equal ones by their number") {
   World world(matrix, false);
   const auto lines = world.run({100, 20});
   const auto expected = softmax({1, 0.5, 0, 0.5});
@@ -73,10 +73,10 @@ TEST_CASE("bias, temperature, top and threshold") {
         doctest::Approx(softmax({2, 2, 4, 2})[2]).epsilon(1e-5));
   CHECK(top({{"top", {"2"}}}).size() == 2);
   CHECK(top({{"threshold", {"0.3"}}}).size() == 1);
-  CHECK(top({{"threshold", {"0.9"}}}).empty());  // none
+  CHECK(top({{"threshold", {"0.9"}}}).empty());
 }
 
-TEST_CASE("probabilities are those of a slow computation, for vectors of every length") {
+TEST_CASE("probabilities agree with a slow computation, for vectors of every length") {
   for (const std::size_t dimensions : {1, 2, 7, 8, 9, 31, 1280}) {
     CAPTURE(dimensions);
     std::vector<float> values(5 * dimensions + 5), vector(dimensions);

@@ -24,7 +24,7 @@ std::string error_of(const std::vector<StagePlace>& names, const std::vector<Sta
   return "";
 }
 
-// A row of a table of the test's own.
+// A row for a table of stages that a test makes.
 StageEntry row(const StageInfo& info) {
   StageEntry entry;
   entry.name = info.name;
@@ -33,9 +33,9 @@ StageEntry row(const StageInfo& info) {
   return entry;
 }
 
-TEST_CASE("the table has every stage in the order of a full pipeline, and that is a chain") {
+TEST_CASE("the table has every stage in the order of a full pipeline, which is a valid chain") {
   const std::vector<StagePlace> full{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
-  CHECK(default_stages() == full);  // stages of your own may stand between them in the table
+  CHECK(default_stages() == full);  // own stages of users may be between them in the table
   CHECK(error_of(full) == "");
   std::vector<StagePlace> all;
   for (const auto& entry : stage_table()) all.emplace_back(entry.name);
@@ -43,15 +43,15 @@ TEST_CASE("the table has every stage in the order of a full pipeline, and that i
   for (const auto& entry : stage_table()) {
     CHECK(entry.default_info().name == entry.name);
     CHECK_FALSE(entry.default_info().summary.empty());
-    CAPTURE(entry.name);  // its base class and its section agree
+    CAPTURE(entry.name);  // the base class fits the section
     CHECK(static_cast<bool>(entry.make_frame_stage) == (entry.default_info().section == Section::frame));
     CHECK(static_cast<bool>(entry.make_lane_stage) == (entry.default_info().section == Section::lane));
     CHECK(static_cast<bool>(entry.make_batch_stage) == (entry.default_info().section == Section::batch));
   }
 }
 
-TEST_CASE("a recipe that cannot work is refused with what to do") {
-  CHECK(error_of({}) == "the recipe names no stages");
+TEST_CASE("a recipe that cannot work is refused with advice") {
+  CHECK(error_of({}) == "the recipe names no stages; list them under 'stages:'");
   CHECK(error_of({"decode", "dedect"}) == "'dedect' is no stage; did you mean 'detect'? `millrace stages` lists them");
   CHECK(error_of({"decode", "detect"}) ==
         "stage 'detect' reads 'model_inputs', which no stage before it writes; put 'preprocess' before it");
@@ -65,8 +65,9 @@ TEST_CASE("a recipe that cannot work is refused with what to do") {
         "stage 'preprocess' works in the lane and cannot come after 'encode', which works on batches after the lane");
   CHECK(error_of({"decode", "preprocess", "decode"}) ==
         "stage 'decode' works on single pictures and cannot come after 'preprocess', which works in the lane");
-  CHECK(error_of({"decode", "decode"}) == "stage 'decode' stands twice in the recipe");
-  CHECK(error_of({"decode", "preprocess", "detect", "detect"}) == "stage 'detect' stands twice in the recipe");
+  CHECK(error_of({"decode", "decode"}) == "stage 'decode' appears twice in the recipe; remove one");
+  CHECK(error_of({"decode", "preprocess", "detect", "detect"}) ==
+        "stage 'detect' appears twice in the recipe; remove one");
 }
 
 TEST_CASE("a field has one writer") {
@@ -74,10 +75,10 @@ TEST_CASE("a field has one writer") {
   const std::vector<StageEntry> table{row({"measure", Section::frame, "", {}, {&size}, {}}),
                                       row({"guess", Section::frame, "", {}, {&size}, {}})};
   CHECK(error_of({"measure"}, table) == "");
-  CHECK(error_of({"measure", "guess"}, table) == "stages 'measure' and 'guess' both write 'size'");
+  CHECK(error_of({"measure", "guess"}, table) == "stages 'measure' and 'guess' both write 'size'; remove one of them");
 }
 
-// What the program says of fields that cannot be in one line; empty where they can.
+// The message about fields that cannot be in one line; empty if they can.
 std::string clash_of(const std::vector<StageEntry>& table) {
   std::vector<StagePlace> names;
   for (const auto& entry : table) names.emplace_back(entry.name);
@@ -92,7 +93,7 @@ std::string clash_of(const std::vector<StageEntry>& table) {
 void write_int(const int& value, JsonWriter& json) { json.value(value); }
 void write_nothing(const int& /*value*/, std::size_t /*index*/, JsonWriter& /*json*/) {}
 
-TEST_CASE("two fields of one name are refused, whether they stand in the line or not") {
+TEST_CASE("two fields of one name are refused, in the line or not") {
   static constexpr Field<int> inner{"size"}, line{"size", write_int}, other{"weight", write_int};
   const auto stage = [](const char* name, Fields writes) { return row({name, Section::frame, "", {}, writes, {}}); };
   const std::string said =
@@ -109,9 +110,9 @@ TEST_CASE("a field in the line cannot have the name of one of the line's own key
     const Field<int> line{key, write_int}, inner{key};
     CHECK(clash_of({row({"fog", Section::frame, "", {}, {&line}, {}})}) ==
           "field '" + std::string(key) +
-              "' of stage 'fog' has the name of a key that segment lines have already; rename it where the stage "
+              "' of stage 'fog' has the name of a key that segment lines already have; rename it where the stage "
               "declares it");
-    CHECK(clash_of({row({"fog", Section::frame, "", {}, {&inner}, {}})}) == "");  // it writes no key
+    CHECK(clash_of({row({"fog", Section::frame, "", {}, {&inner}, {}})}) == "");  // a field that is not in the line
   }
 }
 
@@ -131,7 +132,7 @@ TEST_CASE("two fields cannot add one key to an object") {
   CHECK(clash_of({row({"fog", Section::lane, "", {}, {&depth}, {}})}) == "");
 }
 
-TEST_CASE("a line has no key but the listed ones and the names of fields") {
+TEST_CASE("a line has only the listed keys and the names of fields") {
   Surroundings around;
   around.add_view_without_detector();
   const auto listed = [](std::string_view key) {
@@ -190,14 +191,14 @@ TEST_CASE("a field is freed after its last reader") {
   CHECK(frees(full, "detect").empty());
   CHECK(frees(full, "segment") == Names{"model_inputs", "image_embeddings"});
   CHECK(frees(full, "postprocess") == Names{"mask_logits"});
-  CHECK(frees(full, "encode").empty());  // what stands in the line stays
+  CHECK(frees(full, "encode").empty());  // fields of the line stay
   CHECK(frees(full, "preprocess", {{"format", {"overlay"}}}) == Names{"uploaded"});
   CHECK(frees(full, "encode", {{"format", {"overlay"}}}) == Names{"pixels"});
-  CHECK(frees({"decode", "encode"}, "decode") == Names{"pixels"});  // nobody reads it
+  CHECK(frees({"decode", "encode"}, "decode") == Names{"pixels"});  // no stage reads them
   CHECK(frees({"decode", "preprocess", "detect", "encode"}, "preprocess") == Names{"pixels", "uploaded"});
 }
 
-// The byte credit rides with the pixels; a test's pixels give theirs back through the deleter as decode's do.
+// The pixels own the byte credit: their deleter gives it back, as for pixels of `decode`.
 std::shared_ptr<Frame> picture_with_credit(const std::shared_ptr<CountingBudget>& budget) {
   auto frame = picture(5);
   const auto credit = std::make_shared<ByteCredit>(budget, 1000);
@@ -242,7 +243,7 @@ TEST_CASE("a frame that fails in a stage gives its bytes back at once") {
   CHECK(budget->returned == 1000);
 }
 
-TEST_CASE("what a stage throws becomes the frame's failure") {
+TEST_CASE("an exception of a stage becomes the frame's failure") {
   const auto failure_of = [](const auto& thrown) {
     const auto budget = std::make_shared<CountingBudget>();
     const auto frame = picture_with_credit(budget);

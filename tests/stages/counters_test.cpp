@@ -16,7 +16,7 @@ constexpr CounterInfo calls{"calls"};
 constexpr CounterInfo faulty{"faulty", "taken although they are blue", "taken although it is blue"};
 constexpr CounterInfo other{"other"};
 
-TEST_CASE("counters are shown in the order of the list, also at 0, and each once") {
+TEST_CASE("each counter is shown once, in the order of the list, also if it is 0") {
   Counters counters({&calls, &faulty, &calls});
   counters[calls] += 3;
   ++counters[calls];
@@ -36,9 +36,9 @@ TEST_CASE("pictures counted by name have a note, with the words for one or for m
         std::vector<std::string>{"4 pictures, taken although they are blue: a.jpg, b.jpg, c.jpg, ..."});
 }
 
-TEST_CASE("a counter that is not listed, and a name that is there twice, are errors of the program") {
+TEST_CASE("a counter that is not listed, and a name that two counters have, are errors of the program") {
   Counters counters({&calls});
-  CHECK_THROWS_WITH_AS(++counters[other], doctest::Contains("counter 'other' is counted and no stage lists it"),
+  CHECK_THROWS_WITH_AS(++counters[other], doctest::Contains("counter 'other' is counted, but no stage lists it"),
                        std::logic_error);
   static constexpr CounterInfo calls_too{"calls"};
   CHECK_THROWS_WITH_AS(Counters({&calls, &calls_too}), doctest::Contains("two counters have the name 'calls'"),
@@ -61,8 +61,8 @@ TEST_CASE("many threads count at once") {
   CHECK(counters[faulty].named().count == 4000);
 }
 
-TEST_CASE("what the program's stages count") {
-  std::vector<std::string> names;  // among those of stages of your own
+TEST_CASE("the counters of the program's stages") {
+  std::vector<std::string> names;  // users may add stages with counters of their own
   for (const auto& [name, count] : Counters(counters_of()).counts()) names.push_back(name);
   for (const char* name : {"bisect_calls", "decode_warnings", "decoder_boxes", "decoder_calls", "decoder_slots",
                            "detector_calls", "detector_skipped", "encoder_calls", "overlays_left_out", "split_calls",

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// A frame as `read` leaves it.
+// A frame as it is after `read`.
 Frame frame_of(const test::File& file, const DecodeLimits& limits) {
   Frame frame(Item{}, Place{});
   frame.file.size = file.size();
@@ -26,7 +26,7 @@ DecodeLimits limits_with(const OptionValues& values, std::int64_t slab_bytes = 6
   return Decode::limits(parse_options<Decode::Options>(Decode::name, values), slab_bytes);
 }
 
-// Decodes under these options; the reason why not.
+// Decodes with these options; returns the reason of a failure.
 std::optional<Reason> reason_of(const test::File& file, const OptionValues& values) {
   Surroundings around;
   around.source().limits[0] = limits_with(values);
@@ -39,7 +39,7 @@ std::optional<Reason> reason_of(const test::File& file, const OptionValues& valu
   }
 }
 
-TEST_CASE("a file's bytes become pixels, and the bytes go") {
+TEST_CASE("a file's bytes become pixels, and the bytes are freed") {
   const test::Rgb ramp = test::ramp(37, 21);
   Surroundings around;
   Frame frame = frame_of(test::make_png(ramp), around.source().limits[0]);
@@ -52,7 +52,7 @@ TEST_CASE("a file's bytes become pixels, and the bytes go") {
   CHECK(around.counters[decode_warnings].count() == 0);
 }
 
-TEST_CASE("the byte credit lives as long as the pixels, whoever holds them last") {
+TEST_CASE("the byte credit lives as long as the pixels, for any owner") {
   Surroundings around;
   const auto budget = std::make_shared<CountingBudget>();
   Frame frame = frame_of(test::make_png(test::ramp(8, 8)), around.source().limits[0]);
@@ -66,7 +66,7 @@ TEST_CASE("the byte credit lives as long as the pixels, whoever holds them last"
   CHECK(budget->returned == 8 * 8 * 3);
 }
 
-TEST_CASE("pixels lie in the memory that is asked for, which lives as long as they do") {
+TEST_CASE("pixels are in the requested memory, which lives as long as they do") {
   Surroundings around;
   const auto pinned = std::make_shared<FakePinned>();
   around.source().memory = [&](std::size_t bytes) { return pinned->take(bytes); };
@@ -81,7 +81,7 @@ TEST_CASE("pixels lie in the memory that is asked for, which lives as long as th
   }
 }
 
-TEST_CASE("where there is no more memory of the kind that is asked for, any other is taken") {
+TEST_CASE("if the requested kind of memory is used up, pixels are in ordinary memory") {
   Surroundings around;
   around.source().memory = [](std::size_t) -> std::shared_ptr<void> { throw std::bad_alloc(); };
   const test::Rgb ramp = test::ramp(37, 21);

@@ -17,7 +17,7 @@ const std::vector<Answer> four{
     {40, 40, 44, 44, 0.3F, 2},  // a small bird
 };
 
-// Scores that are found in a picture with the four answers under these options.
+// The scores of the objects that these options keep, in a picture with the four answers.
 std::vector<float> scores_with(const OptionValues& values, std::int64_t* truncated = nullptr) {
   Surroundings around;
   around.add_view(detector_package(), detector_by_code({{1, four}}));
@@ -48,7 +48,7 @@ TEST_CASE("objects of each picture, best first, in picture pixels") {
   CHECK(line_of(*batch.frames[2], around.context())["objects"].size() == 3);
 }
 
-TEST_CASE("detect.conf, iou, max_detections, min_area, classes, class_agnostic change what is found") {
+TEST_CASE("detect.conf, iou, max_detections, min_area, classes, class_agnostic change the objects") {
   CHECK(scores_with({}) == Scores{0.9F, 0.6F, 0.3F});
   CHECK(scores_with({{"conf", {"0.5"}}}) == Scores{0.9F, 0.6F});
   CHECK(scores_with({{"iou", {"0.95"}}}) == Scores{0.9F, 0.8F, 0.6F, 0.3F});
@@ -67,18 +67,18 @@ TEST_CASE("detect.max_detections keeps the best and counts the pictures it cut")
   CHECK(truncated == 0);
 }
 
-TEST_CASE("unwanted classes take nobody's place") {
+TEST_CASE("objects of unwanted classes do not count for the limit") {
   CHECK(scores_with({{"classes", {"bird"}}, {"max_detections", {"1"}}}) == Scores{0.3F});
   CHECK(scores_with({{"classes", {"dog"}}, {"class_agnostic", {"yes"}}}) == Scores{0.6F});
 }
 
-TEST_CASE("a class that the detector does not know is refused") {
+TEST_CASE("a class that the detector does not have is refused") {
   CHECK_THROWS_WITH_AS(scores_with({{"classes", {"dgo"}}}),
                        doctest::Contains("the detector fake-yolo has no class 'dgo'; did you mean 'dog'?"), UsageError);
   CHECK_THROWS_WITH_AS(scores_with({{"classes", {"3"}}}), doctest::Contains("has no class '3'"), UsageError);
 }
 
-TEST_CASE("detect.exec_batch: pictures a call, at most what the package allows") {
+TEST_CASE("detect.exec_batch: pictures of a call, at most what the package allows") {
   const auto calls = [](const OptionValues& values, int max_batch, int batch_size) {
     Surroundings around(batch_size);
     const Package package = detector_package("fake-yolo", max_batch);
@@ -97,7 +97,7 @@ TEST_CASE("detect.exec_batch: pictures a call, at most what the package allows")
   CHECK(calls({{"exec_batch", {"100"}}}, 4, 8) == 2);
 }
 
-TEST_CASE("detect.pad: calls of powers of two of pictures, at most those of a full one, and the same objects") {
+TEST_CASE("detect.pad: the size of a call is a power of two, at most that of a full call; objects are the same") {
   const auto shapes = [](const OptionValues& values, int max_batch) {
     Surroundings around(16);
     const Package package = detector_package("fake-yolo", max_batch);
@@ -121,7 +121,7 @@ TEST_CASE("detect.pad: calls of powers of two of pictures, at most those of a fu
   CHECK(shapes({{"pad", {"yes"}}, {"exec_batch", {"3"}}}, 16) == Shapes{3, 2});
 }
 
-TEST_CASE("three views with three detectors that answer differently on the same picture") {
+TEST_CASE("three views with three detectors that find different objects in the same picture") {
   const auto package = [](const char* name, const char* first_class) {
     Package made = detector_package(name);
     made.classes[0] = first_class;
@@ -145,7 +145,7 @@ TEST_CASE("three views with three detectors that answer differently on the same 
   };
   CacheStatistics statistics;
   const auto lines = run(300, 3, statistics);
-  CHECK(statistics.loads.size() == 3);  // each once
+  CHECK(statistics.loads.size() == 3);  // each package is loaded once
   CHECK(statistics.evictions == 0);
   const char* const expected[3][4] = {{"front", "yolo-front", "car", "[0,0,10,10]"},
                                       {"left", "yolo-left", "kerb", "[0,0,20,20]"},
@@ -157,7 +157,7 @@ TEST_CASE("three views with three detectors that answer differently on the same 
     CHECK(line["objects"][0]["name"] == expected[i % 3][2]);
     CHECK(line["objects"][0]["box"].dump() == expected[i % 3][3]);
   }
-  const auto again = run(250, 3, statistics);  // room for two
+  const auto again = run(250, 3, statistics);  // a budget for two models
   CHECK(again == lines);
   CHECK(statistics.loads.size() == 9);
   CHECK(statistics.evictions == 7);
@@ -201,7 +201,7 @@ TEST_CASE("pictures with and without boxes in one batch") {
   CHECK(batch.frames[2]->columns.get(detections).list.size() == 3);
 }
 
-TEST_CASE("detect.skip_with_boxes=no shows them to the detector and keeps the boxes") {
+TEST_CASE("detect.skip_with_boxes=no calls the detector for pictures with boxes, and keeps the boxes") {
   Surroundings around;
   const Package package = detector_package();
   around.add_view(package, detector_by_code({{1, four}}));
@@ -223,7 +223,7 @@ TEST_CASE("a view without a detector takes boxes from the manifest only") {
   lane.run(batch);
   CHECK(line_of(*batch.frames[0], around.context())["objects"].dump() == R"([{"box":[1,2,3,4],"class":5,"score":1}])");
   REQUIRE(batch.frames[1]->failed());
-  CHECK(batch.frames[1]->failure->detail.find("name a --detector") != std::string::npos);
+  CHECK(batch.frames[1]->failure->detail.find("add --detector PACKAGE") != std::string::npos);
 }
 
 // Runs 16 pictures, codes 1 to 16, and returns their lines.
@@ -252,7 +252,7 @@ std::map<int, std::vector<Answer>> sixteen_answers() {
   return answers;
 }
 
-TEST_CASE("a picture that makes the call fail costs its neighbours nothing") {
+TEST_CASE("a picture that makes the call fail does not harm its neighbours") {
   for (const int bad : {0, 5, 15}) {
     CAPTURE(bad);
     Counters counters(counters_of());
@@ -284,7 +284,7 @@ TEST_CASE("out of memory: halves, marked, with the same results") {
   }
 }
 
-TEST_CASE("NaN from the detector fails that picture alone") {
+TEST_CASE("NaN from the detector fails only that picture") {
   for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto answers = sixteen_answers();
     answers[4][0].x0 = poison;

@@ -21,12 +21,12 @@ Vector vector_of(int code) {
   return {to_f16(c), to_f16(1), to_f16(c / 2), to_f16(-c)};
 }
 
-// What a segment of a batch holds: its lines, and the rows of its side columns.
+// The content of the segment for a batch: its lines, and the rows of its side columns.
 struct Segment {
   std::vector<nlohmann::json> lines;
   std::map<std::string, std::vector<Vector>> columns;
 
-  // Of a picture, or of its objects.
+  // The rows of a picture, or of its objects.
   std::vector<Vector> of(std::size_t slot, const std::string& column) const {
     const nlohmann::json& line = lines.at(slot);
     std::vector<Vector> rows;
@@ -78,7 +78,7 @@ struct World : Surroundings {
 
 const std::vector<StagePlace> of_objects{"preprocess", "detect", "embed"};
 
-// A picture whose red is the column, so that the code of a crop is its left edge; boxes as if from a manifest.
+// A picture in which red is the column, so that the code of a crop is its left edge. Its boxes look like a manifest's.
 std::shared_ptr<Frame> ramp(int slot, int slots, const std::vector<int>& lefts) {
   auto frame = picture(0, slot, slots);
   std::uint8_t* const data = frame->columns.get(pixels).data.get();
@@ -105,7 +105,7 @@ TEST_CASE("each picture has the vector of its own pixels, in calls of every size
   }
 }
 
-TEST_CASE("each object has the vector of its crop, wherever calls begin and end") {
+TEST_CASE("each object has the vector of its crop, for any split into calls") {
   for (const int most : {1, 2, 4, 16}) {
     for (const bool on_stream : {false, true}) {
       CAPTURE(most);
@@ -125,7 +125,7 @@ TEST_CASE("each object has the vector of its crop, wherever calls begin and end"
 }
 
 TEST_CASE(
-    "a picture of which one object makes the call fail fails alone, and the others' vectors are as in its absence") {
+    "if one object makes the call fail, only its picture fails, and the others' vectors are as without it") {
   World world(4, false, fails_on(33));
   Batch batch({ramp(0, 3, {1, 20}), ramp(1, 3, {33, 2, 7}), ramp(2, 3, {40, 9})});
   const Segment segment = world.run(batch, {{"of", {"objects"}}}, of_objects);
@@ -136,7 +136,7 @@ TEST_CASE(
   CHECK(segment.columns.at("embed").size() == 4);
 }
 
-TEST_CASE("rows for which memory runs out are halved, and each picture is still complete") {
+TEST_CASE("calls that run out of memory are split in halves, and each picture is still complete") {
   World world(16, false, holds(2));
   Batch batch({ramp(0, 2, {1, 20, 33}), ramp(1, 2, {40, 9})});
   const Segment segment = world.run(batch, {{"of", {"objects"}}}, of_objects);
@@ -145,7 +145,7 @@ TEST_CASE("rows for which memory runs out are halved, and each picture is still 
   CHECK(segment.lines[0]["exec"] == "split");
 }
 
-TEST_CASE("vectors are divided by their length where the package says so") {
+TEST_CASE("vectors are divided by their length if the package says so") {
   Package package = embedder_package();
   package.output["normalised"] = {1};
   World world(16, true, {}, package);
@@ -155,7 +155,7 @@ TEST_CASE("vectors are divided by their length where the package says so") {
   CHECK(world.run(batch).of(0, "embed") == std::vector<Vector>{expected});
 }
 
-TEST_CASE("a number that float16 cannot hold fails its picture alone") {
+TEST_CASE("a number too large for float16 fails only its picture") {
   for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), 65520.0F, -1e30F}) {
     CAPTURE(wrong);
     World world;
@@ -179,7 +179,7 @@ TEST_CASE("a number that float16 cannot hold fails its picture alone") {
   }
 }
 
-TEST_CASE("a stage that stands in the recipe twice has two columns, of its names") {
+TEST_CASE("a stage that is in the recipe twice has two columns with its names") {
   World world;
   const std::string other = world.add_model(embedder_package("other"), embedder_by_code(), true);
   RecipeLane lane(world, {"preprocess", {"first", "embed"}, {"second", "embed"}},
@@ -193,7 +193,7 @@ TEST_CASE("a stage that stands in the recipe twice has two columns, of its names
 
 TEST_CASE("embed.of is one of two words") {
   CHECK_THROWS_WITH_AS(Embed::info(parse_options<Embed::Options>("embed", {{"of", {"faces"}}}), Embed::Own("here")),
-                       "here.of is picture or objects, not 'faces'", UsageError);
+                       "here.of is 'faces'; it must be picture or objects", UsageError);
 }
 
 }  // namespace millrace

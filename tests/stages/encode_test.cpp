@@ -36,7 +36,7 @@ TEST_CASE("a frame done in halves says so; one without detection has no objects"
   CHECK_FALSE(line.contains("objects"));
 }
 
-TEST_CASE("a number that JSON lacks fails the frame, not the batch") {
+TEST_CASE("NaN, which JSON lacks, fails the frame, not the batch") {
   World world;
   Batch batch({frame_with_object(std::numeric_limits<float>::quiet_NaN()), frame_with_object(0.5F, 1)});
   Encode({}, world.context()).run(batch);
@@ -59,13 +59,13 @@ TEST_CASE("encode.format: side files that were asked for, of frames that did not
     CHECK_FALSE(world.has("labels/picture1.png.png"));
   }
   CHECK_THROWS_WITH_AS(Encode::info(with_format({"png", "tiff"})),
-                       doctest::Contains("encode.format knows coco, overlay"), UsageError);
+                       doctest::Contains("encode.format takes coco, overlay"), UsageError);
 }
 
 TEST_CASE("a picture that fails in one sink, or in its line, leaves no file of another") {
   World world;
   Batch batch({frame_with_object(std::numeric_limits<float>::quiet_NaN()), frame_with_object(0.5F, 1)});
-  batch.frames[1]->columns.drop(pixels);  // which the overlay needs
+  batch.frames[1]->columns.drop(pixels);  // the overlay needs them
   Encode(with_format({"png", "overlay"}), world.context()).run(batch);
   CHECK(batch.frames[0]->failed());
   CHECK(batch.frames[1]->failed());
@@ -75,7 +75,8 @@ TEST_CASE("a picture that fails in one sink, or in its line, leaves no file of a
 
 TEST_CASE("the help of encode.format names every sink") {
   const std::string help = describe_options<Encode::Options>().front().help;
-  CHECK(help.find("beside the segments: coco, overlay, png (16-bit label maps)") == 0);  // sinks of your own follow
+  // Sinks of users may follow.
+  CHECK(help.find("sinks, in addition to the segments: coco, overlay, png (16-bit label maps)") == 0);
   for (const auto& sink : sink_table()) CHECK(help.find(sink.name) != std::string::npos);
 }
 

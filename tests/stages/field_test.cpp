@@ -25,17 +25,17 @@ constexpr Field<int> other_inner{"inner"};
 TEST_CASE("a column is written once and read by its field") {
   Columns columns;
   CHECK(columns.find(inner) == nullptr);
-  CHECK_THROWS_WITH_AS(columns.get(inner), doctest::Contains("'inner' is read and was not written"), std::logic_error);
+  CHECK_THROWS_WITH_AS(columns.get(inner), doctest::Contains("'inner' is read but was not written"), std::logic_error);
   columns.set(inner, 7);
   CHECK(columns.get(inner) == 7);
   CHECK_THROWS_WITH_AS(columns.set(inner, 8), doctest::Contains("'inner' is written twice"), std::logic_error);
   CHECK(columns.get(inner) == 7);
-  CHECK(columns.find(other_inner) == nullptr);  // a field is itself, not its name
+  CHECK(columns.find(other_inner) == nullptr);  // another field with the same name is another field
   columns.drop(inner);
   CHECK(columns.find(inner) == nullptr);
 }
 
-TEST_CASE("fields say how they stand in the line and in objects") {
+TEST_CASE("fields define how they are written to the line and to objects") {
   CHECK_FALSE(inner.in_line);
   CHECK(number.in_line);
   CHECK(letters.in_line);
@@ -56,7 +56,7 @@ TEST_CASE("fields say how they stand in the line and in objects") {
   CHECK(json.take() == R"({"number": 3, "object": {"letter": "b"}})");
 }
 
-TEST_CASE("a stage touches the fields it lists") {
+TEST_CASE("a stage may access only the fields that it lists") {
   const Access access{"greedy", {&inner}, {&number}};
   Columns columns;
   columns.set(inner, 1);
@@ -67,10 +67,10 @@ TEST_CASE("a stage touches the fields it lists") {
 #ifdef MILLRACE_CHECK_FIELDS
   CHECK_THROWS_WITH_AS(columns.find(letters), "stage 'greedy' reads field 'letters' without listing it in its info()",
                        std::logic_error);
-  CHECK_THROWS_AS(columns.get(number), std::logic_error);  // it writes that, and does not read it
+  CHECK_THROWS_AS(columns.get(number), std::logic_error);  // the stage lists it for writing only
   CHECK_THROWS_WITH_AS(columns.set(other_inner, 1), doctest::Contains("writes field 'inner'"), std::logic_error);
 #else
-  CHECK(columns.get(letters) == "x");  // checked in builds for development only
+  CHECK(columns.get(letters) == "x");  // only builds for development check it
 #endif
   columns.allow(nullptr);
   CHECK(columns.get(letters) == "x");

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-// Rows hold 100 + their index, blank ones 0; the model doubles them. `react` sees each call first.
+// Rows have the value 100 + their index, blank rows 0. The model doubles them. It first calls `react`.
 struct Model {
   std::function<void(const std::vector<int>& values)> react = [](const auto&) {};
   std::vector<std::vector<int>> calls{};
@@ -77,7 +77,7 @@ TEST_CASE("a call that succeeds is one call") {
   }
 }
 
-TEST_CASE("one bad row is found wherever it stands, the rest runs in the planned shape") {
+TEST_CASE("one bad row is found at any place, and the others run in the planned shape") {
   for (const int count : {1, 2, 3, 4, 5, 8, 16, 17}) {
     for (int bad = 0; bad < count; ++bad) {
       CAPTURE(count);
@@ -115,14 +115,14 @@ TEST_CASE("several bad rows are found one after another") {
   }
 }
 
-TEST_CASE("all rows bad: each fails, and the model is left alone") {
+TEST_CASE("if all rows are bad, each fails") {
   Model model{[](const auto& values) {
     if (std::any_of(values.begin(), values.end(), [](int value) { return value != 0; })) throw ModelError("all bad");
   }};
   for (const auto& outcome : model.run(each_its_own(8))) CHECK(outcome.error == "all bad");
 }
 
-TEST_CASE("a failure that does not come again costs nobody anything") {
+TEST_CASE("a failure that does not happen again fails no picture") {
   int calls = 0;
   Model model{[&](const auto&) {
     if (++calls == 1) throw ModelError("once");
@@ -142,7 +142,7 @@ TEST_CASE("calls that are known to be too large are not tried") {
   CHECK(model.counters[split_calls].count() == 3);
 }
 
-TEST_CASE("a call that fails for its size alone is done in halves and blames nobody") {
+TEST_CASE("a call that fails only because of its size is split in halves, and no picture fails") {
   Model model{[](const auto& values) {
     if (values.size() > 4) throw ModelError("too many for me");
   }};
@@ -151,7 +151,7 @@ TEST_CASE("a call that fails for its size alone is done in halves and blames nob
   CHECK(model.counters[split_calls].count() == 1);
 }
 
-TEST_CASE("rows of a picture fail together, and the search goes by pictures") {
+TEST_CASE("rows of a picture fail together, and the search splits by pictures") {
   const std::vector<int> pictures{4, 4, 4, 9, 9, 11, 11, 11};
   Model model{[](const auto& values) {
     if (holds_any(values, {103})) throw ModelError("bad box");  // the first row of picture 9
@@ -169,7 +169,7 @@ TEST_CASE("rows of a picture fail together, and the search goes by pictures") {
   CHECK(model.counters[bisect_calls].count() <= 3);
 }
 
-/// Of a model's call, or of what makes its inputs.
+/// Out of memory in the call of the model, or while its inputs are made.
 void throw_out_of_memory(bool of_model) {
   if (of_model) throw OutOfMemoryError("no memory");
   throw std::bad_alloc();
@@ -190,7 +190,7 @@ TEST_CASE("out of memory halves the call until it fits") {
   }
 }
 
-TEST_CASE("a search that runs out of memory blames nobody") {
+TEST_CASE("a search that runs out of memory fails no picture") {
   int calls = 0;
   Model model{[&](const auto&) {
     if (++calls == 1) throw ModelError("bad row");
@@ -200,7 +200,7 @@ TEST_CASE("a search that runs out of memory blames nobody") {
   CHECK(calls == 2);
 }
 
-TEST_CASE("a row that does not fit alone is a matter of the whole batch") {
+TEST_CASE("if a single row does not fit, the error concerns the whole batch") {
   Model model{[&](const auto& values) {
     if (holds_any(values, {101})) throw_out_of_memory(true);
   }};
@@ -222,10 +222,11 @@ TEST_CASE("rows of calls follow options, package and batch, and a stage names ev
   CHECK(rows_of(use, sam, 4, &limits) == MethodRows{{"encode", 4}, {"decode", 4}});
   use.calls.pop_back();
   CHECK_THROWS_WITH_AS(rows_of(use, sam, 4, nullptr),
-                       "a stage's info() names the task segment and no calls of its method 'decode'", std::logic_error);
+                       "a stage's info() names the task segment, but no calls of its method 'decode'",
+                       std::logic_error);
 }
 
-TEST_CASE("other errors are not the picture's and pass through") {
+TEST_CASE("other errors are not blamed on a picture and pass through") {
   Model model{[](const auto&) { throw std::logic_error("our own fault"); }};
   CHECK_THROWS_AS(model.run(each_its_own(3)), std::logic_error);
   CHECK(model.calls.size() == 1);

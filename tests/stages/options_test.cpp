@@ -13,7 +13,7 @@ struct Options {
   std::vector<std::string> classes;
   std::int64_t slab = 64 << 20;
   void visit(OptionVisitor& v) {
-    v.option("conf", conf, "least score", {0, 1});
+    v.option("conf", conf, "minimum score", {0, 1});
     v.option("count", count, "how many", {1, 100});
     v.option("pack", pack, "pack boxes");
     v.on_gpu("pack", "no");
@@ -64,7 +64,7 @@ TEST_CASE("bytes have units") {
   CHECK(slab("3G") == std::int64_t{3} << 30);
 }
 
-TEST_CASE("what cannot be meant is refused with the option's name") {
+TEST_CASE("an impossible value is refused with the option's name") {
   const auto refuses = [](const char* option, const std::vector<std::string>& written, const char* part) {
     INFO(option);
     CHECK_THROWS_WITH_AS(parse({{option, written}}), doctest::Contains(part), UsageError);
@@ -75,8 +75,8 @@ TEST_CASE("what cannot be meant is refused with the option's name") {
   refuses("conf", {"nan"}, "finite");
   refuses("conf", {"inf"}, "finite");
   refuses("conf", {"1.01"}, "detect.conf is 1.01; it must be between 0 and 1");
-  refuses("conf", {"0.1", "0.2"}, "takes one value and was given 2");
-  refuses("conf", {}, "takes one value and was given 0");
+  refuses("conf", {"0.1", "0.2"}, "takes one value, but was given 2");
+  refuses("conf", {}, "takes one value, but was given 0");
   refuses("count", {"2.5"}, "it must be a whole number");
   refuses("count", {"0"}, "between 1 and 100");
   refuses("count", {"99999999999"}, "it must be a whole number");
@@ -110,7 +110,7 @@ TEST_CASE("options describe themselves") {
   is(5, "slab", "bytes", "64M", Affects::run);
   CHECK(found[2].on_gpu == "no");
   CHECK(found[1].on_gpu.empty());
-  CHECK(parse({}).pack);  // what a GPU changes is set by those who know the device
+  CHECK(parse({}).pack);  // not the default for GPUs: parsing does not know the device
   struct Wrong {
     void visit(OptionVisitor& v) { v.on_gpu("padd", "yes"); }
   };

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-// Logits of `count` objects, 4 x 4: object n is n + 1 everywhere but in its first column, which is -1.
+// Logits of `count` objects, 4 x 4 each. Object n has n + 1 everywhere except in its first column, which is -1.
 PictureLogits logits_of(int count) {
   Tensor rows = Tensor::empty({count, 4, 4});
   for (int i = 0; i < count * 16; ++i)
@@ -47,7 +47,7 @@ TEST_CASE("masks at full size as runs, in the order of the objects") {
     for (std::size_t i = 1; i < mask.counts.size(); i += 2) ones += mask.counts[i];
     CHECK(mask.area == ones);
   }
-  // Cells are 16 pixels; between the centres of column 0 (-1) and 1 (n + 1) the zero crossing moves with the values.
+  // A cell has 16 pixels. The edge is where the values between the centres of column 0 (-1) and 1 (n + 1) cross zero.
   CHECK(result[0].counts.front() == 16 * side);
   CHECK(result[1].counts.front() < 16 * side);
   CHECK(result[1].predicted_iou == doctest::Approx(0.6F));
@@ -62,7 +62,7 @@ TEST_CASE("postprocess.mask_threshold") {
 
 TEST_CASE("no objects, no masks") { CHECK(masks_of(logits_of(0)).empty()); }
 
-TEST_CASE("a picture whose logits are not finite fails, its neighbour and failed frames are left alone") {
+TEST_CASE("a picture with logits that are not finite fails; its neighbour and failed frames do not change") {
   Surroundings around;
   Batch batch = batch_of({1, 1, 1});
   PictureLogits bad = logits_of(2);

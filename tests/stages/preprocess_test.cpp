@@ -48,7 +48,7 @@ TEST_CASE("a failed frame keeps its row, in zeros") {
   around.add_view(detector_package(), {});
   Preprocess stage({}, around.context());
   Batch full = batch_of({7, 8, 9});
-  stage.run(full);  // the lane's buffer holds pictures now
+  stage.run(full);  // now the lane's buffer has old pictures
   Batch batch = batch_of({7, 8, 9});
   batch.frames[1]->fail("decode", Reason::truncated, "cut");
   stage.run(batch);
@@ -79,7 +79,7 @@ TEST_CASE("the last, smaller batch has its own shape; a batch without pictures i
   CHECK(std::all_of(values.begin(), values.end(), [](float value) { return value == 0; }));
 }
 
-TEST_CASE("only the inputs of the models that there are") {
+TEST_CASE("it makes inputs only for the models of the run") {
   Surroundings around;
   around.add_view_without_detector();
   Batch batch = batch_of({1});
@@ -87,7 +87,7 @@ TEST_CASE("only the inputs of the models that there are") {
   CHECK(batch.columns.get(model_inputs).empty());
 }
 
-TEST_CASE("each picture goes up once, for all who read it") {
+TEST_CASE("each picture is uploaded once, for all readers") {
   Surroundings around;
   around.add_view(detector_package(), {});
   around.set_segmenter(segmenter_package(), {});

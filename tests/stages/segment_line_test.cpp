@@ -1,4 +1,4 @@
-// The lines that segments hold, as make_segment_line writes them and as io/results reads them back.
+// The lines of segments: make_segment_line() writes them, io/results reads them.
 #include <doctest/doctest.h>
 
 #include <limits>
@@ -57,7 +57,7 @@ TEST_CASE("a segment line has the shape that docs/formats.md describes") {
                           R"("state": "failed", "reason": "truncated", "detail": "the data end at row 7"})");
 }
 
-TEST_CASE("lines come back as they were") {
+TEST_CASE("a line that is read back has the values that were written") {
   Frame frame = sample_frame();
   Detections found = one_car();
   found.list.push_back(found.list.front());
@@ -119,7 +119,7 @@ TEST_CASE("any bytes of a path survive, and the line is UTF-8 on one line") {
     const Json json = Json::parse(line);
     CHECK(json.contains("path_b64") == !is_utf8(path));
     CHECK(parse_frame(line).path == path);
-    // What nlohmann writes for bytes that are no UTF-8 is an independent reading of the same recommendation.
+    // nlohmann is an independent implementation of the same recommendation for bytes that are not UTF-8.
     const std::string expected = Json::parse(Json(path).dump(-1, ' ', false, Json::error_handler_t::replace));
     CHECK(json["path"] == expected);
   }

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-// Three boxes for each of the pictures 1 to 16, none like another.
+// Three boxes for each of the pictures 1 to 16, all different.
 std::map<int, std::vector<Answer>> three_each() {
   std::map<int, std::vector<Answer>> answers;
   for (int code = 1; code <= 16; ++code) {
@@ -65,7 +65,7 @@ Outcome run(const Given& given) {
           around.counters[split_calls].count()};
 }
 
-// Every object has the mask and predicted IoU of its own box on its own picture, computed here without the stages.
+// Checks that every object has the mask and predicted IoU of its own box and picture, computed here without the stages.
 void check_objects(const Outcome& outcome, const Given& given) {
   for (std::size_t slot = 0; slot < outcome.frames.size(); ++slot) {
     const Frame& frame = *outcome.frames[slot];
@@ -77,7 +77,7 @@ void check_objects(const Outcome& outcome, const Given& given) {
     REQUIRE(traced.size() == found.size());
     for (std::size_t i = 0; i < found.size(); ++i) {
       CHECK(traced[i].predicted_iou == doctest::Approx(fake_iou(code, found[i].x0, found[i].y0)).epsilon(1e-6));
-      // The fake's mask in logits cells of 4 x 4 pixels; bilinear edges lie half a cell around the cells' outline.
+      // The mask of the fake in cells of 4 x 4 pixels. Bilinear edges are at most half a cell from the cells' outline.
       double cells = 0;
       const float right = found[i].x0 + (found[i].x1 - found[i].x0) * (1 + static_cast<float>(code % 8)) / 8;
       for (int y = 2; y < side; y += 4) {
@@ -91,7 +91,7 @@ void check_objects(const Outcome& outcome, const Given& given) {
   }
 }
 
-// Another stage that takes the embeddings: by slot, the picture's code, or -1 where there is none.
+// Filled by another stage that reads the embeddings: the code of the picture in each slot, or -1 without an embedding.
 std::vector<int> embedded_codes;
 
 class OtherPrompts final : public LaneStage {
@@ -121,12 +121,12 @@ TEST_CASE("a later stage finds the embedding of each picture that has boxes") {
   table.push_back(stage_entry<OtherPrompts>());
   RecipeLane lane(around, {"preprocess", "detect", "segment", "other_prompts", "postprocess"}, {},
                   std::make_unique<Device>(), table);
-  Batch batch = batch_of({3, 0, 9, 5});  // 0 has no boxes
+  Batch batch = batch_of({3, 0, 9, 5});  // picture 0 has no boxes
   batch.frames[2]->fail("decode", Reason::truncated, "cut");
   embedded_codes.clear();
   lane.run(batch);
   CHECK(embedded_codes == std::vector<int>{3, -1, -1, 5});
-  CHECK(batch.columns.find(image_embeddings) == nullptr);  // freed behind its last reader
+  CHECK(batch.columns.find(image_embeddings) == nullptr);  // freed after its last reader
 }
 
 TEST_CASE("16 pictures of 3 boxes: 3 decoder calls when packed, 16 when not, with equal masks") {
@@ -145,7 +145,7 @@ TEST_CASE("16 pictures of 3 boxes: 3 decoder calls when packed, 16 when not, wit
   CHECK(alone.lines == packed.lines);
 }
 
-TEST_CASE("segment.box_batch: most boxes a decoder call, at most what the package allows") {
+TEST_CASE("segment.box_batch: maximum boxes of a decoder call, at most what the package allows") {
   const auto decodes = [](const char* box_batch, const char* pack, int max_boxes) {
     const Given given{.segment = {{"box_batch", {box_batch}}, {"pack", {pack}}}, .max_boxes = max_boxes};
     const Outcome outcome = run(given);
@@ -174,18 +174,18 @@ TEST_CASE("segment.pad: calls of powers of two of boxes and pictures, and the sa
   const Outcome padded = run(given);
   CHECK(padded.decodes == 3);
   CHECK(padded.boxes == 48);
-  CHECK(padded.slots == 20 + 20 + 8);  // the last call as it is: it has a power of two of them
+  CHECK(padded.slots == 20 + 20 + 8);  // the last call is not padded: 8 is a power of two
   CHECK(pictures == std::vector<std::int64_t>{11, 8});
   CHECK(padded.lines == plain.lines);
   given.segment["box_batch"] = {"19"};
   CHECK(run(given).slots == 19 + 19 + 16);
   given.max_boxes = 13;
   const Outcome least = run(given);
-  CHECK(least.slots == 13 + 13 + 13 + 13);  // 9 boxes are padded to as many as the package allows
+  CHECK(least.slots == 13 + 13 + 13 + 13);  // 9 boxes are padded to 13, the maximum of the package
   CHECK(least.lines == plain.lines);
 }
 
-TEST_CASE("segment.image_batch: pictures an encoder call, at most what the package allows") {
+TEST_CASE("segment.image_batch: pictures of an encoder call, at most what the package allows") {
   Given given;
   const Outcome one = run(given);
   CHECK(one.encodes == 16);
@@ -217,8 +217,8 @@ TEST_CASE("pictures without boxes are fine and cost no call") {
   CHECK(nlohmann::json::parse(none.lines[0])["objects"].empty());
 }
 
-TEST_CASE("boxes of the detector come to the decoder in its own pixels") {
-  // The segmenter's input is 64 x 64; a picture twice as large is shown at half the size.
+TEST_CASE("boxes of the detector reach the decoder in pixels of its input") {
+  // The segmenter's input is 64 x 64, so it gets a picture twice as large at half the size.
   Surroundings around;
   around.add_view_without_detector();
   std::vector<float> seen;
@@ -253,7 +253,7 @@ void check_neighbours(const Outcome& outcome, const Outcome& blank, int bad) {
   CHECK(line["reason"] == "model_failed");
 }
 
-TEST_CASE("a picture that the encoder cannot bear costs its neighbours nothing") {
+TEST_CASE("a picture that makes the encoder fail does not harm its neighbours") {
   for (const int bad : {0, 6, 15}) {
     CAPTURE(bad);
     const OptionValues values{{"image_batch", {"16"}}};
@@ -263,11 +263,11 @@ TEST_CASE("a picture that the encoder cannot bear costs its neighbours nothing")
   }
 }
 
-TEST_CASE("a picture that the decoder cannot bear costs its neighbours nothing") {
+TEST_CASE("a picture that makes the decoder fail does not harm its neighbours") {
   for (const int bad : {0, 5, 15}) {  // picture 5 has its boxes in two calls
     CAPTURE(bad);
     const Outcome outcome = run({.before_decode = fails_on(bad + 1)});
-    CHECK(outcome.bisects <= 5);  // the second call already has it blank
+    CHECK(outcome.bisects <= 5);  // in the second call its rows are already blank
     check_neighbours(outcome, run({.blank_slot = bad}), bad);
   }
 }
@@ -288,7 +288,7 @@ TEST_CASE("out of memory: halves, marked, with the same results") {
   check(run({.segment = values, .before_decode = holds(2)}));
 }
 
-TEST_CASE("NaN and infinity fail their picture alone, wherever they come from") {
+TEST_CASE("NaN and infinity in any output fail only their picture") {
   const Outcome clean = run({});
   for (const float poison : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     for (const std::size_t output : {0U, 1U}) {
@@ -297,7 +297,7 @@ TEST_CASE("NaN and infinity fail their picture alone, wherever they come from") 
       const Outcome outcome = run({.change = [&](std::vector<Tensor>& outputs, std::string_view method) {
         if (method != "decode" || ++calls != 1) return;
         const std::size_t size = output == 0 ? 16 * 16 : 1;
-        outputs[output].host<float>()[4 * size + size / 2] = poison;  // box 4 is of picture 1
+        outputs[output].host<float>()[4 * size + size / 2] = poison;  // box 4 belongs to picture 1
       }});
       for (std::size_t i = 0; i < 16; ++i) {
         if (i != 1) CHECK(outcome.lines[i] == clean.lines[i]);

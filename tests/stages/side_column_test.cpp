@@ -1,4 +1,4 @@
-// Fields that are side columns: from the stage that sets them to the rows beside a segment.
+// Fields that are side columns, from the stage that sets them to the rows next to a segment.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -60,7 +60,7 @@ std::vector<std::uint16_t> halves(const std::string& bytes) {
   return values;
 }
 
-/// The lines of four pictures as the recipe's last stage leaves them: two objects, none, a failed picture, one object.
+/// The lines of four pictures after the last stage: with two objects, with none, failed, with one object.
 std::vector<Line> lines_of_four(const StageContext& context) {
   std::vector<StageEntry> table = stage_table();
   table.push_back(stage_entry<Vectors>());
@@ -131,14 +131,14 @@ Frame frame_with(const Field<HalfRows>& field, HalfRows rows, std::size_t object
 
 const std::vector<View> views{{"front", "", {}}};
 
-TEST_CASE("a row that is not finite fails its picture, as a number of the line does") {
+TEST_CASE("a row with NaN or infinity fails its picture, as such a number in the line does") {
   Frame frame = frame_with(picture_vector, {2, {0, 0x7e00}});
   const auto line = nlohmann::json::parse(finish_segment_line(frame, views));
   CHECK(line["reason"] == "non_finite");
   CHECK(line["detail"].get<std::string>().find("picture_vector") != std::string::npos);
 }
 
-TEST_CASE("a line that the journal would not take fails its picture, and says how long it is") {
+TEST_CASE("a line that is too long for the journal fails its picture, and the message has its length") {
   const auto most = static_cast<std::size_t>(Journal::max_line_bytes);
   Frame frame = frame_with(picture_vector, {1 << 20, std::vector<std::uint16_t>(1 << 20)});
   CHECK(finish_segment_line(frame, views).size() > (2 << 20));
@@ -146,17 +146,19 @@ TEST_CASE("a line that the journal would not take fails its picture, and says ho
   Frame long_frame = frame_with(picture_vector, {static_cast<int>(most / 2), std::vector<std::uint16_t>(most / 2)});
   const auto line = nlohmann::json::parse(finish_segment_line(long_frame, views));
   CHECK(line["reason"] == "too_large");
-  CHECK(line["detail"].get<std::string>().find("67108864 is the limit") != std::string::npos);
+  CHECK(line["detail"].get<std::string>().find("the maximum is 67108864 bytes") != std::string::npos);
 }
 
-TEST_CASE("a stage that gives another number of rows has an error of its own") {
+TEST_CASE("a stage that sets a wrong number of rows has an error of its own") {
   CHECK_THROWS_WITH_AS(make_segment_line(frame_with(picture_vector, {1, {0, 0}}), views),
-                       doctest::Contains("'picture_vector' has one row a picture, and was given 2"), std::logic_error);
+                       doctest::Contains("'picture_vector' has one row for each picture, but was given 2"),
+                       std::logic_error);
   CHECK_THROWS_WITH_AS(make_segment_line(frame_with(object_vector, {1, {0}}, 2), views),
-                       doctest::Contains("'object_vector' has one row an object, and was given 1"), std::logic_error);
+                       doctest::Contains("'object_vector' has one row for each object, but was given 1"),
+                       std::logic_error);
 }
 
-TEST_CASE("a name that no file can have is refused before anything runs") {
+TEST_CASE("a name that no file can have is refused before the run") {
   static constexpr Field<HalfRows> bad{"Bad.Name", RowsOf::pictures};
   StageEntry entry;
   entry.name = "bad";

@@ -1,4 +1,4 @@
-// The lane stages on a stream: the results of the host, one upload a picture, two waits and one download a batch.
+// Lane stages on a stream have the results of the host, with one upload a picture, two waits and one download a batch.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -59,7 +59,7 @@ struct OnStream {
   const Device* const says = device.get();
 };
 
-TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
+TEST_CASE("a stream writes the lines of the host, for all ways to pack calls") {
   const std::vector<RecipeLane::Values> ways{
       {},
       {{"segment", {{"box_batch", {"3"}}}}},
@@ -87,7 +87,7 @@ TEST_CASE("a stream gives the lines of the host, for all ways to pack calls") {
     CHECK(stream.around.counters[decoder_calls].count() == host.around.counters[decoder_calls].count());
     CHECK(fake.did->counts().uploads == pictures);
     CHECK(fake.did->counts().waits == 2 * batches);
-    CHECK(fake.did->counts().downloads <= batches);  // none where there are no masks
+    CHECK(fake.did->counts().downloads <= batches);  // none for a batch without masks
     CHECK(fake.did->counts().downloads > 0);
     const DeviceCounts said = fake.says->counts();
     CHECK(StreamCounts{said.uploads, said.downloads, said.waits} == fake.did->counts());
@@ -101,9 +101,9 @@ TEST_CASE("a raster lives until its upload is done, and no longer") {
   Batch batch = batch_of({1, 2, 3});
   std::vector<std::weak_ptr<std::uint8_t>> rasters;
   for (const auto& frame : batch.frames) rasters.emplace_back(frame->columns.get(pixels).data);
-  lane.run(batch);  // the column goes after its last reader, `preprocess`
+  lane.run(batch);  // the column is dropped after its last reader, `preprocess`
   for (const auto& raster : rasters) CHECK(raster.expired());
-  for (const auto& frame : batch.frames) CHECK(frame->columns.find(uploaded) == nullptr);  // nobody else reads it
+  for (const auto& frame : batch.frames) CHECK(frame->columns.find(uploaded) == nullptr);  // no other stage reads it
   const auto lines = lines_of(batch, setup.around.context());
   CHECK(nlohmann::json::parse(lines[0])["objects"].size() == answers().at(1).size());
 }

@@ -10,8 +10,8 @@
 #include "tests/io/files/temporary_folder.hpp"
 #include "tests/stages/surroundings.hpp"
 
-// What the program shares between threads is shared here too, for ThreadSanitizer to look at: one `decode` and one
-// `encode` for all, a lane for each thread, one cache that cannot hold all models.
+// For ThreadSanitizer: shares the same objects between threads as the program does. All threads have one `decode`, one
+// `encode` and one cache, which is too small for all models. Each thread has its own lane.
 namespace millrace {
 namespace {
 
@@ -76,7 +76,7 @@ std::vector<std::string> lines_with(int threads) {
   return lines;
 }
 
-TEST_CASE("lanes side by side write the lines of one lane alone") {
+TEST_CASE("several lanes at the same time write the same lines as one lane") {
   const auto alone = lines_with(1);
   CHECK(nlohmann::json::parse(alone[2])["detector"] == "yolo-b");
   CHECK(nlohmann::json::parse(alone[0])["objects"].size() == 1);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Follows the pages docs/adding_a_*.md in one copy of the sources, counts what each costs, and builds and runs what they add.
+"""Follows the pages docs/adding_a_*.md in one copy of the sources, counts the files and lines of each, and builds and runs the additions.
 
     adding_test.py SOURCE FOLDER [CMAKE_OPTION ...]
 
-Copies SOURCE to FOLDER/source, does what the pages say, builds the program and the tests that the pages name there without LibTorch, and runs
-them. The copy's build folder lies as deep as those of SOURCE, so that the compiler cache knows nearly all of it; both stay for the next time.
+Copies SOURCE to FOLDER/source and makes the changes of the pages. Builds the program and the tests of the pages without LibTorch, and runs them.
+The build folder of the copy is as deep as those of SOURCE, so that the compiler cache has nearly all objects. Both stay for the next time.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ STAGE, OPENCV, TASK, OPERATION, SINK, REDUCER, COUNTER = (Page(SOURCE, f"adding_
 
 
 def weights():
-    """What looks like a TorchScript file."""
+    """The bytes of an archive that looks like a TorchScript file."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name in ("model/data.pkl", "model/code/__torch__.py", "model/version"):
@@ -63,7 +63,7 @@ class Case(unittest.TestCase):
         self.folder = Path(temporary.name)
 
     def costs(self, page, files, lines, changed):
-        """The page adds so many files, and so many lines to just these others."""
+        """Checks that the page adds so many files, and so many lines to exactly the files `changed`."""
         self.assertEqual(len(page.files), files, sorted(page.files))
         self.assertEqual(sorted(map(str, page.changed_files())), changed)
         self.assertEqual(page.added_lines(), lines, page.changes)
@@ -99,7 +99,7 @@ class Tests(unittest.TestCase):
 
 class Operation(Case):
     def test_four_files_and_a_line(self):
-        """The kernel's file is there and is not compiled: builds with CUDA take it by its name."""
+        """The kernel's file exists but is not compiled here: builds with CUDA find it by its name."""
         self.costs(OPERATION, 4, 1, ["gpu/CMakeLists.txt"])
 
 
@@ -110,7 +110,7 @@ class Sink(Case):
     def test_it_is_known(self):
         self.assertIn("yolo (labels to train with)", run(MILLRACE, "stages"))
         self.write_picture("a.png")
-        self.run_recipe("--format", "yolo")  # nothing is found without a detector, so there is no file
+        self.run_recipe("--format", "yolo")  # without a detector there are no objects, so no file is written
         self.assertIn(b"coco, overlay, png and yolo", subprocess.run([MILLRACE, "run", self.folder / "recipe.yaml", "--format", "yollo"],
                                                                      stderr=subprocess.PIPE, check=False).stderr)
 
@@ -155,7 +155,7 @@ class Task(Case):
         self.costs(TASK, 4, 3, ["models/tasks.cpp", "stages/CMakeLists.txt", "stages/registry.cpp"])
 
     def test_its_package_is_known(self):
-        """Up to its weights, since the copy is built without LibTorch."""
+        """The package is read except for its weights, since the copy is built without LibTorch."""
         page = (SOURCE / "docs/adding_a_model_task.md").read_text(encoding="utf-8")
         described = next(text for text in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "task: score" in text)
         package = self.folder / "score.pkg"

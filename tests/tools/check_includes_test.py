@@ -1,4 +1,4 @@
-"""Plants one violation of every rule in a small tree and sees that tools/check_includes.py finds each, and nothing else."""
+"""Plants one violation of every rule in a small tree, and checks that tools/check_includes.py finds it and nothing else."""
 
 import pathlib
 import subprocess
@@ -78,8 +78,8 @@ PLANTED = [
     ("io/decode/within.cpp", '#include "io/input/item.hpp"\n', 1, "io/decode/ may include of io/"),
     ("io/decode/up.cpp", '#include "io/results/plan.hpp"\n', 1, "io/decode/ may include of io/"),
     ("io/results/within.cpp", '#include "io/sinks/coco.hpp"\n', 1, "io/results/ may include of io/"),
-    ("io/loose.cpp", "\n", 1, "lies in one of its folders"),
-    ("io/other/file.cpp", "\n", 1, "lies in one of its folders"),
+    ("io/loose.cpp", "\n", 1, "must be in one of its folders"),
+    ("io/other/file.cpp", "\n", 1, "must be in one of its folders"),
     ("stages/graph.cpp", "#include <tbb/flow_graph.h>\n", 1, "TBB"),
     ("stages/all_of_tbb.cpp", "#include <tbb.h>\n", 1, "TBB"),
     ("io/files/parallel.cpp", "#include <oneapi/tbb/parallel_for.h>\n", 1, "TBB"),
@@ -99,22 +99,22 @@ PLANTED = [
     ("base/other.cpp", "#include <nvtx3/nvToolsExt.h>\n", 1, "NVTX"),
     ("io/files/options.cpp", "#include <boost/program_options.hpp>\n", 1, "Boost"),
     ("run/options.cpp", "#include <boost/program_options.hpp>\n", 1, "Boost"),
-    ("io/input/relative.cpp", '#include "item.hpp"\n', 1, "written from the root"),
-    ("io/input/dots.cpp", '#include "../input/item.hpp"\n', 1, "written from the root"),
-    ("io/input/angle.cpp", "#include <io/input/item.hpp>\n", 1, "includes of ours are written"),
+    ("io/input/relative.cpp", '#include "item.hpp"\n', 1, "write includes of ours with the path from the root"),
+    ("io/input/dots.cpp", '#include "../input/item.hpp"\n', 1, "write includes of ours with the path from the root"),
+    ("io/input/angle.cpp", "#include <io/input/item.hpp>\n", 1, "write includes of ours as"),
     ("io/files/twice.hpp", "struct Twice {};\n", 1, "#pragma once"),
     ("stages/from_tests.cpp", '#include "tests/reference.hpp"\n', 1, "only tests"),
     ("bench/from_tests.cpp", '#include "tests/reference.hpp"\n', 1, "only tests"),
     ("tests/io/torch_test.cpp", "#include <torch/torch.h>\n", 1, "torch/torch.h"),
-    ("stages/long.cpp", "\n" * 501, 501, "the file has 501 lines, and at most 500 are allowed"),
+    ("stages/long.cpp", "\n" * 501, 501, "the file has 501 lines; at most 500 are allowed"),
     ("tests/apps/long_test.py", "\n" * 501, 501, "the file has 501 lines"),
     ("bench/gpu/longer.py", "\n" * 600, 501, "the file has 600 lines"),
     ("tools/longer.sh", "\n" * 501, 501, "the file has 501 lines"),
 ]
 
-CHANGES, COMMENT = "a variable that changes", "says why it is one in the comment above it"
+CHANGES, COMMENT = "a variable that changes", "needs a comment above it that gives the reason"
 
-# what it is, source, line of the violation, words that name the rule
+# kind of variable, source, line of the violation, words that name the rule
 VARIABLES = [
     ("static in a function", "int next() {\n  static int count = 0;\n  return ++count;\n}\n", 2, CHANGES),
     ("static in a member function", "struct A {\n  int next() const {\n    static int count;\n    return ++count;\n  }\n};\n", 3, CHANGES),
@@ -286,7 +286,7 @@ def write(files, folder):
 
 
 def found(files):
-    """What is wrong with a tree of these files, as the program prints it."""
+    """The lines that the program prints for a tree of these files."""
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)
         return [f"{file}:{line}: {message}" for file, line, message in check_includes.problems_of(pathlib.Path(folder))]
@@ -321,7 +321,7 @@ class CheckIncludes(unittest.TestCase):
         three = {"run/b.hpp": header + '#include "run/c.hpp"\n', "run/c.hpp": header + '#include "run/a.hpp"\n'}
         self.found_alone("run/a.hpp", header + '#include "run/b.hpp"\n', 1, "run/a.hpp -> run/b.hpp -> run/c.hpp -> run/a.hpp", three)
         self.found_alone("run/own.hpp", header + '#include "run/own.hpp"\n', 1, "run/own.hpp -> run/own.hpp")
-        # One file that several include is no circle.
+        # A file that several files include is not a cycle.
         both = {"run/top.hpp": header, "run/left.hpp": header + '#include "run/top.hpp"\n'}
         self.assertEqual(found({**GOOD, **both, "run/right.hpp": header + '#include "run/top.hpp"\n#include "run/left.hpp"\n'}), [])
 

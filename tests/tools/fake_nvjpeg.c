@@ -1,5 +1,5 @@
-/* A libnvjpeg with two engines of four cores, which decodes any JPEG to the same pixels: (row + 2 * column + channel) modulo 256. What
-   FAKE_NVJPEG names fails with status 7; with FAKE_NVJPEG=engines there are none. */
+/* A fake libnvjpeg with two engines of four cores. It decodes any JPEG to the same pixels: (row + 2 * column + channel) modulo 256.
+   The function named by FAKE_NVJPEG fails with status 7. With FAKE_NVJPEG=engines there are no engines. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ int nvjpegDecodeBatchedSupported(void* handle, void* stream, int* unsupported) {
   (void)handle, (void)stream;
   return *unsupported = status(__func__) != 0, 0;
 }
-/* Of the first frame header. */
+/* Reads the first frame header. */
 int nvjpegGetImageInfo(void* handle, const unsigned char* data, size_t length, int* components, int* subsampling, int* widths, int* heights) {
   (void)handle;
   for (size_t at = 2; at + 9 < length; at += 2 + 256 * data[at + 2] + data[at + 3]) {

@@ -1,10 +1,10 @@
-"""Follows pages of docs/ in a copy of the sources: the files and lines that a page names, and nothing else.
+"""Follows pages of docs/ in a copy of the sources: adds exactly the files and lines that a page names.
 
 A page links a new file to its text:
 
     - [`stages/x.cpp`](adding_a_stage/x.cpp): what it is
 
-and shows each change of another file as a diff without line numbers, whose lines with ' ' and '-' stand there once, together.
+and shows each change of another file as a diff without line numbers. Its lines with ' ' and '-' must occur in that file once, together.
 """
 
 import re
@@ -16,7 +16,7 @@ TOP = ["CMakeLists.txt", "LICENSE", "apps", "base", "bench", "cmake", "configs",
 
 
 def source_files(root):
-    """Relative paths of the files that are built from."""
+    """Relative paths of the files that a build needs."""
     found = set()
     for top in TOP:
         path = root / top
@@ -26,14 +26,14 @@ def source_files(root):
 
 
 def write_if_new(path, text):
-    """Writes only what differs, so that the next build finds little to do."""
+    """Writes the file only if its content differs, so that the next build compiles little."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file() or path.read_bytes() != text:
         path.write_bytes(text)
 
 
 class Page:
-    """What a page says."""
+    """The new files and the changes that a page names."""
 
     def __init__(self, source, name):
         page = source / "docs" / name
@@ -65,13 +65,13 @@ def changed(text, path, before, after):
 
 
 def make_copy(source, copy, pages):
-    """Brings `copy` to the state of `source` plus what the pages say."""
+    """Makes `copy` the same as `source` plus the changes of the pages."""
     contents = {path: (source / path).read_bytes() for path in source_files(source)}
     for page in pages:
-        assert not set(page.files) & set(contents), f"{set(page.files) & set(contents)} is there already"
+        assert not set(page.files) & set(contents), f"{set(page.files) & set(contents)} exists already"
         contents.update(page.files)
         for path, before, after in page.changes:
-            assert path in contents, f"{path} is to be changed and is not there"
+            assert path in contents, f"{path} is to be changed but does not exist"
             contents[path] = changed(contents[path].decode(), path, before, after).encode()
     for stale in source_files(copy) - set(contents):
         (copy / stale).unlink()
@@ -82,7 +82,7 @@ def make_copy(source, copy, pages):
 
 
 def run(*command, **options):
-    """The output of a command that has to succeed."""
+    """The output of a command that must succeed."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options)
     text = done.stdout.decode(errors="replace")
     assert done.returncode == 0, f"{' '.join(map(str, command))} ended with {done.returncode}\n{text[-6000:]}"

@@ -1,4 +1,4 @@
-"""The bundle for machines with a GPU, made of this build: what it holds, and that it works from another folder."""
+"""The bundle for GPU machines, made of this build: its content, and that it works from another folder."""
 
 import os
 import pathlib
@@ -32,10 +32,10 @@ class Bundle(unittest.TestCase):
         self.assertFalse({name for name in libraries if name.startswith(("libtorch", "libc10", "libcud", "libc", "libstdc++")) and not name.startswith("libcrypto")})
         programs = [bundle / "bin" / program for program in ("millrace", "cuda_test")]
         programs += [bundle / "lib/millrace" / plugin for plugin in ("libmillrace_torch.so", "libmillrace_overlay.so")]
-        for program in programs:  # nothing of where it was built is left
+        for program in programs:  # no path of the build is left
             self.assertNotIn("runpath", self.run_it("readelf", "-d", program).lower())
 
-        said = self.run_it(bundle / "run.sh", "millrace", "doctor", code=5)  # rare formats stay out
+        said = self.run_it(bundle / "run.sh", "millrace", "doctor", code=5)  # code 5: the plug-in for rare formats is not in the bundle
         self.assertIn(os.path.dirname(__import__("torch").__file__), said)
         pictures = self.folder / "inputs/pictures"
         pictures.mkdir(parents=True)
@@ -52,6 +52,6 @@ class Bundle(unittest.TestCase):
 
 if __name__ == "__main__":
     if not (BUILD / "gpu/cuda_test").is_file():
-        print("skipped: built without CUDA, since nvcc is not here; no GPU code was compiled, and no bundle made")
+        print("skipped: this build has no CUDA, because nvcc was not found: no GPU code was compiled and no bundle made")
         sys.exit(77)
     unittest.main(verbosity=2)

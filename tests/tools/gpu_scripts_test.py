@@ -1,4 +1,4 @@
-"""What the suite for machines with a GPU runs beside Millrace, without one: the scripts of peers, in turns, and the GPU's JPEG decoder by a stand-in."""
+"""Scripts of the suite for GPU machines, without a GPU: the peers of Millrace in turns, and the GPU's JPEG decoder with a fake library."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class RunLengths(unittest.TestCase):
 
 
 class Traces(unittest.TestCase):
-    """The packages' traces were made without TF32 or with it; either way they are set to what is asked for, and still give what they gave."""
+    """Traces of packages were made with or without TF32. In both cases they get the requested setting, and their results do not change."""
 
     MODELS = (("yolov8n", None, "forward", 640), ("sam_small", ["encode", "decode"], "encode", 256))
 
@@ -54,7 +54,7 @@ class Traces(unittest.TestCase):
                     self.assertTrue(inputs)
                     self.assertEqual({(own[traces.BENCHMARK].toIValue(), own[traces.ALLOW_TF32].toIValue()) for own in inputs}, {(benchmark, tf32)})
                     self.assertEqual({node.t("value").device.type for node in nodes if traces.is_size(node)}, {"cpu"})
-                self.assertFalse([node for node in nodes if node.kind() == "aten::Int"])  # sizes that are tensors are reckoned by freezing
+                self.assertFalse([node for node in nodes if node.kind() == "aten::Int"])  # freezing computes sizes that are tensors
 
     def test_they_give_what_they_gave(self):
         for package, _, method, side in self.MODELS:
@@ -88,7 +88,7 @@ class Compiled(unittest.TestCase):
         def hangs(step, sample):
             try:
                 time.sleep(60)
-            except Exception:  # as compilers do to go on by other means
+            except Exception:  # compilers also catch the exception and try another way
                 time.sleep(60)
 
         ways, sample = peers.WAYS, (torch.arange(-4.0, 4.0),)
@@ -107,7 +107,7 @@ class Compiled(unittest.TestCase):
             self.assertEqual((fastest.name, fastest.tried["hanging"]), ("plain", "no time was left"))
             empty = (-torch.arange(1.0, 9.0),)
             peers.WAYS = {"plain": lambda step, _: step, "wrong": lambda step, _: self.Half(wrong=True)}
-            self.assertIn("an IoU of 0.", peers.Fastest(self.Half(), empty, "cpu", 0, *empty).tried["wrong"])  # no pixel is in a mask
+            self.assertIn("an IoU of 0.", peers.Fastest(self.Half(), empty, "cpu", 0, *empty).tried["wrong"])  # the masks are empty
             peers.WAYS = {"failing": fails}
             with self.assertRaisesRegex(RuntimeError, "no way to compile works.*not here"):
                 peers.Fastest(self.Half(), sample, "cpu", 0, *sample)
@@ -145,7 +145,7 @@ class WithPictures(unittest.TestCase):
             Image.fromarray(self.pixels).save(self.folder / f"pictures/{name}.jpg", quality=90)
 
     def without(self, *modules):
-        """An environment in which these are not there."""
+        """An environment in which importing these modules fails."""
         for module in modules:
             (self.folder / "without" / module).mkdir(parents=True)
             (self.folder / "without" / module / "__init__.py").write_text("raise ImportError('none here')\n")
@@ -201,7 +201,7 @@ class InTurns(unittest.TestCase):
             if state == "Z":
                 return
             time.sleep(0.1)
-        self.fail(f"process {pid} is there after ten seconds")
+        self.fail(f"process {pid} still exists after ten seconds")
 
     def test_one_that_ends_or_hangs_has_failed_with_what_it_said(self):
         program = "import sys; print('chatter'); print('{}', flush=True); sys.stdin.readline(); sys.exit('no more')"
@@ -235,13 +235,13 @@ class HardwareDecoder(WithPictures):
         self.assertEqual(found["batch_size"], 5)
         with Image.open(self.folder / "pictures/a.jpg") as decoded:
             difference = np.abs(np.asarray(decoded).astype(int) - self.pixels)
-        self.assertAlmostEqual(found["mean_difference"], difference.mean(), delta=0.05)  # two decoders
+        self.assertAlmostEqual(found["mean_difference"], difference.mean(), delta=0.05)  # the decoders differ
         self.assertAlmostEqual(found["max_difference"], difference.max(), delta=3)
         self.assertIn("cv2", found["reference"])
         self.assertIn("Pillow", self.measure(env=self.without("cv2"))["reference"])
 
     def test_pixels_at_their_places_differ_by_exactly_what_is_expected(self):
-        for name, value in (("a", 0), ("b", 255)):  # flat ones survive JPEG unchanged
+        for name, value in (("a", 0), ("b", 255)):  # JPEG does not change a picture of one colour
             Image.new("RGB", (120, 96), (value,) * 3).save(self.folder / f"pictures/{name}.jpg", quality=100)
         found = self.measure()
         self.assertEqual(found["max_difference"], 255)

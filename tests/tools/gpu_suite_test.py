@@ -1,5 +1,5 @@
-"""The suite for machines with a GPU, rehearsed on this CPU: every part runs and leaves its records, what fails ends nothing else and comes again, and the
-records become tables and plots."""
+"""A rehearsal of the suite for GPU machines on this CPU. Every part runs and writes its records, which become tables and plots.
+A failed measurement does not end the others, and the next call repeats it."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ["MILLRACE_PROGRAM"]
 PACKAGES = pathlib.Path(os.environ["MILLRACE_TEST_PACKAGES"])
 
-# In the program's place: those of its calls fail whose numbers stand in a file beside it.
+# Takes the place of the program. The calls whose numbers are in the file next to it fail.
 STAND_IN = f"""#!/bin/sh
 number=$(($(cat "$0.calls" 2> /dev/null || echo 0) + 1))
 echo $number > "$0.calls"
@@ -31,7 +31,7 @@ def identity(record):
 
 
 class Gates(unittest.TestCase):
-    """What decides between passed and failed, on a picture of 4 x 2 with objects whose masks are its left half."""
+    """The checks that decide between passed and failed, on a picture of 4 x 2 with objects whose masks are its left half."""
 
     def setUp(self):
         os.environ.setdefault("MILLRACE_BUNDLE", "/nowhere")
@@ -50,7 +50,7 @@ class Gates(unittest.TestCase):
     def test_boxes_and_masks_are_compared(self):
         there = self.picture((0, 0, 10, 10), (20, 20, 10, 10))
         found = self.agreement.compare(there, self.picture((0.2, 0, 10, 10), (21, 20, 10, 10)))
-        self.assertEqual((found["objects"], found["without_partner"], found["masks"]), (1, 2, 1))  # 0.5 pixel pairs them, 1 does not
+        self.assertEqual((found["objects"], found["without_partner"], found["masks"]), (1, 2, 1))  # boxes within 0.5 pixel are a pair, a difference of 1 is too large
         self.assertAlmostEqual(found["largest_box_difference"], 0.2)
         self.assertEqual(self.agreement.compare(there, self.picture((0, 0, 10, 10), (20, 20, 10, 10), counts="026"))["mask_iou_min"], 0.5)
         with self.assertRaises(ValueError):
@@ -83,7 +83,7 @@ class Gates(unittest.TestCase):
 
 
 class PeersInTime(unittest.TestCase):
-    """Rounds of peers on a clock of their own: loading takes 20 s, each turn 10."""
+    """Rounds of peers with a fake clock: loading takes 20 s, each turn 10 s."""
 
     def setUp(self):
         os.environ.setdefault("MILLRACE_BUNDLE", "/nowhere")
@@ -132,7 +132,10 @@ class PeersInTime(unittest.TestCase):
             self.addCleanup(patch.stop)
 
     def peers(self, deadline):
-        """Two scripts load until 40; the round that finds numbers of pictures, with one turn more of the usual script, lasts until 80, others 30 s each."""
+        """The turns of each peer's record. Two scripts load until 40 s.
+
+        The first round finds the numbers of pictures and takes one more turn of the usual script: until 80 s. Other rounds take 30 s.
+        """
         with mock.patch.object(self.rounds.Place, "deadline", deadline):
             self.rounds.peers(self.results, pathlib.Path("/nowhere"))
         self.assertFalse([record for record in self.results.document["records"] if "failed" in record])
@@ -142,7 +145,7 @@ class PeersInTime(unittest.TestCase):
         self.assertEqual(self.peers(float("inf")), [3, 3, 3])
 
     def test_rounds_that_are_complete_count_when_the_time_is_up(self):
-        for deadline in (115, 125, 139):  # within a turn of each tool
+        for deadline in (115, 125, 139):  # the deadline is within a turn of each tool
             self.results.document["records"], self.now = [], 0
             self.assertEqual(self.peers(deadline), [1, 1, 1])
 
@@ -174,13 +177,13 @@ class Rehearsal(unittest.TestCase):
         (self.bundle / "bin/millrace.failing").write_text(" ".join(map(str, calls)))
 
     def draw(self):
-        """As the bundle brings them."""
+        """Makes the inputs as the bundle has them."""
         (self.inputs / "pictures").mkdir(parents=True)
         subprocess.run([sys.executable, SOURCE / "models/demo/scenes.py", self.folder / "drawn", "--scenes", "1"], check=True, stdout=subprocess.DEVNULL)
         for picture in (self.folder / "drawn").rglob("*.jpg"):
             shutil.copy(picture, self.inputs / "pictures" / f"{picture.parent.name}-{picture.name}")
         (self.inputs / "yolov8n.pkg").symlink_to(PACKAGES / "yolov8n.pkg")
-        (self.inputs / "mobile_sam.pkg").symlink_to(PACKAGES / "sam_small.pkg")  # a small one in its place
+        (self.inputs / "mobile_sam.pkg").symlink_to(PACKAGES / "sam_small.pkg")  # a small segmenter under its name
 
     def suite(self, code, *words):
         done = subprocess.run([sys.executable, SOURCE / "bench/gpu/suite.py", *words, "--rehearse", "--inputs", self.inputs], cwd=self.folder,
@@ -198,7 +201,7 @@ class Rehearsal(unittest.TestCase):
     def test_every_part_runs_and_what_failed_or_is_missing_comes_again(self):
         self.draw()
         everything = ("correct", "models", "e2e", "peers", "decode", "--out", self.results)
-        self.plant(3, 9, 16)  # of precision, of the first e2e once it has found how many pictures it takes, of decode
+        self.plant(3, 9, 16)  # calls of precision, of the first e2e after it found its number of pictures, and of decode
         output = self.suite(1, *everything)
         first = self.records()
         bad = [record for record in first if "failed" in record]
@@ -231,7 +234,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(count, {"parity": 1, "precision": 1, "two devices": 1, "roof": 5, "model": 8, "e2e": 3, "peer": 3, "hardware decoder": 1})  # yolov8n, mobile_sam's two, built-in ones: 3 and 2
         (parity,) = (record for record in records if record["what"] == "parity")
         self.assertEqual((parity["without_partner"], parity["mask_iou_min"], parity["largest_box_difference"]), (0, 1.0, 0))
-        self.assertEqual((parity["batches"], parity["waits"], parity["uploads"], parity["downloads"]), (3, 6, 3, 3))  # three views, a batch each
+        self.assertEqual((parity["batches"], parity["waits"], parity["uploads"], parity["downloads"]), (3, 6, 3, 3))  # three views with a batch each
         (precision,) = (record for record in records if record["what"] == "precision")
         self.assertTrue(precision["passed"])
         self.assertGreater(precision["masks"], 0)
@@ -277,7 +280,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(json.loads(named.read_text())["records"], [])
         for left in ("what=parity", "what=precision", "decode"):
             self.assertIn(left, output[output.index("no time was left") :])
-        self.suite(0, "correct", "decode", "--minutes", "0", "--out", self.results)  # nothing is left
+        self.suite(0, "correct", "decode", "--minutes", "0", "--out", self.results)  # nothing is left to do
         self.assertEqual(self.records(), records)
 
     def check_other_machine(self):
@@ -291,14 +294,14 @@ class Rehearsal(unittest.TestCase):
         output = self.suite(3, "correct", "--minutes", "0")
         (new,) = set(self.folder.glob("rehearsal-*.json")) - before
         self.assertIn("is of another machine: gpu 'NVIDIA H200', and here", output)
-        self.assertTrue(new.stem.endswith("-2") or new.stem == f"rehearsal-{time.strftime('%Y-%m-%d', time.gmtime())}", new)  # another day's is new
+        self.assertTrue(new.stem.endswith("-2") or new.stem == f"rehearsal-{time.strftime('%Y-%m-%d', time.gmtime())}", new)  # a file of another day is new
         self.assertEqual(json.loads(new.read_text())["machine"]["gpu"], "none: a rehearsal")
         self.suite(3, "correct", "--minutes", "0")
         self.assertEqual(set(self.folder.glob("rehearsal-*.json")) - before, {new})
 
 
 class Host(unittest.TestCase):
-    """bench/host.py, with so few pictures that its times mean nothing."""
+    """bench/host.py, with too few pictures for meaningful times."""
 
     def test_it_tells_every_step_the_machine_and_whether_the_target_is_met(self):
         with tempfile.TemporaryDirectory() as folder:

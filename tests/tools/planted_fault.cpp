@@ -1,5 +1,4 @@
-// Faults on purpose, which the sanitizers must report: a build in which they do not proves nothing about the other
-// tests.
+// Deliberate faults, which the sanitizers must report. If they do not, the other tests of this build prove nothing.
 #include <cstdio>
 #include <cstdlib>
 #include <limits>

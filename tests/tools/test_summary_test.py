@@ -1,4 +1,4 @@
-"""The closing line of a test run: what tools/test_summary.py makes of reports with passes, failures, crashes and skips."""
+"""The summary of tools/test_summary.py for reports with passes, failures, crashes and skips."""
 
 import pathlib
 import subprocess
@@ -10,7 +10,7 @@ SUMMARY = pathlib.Path(__file__).resolve().parents[2] / "tools" / "test_summary.
 
 
 def summarise(tests, marks=()):
-    """tests: list of (status, output); returns (exit code, lines)."""
+    """The summary of `tests`, a list of (status, output): (exit code, lines)."""
     cases = "".join(
         f'<testcase name="t{index}" status="{status}"><system-out>{output}</system-out></testcase>' for index, (status, output) in enumerate(tests)
     )

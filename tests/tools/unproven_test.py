@@ -1,4 +1,4 @@
-"""docs/performance.md lists each test that needs a GPU, and no other, with the date on which one ran it. Tests of device operations have one row."""
+"""docs/performance.md lists exactly the tests that need a GPU, with the date of their last run on one. Tests of device operations have one row."""
 
 import pathlib
 import re

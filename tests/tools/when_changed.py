@@ -3,9 +3,10 @@
 
     when_changed.py --watch GLOB [--watch GLOB ...] [--file FILE ...] -- COMMAND ...
 
-GLOB is relative to the root of the checkout ("models/export/**"), FILE is any file, such as a built program, or a folder of them. The key of a
-pass is a hash of the command, of these files and of the list of test data. It is kept with what the test said in
-${MILLRACE_DEPS:-~/.cache/millrace}/passed, which all clones share. MILLRACE_ALL_TESTS=1 runs every test. A test that fails or skips leaves no key.
+GLOB is relative to the root of the checkout ("models/export/**"). FILE is any file, such as a built program, or a folder of files.
+
+The key of a pass is a hash of the command, of these files and of the list of test data. The key and the output of the test are in
+${MILLRACE_DEPS:-~/.cache/millrace}/passed, which all clones share. A test that fails or skips has no key. MILLRACE_ALL_TESTS=1 runs every test.
 """
 
 import argparse
@@ -23,7 +24,7 @@ KEPT_S = 30 * 86400
 
 
 def watched_files(globs):
-    """Files below the root that the globs name, without what tools leave behind. A glob that names nothing is an error."""
+    """Files below the root that the globs name, without __pycache__. A glob that names nothing is an error."""
     found = set()
     for glob in globs:
         matches = [p for p in ROOT.glob(glob) if p.is_file() and "__pycache__" not in p.parts]
@@ -60,7 +61,7 @@ def main():
     if stamp.exists() and not os.environ.get("MILLRACE_ALL_TESTS"):
         stamp.touch()
         print("unchanged since it passed: not run again (MILLRACE_ALL_TESTS=1 runs it)")
-        print(stamp.read_text(), end="")  # its cases and skips count as when it ran
+        print(stamp.read_text(), end="")  # so that its cases and skips count again
         return 0
     said = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as test:
@@ -72,7 +73,7 @@ def main():
         PASSED.mkdir(parents=True, exist_ok=True)
         stamp.write_text("".join(said))
         for old in PASSED.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another clone may sweep too
+            with contextlib.suppress(FileNotFoundError):  # another clone may have deleted it
                 if old.stat().st_mtime < time.time() - KEPT_S:
                     old.unlink()
     return code

@@ -1,4 +1,4 @@
-"""A watched test runs when its command or a watched file changed, when it has not passed, and when all are asked for."""
+"""A watched test runs if its command or a watched file changed, if it has not passed, and with MILLRACE_ALL_TESTS."""
 
 import os
 import pathlib

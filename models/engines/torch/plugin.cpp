@@ -1,4 +1,4 @@
-// libmillrace_torch.so: all that is linked to LibTorch, and opened by models/engines/torch_plugin.cpp.
+// libmillrace_torch.so: the only part of Millrace that links LibTorch. models/engines/torch_plugin.cpp opens it.
 #include <ATen/Version.h>
 #include <dlfcn.h>
 #include <torch/version.h>
@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-// The header's version is that of the compiler's LibTorch; the library that was loaded may be another.
+// TORCH_VERSION is the version that this file was compiled for. The loaded library may have another.
 std::string loaded_version() {
   constexpr std::string_view key = "TORCH_VERSION=";
   const std::string config = at::show_config();

@@ -1,6 +1,7 @@
 #include "models/engines/torch/torch_engine.hpp"
 
-// LibTorch's headers cost 18 s to compile, and bring a fmt of their own.
+// LibTorch's headers take 18 s to compile and contain another version of fmt.
+// So only the plug-in includes them, and it does not use our fmt.
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StreamGuard.h>
@@ -58,7 +59,7 @@ std::optional<DType> dtype_of(c10::ScalarType type) {
   }
 }
 
-// LibTorch's errors carry stack traces: that of C++ behind what happened, that of TorchScript before it.
+// The error itself, without LibTorch's stack traces: that of TorchScript comes before it, that of C++ after it.
 std::string what_happened(std::string_view message) {
   message = message.substr(0, message.find("\nException raised from"));
   constexpr std::string_view arrow = "<--- HERE", kind = "Error: ";
@@ -71,27 +72,26 @@ std::string what_happened(std::string_view message) {
 }
 
 void fix_process_settings() {
-  // These are settings of the process, and the first of them may be set only once. Several lanes load engines.
+  // Settings of the process. LibTorch allows to set the first only once, and several lanes load engines.
   static std::once_flag once;
   std::call_once(once, [] {
     at::set_num_interop_threads(1);
-    // The profiling executor records shapes in the first calls and then runs a graph made for them. Here a call must
-    // give the same result whether it is the first or the thousandth, and whatever shapes came before it.
+    // The profiling executor records shapes in the first calls, then runs a graph made for them.
+    // Results would depend on the number and the shapes of earlier calls, and they must not.
     torch::jit::getProfilingMode() = false;
   });
 }
 
-// OpenMP keeps the team's size per thread, so each lane sets its own, once.
+// OpenMP keeps the team size per thread, so each lane sets it, once.
 void set_team_of_this_thread(int threads) {
-  // The setting is the thread's own, and so is the memory of it.
   thread_local int team = 0;
   if (team == threads) return;
   at::set_num_threads(threads);
   team = threads;
 }
 
-// Packages may hold their weights in 16 bits to be small. Constants of the graphs keep their type: so models hold what
-// must stay in float32.
+// Converts weights to the type of the run. A package may store them in 16 bits, to be small.
+// Constants of graphs keep their type, so exporters make constants of values that must stay in float32.
 void convert(const torch::jit::Module& module, c10::ScalarType type) {
   const auto converted = [&](at::Tensor tensor) {
     if (tensor.is_floating_point() && tensor.scalar_type() != type) tensor.set_data(tensor.to(type));
@@ -100,6 +100,7 @@ void convert(const torch::jit::Module& module, c10::ScalarType type) {
   for (at::Tensor buffer : module.buffers()) converted(buffer);
 }
 
+// For `shapes_only`: tensors on the meta device have shapes but no values.
 void forget_values(const torch::jit::Module& module) {
   for (torch::jit::Module part : module.modules()) {
     for (const auto& weight : part.named_parameters(false)) part.setattr(weight.name, weight.value.to(c10::kMeta));
@@ -107,9 +108,10 @@ void forget_values(const torch::jit::Module& module) {
   }
 }
 
-// A trace takes what held where it was made for given: the device of torch.arange and the like, and whether
-// convolutions may round to TF32. Tensors among the constants are where they were loaded to, but for single whole
-// numbers: they reckon sizes, and on a GPU each would be waited for.
+// A trace contains two facts of the machine that made it: the device of functions such as torch.arange, and whether
+// convolutions may round to TF32. Both become those of this run.
+// Constant tensors move to the run's device. Single whole numbers move to the CPU instead, because they are sizes:
+// each read of one from a GPU would wait for the GPU.
 void adapt_trace(torch::jit::Block& block, c10::Device place, bool tf32) {
   const auto convolution = c10::Symbol::fromQualString("aten::_convolution");
   constexpr std::size_t convolution_inputs = 13, allow_tf32 = 12;
@@ -136,15 +138,16 @@ void adapt_trace(const torch::jit::Module& module, c10::Device place, bool tf32)
   }
 }
 
-// What is done outside of lanes' streams, such as loading, must be done before they read it, and after.
+// Waits for all streams of the device. Loading runs outside of the lanes' streams, so it waits before lanes read the
+// weights. The destructor waits before it frees them.
 void finish_all(int device) {
   c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(static_cast<c10::DeviceIndex>(device));
 }
 
-// CUDA is a library of its own that LibTorch finds when it is there, so that one program serves machines with and
-// without a GPU.
+// LibTorch's CUDA part is a library of its own, opened only for a GPU.
+// So one program serves machines with and without a GPU.
 void load_cuda() {
-  // A library is loaded into the process. Several lanes may be first.
+  // Once per process: several lanes may load engines at the same time.
   static std::once_flag once;
   std::call_once(once, [] {
     if (::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
@@ -159,7 +162,7 @@ c10::Device place_of(int device) {
   return device < 0 ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
 }
 
-// The tensor may outlive the call where a model returns (a view of) its input, so it holds the storage.
+// LibTorch's view of our tensor. It keeps the storage alive, because a model may return its input, or a view of it.
 at::Tensor borrow(const Tensor& tensor) {
   const auto options = at::TensorOptions(scalar_type(tensor.dtype)).device(place_of(tensor.device));
   if (tensor.device == shapes_only) return at::empty(tensor.shape, options);
@@ -167,8 +170,9 @@ at::Tensor borrow(const Tensor& tensor) {
       tensor.data, tensor.shape, [keep = tensor.storage](void*) {}, options);
 }
 
-// LibTorch works on the lane's stream as long as this lives. It takes CUDA's handle as the number of a stream of
-// someone else's (c10/cuda/CUDAStream.cpp, getStreamFromExternal); its CUDA headers would bind the program to CUDA.
+// While this object lives, LibTorch works on the lane's stream.
+// The id of a stream that LibTorch did not make is its CUDA handle (c10/cuda/CUDAStream.cpp, getStreamFromExternal).
+// That function itself is not used, since its headers would make the plug-in depend on CUDA.
 class OnStream {
  public:
   explicit OnStream(Device& device) {
@@ -205,7 +209,7 @@ class TorchEngine final : public Engine {
     set_team_of_this_thread(threads_);
     guarded("load", {}, [&] {
       const c10::Device place = place_of(options.device);
-      // Loading compares constants, which needs their values.
+      // Loading compares the values of constants, which meta tensors do not have.
       module_ = torch::jit::load(model.file.string(), place.is_meta() ? c10::Device(c10::kCPU) : place);
       if (place.is_meta()) forget_values(module_);
       module_.eval();
@@ -226,7 +230,7 @@ class TorchEngine final : public Engine {
   ~TorchEngine() override {
     try {
       if (device_ >= 0) finish_all(device_);
-    } catch (const std::exception&) {  // lost: whoever waits for it next says so
+    } catch (const std::exception&) {  // the device is lost; the next wait reports that
     }
   }
 
@@ -252,8 +256,8 @@ class TorchEngine final : public Engine {
   }
 
  private:
-  // Weights become constants of the graphs, norms fold into convolutions. torch::jit::freeze does this for `forward`
-  // only.
+  // Makes weights constants of the graphs and folds norms into convolutions.
+  // torch::jit::freeze would do this for `forward` only.
   torch::jit::Module frozen(const torch::jit::Module& module) const {
     torch::jit::Module result = torch::jit::freeze_module(module, methods_);
     for (const std::string& method : methods_) {
@@ -283,7 +287,8 @@ class TorchEngine final : public Engine {
                  "; export the model again");
   }
 
-  // What the package declares to have the type of pictures goes back into the model; all else is for us.
+  // Outputs that are declared with the type of pictures, such as embeddings, go back into the model.
+  // Millrace reads all others, so they become f32.
   bool stays_in_model(std::string_view method, std::size_t output) const {
     for (const Method& one : model_.methods) {
       if (one.name == method) return output < one.outputs.size() && !one.outputs[output].dtype;
@@ -298,8 +303,8 @@ class TorchEngine final : public Engine {
     const auto dtype = dtype_of(output.scalar_type());
     if (!dtype)
       throw error(method, ": returned a tensor of type ", c10::toString(output.scalar_type()),
-                  ", which is not supported");
-    // Copies only what is not dense already.
+                  ", which is not supported; convert it in the model and export it again");
+    // contiguous() copies only if the tensor is not dense.
     auto kept = std::make_shared<at::Tensor>(output.contiguous());
     Tensor tensor;
     tensor.data = kept->is_meta() ? nullptr : kept->data_ptr();
@@ -315,7 +320,7 @@ class TorchEngine final : public Engine {
     return ModelError(c10::str(name_, ": ", parts...));
   }
 
-  // Every error of LibTorch becomes one of ours, which says which model, which method and which shapes.
+  // Turns every error of LibTorch into one of ours, which names model, method and shapes.
   template <class Work>
   auto guarded(std::string_view what, std::span<const Tensor> inputs, Work&& work) const -> decltype(work()) {
     const auto where = [&] {
@@ -342,7 +347,8 @@ class TorchEngine final : public Engine {
     }
   }
 
-  std::string name_;  // in messages: the folder while it loads; later the package, since they reach the segments
+  // In messages: the folder during loading, then the package's name, since messages of calls are written to segments.
+  std::string name_;
   std::vector<std::string> methods_;
   TorchModel model_;
   std::int64_t bytes_;

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// What load_torch_engine() asks the plug-in for. Throws ModelError.
+/// The plug-in's part of load_torch_engine(). Throws ModelError, or DeviceError if the device is lost.
 std::shared_ptr<Engine> make_torch_engine(const TorchModel& model, const EngineOptions& options);
 
 }  // namespace millrace

@@ -222,7 +222,7 @@ TEST_CASE("jpeg: progressive pictures have a budget of memory and scans") {
   const PictureInfo info = probe(file, {});
   CHECK(info.working_bytes == 64 * 64 * 3 * 2);
   expect(file, Reason::too_large, "coefficients", {.working_bytes = 64 * 64 * 3 * 2 - 1});
-  expect(file, Reason::too_large, "the limit is 1 MB (decode.max_memory): raise it, or save", {.working_bytes = 1});
+  expect(file, Reason::too_large, "the limit is 1 MB (decode.max_memory). Raise it, or save", {.working_bytes = 1});
   expect(file, Reason::too_large, "more than 4 scans", {.max_scans = 4});
 
   // The last scan over and over: legal, and work without end.

@@ -185,7 +185,7 @@ TEST_CASE("verify finds any changed byte, a shorter, longer or missing file, and
   // What a run makes again by itself is not counted as done, and nothing is to be deleted first.
   const auto check_made_again = [&] {
     const std::string problem = check_damaged();
-    CHECK(problem.find("the same run again") != std::string::npos);
+    CHECK(problem.find("repeat the run") != std::string::npos);
     CHECK(problem.find("delete") == std::string::npos);
     const Books books = read_books(out.path(), "plan", 12);
     CHECK(books.problems == std::vector{problem});

@@ -87,7 +87,7 @@ TEST_CASE("a list that changed before the place where the scan was cut off is re
   bench.run_partly(2);
   const auto refused = [&](const std::string& changed) {
     bench.tree.file("list.txt", changed);
-    CHECK(contains(bench.error<PlanMismatch>(), "list.txt' is not the one this plan was begun with"));
+    CHECK(contains(bench.error<PlanMismatch>(), "list.txt' is not the one that this plan began with"));
   };
   refused("x" + list);
   refused("0.jpg\n1.jpg\n");
@@ -193,7 +193,7 @@ TEST_CASE("stdin: a silence closes a segment, and the same list continues a plan
   CHECK(bench.run().size() == 10);
   ::close(bench.options.stdin_options.descriptor);
   bench.clear_output();
-  CHECK(contains(bench.error<InputError>(), "nothing is there"));
+  CHECK(contains(bench.error<InputError>(), "the input is empty"));
 }
 
 }  // namespace

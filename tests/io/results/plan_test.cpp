@@ -141,7 +141,7 @@ TEST_CASE("nothing to do is an error that says what was there (N13), and binds t
   bench.tree.file("in/notes.txt");
   bench.tree.file("in/v.mp4");
   const std::string text = bench.error<InputError>();
-  CHECK(contains(text, "1 not called like a picture (notes.txt)"));
+  CHECK(contains(text, "1 without the extension of a picture (notes.txt)"));
   CHECK(contains(text, "1 video (not read yet: v.mp4)"));
   CHECK(bench.files().empty());
   bench.tree.file("in/a.jpg");

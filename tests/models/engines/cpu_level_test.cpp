@@ -16,7 +16,7 @@ std::string lowered(const std::map<std::string, std::string>& variables, CpuLeve
   return std::string(name_of(lowered_by(environment, highest)));
 }
 
-TEST_CASE("levels have names, and names levels") {
+TEST_CASE("levels are converted to names and back") {
   for (const CpuLevel level : {CpuLevel::sse41, CpuLevel::avx2, CpuLevel::avx512})
     CHECK(cpu_level_of(name_of(level)) == level);
   CHECK(CpuLevel::sse41 < CpuLevel::avx2);
@@ -24,7 +24,7 @@ TEST_CASE("levels have names, and names levels") {
   for (const char* name : {"", "avx", "AVX2", "auto", "sse41"}) CHECK_FALSE(cpu_level_of(name).has_value());
 }
 
-TEST_CASE("a level's environment asks for that level and no other") {
+TEST_CASE("each variable in the environment of a level asks for that level") {
   for (const CpuLevel level : {CpuLevel::sse41, CpuLevel::avx2, CpuLevel::avx512}) {
     const auto settings = environment_for_level(level);
     CHECK(settings.size() == 4);
@@ -32,16 +32,16 @@ TEST_CASE("a level's environment asks for that level and no other") {
       CAPTURE(setting.name);
       CHECK_FALSE(setting.keep_users);
       if (setting.value.empty()) {
-        CHECK(setting.name == "MKL_CBWR");  // has a word for the lowest level only
+        CHECK(setting.name == "MKL_CBWR");  // has a value for the lowest level only
         CHECK(level > CpuLevel::sse41);
       } else {
-        CHECK(lowered({{setting.name, setting.value}}) == name_of(level));  // each alone
+        CHECK(lowered({{setting.name, setting.value}}) == name_of(level));  // each variable alone
       }
     }
   }
 }
 
-TEST_CASE("a variable that a level has no word for is removed, whatever the user has set") {
+TEST_CASE("a variable without a value for a level is removed, even if the user has set it") {
   const char* before = std::getenv("MKL_CBWR");
   const std::string kept = before == nullptr ? "" : before;
   setenv("MKL_CBWR", "AUTO", 1);
@@ -56,11 +56,11 @@ TEST_CASE("the user's environment lowers the level") {
   CHECK(lowered({}) == "avx512");
   CHECK(lowered({{"ATEN_CPU_CAPABILITY", "default"}}) == "sse4.1");
   CHECK(lowered({{"ATEN_CPU_CAPABILITY", "avx2"}}) == "avx2");
-  CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "avx2"}}) == "avx2");  // oneDNN takes either case
+  CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "avx2"}}) == "avx2");  // oneDNN ignores upper and lower case
   CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "AVX2_VNNI_2"}}) == "avx2");
-  CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "AVX"}}) == "sse4.1");  // the highest level without more than it
+  CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "AVX"}}) == "sse4.1");  // the highest level within AVX
   CHECK(lowered({{"DNNL_MAX_CPU_ISA", "SSE41"}}) == "sse4.1");
-  CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "AVX2"}, {"DNNL_MAX_CPU_ISA", "SSE41"}}) == "avx2");  // the older name yields
+  CHECK(lowered({{"ONEDNN_MAX_CPU_ISA", "AVX2"}, {"DNNL_MAX_CPU_ISA", "SSE41"}}) == "avx2");  // the newer name wins
   CHECK(lowered({{"MKL_ENABLE_INSTRUCTIONS", "SSE4_2"}}) == "sse4.1");
   CHECK(lowered({{"MKL_ENABLE_INSTRUCTIONS", "AVX2_E1"}}) == "avx2");
   for (const char* branch : {"COMPATIBLE", "SSE4_2", "SSSE3", "AVX", "branch=sse2"}) {
@@ -71,7 +71,7 @@ TEST_CASE("the user's environment lowers the level") {
   CHECK(lowered({{"ATEN_CPU_CAPABILITY", "avx2"}, {"MKL_ENABLE_INSTRUCTIONS", "SSE4_2"}}) == "sse4.1");
 }
 
-TEST_CASE("it never raises it, and words that a library does not know count for nothing") {
+TEST_CASE("the user's environment never raises the level, and unknown values have no effect") {
   CHECK(lowered({{"ATEN_CPU_CAPABILITY", "avx512"}}, CpuLevel::avx2) == "avx2");
   for (const char* word : {"AVX512_CORE", "AVX512_CORE_AMX", "AVX10_1_512", "DEFAULT", "ALL", "", "rubbish"}) {
     CAPTURE(word);
@@ -84,7 +84,7 @@ TEST_CASE("it never raises it, and words that a library does not know count for 
   for (const char* word : {"AVX2", "", "avx"}) CHECK(lowered({{"ATEN_CPU_CAPABILITY", word}}) == "avx512");
 }
 
-TEST_CASE("MKL is named by maker and CPU where it keeps to no level") {
+TEST_CASE("if MKL ignores the level, its name has the maker and the level of the CPU") {
   CHECK(mkl_instructions(CpuLevel::avx2, "GenuineIntel", CpuLevel::avx512) == "avx2");
   CHECK(mkl_instructions(CpuLevel::avx2, "AuthenticAMD", CpuLevel::avx512) == "AuthenticAMD avx512");
   CHECK(mkl_instructions(CpuLevel::avx2, "AuthenticAMD", CpuLevel::avx2) == "AuthenticAMD avx2");

@@ -1,4 +1,4 @@
-// A program for threads_test: does what a run does before it opens LibTorch, and says what libraries find.
+// A program for threads_test: sets the environment as a run does before it opens LibTorch, and prints what libraries find.
 #include <cstdio>
 #include <cstdlib>
 #if __has_include(<gperftools/malloc_extension.h>)

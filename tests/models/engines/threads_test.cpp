@@ -20,7 +20,7 @@ std::string output_of(const std::string& command) {
 
 const std::string unset =
     "env -u OMP_WAIT_POLICY -u OMP_NUM_THREADS -u OMP_DYNAMIC -u OMP_PROC_BIND -u TCMALLOC_RELEASE_RATE ";
-// ctest names the program; a run by hand starts beside it.
+// ctest names the program. By hand, run the test in the folder of threads_probe.
 const std::string probe =
     std::getenv("MILLRACE_THREADS_PROBE") == nullptr ? "./threads_probe" : std::getenv("MILLRACE_THREADS_PROBE");
 
@@ -29,12 +29,12 @@ std::string after(const std::string& text, const std::string& word) {
   return at == std::string::npos ? "" : text.substr(at + word.size());
 }
 
-TEST_CASE("libraries that are opened later find a team's environment") {
+TEST_CASE("libraries that are opened later find a team's environment") {  // docs/ci.md has this name
   const std::string text = output_of(unset + probe);
   CHECK(text.starts_with("OMP_WAIT_POLICY=passive OMP_NUM_THREADS=3 OMP_DYNAMIC=false OMP_PROC_BIND=false "));
 }
 
-TEST_CASE("what the user has set stays, but the team's size is the program's") {
+TEST_CASE("settings of the user stay, except for the size of the team") {
   const std::string text =
       output_of(unset + "OMP_WAIT_POLICY=active OMP_PROC_BIND=close OMP_NUM_THREADS=64 OMP_DYNAMIC=true " + probe);
   CHECK(text.starts_with("OMP_WAIT_POLICY=active OMP_NUM_THREADS=3 OMP_DYNAMIC=false OMP_PROC_BIND=close "));

@@ -15,7 +15,7 @@ namespace {
 
 Device host;
 
-/// A package whose model.ts is this TorchScript source, with a weight `scale` of 2.
+/// A package with this TorchScript source as model.ts, and a weight `scale` of 2.
 Package package_of(const std::filesystem::path& folder, const std::string& source, const char* yaml = detector_yaml(),
                    bool half = false) {
   std::filesystem::create_directories(folder);
@@ -45,7 +45,7 @@ Tensor counting(std::vector<std::int64_t> shape) {
   return tensor;
 }
 
-TEST_CASE("a model's methods run, and its outputs are dense and their own") {
+TEST_CASE("a model's methods run, and its outputs are dense and own their memory") {
   const TemporaryFolder folder;
   const Package package = package_of(folder.path(), R"(
 def encode(self, images):
@@ -75,11 +75,11 @@ def decode(self, embedding, boxes, image_index):
     REQUIRE(decoded.size() == 2);
     CHECK(decoded[0].host<float>()[0] == 4);
     CHECK(decoded[1].dtype == DType::i64);
-    CHECK(decoded[1].host<std::int64_t>()[0] == 1);  // an input handed back outlives the inputs
+    CHECK(decoded[1].host<std::int64_t>()[0] == 1);  // an input that the model returns outlives the inputs
   }
 }
 
-TEST_CASE("weights that the package holds in 16 bits are computed with in 32") {
+TEST_CASE("a package with weights in 16 bits computes in 32 bits") {
   const TemporaryFolder folder;
   const Package package = package_of(folder.path(), R"(
 def forward(self, images):
@@ -97,7 +97,7 @@ def forward(self, images):
   }
 }
 
-TEST_CASE("what a model cannot do is said with package, method and shapes") {
+TEST_CASE("messages about failed calls have package, method and shapes") {
   const TemporaryFolder folder;
   const Package package = package_of(folder.path(), R"(
 def forward(self, images):
@@ -107,7 +107,7 @@ def forward(self, images):
   const std::vector<Tensor> images{counting({1, 3, 2, 5})};
   const std::string said = error_of([&] { engine->call("forward", images); });
   check_says(said, {"tiny: forward [1, 3, 2, 5]", "5"});
-  CHECK(said.find(folder.path().string()) == std::string::npos);  // it stands in segment lines, which know no place
+  CHECK(said.find(folder.path().string()) == std::string::npos);  // the text goes into segment lines, which have no paths of the machine
   CHECK(error_of([&] { engine->call("forward", images); }).find("Exception raised from") == std::string::npos);
   check_says(error_of([&] { engine->call("encode", images); }), {"has no method 'encode'", "forward"});
 }
@@ -141,7 +141,7 @@ TEST_CASE("a file that only looks like TorchScript is refused at load") {
   check_says(error_of([&] { load_torch_engine(read_package(folder.path()), {}); }), {model_folder.c_str(), "load"});
 }
 
-TEST_CASE("running out of memory is told from other failures") {
+TEST_CASE("running out of memory is distinguished from other failures") {
   const TemporaryFolder folder;
   const Package package =
       package_of(folder.path(), "def forward(self, images):\n    return torch.zeros([1000000, 1000000, 1000])\n");
@@ -150,7 +150,7 @@ TEST_CASE("running out of memory is told from other failures") {
   CHECK_THROWS_AS(engine->call("forward", images), OutOfMemoryError);
 }
 
-TEST_CASE("the same call gives the same bits, whatever shapes came between") {
+TEST_CASE("the same call gives the same bits, after calls of any other shapes") {
   const TemporaryFolder folder;
   const Package package = package_of(folder.path(), R"(
 def forward(self, images):
@@ -202,7 +202,7 @@ def forward(self, images):
         places = places + torch.ones([1], device="cpu")
     return images + places
 )");
-  // Unfrozen, since freezing compares constants, which have no values there.
+  // Without freezing, which compares constants: they have no values on this device.
   const auto engine = load_torch_engine(package, {.device = shapes_only, .freeze = false});
   for (const std::int64_t batch : {1, 2}) {
     const std::vector<Tensor> images{{nullptr, nullptr, {batch, 3, 4, 5}, DType::f32, shapes_only}};
@@ -212,7 +212,7 @@ def forward(self, images):
   }
 }
 
-TEST_CASE("in 16 bits a model takes and gives embeddings of its type, and all else in float32") {
+TEST_CASE("in 16 bits a model takes and gives embeddings of its type, and other tensors in float32") {
   const TemporaryFolder folder;
   const Package package = package_of(folder.path(), R"(
 def encode(self, images):
@@ -238,7 +238,7 @@ def decode(self, embedding, boxes, image_index):
   }
 }
 
-TEST_CASE("a device that failed is told from a model that failed") {
+TEST_CASE("a failed device is distinguished from a failed model") {
   const auto thrown = [](const char* message) -> std::string {
     const TemporaryFolder folder;
     const Package package =
@@ -264,7 +264,7 @@ TEST_CASE("a device that failed is told from a model that failed") {
   check_says(thrown("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"), {"model: "});
 }
 
-TEST_CASE("a GPU that is not there") {
+TEST_CASE("a GPU that does not exist") {
   const TemporaryFolder folder;
   const Package package = package_of(folder.path(), "def forward(self, images):\n    return images\n");
   check_says(error_of([&] { load_torch_engine(package, {.device = 0}); }), {"GPU"});

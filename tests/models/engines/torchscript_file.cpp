@@ -1,4 +1,4 @@
-// Apart from the tests: LibTorch defines a CHECK of its own, which would replace doctest's.
+// A file of its own: LibTorch defines a CHECK, which would replace doctest's in the tests.
 #include "tests/models/engines/torchscript_file.hpp"
 
 #include <torch/csrc/jit/api/module.h>

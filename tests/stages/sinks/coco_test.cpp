@@ -11,7 +11,7 @@ namespace {
 
 using World = SinkWorld;
 
-TEST_CASE("what is there of all outputs: folders of pictures first") {
+TEST_CASE("existing outputs are listed with folders of pictures first") {
   World world;
   for (const char* name : {"coco-00001.json", "coco.json", "labels", "overlay", "other"})
     std::filesystem::create_directory(world.output_folder + "/" + name);

@@ -8,7 +8,7 @@ namespace {
 
 using World = SinkWorld;
 
-TEST_CASE("what goes wrong with one picture's side file fails that picture alone") {
+TEST_CASE("an error with one picture's side file fails only that picture") {
   World world;
   Batch batch({picture(200, 0, 2), frame_with_object(0.5F, 1)});
   Detections crowd;

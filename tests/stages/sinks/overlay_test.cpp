@@ -24,7 +24,7 @@ TEST_CASE("an overlay is drawn on a copy of the pixels") {
     return std::abs(drawn.at(x, y)[0] - 200) + std::abs(drawn.at(x, y)[1] - 10) > 30;
   };
   CHECK(differs(16, 50));        // tinted by the mask
-  CHECK_FALSE(differs(56, 50));  // outside of it
+  CHECK_FALSE(differs(56, 50));  // outside of the mask
 }
 
 TEST_CASE("a picture that was reduced for the models has its overlay at full size, from the file") {
@@ -46,7 +46,7 @@ TEST_CASE("a picture that was reduced for the models has its overlay at full siz
   CHECK(test::max_difference(drawn, ramp) < 40);
 }
 
-TEST_CASE("a picture longer than a JPEG can be goes without overlay, and is counted") {
+TEST_CASE("a picture too long for a JPEG has no overlay, and is counted") {
   World world;
   const auto frame = std::make_shared<Frame>(picture(0)->item, Place{});
   frame->info.width = frame->info.pixel_width = 65'501;

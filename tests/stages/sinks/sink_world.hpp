@@ -28,7 +28,7 @@ inline std::shared_ptr<Frame> frame_with_object(float score = 0.5F, int slot = 0
   return frame;
 }
 
-/// What sinks need: an output folder, which is the input's too.
+/// Surroundings with a temporary folder, which is both the input and the output folder.
 struct SinkWorld : Surroundings {
   SinkWorld() {
     output_folder = folder.path();
@@ -40,7 +40,7 @@ struct SinkWorld : Surroundings {
     std::ifstream stream(folder.path() + "/" + name, std::ios::binary);
     return {std::istreambuf_iterator<char>(stream), {}};
   }
-  /// Of a counter by its name in the report.
+  /// The value of the counter with this name in the report; -1 if it does not exist.
   std::int64_t counted(const std::string& name) const {
     for (const auto& [other, count] : counters.counts()) {
       if (other == name) return count;

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Lists the messages of the program: tools/messages.py [FILE.cpp ...]. One line each: file, tab, text. `{}` is a part that code fills in.
+
+A message is an expression whose string literals have at least four words together.
+The list for all sources is tests/tools/messages.txt: a change of a message shows in its diff.
+After a change, run `tools/messages.py > tests/tools/messages.txt`.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FOLDERS = ("apps", "base", "gpu", "io", "models", "pipeline", "run", "stages")
+TOKEN = re.compile(r'''
+    (?P<comment>//[^\n]*|/\*.*?\*/)
+  | (?P<include>^[ \t]*\#[^\n]*(?:\\\n[^\n]*)*)
+  | (?P<raw>R"(?P<mark>[^(\s]*)\((?P<content>.*?)\)(?P=mark)")
+  | (?P<string>"(?:[^"\\\n]|\\.)*")
+  | (?P<char>'(?:[^'\\\n]|\\.)+')
+  | (?P<open>[(\[{]) | (?P<close>[)\]}])
+  | (?P<end>[;,?]|(?<!:):(?!:)|&&|\|\||<<|\breturn\b|\bthrow\b|[^=!<>]=(?!=)|\+=)
+  | (?P<other>[\w.]+|->|::|.)
+''', re.VERBOSE | re.DOTALL | re.MULTILINE)
+ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "0": "\0", "'": "'", "r": "\r", "a": "\a"}
+
+
+def unquoted(literal):
+    return re.sub(r"\\(?:x[0-9a-fA-F]+|(.))", lambda found: ESCAPES.get(found.group(1) or "", ""), literal[1:-1])
+
+
+def expressions(text):
+    """(offset, text) of each expression with string literals, innermost brackets first; other code in it is {}."""
+    stack = [[]]  # of the open brackets: the parts of the expression so far, each an offset and a string, or None for code
+    found = []
+
+    def end(parts):
+        literals = [part for part in parts if part is not None]
+        if literals:
+            out = []
+            for part in parts:
+                out.append("{}" if part is None else part[1])
+            joined = re.sub(r"(?:\{\}){2,}", "{}", "".join(out))
+            found.append((literals[0][0], joined))
+        parts.clear()
+
+    for token in TOKEN.finditer(text):
+        kind = token.lastgroup
+        if kind == "content" or kind == "mark":
+            kind = "raw"
+        if token.group("raw") is not None:
+            stack[-1].append((token.start(), token.group("content")))
+        elif kind in ("comment", "include") or token.group(0).isspace():
+            continue
+        elif kind == "string":
+            stack[-1].append((token.start(), unquoted(token.group(0))))
+        elif kind == "open":
+            stack.append([])
+        elif kind == "close":
+            end(stack.pop() if len(stack) > 1 else stack[-1])
+            if not (stack[-1] and stack[-1][-1] is None):
+                stack[-1].append(None)
+        elif kind == "end":
+            end(stack[-1])
+        elif token.group(0) != "+" and not (stack[-1] and stack[-1][-1] is None):
+            stack[-1].append(None)
+    for parts in stack:
+        end(parts)
+    return found
+
+
+def messages(path):
+    """(line, text) of each message of a source."""
+    text = path.read_text(encoding="utf-8")
+    for offset, said in sorted(expressions(text)):
+        plain = said.replace("{}", " ").replace("%s", " ")
+        if len(re.findall(r"[A-Za-z][A-Za-z'-]+", plain)) >= 4:
+            yield text.count("\n", 0, offset) + 1, said
+
+
+def sources():
+    known = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in sorted(known.stdout.splitlines()) if name.endswith((".cpp", ".hpp", ".cu", ".cuh")) and (ROOT / name).exists()]
+
+
+def listing(files=None):
+    lines = []
+    for path in files or sources():
+        name = path.resolve().relative_to(ROOT)
+        lines += [f"{name}\t{said!r}"[: 2000] for _, said in messages(path)]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(listing([pathlib.Path(name) for name in sys.argv[1:]]))
