@@ -106,8 +106,7 @@ LockHolder this_process() {
 }
 
 LockedError::LockedError(const std::string& path, LockHolder holder, const std::string& advice)
-    : std::runtime_error("another process writes to this folder: " + holder.describe() + " (" + path + "); " +
-                         advice),
+    : std::runtime_error("another process writes to this folder: " + holder.describe() + " (" + path + "); " + advice),
       holder_(std::move(holder)) {}
 
 FolderLock::FolderLock(const std::string& folder, const LockHolder& self) : path_(path_of(folder)) {

@@ -12,7 +12,7 @@ namespace millrace {
 // know of it; within a function or an unnamed namespace it would declare another class.
 // clang-format off
 constexpr ReducerEntry (*rows[])() = {
-    reducer_entry<class Categories>,
+    reducer_entry<class CategoryCounts>,
 };
 // clang-format on
 
