@@ -33,7 +33,7 @@ struct Task {
   /// Reads keys of model.yaml that only this task has, and checks what it needs; the keys of `output` are read by then.
   /// Throws PackageError.
   void (*read)(YamlSection& root, YamlSection& output, Package& package);
-  /// What a package of this task can be called with. Methods that model.yaml declares must be these.
+  /// What a package of this task can be called with. Where model.yaml declares them, they must be as here.
   std::vector<Method> (*methods)(const Package& package);
   /// A line for people: "8400 anchors of strides 8, 16, 32, 80 classes".
   std::string (*describe)(const Package& package);

@@ -220,7 +220,7 @@ void Settings::check_used() const {
   for (const auto& [group, options] : groups_) {
     if (used(group)) continue;
     try {
-      (void)find_stage(group).parse(values(group));  // where the value is wrong too, that is said
+      (void)find_stage(group).parse(values(group), group);  // where the value is wrong too, that is said
     } catch (const UsageError& error) {
       throw located(error);
     }

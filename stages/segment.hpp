@@ -39,8 +39,8 @@ inline constexpr CounterInfo decoder_boxes{"decoder_boxes"};
 inline constexpr CounterInfo decoder_slots{"decoder_slots"};  ///< boxes and padding
 
 /// Runs a SAM-style segmenter: the image encoder once for each picture that has boxes, the mask decoder on boxes packed
-/// over the pictures of the batch. Reads `detections` and `model_inputs`, writes `mask_logits`. Device, no wait.
-/// Method: Kirillov et al., Segment Anything, 2023, with box prompts and one mask for each.
+/// over the pictures of the batch. Reads `detections` and `model_inputs`, writes `mask_logits` and `image_embeddings`.
+/// Device, no wait. Method: Kirillov et al., Segment Anything, 2023, with box prompts and one mask for each.
 class Segment final : public LaneStage {
  public:
   static constexpr const char* name = "segment";

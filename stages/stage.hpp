@@ -54,8 +54,8 @@ struct ModelUse {
   bool of_pictures = true;     ///< `preprocess` makes inputs of whole pictures for it
   bool boxes_replace = false;  ///< boxes of a manifest do as well
   bool one_width = false;      ///< rows of its output are as wide in all views: they make a side column
-  /// Why the stage cannot use this package of the task, after "the package NAME "; empty: it can.
-  std::string (*refuse)(const Package& package) = nullptr;
+  /// Throws UsageError where the stage, with its options, cannot use this package of the task.
+  std::function<void(const Package& package)> check{};
   std::string remedy;            ///< completes "no detector is named: "
   std::string recipe_without{};  ///< a recipe of the program that needs no such model, for the same message
 };
@@ -132,7 +132,8 @@ struct StageEntry {
   std::string name;
   std::vector<OptionInfo> options;
   std::function<std::vector<OptionInfo>(const StageOptions&)> describe;  ///< `options` with these values in place
-  std::function<StageOptions(const OptionValues&)> parse;  ///< throws UsageError for values that cannot be meant
+  /// Throws UsageError for values that cannot be meant; `name` is that of the stage in the recipe, for messages.
+  std::function<StageOptions(const OptionValues&, const std::string& name)> parse;
   /// For the stage that the recipe calls `name`. Throws UsageError for options that contradict each other.
   std::function<StageInfo(const StageOptions&, const std::string& name)> info;
   template <class Stage>
@@ -142,7 +143,7 @@ struct StageEntry {
   Make<BatchStage> make_batch_stage{};
 
   /// With the defaults of its options.
-  StageInfo default_info() const { return info(parse({}), name); }
+  StageInfo default_info() const { return info(parse({}, name), name); }
 };
 
 /// The row of stage class S. Declared here so that the table needs no stage's header; defined in stages/stage_entry.hpp
