@@ -10,7 +10,8 @@ namespace millrace {
 class Device;
 class Stream;
 
-/// Operation `mirror`: writes pictures [N, 3, H, W] to `to` with left and right exchanged, to ask a model twice. f32.
+/// Operation `mirror`: writes pictures [N, 3, H, W] to `to` with left and right exchanged. f32.
+/// A caller can then ask a model a second time, with mirrored pictures.
 /// Throws std::invalid_argument on other types, and on tensors of different shapes.
 void mirror(Device& device, const Tensor& from, const Tensor& to);
 
@@ -27,7 +28,7 @@ MILLRACE_DEVICE inline void mirror_value(const MirrorJob& job, std::int64_t row,
   job.to[row * job.width + x] = job.from[row * job.width + job.width - 1 - x];
 }
 
-/// mirror.cu
+/// Defined in mirror.cu.
 void launch(const MirrorJob& job, Stream& stream);
 
 }  // namespace millrace

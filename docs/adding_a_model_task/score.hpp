@@ -14,8 +14,8 @@ inline constexpr Field<std::vector<float>> scores{"scores", write_scores};
 
 inline constexpr CounterInfo scorer_calls{"scorer_calls"};
 
-/// What a scorer says of each picture. Reads `model_inputs`, writes `scores`. Device, one wait. A picture with a score
-/// that is not finite fails as non_finite, one that makes the call fail as model_failed.
+/// The numbers that a scorer gives to each picture. Reads `model_inputs`, writes `scores`. Device, one wait. A picture
+/// with a score that is not finite fails as non_finite, one that makes the call fail as model_failed.
 class Score final : public LaneStage {
  public:
   static constexpr const char* name = "score";

@@ -17,7 +17,7 @@ Package scorer_package() {
   return package;
 }
 
-// The picture's code, and its half; no number at all for code 13.
+// The picture's code, and half of it; NaN for code 13.
 std::vector<Tensor> score(std::string_view, std::span<const Tensor> inputs) {
   Tensor values = Tensor::empty({inputs[0].shape[0], 2});
   for (std::int64_t row = 0; row < inputs[0].shape[0]; ++row) {

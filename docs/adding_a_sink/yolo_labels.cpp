@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-/// A line an object: class, then centre and size of the box as shares of the picture. Ultralytics' "YOLO format".
+/// One line per object: class, then centre and size of the box as shares of the picture. Ultralytics' "YOLO format".
 class YoloLabels final : public PictureSink {
  public:
   static SinkEntry entry() {

@@ -12,8 +12,7 @@ struct Color {
 void write_color(const Color& color, JsonWriter& json);
 inline constexpr Field<Color> mean_color{"mean_color", write_color};
 
-/// The mean colour of a picture. Reads `pixels`, writes `mean_color`, which stands in the segment line. Host, any
-/// thread.
+/// The mean colour of a picture. Reads `pixels`, writes `mean_color` into the segment line. Host, any thread.
 class MeanColor final : public FrameStage {
  public:
   static constexpr const char* name = "mean_color";

@@ -9,9 +9,9 @@ namespace millrace {
 void write_sharpness(const double& value, JsonWriter& json);
 inline constexpr Field<double> sharpness{"sharpness", write_sharpness};
 
-/// How sharp a picture is: the variance of its Laplacian, low where it is blurred. Reads `pixels`, writes `sharpness`,
-/// which stands in the segment line. Host, any thread. Method: Pech-Pacheco et al., Diatom autofocusing in brightfield
-/// microscopy, 2000.
+/// How sharp a picture is: the variance of its Laplacian, low where it is blurred. Reads `pixels`, writes `sharpness`
+/// into the segment line. Host, any thread. Method: Pech-Pacheco et al., Diatom autofocusing in brightfield microscopy,
+/// 2000.
 class Sharpness final : public FrameStage {
  public:
   static constexpr const char* name = "sharpness";

@@ -1,4 +1,4 @@
-"""What the README says, typed: its command lines, its Python and its SQL, on pictures of which one is broken."""
+"""Types what the pages for users say: command lines, Python and SQL, on pictures of which one is broken."""
 
 import contextlib
 import io
@@ -11,19 +11,23 @@ from pathlib import Path
 
 import program
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def blocks(language):
-    """The fenced blocks of a language, in order."""
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def page(name):
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
-def command(beginning):
-    """The one indented command line of the README that begins so, without its comment."""
-    found = [line.strip().split("  #")[0].strip() for line in README.splitlines() if line.startswith("    " + beginning)]
+def blocks(name, language):
+    """The fenced blocks of a language on a page, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", page(name), re.DOTALL)
+
+
+def command(beginning, name="README.md"):
+    """The one indented command line of the page that begins so, without its comment."""
+    found = [line.strip().split("  #")[0].strip() for line in page(name).splitlines() if line.startswith("    " + beginning)]
     if len(found) != 1:
-        raise AssertionError(f"{len(found)} lines of the README begin with '{beginning}': {found}")
+        raise AssertionError(f"{len(found)} lines of {name} begin with '{beginning}': {found}")
     return shlex.split(found[0])
 
 
@@ -54,28 +58,28 @@ class Readme(program.Case):
     def python(self, block):
         text = io.StringIO()
         with contextlib.redirect_stdout(text):
-            exec(compile(block, "README.md", "exec"), {})  # noqa: S102: that is what a reader does with it
+            exec(compile(block, "page", "exec"), {})  # noqa: S102: that is what a reader does with it
         return text.getvalue()
 
     def test_python_reads_every_object_with_its_mask(self):
-        printed = self.python(blocks("python")[0]).splitlines()
+        printed = self.python(blocks("docs/results.md", "python")[0]).splitlines()
         objects = [found for line in self.lines for found in line.get("objects", [])]
         self.assertGreater(len(objects), 0)
         self.assertEqual([int(line.rsplit(" ", 1)[1]) for line in printed], [found["area"] for found in objects])
 
     def test_what_failed_is_done_again_from_a_manifest(self):
         self.assertEqual([line["path"] for line in self.lines if line["state"] == "failed"], ["broken.jpg"])
-        self.python(blocks("python")[1])
+        self.python(blocks("docs/resume_and_repair.md", "python")[0])
         program.write_picture(self.folder / "whole.png", 320, 240)
         (self.folder / "whole.png").rename(self.folder / "pictures/broken.jpg")
-        self.run_in_folder(command("millrace run --input pictures/failed.jsonl"), program.OK)
+        self.run_in_folder(command("millrace run --input pictures/failed.jsonl", "docs/resume_and_repair.md"), program.OK)
         redone = program.lines(self.folder / "redone")
         self.assertEqual([(line["path"], line["state"]) for line in redone], [("broken.jpg", "ok")])
 
     def test_duckdb_counts_what_the_segments_hold(self):
         import duckdb
 
-        by_class, by_view = (duckdb.sql(block).fetchall() for block in blocks("sql"))
+        by_class, by_view = (duckdb.sql(block).fetchall() for block in blocks("docs/results.md", "sql"))
         objects = [found for line in self.lines for found in line.get("objects", [])]
         names = {found["name"] for found in objects}
         self.assertEqual({row[0]: row[1] for row in by_class}, {name: sum(o["name"] == name for o in objects) for name in names})
@@ -94,8 +98,11 @@ class Readme(program.Case):
         failed = {"view": "default", "state": "failed", "reason": "empty"}
         for line, by_class, objects in ((boxes, [("bus", 1, 0.5, None)], 1), (nameless, [("class 3", 1, 1, None)], 1), (failed, [], None)):
             (self.folder / "out/segments/000000.jsonl").write_text(json.dumps(line) + "\n")
-            found = [duckdb.sql(block).fetchall() for block in blocks("sql")]
+            found = [duckdb.sql(block).fetchall() for block in blocks("docs/results.md", "sql")]
             self.assertEqual(found, [by_class, [("default", line["state"], 1, objects, objects)]])
+
+    def test_the_readme_has_a_query_of_the_page(self):
+        self.assertIn(blocks("README.md", "sql")[0], blocks("docs/results.md", "sql"))
 
     def test_the_same_command_again_has_nothing_to_do(self):
         done = self.run_in_folder(command("millrace run --input pictures/ --output out/"), program.SOME_FAILED)
@@ -108,11 +115,19 @@ class Readme(program.Case):
 
 class Links(unittest.TestCase):
     def test_every_link_leads_somewhere(self):
-        root = Path(__file__).resolve().parents[2]
-        for page in [root / "README.md", *sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md")), *sorted((root / "models").glob("*/README.md"))]:
-            for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-                if "://" not in target:
-                    self.assertTrue((page.parent / target).exists(), f"{page.name} links to {target}")
+        anchors = {}
+        pages = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "models").glob("*/README.md"))]
+        for file in pages:
+            headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", file.read_text(encoding="utf-8"), flags=re.DOTALL), re.MULTILINE)
+            anchors[file] = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        for file in pages:
+            for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", file.read_text(encoding="utf-8")):
+                if "://" in target:
+                    continue
+                other = (file.parent / target).resolve() if target else file
+                self.assertTrue(other.exists(), f"{file.name} links to {target}")
+                if anchor:
+                    self.assertIn(anchor, anchors[other], f"{file.name} links to {target}#{anchor}")
 
 
 if __name__ == "__main__":
