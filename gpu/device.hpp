@@ -25,8 +25,9 @@ struct DeviceImage {
 
 /// What a device was asked for besides computing. On the host there is nothing to bring anywhere.
 struct DeviceCounts {
-  std::int64_t uploads = 0;    ///< rasters
-  std::int64_t downloads = 0;  ///< of masks, one a trace()
+  std::int64_t uploads = 0;  ///< rasters
+  std::int64_t downloads =
+      0;  ///< copies to the host: one for the masks of a trace(), one for each call that gives vectors
   std::int64_t waits = 0;
   std::int64_t overflows = 0;  ///< waits whose masks had more outline than there was room for, and so took one more
 };

@@ -65,11 +65,13 @@ std::string find_builtin_recipe(const std::string& name) {
 
 bool use_builtin_models(Settings& settings, const std::string& folder) {
   const auto& rules = settings.views();
-  const bool named = !settings.text("detect.model").empty() || !settings.text("segment.model").empty() ||
-                     std::any_of(rules.begin(), rules.end(), [](const View& view) {
-                       const auto detect = view.options.find("detect");
-                       return detect != view.options.end() && detect->second.count("model") > 0;
-                     });
+  const bool named =
+      !settings.text("detect.model").empty() || !settings.text("segment.model").empty() ||
+      std::any_of(rules.begin(), rules.end(), [](const View& view) {
+        return std::ranges::any_of(view.options, [](const auto& of_stage) {
+          return (of_stage.first == "detect" || of_stage.first == "segment") && of_stage.second.count("model") > 0;
+        });
+      });
   const auto inputs = settings.written("input.paths");
   const bool segments = settings.runs("segment"),
              detects = settings.runs("detect") && std::none_of(inputs.begin(), inputs.end(), may_bring_boxes);
@@ -80,7 +82,9 @@ bool use_builtin_models(Settings& settings, const std::string& folder) {
   if (settings.values("detect").count("conf") == 0) settings.set("detect.conf", {score}, origin);
   if (rules.size() > 1 || !rules.front().pattern.empty()) return true;
   const auto of_view = [&](const std::string& view, const std::string& pattern) {
-    return View{view, pattern, {{"detect", {{"model", {folder + "/" + view + ".pkg"}}}}}};
+    View own{view, pattern, rules.front().options};
+    own.options["detect"]["model"] = {folder + "/" + view + ".pkg"};
+    return own;
   };
   // If the input is the folder of a view or inside it, the paths of the plan do not contain the view's name.
   if (const std::string view = common_view(inputs); !view.empty()) {

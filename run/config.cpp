@@ -90,7 +90,7 @@ void check_values(const Settings& settings) {
   parse(settings, options);
   for (const StagePlace& place : settings.stages()) {
     try {
-      (void)find_stage(place.stage).parse(settings.values(place.name));
+      (void)find_stage(place.stage).parse(settings.values(place.name), place.name);
     } catch (const UsageError& error) {
       throw settings.located(error);
     }

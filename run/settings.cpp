@@ -220,7 +220,7 @@ void Settings::check_used() const {
   for (const auto& [group, options] : groups_) {
     if (used(group)) continue;
     try {
-      (void)find_stage(group).parse(values(group));  // a wrong value is reported first
+      (void)find_stage(group).parse(values(group), group);  // a wrong value is reported first
     } catch (const UsageError& error) {
       throw located(error);
     }

@@ -136,11 +136,7 @@ Packages read_packages(const Config& config) {
       throw PackageError("'" + use.folder + "' is named as " + role_of(use, view) + " (" + origin +
                          "), but its model.yaml says task: " + std::string(package->task->name));
     }
-    if (use.refuse != nullptr) {
-      const std::string reason = use.refuse(*package);
-      if (!reason.empty())
-        throw UsageError(key + ": the package " + package->name + " " + reason + " (" + origin + ")");
-    }
+    if (use.check) use.check(*package);
     if (!use.one_width) return;
     const auto& shape = package->methods.front().outputs.front().shape;
     const std::vector<Side> row(shape.begin() + 1, shape.end());

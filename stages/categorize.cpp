@@ -29,10 +29,12 @@ ModelUse use_of(const Categorize::Options& options, const std::string& own_name)
           .task = "embed",
           .calls = {{.method = "embed", .rows = options.exec_batch}},
           .padded = options.pad,
-          .refuse = [](const Package& package) -> std::string {
-            if (package.matrix) return {};
-            return "has no matrix of classes; export it from a classifier, or use the stage 'embed'";
-          },
+          .check =
+              [own_name](const Package& package) {
+                if (package.matrix) return;
+                throw UsageError(own_name + ".model: the package " + package.name +
+                                 " has no matrix of classes; export it from a classifier, or use the stage 'embed'");
+              },
           .remedy = "add --set " + own_name + ".model=PACKAGE, or leave '" + own_name + "' out of the recipe"};
 }
 

@@ -134,7 +134,7 @@ Chain::Chain(const std::vector<StagePlace>& places, const Values& values, const 
   for (const StagePlace& place : places) {
     ChainLink link;
     link.entry = &find_stage(place.stage, table);
-    link.options = link.entry->parse(values(place.name));
+    link.options = link.entry->parse(values(place.name), place.name);
     link.info = link.entry->info(link.options, place.name);
     add(std::move(link), table);
   }
@@ -149,7 +149,7 @@ Chain Chain::for_view(const std::function<bool(const std::string& name)>& differ
     link.frees.clear();
     link.as_in_base = !differs(base.info.name);
     if (!link.as_in_base) {
-      link.options = link.entry->parse(values(base.info.name));
+      link.options = link.entry->parse(values(base.info.name), base.info.name);
       link.info = link.entry->info(link.options, base.info.name);
     }
     view.add(std::move(link), *table_);

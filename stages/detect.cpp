@@ -29,6 +29,17 @@ bool is_class(const std::string& entry, std::size_t id, const std::vector<std::s
   return entry == names[id] || entry == std::to_string(id);
 }
 
+void check_classes(const std::vector<std::string>& wanted, const std::string& folder, const Package& package) {
+  const auto& names = package.classes;
+  for (const auto& entry : wanted) {
+    bool known = false;
+    for (std::size_t id = 0; id < names.size(); ++id) known = known || is_class(entry, id, names);
+    if (known) continue;
+    throw UsageError("detect.classes: the detector " + package.name + " has no class '" + entry + "'" +
+                     did_you_mean(entry, names, "`millrace inspect " + folder + "` lists them"));
+  }
+}
+
 }  // namespace
 
 std::string_view Detections::name_of(std::size_t i) const {
@@ -75,6 +86,8 @@ StageInfo Detect::info(const Options& options) {
                  .calls = {{.method = forward, .rows = options.exec_batch}},
                  .padded = options.pad,
                  .boxes_replace = true,
+                 .check = [classes = options.classes,
+                           folder = options.model](const Package& package) { check_classes(classes, folder, package); },
                  .remedy = "add --detector PACKAGE, or give the boxes in a CSV or JSONL manifest"};
   return {.name = name,
           .section = Section::lane,
@@ -90,14 +103,6 @@ StageInfo Detect::info(const Options& options) {
 Detect::Detect(const Options& options, const StageContext& context) : options_(options), context_(context) {
   if (options.model.empty()) return;
   model_.emplace(context.models, info(options).models.front());
-  const auto& names = model_->package().classes;
-  for (const auto& wanted_class : options.classes) {
-    bool known = false;
-    for (std::size_t id = 0; id < names.size(); ++id) known = known || is_class(wanted_class, id, names);
-    if (known) continue;
-    throw UsageError("detect.classes: the detector " + model_->package().name + " has no class '" + wanted_class + "'" +
-                     did_you_mean(wanted_class, names, "`millrace inspect " + options.model + "` lists them"));
-  }
 }
 
 void Detect::run(Batch& batch) {

@@ -57,8 +57,8 @@ struct ModelUse {
   bool of_pictures = true;     ///< `preprocess` makes inputs of whole pictures for it
   bool boxes_replace = false;  ///< boxes of a manifest can replace the model
   bool one_width = false;      ///< its output goes to a side column, so all views need rows of the same width
-  /// Returns why the stage cannot use a package of the task, to follow "the package NAME ". Empty: it can.
-  std::string (*refuse)(const Package& package) = nullptr;
+  /// Throws UsageError if the stage, with its options, cannot use this package of the task.
+  std::function<void(const Package& package)> check{};
   std::string remedy;            ///< completes the message "no detector is named: "
   std::string recipe_without{};  ///< for the same message: a recipe of the program that needs no such model
 };
@@ -141,7 +141,8 @@ struct StageEntry {
   std::vector<OptionInfo> options;
   /// `options`, with the values of these options as `default_value`.
   std::function<std::vector<OptionInfo>(const StageOptions&)> describe;
-  std::function<StageOptions(const OptionValues&)> parse;  ///< throws UsageError for values that are not valid
+  /// Throws UsageError for values that are not valid. `name` is the name of the stage in the recipe, for messages.
+  std::function<StageOptions(const OptionValues&, const std::string& name)> parse;
   /// The declaration of the stage that the recipe calls `name`.
   /// Throws UsageError for options that contradict each other.
   std::function<StageInfo(const StageOptions&, const std::string& name)> info;
@@ -152,7 +153,7 @@ struct StageEntry {
   Make<BatchStage> make_batch_stage{};
 
   /// The declaration with default options.
-  StageInfo default_info() const { return info(parse({}), name); }
+  StageInfo default_info() const { return info(parse({}, name), name); }
 };
 
 /// The row of stage class S. It is declared here so that the table needs no header of a stage.

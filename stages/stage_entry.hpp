@@ -48,7 +48,9 @@ StageEntry stage_entry() {
   entry.name = S::name;
   entry.options = describe_options<Options>();
   entry.describe = [](const StageOptions& options) { return describe_options(std::any_cast<const Options&>(options)); };
-  entry.parse = [](const OptionValues& values) { return StageOptions(parse_options<Options>(S::name, values)); };
+  entry.parse = [](const OptionValues& values, const std::string& name) {
+    return StageOptions(parse_options<Options>(name, values));
+  };
   entry.info = [](const StageOptions& options, const std::string& name) {
     return info_of<S>(std::any_cast<const Options&>(options), name);
   };

@@ -29,6 +29,7 @@ int allowed(const ModelUse& use, const Package& package, int batch_size, std::st
 StageModel::StageModel(StageModels& models, const ModelUse& use) : models_(models), use_(use) {
   if (use.folder.empty()) throw std::invalid_argument("a stage without its " + std::string(find_task(use.task).model));
   package_ = models.packages.at(use.folder);
+  if (use.check) use.check(*package_);
 }
 
 int StageModel::maximum(std::string_view method) const { return allowed(use_, *package_, models_.batch_size, method); }

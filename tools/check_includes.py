@@ -250,6 +250,35 @@ def declarations(text):
             head += letter
 
 
+CLASS_NAME = re.compile(r"(?:typedef )?(?:class|struct|union) (\w+)(?!\w|::)")
+NAMED_SPACE = re.compile(r"(?:inline )?namespace ([\w:]+)$")
+
+
+def classes(text):
+    """(line, name) of each class in namespaces with a name, without classes within classes: the linker knows these by their names."""
+    scopes, head, line, begun = [], "", 1, 1
+    for letter in code_of(text):
+        if letter == "\n":
+            line += 1
+        if not head.strip() and not letter.isspace():
+            begun = line
+        if letter == "{":
+            kind, name = kind_of_braces(head), CLASS_NAME.match(declaration(head))
+            if kind == "class" and name and None not in scopes:
+                yield begun, "::".join([*scopes, name[1]])
+            space = NAMED_SPACE.match(declaration(head))
+            scopes.append(space[1] if space else None)
+            head = ""
+        elif letter == "}":
+            if scopes:
+                scopes.pop()
+            head = ""
+        elif letter == ";":
+            head = ""
+        else:
+            head += letter
+
+
 def mutable_statics(lines):
     for number, scope, head in declarations("\n".join(lines)):
         wrong = judge_declaration(scope, head)
@@ -265,7 +294,8 @@ METHOD_NAMES = re.compile(r"\.method_names = \{([^}]*)\}")
 OWN_TASK = re.compile(r'\.task = "(\w+)"')
 # A stage may have the same name as a method: decode, encode.
 STAGE_NAME = re.compile(r'static constexpr const char\* name = "\w+";')
-TASK_TEST = re.compile(r'\btask\b[^;]*\bname\s*[!=]=\s*"|"\s*[!=]=[^;]*\btask\b[^;]*\bname\b|\bfind_task\(\s*"|\btask\s*[!=]=\s*"|"\s*[!=]=\s*[\w.>-]*\btask\b')
+TASK_TEST = re.compile(r'\btask\b[^;]*\b(?:name|model)(?:\s*[!=]=\s*"|\s*\.\s*(?:starts_with|ends_with|find|compare)\b)|"\s*[!=]=[^;]*\btask\b[^;]*\b(?:name|model)\b'
+                       r'|\bfind_task\(\s*"|\btask\s*[!=]=\s*"|"\s*[!=]=\s*[\w.>-]*\btask\b')
 COMMENT = re.compile(r"//.*")
 
 
@@ -289,6 +319,8 @@ def task_names(tasks, path, lines):
     names = set(tasks) if path.parts[0] in ("models", "gpu") else set()
     for number, line in enumerate(lines, 1):
         code = COMMENT.sub("", STAGE_NAME.sub("", line))
+        if code.rstrip().endswith(("==", "!=", "(")) and number < len(lines):
+            code = code.rstrip() + " " + lines[number].lstrip()  # the comparison ends on the next line
         if TASK_TEST.search(code):
             yield number, "a test for a task: put what differs between tasks into their rows in models/tasks/"
             continue
@@ -318,7 +350,7 @@ def circles(graph):
 
 def problems_of(root):
     """(file, line, message) of each broken rule below ROOT."""
-    problems, graph, tasks = [], {}, tasks_of(root)
+    problems, graph, tasks, homes = [], {}, tasks_of(root), {}
     for path in sorted(p for top in root.iterdir() if top.is_dir() and top.name not in IGNORED for p in top.rglob("*")):
         relative = path.relative_to(root)
         if path.suffix not in LIMITED or not path.is_file() or IGNORED & set(relative.parts):
@@ -334,6 +366,10 @@ def problems_of(root):
             problems.append((relative, 1, "a header begins with #pragma once"))
         problems += [(relative, *broken) for broken in broken_includes(root, relative, lines)]
         if relative.parts[0] != "tests":
+            for number, name in classes("\n".join(lines)):
+                home = homes.setdefault(name, relative)
+                if home != relative:
+                    problems.append((relative, number, f"{home} has a class {name} too, and the linker takes one for both: give it another name, or a namespace without one"))
             problems += [(relative, *broken) for broken in mutable_statics(lines)]
             problems += [(relative, *broken) for broken in task_names(tasks, relative, lines)]
         graph[relative.as_posix()] = {match[2] for match in map(INCLUDE.match, lines) if match and match[1] == '"' and (root / match[2]).is_file()}

@@ -44,11 +44,11 @@ std::string sentence(const ByName& counts) {
 /// Counts by class and view: pictures by the best class that a stage gave them, objects by their class.
 /// A picture to which the stage gave no class counts as "none".
 /// A stage is recognised by the form of its value, so every instance is counted under its own key.
-class Categories {
+class CategoryCounts {
  public:
   static ReducerEntry entry() {
     return {"categories", "pictures and objects by class and view", ".json", [](const CommittedLines& lines) {
-              Categories counts;
+              CategoryCounts counts;
               lines.for_each([&](const Json& line) { counts.add(line); });
               return counts.take();
             }};
@@ -88,6 +88,6 @@ class Categories {
   ByView objects_;
 };
 
-template ReducerEntry reducer_entry<Categories>();
+template ReducerEntry reducer_entry<CategoryCounts>();
 
 }  // namespace millrace

@@ -13,7 +13,7 @@ namespace millrace {
 // In a function or an unnamed namespace, `class` would declare another class.
 // clang-format off
 constexpr ReducerEntry (*rows[])() = {
-    reducer_entry<class Categories>,
+    reducer_entry<class CategoryCounts>,
 };
 // clang-format on
 

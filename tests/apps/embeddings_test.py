@@ -266,6 +266,8 @@ class Refused(Base):
             (("stages: [decode, preprocess, embed, encode]\n",), program.USAGE, "embed.model=PACKAGE"),
             (("stages: [decode, preprocess, embed, encode]\n", "--set", f"embed.model={small}", "--set", "embed.of=objects"), program.USAGE, "put 'detect' before it"),
             (("stages: [decode, preprocess, categorize, encode]\n", "--set", f"categorize.model={bare}"), program.USAGE, "no matrix of classes"),
+            (("stages: [decode, preprocess, detect, encode]\n", "--detector", program.package("yolox"), "--set", "detect.classes=unicorn"), program.USAGE,
+              "has no class 'unicorn'"),
             (("stages: [decode, preprocess, {name: cars, stage: detect}, encode]\n",), program.USAGE, "can be in a recipe only once"),
             (("stages: [decode, preprocess, {name: a.b, stage: embed}, encode]\n",), program.USAGE, "leave the dot out"),
             ((f"stages: [decode, preprocess, {{name: objects, stage: categorize, model: {small}}}, encode]\n",), program.USAGE, "choose another name"),

@@ -57,6 +57,25 @@ TEST_CASE(
   settings.set_views({{"a", "a/**", {{"detect", {{"model", {"a.pkg"}}}}}}, {"b", "b/**", {}}}, "test");
   CHECK_FALSE(use_builtin_models(settings, "/models"));
   CHECK(settings.text("segment.model").empty());
+  settings.set_views({{"a", "a/**", {{"segment", {{"model", {"a.pkg"}}}}}}, {"b", "b/**", {}}}, "test");
+  CHECK_FALSE(use_builtin_models(settings, "/models"));
+  CHECK(settings.text("detect.model").empty());
+}
+
+TEST_CASE("options of a view hold with built-in models too") {
+  for (const char* input : {"pictures/", "build/demo/pictures/left/"}) {
+    CAPTURE(input);
+    Settings settings;
+    settings.set("input.paths", {input}, "test");
+    settings.set_views({{"cam", "", {{"detect", {{"iou", {"0.3"}}}}, {"encode", {{"format", {"overlay"}}}}}}}, "test");
+    REQUIRE(use_builtin_models(settings, "/models"));
+    for (const View& view : settings.views()) {
+      CAPTURE(view.name);
+      CHECK(view.options.at("detect").at("iou") == std::vector<std::string>{"0.3"});
+      CHECK(view.options.at("detect").count("model") == (view.name == "cam" ? 0 : 1));
+      CHECK(view.options.at("encode").at("format") == std::vector<std::string>{"overlay"});
+    }
+  }
 }
 
 TEST_CASE("views of a recipe that name no model are kept") {

@@ -3,11 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "run/settings.hpp"
 #include "run/setup.hpp"
 #include "stages/detect.hpp"
+#include "stages/registry.hpp"
 
 namespace millrace {
 namespace {
@@ -47,6 +49,18 @@ TEST_CASE("on a GPU an option that is not set has its default for GPUs") {
   };
   CHECK(options(gpu) == std::vector<std::string>{"7", "16", "yes", ""});
   CHECK(options({}) == std::vector<std::string>{"7", "", "", ""});
+  std::map<std::string, std::string> all;
+  for (const auto& entry : stage_table()) {
+    for (const auto& option : entry.options) {
+      if (!option.on_gpu.empty()) all[entry.name + "." + option.name] = option.on_gpu;
+    }
+  }
+  CHECK(all == std::map<std::string, std::string>{{"detect.pad", "yes"},
+                                                  {"segment.box_batch", "64"},
+                                                  {"segment.image_batch", "16"},
+                                                  {"segment.pad", "yes"},
+                                                  {"embed.pad", "yes"},
+                                                  {"categorize.pad", "yes"}});
 }
 
 TEST_CASE("the plan's team is used on any machine, unless the user sets another") {

@@ -83,19 +83,21 @@ TEST_CASE("lists are split at commas on the command line and are lists in recipe
   CHECK(settings.parse<InputOptions>().paths == std::vector<std::string>{"one"});
 }
 
+/// The message for a recipe and an assignment. Empty if both are valid.
+std::string complaint(const std::string& recipe, const std::string& assignment) {
+  Settings settings;
+  const Recipe file(recipe);
+  settings.read_recipe(file.path());
+  if (!assignment.empty()) settings.set(assignment);
+  try {
+    (void)parse_config(settings);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return {};
+}
+
 TEST_CASE("messages about wrong values and options without effect name their place") {
-  const auto complaint = [](const std::string& recipe, const std::string& assignment) {
-    Settings settings;
-    const Recipe file(recipe);
-    settings.read_recipe(file.path());
-    if (!assignment.empty()) settings.set(assignment);
-    try {
-      (void)parse_config(settings);
-    } catch (const UsageError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
   CHECK(complaint("", "") == "");
   CHECK(has(complaint("detect:\n  iou: 0.5\n  conf: high\n", ""), ":3: detect.conf is 'high'"));
   CHECK(has(complaint("", "input.limit=-1"), "input.limit is -1; it must be between 0 and 2000000000"));
@@ -117,6 +119,16 @@ TEST_CASE("messages about errors of a recipe have the line and the nearest name"
   CHECK(has(failure("- a\n"), "a recipe must be a map"));
   CHECK(has(failure("a: b: c\n"), ":1: not valid YAML"));
   CHECK(failure("").empty());
+}
+
+TEST_CASE("a wrong value of a stage with a name of its own is reported with that name and its place") {
+  CHECK(has(
+      complaint("stages:\n  - decode\n  - preprocess\n  - {name: places, stage: categorize, top: 0}\n  - encode\n", ""),
+      ":4: places.top is 0; it must be between 1 and 1000"));
+  CHECK(has(complaint("stages:\n  - decode\n  - preprocess\n  - {name: places, stage: categorize}\n  - encode\n"
+                      "views:\n  - {name: a, match: a*, places: {top: 0}}\n",
+                      ""),
+            ":6: view 'a': places.top is 0"));
 }
 
 TEST_CASE("a key that is in a recipe twice is refused") {

@@ -95,4 +95,13 @@ TEST_CASE("probabilities agree with a slow computation, for vectors of every len
   }
 }
 
+TEST_CASE("a package without a matrix is refused with the stage's name") {
+  Surroundings around;
+  around.add_view_without_detector();
+  const std::string folder = around.add_model(embedder_package(), embedder_by_code(), true);
+  CHECK_THROWS_WITH_AS(
+      RecipeLane(around, {"preprocess", {"scenes", "categorize"}}, {{"scenes", {{"model", {folder}}}}}),
+      doctest::Contains("scenes.model: the package fake-embedder has no matrix of classes"), UsageError);
+}
+
 }  // namespace millrace

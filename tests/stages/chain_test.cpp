@@ -28,7 +28,7 @@ std::string error_of(const std::vector<StagePlace>& names, const std::vector<Sta
 StageEntry row(const StageInfo& info) {
   StageEntry entry;
   entry.name = info.name;
-  entry.parse = [](const OptionValues&) { return StageOptions(); };
+  entry.parse = [](const OptionValues&, const std::string&) { return StageOptions(); };
   entry.info = [info](const StageOptions&, const std::string&) { return info; };
   return entry;
 }

@@ -162,7 +162,7 @@ TEST_CASE("a name that no file can have is refused before the run") {
   static constexpr Field<HalfRows> bad{"Bad.Name", RowsOf::pictures};
   StageEntry entry;
   entry.name = "bad";
-  entry.parse = [](const OptionValues&) { return StageOptions(); };
+  entry.parse = [](const OptionValues&, const std::string&) { return StageOptions(); };
   entry.info = [](const StageOptions&, const std::string&) {
     return StageInfo{"bad", Section::frame, "", {}, {&bad}, {}};
   };

@@ -54,6 +54,9 @@ PLANTED = [
     ("run/planted.cpp", 'bool is(const Package& package) { return "hear" != package.task->name; }\n', 1, "a test for a task"),
     ("run/planted.cpp", 'bool is(const ModelUse& use) { return use.task == "hear"; }\n', 1, "a test for a task"),
     ("stages/planted.cpp", 'bool is(const ModelUse& use) { return "hear" == use.task; }\n', 1, "a test for a task"),
+    ("run/planted.cpp", 'bool is(const Package& package) { return package.task->model == "ear"; }\n', 1, "a test for a task"),
+    ("run/planted.cpp", 'bool is(const Package& package) { return package.task->name.starts_with("he"); }\n', 1, "a test for a task"),
+    ("run/planted.cpp", 'bool is(const Package& package) {\n  return package.task->name ==\n         "hear";\n}\n', 2, "a test for a task"),
     ("run/planted.cpp", 'const Task& task() { return find_task("hear"); }\n', 1, "a test for a task"),
     ("run/planted.cpp", 'const char* const method = "listen";\n', 1, '"listen" is the name'),
     ("apps/planted.cpp", 'const char* const method = "decode";\n', 1, '"decode" is the name'),
@@ -324,6 +327,14 @@ class CheckIncludes(unittest.TestCase):
         # A file that several files include is not a cycle.
         both = {"run/top.hpp": header, "run/left.hpp": header + '#include "run/top.hpp"\n'}
         self.assertEqual(found({**GOOD, **both, "run/right.hpp": header + '#include "run/top.hpp"\n#include "run/left.hpp"\n'}), [])
+
+    def test_one_name_has_one_class(self):
+        self.found_alone("run/b.cpp", "namespace a {\nclass Twice final : public Base {\n};\n}\n", 2, "base/a.cpp has a class a::Twice too",
+                         {"base/a.cpp": "namespace a {\nstruct Twice {\n};\n}\n"})
+        apart = {"base/a.cpp": "namespace a {\nstruct Twice {\n  struct Inner {};\n};\nvoid f() {\n  struct Own {};\n}\n}\n",
+                 "run/b.cpp": "namespace a {\nclass Twice;\nnamespace {\nstruct Twice {\n};\n}\nnamespace b {\nstruct Twice {\n};\n}\nstruct Other::Twice {\n};\n"
+                              "struct Other {\n  struct Inner {};\n};\nvoid g() {\n  struct Own {};\n}\n}\n"}
+        self.assertEqual(found({**GOOD, **apart}), [])
 
     def test_each_variable_that_lives_as_long_as_the_program_is_found_alone(self):
         for what, source, line, words in VARIABLES:
