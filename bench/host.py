@@ -1,9 +1,11 @@
 """Measures the CPU time that the host needs for a picture when a GPU does the rest: bench/host.py [--out FILE.json]
 
-Runs the program with a simulated engine (bench/host/h200.yaml). Models, resizing and outlines compute nothing, but take the time that a GPU
-would take. Each picture has --boxes boxes, whose masks have 960 runs.
+Runs the program with a simulated engine (bench/host/h200.yaml).
+Models, resizing and outlines compute nothing, but take the time that a GPU would take.
+Each picture has --boxes boxes, whose masks have 960 runs.
 
-Counts CPU time by thread, in two ways: with JPEG files, and with decoded pictures in memory. The workers' difference is the time of decoding.
+Counts CPU time by thread, in two ways: with JPEG files, and with decoded pictures in memory.
+The difference of the workers' time is the time of decoding.
 Target T5 limits the CPU time without decoding to 2 ms per picture. The exit code is 1 if T5 is missed.
 """
 
@@ -94,7 +96,10 @@ def median_of(runs):
 
 
 def by_step(memory, files):
-    """CPU ms per picture from JPEG, by step. The rest is time that no thread of a step was seen to use: start, end, and threads too short to be seen."""
+    """CPU ms per picture from JPEG, by step.
+
+    The rest is start, end, and threads that live too short for thread_seconds() to see them.
+    """
     thread, decoded = files["by_thread_ms"], memory["by_thread_ms"]
     encode = decoded.get("worker", 0)
     steps = {"source": thread.get("source", 0), "read": thread.get("read", 0), "decode": thread.get("worker", 0) - encode, "lane": thread.get("lane", 0), "encode": encode,

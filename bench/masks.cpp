@@ -1,6 +1,7 @@
 // Measures the time of one mask, from logits to COCO runs: bench_masks
 //
-// It compares Millrace's tracer with the original's way: OpenCV resizes the whole raster twice, then it is encoded.
+// It compares Millrace's tracer with the way of SAM's own code: OpenCV resizes the whole raster twice.
+// Then the raster is encoded.
 // It uses one thread and prints medians for smooth masks like a decoder's, and for noise, which is the worst case.
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,5 @@
-# Sets MILLRACE_WITH_CUDA from MILLRACE_CUDA. AUTO builds for CUDA if nvcc and the python set with NVIDIA's libraries exist.
+# Sets MILLRACE_WITH_CUDA from MILLRACE_CUDA.
+# AUTO builds for CUDA if nvcc and the python set with NVIDIA's libraries exist.
 set(MILLRACE_CUDA AUTO CACHE STRING "Build for CUDA: ON, OFF, or AUTO (if nvcc is found)")
 set_property(CACHE MILLRACE_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT MILLRACE_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -25,7 +26,7 @@ else()
     set(MILLRACE_WITH_CUDA ON)
     set(CMAKE_CUDA_COMPILER ${MILLRACE_NVCC})
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      # The GPUs of this machine; without a GPU one architecture, to see that the code compiles.
+      # The default is the GPUs of this machine. Without a GPU it is one architecture, to check that the code compiles.
       # Bundles for other machines set their own.
       if(EXISTS /proc/driver/nvidia/gpus)
         set(CMAKE_CUDA_ARCHITECTURES native)

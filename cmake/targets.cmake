@@ -15,8 +15,9 @@ if(MILLRACE_SANITIZE)
   target_compile_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE})
   if(MILLRACE_SANITIZE MATCHES "undefined")
-    # The vptr check has two false positives here. It compares addresses of type information, but the program and a plug-in each have their
-    # own for the same classes. And oneTBB's flow graph casts a task to its type after its destructor, to free its memory.
+    # The vptr check has two false positives here.
+    # - It compares addresses of type information, but the program and a plug-in each have their own for a class.
+    # - oneTBB's flow graph casts a task to its type after the task's destructor, to free its memory.
     target_compile_options(millrace_flags INTERFACE -fno-sanitize=vptr)
   endif()
 endif()
@@ -28,6 +29,7 @@ function(millrace_library name)
   target_link_libraries(millrace_${name} PUBLIC millrace_flags ${ARG_LINK})
 endfunction()
 
+# Gives tests the path of the checkout. tests/source_dir.hpp says why it is a function and not a definition.
 add_library(millrace_source_dir OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/source_dir.cpp)
 target_link_libraries(millrace_source_dir PRIVATE millrace_flags)
 target_compile_definitions(millrace_source_dir
@@ -37,13 +39,15 @@ target_compile_options(millrace_source_dir INTERFACE "SHELL:-include ${PROJECT_S
 # millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [HELPERS targets] [LABELS label] [FILES files])
 # Declares one doctest program with one ctest entry. The label is `unit` unless LABELS names another.
 # HELPERS: targets that the test starts or loads; they are built with it.
-# FILES: files or folders. A test that passed runs again only if the program, a helper, one of FILES or the test data changed.
+# FILES: files or folders.
+# With FILES, a test that passed runs again only if the program, a helper, one of FILES or the test data changed.
 function(millrace_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;HELPERS;LABELS;FILES" ${ARGN})
   list(TRANSFORM ARG_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
   add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE millrace_flags millrace_source_dir doctest::doctest ${ARG_LINK})
-  if(NOT MILLRACE_SANITIZE STREQUAL "thread")  # only the code under test needs to be fast: at -O0 the tests themselves compile sooner
+  # Only the code under test needs to be fast: at -O0 the tests themselves compile sooner.
+  if(NOT MILLRACE_SANITIZE STREQUAL "thread")
     target_compile_options(${name} PRIVATE -O0)
   endif()
   if(ARG_HELPERS)
@@ -70,7 +74,8 @@ add_custom_target(unit_tests)
 
 # script_test(NAME SCRIPT path/of/test.py [WATCH globs] [FILES files] [ARGUMENTS ...])
 # Declares a test that runs with the python set, and skips without it.
-# WATCH: globs of the checkout; FILES: built files. With WATCH, a test that passed runs again only if one of them or the test data changed.
+# WATCH: globs of the checkout; FILES: built files.
+# With WATCH, a test that passed runs again only if one of these files or the test data changed.
 function(script_test name)
   cmake_parse_arguments(ARG "" "SCRIPT" "WATCH;FILES;ARGUMENTS" ${ARGN})
   set(command ${PROJECT_SOURCE_DIR}/tests/apps/with_python_set.sh ${MILLRACE_DEPS_DIR} ${PROJECT_SOURCE_DIR}/${ARG_SCRIPT} ${ARG_ARGUMENTS})

@@ -37,6 +37,7 @@ void Demand::count(const Package& package, const Method& method, std::int64_t ro
   const std::lock_guard lock(mutex_);
   const auto known = seconds_.find({package.id(), method.name});
   if (known == seconds_.end() || rows < 1) return;
+  // The ratio of rows counts, since the time per row depends on it: 1 is further from 4 than 8 is.
   const auto distance = [&](const auto& entry) {
     return std::abs(std::log(static_cast<double>(entry.first) / static_cast<double>(rows)));
   };

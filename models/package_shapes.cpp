@@ -42,7 +42,7 @@ std::string maximum_text(const Package& package) {
   return text + " a call";
 }
 
-constexpr std::ptrdiff_t told_classes = 100;  // nobody reads a thousand names in a terminal
+constexpr std::ptrdiff_t told_classes = 100;  // a thousand names would fill the terminal
 
 std::string wrapped_list(const std::vector<std::string>& names, const std::string& line_break) {
   constexpr std::size_t columns = 84;

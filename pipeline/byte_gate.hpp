@@ -56,7 +56,7 @@ class ByteCredit {
 struct ByteNeed {
   ByteNeed(std::int64_t to_keep, std::int64_t to_pass = 0) : kept(to_keep), passing(to_pass) {}
   std::int64_t kept;     ///< held for long, e.g. decoded pixels
-  std::int64_t passing;  ///< given back soon, whatever else waits, e.g. memory that only decoding needs
+  std::int64_t passing;  ///< given back soon, even while others wait, e.g. memory that only decoding needs
 };
 
 /// Grants bytes to messages in the order of admission.

@@ -17,7 +17,7 @@ class Crew {
  public:
   /// Starts `threads` threads, each with `name` and its number as name.
   /// Throws std::system_error if the system has no more threads.
-  /// Each thread first calls `start` with its number, then runs tasks, whatever `start` returned.
+  /// Each thread first calls `start` with its number, then runs tasks, even if `start` returned false.
   /// At the end it calls `stop` if `start` returned true. None of these functions may throw.
   Crew(const std::string& name, int threads, std::function<bool(int)> start = {}, std::function<void(int)> stop = {});
   Crew(const Crew&) = delete;

@@ -47,7 +47,7 @@ class JobListener {
   virtual void on_stop(std::function<void()> stop) = 0;
   /// The pipeline starts. Any thread may call `sample` until ended().
   virtual void began(std::function<ProgressSample()> sample) = 0;
-  /// The run has ended, for whatever reason. Also called if on_stop() or began() threw.
+  /// The run has ended, for any reason. Also called if on_stop() or began() threw.
   virtual void ended() noexcept = 0;
 };
 

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Checks the structure of the sources: tools/check_includes.py [ROOT]. Prints file:line and the broken rule; exit code 1 if there is one.
+"""Checks the structure of the sources: tools/check_includes.py [ROOT].
 
-- Who may include whom: apps -> run -> stages -> { models, pipeline }, models -> { gpu, io }, and all of them -> base; never upwards.
+Prints file:line and the rule for each broken rule. The exit code is 1 if a rule is broken. The rules:
+
+- Who may include whom: apps -> run -> stages -> { models, pipeline }, models -> { gpu, io }, and all of them -> base.
+  Nothing includes upwards.
 - bench/ may include everything except apps/. Tests may include every part.
 - Inside io/: files <- { input, decode } <- results <- { sinks, reducers }.
 - There are no include cycles.
-- Each library has one place: TBB in pipeline/, LibTorch in models/engines/torch/, the CUDA runtime in gpu/, Boost in apps/.
+- Each library has one place: TBB in pipeline/, LibTorch in models/engines/torch/, the CUDA runtime in gpu/,
+  Boost in apps/.
 - OpenCV is included in the plug-ins of io/ and stages/, NVTX in gpu/ and base/trace.cpp.
 - Tests and benchmarks may include any library, to compare results with it.
-- Only models/tasks/ contains names of tasks and methods. A stage that sets `.task = "..."` may name the methods of this task.
+- Only models/tasks/ contains names of tasks and methods.
+  A stage that sets `.task = "..."` may name the methods of this task.
 - A file has at most 500 lines.
 - No variable that changes lives as long as the program.
 - A once_flag or a thread_local has a comment above it that gives the reason.
@@ -140,12 +145,18 @@ def without_pairs(text, opening, closing):
 
 
 def without_arguments(text):
-    """TEXT without the arguments of templates. `->`, `<<` and comparisons other than < and > do not count as brackets."""
+    """TEXT without the arguments of templates.
+
+    `->`, `<<` and comparisons other than < and > do not count as brackets.
+    """
     return without_pairs(re.sub(r"->|<=>|[<>]=|<<", " ", text), "<", ">")
 
 
 def declaration(head):
-    """The declaration without attributes and without template parameters before it; the name of every operator is `operator`."""
+    """The declaration without attributes and without the template parameters before it.
+
+    The name of every operator is `operator`.
+    """
     head = re.sub(r"\[\[.*?\]\]|\balignas\s*\([^()]*\)|__attribute__\s*\(\(.*?\)\)|\b__\w+__\b", " ", head, flags=re.DOTALL)
     head = re.sub(r"\boperator\s*(?:\(\s*\)|[^\w\s(]+)", "operator", head)
     while match := re.match(r"\s*template\s*<", head):
@@ -162,7 +173,10 @@ BODY = re.compile(r"(?:^|[){};:]|\b(?:const|noexcept|override|final|mutable|else
 
 
 def kind_of_braces(head):
-    """The kind of block that a brace after HEAD opens: "namespace", "class", "code" or "value". After a value the declaration continues."""
+    """The kind of block that a brace after HEAD opens: "namespace", "class", "code" or "value".
+
+    After a value, the declaration continues.
+    """
     head = declaration(head)
     if re.match(r'(?:inline )?namespace\b|extern ""$', head):
         return "namespace"
@@ -181,7 +195,7 @@ NO_VARIABLE = re.compile(
     r"|(?:typedef )?(?:class|struct|union|enum(?: class| struct)?)(?: [\w:]+)? ?(?::[^{]*)?(?:\{\} ?)?$"
 )
 SPECIFIERS = re.compile(r"(?:(?:inline|static|thread_local|constinit|mutable|extern(?: \"\")?) )*")
-VARIABLE_BY_PARENTHESIS = re.compile(r"\( ?[*&] ?(?:const )?\w+ ?(?:\[[^]]*\] ?)*\)")  # of a function's address
+VARIABLE_BY_PARENTHESIS = re.compile(r"\( ?[*&] ?(?:const )?\w+ ?(?:\[[^]]*\] ?)*\)")  # (*f) or (&f): it refers to a function
 VALUE_IN_PARENTHESES = re.compile(r'\w ?\( ?(?:[\d"&{]|new\b|true\b|false\b|nullptr\b)')
 
 
@@ -190,7 +204,7 @@ def is_function(declared, in_code):
         return True
     if "(" not in declared or VARIABLE_BY_PARENTHESIS.search(declared):
         return False
-    return not in_code and not VALUE_IN_PARENTHESES.search(declared)  # inside a function, none declares another as static
+    return not in_code and not VALUE_IN_PARENTHESES.search(declared)  # nobody declares a static function inside a function
 
 
 def changes(declared):
@@ -255,7 +269,10 @@ NAMED_SPACE = re.compile(r"(?:inline )?namespace ([\w:]+)$")
 
 
 def classes(text):
-    """(line, name) of each class in namespaces with a name, without classes within classes: the linker knows these by their names."""
+    """(line, name) of each class that the linker knows by its name.
+
+    Such a class is in named namespaces only, and not inside another class.
+    """
     scopes, head, line, begun = [], "", 1, 1
     for letter in code_of(text):
         if letter == "\n":
@@ -322,7 +339,7 @@ def task_names(tasks, path, lines):
         if code.rstrip().endswith(("==", "!=", "(")) and number < len(lines):
             code = code.rstrip() + " " + lines[number].lstrip()  # the comparison ends on the next line
         if TASK_TEST.search(code):
-            yield number, "a test for a task: put what differs between tasks into their rows in models/tasks/"
+            yield number, "a test for a task: put the difference into the rows of the tasks in models/tasks/"
             continue
         for word in re.findall(r'"(\w+)"', code):
             if word in names or word in methods - own:
@@ -369,7 +386,7 @@ def problems_of(root):
             for number, name in classes("\n".join(lines)):
                 home = homes.setdefault(name, relative)
                 if home != relative:
-                    problems.append((relative, number, f"{home} has a class {name} too, and the linker takes one for both: give it another name, or a namespace without one"))
+                    problems.append((relative, number, f"{home} has a class {name} too, and the linker would use one of them for both: give it another name, or put it into an unnamed namespace"))
             problems += [(relative, *broken) for broken in mutable_statics(lines)]
             problems += [(relative, *broken) for broken in task_names(tasks, relative, lines)]
         graph[relative.as_posix()] = {match[2] for match in map(INCLUDE.match, lines) if match and match[1] == '"' and (root / match[2]).is_file()}

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that people can read what we write: tools/check_prose.py [--limit WORDS] [FILE ...]. Prints file:line and the reason; exit code 1 if there is one.
+"""Checks that people can read what we write: tools/check_prose.py [--limit WORDS] [FILE ...].
 
-Looks at pages (.md), at comments and docstrings, and at the messages that messages.py lists. Without files: all that git knows.
-A sentence has at most 30 words. `code`, a path or a link is one word. BANNED lists words that have a standard name; docs/architecture.md has a glossary.
+Prints file:line and the reason of each fault. The exit code is 1 if there is a fault.
+Looks at pages (.md), comments, docstrings, and the messages that messages.py lists. Without files: all that git knows.
+A sentence has at most 30 words. `code`, a path or a link is one word.
+BANNED lists words that have a standard name; docs/architecture.md has a glossary.
 tools/prose_exceptions.txt lists what may stay: a path, a tab and a part of the sentence.
 """
 
@@ -31,6 +33,8 @@ BANNED = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead) for patter
     ("(?<!at )(?<!the )most (?:boxes|rows|pictures|bytes|items|objects|masks|calls|classes|places|lines|files|workers)", "maximum, at most"),
     ("goes on|go on|went on", "continue, resume"),
     ("in work", "in flight"),
+    ("beside", "next to, in addition to, compared with"),
+    ("whatever|of which", "say it in two sentences"),
     ("as many as|does as well|do as well|come from elsewhere", "say it directly"),
 )]
 

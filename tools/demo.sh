@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Shows the program at work, without downloads: draws 48 pictures, runs the built-in models on them, and lists the results.
+# Shows the program at work, without downloads.
+# It draws 48 pictures, runs the built-in models on them, and lists the results.
 # Each call deletes build/demo and makes it again.
 set -euo pipefail
 cd "$(dirname "$0")/.."

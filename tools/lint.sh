@@ -3,6 +3,7 @@
 #
 # - clang-format on all C++ and CUDA files
 # - tools/check_includes.py: who may include whom, and other rules of structure
+# - tools/check_prose.py: long sentences and banned words in pages, comments and messages
 # - the syntax of shell and Python files
 # - clang-tidy on files that do not include LibTorch
 set -uo pipefail
@@ -31,6 +32,7 @@ syntax() {
 
 step "clang-format (make format does it)" clang-format-14 --dry-run -Werror "${sources[@]}"
 step "who may include whom" tools/check_includes.py
+step "sentences and words" tools/check_prose.py
 step "scripts parse" syntax
 step "clang-tidy" tools/tidy.py
 exit $failed

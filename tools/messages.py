@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Lists the messages of the program: tools/messages.py [FILE.cpp ...]. One line each: file, tab, text. `{}` is a part that code fills in.
+"""Lists the messages of the program and of the exporters: tools/messages.py [FILE ...]. One line each: file, tab, text.
 
+`{}` is a part that code fills in.
 A message is an expression whose string literals have at least four words together.
 The list for all sources is tests/tools/messages.txt: a change of a message shows in its diff.
 After a change, run `tools/messages.py > tests/tools/messages.txt`.
 """
 
+import ast
 import pathlib
 import re
 import subprocess
@@ -13,6 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ("apps", "base", "gpu", "io", "models", "pipeline", "run", "stages")
+EXPORTERS = "models/export/"
 TOKEN = re.compile(r'''
     (?P<comment>//[^\n]*|/\*.*?\*/)
   | (?P<include>^[ \t]*\#[^\n]*(?:\\\n[^\n]*)*)
@@ -70,18 +73,37 @@ def expressions(text):
     return found
 
 
+def python_expressions(text):
+    """(line, text) of each string and f-string that is no docstring."""
+    tree, seen = ast.parse(text), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            seen.add(node.value)  # a docstring
+        elif isinstance(node, ast.JoinedStr):
+            seen.update(node.values)
+            yield node.lineno, "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in seen and " " in node.value:
+            yield node.lineno, node.value
+
+
 def messages(path):
     """(line, text) of each message of a source."""
     text = path.read_text(encoding="utf-8")
-    for offset, said in sorted(expressions(text)):
+    if path.suffix == ".py":
+        found = sorted(python_expressions(text))
+    else:
+        found = [(text.count("\n", 0, offset) + 1, said) for offset, said in sorted(expressions(text))]
+    for line, said in found:
         plain = said.replace("{}", " ").replace("%s", " ")
         if len(re.findall(r"[A-Za-z][A-Za-z'-]+", plain)) >= 4:
-            yield text.count("\n", 0, offset) + 1, said
+            yield line, said
 
 
 def sources():
     known = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [ROOT / name for name in sorted(known.stdout.splitlines()) if name.endswith((".cpp", ".hpp", ".cu", ".cuh")) and (ROOT / name).exists()]
+    names = [name for name in sorted(known.stdout.splitlines())
+             if name.endswith((".cpp", ".hpp", ".cu", ".cuh")) or (name.startswith(EXPORTERS) and name.endswith(".py"))]
+    return [ROOT / name for name in names if (ROOT / name).exists()]
 
 
 def listing(files=None):

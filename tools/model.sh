@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # make model: makes model packages from published weights, and prints the command that runs them.
 #
-#   WEIGHTS=FILE [SEGMENTER=FILE] [OUT=FOLDER] [PHOTOGRAPH=FILE] [IMGSZ=N] [NAMES=FILE] [PRESET=V1|V2] [TRUST=1] tools/model.sh [check]
+#   WEIGHTS=FILE [SEGMENTER=FILE] [OUT=FOLDER] [PHOTOGRAPH=FILE] [IMGSZ=N] [NAMES=FILE] [PRESET=V1|V2] [TRUST=1] \
+#     tools/model.sh [check]
 #
 # WEIGHTS is a detector, a segmenter or an embedder (a classifier).
 # A package has the name of its file (yolov8n.pt: yolov8n.pkg). It is written to OUT, or next to the file.
@@ -27,7 +28,8 @@ python="${MILLRACE_PYTHON:-$("$here/tools/setup.sh" where)/python/bin/python}"
 options=()
 [[ -n "${PHOTOGRAPH:-}" ]] && options+=(--photograph "$PHOTOGRAPH")
 [[ -n "${TRUST:-}" ]] && options+=(--trust)
-# While other programs run, a spinning OpenMP team takes several times as long. The default allocator takes twice as long.
+# While other programs run, a spinning OpenMP team takes several times as long.
+# The default allocator takes twice as long.
 export OMP_WAIT_POLICY=passive PYTHONDONTWRITEBYTECODE=1
 tcmalloc=/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4
 

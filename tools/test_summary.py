@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Adds up the test reports of one run: test_summary.py FOLDER.
 
-Reads ctest's JUnit files. For a doctest program each of its cases counts, another test counts as one.
+Reads ctest's JUnit files. Each case of a doctest program counts as one, and so does each other test.
 
-Skipped are a case with MESSAGE("skipped: reason"), and another test that ends with its SKIP_RETURN_CODE. Such a test
-gives its reason in a line "skipped: reason". The summary lists all reasons and all failures.
+A case counts as skipped if it has MESSAGE("skipped: reason"). Another test counts as skipped if it ends with its
+SKIP_RETURN_CODE, and gives its reason in a line "skipped: reason". The summary lists all reasons and all failures.
 
 The last line is "N passed, N failed, N skipped". The exit code is 1 if anything failed or nothing ran.
 """

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy on every source file that does not include LibTorch, directly or through headers: tools/tidy.py [FILE ...]
+"""Runs clang-tidy on every source file that does not include LibTorch, directly or through headers.
 
-Configures build/release and uses its compile commands. Runs JOBS jobs (default 2) at a time. Exit code 1 if a file did not pass.
+    tools/tidy.py [FILE ...]
 
-A file that passed is skipped until it, a header of ours that it includes, its command or .clang-tidy changes. The keys of files
-that passed are in ${MILLRACE_DEPS:-~/.cache/millrace}/tidy, which all clones share; unused keys are deleted after 30 days.
+Configures build/release and uses its compile commands. Runs JOBS jobs (default 2) at a time.
+The exit code is 1 if a file did not pass.
+
+A file that passed is skipped until it, a header of ours that it includes, its command or .clang-tidy changes.
+The keys of files that passed are in ${MILLRACE_DEPS:-~/.cache/millrace}/tidy, which all clones share.
+Unused keys are deleted after 30 days.
 """
 
 import concurrent.futures
@@ -35,7 +39,10 @@ def includes(path):
 
 
 def closure(source):
-    """(sorted files of ours that source includes, directly or through others, with itself; whether one includes LibTorch)."""
+    """(sorted files, whether one of them includes LibTorch).
+
+    The files are `source` and all files of ours that it includes, directly or through others.
+    """
     seen, todo, torch = {source}, [source], False
     while todo:
         ours, takes_torch = includes(todo.pop())

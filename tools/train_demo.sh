@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Trains the built-in models: tools/train_demo.sh [SEED] (default 0).
 #
-# It trains the front detector first, on two cores. Then it trains on one core each, at the same time:
-# - the left and right detectors, which start with the weights of the front detector
-# - the segmenter, which starts with its trunk
+# It trains the front detector first, on two cores. Then two processes train at the same time, on one core each:
+# - the left detector, then the right one; both start with the weights of the front detector
+# - the segmenter, which starts with the trunk of the front detector
 #
-# The same command resumes a stopped training. When models/demo/quality.py passes on the packages, copy them to models/builtin/.
+# The same command resumes a stopped training.
+# When models/demo/quality.py passes on the packages, copy them to models/builtin/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +16,8 @@ mkdir -p "$out"
 exec 9> "$out/lock"
 flock --nonblock 9 || { echo "train_demo: another training writes to $out" >&2; exit 1; }
 
-# With the default allocator, LibTorch spends much of a training step in page faults: 0.90 s a step of the detector, 0.56 s with tcmalloc.
+# With the default allocator, LibTorch spends much of a training step in page faults.
+# A step of the detector takes 0.90 s with it, and 0.56 s with tcmalloc.
 tcmalloc=/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4
 [[ -e "$tcmalloc" ]] || tcmalloc=""
 train() {

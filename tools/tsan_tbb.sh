@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Builds oneTBB for ThreadSanitizer: tools/tsan_tbb.sh FOLDER installs it into FOLDER/tsan-tbb.
 #
-# ThreadSanitizer does not see the synchronisation of a oneTBB without instrumentation, and reports races that do not exist.
-# The source is that of the installed libtbb-dev. It comes from the machine's own Debian mirror, and apt checks its signature.
+# ThreadSanitizer does not see the synchronisation of a oneTBB without instrumentation.
+# Then it reports races that do not exist.
+# The source is that of the installed libtbb-dev.
+# It comes from the machine's own Debian mirror, and apt checks its signature.
 set -euo pipefail
 
 say() { printf 'tsan-tbb: %s\n' "$*"; }

@@ -1,4 +1,4 @@
-"""How far two runs on the same pictures agree: boxes, masks, average precision, and what of that is out of bounds."""
+"""Compares two runs on the same pictures: boxes, masks, average precision. Lists figures that miss their bounds."""
 
 import math
 import operator
@@ -6,7 +6,7 @@ import statistics
 
 
 def columns(rle):
-    """Uncompressed COCO counts of an RLE string; the format of pycocotools."""
+    """Uncompressed COCO counts of an RLE string in the format of pycocotools."""
     counts, at, text = [], 0, rle["counts"].encode()
     while at < len(text):
         value, shift, more = 0, 0, True
@@ -43,15 +43,15 @@ def mask_iou(a, b):
     return inter / union if union else 1.0
 
 
-PAIRED = 0.5  # objects of one class whose boxes are no further apart, in pixels, are the same
+PAIRED = 0.5  # pixels: objects of one class are the same if x, y, w and h of their boxes differ by at most this
 
 
 def compare(reference, other):
-    """Objects that are the same in both, how far their boxes are apart, those that have no partner, and the IoU of the masks."""
+    """Counts pairs of objects and objects without a partner. Compares the boxes and masks of the pairs."""
     same, alone, box_difference, ious = 0, 0, 0.0, []
     for a, b in zip(reference, other, strict=True):
         if (a["path"], a["state"]) != (b["path"], b["state"]):
-            raise ValueError(f"{a['path']} is {a['state']}, where the other run has {b['path']}, {b['state']}")
+            raise ValueError(f"{a['path']} is {a['state']}, but the other run has {b['path']}, which is {b['state']}")
         rest = list(b.get("objects", []))
         for found in a.get("objects", []):
             def distance(o, found=found):
@@ -72,7 +72,7 @@ def compare(reference, other):
 
 
 def percentile(values, share):
-    """Between two values by their distance, as numpy has it."""
+    """A percentile, interpolated linearly between two values, as numpy does."""
     at = share * (len(values) - 1)
     low, ordered = int(at), sorted(values)
     return ordered[low] + (at - low) * (ordered[min(low + 1, len(values) - 1)] - ordered[low])
@@ -84,7 +84,7 @@ def box_iou(a, b):
 
 
 def box_ap50(truth, found):
-    """Average precision at IoU 0.5 over 101 recalls, of all classes together."""
+    """Average precision at IoU 0.5 over 101 recalls. All classes share one ranking."""
     open_ones = [list(line.get("objects", [])) for line in truth]
     total = sum(map(len, open_ones))
     ranked = sorted(((o["score"], at, o) for at, line in enumerate(found) for o in line.get("objects", [])), key=lambda one: -one[0])
@@ -99,6 +99,6 @@ def box_ap50(truth, found):
 
 
 def misses(found, **bounds):
-    """What is out of its bounds, in words; with nothing to compare, every bound is missed."""
+    """Sentences about the figures that miss their bounds. A figure that is None misses its bound."""
     return [f"{name} is {found[name]}, not {sign} {bound}" for name, (sign, bound) in bounds.items()
             if found[name] is None or not {"<=": operator.le, ">=": operator.ge, "==": operator.eq}[sign](found[name], bound)]

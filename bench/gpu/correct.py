@@ -27,7 +27,7 @@ def correct(results, inputs):
 
 
 def cases_run(output):
-    """As doctest says; it passes where a filter leaves none."""
+    """The number of test cases that ran, by doctest's output. doctest also passes if its filter leaves none."""
     found = re.search(r"test cases:\s*(\d+)", output)
     return int(found[1]) if found else 0
 
@@ -40,7 +40,8 @@ def kernels():
             **({} if done.returncode == 0 else {"exit_code": done.returncode, "error": done.stderr[-800:]})}
 
 
-SANITIZED = ("*prompts*", "*failed batch*", "*more outline*", "*in 16 bits*", "*one upload*")  # small ones; the last has letterboxes in float32, one with a triangle filter
+# Small test cases. The last one has letterboxes in float32, one of them with a triangle filter.
+SANITIZED = ("*prompts*", "*failed batch*", "*more outline*", "*in 16 bits*", "*one upload*")
 
 
 def sanitized(tool):
@@ -51,7 +52,10 @@ def sanitized(tool):
 
 
 def with_views(inputs, measurement):
-    """The drawn pictures by camera, front/0000.jpg for front-0000.jpg, which is how the built-in models are told apart."""
+    """Calls `measurement` with a folder of the drawn pictures by camera: front/0000.jpg for front-0000.jpg.
+
+    By the folder, the program selects the built-in model of a picture.
+    """
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         for picture in pictures_of(inputs):
@@ -63,15 +67,15 @@ def with_views(inputs, measurement):
 
 
 def finished(out, *arguments):
-    """A run in which every picture came out: its lines, its report, its settings."""
+    """Runs Millrace, and returns lines, report and settings. Raises RuntimeError unless the exit code is 0."""
     done, report, _ = millrace(out, *arguments, "--set", "batch.size=16")
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, arguments))} ended with {done.returncode}: {done.stderr[-800:]}")
+        raise RuntimeError(f"{' '.join(map(str, arguments))} ended with exit code {done.returncode}: {done.stderr[-800:]}")
     return lines(out), report, settings_of(out, report)
 
 
 def parity(folder):
-    """The built-in models on the GPU in fp32 against the CPU, and how often the host waited and copied."""
+    """Compares the built-in models on the GPU in fp32 with the CPU. Checks how often the host waited and copied."""
     pictures = ("--input", folder / "pictures")
     expected, _, _ = finished(folder / "cpu", *pictures, "--device", "cpu")
     lane, report, settings = finished(folder / "lane", *pictures, "--device", Place.device, "--precision", "fp32")
@@ -82,11 +86,14 @@ def parity(folder):
     return judged(found, missed if found["objects"] else ["no objects were found", *missed])
 
 
-SHOWN, CANDIDATE = 0.5, 0.25  # scores: of an object of the built-in models, and of one that might be
+SHOWN, CANDIDATE = 0.5, 0.25  # minimum scores of an object, and of a candidate
 
 
 def precision(folder):
-    """Target T7: the precision that a GPU has by default against fp32 on it, masks for the same boxes, and boxes by what they lose against those of fp32."""
+    """Checks target T7: the default precision of the GPU against fp32.
+
+    Masks are compared for the same boxes. Boxes are compared by their loss of AP50 against those of fp32.
+    """
     pictures, on = ("--input", folder / "pictures", "--set", f"detect.conf={CANDIDATE}"), ("--device", Place.device, "--precision")
     wide, _, _ = finished(folder / "wide", *pictures, *on, "fp32")
     narrow, _, settings = finished(folder / "narrow", *pictures, *on, "auto")
@@ -101,7 +108,7 @@ def precision(folder):
 
 
 def two_devices(folder):
-    """Two logical devices, each with its models, memory and lanes, on one GPU: the results of one device."""
+    """Two logical devices on one GPU, each with its models, memory and lanes, must give the results of one device."""
     words = ("--input", folder / "pictures", "--precision", "fp32", "--set", "threads.lanes=2")
     one, _, _ = finished(folder / "one", *words, "--device", Place.device)
     two, report, settings = finished(folder / "two", *words, "--device", Place.two_devices)

@@ -1,4 +1,4 @@
-"""The part `decode`: JPEGs a second over cores, and by the decoder of the GPU."""
+"""The part `decode`: JPEGs per second by cores, and by the decoder of the GPU."""
 
 import functools
 import json
@@ -13,10 +13,11 @@ from turns import Failed
 
 
 def decode(results, inputs):
-    """JPEGs by one to 64 workers, and by the GPU's own decoder.
+    """Measures JPEGs per second of 1 to 64 workers, and of the GPU's own decoder.
 
-    600 pictures a worker are some six seconds where they scale: seven counts of workers, three runs each with two seconds to start, are under
-    three minutes, and the GPU's decoder has one.
+    600 pictures per worker take about six seconds if workers scale.
+    Seven counts of workers have three runs each, with two seconds to start. Together they take less than three minutes.
+    The GPU's decoder has one minute.
     """
     for workers in [n for n in Place.few((1, 2, 4, 8, 16, 32, 64), (1, 2)) if n <= len(os.sched_getaffinity(0))]:
         results.measure(functools.partial(jpegs, workers, inputs), what="decode", workers=workers)

@@ -1,4 +1,4 @@
-"""The part `e2e`: pictures a second of the whole program."""
+"""The part `e2e`: pictures per second of the whole program."""
 
 import functools
 import shutil
@@ -22,12 +22,12 @@ def e2e(results, inputs):
 
 
 def whole_run(inputs, known, boxes, source, options):
-    """Median of three runs, with what the last one says of itself."""
+    """The median of three runs, and details of the last one. `known` is the number of pictures, or None."""
     _, detector, segmenter = packages_of(inputs)
     rates, count = [], known or Place.few(400, 4)
     with scratch() as folder:
         where, folder = str(Path(folder).parent), Path(folder)
-        for repeat in range(1 if known else 0, Place.few(4, 2)):  # without a number of pictures that is known, the first run finds it
+        for repeat in range(1 if known else 0, Place.few(4, 2)):  # run 0 only finds the number of pictures
             write_manifest(folder / "m.jsonl", inputs / "pictures", count, boxes)
             done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", Place.device, "--source", source,
                                           "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no",

@@ -1,4 +1,7 @@
-"""Reads and shrinks pictures in Python with what the machine has: OpenCV, else Pillow. (torchvision has no third way: it needs Pillow itself.)"""
+"""Reads and shrinks pictures in Python with OpenCV or, if it is not installed, with Pillow.
+
+torchvision would be no third way, since it needs Pillow.
+"""
 
 import numpy as np
 
@@ -21,7 +24,7 @@ try:
         return cv2.resize(pixels, (columns, rows), interpolation=cv2.INTER_AREA)
 
     def one_thread():
-        """For workers that are many themselves."""
+        """Limits OpenCV to one thread, for scripts that have many workers."""
         cv2.setNumThreads(0)
 
 except ImportError as no_opencv:
@@ -29,7 +32,7 @@ except ImportError as no_opencv:
         import PIL
         from PIL import Image
     except ImportError as no_pillow:
-        raise ImportError(f"pictures are read with OpenCV or Pillow, and neither is here: {no_opencv}; {no_pillow}") from None
+        raise ImportError(f"neither OpenCV nor Pillow can be imported; install one of them: {no_opencv}; {no_pillow}") from None
 
     name = f"Pillow {PIL.__version__}"
 

@@ -1,4 +1,4 @@
-"""The part `models`: the time of each method of a model, and which share of the roof that is."""
+"""The part `models`: the time of each method of a model, and its share of the roof."""
 
 import functools
 import itertools
@@ -11,7 +11,7 @@ from records import failed
 
 
 def product(precision):
-    """A product of large matrices."""
+    """Measures the roof of products, with large matrices."""
     import torch
 
     side = Place.few(8192, 256)
@@ -22,7 +22,7 @@ def product(precision):
 
 
 def copied():
-    """A large copy."""
+    """Measures the roof of memory, with a large copy. Its bytes are read and written."""
     import torch
 
     x = torch.empty(Place.few(1 << 31, 1 << 20), dtype=torch.uint8, device=Place.torch_device)
@@ -40,16 +40,18 @@ def use_tf32(precision):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
-# FLOP of one picture, or of one box of a decoder, two for each multiply and add; of the built-in ones see models/demo/README.md.
+# GFLOP of one picture, or of one box of a decoder. A multiply with its add counts as two.
+# models/demo/README.md has those of the built-in models.
 GFLOP = {("yolov8n", "forward"): 8.7, ("mobile_sam", "encode"): 77.5, ("mobile_sam", "decode"): 3.6, ("front", "forward"): 1.2, ("left", "forward"): 1.2,
          ("right", "forward"): 1.2, ("segmenter", "encode"): 2.7, ("segmenter", "decode"): 0.22}
-# Bytes that they read and write in 16 bits where each operation goes through memory (docs/performance.md, "What is predicted"); twice that in 32. Nobody counted the built-in ones'.
+# Megabytes that they read and write in 16 bits if each operation goes through memory; in 32 bits it is twice that.
+# See docs/performance.md, "Prediction for an H200". Those of the built-in models were not counted.
 MB_IN_16_BITS = {("yolov8n", "forward"): 76, ("mobile_sam", "encode"): 963, ("mobile_sam", "decode"): 82}
-BOXES = 64  # of a decoder's call
+BOXES = 64  # in a call of a decoder
 
 
 def time_ms(call, repeats=30):
-    """Median and 9th decile of a call, by events."""
+    """Median and 9th decile of a call's milliseconds, by CUDA events. In rehearsals: median and maximum, by a clock."""
     import torch
 
     repeats = Place.few(repeats, 2)
@@ -87,10 +89,10 @@ def loaded(package, precision):
 
 
 def roof(records, package, method, precision):
-    """The least milliseconds of a row on this machine, by what was measured of it, and what bounds it."""
+    """The minimum milliseconds of a row by the roofs measured on this machine, and the roof that limits it."""
     measured = {r["precision"]: r for r in records if r["what"] == "roof" and not failed(r)}
     if precision not in measured or "bytes" not in measured:
-        raise LookupError(f"the roof in {precision} or of the memory was not measured")
+        raise LookupError(f"the roof in {precision} or the roof of memory was not measured")
     megabytes = MB_IN_16_BITS.get((package, method))
     product_ms = GFLOP[package, method] / measured[precision]["tflop_per_s"]
     if megabytes is None:
@@ -100,7 +102,7 @@ def roof(records, package, method, precision):
 
 
 def model(records, package, precision, batch, method):
-    """A method's time, and which share of the roof that is."""
+    """Measures a method: its time, and its share of the roof."""
     import torch
 
     use_tf32(precision)
@@ -115,7 +117,7 @@ def model(records, package, precision, batch, method):
                 median, p90 = time_ms(lambda: module.decode(embedding, boxes, index))
             else:
                 median, p90 = time_ms(lambda: getattr(module, method)(images))
-    except RuntimeError as error:  # TorchScript's own of memory that ran out too
+    except RuntimeError as error:  # TorchScript has its own error for memory that ran out
         if "out of memory" not in str(error):
             raise
         return {"out_of_memory": str(error)[-200:]}
@@ -137,4 +139,4 @@ def models(results, inputs):
             results.measure(functools.partial(model, results.document["records"], package, precision, batch, method),
                             what="model", package=package.stem, precision=precision, batch=batch, method=method)
             if not Place.rehearsal:
-                torch.cuda.empty_cache()  # memory that a large batch took, or could not take
+                torch.cuda.empty_cache()  # a large batch may have filled the memory

@@ -1,7 +1,8 @@
-"""The GPU's own JPEG decoder (NVJPG), through nvJPEG: nvjpeg.py PICTURES [--library libnvjpeg.so.13] [--device cuda]
+"""Measures the GPU's own JPEG decoder (NVJPG) through nvJPEG: nvjpeg.py PICTURES [--library FILE] [--device cuda]
 
-Prints a line of JSON: engines and their cores, pictures a second, and by how much pixels differ from the host's decoding; or in which step
-nvJPEG said that there is none (`absent`), or that it is there and does not decode (`failed`).
+Prints a line of JSON: engines and their cores, pictures per second, and the difference from the pixels of the host.
+If there is no decoder, the line has `absent` with the step that said so.
+If the decoder exists but decoding fails, it has `failed` with the step.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import statistics
 import time
 from pathlib import Path
 
-# Of nvjpeg.h.
+# From nvjpeg.h.
 STATUSES = ("SUCCESS", "NOT_INITIALIZED", "INVALID_PARAMETER", "BAD_JPEG", "JPEG_NOT_SUPPORTED", "ALLOCATOR_FAILURE", "EXECUTION_FAILED", "ARCH_MISMATCH",
             "INTERNAL_ERROR", "IMPLEMENTATION_NOT_SUPPORTED", "INCOMPLETE_BITSTREAM")
 BACKEND_HARDWARE = 3
@@ -48,7 +49,7 @@ class StepFailed(Exception):
 
 
 class Library:
-    """nvJPEG, whose functions raise StepFailed with their name and status."""
+    """The library nvJPEG. A function that fails raises StepFailed with its name and status."""
 
     def __init__(self, path):
         self.path = path
@@ -69,7 +70,7 @@ class Library:
 
 
 def candidates():
-    """Where nvJPEG can be: NVIDIA's and torchvision's Python packages, the toolkit, and where the loader looks."""
+    """Where nvJPEG may be: Python packages of NVIDIA and torchvision, the CUDA toolkit, the paths of the loader."""
     names = []
     for package in ("nvidia", "torchvision"):
         found = importlib.util.find_spec(package)
@@ -91,7 +92,10 @@ def load(path):
 
 
 class Decoder:
-    """Batches of pictures on the engines. nvjpegDecode chooses where to decode; nvjpegDecodeBatched of a handle of the hardware does not."""
+    """Decodes batches of pictures on the engines.
+
+    It calls nvjpegDecodeBatched with a handle of the hardware backend: nvjpegDecode might decode elsewhere.
+    """
 
     def __init__(self, library, device):
         self.functions, self.device, self.handle, self.state, self.stream = library, device, POINTER(), POINTER(), POINTER()
@@ -120,7 +124,7 @@ class Decoder:
         return heights[0], widths[0]
 
     def batch(self, jpegs):
-        """A call that decodes these, and the tensors where their pixels will be."""
+        """Returns a function that decodes these JPEGs, and the tensors that it writes."""
         import torch
 
         outputs = [torch.zeros((*self.size(jpeg), 3), dtype=torch.uint8, device=self.device) for jpeg in jpegs]
@@ -146,7 +150,7 @@ class Decoder:
 
 
 def differences(files, outputs):
-    """From the host's pixels, of 255."""
+    """Differences from the pixels that the host decodes, on a scale of 0 to 255."""
     import imaging
     import numpy as np
 
@@ -183,7 +187,7 @@ def measure(decoder, folder, size, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pictures", type=Path)
-    parser.add_argument("--library", help="nvJPEG; found by itself where Python packages or the toolkit have it")
+    parser.add_argument("--library", help="path of nvJPEG (default: search Python packages and the toolkit)")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=2, help="of each of three measurements")
@@ -193,11 +197,11 @@ def main():
         decoder = Decoder(load(arguments.library), arguments.device)
         found = {**decoder.engines(), "library": str(decoder.functions.path)}
         found |= measure(decoder, arguments.pictures, arguments.batch, arguments.seconds)
-    except Exception as error:  # a step's, memory's, or what else a machine has in store
+    except Exception as error:  # of any type: the line of JSON must come on every machine
         found |= {"failed" if found else "absent": str(error) if isinstance(error, StepFailed) else f"{type(error).__name__}: {error}"[:400]}
     print(json.dumps(found), flush=True)
     if decoder:
-        decoder.close()  # after the line: a library that stumbles here has been measured
+        decoder.close()  # after the line: a crash here does not lose the measurement
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
-"""What people do without Millrace, with the same packages, pictures and boxes: peers.py MANIFEST.jsonl --detector D --segmenter S [--tuned]
+"""Scripts that do the same work without Millrace: peers.py MANIFEST.jsonl --detector D --segmenter S [--tuned]
 
-Without --tuned: the usual script, one process and one picture at a time, in float32. With it: pictures are decoded and shrunk by as many
-processes as there are cores; both models are one step in 16 bits over batches of one shape, compiled in each way that works here, of which the
-fastest is taken; masks become run lengths on the GPU. The manifest gives the boxes; the detector runs as well.
+They use the same packages, pictures and boxes. The manifest gives the boxes; the detector runs as well.
 
-When everything is loaded, compiled and warm, it prints a line of JSON with its settings. Then each line of its input is a number of pictures:
-that many of the manifest, from the first, are gone through, and a line of JSON says how fast. So it can be measured in turns with others.
+Without --tuned, it is the usual script: one process, one picture at a time, in float32.
+With --tuned:
+- One process per core (at most 32) decodes and shrinks pictures.
+- Both models are one step in 16 bits, on batches of one shape.
+- The step is compiled in every way that works here, and the fastest one is used.
+- Masks become run lengths on the GPU.
+
+When everything is loaded, compiled and warm, the script prints a line of JSON with its settings.
+Each line of its input is a number of pictures. The script processes that many, from the first of the manifest.
+Then it prints a line of JSON with its speed. So it can take turns with other programs.
 """
 
 import argparse
@@ -28,7 +34,7 @@ from torch.nn import functional as F
 
 DETECTOR_SIDE = 640
 PAD = 114
-AGREE = 0.9  # IoU of masks with those of float32; kernels in 16 bits differ where logits are about zero
+AGREE = 0.9  # minimum IoU with the masks of float32; kernels in 16 bits differ where logits are about zero
 
 
 def letterbox(pixels, side):
@@ -51,14 +57,14 @@ def longest_side(pixels, side):
 
 
 def prepare(path, side):
-    """Both inputs of a picture as bytes, the part of the segmenter's that it fills, and its size."""
+    """Inputs of both models as bytes, rows and columns of the segmenter's that the picture fills, and its size."""
     pixels = imaging.read(path)
     filled, part = longest_side(pixels, side)
     return letterbox(pixels, DETECTOR_SIDE), filled, part, pixels.shape[:2]
 
 
 def run_lengths(mask):
-    """COCO's runs down the columns, zeros first."""
+    """Run lengths in the order of COCO: down the columns, zeros first."""
     flat = mask.T.reshape(-1)
     places = np.flatnonzero(flat[1:] != flat[:-1]) + 1
     runs = np.diff(np.concatenate([[0], places, [flat.size]]))
@@ -66,7 +72,7 @@ def run_lengths(mask):
 
 
 def run_lengths_of(masks):
-    """Those of all masks of a picture, with the pixels staying on their device: only the places where runs begin are copied."""
+    """Run lengths of all masks of a picture. Only the places where runs begin are copied from the device."""
     flat = masks.transpose(1, 2).flatten(1)
     of, places = (flat[:, 1:] != flat[:, :-1]).nonzero().cpu().numpy().T
     bounds = np.searchsorted(of, np.arange(len(masks) + 1))
@@ -92,7 +98,7 @@ def full_size(logits, side, part, size):
 
 
 class Usual:
-    WARM_UP = 4  # pictures: TorchScript's first call looks at shapes, and the next ones compile for them
+    WARM_UP = 4  # pictures: TorchScript's first call records shapes, and the next ones compile for them
 
     def __init__(self, items, models, arguments):
         self.items, (self.detector, self.segmenter) = items, models()
@@ -100,10 +106,10 @@ class Usual:
         self.settings = {"batch": 1, "workers": 1, "dtype": "float32", "compiled": "TorchScript as it was packed"}
         try:
             self.warm_up()
-        except RuntimeError as error:  # the kernels that TorchScript makes by itself do not compile on every GPU
+        except RuntimeError as error:  # TorchScript's fused kernels do not compile on every GPU
             self.settings["without_fuser"] = reason(error)
             torch._C._jit_set_texpr_fuser_enabled(False)
-            self.detector, self.segmenter = models()  # the others hold what did not compile
+            self.detector, self.segmenter = models()  # the first ones keep the kernels that failed
             self.warm_up()
 
     def warm_up(self):
@@ -140,7 +146,7 @@ class Pictures(torch.utils.data.Dataset):
 
 
 def together(pictures):
-    """A batch, stacked by the worker."""
+    """Stacks pictures to a batch, in the worker."""
     small, filled, boxes, parts, sizes = zip(*pictures, strict=True)
     index = torch.arange(len(boxes)).repeat_interleave(torch.tensor([len(own) for own in boxes]))
     return torch.stack(small), torch.stack(filled), torch.cat(boxes), index, [len(own) for own in boxes], parts, sizes
@@ -151,7 +157,7 @@ def detects_in(device):
 
 
 class Step(torch.nn.Module):
-    """Everything that models do with a batch."""
+    """Both models on a batch, with the scaling of its pixels."""
 
     def __init__(self, detector, segmenter, device, dtype, detector_dtype=None):
         super().__init__()
@@ -178,7 +184,7 @@ def optimized(step, sample):
 
 
 class Numbers(torch.fx.Interpreter):
-    """Runs a graph and keeps what came out as a number."""
+    """Runs a graph and records the nodes whose result is a number."""
 
     def __init__(self, module):
         super().__init__(module)
@@ -192,7 +198,10 @@ class Numbers(torch.fx.Interpreter):
 
 
 def specialized(module, sample):
-    """With the numbers that this shape gives in place of what reckons them: reading one from a tensor would break the graph, and wait."""
+    """Replaces nodes that compute numbers by their results for this shape.
+
+    Reading a number from a tensor would split the graph and wait for the device.
+    """
     numbers = Numbers(module)
     numbers.run(*sample)
     for node, value in numbers.found.items():
@@ -205,17 +214,17 @@ def specialized(module, sample):
 
 
 def inductor(step, sample):
-    """torch.compile does not look into TorchScript; what torch.export makes of it, it does compile."""
+    """Compiles with torch.compile, which needs the result of torch.export: it does not look into TorchScript."""
     from torch._export.converter import TS2EPConverter
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a line for each weight that inference does not read
+        warnings.simplefilter("ignore")  # one for each weight that inference does not read
         exported = TS2EPConverter(torch.jit.trace(step, sample, check_trace=False), sample).convert()
     return torch.compile(specialized(exported.module(), sample), dynamic=False)
 
 
 def unfused(step, sample):
-    """Without the kernels that TorchScript makes by itself, which do not compile on every GPU."""
+    """Like frozen(). Fastest.compiled() turns off fused kernels for it, since they do not compile on every GPU."""
     return frozen(step, sample)
 
 
@@ -229,35 +238,37 @@ def reason(error):
 
 
 LOADED = time.monotonic()
-MOST_TO_LOAD = 30  # seconds; sandboxes say odd things of when a process began
+MOST_TO_LOAD = 30  # seconds; some sandboxes report a wrong start of the process
 
 
 def seconds_of_process():
-    """Since it began, with what Python and PyTorch took to load."""
+    """Seconds since the process began, with the time to load Python and PyTorch."""
     ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
     since_loaded = time.monotonic() - LOADED
     return min(max(since_loaded, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")), since_loaded + MOST_TO_LOAD)
 
 
 class TooLong(BaseException):
-    """Compiling took too long: not an Exception, which compilers catch to go on by other means."""
+    """Compiling took too long. It is not an Exception, since compilers catch those and try other ways."""
 
 
 class Fastest:
-    """The step, compiled in the way that is fastest for this shape; `tried` has milliseconds of each, or why it is not there.
+    """The step, compiled in the way that is fastest for this shape.
 
-    `expected` are logits of the step in float32 as it was before. CUDA graphs, whose failure can leave CUDA in disorder, come after all else.
-    `seconds` are for torch.compile; once a way was measured, none is tried past `ready_seconds` of the process.
+    `tried` has the milliseconds of each way, or why it was not used.
+    `expected` are logits of the uncompiled step in float32.
+    CUDA graphs come last, since a failed one can leave CUDA in a bad state.
+    torch.compile has `seconds`. Once one way works, no other one starts after `ready_seconds` of the process.
     """
 
     def __init__(self, step, sample, device, seconds, expected, ready_seconds=float("inf")):
         self.cuda, self.tried, self.call, self.name, self.best_ms = device != "cpu", {}, None, None, float("inf")
         self.ready_seconds, calls = ready_seconds, {}
-        # Where no pixel is in a mask, or each is, half of them stand for masks.
+        # If no pixel or every pixel is in a mask, the level is the median: then half of the pixels are in masks.
         self.level = 0.0 if 0 < (expected > 0).float().mean().item() < 1 else expected.median().item()
         self.expected = expected > self.level
         if not self.expected.any():
-            raise RuntimeError("all logits of the reference are the same: there is nothing to hold others to")
+            raise RuntimeError("all logits of the reference are equal, so masks cannot be compared; use other pictures or models")
         for name, make in WAYS.items():
             if make is inductor and seconds == 0:
                 continue
@@ -271,7 +282,7 @@ class Fastest:
         self.expected = None
 
     def attempt(self, name, make, seconds):
-        """A call that works and is right, or None; whatever does not work here is said."""
+        """A call that works and gives the right masks, or None. Then `tried` has the reason."""
         seconds = min(seconds, self.ready_seconds - seconds_of_process() if self.call else float("inf"))
         if seconds < 1:
             self.tried[name] = "no time was left"
@@ -280,7 +291,7 @@ class Fastest:
         call = None
         try:
             if seconds < float("inf"):
-                signal.setitimer(signal.ITIMER_REAL, seconds, 10)  # again, where the first was raised in a destructor and lost
+                signal.setitimer(signal.ITIMER_REAL, seconds, 10)  # repeats: an exception in a destructor is lost
             call = make()
             if not self.consider(name, call):
                 call = None
@@ -302,7 +313,7 @@ class Fastest:
         try:
             torch._C._jit_set_texpr_fuser_enabled(fuses and make is not unfused)
             module = make(step, sample)
-            for _ in range(3 if self.cuda else 1):  # TorchScript's first calls only look at shapes
+            for _ in range(3 if self.cuda else 1):  # TorchScript's first calls only record shapes
                 module(*sample)
             self.wait()
         finally:
@@ -316,7 +327,7 @@ class Fastest:
             with torch.cuda.graph(graph):
                 out = call()
         except BaseException:
-            torch.cuda.set_stream(torch.cuda.default_stream())  # a capture that fails can leave its own
+            torch.cuda.set_stream(torch.cuda.default_stream())  # a failed capture can leave its own stream
             raise
 
         def replay():
@@ -326,7 +337,7 @@ class Fastest:
         return replay
 
     def consider(self, name, call):
-        """Whether it is right; its time is taken then."""
+        """Whether the call gives the right masks. If so, measures it and keeps the fastest."""
         masks = call()[1] > self.level
         inter, union = (masks & self.expected).sum().item(), (masks | self.expected).sum().item()
         if inter < AGREE * union:
@@ -348,11 +359,14 @@ class Fastest:
             torch.cuda.synchronize()
 
 
-MEMORY = Path("/dev/shm")  # where workers leave batches for the script
+MEMORY = Path("/dev/shm")  # workers pass batches to the script here
 
 
 def in_memory(workers, batch_bytes, free):
-    """So many workers, and batches that each prepares ahead, that those leave a fifth of it free; two batches more are on their way."""
+    """The number of workers, and of batches that each prepares ahead.
+
+    All batches leave a fifth of the free memory free. Two of them are in use or on their way.
+    """
     batches = int(0.8 * free / batch_bytes) - 2
     if batches >= 2 * workers:
         return workers, 2
@@ -360,20 +374,20 @@ def in_memory(workers, batch_bytes, free):
 
 
 class Tuned:
-    """Models and workers are there before a turn, and serve all of them."""
+    """The tuned script. Models and workers are loaded once and serve all turns."""
 
     def __init__(self, items, models, arguments):
         self.side, device, batch = arguments.side, arguments.device, arguments.batch
         self.cuda = device != "cpu"
         if not self.cuda:
-            dtype = torch.float32  # whose kernels in 16 bits are no faster
+            dtype = torch.float32  # on a CPU, kernels in 16 bits are no faster
         else:
             dtype = torch.bfloat16 if torch.cuda.get_device_capability() >= (8, 0) else torch.float16
         torch.backends.cudnn.benchmark = True
-        self.order = []  # of the pictures of a turn
+        self.order = []  # indices of the pictures of a turn
         dataset = Pictures(items, self.side)
         rows = batch * max(1, *(len(item["boxes"]) for item in items))
-        # One shape for all calls: what a batch does not fill keeps what was there.
+        # One shape for all calls. The rest of a partial batch keeps old values, whose results are dropped.
         self.inputs = (torch.zeros(batch, DETECTOR_SIDE, DETECTOR_SIDE, 3, dtype=torch.uint8, device=device),
                        torch.zeros(batch, self.side, self.side, 3, dtype=torch.uint8, device=device),
                        torch.zeros(rows, 4, device=device), torch.zeros(rows, dtype=torch.int64, device=device))
@@ -397,9 +411,9 @@ class Tuned:
             own[: len(part)].copy_(part, non_blocking=True)
 
     def masks(self, logits, ready, counts, filled, sizes):
-        """Of a batch, on a stream of their own, beside the models' next batch."""
+        """Makes the masks of a batch on a separate stream, while the models run the next batch."""
         objects = 0
-        with torch.cuda.stream(self.masks_stream):  # nothing, where there is none
+        with torch.cuda.stream(self.masks_stream):  # None: no change of stream
             if self.cuda:
                 self.masks_stream.wait_event(ready)
                 logits.record_stream(self.masks_stream)
@@ -413,7 +427,7 @@ class Tuned:
         objects, before = 0, None
         for *parts, counts, filled, sizes in self.loader:
             self.fill(parts)
-            logits = self.step.call()[1][: sum(counts)].clone()  # a CUDA graph writes the next ones to the same place
+            logits = self.step.call()[1][: sum(counts)].clone()  # a CUDA graph writes the next logits to the same memory
             ready = torch.cuda.current_stream().record_event() if self.cuda else None
             if before:
                 objects += self.masks(*before)
@@ -422,7 +436,7 @@ class Tuned:
 
 
 def load(package, device, tf32=True, benchmark=False):
-    """Convolutions may use TF32, as is PyTorch's default, whatever their trace says."""
+    """Loads a package. Convolutions may use TF32, as is PyTorch's default, even if their trace forbids it."""
     module = torch.jit.load(str(package / "model.ts"), map_location=device).eval()
     return traces.adapt(module.float(), tf32=tf32, benchmark=benchmark, device=device)
 
@@ -438,8 +452,8 @@ def main():
     parser.add_argument("--tuned", action="store_true")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--workers", type=int, default=min(32, cores))
-    parser.add_argument("--compile-seconds", type=int, default=120, help="that torch.compile may take; 0 leaves it out")
-    parser.add_argument("--ready-seconds", type=int, default=180, help="of the process, past which no further way to compile is tried")
+    parser.add_argument("--compile-seconds", type=int, default=120, help="limit of torch.compile; 0: do not try it")
+    parser.add_argument("--ready-seconds", type=int, default=180, help="age of the process after which no further way to compile is tried")
     arguments = parser.parse_args()
     items = [json.loads(line) for line in arguments.manifest.read_text().splitlines()]
 
@@ -451,8 +465,8 @@ def main():
     def idle():
         if arguments.device != "cpu":
             torch.cuda.synchronize()
-            with contextlib.suppress(RuntimeError):  # after a capture that failed
-                torch.cuda.empty_cache()  # whose turn is next gets the memory
+            with contextlib.suppress(RuntimeError):  # raised after a failed capture
+                torch.cuda.empty_cache()  # leaves the memory to the next program
 
     idle()
     print(json.dumps({**script.settings, "imaging": imaging.name, "cores": cores}), flush=True)
@@ -460,7 +474,7 @@ def main():
         pictures = min(int(line), len(items))
         begun = time.monotonic()
         objects = script(pictures)
-        seconds = time.monotonic() - begun  # run lengths are on the host: nothing is under way
+        seconds = time.monotonic() - begun  # run lengths are on the host, so the GPU has finished
         assert objects == sum(len(item["boxes"]) for item in items[:pictures])
         idle()
         print(json.dumps({"pictures": pictures, "pictures_per_s": pictures / seconds}), flush=True)

@@ -1,4 +1,4 @@
-"""Where the suite measures, how often and until when; how it runs a command; what is said of the machine."""
+"""The device, repeats and deadline of the suite, its commands, and a description of the machine."""
 
 import os
 import platform
@@ -16,14 +16,14 @@ MODELS = BUNDLE / "share/millrace/models"
 
 
 class OutOfTime(Exception):
-    """The part's time is up: what was asked for is left for the next call."""
+    """The part's time is up. The next call makes this measurement."""
 
 
 class Place:
-    """Where is measured, how often, and until when: a GPU, or a CPU for rehearsals."""
+    """The device and the deadline: a GPU, or a CPU with few repeats for rehearsals."""
 
     device, two_devices, torch_device, rehearsal = "cuda", "cuda:0,0", "cuda", False
-    deadline = float("inf")  # of the part, on the monotonic clock
+    deadline = float("inf")  # of the part, by time.monotonic()
 
     @classmethod
     def rehearse(cls):
@@ -35,7 +35,11 @@ class Place:
 
 
 def run(*command, timeout=400, env=None):
-    """What became of a command, with all that it started; one that is not there, or takes too long, has failed like any other. None outlives its part."""
+    """Runs a command, and returns its result and its seconds.
+
+    A command that does not exist or exceeds `timeout` has failed like any other.
+    At the part's deadline, the command and its children are killed: raises OutOfTime.
+    """
     begun = time.monotonic()
     timeout = min(timeout, Place.deadline - begun)
     if timeout <= 0:
@@ -58,7 +62,7 @@ def run(*command, timeout=400, env=None):
 
 
 def libraries(words):
-    """Where the bundle's programs find theirs, which are not for others."""
+    """The environment in which the bundle's programs find its libraries. Other programs must not use these."""
     path = os.environ.get("MILLRACE_LIBRARY_PATH")
     ours = any(word.startswith(str(BUNDLE / "bin")) for word in words)
     return {"LD_LIBRARY_PATH": ":".join(filter(None, (path, os.environ.get("LD_LIBRARY_PATH"))))} if path and ours else {}
@@ -70,7 +74,7 @@ def commit():
 
 
 def scratch():
-    """A folder in memory where there is room for the results of a run."""
+    """A temporary folder, in memory if at least 8 GiB are free there: enough for the results of a run."""
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= 8 << 30
     return tempfile.TemporaryDirectory(dir=memory if roomy else None)

@@ -1,4 +1,4 @@
-"""Runs of Millrace: their inputs, their lines and what they say of themselves."""
+"""Runs Millrace: writes its inputs, reads its lines and reports."""
 
 import json
 import re
@@ -14,7 +14,7 @@ def millrace(out, *arguments, timeout=400):
 
 
 def pictures_of(inputs):
-    """The drawn pictures, flat as the bundle brings them (front-0000.jpg) or by camera (front/0000.jpg)."""
+    """The drawn pictures: in one folder, as in the bundle (front-0000.jpg), or by camera (front/0000.jpg)."""
     return sorted((inputs / "pictures").rglob("*.jpg"))
 
 
@@ -23,7 +23,7 @@ def lines(out):
 
 
 def settings_of(out, report):
-    """What a run was set to, and what it made of it."""
+    """The settings of a run, and the values that Millrace chose for it."""
     plan = json.loads((Path(out) / "plan/plan.json").read_text())["settings"]
     lane = lane_of(report)
     return {"device": plan["device"], "precision": plan.get("precision"), "batch_size": report["batch_size"], "lanes": lane["concurrency"], "team": report["team"],
@@ -35,7 +35,7 @@ def lane_of(report):
 
 
 def write_manifest(file, pictures, count, boxes):
-    """`count` lines, each a picture with that many boxes; pictures come again."""
+    """Writes `count` lines, each a picture with `boxes` boxes. The pictures repeat."""
     names = sorted(str(name) for name in pictures.rglob("*.jpg"))
     if not names:
         raise FileNotFoundError(f"no pictures in {pictures}")
@@ -44,7 +44,7 @@ def write_manifest(file, pictures, count, boxes):
 
 
 def packages_of(inputs):
-    """The real architectures where they were brought, else the built-in models."""
+    """Name, detector and segmenter: the real architectures if `inputs` has them, else the built-in models."""
     if (inputs / "mobile_sam.pkg").is_dir():
         return "mobile_sam", inputs / "yolov8n.pkg", inputs / "mobile_sam.pkg"
     return "builtin", MODELS / "front.pkg", MODELS / "segmenter.pkg"

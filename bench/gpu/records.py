@@ -1,4 +1,4 @@
-"""What was measured, kept in a JSON file, so that no call of the suite measures it again."""
+"""Keeps measurements in a JSON file, so that no later call of the suite repeats them."""
 
 import itertools
 import json
@@ -14,22 +14,25 @@ def failed(record):
     return record.get("passed") is False or "failed" in record
 
 
-# What tells one measurement from another; a name that a record does not have is None.
+# These keys identify a measurement. A key that a record does not have counts as None.
 IDENTITY = ("what", "part", "tool", "package", "precision", "batch", "method", "models", "boxes_per_picture", "source", "options", "workers")
 
 
 class OtherMachine(Exception):
-    """What was measured elsewhere does not stand for this machine."""
+    """The results file belongs to another machine."""
 
 
 def file_name(machine):
-    """As in bench/results: nvidia-h200-2026-11-22.json."""
+    """A name like those in bench/results: nvidia-h200-2026-11-22.json."""
     gpu = "rehearsal" if Place.rehearsal else re.sub(r"[^a-z0-9]+", "-", machine["gpu"].lower()).strip("-")
     return f"{gpu}-{time.strftime('%Y-%m-%d', time.gmtime())}.json"
 
 
 class Results:
-    """Records by what was measured, written after each. Where no file is named, it is the first of its name, name-2, name-3 that is of this machine or new."""
+    """The records of a results file. The file is written after each record.
+
+    Without `file`, it is the first of NAME, NAME-2, NAME-3 ... that is new or belongs to this machine.
+    """
 
     def __init__(self, file):
         here = machine()
@@ -39,12 +42,12 @@ class Results:
             self.document = {"machine": here, "records": []}
             self.read()
             there = self.document["machine"]
-            others = [f"{name} {there.get(name)!r}, and here it is {here.get(name)!r}" for name in ("gpu", "driver", "cpu", "cores") if there.get(name) != here.get(name)]
+            others = [f"{name} {there.get(name)!r}, but here {here.get(name)!r}" for name in ("gpu", "driver", "cpu", "cores") if there.get(name) != here.get(name)]
             if not others:
                 return
             said = f"{self.file} is of another machine: {'; '.join(others)}"
             if file:
-                raise OtherMachine(f"{said}. Name another file by --out")
+                raise OtherMachine(f"{said}. Name another file with --out")
             print(said, flush=True)
 
     def read(self):
@@ -52,7 +55,7 @@ class Results:
             self.document = json.loads(self.file.read_text())
 
     def write(self):
-        """Whole or not at all: a session can end at any moment."""
+        """Replaces the file in one step, since a session can end at any moment."""
         beside = self.file.with_name(self.file.name + ".new")
         beside.write_text(json.dumps(self.document, indent=1) + "\n")
         beside.replace(self.file)
@@ -62,11 +65,14 @@ class Results:
         return all(a.get(name) == b.get(name) for name in IDENTITY)
 
     def has(self, **key):
-        """What failed is measured again."""
+        """Whether this was measured. Failed records do not count, so that they are measured again."""
         return any(self.same(record, key) for record in self.document["records"] if not failed(record))
 
     def measure(self, measurement, **key):
-        """Measures what is not there yet: `measurement` gives what its record says beside KEY. What it raises makes a failed record, and the next one has its turn."""
+        """Calls `measurement`, unless it has a record. Its result and `key` become the record.
+
+        If it raises, the record is a failed one. If no time is left, `key` is added to `left`.
+        """
         if self.has(**key):
             return
         try:
@@ -74,7 +80,7 @@ class Results:
                 raise OutOfTime
             found = measurement()
             if clash := sorted(set(found) & set(IDENTITY)):
-                raise ValueError(f"a record of {key} says {clash} itself: it would not be found again")
+                raise ValueError(f"the result of {key} has {clash}, which identify records; rename them in the measurement")
         except OutOfTime:
             self.left.append(key)
             return

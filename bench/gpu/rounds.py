@@ -1,4 +1,4 @@
-"""The part `peers`: Millrace and the scripts of peers.py in turns, on the same work."""
+"""The part `peers`: Millrace and the scripts of peers.py, in turns on the same work."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ from turns import Failed, Turns
 
 
 def remaining(seconds):
-    """So many, or what is left of the part's time."""
+    """`seconds`, or the rest of the part's time if that is shorter. Raises OutOfTime."""
     left = Place.deadline - time.monotonic()
     if left <= 0:
         raise OutOfTime
@@ -21,22 +21,24 @@ def remaining(seconds):
 
 
 def why(error):
-    """What a script that failed said; one that the part's time ended has not failed."""
+    """The message of a script that failed. Raises OutOfTime if the part's time is up: then the script was stopped."""
     if time.monotonic() >= Place.deadline:
         raise OutOfTime from None
-    return str(error) or "ended without a word"
+    return str(error) or "ended without a message"
 
 
 def peers(results, inputs):
-    """Millrace, the usual script and the tuned one in turns, on the same pictures and boxes.
+    """Measures Millrace, the usual script and the tuned one in turns, on the same pictures and boxes.
 
-    A turn is eight seconds of pictures, as many as a first turn that does not count says: with Millrace's start of ten, a round takes some 35 s.
-    Loading and compiling take at most 120 + 210 s and usually half of that, so that four rounds end after five minutes. Past 300 s no round begins
-    but the first two. The part's time ends what runs then: rounds that are complete count, and without one all is left for another call.
+    A turn has pictures for eight seconds. Their number comes from a first turn, which does not count.
+    Millrace takes ten seconds to start, so a round takes about 35 s.
+    Loading and compiling take at most 120 + 210 s, and usually half of that. So four rounds end after five minutes.
+    After 300 s no further round begins, except the first two.
+    The end of the part's time stops the current turn. Complete rounds count; without one, all is left for another call.
     """
     name, detector, segmenter = packages_of(inputs)
     if name == "builtin":
-        print("  peers need yolov8n.pkg and mobile_sam.pkg: --inputs FOLDER")
+        print("  peers needs yolov8n.pkg and mobile_sam.pkg; give --inputs the folder that has them")
         return
     key, tools = {"what": "peer", "models": name, "boxes_per_picture": 10}, ("millrace", "the usual script", "a tuned script")
     if all(results.has(**key, tool=tool) for tool in tools):
@@ -76,7 +78,7 @@ def peers(results, inputs):
                 for tool in [tool for tool in tools if tool in turns and tool not in failures]:
                     try:
                         if round_ == 0 and tool == "the usual script":
-                            turns[tool](pictures[tool], remaining(60))  # its first pictures say less than the next ones
+                            turns[tool](pictures[tool], remaining(60))  # its first pictures are not typical
                         done = turns[tool](pictures[tool], remaining(60))
                     except Failed as error:
                         failures[tool] = why(error)
@@ -93,7 +95,7 @@ def peers(results, inputs):
             for script in turns.values():
                 if script is not ours:
                     script.close()
-    results.document["records"] = [r for r in results.document["records"] if any(r.get(k) != v for k, v in key.items())]  # only rates of one run are compared
+    results.document["records"] = [r for r in results.document["records"] if any(r.get(k) != v for k, v in key.items())]  # compare only rates of one call
     for tool in tools:
         if tool in failures:
             results.add(**key, tool=tool, settings=settings.get(tool, {}), failed=failures[tool])

@@ -1,13 +1,24 @@
 """Measures Millrace on a machine with a GPU: run.sh suite PART... [--inputs FOLDER] [--out RESULTS.json]
 
-Parts: `correct` (kernels against the host, sanitizers, results of the GPU against those of the CPU, the default precision against fp32), `models`
-(time of each package's methods by precision and batch, and which share of the roof that is), `e2e` (pictures a second of the whole program over boxes
-a picture, also with decoded pictures in memory), `peers` (the usual Python script and a tuned one on the same work), `decode` (JPEGs a second over
-cores). After seven minutes a part begins nothing, and what runs then is ended: it is left for another call (exit code 3). By arithmetic, which no GPU has
-confirmed, all stay below that; e2e is 47 runs of three seconds, and needs a second call where starting takes more than six. What fails becomes a failed record, and the rest goes on (exit code 1). What RESULTS.json holds
-already is not measured again, what failed is; its default name is <gpu>-<date>.json. FOLDER has yolov8n.pkg, mobile_sam.pkg and pictures/: without
-the packages the built-in models alone are measured. tables.py makes the tables and plots of docs/performance.md from RESULTS.json. --rehearse goes
-through everything on a CPU with next to no work: the figures mean nothing.
+Parts:
+- `correct`: kernels against the host, sanitizers, results of the GPU against the CPU, default precision against fp32
+- `models`: time of each package's methods by precision and batch, and its share of the roof
+- `e2e`: pictures per second of the whole program by boxes per picture, also with decoded pictures in memory
+- `peers`: the usual Python script and a tuned one on the same work
+- `decode`: JPEGs per second by cores
+
+A part has seven minutes. Then the suite stops the current measurement.
+It leaves the rest for another call (exit code 3).
+By arithmetic, which no GPU has confirmed, all parts take less.
+But e2e has 47 runs of three seconds: it needs a second call if each start takes more than six seconds.
+
+A failure becomes a failed record, and the suite continues (exit code 1).
+Another call measures what has no record in RESULTS.json, or a failed one. The default name is <gpu>-<date>.json.
+
+FOLDER has yolov8n.pkg, mobile_sam.pkg and pictures/.
+Without these packages, the suite measures only the built-in models.
+The script tables.py makes the tables and plots of docs/performance.md from RESULTS.json.
+With --rehearse, the suite runs everything on a CPU with almost no work: its figures mean nothing.
 """
 
 import argparse
@@ -32,7 +43,7 @@ PARTS = {"correct": correct, "models": models, "e2e": e2e, "peers": peers, "deco
 
 
 def guarded(part, results, work):
-    """A part that ends early ends no other; its time is up at the deadline."""
+    """Runs a part. Errors become a record, so that the other parts run."""
     key = {"what": "part", "part": part}
     results.forget_failed(key)
     results.write()
@@ -47,7 +58,7 @@ def guarded(part, results, work):
 
 
 def apart(part, results, arguments, seconds):
-    """A part in a process of its own: one that computes in Python can crash or hang, and it keeps memory of the GPU."""
+    """Runs a part in its own process: its Python code may crash or hang, and keeps GPU memory until it ends."""
     words = [sys.executable, __file__, part, "--out", results.file, "--inputs", arguments.inputs, "--minutes", str(arguments.minutes)]
     try:
         code = subprocess.run([*words, *(["--rehearse"] if arguments.rehearse else [])], timeout=seconds + 60, check=False, preexec_fn=end_with_parent).returncode
@@ -56,22 +67,22 @@ def apart(part, results, arguments, seconds):
     if code == LEFT:
         raise OutOfTime
     if code not in (0, 1):
-        raise RuntimeError(f"its process ended with {code}")
+        raise RuntimeError(f"the part's process ended with exit code {code}")
 
 
-LEFT = 3  # the exit code where something is left for another call
+LEFT = 3  # exit code if something is left for another call
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="+", choices=PARTS)
-    parser.add_argument("--out", type=Path, help="results, which are added to (default: <gpu>-<date>.json)")
+    parser.add_argument("--out", type=Path, help="file to which results are added (default: <gpu>-<date>.json)")
     parser.add_argument("--inputs", type=Path, default=BUNDLE.with_name(BUNDLE.name + ".inputs"))
-    parser.add_argument("--minutes", type=float, default=7, help="of each part (default 7): what would begin later, or takes longer, is left for another call")
+    parser.add_argument("--minutes", type=float, default=7, help="limit of each part (default 7); another call does the rest")
     parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
     if any(part != "models" for part in arguments.parts) and not pictures_of(arguments.inputs):
-        parser.error(f"no pictures/*.jpg in {arguments.inputs}: --inputs names the folder that comes with the bundle, gpu-bundle.inputs")
+        parser.error(f"{arguments.inputs} has no pictures/*.jpg; give --inputs the folder that comes with the bundle, gpu-bundle.inputs")
     if arguments.rehearse:
         Place.rehearse()
     try:

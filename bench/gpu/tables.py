@@ -1,6 +1,8 @@
-"""Tables and a plot of what the suite measured, beside what was predicted: tables.py RESULTS.json [--images docs/images] > tables.md
+"""Prints tables and draws a plot of the suite's results: tables.py RESULTS.json [--images docs/images] > tables.md
 
-Predictions are arithmetic: the larger of FLOP by the roof in 16 bits and bytes by the memory's, of an H200.
+Next to the results are predictions for an H200, from arithmetic.
+The time at the roof is the larger of two: that of FLOP in 16 bits, and that of bytes in memory.
+A run is expected to reach the share EXPECTED of the roof.
 """
 
 import argparse
@@ -12,13 +14,14 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
-# Seconds of an H200 at its roof (790 TFLOP/s in bf16, 4.8 TB/s): of a picture, and of a box of the decoder; each operation reads and writes memory.
+# Seconds at the roof of an H200 (790 TFLOP/s in bf16, 4.8 TB/s), for a picture or for a box of the decoder.
+# Each operation reads and writes memory.
 ROOF = {("yolov8n", "forward"): 16e-6, ("mobile_sam", "encode"): 201e-6, ("mobile_sam", "decode"): 17e-6}
-EXPECTED = (0.4, 0.6)  # of the roof
+EXPECTED = (0.4, 0.6)  # minimum and maximum share of the roof
 
 
 def roof_rate(boxes):
-    """Pictures a second where the GPU does nothing but the models, at their roof."""
+    """Pictures per second if the GPU runs only the models, at their roof."""
     return 1 / (ROOF["yolov8n", "forward"] + ROOF["mobile_sam", "encode"] + boxes * ROOF["mobile_sam", "decode"])
 
 
@@ -50,7 +53,7 @@ def correct(records):
         figures = found[0] if found and found[0].get("objects") else None
         lines.append(f"- {name}: {verdict(found)}" + (
             f"; {figures['objects']} objects, {figures['without_partner']} without a partner, boxes off by at most {figures['largest_box_difference']:.3f} pixel, "
-            f"mask IoU {figures['mask_iou_mean']:.5f} in the mean, {figures['mask_iou_p1']:.5f} at the 1st percentile, {figures['mask_iou_min']:.5f} at least" if figures else "") + (
+            f"mask IoU {figures['mask_iou_mean']:.5f} in the mean, {figures['mask_iou_p1']:.5f} at the 1st percentile, minimum {figures['mask_iou_min']:.5f}" if figures else "") + (
             f"; box AP50 against the boxes of fp32 {figures['box_ap50_loss_points']:.2f} points lost" if figures and "box_ap50_loss_points" in figures else ""))
     lines += [f"- {part['part']}: ended early, see the JSON" for part in of(records, "part")]
     return "\n".join(lines) + "\n"

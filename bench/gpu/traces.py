@@ -1,4 +1,7 @@
-"""What a trace took for given where it was made, set for where and how it runs: as the program does (models/engines/torch/torch_engine.cpp), for scripts in Python."""
+"""Adapts a TorchScript trace to the device and the settings of this run, for scripts in Python.
+
+A trace stores those with which it was made. The program does the same in models/engines/torch/torch_engine.cpp.
+"""
 
 import torch
 
@@ -14,6 +17,7 @@ def methods(module):
 
 
 def nodes(block):
+    """All nodes of a block; those of inner blocks come before their node."""
     for node in block.nodes():
         for inner in node.blocks():
             yield from nodes(inner)
@@ -21,7 +25,7 @@ def nodes(block):
 
 
 def is_size(node):
-    """Whether it holds a single whole number as a tensor: on a GPU, each place that reckons with it would wait for the GPU."""
+    """Whether the node is one whole number as a tensor. On a GPU, each use of its value would wait for the GPU."""
     if node.kind() != "prim::Constant" or not node.hasAttribute("value") or node.kindOf("value") != "t":
         return False
     value = node.t("value")
@@ -29,8 +33,12 @@ def is_size(node):
 
 
 def adapt(module, tf32, benchmark=False, device=None):
-    """Before its first call, since graphs of calls are copies: sizes go to the CPU, convolutions may or may not use TF32 and cuDNN's choice by trial,
-    and tensors that the trace makes are made on the device, where one is named."""
+    """Adapts the graphs of `module` and returns it. Call it before the module's first call, which copies the graphs.
+
+    - Sizes move to the CPU.
+    - `tf32` allows TF32 in convolutions; `benchmark` lets cuDNN choose algorithms by trial.
+    - If `device` is given, the trace makes its tensors there.
+    """
     for graph in methods(module):
         for node in list(nodes(graph)):
             if is_size(node):

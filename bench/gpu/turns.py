@@ -1,4 +1,4 @@
-"""A program that stays loaded and does its work in turns: peers.py, and what else answers each line of its input with one of JSON."""
+"""Runs a program that stays loaded and answers each line of its input with a line of JSON, such as peers.py."""
 
 import ctypes
 import json
@@ -14,18 +14,18 @@ class Failed(Exception):
     pass
 
 
-LIBC = ctypes.CDLL(None)  # loaded before there is a child
+LIBC = ctypes.CDLL(None)  # loaded before any child starts
 PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent():
-    """In a child, before it becomes its program: what measures can be killed, and leaves nobody at work."""
+    """Called in a child before its program starts: the kernel then kills the program when the suite ends."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Turns:
     def __init__(self, *command, seconds):
-        """Waits for its first line, `settings`, for so many seconds."""
+        """Starts the command and waits up to `seconds` for its first line, `settings`. Raises Failed."""
         self.errors = tempfile.TemporaryFile()
         self.rest = b""
         try:
@@ -41,11 +41,11 @@ class Turns:
             self.process.stdin.write(f"{line}\n".encode())
             self.process.stdin.flush()
         except OSError:
-            pass  # it has ended, and says why on stderr
+            pass  # the program has ended; answer() raises Failed with its stderr
         return self.answer(seconds)
 
     def answer(self, seconds):
-        """The next line of JSON; other lines are its chatter."""
+        """The next line of JSON; skips other lines. Raises Failed if the program ends or `seconds` are over."""
         until = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -63,7 +63,7 @@ class Turns:
                 self.rest += more
 
     def close(self):
-        """Ends it with all that it started; the end of what it said on stderr."""
+        """Kills the program and its children. Returns the end of its stderr."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -72,7 +72,7 @@ std::string extension_of(std::string_view path);
 bool is_picture_extension(std::string_view extension);
 bool is_video_extension(std::string_view extension);
 
-/// Identifies a file or folder, whatever its name.
+/// Identifies a file or folder, under any name.
 struct FileIdentity {
   dev_t device = 0;
   ino_t inode = 0;

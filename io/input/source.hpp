@@ -40,7 +40,7 @@ struct Selection {
 /// - `-`: a text list from stdin
 /// - a text list (.txt, .lst) or a manifest (.csv, .jsonl, .ndjson)
 /// - a glob pattern, if nothing with exactly that name exists
-/// - any other name: a picture file, whatever its extension
+/// - any other name: a picture file, with any extension
 /// Paths in text lists start from the current folder, paths in manifests from the manifest's folder.
 /// `list_root` replaces both.
 struct SourceSpec {

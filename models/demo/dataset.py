@@ -1,8 +1,11 @@
-"""Drawn scenes as the two networks see them, kept on disk: dataset.py OUT --view front --scenes 1600 --seed 100000
+"""Draws scenes and stores them in the networks' sizes: dataset.py OUT --view front --scenes 1600 --seed 100000
 
-One folder a view: detector.npy u8 [N, 234, 416, 3] and segmenter.npy u8 [N, 288, 512, 3] (RGB, resized as millrace does it),
-objects.npz with a row an object: scene, label, box (x, y, w, h in pixels of the scene), mask u8 [GRID, GRID] over its box; `drawn` says
-what was asked for: scenes, first seed, whether the textures are those held out.
+OUT has the scenes of one view, in three files:
+- detector.npy: u8 [N, 234, 416, 3], RGB, resized as Millrace resizes
+- segmenter.npy: u8 [N, 288, 512, 3], the same
+- objects.npz: one row per object, with scene, label, box and mask.
+  The box is x, y, w, h in pixels of the scene. The mask is u8 [GRID, GRID] over the box.
+  Its array `drawn` has the arguments: scenes, first seed, and 1 for held-out textures.
 """
 
 import argparse
@@ -18,18 +21,22 @@ from PIL import Image
 from scenes import HEIGHT, VIEWS, WIDTH, draw
 
 DETECTOR_SIDE, SEGMENTER_SIDE = 416, 512
-GRID = 64  # points across a box at which its mask is kept
+GRID = 64  # a mask is stored at GRID x GRID points of its box
 
 
 def resized(picture, side):
-    """BGR picture -> RGB, its longer side `side`, filtered as the packages say: pil_bilinear_antialias."""
+    """Converts a picture from BGR to RGB and scales its longer side to `side`.
+
+    The filter is that of the packages: pil_bilinear_antialias.
+    """
     size = (side, side * HEIGHT // WIDTH)
     return np.asarray(Image.fromarray(picture[..., ::-1]).resize(size, Image.Resampling.BILINEAR))
 
 
 def seen(task):
+    """A scene in both sizes, and labels, boxes and masks of its objects. `task` is (view, seed, textures)."""
     view, seed, textures = task
-    cv2.setNumThreads(1)
+    cv2.setNumThreads(1)  # each core has a process already
     scene, _ = draw(view, seed, textures)
     masks = [
         cv2.resize(found.mask.astype(np.uint8) * 255, (GRID, GRID), interpolation=cv2.INTER_AREA if min(found.mask.shape) > GRID else cv2.INTER_LINEAR)
@@ -45,13 +52,13 @@ def seen(task):
 
 
 def make(out, view, scenes, seed, textures="train", workers=2):
-    """Draws scenes seed .. seed + scenes - 1, unless they are there. Ends the program where others are."""
+    """Draws scenes seed .. seed + scenes - 1, unless `out` has them. Ends the program if `out` has others."""
     out = Path(out)
     wanted = [scenes, seed, textures == "held_out"]
     if (out / "objects.npz").exists():
         kept = np.load(out / "objects.npz")
         if "drawn" not in kept or kept["drawn"].tolist() != wanted:
-            sys.exit(f"{out}: holds other scenes than {scenes} from seed {seed}; remove the folder, and they are drawn")
+            sys.exit(f"{out}: does not have {scenes} scenes from seed {seed} with {textures} textures; remove it, run again")
         return
     out.mkdir(parents=True, exist_ok=True)
     rows = SEGMENTER_SIDE * HEIGHT // WIDTH
@@ -66,12 +73,12 @@ def make(out, view, scenes, seed, textures="train", workers=2):
             labels, boxes, masks = labels + label, boxes + box, masks + mask
     columns = {"scene": np.array(scene_of, np.int64), "label": np.array(labels, np.int64), "box": np.array(boxes, np.float32), "mask": np.stack(masks)}
     np.savez(out / "objects.new.npz", drawn=np.array(wanted, np.int64), **columns)
-    (out / "objects.new.npz").rename(out / "objects.npz")  # last: by it the folder counts as done
+    (out / "objects.new.npz").rename(out / "objects.npz")  # last: this file marks the folder as complete
 
 
 @dataclass
 class Scenes:
-    """A folder of `make`, with the objects of scene i in rows first[i] : first[i + 1]."""
+    """The arrays of a folder from make(). The objects of scene i are in rows first[i] : first[i + 1]."""
 
     detector: np.ndarray
     segmenter: np.ndarray

@@ -1,8 +1,8 @@
-"""The built-in detector: a small convolutional network with three strides and an anchor-free head as YOLOv8's.
+"""The built-in detector: a small convolutional network with three strides and an anchor-free head like YOLOv8's.
 
     forward(images [B, 3, H, W] in 0..1, RGB) -> [B, 4 + classes, anchors]: centre x, y, width, height in input pixels, probabilities
 
-Strides are 4, 8 and 16: at 416 pixels an object of the scenes is 5 to 87 pixels long, too small for a stride of 32.
+The strides are 4, 8 and 16. At 416 pixels, objects of the scenes are 5 to 87 pixels long, too small for a stride of 32.
 """
 
 import torch
@@ -40,7 +40,7 @@ class Residual(nn.Module):
 
 
 class Block(nn.Module):
-    """Cross-stage partial: half of the channels pass through residuals, all that arose is mixed at the end."""
+    """A cross-stage partial block: half of the channels pass through residuals. A convolution mixes all results."""
 
     def __init__(self, before, after, depth):
         super().__init__()
@@ -56,7 +56,7 @@ class Block(nn.Module):
 
 
 class Branch(nn.Sequential):
-    """One of a level's two: what (classes) or where (distances to the four sides)."""
+    """One of the two outputs of a level: classes, or distances to the four sides of a box."""
 
     def __init__(self, channels, outputs):
         super().__init__(
@@ -65,7 +65,10 @@ class Branch(nn.Sequential):
 
 
 class Trunk(nn.Module):
-    """What detector and segmenter share: strides 4 to 32 down, and up again to 4. The segmenter begins with the detector's."""
+    """The layers that detector and segmenter share: down to stride 32, then up to 4.
+
+    Training of the segmenter starts with the detector's weights.
+    """
 
     widths = (28, 64, 96)
 
@@ -98,11 +101,11 @@ class Detector(nn.Module):
         self.what = nn.ModuleList(Branch(width, classes) for width in Trunk.widths)
         self.where = nn.ModuleList(Branch(width, 4) for width in Trunk.widths)
         for branch in self.what:
-            nn.init.constant_(branch[-1].bias, -4.5)  # at first nearly nothing is an object
+            nn.init.constant_(branch[-1].bias, -4.5)  # an untrained network finds almost no objects
         self.set_input(SIDE, SIDE)
 
     def set_input(self, height, width):
-        """Makes the anchors: centres of all cells in pixels, [A, 2], and the stride of each, [A]."""
+        """Makes the anchors of this input size: centres of all cells in pixels [A, 2], and their strides [A]."""
         centres, strides = [], []
         for stride in STRIDES:
             y = (torch.arange(height // stride) + 0.5) * stride
@@ -110,7 +113,8 @@ class Detector(nn.Module):
             centres.append(torch.stack([x.expand(len(y), len(x)), y[:, None].expand(len(y), len(x))], -1).flatten(0, 1))
             strides.append(torch.full((len(x) * len(y),), float(stride)))
         self.centres, self.strides = torch.cat(centres), torch.cat(strides)
-        # In half pixels, small in the package. No buffer: where weights are in 16 bits, places must stay exact.
+        # In half pixels: then 16-bit integers are exact, and the package stays small.
+        # Not a buffer: positions stay exact if weights are converted to 16 bits.
         self.anchors = (torch.cat([self.centres, self.strides[:, None]], 1) * 2).to(torch.int16)
 
     def raw(self, images):
@@ -148,7 +152,7 @@ def assign(model, logits, boxes, truth, labels, present, candidates=10):
     iou, _ = overlap(boxes[:, None], truth[:, :, None])
     centres = model.centres
     inside = (centres > truth[:, :, None, :2]).all(-1) & (centres < truth[:, :, None, 2:]).all(-1) & present[..., None]
-    # An object that holds no centre takes the nearest ones of the finest level.
+    # Centres of the finest level near the object's middle count too: a small object may contain no centre.
     nearest = ((centres - (truth[..., None, :2] + truth[..., None, 2:]) / 2).abs().amax(-1) < STRIDES[0] * 0.75) & present[..., None]
     inside |= nearest & (model.strides == STRIDES[0])
     alignment = score.sqrt() * iou.pow(4) * inside
@@ -170,7 +174,8 @@ def loss(model, images, truth, labels, present):
     target = torch.zeros_like(logits)
     target.scatter_(2, labels.gather(1, owner)[..., None], weight[..., None])
     chance = logits.sigmoid()
-    # Anchors of the background count by how wrong they are (varifocal loss, Zhang et al. 2021); an object's by its target.
+    # The weight of a background anchor is its error (varifocal loss, Zhang et al. 2021).
+    # The weight of an object's anchor is its target.
     emphasis = torch.where(target > 0, target.clamp(min=0.2), 0.75 * chance.detach().square())
     what = (emphasis * F.binary_cross_entropy_with_logits(logits, target, reduction="none")).sum() / total
     chosen = weight > 0

@@ -1,14 +1,21 @@
-"""The built-in segmenter: small, with the contract of SAM (Kirillov et al. 2023) as models/export/segmenter.py states it.
+"""The built-in segmenter: small, with the contract of SAM (Kirillov et al. 2023, models/export/segmenter.py).
 
     encode(images [B, 3, 512, 512] in 0..1, RGB) -> embedding [B, 384, 32, 32]
     decode(embedding, boxes [N, 4], image_index [N]) -> logits [N, 128, 128], predicted IoU [N]
 
-The encoder is convolutional and sees a picture once. 128 channels of the embedding say what is where; the other 256 are 16 features of
-each of a cell's 4x4 places, so that outlines finer than a cell survive. Five of the 16 are a claim: whether the place belongs to an object,
-and to one of which box. A box is a prompt twice: as tokens (its corners, beside those of the mask and of the predicted IoU), and, as SAM's
-mask prompts are, added to the picture: each place learns where in the box it lies and how well its claim agrees with it. The decoder lets
-tokens and the 128 channels look at each other, enlarges these four times, adds the fine features, and gives each box the mask whose
-weights its mask token holds.
+The convolutional encoder sees a picture once. Its embedding has two parts:
+- 128 coarse channels describe each cell.
+- 256 channels hold 16 fine features for each of a cell's 4x4 places, so that outlines finer than a cell survive.
+  Five of the 16 are a claim: whether the place belongs to an object, and that object's box.
+
+A box is a prompt in two ways:
+- Its corners become tokens. Two more tokens are for the mask and for the predicted IoU.
+- It is added to the image, like SAM's mask prompts.
+  Each place learns its position in the box, and how well its claim fits the box.
+
+In the decoder, tokens and coarse channels attend to each other.
+Then the decoder enlarges the channels four times and adds the fine features.
+The mask token gives the weights that turn these features into the mask of its box.
 """
 
 import math
@@ -21,16 +28,16 @@ from demo_detector import Block, Conv, Trunk
 
 SIDE = 512
 CHANNELS = 128
-FRAME = 8 + 5  # terms of frame_terms() and agreement()
-CLAIM = 5  # of the fine features
-PARTS = 4  # maps that a mask is made of
-FINE = 16  # features of each place at a stride of 4
+FRAME = 8 + 5  # frame_terms() and agreement()
+CLAIM = 5  # the first of the fine features
+PARTS = 4  # maps that add up to a mask
+FINE = 16  # features per place at stride 4
 HEADS = 4
-STRIDE = 4  # pixels of the input a logit
+STRIDE = 4  # input pixels per logit
 
 
 class Encoder(nn.Module):
-    """The detector's trunk, and what makes an embedding of its features."""
+    """The detector's trunk, and the layers that turn its features into an embedding."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +53,7 @@ class Encoder(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention whose inner width is half of the outer, as between tokens and image in SAM."""
+    """Multi-head attention. Its inner width is half of the outer one, as between tokens and image in SAM."""
 
     def __init__(self, inner=CHANNELS // 2):
         super().__init__()
@@ -63,7 +70,11 @@ class Attention(nn.Module):
 
 
 class BoxBias(nn.Linear):
-    """Where tokens look: each head begins with a bell of its own width around the box's middle, and at claims that agree."""
+    """Biases attention towards the box.
+
+    Before training, each head prefers the middle of the box, with a bell curve of its own width.
+    It also prefers claims that fit the box.
+    """
 
     def __init__(self):
         super().__init__(FRAME, HEADS, bias=False)
@@ -83,7 +94,7 @@ class Perceptron(nn.Sequential):
 
 
 class TwoWay(nn.Module):
-    """Tokens look at each other and at the image, and the image at the tokens."""
+    """Tokens attend to each other and to the image. Then the image attends to the tokens."""
 
     def __init__(self):
         super().__init__()
@@ -103,10 +114,12 @@ class TwoWay(nn.Module):
 
 
 def frame_terms(boxes, x, y, least=1.0):
-    """1, u, v, uu, vv, uv and how far beyond the box's edges, with u, v from -1 to 1 across each box, at x [W] and y [H]: [N, 8, H, W].
+    """The positions of places in each box: [N, 8, H, W], for places at x [W] and y [H].
 
-    They tell a place where in the box it lies, and let a token draw an outline more finely than a logit is wide, which objects of a few
-    pixels need. Half a side counts as `least` pixels at least.
+    The terms are 1, u, v, uu, vv, uv, and the distances beyond the box's edges along u and v.
+    Both u and v run from -1 to 1 across the box.
+    With these terms, a token can draw an outline finer than a logit. Objects of a few pixels need that.
+    Half a side counts as at least `least` pixels.
     """
     centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=least)
     u = ((x - centre[:, :1]) / half[:, :1]).clamp(-3, 3)[:, None, :].expand(-1, y.shape[0], -1)
@@ -116,14 +129,22 @@ def frame_terms(boxes, x, y, least=1.0):
 
 
 def claims(embedding, x, y):
-    """What each place claims: logit of belonging to an object, centre x, y of its box in pixels, logarithms of width and height: [B, 5, H, W]."""
+    """The claim of each place: [B, 5, H, W].
+
+    The first value is the logit of belonging to an object. The others describe the object's box:
+    x and y of its centre in pixels, and the logarithms of its width and height.
+    """
     told = F.pixel_shuffle(embedding[:, CHANNELS:], STRIDE)[:, :CLAIM].float()
     centre_x, centre_y = x + 32 * told[:, 1], y[:, None] + 32 * told[:, 2]
     return torch.stack([told[:, 0], centre_x, centre_y, 3 + told[:, 3], 3 + told[:, 4]], 1)
 
 
 def agreement(claim, boxes):
-    """How well the claims fit each box: chance of an object, distances of the centres in half sides, of the logarithms of the sides: [N, 5, H, W]."""
+    """How well the claims fit each box: [N, 5, H, W].
+
+    The first value is the probability of an object. The others compare the boxes:
+    distances of their centres in half sides along x and y, and differences of the logarithms of width and height.
+    """
     centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=1.0)
     off_centre = (claim[:, 1:3] - centre[:, :, None, None]) / half[:, :, None, None]
     off_size = claim[:, 3:] - (2 * half).log()[:, :, None, None]
@@ -150,13 +171,13 @@ class Segmenter(nn.Module):
         self.sum = Perceptron(PARTS)
         self.frame = Perceptron(FRAME)
         self.iou = Perceptron(1)
-        # Plain tensors, not buffers: where weights are in 16 bits, places must stay in 32.
-        self.frequencies = 2.0 ** torch.linspace(-1, 5.5, CHANNELS // 4)  # periods across the input
+        # Plain tensors, not buffers: converting weights to 16 bits must not round positions.
+        self.frequencies = 2.0 ** torch.linspace(-1, 5.5, CHANNELS // 4)  # 0.5 to 45 periods across the input
         self.cells = (torch.arange(SIDE // 16) + 0.5) * 16  # centres of the embedding's cells, in pixels
         self.places = (torch.arange(SIDE // STRIDE) + 0.5) * STRIDE  # centres of the logits
 
     def position(self, points):
-        """Waves of points in 0..1: [..., 2] -> [..., CHANNELS]."""
+        """Encodes points in 0..1 as sines and cosines: [..., 2] -> [..., CHANNELS]."""
         angles = 2 * math.pi * points[..., None] * self.frequencies
         return torch.cat([angles.sin(), angles.cos()], -1).flatten(-2)
 
@@ -183,7 +204,8 @@ class Segmenter(nn.Module):
         tokens, image = self.two_way(prompt, image, prompt, position, coarse)
         tokens = self.last_norm(tokens + self.last(tokens + prompt, image + position, image, self.look(coarse)))
         mask = tokens[:, 0]
-        # In float32, and before `frame` is narrowed: a trace takes a tensor that needs no narrowing for the narrow one from there on.
+        # In float32, so before frame.type_as(embedding). Tracing runs in float32, so type_as() returns `frame` itself.
+        # From there on, the trace would use the 16-bit result for `frame`.
         outline = torch.einsum("nk,nkhw->nhw", self.frame(mask).float(), frame)
         fine = self.refine(F.pixel_shuffle(embedding[:, CHANNELS:], STRIDE)).index_select(0, image_index)
         fine = fine + torch.einsum("ck,nkhw->nchw", self.in_box_fine.weight, frame.type_as(embedding))
@@ -194,9 +216,10 @@ class Segmenter(nn.Module):
 
 
 def claim_loss(claim, x, y, index, boxes, masks):
-    """How wrong the places are about the objects they belong to; each object counts the same.
+    """The loss of claims. Each object counts the same.
 
-    claim [B, 5, H, W]; all objects of the B pictures: index [M], boxes [M, 4], masks [M, G, G] over them.
+    claim is [B, 5, H, W]. M is the number of objects in all B pictures: index [M] has their pictures, boxes is [M, 4].
+    Masks [M, G, G] are over the boxes.
     """
     width, height = (boxes[:, 2] - boxes[:, 0]).clamp(min=1), (boxes[:, 3] - boxes[:, 1]).clamp(min=1)
     u = (x[None, :] - (boxes[:, 0] + boxes[:, 2])[:, None] / 2) / width[:, None] * 2
@@ -207,22 +230,24 @@ def claim_loss(claim, x, y, index, boxes, masks):
     object_or_not = F.binary_cross_entropy_with_logits(claim[:, 0], taken)
     weight = (member > 0.5).float()
     weight = weight / weight.sum((1, 2), keepdim=True).clamp(min=1)
-    # One of the claims of each place counts for an object: those of its own picture.
+    # Each object is compared with the claims of its own picture.
     off = agreement(claim.index_select(0, index), boxes)[:, 1:]
     return object_or_not + 0.5 * (off.sum(1) * weight).sum((1, 2)).mean()
 
 
 def at_points(logits, points):
-    """Logits bilinearly at points in input pixels [N, H, W, 2], as the two interpolations of SAM would show them: [N, H, W]."""
+    """Logits at points in input pixels [N, H, W, 2], interpolated bilinearly like SAM's two steps: [N, H, W]."""
     scale = torch.tensor([logits.shape[2], logits.shape[1]], dtype=points.dtype) * STRIDE / 2
     return F.grid_sample(logits[:, None], points / scale - 1, align_corners=False, padding_mode="border")[:, 0]
 
 
 def loss(logits, predicted_iou, boxes, masks, points=32):
-    """boxes [N, 4] of the visible objects, masks [N, G, G] in 0..1 over them.
+    """The loss of masks. Returns it with the mean IoU and the mean Dice loss.
 
-    Each object counts the same, whatever its size: it is compared at `points` x `points` places over 1.4 times its box, each drawn anew in
-    its part. Beyond, no pixel may be taken: that is asked at fixed places over the picture.
+    boxes [N, 4] are those of the visible objects, masks [N, G, G] are in 0..1 over the boxes.
+    Large and small objects count the same: each is compared at `points` x `points` places over 1.4 times its box.
+    These places are drawn anew at each call.
+    Outside of that area a mask must be empty, which is checked at fixed places of the picture.
     """
     across = (torch.arange(points) + torch.rand(2, len(boxes), points)) / points * 1.4 - 0.2  # of the box's sides
     x = boxes[:, :1] + across[0] * (boxes[:, 2:3] - boxes[:, :1])

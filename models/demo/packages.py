@@ -1,4 +1,4 @@
-"""Writes the trained networks as model packages: TorchScript with weights in 16 bits, and checks what was written against the network."""
+"""Writes the trained networks as model packages, with weights in 16 bits. Compares each package with its network."""
 
 import copy
 import sys
@@ -17,16 +17,16 @@ from package import compare, write_package  # noqa: E402
 LICENCE = "Apache-2.0"
 COLOURS = {"colour": "rgb", "scale": 1.0, "mean": [0.0, 0.0, 0.0], "std": [255.0, 255.0, 255.0]}
 FILTER, PAD = "pil_bilinear_antialias", [114.0, 114.0, 114.0]
-CHECKED_SEED = 99_999  # of the scenes on which package and network are compared
+CHECKED_SEED = 99_999  # of the scenes that package and network are compared on
 
 
 def rounded(model):
-    """A copy for inference, its weights rounded to 16 bits but computing in 32: what a reader of the package gets."""
+    """A copy for inference. Weights are rounded to 16 bits but compute in 32, as in a loaded package."""
     return demo_detector.fuse(copy.deepcopy(model).eval()).half().float()
 
 
 def scenes_of(views, side):
-    """A drawn scene of each view, as the networks see it: [views, 3, side, side]."""
+    """One drawn scene per view, as the networks see it: [views, 3, side, side]."""
     pictures = torch.full((len(views), 3, side, side), PAD[0] / 255)
     for picture, view in zip(pictures, views):
         pixels = torch.from_numpy(dataset.resized(scenes.draw(view, CHECKED_SEED)[0].picture, side).copy())
@@ -35,7 +35,7 @@ def scenes_of(views, side):
 
 
 def detector_package(model, view, seed, out):
-    """`out` is the package's folder."""
+    """Writes the package of a view to the folder `out` and checks it. `seed` is that of the training."""
     model = rounded(model)
     model.set_input(demo_detector.SIDE, demo_detector.SIDE)
     pictures = scenes_of([view] * 2 + [other for other in scenes.VIEWS if other != view], demo_detector.SIDE)

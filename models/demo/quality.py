@@ -1,10 +1,17 @@
 """Measures the built-in models on held-out scenes, through the program: quality.py [--scenes 100] [--bars 0.90 0.85] [--write]
 
-Held out are seeds and textures. The scenes (--scenes of each view) are drawn, `millrace run` does them, and pycocotools compares its
-coco.json with what was drawn: AP of boxes at IoU 0.5, and the IoU of the masks of the objects that were found (score at least
-0.25, right class, box IoU at least 0.5). Two baselines must stay bad, or the scenes are too easy: boxes from a threshold and connected
-components, and the box itself as the mask. Beside them stands what someone sees who shows the objects from a score on. --write puts
-figures that reach the bars into the model.yaml of each package.
+Training used none of the seeds and textures of these scenes.
+The script draws --scenes scenes of each view and runs Millrace on them.
+pycocotools then compares coco.json with the truth:
+- AP of boxes at IoU 0.5
+- IoU of the masks of found objects (score at least 0.25, right class, box IoU at least 0.5)
+
+Two baselines must stay bad, or the scenes are too easy:
+- boxes from a threshold and connected components
+- the box itself as the mask
+
+The script also counts how many of the objects above a score are right.
+With --write, it puts the figures into the model.yaml of each package if they reach the bars.
 """
 
 import argparse
@@ -29,24 +36,27 @@ import scenes
 ROOT = Path(__file__).resolve().parents[2]
 FIRST_SEED = 1001  # train.py begins at 100,000, the demo at 1
 FOUND_SCORE = 0.25
-SHOWN_SCORES = 0.25, 0.5  # the program's default, and that for these models (run/builtin.cpp)
-CANDIDATE_SCORE = 0.05  # AP also counts what the program would not show by default
+SHOWN_SCORES = 0.25, 0.5  # the program's defaults: in general, and for the built-in models (run/builtin.cpp)
+CANDIDATE_SCORE = 0.05  # AP also counts objects that the program does not show by default
 BASELINE_AP, BASELINE_IOU = 0.30, 0.70
 
 
 def draw_one(task):
     view, number, folder = task
-    cv2.setNumThreads(1)  # one process a core already
+    cv2.setNumThreads(1)  # each core has a process already
     scene, jpeg = scenes.draw(view, FIRST_SEED + number, "held_out")
     path = f"{view}/{number:04}.jpg"
     (folder / path).write_bytes(jpeg)
     guesses = threshold_boxes(scene.picture, scenes.VIEWS[view])
-    scene.picture = None  # the truth is enough from here on
+    scene.picture = None  # the caller needs only the truth
     return view, path, scene, guesses
 
 
 def threshold_boxes(picture, view):
-    """What a threshold finds: pixels far from the ground's colour, joined; the class by hue, the score by how full the box is."""
+    """Finds boxes with a threshold: connected pixels whose colour is far from that of the ground.
+
+    Their hue gives the class. The score is the share of the box that they fill.
+    """
     lab = cv2.cvtColor(cv2.GaussianBlur(picture, (0, 0), 2), cv2.COLOR_BGR2LAB).astype(np.float32)
     far = np.linalg.norm(lab - np.median(lab.reshape(-1, 3), axis=0), axis=2)
     far = np.clip(far, 0, 255).astype(np.uint8)
@@ -67,7 +77,7 @@ def threshold_boxes(picture, view):
 
 
 def draw_scenes(folder, count, workers):
-    """Draws what is missing. Returns the truth and the baseline's boxes as COCO documents."""
+    """Draws the scenes. Returns the truth as a COCO document, and the boxes of threshold_boxes() as COCO results."""
     truth, guessed = scenes.Truth(), []
     for view in scenes.VIEWS:
         (folder / view).mkdir(parents=True, exist_ok=True)
@@ -84,7 +94,7 @@ def draw_scenes(folder, count, workers):
 
 
 def run_program(program, folder, models, out):
-    """The program's objects in the numbering of the truth."""
+    """Runs the program on `folder` and returns coco.json. `models` is a folder of packages; None: the built-in ones."""
     command = [program, "run", "--input", folder, "--output", out, "--format", "coco", "--quiet", "--set", f"detect.conf={CANDIDATE_SCORE}"]
     if models is not None:
         recipe = out.with_suffix(".yaml")
@@ -116,7 +126,7 @@ def renumbered(found, truth):
 def average_precision(truth, results, images=None):
     """AP at IoU 0.5, mean over the classes that occur."""
     if not results:
-        return 0.0  # pycocotools has no results without a first one
+        return 0.0  # pycocotools fails on an empty list
     with contextlib.redirect_stdout(io.StringIO()):
         reference = COCO()
         reference.dataset = truth
@@ -133,7 +143,7 @@ def average_precision(truth, results, images=None):
 
 
 def mask_overlaps(truth, results):
-    """For each object that was found: (image, IoU of its mask, IoU of its filled box with the true mask, longer side in pixels)."""
+    """A row per found object: image, IoU of its mask, IoU of its filled box with the true mask, longer side in px."""
     by_image = {}
     for entry in results:
         if entry["score"] >= FOUND_SCORE:
@@ -158,7 +168,7 @@ def mask_overlaps(truth, results):
 
 
 def shown_from(score, truth, results):
-    """What someone sees who shows every object from that score on: (shown, of these right, objects that are there)."""
+    """Counts for a minimum score: (objects with this score or more, right ones among them, objects of the truth)."""
     left = {}
     for entry in truth["annotations"]:
         left.setdefault((entry["image_id"], entry["category_id"]), []).append(entry["bbox"])
@@ -174,12 +184,12 @@ def shown_from(score, truth, results):
 
 
 def mean(values):
-    """None where there are none: JSON has no NaN."""
+    """The mean, or None if there are no values: JSON has no NaN."""
     return float(np.mean(values)) if len(values) else None
 
 
 def measure(truth, guessed, results):
-    """Figures for each view and, under 'all', over them."""
+    """Figures for all views together ('all'), for each view, by size of the objects, and by minimum score."""
     overlaps = mask_overlaps(truth, results)
     figures = {}
     for view in ["all", *scenes.VIEWS]:
@@ -208,7 +218,7 @@ def measure(truth, guessed, results):
 
 
 def write_figures(models, figures):
-    """Into each model.yaml, as `quality`; nothing else of the file changes."""
+    """Writes the key `quality` of each model.yaml. Nothing else of the file changes."""
     for view in scenes.VIEWS:
         own = figures[view]
         write_quality(models / f"{view}.pkg", {"box AP50": round(own["AP50"], 3), "held-out scenes": own["scenes"]})
@@ -234,7 +244,7 @@ def main():
     parser.add_argument("--folder", type=Path, default=ROOT / "build/quality", help="where scenes and results go")
     parser.add_argument("--bars", type=float, nargs=2, metavar=("AP50", "IOU"), default=(0.90, 0.85))
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="where the bars are reached, write the figures into each model.yaml")
+    parser.add_argument("--write", action="store_true", help="write the figures into each model.yaml if they reach the bars")
     arguments = parser.parse_args()
 
     pictures, out = arguments.folder / "pictures", arguments.folder / "out"
@@ -251,7 +261,7 @@ def main():
         if figures[view]["AP50"] < arguments.bars[0]:
             wrong.append(f"{view}: AP50 {figures[view]['AP50']:.3f} is below {arguments.bars[0]}")
     if whole["found"] == 0:
-        sys.exit("nothing was found: " + "; ".join(wrong))
+        sys.exit("the program found no objects: " + "; ".join(wrong))
     if whole["mask IoU"] < arguments.bars[1]:
         wrong.append(f"mean mask IoU {whole['mask IoU']:.3f} is below {arguments.bars[1]}")
     if whole["AP50 of threshold and components"] >= BASELINE_AP or whole["IoU of the box as mask"] >= BASELINE_IOU:

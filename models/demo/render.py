@@ -1,4 +1,4 @@
-"""Lays textured, lit pieces on a picture and knows what of each is still seen."""
+"""Lays textured, lit pieces on a picture and records which pixels of each stay visible."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ WIDTH, HEIGHT = 1920, 1080
 
 @dataclass
 class Drawn:
-    """One object of a scene. The box is that of what is visible: x, y, width, height in pixels."""
+    """One object of a scene. Its box encloses the visible pixels: x, y, width, height."""
 
     label: int
     box: tuple
@@ -22,11 +22,11 @@ class Drawn:
 
 @dataclass
 class Patch:
-    """Something to lay on the picture: colour and opacity, both [h, w], and where its top left corner lies."""
+    """A piece to lay on the picture. Pixels with an opacity above 0.5 belong to it."""
 
     colour: np.ndarray  # float32 [h, w, 3], 0..255
     alpha: np.ndarray  # float32 [h, w], 0..1
-    lit: bool
+    lit: bool  # shaded, and casts a shadow
 
     @property
     def inside(self):
@@ -34,7 +34,7 @@ class Patch:
 
 
 def shade(distance, depth, light):
-    """Lambert and a highlight on a relief that rises from the silhouette's edge over `depth` pixels: [h, w] each."""
+    """Lambert shading and highlight of a relief that rises from the shape's edge over `depth` pixels: [h, w] each."""
     rise = np.clip(distance / depth, 0, 1)
     height = cv2.GaussianBlur(np.sqrt(1 - (1 - rise) ** 2) * depth, (0, 0), max(0.6, depth / 14))
     slope_y, slope_x = np.gradient(height)
@@ -47,8 +47,8 @@ def shade(distance, depth, light):
 
 
 def make_patch(rng, polygons, length, hue, textures, light):
-    """Fills a shape, given as polygons in -1..1, with a texture; `light` None makes a flat print of it."""
-    scale = max(1, int(np.ceil(64 / length)))  # small ones are drawn larger and averaged down
+    """Fills a shape with a texture. `polygons` are in -1..1. Without a `light`, the piece is a flat print."""
+    scale = max(1, int(np.ceil(64 / length)))  # small pieces are drawn larger and averaged down
     angle = rng.uniform(0, 2 * np.pi)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     turned = [polygon @ turn.T for polygon in polygons]
@@ -75,13 +75,13 @@ def make_patch(rng, polygons, length, hue, textures, light):
 
 
 class Table:
-    """The picture in the making and, for every pixel, which object shows there (0: none)."""
+    """The unfinished picture, and the id of the object that each pixel shows (0: none)."""
 
     def __init__(self, picture, light):
         self.picture = picture
         self.owner = np.zeros((HEIGHT, WIDTH), np.int16)
         self.light = light
-        self.laid = {}  # object id -> its class, the pixels of its whole silhouette, the window it lies in
+        self.laid = {}  # object id -> class, pixels of the whole silhouette, window in the picture
 
     def window(self, x, y, patch):
         height, width = patch.alpha.shape
@@ -110,7 +110,7 @@ class Table:
         target *= (1 - 0.5 * cut)[..., None]
 
     def drawn(self):
-        """The objects as they are seen in the end, in the order in which they were laid."""
+        """The visible parts of the objects, in the order in which they were laid."""
         for identity, (label, full, at) in self.laid.items():
             seen = self.owner[at] == identity
             rows, columns = np.nonzero(seen.any(axis=1))[0], np.nonzero(seen.any(axis=0))[0]

@@ -1,9 +1,12 @@
 """Draws the scenes that the built-in models know: scenes.py OUT [--scenes 16] [--seed 1]
 
-A scene is a picture of 1920x1080 as one of three cameras (views) sees it: 5 to 20 textured, lit objects of the view's six classes,
-24 to 400 pixels long, a third of them covered by 15 to 60 %, on a textured ground among at least 20 distractors of the same textures
-and colours: flat prints, and lit pieces of no class. Blur, noise and JPEG artefacts come on top. Everything follows from
-(view, seed, textures).
+A scene is a picture of 1920x1080 from one of three cameras (views):
+- 5 to 20 textured, lit objects of the view's six classes, 24 to 400 pixels long; a third are covered by 15 to 60 %
+- at least 20 distractors of the same textures and colours: flat prints, and lit pieces of no class
+- a textured ground
+- blur, noise and JPEG artefacts
+
+A scene depends only on (view, seed, textures).
 
 The command writes OUT/<view>/<number>.jpg for each view and OUT/drawn-scenes.json, the truth as COCO annotations.
 Needs numpy and OpenCV only (Debian: python3-numpy, python3-opencv).
@@ -24,24 +27,24 @@ from textures import ground
 
 OBJECTS = (5, 20)
 LENGTHS = (24.0, 400.0)  # of an object, in pixels of the picture
-LENGTH_SHAPE = (2.0, 1.2)  # of the Beta distribution that their logarithms have
+LENGTH_SHAPE = (2.0, 1.2)  # parameters of the Beta distribution of their logarithms
 PRINTS, PIECES = (64.0, 320.0), (96.0, 320.0)  # lengths of flat and of lit distractors
 COVERED_SHARE = 1 / 3
 COVER = (0.15, 0.60)
 OBJECT_COVERS = 0.12  # share of the covers that are objects themselves; the others are flat pieces
 TRIES = 30
-TRUTH = "drawn-scenes.json"  # by this name millrace knows a folder of drawn scenes
+TRUTH = "drawn-scenes.json"  # Millrace recognises a folder of drawn scenes by this file
 
 
 @dataclass(frozen=True)
 class View:
-    """What one camera sees: its classes, the colours of each, and how the place looks."""
+    """A camera: the classes that it sees, their colours, and the look of the place."""
 
     classes: tuple  # names of shapes.SHAPES
     hues: tuple  # of each class, in degrees
     ground_hue: float
     ground_value: tuple  # darkest and brightest mean grey of the ground
-    warmth: float  # the lamp: red up and blue down by this share
+    warmth: float  # of the lamp: more red and less blue by this share
 
 
 VIEWS = {
@@ -63,7 +66,7 @@ def place(rng, patch):
 
 
 def lay_object(rng, table, patch, identity, label):
-    """Where there is no other object; returns the corner, or None where no room was found."""
+    """Lays an object where no other object is. Returns its corner, or None if it found no room."""
     for _ in range(TRIES):
         x, y = place(rng, patch)
         if not table.owner[table.window(x, y, patch)][patch.inside].any():
@@ -73,7 +76,10 @@ def lay_object(rng, table, patch, identity, label):
 
 
 def lay_cover(rng, table, below, cover, wanted, identity=0, label=None):
-    """Moves `cover` towards the object `below` = (identity, x, y, patch) until about `wanted` of it is hidden. Returns the corner, or None."""
+    """Moves `cover` towards the object `below` = (identity, x, y, patch) until it hides about the share `wanted` of it.
+
+    Returns the corner of the cover, or None if no place was found.
+    """
     target, tx, ty, patch = below
     height, width = cover.alpha.shape
     for _ in range(TRIES):
@@ -114,7 +120,8 @@ def lay_all(rng, table, view, textures):
         patch = make_patch(rng, SHAPES[view.classes[label]](rng), length, view.hues[label], textures, light)
         return label, patch
 
-    # The largest first, they need the room. Covered ones come from the larger two thirds: something must still be seen of them.
+    # The largest first, since they need the most room.
+    # Covers go only to the larger two thirds, so that enough of an object stays visible.
     waiting = sorted((new_object() for _ in range(count)), key=lambda item: -item[1].alpha.size)
     to_cover = set(rng.permutation(max(2, count * 2 // 3))[: round(count * COVERED_SHARE)])
     identity = 0
@@ -148,7 +155,7 @@ def noise_field():
 
 
 def photograph(rng, picture, view):
-    """What a camera adds: uneven light, the lamp's colour, blur, noise, JPEG."""
+    """Adds what a camera adds: uneven light, the lamp's colour, blur, noise. Returns the picture and a JPEG quality."""
     across, down = rng.uniform(-0.15, 0.15, 2)
     x, y = np.linspace(-1, 1, WIDTH, dtype=np.float32), np.linspace(-1, 1, HEIGHT, dtype=np.float32)
     gain = rng.uniform(0.85, 1.1) * (1 + across * x[None, :] + down * y[:, None])
@@ -164,7 +171,10 @@ def photograph(rng, picture, view):
 
 
 def draw(view_name, seed, textures="train"):
-    """One scene, and the JPEG that shows it: (Scene, bytes). `textures` is 'train' or 'held_out': two sets without a common one."""
+    """Draws a scene and returns (Scene, bytes of its JPEG). The scene's picture is decoded from the JPEG.
+
+    `textures` is 'train' or 'held_out'.
+    """
     view = VIEWS[view_name]
     rng = np.random.default_rng([list(VIEWS).index(view_name), seed, textures == "held_out"])
     azimuth = rng.uniform(0, 2 * np.pi)
@@ -188,7 +198,7 @@ def run_lengths(found):
 
 
 class Truth:
-    """What was drawn, as a COCO data set; classes are numbered over all views, from 1."""
+    """The drawn objects as a COCO data set. Classes are numbered over all views, from 1."""
 
     def __init__(self):
         names = [name for view in VIEWS.values() for name in view.classes]

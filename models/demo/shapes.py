@@ -1,6 +1,6 @@
-"""Outlines of the classes of the drawn scenes, and of the pieces that belong to none: polygons, to be filled by the even-odd rule.
+"""Outlines of the drawn objects, and of pieces without a class: polygons to fill by the even-odd rule.
 
-Each function takes a random generator and returns a list of float arrays [points, 2]; their size does not matter.
+Each function takes a random generator and returns a list of float arrays [points, 2]. Their scale does not matter.
 """
 
 import numpy as np
@@ -128,7 +128,7 @@ SHAPES = {
 
 
 def random_piece(rng, lit):
-    """An outline of no class: a strip or a ragged polygon; lit ones are only ragged, since a lit strip would be a rod."""
+    """An outline of no class: a strip or a ragged polygon. Lit pieces are never strips, which would look like rods."""
     if not lit and rng.random() < 0.35:
         wide = rng.uniform(0.06, 0.5)
         return [corners((-1, -wide), (1, -wide), (1, wide), (-1, wide))]

@@ -1,4 +1,4 @@
-"""Textures of the drawn scenes: patterns made from a number, in two sets that share none ('train' and 'held_out')."""
+"""Textures of the drawn scenes: patterns made from a number. 'train' and 'held_out' have no pattern in common."""
 
 from functools import lru_cache
 
@@ -10,7 +10,7 @@ SIDE = 512
 
 
 def smooth_noise(rng, cells):
-    """Noise with `cells` bumps a side, 0..1: [SIDE, SIDE]."""
+    """Noise with `cells` bumps per side, about 0..1: [SIDE, SIDE]."""
     coarse = rng.random((cells, cells), dtype=np.float32)
     return cv2.resize(coarse, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC)
 
@@ -65,7 +65,7 @@ def pattern(number):
 
 
 def stretch(rng, number, width, height, zoom):
-    """Pattern `number` turned by a random angle, enlarged by `zoom`, [height, width]."""
+    """Pattern `number`, turned by a random angle and enlarged by `zoom`: [height, width]."""
     turn = cv2.getRotationMatrix2D((SIDE / 2, SIDE / 2), rng.uniform(0, 360), zoom)
     turn[:, 2] += rng.uniform(-SIDE / 2, SIDE / 2, 2)
     return cv2.warpAffine(pattern(number), turn, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
@@ -88,7 +88,7 @@ def surface(rng, width, height, hue, textures):
 
 
 def ground(rng, width, height, hue, brightness, textures):
-    """What everything lies on: float32 [height, width, 3]."""
+    """The background of a scene: float32 [height, width, 3], blue first."""
     number = int(rng.choice(SETS[textures]))
     mixed = stretch(rng, number, width, height, np.exp(rng.uniform(0.0, 1.1)))[..., None]
     value, contrast = rng.uniform(*brightness) / 255, rng.uniform(0.08, 0.3)

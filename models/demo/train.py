@@ -1,8 +1,11 @@
 """Trains the built-in models on drawn scenes: train.py OUT [--seed 0] [--only front left right segmenter] [--threads 2]
 
-Draws the scenes (once), trains the detector of the front view, fine-tunes it for the left and the right one, trains a segmenter that
-begins with its trunk on all three, and writes OUT/front.pkg, left.pkg, right.pkg and segmenter.pkg. What is done is kept: the same
-command goes on where it was stopped.
+The script draws the scenes once and trains four models:
+- the detector of the front view
+- the detectors of the left and the right view, which start with the front detector's weights
+- a segmenter for all three views, which starts with the front detector's trunk
+
+It writes OUT/front.pkg, left.pkg, right.pkg and segmenter.pkg. If it was stopped, the same command resumes.
 """
 
 import argparse
@@ -23,7 +26,7 @@ from packages import detector_package, segmenter_package
 from scenes import VIEWS, WIDTH
 
 SCENES = 1600  # of each view
-FIRST_SEED = 100_000  # those of the tests and of the demo are below
+FIRST_SEED = 100_000  # tests and demo use lower seeds
 PAD = 114 / 255
 
 
@@ -32,7 +35,8 @@ class Plan:
     steps: int
     batch: int
     rate: float  # the highest learning rate
-    square: float = 0.12  # share of the steps, the last ones, at the full square input; before, most of the padding is left out
+    # The share of the steps, at the end, that have the full square input. Earlier steps leave out most of the padding.
+    square: float = 0.12
 
 
 PLANS = {
@@ -41,11 +45,11 @@ PLANS = {
     "right": Plan(4500, 8, 1.5e-3),
     "segmenter": Plan(7000, 4, 1.2e-3),
 }
-BOXES = 10  # of a picture that the segmenter is asked for in a step
+BOXES = 10  # prompts per picture in a step of the segmenter
 
 
 class Average:
-    """Exponential moving average of weights and norms: what is kept in the end."""
+    """Exponential moving average of weights and norms. The trained model is this average."""
 
     def __init__(self, model):
         self.model = copy.deepcopy(model).eval()
@@ -59,11 +63,11 @@ class Average:
 
 
 def optimise(name, model, plan, batch_loss, log, partial):
-    """Runs `plan` with AdamW, a warm-up and a cosine; batch_loss(step, square) -> loss and numbers to print. Returns the average.
+    """Runs `plan` with AdamW, a warm-up and a cosine schedule. Returns the average model.
 
-    Where the processor has instructions for it, most of the arithmetic is in bf16, which saves a third of the time.
-
-    Every 250 steps the state goes to the file `partial`, from which the next attempt goes on.
+    batch_loss(step, square) returns the loss and numbers to print.
+    If the processor has bf16 instructions, most of the arithmetic is in bf16, which saves a third of the time.
+    Every 250 steps the state is written to the file `partial`, from which a later call resumes.
     """
     decayed = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
@@ -76,7 +80,7 @@ def optimise(name, model, plan, batch_loss, log, partial):
         average.model.load_state_dict(kept["average"])
         optimiser.load_state_dict(kept["optimiser"])
         first, shown, spent = kept["step"], np.array(kept["shown"]), kept["seconds"]
-        log(f"{name}: going on at step {first}")
+        log(f"{name}: resuming at step {first}")
     for step in range(first, plan.steps):
         share = step / plan.steps
         rate = plan.rate * min(1.0, (step + 1) / 200) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * share)))
@@ -103,7 +107,7 @@ def optimise(name, model, plan, batch_loss, log, partial):
 
 
 def flipped(rng, picture, boxes, masks):
-    """Mirrors a picture with its objects; boxes x1, y1, x2, y2 in its pixels."""
+    """Mirrors a picture and its objects at random. Boxes are x1, y1, x2, y2 in its pixels."""
     height, width = picture.shape[:2]
     boxes = boxes.copy()
     if rng.random() < 0.5:
@@ -116,7 +120,7 @@ def flipped(rng, picture, boxes, masks):
 
 
 def tinted(rng, picture):
-    """Other exposure and white balance, 0..1."""
+    """Changes exposure and white balance at random. The result is in 0..1."""
     gain = rng.uniform(0.8, 1.2) * rng.uniform(0.94, 1.06, 3)
     return np.clip(picture * (gain / 255).astype(np.float32), 0, 1)
 
@@ -151,7 +155,7 @@ def detector_loss(model, scenes, plan, seed):
 
 
 def prompts(rng, boxes):
-    """Boxes as a detector finds them: corners off by some share of the size and some pixels."""
+    """Boxes with errors like a detector's: each corner moves by a share of the box's size and part of a pixel."""
     size = np.concatenate([boxes[:, 2:] - boxes[:, :2]] * 2, 1)
     spread = np.where(rng.random((len(boxes), 1)) < 0.15, 0.10, 0.03)
     moved = boxes + rng.normal(0, 1, boxes.shape) * (spread * size + 0.15)
@@ -163,7 +167,7 @@ def segmenter_loss(model, sets, plan, seed):
 
     def batch_loss(step, square):
         rng = np.random.default_rng([seed, step])
-        torch.manual_seed(int(rng.integers(2**31)))  # the loss draws its places: the same ones when training goes on later
+        torch.manual_seed(int(rng.integers(2**31)))  # the loss draws random places: the same ones after a resume
         side = dataset.SEGMENTER_SIDE
         images = np.full((plan.batch, side if square else 320, side, 3), PAD, np.float32)
         boxes, masks, index, asked, rows = [], [], [], [], []
@@ -195,7 +199,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", choices=PLANS, default=list(PLANS), help="of the four; none: draw the scenes")
+    parser.add_argument("--only", nargs="*", choices=PLANS, default=list(PLANS), help="models to train (default: all); without a name: only draw scenes")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -227,7 +231,7 @@ def main():
         torch.manual_seed(arguments.seed)
         model = demo_detector.Detector(6)
         if base is not None:
-            # The other views have other classes: their logits start anew.
+            # The other views have other classes, so the layers of their logits start from new weights.
             kept = {name: value for name, value in base.state_dict().items() if not (name.startswith("what.") and ".2." in name)}
             anew = model.load_state_dict(kept, strict=False)
             assert not anew.unexpected_keys and all(name.startswith("what.") and ".2." in name for name in anew.missing_keys), anew
@@ -244,7 +248,7 @@ def main():
         front = new_detector()
         front.load_state_dict(torch.load(out / "front.pt", weights_only=True))
     elif arguments.only and "front" not in arguments.only:
-        sys.exit(f"{out}/front.pt is not there, and the others begin with its weights: train front first")
+        sys.exit(f"{out}/front.pt is missing, and the other models start with its weights; train front first")
     for view in VIEWS:
         if view not in arguments.only:
             continue

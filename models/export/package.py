@@ -104,9 +104,9 @@ def read_names(file, weights, count):
     try:
         given = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{file}: cannot be read as text ({error}); --names takes a file with one class name a line") from error
+        raise Refused(f"{file}: cannot be read as text ({error}); --names takes a file with one class name per line") from error
     if len(given) != count:
-        raise Refused(f"{file}: has {len(given)} names, and {weights} has {count} classes; --names takes a file with one class name a line")
+        raise Refused(f"{file}: has {len(given)} names, and {weights} has {count} classes; --names takes a file with one class name per line")
     return given
 
 

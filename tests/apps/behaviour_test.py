@@ -150,7 +150,7 @@ class Recipes(Case):
         again = self.run_ok(self.write("again.yaml", done.out), "--print-config")
         self.assertEqual(re.sub(r" +# .*", "", again.out), re.sub(r" +# .*", "", done.out))
 
-    def test_what_a_recipe_may_not_say(self):
+    def test_invalid_recipes_are_refused_with_a_hint(self):
         for text, hint in (("detct: {conf: 1}\n", "did you mean 'detect'"), ("detect: {cnf: 1}\n", "did you mean 'conf'"),
                            ("stages: [decode, detct]\n", "did you mean 'detect'"), ("stages: [decode, detect]\n", "preprocess"),
                            ("detect: {conf: two}\n", "must be a number"), ("detect: {conf: 2}\n", "between 0 and 1"),
@@ -202,7 +202,7 @@ class Recipes(Case):
             self.assertIn(hint, done.err)
         self.assertEqual(sorted(f.name for f in (self.folder / "in").iterdir()), ["a.jpg"])
 
-    def test_pictures_without_boxes_and_without_a_detector_fail_by_that_name(self):
+    def test_without_a_detector_pictures_without_boxes_fail_with_no_boxes(self):
         program.write_pictures(self.folder / "in", 2)
         manifest = self.write("in/m.jsonl", '{"path": "0000.jpg", "boxes": [[1, 1, 20, 20]]}\n{"path": "0001.jpg"}\n')
         self.run_ok("--input", manifest, "--segmenter", program.package("sam_small"), "--output", self.folder / "out", code=program.SOME_FAILED)
@@ -264,7 +264,7 @@ class Views(Case):
         self.run_ok(self.recipe(patterns=False), "--input", self.write("in/m.csv", rows), "--output", self.folder / "out")
         self.check(program.lines(self.folder / "out"), path_tells_view=False)
 
-    def test_a_budget_for_two_evicts_and_changes_no_byte(self):
+    def test_a_budget_for_two_models_evicts_and_changes_no_byte(self):
         size = (program.Path(self.packages["front"]) / "model.ts").stat().st_size
         self.run_ok(self.recipe(), "--input", self.folder / "in", "--output", self.folder / "all", "--set", "threads.team=1")
         self.run_ok(self.recipe(), "--input", self.folder / "in", "--output", self.folder / "two", "--set", "threads.team=1",
@@ -303,7 +303,7 @@ class Outputs(Case):
                             "--format", "coco,overlay,png", "--set", "postprocess.mask_threshold=0")
         cls.lines = program.lines(cls.out)
 
-    def test_books_balance(self):
+    def test_the_counts_of_all_files_agree(self):
         self.assertEqual(self.done.code, program.SOME_FAILED, self.done)
         report = program.report(self.out)
         items = report["items"]
@@ -409,7 +409,7 @@ class Terminals(Case):
         recipe = self.write("decode.yaml", program.DECODE_ONLY)
         self.command = [program.PROGRAM, "run", str(recipe), "--input", str(self.folder / "in"), "--output", str(self.folder / "out")]
 
-    def test_one_line_is_drawn_over_and_gone_at_the_end(self):
+    def test_one_line_is_redrawn_and_removed_at_the_end(self):
         leader, follower = pty.openpty()
         ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
         process = subprocess.Popen(self.command, stdin=follower, stdout=follower, stderr=follower, env={**os.environ, "TERM": "xterm"})
@@ -437,7 +437,7 @@ class Terminals(Case):
             self.assertLess(len(line), 60)
         self.assertTrue(after.startswith("\x1b[1m200 ok"), after[:40])
 
-    def test_a_silent_stdin_is_waited_for(self):
+    def test_a_run_waits_for_a_silent_stdin(self):
         leader, follower = pty.openpty()
         recipe = self.command[2]
         command = [program.PROGRAM, "run", recipe, "--input", "-", "--output", str(self.folder / "out")]
@@ -452,7 +452,7 @@ class Terminals(Case):
         self.assertIn(b"0/0+  waiting for input", text)
         self.assertNotIn(b"loading", text.split(b"waiting for input", 1)[1])
 
-    def test_elsewhere_there_are_no_control_characters(self):
+    def test_without_a_terminal_there_are_no_control_characters(self):
         done = subprocess.run(self.command, capture_output=True, check=True)
         self.assertNotIn(b"\r", done.stdout + done.stderr)
         self.assertNotIn(b"\x1b", done.stdout + done.stderr)
@@ -462,7 +462,7 @@ class Terminals(Case):
         self.assertEqual(done.stdout + done.stderr, b"")
         self.assertEqual(len(program.lines(self.folder / "out")), 200)
 
-    def test_on_one_core_nothing_is_said_either(self):
+    def test_quiet_says_nothing_on_one_core(self):
         core = {min(os.sched_getaffinity(0))}
         done = subprocess.run([*self.command, "--quiet"], capture_output=True, check=True, preexec_fn=lambda: os.sched_setaffinity(0, core))
         self.assertEqual(done.stdout + done.stderr, b"")  # on one core, TBB warns if it is asked for more threads
@@ -481,7 +481,7 @@ class Terminals(Case):
             self.assertEqual(done.returncode, program.OK, (closed, done))
             out = self.folder / f"out {closed}"
             self.assertEqual(len(program.lines(out)), 200, closed)
-            for file in out.rglob("*"):  # no file got the number of the closed stdout, and with it the table
+            for file in out.rglob("*"):  # no file got the descriptor of the closed stdout, and thus the table
                 if file.is_file():
                     self.assertNotIn(b" ok, ", file.read_bytes(), file)
 

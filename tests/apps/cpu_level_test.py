@@ -41,7 +41,7 @@ class CpuLevels(Case):
             raise unittest.SkipTest("this CPU has one level only")
         return level
 
-    def test_a_level_gives_the_same_bytes_again_and_another_one_others(self):
+    def test_a_level_repeats_its_bytes_and_another_level_has_others(self):
         best = self.best()
         seen = {}
         for level in LEVELS[: LEVELS.index(best) + 1]:
@@ -54,7 +54,7 @@ class CpuLevels(Case):
         for i, pretence in enumerate(PRETENCES):  # a limit on one library limits all three
             self.assertEqual(self.bytes_of(f"less{i}", **pretence), (seen["sse4.1"], "sse4.1"), pretence)
 
-    def test_a_plan_keeps_its_level_on_a_cpu_with_more(self):
+    def test_a_plan_keeps_its_level_on_a_cpu_with_a_higher_one(self):
         self.best()
         whole, _ = self.bytes_of("whole", **PRETENCES[0])
         # The first attempt is killed in the middle, on a CPU with a lower level.
@@ -67,7 +67,7 @@ class CpuLevels(Case):
         self.assertEqual(self.level("cut"), "sse4.1")
         self.assertEqual(self.bytes_of("cut"), (whole, "sse4.1"))
 
-    def test_a_plan_is_refused_where_less_is_there(self):
+    def test_a_plan_is_refused_on_a_cpu_with_a_lower_level(self):
         best = self.best()
         before, _ = self.bytes_of("out")
         for more in ((), ("--dry-run",)):
@@ -80,7 +80,7 @@ class CpuLevels(Case):
         self.assertIn(f'cpu_level: "{best}" in the plan, "sse4.1" now', done.err)
         self.assertEqual((self.folder / "out/segments/000000.jsonl").read_bytes(), before)
 
-    def test_the_plan_says_what_mkl_computes_with(self):
+    def test_the_plan_names_the_instructions_of_mkl(self):
         best = self.best()
         maker = next(line.split(": ")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("vendor_id"))
         for level in LEVELS[: LEVELS.index(best) + 1]:
@@ -89,13 +89,13 @@ class CpuLevels(Case):
             held = maker == "GenuineIntel" or level == "sse4.1"
             self.assertIn(found, [level] if held else [f"{maker} {highest}" for highest in LEVELS])
 
-    def test_a_level_of_a_cpu_is_refused_where_no_model_computes_on_one(self):
+    def test_a_level_is_refused_if_no_model_runs_on_a_cpu(self):
         recipe = self.write("decode.yaml", program.DECODE_ONLY)
         done = millrace("run", recipe, "--input", self.folder / "in", "--output", self.folder / "out", "--set", "device.cpu=sse4.1")
         self.assertEqual(done.code, program.USAGE, done)
         self.assertIn("device.cpu is 'sse4.1', but no model of this run computes on a CPU; leave it out", done.err)
 
-    def test_levels_that_are_none_or_not_here(self):
+    def test_unknown_levels_and_levels_above_this_cpu_are_refused(self):
         done = millrace(*self.words("out", "--set", "device.cpu=sse"))
         self.assertEqual(done.code, program.USAGE, done)
         self.assertIn("device.cpu is 'sse'; it can be auto, avx512, avx2 or sse4.1", done.err)

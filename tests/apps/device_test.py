@@ -67,7 +67,7 @@ class FakeDevice(Case):
                     self.assertEqual(calls["downloads"], batches)  # each batch has objects
                     self.assertEqual(calls["overflows"], 0)
 
-    def test_what_the_driver_says_of_a_gpu(self):
+    def test_the_report_has_the_drivers_values_of_a_gpu(self):
         """A fake library of the driver knows the first of two GPUs."""
         program.write_pictures(self.folder / "in", 2, 90, 70)
         with unittest.mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": os.path.dirname(os.environ["MILLRACE_FAKE_NVML"])}):
@@ -114,7 +114,7 @@ class FakeDevice(Case):
                     self.assertEqual(len(a["objects"]), len(b["objects"]))
                 self.assertEqual(json.loads(program.plan(out)["plan.json"])["settings"]["precision"], precision)
 
-    def test_precisions_that_there_are_not(self):
+    def test_impossible_precisions_are_refused(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
         for precision, says in (("fp8", "it can be auto, fp32, tf32, bf16 or fp16"), ("bf16", "models run on the CPU, in fp32 only")):
             done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--device", "cpu", "--precision", precision)
@@ -146,7 +146,7 @@ class FakeDevice(Case):
         self.assertTrue(any("simulated" in note for note in report["notes"]))
         self.assertEqual({len(line["objects"]) for line in program.lines(out)}, {3})
 
-    def test_tables_that_are_none(self):
+    def test_invalid_tables_are_refused(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
         for changes, says in (({"name": None}, "name"), ({"encode": None}, "encode"), ({"letterbox_ms": -1}, "letterbox_ms"),
                               ({"upload_gb_per_s": 0}, "upload_gb_per_s"), ({"speed": 3}, "speed"), ({"decode": {"call_ms": 1}}, "each_ms")):
@@ -160,7 +160,10 @@ class FakeDevice(Case):
 
     @unittest.skipIf(program.SANITIZED, "run_test plans memory on fake devices")
     def test_memory_is_planned(self):
-        """The plan has as many lanes as fit, then smaller calls. It uses limits that earlier runs learned. Objects stay the same."""
+        """The plan has the maximum number of lanes that fit, then smaller calls.
+
+        It uses limits that earlier runs learned. Objects stay the same.
+        """
         program.write_pictures(self.folder / "in", 8, 90, 70)
         shapes = ("--set", "batch.size=4", "--set", "segment.image_batch=4", "--set", "segment.box_batch=8", "--set", "segment.pad=yes",
                   "--set", "threads.lanes=3", "--set", "gate.slab=8M")
@@ -193,8 +196,11 @@ class FakeDevice(Case):
             self.assertEqual(plan["smaller_calls"], [{"package": "small_sam-seed0", "method": "decode", "most": 2}])
             self.assertEqual(executed, {"split"})
 
-    def test_a_batch_for_which_memory_runs_out_is_done_in_halves(self):
-        """The memory is too small for a batch, not for a call of a model. Only a picture that does not fit alone fails."""
+    def test_a_batch_that_does_not_fit_into_memory_is_split_in_halves(self):
+        """The memory is too small for a batch, but not for a call of a model.
+
+        Only a picture that does not fit alone fails.
+        """
         shapes = ("--set", "batch.size=12", "--set", "segment.image_batch=4", "--set", "segment.box_batch=8", "--set", "threads.lanes=1", "--set", "gate.slab=64M")
         program.write_pictures(self.folder / "in", 12, 90, 70)
         objects = {line["path"]: line["objects"] for line in program.lines(self.run_on("cpu", *shapes))}
@@ -230,23 +236,23 @@ class FakeDevice(Case):
         self.assertNotIn("earlier runs", said[0])
         self.assertIn(f"earlier runs ran out of memory (to try larger calls, remove {state})", said[1])
 
-    def test_words_that_are_no_memory(self):
+    def test_invalid_limits_of_memory_are_refused(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
         done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--gpu-memory", "all")
         self.assertEqual(done.code, program.USAGE, done)
         self.assertIn("a share such as 0.9, or bytes such as 8G", done.err)
         self.assertFalse((self.folder / "o").exists())
 
-    def test_gpus_that_are_not_there(self):
+    def test_missing_gpus_are_refused(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
         with unittest.mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": ""}):
             for device in ("cuda", "cuda:0", "cuda:0,1", "cuda:0,0", "cuda:all"):
                 done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--device", device)
                 self.assertEqual(done.code, program.ENVIRONMENT, (device, done))
-                self.assertIn(f"device.kind is '{device}', and ", done.err)
+                self.assertIn(f"device.kind is '{device}', but ", done.err)
                 self.assertFalse((self.folder / "o").exists())
 
-    def test_words_that_name_no_device(self):
+    def test_unknown_devices_are_refused(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
         for device in ("gpu", "cuda:", "cuda:x", "cuda:0,", "cuda:-1", "fake:0", "fake:1:", "fake:1:x", ""):
             done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--device", device)
@@ -270,7 +276,10 @@ class Halves(ModelCase):
 
 class LostDevices(ModelCase):
     def test_a_lost_device_ends_the_run_and_the_same_command_resumes(self):
-        """Earlier commits stay. The message names the batch of the white picture, and nothing of this batch is committed."""
+        """Earlier commits stay.
+
+        The message names the batch of the white picture, and nothing of this batch is committed.
+        """
         detector = self.make_package(LostDevice(), DETECTOR_YAML, "lost")
         for device in ("cpu", "fake:1"):
             with self.subTest(device):

@@ -50,7 +50,7 @@ class Pictures(Case):
         for line in lines[1:]:
             self.assertEqual([o["name"] for o in line["objects"]], [o["name"] for o in first], line["path"])
             for here, there in zip(line["objects"], first):
-                # JPEG blocks have other places in each, so pixels differ by the loss of JPEG, and boxes by a few pixels.
+                # Each file has other JPEG blocks: pixels differ by the loss of JPEG, and boxes by a few pixels.
                 self.assertLess(max(abs(a - b) for a, b in zip(here["box"], there["box"])), 6, line["path"])
 
     def test_grey_cmyk_sixteen_bits_alpha_palette(self):

@@ -1,4 +1,7 @@
-"""Vectors and classes of pictures and objects are those of PyTorch, with the same bytes for any number of threads and after kills."""
+"""Vectors and classes of pictures and objects are those of PyTorch.
+
+They have the same bytes for any number of threads and after kills.
+"""
 
 import hashlib
 import json
@@ -148,7 +151,7 @@ class SameBytes(Base):
 class Killed(resume_test.Kills):
     """A side column has the same bytes after 20 kills."""
 
-    test_with_a_model = test_three_segments = None  # resume_test runs these of the base class
+    test_with_a_model = test_three_segments = None  # resume_test runs these tests of the base class
 
     def test_a_side_column(self):
         package = small_embedder.make(self.folder)
@@ -251,7 +254,7 @@ views:
 
 
 class Refused(Base):
-    def test_what_cannot_be_meant(self):
+    def test_recipes_and_options_that_cannot_work_are_refused(self):
         small = small_embedder.make(self.folder)
         program.write_pictures(self.folder / "in", 1, 90, 70)
         bare = program.copy_package(small, self.folder / "bare.pkg", lambda text: text.replace("classes: [anvil, bell, clock, door]\n", "")

@@ -19,7 +19,10 @@ PICTURE = Image.fromarray(PIXELS)
 
 @dataclass
 class HostileFile:
-    """A file and its expected result: it fails with `reason`. If `reason` is None it is decoded, to `pixels` (RGB) if given."""
+    """A file and its expected result.
+
+    It fails with `reason`. If `reason` is None, it is decoded, to `pixels` (RGB) if given.
+    """
 
     name: str
     data: bytes
@@ -76,7 +79,10 @@ def flipped(data, count, seed):
 
 
 def jpeg_of_many_scans(scans):
-    """A progressive JPEG that repeats its first scan. The scan sends all bits at once, so that repeating it is allowed."""
+    """A progressive JPEG that repeats its first scan.
+
+    The scan sends all bits at once, so that repeating it is allowed.
+    """
     data = saved(PICTURE.resize((16, 16)), "JPEG", quality=90, progressive=True)
     first = data.index(b"\xff\xda")
     bits = first + 2 + data[first + 3] - 1  # the last byte of the scan's header: which bits it sends
@@ -124,7 +130,7 @@ def exif(orientation, kept=None):
 
 
 def oriented(pixels, orientation):
-    """The pixels that a camera stores with this orientation mark, if `pixels` are to be displayed."""
+    """The pixels that a camera stores with this orientation mark, so that viewers show `pixels`."""
     return {1: lambda p: p, 2: lambda p: p[:, ::-1], 3: lambda p: p[::-1, ::-1], 4: lambda p: p[::-1], 5: lambda p: p.swapaxes(0, 1),
             6: lambda p: numpy.rot90(p, 1), 7: lambda p: p[::-1, ::-1].swapaxes(0, 1), 8: lambda p: numpy.rot90(p, -1)}[orientation](pixels)
 
@@ -142,7 +148,7 @@ def float_tiff():
 # --- the table
 
 def catalogue():
-    """All files. C1 to C8 number the faults in our list of hazards; A3 are its pictures."""
+    """All files. The labels A3 and C1 to C8 group them by fault."""
     files = []
 
     def fails(name, data, reason, says=""):
@@ -154,7 +160,7 @@ def catalogue():
 
     large = rgb(Image.open(io.BytesIO(JPEG_LARGE)))
 
-    # A3
+    # A3: ordinary damage, false sizes and odd colours
     fails("cut_half.jpg", JPEG_LARGE[: len(JPEG_LARGE) // 2], "truncated", "of 480 rows")
     fails("flipped.jpg", flipped(JPEG_LARGE, 20, 1), "corrupt_data", "near row")
     fails("cut_half_progressive.jpg", PROGRESSIVE[: len(PROGRESSIVE) // 2], "truncated", "of 480 rows")
@@ -182,7 +188,7 @@ def catalogue():
     fails("float.tif", float_tiff(), "unsupported_format", "floating-point")
     fails("still.gif", saved(PICTURE.convert("P"), "GIF"), "unsupported_format", "GIF")
 
-    # C1
+    # C1: not a picture, or another format than the name says
     fails("text.png", b"not a picture at all\n", "not_an_image", "plain text")
     fails("random.jpg", b"\x01" + random.Random(5).randbytes(4000), "not_an_image", "unknown binary data")
     fails("zeros.jpg", bytes(70000), "not_an_image", "zero bytes only")
@@ -191,7 +197,7 @@ def catalogue():
     fails("archive.png", b"PK\x03\x04" + bytes(40), "not_an_image", "ZIP")
     decodes("jpeg_named.tiff", JPEG)
 
-    # C2
+    # C2: cut off
     for tenth in range(1, 10):
         fails(f"cut_{tenth}.jpg", JPEG_LARGE[: len(JPEG_LARGE) * tenth // 10], "truncated")
         fails(f"cut_progressive_{tenth}.jpg", PROGRESSIVE[: len(PROGRESSIVE) * tenth // 10], "truncated")
@@ -199,11 +205,11 @@ def catalogue():
     fails("header_only.jpg", JPEG_LARGE[: jpeg_frame(JPEG_LARGE) + 6], "truncated", "header")
     decodes("no_end_marker_progressive.jpg", PROGRESSIVE[:-2], rgb(Image.open(io.BytesIO(PROGRESSIVE))), warns=True)
 
-    # C3
+    # C3: damaged content
     fails("bent.png", whole[: at + 9] + bytes([whole[at + 9] ^ 0x40]) + whole[at + 10 :], "corrupt_data")
     fails("bent.webp", saved(PICTURE, "WEBP", lossless=True)[:60] + bytes(400), "truncated")
 
-    # C4
+    # C4: colours, depths and formats
     decodes("grey.jpg", saved(PICTURE.convert("L"), "JPEG", quality=95), rgb(PICTURE.convert("L")))
     decodes("grey_alpha.png", saved(Image.merge("LA", (PICTURE.convert("L"), Image.fromarray(alpha))), "PNG"),
             (rgb(PICTURE.convert("L")) * (alpha[..., None] / 255) + 255 - alpha[..., None]).round().astype(numpy.uint8))
@@ -232,7 +238,7 @@ def catalogue():
     fails("photo.heic", struct.pack(">I", 24) + b"ftypheic" + bytes(200), "unsupported_format", "HEIC")
     fails("photo.avif", saved(PICTURE, "AVIF"), "unsupported_format", "AVIF")
 
-    # C5
+    # C5: orientation marks
     for orientation in range(1, 9):
         stored = Image.fromarray(numpy.ascontiguousarray(oriented(PIXELS, orientation)))
         decodes(f"turned_{orientation}.jpg", saved(stored, "JPEG", quality=95, subsampling=0, exif=exif(orientation)))
@@ -240,7 +246,7 @@ def catalogue():
         decodes(f"turned_{orientation}.jpg", saved(PICTURE, "JPEG", quality=95, subsampling=0, exif=exif(orientation)))
     decodes("exif_cut.jpg", saved(PICTURE, "JPEG", quality=95, subsampling=0, exif=exif(6, 20)))
 
-    # C6
+    # C6: decompression bombs and false sizes
     fails("many_scans.jpg", jpeg_of_many_scans(10_000), "too_large", "scans")
     bomb = chunk(b"zTXt", b"Comment\0\0" + zeros_compressed(1 << 28))
     profile = chunk(b"iCCP", b"profile\0\0" + zeros_compressed(1 << 28))
@@ -264,12 +270,12 @@ def catalogue():
     fails("claims_2147483647.bmp", saved(PICTURE, "BMP")[:18] + struct.pack("<ii", 0x7FFFFFFF, 0x7FFFFFFF) + saved(PICTURE, "BMP")[26:], "too_large")
     fails("claims_99999.ppm", b"P6\n99999 99999\n255\n" + bytes(300), "too_large")
 
-    # C7
+    # C7: extreme shapes
     for width, height in ((1, 1), (1, 3000), (3000, 1), (32767, 1), (65500, 2), (2, 65500)):
         narrow = numpy.full((height, width, 3), (200, 60, 90), numpy.uint8)
         decodes(f"narrow_{width}x{height}.jpg", saved(Image.fromarray(narrow), "JPEG", quality=95), None, (width, height))
 
-    # C8
+    # C8: several pictures in one file
     second = Image.fromarray(PIXELS[::-1].copy())
     decodes("animated.webp", saved(PICTURE, "WEBP", save_all=True, append_images=[second], lossless=True), warns=True)
     fails("animated.gif", saved(PICTURE.convert("P"), "GIF", save_all=True, append_images=[second.convert("P")]), "unsupported_format", "GIF")

@@ -1,7 +1,8 @@
-"""Hostile input through the real program. C1 to C8 and N1 to N13 number the faults in our list of hazards.
+"""Hostile input through the real program. The labels C1 to C8 and N1 to N13 group the faults.
 
-A bad file costs only its own result. The run names the file and the reason in one line on the console and one in errors.jsonl.
-It ends with 3 and stays within its memory. The line of every good picture is the same as without the bad file.
+A bad file costs only its own result. The run names the file and the reason in one line on the console and one in
+errors.jsonl. It ends with 3 and stays within its memory. The line of every good picture is the same as without the
+bad file.
 """
 
 import json
@@ -20,8 +21,9 @@ import hostile_pictures
 import program
 from program import OK, SOME_FAILED, USAGE
 
-# Limit on the memory that a bad file adds to a run over the good pictures. A decompression bomb of the catalogue unpacks to
-# at least 256 MB. A picture that is reduced while decoding takes a slab of 64 MB and some rows.
+# Limit on the memory that a bad file adds to a run over the good pictures.
+# A decompression bomb of the catalogue unpacks to at least 256 MB.
+# A picture that is reduced while decoding takes a slab of 64 MB and some rows.
 MEMORY_MB = 128
 TURNED = ("turned_1.png", "turned_2.png", "turned_3.png", "turned_4.png", "turned_5.png", "turned_6.png", "turned_7.png", "turned_8.png")
 
@@ -58,7 +60,10 @@ class HostileCase(program.Case):
         self.output = self.folder / "out"
 
     def check_books(self, output):
-        """Checks that every planned item is in exactly one line, and that the counts of the report agree with the lines."""
+        """Checks that every planned item is in exactly one line.
+
+        Also checks that the counts of the report agree with the lines.
+        """
         items = program.report(output)["items"]
         lines = program.lines(output)
         self.assertEqual([line["id"] for line in lines], list(range(items["planned"])))
@@ -178,7 +183,7 @@ class Pictures(HostileCase):
         for name in TURNED:
             self.assertEqual({**lines[name], "path": ""}, {**first, "path": ""})
 
-    def test_a_cut_jpeg_is_taken_when_asked_for(self):
+    def test_an_option_accepts_a_cut_jpeg(self):
         whole = hostile_pictures.JPEG_LARGE
         (self.input / "cut.jpg").write_bytes(whole[: len(whole) * 9 // 10])
         self.decode_only(OK, "--set", "decode.accept_truncated=0.8")
@@ -205,7 +210,10 @@ class Pictures(HostileCase):
             self.assertLess(peak_mb, 600)
 
     def run_in_least_memory(self, *more):
-        """Peak memory in MB of a run over self.input with room for two slabs, minus that of a run over one small picture."""
+        """Peak memory in MB of a run over self.input, minus that of a run over one small picture.
+
+        Both runs have memory for two slabs, the minimum.
+        """
         program.write_picture(self.folder / "small" / "a.jpg", 300, 200)
         least = ("-q", "--set", "gate.memory=128M", *more)
         _, _, usual_mb = run_measured(self.recipe, "--input", self.folder / "small", "--output", self.folder / "small_out", *least)
@@ -240,7 +248,7 @@ class Names(HostileCase):
              "*.jpg", "[a].jpg", "back\\slash.jpg", " .jpg", "a;b|c&d$(e)`f`.jpg", "<b>.jpg", "=1+1.jpg", "caf\u00e9.jpg", "cafe\u0301.jpg",
              "\u202egpj.exe.jpg", "\x1b[31mred.jpg", "\U0001f600.jpg", "a.b.c.jpg", "UPPER.JPG", "l" * 251 + ".jpg")
 
-    def test_any_name_stands_in_the_line_and_has_a_side_file_of_its_own(self):
+    def test_every_name_is_in_its_line_and_has_its_own_side_file(self):
         for i, name in enumerate(self.NAMES):
             program.write_picture(self.input / name, 40 + i, 30, seed=i)
         names = [os.fsencode(name) for name in self.NAMES] + [b"\xff\xfe.jpg", b"\xff\xfd.jpg"]  # N4
@@ -257,7 +265,7 @@ class Names(HostileCase):
         self.assertEqual(len(overlays), len(names))
         self.assertEqual(len(json.loads((self.output / "coco.json").read_text())["images"]), len(names))
 
-    def test_a_failed_picture_with_an_evil_name_is_told_without_its_escapes(self):
+    def test_messages_do_not_pass_on_escape_sequences_of_names(self):
         (self.input / "\x1b]0;owned\x07\n.jpg").write_bytes(b"")
         with open(os.fsencode(self.input) + b"/\xff.jpg", "wb"):
             pass
@@ -335,7 +343,7 @@ class Names(HostileCase):
         command = [*(without if os.geteuid() == 0 else []), program.PROGRAM, "run", self.recipe, "--input", self.input, "--output", self.output, "-q", *arguments]
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
 
-    def test_what_may_not_be_read(self):  # N9
+    def test_files_and_folders_without_the_right_to_read(self):  # N9
         for name in ("a.jpg", "closed.jpg", "closed/b.jpg", "open/c.jpg"):
             program.write_picture(self.input / name)
         (self.input / "closed.jpg").chmod(0)
@@ -352,7 +360,7 @@ class Names(HostileCase):
                          {"a.jpg": None, "closed.jpg": "permission", "open/c.jpg": None})
         self.assertEqual(self.skipped(), {"unreadable_folder": 1})
 
-    def test_a_folder_that_may_not_be_listed_is_seen_in_the_exit_code(self):  # N9
+    def test_a_folder_that_cannot_be_listed_sets_the_exit_code(self):  # N9
         program.write_picture(self.input / "a.jpg")
         program.write_picture(self.input / "closed/b.jpg")
         (self.input / "closed").chmod(0)
@@ -385,7 +393,7 @@ class Names(HostileCase):
         for part in ("4 hidden", "4 system files", "2 without the extension of a picture", "1 video (not read yet"):
             self.assertIn(part, dry.out)
 
-    def test_nothing_to_do_is_wrong_use(self):  # N13
+    def test_an_input_without_pictures_is_a_usage_error(self):  # N13
         done = self.run_ok(self.recipe, "--input", self.input, "--output", self.output, "-q", code=USAGE)
         self.assertRegex(done.err, "^millrace: .*in.*\n$")
         (self.input / "notes.txt").write_text("x")

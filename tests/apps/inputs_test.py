@@ -121,7 +121,7 @@ class Inputs(Case):
         self.assertIn("1 input without a picture", self.done.out)
         self.assertIn("*.tiff", self.done.out)
 
-    def test_what_is_no_picture_is_counted(self):
+    def test_files_that_are_not_pictures_are_counted(self):
         program.write_picture(self.input / "a.jpg")
         self.write("in/b.txt.bak", "x")
         self.write("in/notes.md", "x")
@@ -136,7 +136,7 @@ class Inputs(Case):
         self.assertIn("clip.mp4", self.done.out)
         self.assertIn("not read yet", self.done.out)
 
-    def test_nothing_to_do_is_wrong_use(self):
+    def test_an_input_without_pictures_is_a_usage_error(self):
         self.input.mkdir()
         for arguments in ([self.input], [self.folder / "none"], [f"{self.input}/*.jpg"]):
             done = millrace("run", self.recipe, "--input", *arguments, "--output", self.folder / "out")
@@ -171,7 +171,7 @@ class Inputs(Case):
         for word in ("12 pictures", "view default: 12", ".jpg: 12", "clip.mp4", "decode -> encode", "nothing was written"):
             self.assertIn(word, done.out)
 
-    def test_dry_run_tells_of_the_plan_in_the_output(self):
+    def test_dry_run_shows_the_plan_of_the_output(self):
         program.write_pictures(self.input, 3)
         command = [self.recipe, "--input", self.input, "--output", self.input / "out"]
         self.run_ok(*command, "--format", "overlay")

@@ -10,7 +10,10 @@ ATTEMPTS = 3
 
 class Leaks(Case):
     def run_checked(self, *words):
-        """Runs the program with LeakSanitizer. Its tracer crashes once in several hundred runs and then has checked nothing, so retry."""
+        """Runs the program with LeakSanitizer.
+
+        Its tracer crashes once in several hundred runs, and then has checked nothing. So retry.
+        """
         for _ in range(ATTEMPTS):
             done = millrace(*words, env={"ASAN_OPTIONS": os.environ["ASAN_OPTIONS"] + ":detect_leaks=1"})
             if "LeakSanitizer has encountered a fatal error" not in done.err:

@@ -1,4 +1,4 @@
-"""For every option of `millrace stages`, runs that show its effect.
+"""Runs that show the effect of every option of `millrace stages`.
 
 Class Options has one method for each option, named group_option. An option without a method fails the test.
 """
@@ -45,7 +45,10 @@ class Options(Case):
         return self.go(recipe, "--input", street, "--detector", program.package("yolox"), **values)[0]["objects"]
 
     def segment(self, boxes=(1,), **values):
-        """Runs the segmenter on pictures with so many manifest boxes each; returns the counts of calls."""
+        """Runs the segmenter on one picture for each entry of `boxes`, with that many manifest boxes.
+
+        Returns the counts of calls.
+        """
         rows = []
         for i, count in enumerate(boxes):
             program.write_picture(self.input / f"{i}.jpg", 100, 80, seed=i)
@@ -474,7 +477,7 @@ class Options(Case):
         self.assertGreater(len(listed), 30)
         methods = {name for name in vars(Options) if not name.startswith(("test", "_"))}
         not_tested = [option for option in listed if option.replace(".", "_", 1) not in methods]
-        self.assertEqual(not_tested, [], "options without a run that they change: write one, or remove the option")
+        self.assertEqual(not_tested, [], "these options have no run that shows their effect: write one, or remove the option")
         for option in listed:
             with self.subTest(option):
                 folder = Path(tempfile.mkdtemp(dir=self.folder))

@@ -1,4 +1,4 @@
-"""Damaged, wrong and faulty models, through the real program. M1 to M10 number the faults in our list of hazards."""
+"""Damaged, wrong and faulty models, through the real program. The labels M1 to M10 group the faults."""
 
 import hashlib
 import io
@@ -179,7 +179,7 @@ class Packages(ModelCase):
         self.assertEqual(done.out, "")
         self.assertFalse(self.output.exists())
 
-    def test_files_that_are_no_model(self):
+    def test_files_that_are_not_models(self):
         good = self.detector("")
         whole = (good / "model.ts").read_bytes()
         archive = io.BytesIO()
@@ -199,7 +199,7 @@ class Packages(ModelCase):
                 (folder / "model.ts").write_bytes(data)
                 self.check_refused(folder, says)
 
-    def test_packages_that_are_none(self):
+    def test_invalid_packages(self):
         good = self.detector("")
         self.check_refused(self.folder / "nowhere", "no such folder")
         empty = self.folder / "empty"
@@ -238,7 +238,7 @@ class Packages(ModelCase):
 class Outputs(ModelCase):
     """M4 to M7, M10: wrong outputs of a model"""
 
-    def test_other_outputs_than_promised(self):  # M4
+    def test_outputs_that_differ_from_the_declared_ones(self):  # M4
         for fault, says in (("shape", ("[1, 6, 84]", "[1, 6, 80]")), ("classes", ("[1, 6, 84]", "[1, 9, 84]")), ("type", ("f32", "i64")), ("two", ("forward",)),
                             ("always", ("it never works",))):
             with self.subTest(fault):

@@ -9,7 +9,7 @@ PERSONS = ((284, 630), (133, 646), (749, 645))
 
 
 class Photographs(Case):
-    def test_objects_are_where_they_are(self):
+    def test_objects_are_at_their_known_places(self):
         folder = program.picture("street.jpg").parent
         out = self.folder / "out"
         self.run_ok("--input", folder, "--detector", program.package("yolox"), "--segmenter", program.package("sam_small"), "--output", out,

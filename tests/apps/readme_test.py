@@ -67,7 +67,7 @@ class Readme(program.Case):
         self.assertGreater(len(objects), 0)
         self.assertEqual([int(line.rsplit(" ", 1)[1]) for line in printed], [found["area"] for found in objects])
 
-    def test_what_failed_is_done_again_from_a_manifest(self):
+    def test_failed_pictures_are_retried_from_a_manifest(self):
         self.assertEqual([line["path"] for line in self.lines if line["state"] == "failed"], ["broken.jpg"])
         self.python(blocks("docs/resume_and_repair.md", "python")[0])
         program.write_picture(self.folder / "whole.png", 320, 240)

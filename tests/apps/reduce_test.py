@@ -48,7 +48,7 @@ class Reduce(program.Case):
         self.assertIn("nothing was left to do", self.run_here().out)
         self.assertEqual(program.report(self.out)["reduced"], {})
 
-    def test_what_is_wrong_is_said(self):
+    def test_wrong_names_and_damaged_results_are_refused(self):
         self.run_here()
         for arguments, code, text in (
             (["categorys", self.out], program.USAGE, "'categorys' is not a reducer; did you mean 'categories'? `millrace reduce --help` lists them"),

@@ -58,7 +58,7 @@ class Run:
 
 
 def finished_items(output):
-    """Pictures in journals and segments of an output folder, as far as they are on disk."""
+    """The number of pictures in the journals and segments of an output folder on disk."""
     count = 0
     folder = output / "segments"
     for file in folder.glob("[0-9]*") if folder.is_dir() else ():
@@ -71,7 +71,7 @@ def finished_items(output):
 
 
 def wait_for_items(run, output, items):
-    """Waits until so many pictures are finished on disk, or the run has ended."""
+    """Waits until at least `items` pictures are finished on disk, or the run has ended."""
     while run.process.poll() is None and finished_items(output) < items:
         time.sleep(0.002)
 
@@ -130,7 +130,10 @@ class Level2(Case):
     """Other batches, packing and teams change at most the last bits."""
 
     def compare(self, first, second):
-        """Asserts equal objects, with boxes within 0.05 pixel and scores within 0.001; returns the IoUs of their masks."""
+        """Asserts equal objects, with boxes within 0.05 pixel and scores within 0.001.
+
+        Returns the IoUs of their masks.
+        """
         from pycocotools import mask
 
         overlaps = []
@@ -177,10 +180,13 @@ class Level2(Case):
 
 
 class Kills(Case):
-    """After kill -9 at 20 random moments, results have the bytes of an uninterrupted run."""
+    """After kill -9 at random moments, results have the bytes of an uninterrupted run."""
 
     def kill_until_done(self, arguments, output, kills, step, chance):
-        """Runs to the end with up to `kills` kills, each after at most `step` more pictures. Returns the number of kills."""
+        """Runs to the end with up to `kills` kills, each at a random moment within about `step` more pictures.
+
+        Returns the number of kills.
+        """
         killed = 0
         while True:
             run = Run([*arguments, "--output", output])
@@ -195,6 +201,7 @@ class Kills(Case):
             killed += 1
 
     def check(self, arguments, kills, step):
+        """Checks outputs after `kills` kills in total. If one output ends before that, the next one gets the rest."""
         whole = self.folder / "whole"
         self.run_ok(*arguments, "--output", whole)
         chance = random.Random(SEED)
@@ -328,7 +335,7 @@ class AgainAndAgain(Case):
         self.out = self.folder / "out"
         self.command = [self.recipe, "--input", self.folder / "in", "--output", self.out]
 
-    def test_a_finished_output_is_left_alone(self):
+    def test_a_finished_output_does_not_change(self):
         self.run_ok(*self.command)
         before = program.segments(self.out), program.plan(self.out)
         times = [f.stat().st_mtime_ns for f in sorted((self.out / "segments").iterdir())]

@@ -1,4 +1,7 @@
-"""Which libraries the program opens and when: LibTorch only for models, OpenMP after its environment is set. Messages about missing plug-ins."""
+"""Which libraries the program opens, and when: LibTorch only for models, OpenMP after its environment is set.
+
+Also the messages about missing plug-ins.
+"""
 
 import os
 import re
@@ -64,7 +67,7 @@ class Startup(Case):
         self.assertEqual(*lines)
         self.assertTrue(list((out / "overlay").iterdir()))
 
-    def test_doctor_opens_libtorch_and_says_what_it_is(self):
+    def test_doctor_opens_libtorch_and_names_its_version(self):
         done = millrace("doctor", env={"ATEN_CPU_CAPABILITY": "default"})
         self.assertRegex(done.out, r"LibTorch +\d+\.\d+\.\d+\S* with kernels for (DEFAULT|NO AVX), /\S*libtorch_cpu\.so")
         self.assertRegex(done.out, r"CPU level +sse4\.1")

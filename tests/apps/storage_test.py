@@ -1,4 +1,6 @@
-"""Storage errors and limits of the system, through the real program. S1 to P9 number the faults in our list of hazards.
+"""Storage errors and limits of the system, through the real program.
+
+The labels S1 to S17 and P5 to P9 group the faults.
 
 In each case one message names the place and what to do, the exit code is right, and committed results are correct.
 The same command finishes the rest, with the bytes of an undisturbed run.
@@ -88,7 +90,7 @@ class StorageCase(program.Case):
 
 
 class FullDisks(StorageCase):
-    """S1, S2, S17"""
+    """S1, S2, S17: no space, inodes or quota is left"""
 
     def test_no_space_left(self):
         # 60 overlays need more space than the tmpfs has.
@@ -125,7 +127,7 @@ class FullDisks(StorageCase):
 
 
 class FailingDisks(StorageCase):
-    """S3 to S7, S9, S15"""
+    """S3 to S7, S9, S15: system calls fail, or the output folder becomes read-only or vanishes"""
 
     def test_fsync_fails(self):
         # After any failed sync, data that did not reach the disk does not count as done.
@@ -220,7 +222,7 @@ class ChangedInput(StorageCase):
         for name in ("0050.jpg: vanished", "0051.jpg: changed_since_plan"):
             self.assertIn(f"millrace: {name}: ", done.err)
 
-    def test_torn_and_bent_journal(self):
+    def test_cut_and_damaged_journals(self):
         journal = self.output / "segments/000000.part"
         for damage in (lambda b: b[:-3], lambda b: b + os.urandom(500), lambda b: b[:100] + b"\0" * 50 + b[150:], lambda b: b""):
             shutil.rmtree(self.output, ignore_errors=True)
@@ -228,7 +230,7 @@ class ChangedInput(StorageCase):
             journal.write_bytes(damage(journal.read_bytes()))
             self.check_resumes()
 
-    def test_a_bent_plan_is_refused(self):
+    def test_a_damaged_plan_is_refused(self):
         self.stop_halfway()
         plan = self.output / "plan/000000.jsonl"
         plan.write_bytes(plan.read_bytes().replace(b"0020.jpg", b"0021.jpg"))
@@ -237,7 +239,7 @@ class ChangedInput(StorageCase):
 
 
 class Limits(StorageCase):
-    """P5, P7 to P9"""
+    """P5, P7 to P9: limits on files, memory and threads, and consoles that do not take output"""
 
     def test_open_files(self):
         done = self.run_under(["prlimit", "--nofile=10:10"])
@@ -255,7 +257,8 @@ class Limits(StorageCase):
 
     @unittest.skipIf(os.geteuid() != 0, "needs root to become a user of its own")
     def test_threads(self):
-        # The limit does not hold for root, but for the user nobody, who keeps the rights to read the program and write the output.
+        # Root has no such limit, so this runs as the user nobody.
+        # That user keeps the rights to read the program and to write the output.
         rights = "+dac_read_search,+dac_override"
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", f"--inh-caps={rights}", f"--ambient-caps={rights}"]
         done = self.run_under([*nobody, "prlimit", "--nproc=6"])
@@ -264,7 +267,7 @@ class Limits(StorageCase):
         self.check_stopped(done, "threads", "ulimit -u", code=ENVIRONMENT)
         self.assertEqual(self.run_under([*nobody, "prlimit", "--nproc=512"]).code, SOME_FAILED)
 
-    def test_nobody_reads_what_it_says(self):
+    def test_nobody_reads_the_console_output(self):
         reader, writer = os.pipe()
         os.close(reader)
         done = subprocess.run(self.command()[:-1], stdout=writer, stderr=writer, check=False)

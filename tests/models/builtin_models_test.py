@@ -61,7 +61,7 @@ class Packages(unittest.TestCase):
         for name in DETECTORS:
             self.assertEqual(tuple(description(name)["classes"]), scenes.VIEWS[name].classes)
 
-    def test_they_cost_what_was_allowed(self):
+    def test_their_cost_is_within_the_limits(self):
         for name in DETECTORS:
             self.assertLessEqual(gflop(load(name).float(), torch.rand(1, 3, 416, 416)), 1.2, name)
         segmenter = load("segmenter").float()
@@ -96,7 +96,7 @@ class Program(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done)
         return done
 
-    def test_one_line_on_pictures_that_nobody_drew(self):
+    def test_one_note_for_pictures_that_are_not_drawn_scenes(self):
         done = self.dry_run()
         self.assertEqual(len(done.stderr.splitlines()), 1, done)
         for part in (self.NOTE, "drawn scenes", "make model WEIGHTS=", "--detector", "--segmenter"):
@@ -105,7 +105,7 @@ class Program(unittest.TestCase):
             self.assertIn(f"{package}.pkg", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^  view left: 1, detector builtin-left-\d$")
 
-    def test_a_run_says_it_before_and_under_the_table(self):
+    def test_a_run_prints_the_note_before_and_under_the_table(self):
         done = self.run_program("--output", self.folder / "out")
         self.assertEqual(done.returncode, 0, done)
         self.assertIn(self.NOTE, done.stderr)
@@ -115,24 +115,24 @@ class Program(unittest.TestCase):
         (report,) = (self.folder / "out/runs").glob("*/report.json")
         self.assertIn(self.NOTE, report.read_text())
 
-    def test_of_an_input_that_is_not_there_only_that_is_said(self):
+    def test_without_the_input_there_is_no_note(self):
         self.pictures = self.folder / "pictres"
         done = self.run_program("--output", self.folder / "out")
         self.assertEqual(done.returncode, 2, done)
         self.assertNotIn(self.NOTE, done.stderr)
         self.assertFalse((self.folder / "out").exists())
 
-    def test_none_on_drawn_scenes(self):
+    def test_no_note_for_drawn_scenes(self):
         (self.pictures / scenes.TRUTH).write_text("{}")
         self.assertEqual(self.dry_run().stderr, "")
 
-    def test_it_is_said_quietly_too(self):
+    def test_a_quiet_run_prints_the_note_too(self):
         done = self.run_program("--output", self.folder / "out", "--quiet")
         self.assertEqual((done.returncode, done.stdout), (0, ""), done)
         self.assertEqual(len(done.stderr.splitlines()), 1, done)
         self.assertIn(self.NOTE, done.stderr)
 
-    def test_named_ones_are_told_by_name(self):
+    def test_a_note_names_the_built_in_models_that_the_user_names(self):
         named = ("--detector", BUILTIN / "front.pkg", "--segmenter", BUILTIN / "segmenter.pkg")
         done = self.dry_run(*named)
         self.assertNotIn("left.pkg", done.stdout)
@@ -143,7 +143,7 @@ class Program(unittest.TestCase):
         (self.pictures / scenes.TRUTH).write_text("{}")
         self.assertEqual(self.dry_run(*named).stderr, "")
 
-    def test_label_maps_without_masks_are_told(self):
+    def test_label_maps_without_masks_get_a_note(self):
         (self.pictures / scenes.TRUTH).write_text("{}")
         recipe = self.folder / "detect.yaml"
         recipe.write_text("stages: [decode, preprocess, detect, encode]\n")
@@ -151,7 +151,7 @@ class Program(unittest.TestCase):
         self.assertEqual(self.dry_run(recipe, "--format", "overlay").stderr, "")
         self.assertEqual(self.dry_run("--format", "png").stderr, "")
 
-    def test_an_installed_program_has_its_own(self):
+    def test_an_installed_program_uses_its_own_models(self):
         shutil.copytree(BUILTIN, self.folder / "share/millrace/models")
         (self.folder / "bin").mkdir()
         shutil.copy2(PROGRAM, self.folder / "bin")
@@ -172,7 +172,10 @@ def iou(a, b):
 
 
 class MaskFollowsBox(unittest.TestCase):
-    """Masks of 100 objects of at least 40 pixels in drawn scenes, for their own boxes, shifted boxes and boxes of their neighbours."""
+    """Masks of 100 objects of at least 40 pixels in drawn scenes.
+
+    The boxes are their own, shifted ones, and those of their neighbours.
+    """
 
     @classmethod
     @torch.inference_mode()

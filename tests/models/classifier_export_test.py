@@ -35,7 +35,10 @@ def seeded(architecture, classes=1000):
 
 
 def prepared(pixels, description):
-    """The model input [1, 3, height, width] for a picture, made by Pillow and numpy as the `input` of model.yaml says."""
+    """The model input [1, 3, height, width] for a picture.
+
+    Pillow and numpy make it as the `input` of model.yaml says.
+    """
     rows, columns = pixels.shape[:2]
     shorter, height, width = (description[key] for key in ("shorter_side", "height", "width"))
     resized = (shorter, int(shorter * rows / columns)) if columns <= rows else (int(shorter * columns / rows), shorter)
@@ -88,7 +91,7 @@ class ClassifierCase(ExportCase):
 
 
 class Trained(ClassifierCase):
-    def test_mobilenet_v2_names_what_torchvision_names(self):
+    def test_mobilenet_v2_finds_the_classes_that_torchvision_finds(self):
         weights = program.weights("mobilenet_v2-b0353104.pth")
         options, _ = picture()
         described = self.written(self.export(weights, *options), "preset V1, since the SHA-256 says that the file is torchvision's own")
@@ -114,7 +117,7 @@ class Trained(ClassifierCase):
 
 
 class Seeded(ClassifierCase):
-    def test_classes_of_ones_own(self):
+    def test_own_classes(self):
         original = seeded("mobilenet_v2", 3)
         path = self.save(original.state_dict())
         described = self.written(self.export(path), "the 3 classes are named 0 to 2", "preset V1, the default", "; --preset V2: 232")
@@ -127,8 +130,11 @@ class Seeded(ClassifierCase):
         names.write_text("bolt\n")
         self.assertIn("has 1 names", str(self.export(path, "--names", names).refusal))
 
-    def test_a_wrapped_checkpoint_of_old(self):
-        """Names as from an old DataParallel, before norms counted their batches; below `state_dict`, in half precision."""
+    def test_an_old_wrapped_checkpoint(self):
+        """A checkpoint of an old DataParallel: names begin with `module.`, and norms do not count batches.
+
+        The tensors are below `state_dict`, in half precision.
+        """
         original = seeded("resnet18").half().float()
         state = {f"module.{name}": value.half() for name, value in original.state_dict().items() if not name.endswith("num_batches_tracked")}
         path = self.save({"epoch": 90, "state_dict": state})
@@ -198,7 +204,7 @@ class Refused(ClassifierCase):
         for option in ("--names", "--preset"):
             self.check_refused(sam, f"{option} is for", f"leave {option} out", options=(option, "V1"))
 
-    def test_filters_that_packages_have_not(self):
+    def test_filters_that_packages_do_not_support(self):
         for architecture, says in (("efficientnet_b0", "take another architecture"), ("efficientnet_b1", "--preset V2 is bilinear")):
             with self.subTest(architecture):
                 path = self.save(models.get_model(architecture, weights=None, num_classes=2).state_dict())

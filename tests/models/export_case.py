@@ -1,4 +1,7 @@
-"""Functions for the tests of the exporters: they call export.py, make checkpoints with seeded weights, and check bounds."""
+"""Functions for the tests of the exporters.
+
+They call export.py, make checkpoints with seeded weights, and check bounds.
+"""
 
 import contextlib
 import copy
@@ -66,7 +69,10 @@ class ExportCase(program.Case):
         return yaml.safe_load((self.out / "model.yaml").read_text())
 
     def check_methods(self, folder, calls=CALLS):
-        """Checks that the model has exactly the methods of model.yaml, and that calls with (B, N) of `calls` give the declared outputs."""
+        """Checks that the model has exactly the methods of model.yaml.
+
+        Also checks that calls with (B, N) of `calls` give the declared outputs.
+        """
         described, saved = yaml.safe_load((folder / "model.yaml").read_text()), load(folder).float()
         self.assertEqual(set(described["methods"]), set(saved._c._method_names()))
         for name, method in described["methods"].items():

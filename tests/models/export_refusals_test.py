@@ -46,7 +46,7 @@ class Files(ExportCase):
         (self.folder / name).write_bytes(data)
         return self.folder / name
 
-    def test_files_that_are_no_checkpoints(self):
+    def test_files_that_are_not_checkpoints(self):
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w") as file:
             file.writestr("notes.txt", "x")
@@ -80,7 +80,7 @@ class Files(ExportCase):
         (package / "model.yaml").write_text("schema: 1\n")
         self.check_refused(package, "is a model package already", "--detector or --segmenter")
 
-    def test_what_is_no_package_is_not_replaced(self):
+    def test_files_and_folders_that_are_not_packages_are_not_replaced(self):
         weights = save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
         folder = self.folder / "mine"
         folder.mkdir()
@@ -164,7 +164,7 @@ class Pickles(ExportCase):
         self.check_refused(self.folder / "x.pt")
         self.assertFalse(self.marker.exists())
 
-    def test_a_command_beside_a_model(self):
+    def test_a_command_next_to_a_model(self):
         save_ultralytics(self.folder / "x.pt", plain_yolo("yolov8n"), updates=Command(self.marker))
         self.check_not_run("holds posix.system")
 
@@ -182,13 +182,13 @@ class Pickles(ExportCase):
         self.check_refused(path, "ultralytics.nn.modules.block.A2C2f", "--trust", SUPPORTED)
         self.check_written(self.export(path, "--trust", "--imgsz", 64), "only the comparison below covers yolo12n")
 
-    def test_what_is_left_over_is_not_made(self):
+    def test_objects_outside_the_model_are_not_constructed(self):
         """Loading with weights_only does not construct the other objects in a checkpoint."""
         save_ultralytics(self.folder / "x.pt", plain_yolo("yolov8n"), save_dir=pathlib.PosixPath("/runs"), device=torch.device("cpu"))
         self.assertIs(type(checkpoint.load(self.folder / "x.pt")["save_dir"]), checkpoint.LeftOver)
         self.check_written(self.export(self.folder / "x.pt", "--imgsz", 64))
 
-    def test_a_model_that_does_not_run_gets_a_sentence(self):
+    def test_a_model_that_does_not_run_is_refused(self):
         model = plain_yolo("yolov8n")
         model.model[3].conv = torch.nn.Conv2d(7, 32, 3, 2, 1)
         save_ultralytics(self.folder / "x.pt", model)
@@ -200,7 +200,7 @@ class Pickles(ExportCase):
         save_ultralytics(self.folder / "x.pt", model)
         self.check_refused(self.folder / "x.pt", "takes pictures of 4 channels")
 
-    def test_weights_beside_a_model_yaml_are_no_package(self):
+    def test_weights_next_to_another_model_yaml_are_not_a_package(self):
         save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
         (self.folder / "model.yaml").write_text("nc: 80\n")
         done = self.export(self.folder / "model.pt", out=self.folder)

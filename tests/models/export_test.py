@@ -127,7 +127,7 @@ class Yolox(ExportCase):
         for ours in decoded[:2]:
             self.assertLessEqual((ours - decoded[2]).abs().max().item(), export_case.BOX_BOUND)
 
-    def test_names_and_what_is_no_yolox(self):
+    def test_class_names_and_files_that_are_not_yolox(self):
         onnx = program.DATA / "models" / "yolox_nano.onnx"
         if not onnx.is_file():
             self.skipTest(f"{onnx} is missing")
@@ -195,7 +195,8 @@ class Segmenters(ExportCase):
         torch.save(state, self.folder / "sam_b.pth")
         del state
         done = self.export(self.folder / "sam_b.pth", *options)
-        # moves=False: the ViT's get_rel_pos calls torch.arange with a fixed device. Millrace changes it when it loads the package.
+        # moves=False: the ViT's get_rel_pos calls torch.arange with a fixed device.
+        # Millrace changes it when it loads the package.
         described = self.check_written(done, "in a batch of 2: logits", moves=False, calls=((1, 2),))
         self.check_largest(done)
         self.assertEqual((described["name"], described["architecture"]), ("sam_b", "sam_vit_b"))

@@ -1,7 +1,8 @@
 """Makes the model packages for tests: make_packages.py OUT DATA
 
-Writes OUT/{sam_small,yolox,yolov8n,mobile_sam,mobilenet_v2}.pkg. Writes input and ONNX Runtime's output of YOLOX on street.jpg as raw
-floats to OUT/yolox_reference. Keeps what the same scripts and libraries have already made.
+Writes OUT/{sam_small,yolox,yolov8n,mobile_sam,mobilenet_v2}.pkg.
+Writes YOLOX's input for street.jpg and ONNX Runtime's output as raw floats to OUT/yolox_reference.
+Keeps packages that the same scripts and libraries have already made.
 """
 
 import fcntl
@@ -20,7 +21,10 @@ LIBRARIES = ("torch", "torchvision", "ultralytics", "onnx2torch", "onnxruntime",
 
 
 def stamp_of(arguments):
-    """A hash of everything that determines the result: this file, the exporters, their arguments and input, the libraries."""
+    """A hash of everything that determines the result.
+
+    This is: this file, the exporters, their arguments and input, and the libraries.
+    """
     stamp = hashlib.sha256(repr(arguments).encode())
     for file in (Path(__file__), *sorted(EXPORT.glob("*.py")), *(Path(a) for a in arguments if Path(a).is_file())):
         stamp.update(file.read_bytes())

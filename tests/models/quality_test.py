@@ -1,4 +1,7 @@
-"""Runs the program with the built-in models on 42 held-out scenes, with CI's bounds. `make demo-quality` runs all scenes."""
+"""Runs the program with the built-in models on 42 held-out scenes, with CI's bounds.
+
+`make demo-quality` runs all scenes.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,7 @@
-"""The drawn scenes are as models/demo/scenes.py describes them. The truth is compared by pycocotools and pixel by pixel."""
+"""The drawn scenes are as models/demo/scenes.py describes them.
+
+The truth is compared by pycocotools and pixel by pixel.
+"""
 
 import sys
 import unittest
@@ -61,7 +64,7 @@ class Scenes(unittest.TestCase):
         self.assertLess(np.percentile(lengths, 10), 80)
         self.assertGreater(np.percentile(lengths, 90), 200)
 
-    def test_a_third_is_covered_by_15_to_60_percent(self):
+    def test_a_third_of_the_objects_is_covered_by_15_to_60_percent(self):
         covered = np.array([found.covered for found in self.objects()])
         share = np.mean(covered > 0.05)
         self.assertGreater(share, 0.25)
@@ -82,7 +85,7 @@ class Scenes(unittest.TestCase):
             labels = {found.label for (name, _), (scene, _) in self.drawn.items() if name == view for found in scene.objects}
             self.assertEqual(labels, set(range(6)), view)
 
-    def test_masks_are_what_is_seen_of_an_object_and_boxes_are_tight(self):
+    def test_masks_are_the_visible_part_of_an_object_and_boxes_are_tight(self):
         for name, (scene, _) in self.drawn.items():
             times = np.zeros((1080, 1920), int)
             for found in scene.objects:
@@ -91,10 +94,10 @@ class Scenes(unittest.TestCase):
                 for edge in (found.mask[0], found.mask[-1], found.mask[:, 0], found.mask[:, -1]):
                     self.assertTrue(edge.any())
                 times[y : y + height, x : x + width] += found.mask
-            self.assertLessEqual(times.max(), 1, "a pixel belongs to one object")
+            self.assertLessEqual(times.max(), 1, "a pixel belongs to more than one object")
             self.assertTrue(np.array_equal(times > 0, self.tables[name].owner > 0))
 
-    def test_the_same_numbers_draw_the_same_picture_and_others_another(self):
+    def test_the_same_seeds_draw_the_same_picture_and_others_another(self):
         (view, seed), (scene, jpeg) = next(iter(self.drawn.items()))
         again, again_jpeg = scenes.draw(view, seed, "held_out")
         self.assertEqual(again_jpeg, jpeg)

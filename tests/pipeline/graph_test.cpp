@@ -206,10 +206,10 @@ TEST_CASE("a damaged plan ends the run, and the message has the place") {
   };
   auto plan = fake::planned(12, 4);
   std::swap(plan[3], plan[4]);  // batch 1 begins before batch 0 is complete
-  CHECK(run_plan(std::move(plan)).find("slot 0 of 4 of batch 1 where batch 0") != std::string::npos);
+  CHECK(run_plan(std::move(plan)).find("slot 0 of 4 of batch 1 follows, but batch 0") != std::string::npos);
   plan = fake::planned(12, 4);
   plan.pop_back();
-  CHECK(run_plan(std::move(plan)) == "source: the plan ends inside batch 2, which misses 1 frames");
+  CHECK(run_plan(std::move(plan)) == "source: the plan ends inside batch 2; missing frames: 1");
   plan = fake::planned(12, 4);
   plan[6].in_slot = 1;  // twice
   CHECK(run_plan(std::move(plan)).find("batch 1 has slot 1 of 4 twice") != std::string::npos);

@@ -82,12 +82,9 @@ TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not 
   CHECK(verdict.then_binds == "decode");  // 0.73, against 0.94 - 0.30
   CHECK(verdict.sentence ==
         "`encoder` holds the run back: the GPU was busy 94 % of the time (of that encoder 64 %, decoder 26 %, detector "
-        "11 %), "
-        "by what calls of models take alone; lanes wait for each other there. The source had no credits 90 % of the "
-        "time. "
-        "Runner-up: the workers (mostly `decode`) at 73 %. If `encoder` were twice as fast, the run would gain at most "
-        "37 %: "
-        "then `decode` binds.");
+        "11 %), by the time that each call takes alone; lanes wait for each other there. The source had no credits 90 % "
+        "of the time. Runner-up: the workers (mostly `decode`) at 73 %. If `encoder` were twice as fast, the run would "
+        "gain at most 37 %: then `decode` binds.");
 
   // If the GPU is not full, lanes are busy with something else: launches, or a host that is too slow.
   window.resources.back().total.busy_ns = seconds(5);
@@ -215,8 +212,8 @@ TEST_CASE("too few credits are the bottleneck, and the sentence names their kind
   CHECK(verdict.stage == "detect");
   CHECK(verdict.runner_up == "decode");
   CHECK(verdict.sentence ==
-        "The gate holds the run back: the source had no credits 90 % of the time, and yet nothing was busier than "
-        "the lane section (mostly `detect`) with 50 %. Runner-up: the workers (mostly `decode`) at 30 %. Raise "
+        "The gate holds the run back: the source had no credits 90 % of the time. The busiest part is the "
+        "lane section (mostly `detect`) with 50 %. Runner-up: the workers (mostly `decode`) at 30 %. Raise "
         "admission_items, now 96, or read_ahead.");
   it.bytes.queued_ns = seconds(51);
   verdict = judge({}, it);
@@ -231,7 +228,7 @@ TEST_CASE("no single part is the bottleneck") {
   const auto verdict = judge({}, it);
   CHECK(verdict.kind == Verdict::Kind::balanced);
   CHECK(verdict.sentence ==
-        "No part holds the run back by itself: the busiest is the lane section (mostly `detect`) with 50 %, the "
+        "No part holds the run back by itself: the busiest is the lane section (mostly `detect`) with 50 %. The "
         "source had no credits 10 % of the time and waited for input 5 %. Runner-up: the workers (mostly `decode`) at "
         "30 %.");
 }

@@ -83,7 +83,7 @@ TEST_CASE("a gate that is too small for two batches is a usage error that names 
   CHECK(numbers({"batch.size=4", "gate.frames=8", "gate.memory=512M"}, 4).graph.admission_items == 8);
   CHECK_THROWS_WITH_AS(numbers({"gate.memory=1M"}, 4),
                        "gate.memory is 1M, the smallest allowed value is 128M: two batches of 1 picture with a slab of "
-                       "64M each; lower batch.size or gate.slab to do with less memory",
+                       "64M each; lower batch.size or gate.slab to use less memory",
                        UsageError);
 }
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Follows the pages docs/adding_a_*.md in one copy of the sources, counts the files and lines of each, and builds and runs the additions.
+"""Follows the pages docs/adding_a_*.md in one copy of the sources.
 
     adding_test.py SOURCE FOLDER [CMAKE_OPTION ...]
 
-Copies SOURCE to FOLDER/source and makes the changes of the pages. Builds the program and the tests of the pages without LibTorch, and runs them.
-The build folder of the copy is as deep as those of SOURCE, so that the compiler cache has nearly all objects. Both stay for the next time.
+Copies SOURCE to FOLDER/source, makes the changes of the pages, and counts the files and lines of each page.
+Builds the program and the tests of the pages without LibTorch, and runs them.
+The build folder of the copy is as deep as those of SOURCE, so that the compiler cache has nearly all objects.
+Both folders remain for the next call.
 """
 
 import hashlib
@@ -63,12 +65,12 @@ class Case(unittest.TestCase):
         self.folder = Path(temporary.name)
 
     def costs(self, page, files, lines, changed):
-        """Checks that the page adds so many files, and so many lines to exactly the files `changed`."""
+        """Checks that the page adds `files` new files, and `lines` lines to exactly the files `changed`."""
         self.assertEqual(len(page.files), files, sorted(page.files))
         self.assertEqual(sorted(map(str, page.changed_files())), changed)
         self.assertEqual(page.added_lines(), lines, page.changes)
         for _, before, after in page.changes:
-            self.assertEqual([line for line in after if line in before], before, "lines are added, none is changed")
+            self.assertEqual([line for line in after if line in before], before, "the page changes or removes a line; it may only add lines")
 
     def write_picture(self, name, width=64, height=48):
         (self.folder / "in").mkdir(exist_ok=True)
@@ -85,7 +87,7 @@ class Case(unittest.TestCase):
 
 
 class Tests(unittest.TestCase):
-    def test_those_of_the_pages_run_with_the_others(self):
+    def test_the_tests_of_the_pages_run_with_the_others(self):
         for program, cases in (("stages/stages_test", ["the mean of all pixels", "yolo: class, centre", "do not fit a slab are counted",
                                                         "each picture has its own scores", "a picture with edges is sharper"]),
                                ("io/io_test", ["failures: failed pictures by view and reason"]), ("gpu/gpu_test", ["mirrored"])):
@@ -170,11 +172,11 @@ class Task(Case):
 
 
 class Counter(Case):
-    def test_no_file_and_no_line_but_those_of_the_stage(self):
+    def test_only_the_files_of_its_stage_change(self):
         self.assertEqual(COUNTER.files, {})
         self.assertEqual(sorted(map(str, COUNTER.changed_files())), ["stages/decode.cpp", "stages/decode.hpp", "tests/stages/decode_test.cpp"])
 
-    def test_it_stands_in_the_report(self):
+    def test_it_is_in_the_report(self):
         self.write_picture("a.png")
         self.write_picture("b.png", 16, 16)
         out = self.run_recipe("--set", "gate.slab=4096")
@@ -191,7 +193,7 @@ class Stage(Case):
         self.assertIn("mean_color", listed)
         self.assertIn("look at every n-th row and column only", listed)
 
-    def test_its_value_stands_in_the_segment_lines(self):
+    def test_its_value_is_in_the_segment_lines(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "in").mkdir()
@@ -212,7 +214,7 @@ class Stage(Case):
                     mean = expected[line["path"]][::step, ::step].reshape(-1, 3).astype(float).mean(axis=0)
                     numpy.testing.assert_allclose(line["mean_color"], mean, atol=0.0051)
 
-    def test_a_recipe_that_needs_what_it_reads_is_told_so(self):
+    def test_a_recipe_without_the_stage_before_it_is_refused(self):
         recipe = FOLDER / "recipe.yaml"
         recipe.write_text("stages: [mean_color, encode]\n")
         done = subprocess.run([MILLRACE, "run", recipe, "--input", SOURCE, "--output", FOLDER / "none"],

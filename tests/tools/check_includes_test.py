@@ -1,4 +1,7 @@
-"""Plants one violation of every rule in a small tree, and checks that tools/check_includes.py finds it and nothing else."""
+"""Plants one violation of every rule in a small tree.
+
+Checks that tools/check_includes.py finds this violation and nothing else.
+"""
 
 import pathlib
 import subprocess

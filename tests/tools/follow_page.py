@@ -4,7 +4,8 @@ A page links a new file to its text:
 
     - [`stages/x.cpp`](adding_a_stage/x.cpp): what it is
 
-and shows each change of another file as a diff without line numbers. Its lines with ' ' and '-' must occur in that file once, together.
+and shows each change of another file as a diff without line numbers.
+The lines of the diff with ' ' and '-' must occur in that file exactly once, one after the other.
 """
 
 import re
@@ -59,7 +60,7 @@ class Page:
 def changed(text, path, before, after):
     lines = text.splitlines()
     at = [i for i in range(len(lines)) if lines[i:i + len(before)] == before]
-    assert len(at) == 1, f"{path}: these lines stand there {len(at)} times:\n" + "\n".join(before)
+    assert len(at) == 1, f"{path}: the file must contain these lines once, but contains them {len(at)} times:\n" + "\n".join(before)
     lines[at[0]:at[0] + len(before)] = after
     return "\n".join(lines) + "\n"
 

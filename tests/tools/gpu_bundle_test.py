@@ -52,6 +52,6 @@ class Bundle(unittest.TestCase):
 
 if __name__ == "__main__":
     if not (BUILD / "gpu/cuda_test").is_file():
-        print("skipped: this build has no CUDA, because nvcc was not found: no GPU code was compiled and no bundle made")
+        print("skipped: this build has no CUDA, so it has no GPU code for a bundle; install nvcc and build again")
         sys.exit(77)
     unittest.main(verbosity=2)

@@ -1,4 +1,7 @@
-"""Scripts of the suite for GPU machines, without a GPU: the peers of Millrace in turns, and the GPU's JPEG decoder with a fake library."""
+"""Scripts of the suite for GPU machines, without a GPU.
+
+These are the peers of Millrace in turns, and the GPU's JPEG decoder with a fake library.
+"""
 
 import json
 import os
@@ -37,7 +40,10 @@ class RunLengths(unittest.TestCase):
 
 
 class Traces(unittest.TestCase):
-    """Traces of packages were made with or without TF32. In both cases they get the requested setting, and their results do not change."""
+    """Traces of packages were made with or without TF32.
+
+    In both cases they get the requested setting, and their results do not change.
+    """
 
     MODELS = (("yolov8n", None, "forward", 640), ("sam_small", ["encode", "decode"], "encode", 256))
 
@@ -56,7 +62,7 @@ class Traces(unittest.TestCase):
                     self.assertEqual({node.t("value").device.type for node in nodes if traces.is_size(node)}, {"cpu"})
                 self.assertFalse([node for node in nodes if node.kind() == "aten::Int"])  # freezing computes sizes that are tensors
 
-    def test_they_give_what_they_gave(self):
+    def test_their_results_do_not_change(self):
         for package, _, method, side in self.MODELS:
             sample = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(2))
             with torch.no_grad():
@@ -81,7 +87,7 @@ class Compiled(unittest.TestCase):
         def forward(self, x):
             return x, -x if self.wrong else x
 
-    def test_what_fails_or_is_wrong_is_said_and_another_way_taken(self):
+    def test_a_way_that_fails_or_is_wrong_is_reported_and_not_taken(self):
         def fails(step, sample):
             raise RuntimeError("not here\nnot there")
 
@@ -116,7 +122,7 @@ class Compiled(unittest.TestCase):
 
 
 class Numbers(unittest.TestCase):
-    def test_those_that_a_shape_gives_are_put_in_place_of_what_reckons_them(self):
+    def test_computations_on_shapes_become_constants(self):
         class Reckons(torch.nn.Module):
             def forward(self, x):
                 return x.reshape(x.shape[0] * torch.tensor(2).item(), -1) + x.shape[1]
@@ -127,7 +133,7 @@ class Numbers(unittest.TestCase):
         torch.testing.assert_close(found(*sample), Reckons()(*sample))
         self.assertEqual([node.target for node in found.graph.nodes if node.op == "call_function" and "mul" in str(node.target)], [])
 
-    def test_workers_are_so_many_as_shared_memory_has_room_for(self):
+    def test_shared_memory_limits_the_number_of_workers(self):
         self.assertEqual(peers.in_memory(8, 1 << 20, 1 << 30), (8, 2))
         self.assertEqual(peers.in_memory(8, 1 << 20, 15 << 20), (8, 1))
         self.assertEqual(peers.in_memory(8, 1 << 20, 10 << 20), (6, 1))
@@ -167,12 +173,12 @@ class Scripts(WithPictures):
         self.assertEqual((settings["batch"], settings["workers"], settings["dtype"]), (1, 1, "float32"))
         self.assertEqual((two["pictures"], one["pictures"]), (2, 1))
 
-    def test_without_either_it_is_said_what_is_missing(self):
+    def test_without_opencv_and_pillow_the_message_names_both(self):
         done = subprocess.run(self.command(), input="2\n", env=self.without("cv2", "PIL"), capture_output=True, text=True, check=False)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("pictures are read with OpenCV or Pillow, and neither is here", done.stderr)
+        self.assertIn("neither OpenCV nor Pillow can be imported; install one of them", done.stderr)
 
-    def test_the_tuned_one_takes_turns_with_batches_that_are_not_full(self):
+    def test_the_tuned_script_takes_batches_that_are_not_full(self):
         script = Turns(*self.command("--tuned"), seconds=120)
         try:
             ways = {"torch.jit.freeze", "torch.jit.freeze, no fuser", "torch.jit.optimize_for_inference"}
@@ -187,7 +193,7 @@ class Scripts(WithPictures):
 
 
 class InTurns(unittest.TestCase):
-    def test_it_does_not_outlive_who_takes_turns(self):
+    def test_a_script_does_not_outlive_its_owner(self):
         sleeper = "import os, time; print('{\"pid\": %d}' % os.getpid(), flush=True); time.sleep(60)"
         owner = f"import sys; from turns import Turns; print(Turns(sys.executable, '-c', {sleeper!r}, seconds=30).settings['pid'], flush=True); sys.stdin.read()"
         with subprocess.Popen([sys.executable, "-c", owner], cwd=GPU, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -203,7 +209,7 @@ class InTurns(unittest.TestCase):
             time.sleep(0.1)
         self.fail(f"process {pid} still exists after ten seconds")
 
-    def test_one_that_ends_or_hangs_has_failed_with_what_it_said(self):
+    def test_a_script_that_ends_or_hangs_fails_with_its_message(self):
         program = "import sys; print('chatter'); print('{}', flush=True); sys.stdin.readline(); sys.exit('no more')"
         script = Turns(sys.executable, "-c", program, seconds=20)
         with self.assertRaisesRegex(Failed, "no more"):
@@ -240,14 +246,14 @@ class HardwareDecoder(WithPictures):
         self.assertIn("cv2", found["reference"])
         self.assertIn("Pillow", self.measure(env=self.without("cv2"))["reference"])
 
-    def test_pixels_at_their_places_differ_by_exactly_what_is_expected(self):
+    def test_differences_are_exact_pixel_by_pixel(self):
         for name, value in (("a", 0), ("b", 255)):  # JPEG does not change a picture of one colour
             Image.new("RGB", (120, 96), (value,) * 3).save(self.folder / f"pictures/{name}.jpg", quality=100)
         found = self.measure()
         self.assertEqual(found["max_difference"], 255)
         self.assertAlmostEqual(found["mean_difference"], 127.5, delta=1e-9)
 
-    def test_it_stands_below_the_table_of_cores(self):
+    def test_its_line_is_below_the_table_of_cores(self):
         shown = tables.decode([{"what": "decode", "workers": 2, "failed": "why"}, {"what": "hardware decoder", **self.measure()}])
         self.assertIn("| 2 | failed |", shown)
         self.assertRegex(shown, r"JPEG decoder: 2 engines of 4 cores, \d+ JPEGs/s, off from cv2 [\d.]+ by [\d.]+ of 255 in the mean and \d+ at most")

@@ -1,5 +1,8 @@
-"""A rehearsal of the suite for GPU machines on this CPU. Every part runs and writes its records, which become tables and plots.
-A failed measurement does not end the others, and the next call repeats it."""
+"""A rehearsal of the suite for GPU machines on this CPU.
+
+Every part runs and writes its records, which become tables and plots.
+A failed measurement does not end the others, and the next call repeats it.
+"""
 
 import contextlib
 import json
@@ -17,7 +20,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ["MILLRACE_PROGRAM"]
 PACKAGES = pathlib.Path(os.environ["MILLRACE_TEST_PACKAGES"])
 
-# Takes the place of the program. The calls whose numbers are in the file next to it fail.
+# Takes the place of the program. It counts its calls; those whose numbers are in the file *.failing next to it fail.
 STAND_IN = f"""#!/bin/sh
 number=$(($(cat "$0.calls" 2> /dev/null || echo 0) + 1))
 echo $number > "$0.calls"
@@ -31,7 +34,10 @@ def identity(record):
 
 
 class Gates(unittest.TestCase):
-    """The checks that decide between passed and failed, on a picture of 4 x 2 with objects whose masks are its left half."""
+    """The checks that decide whether a part passed.
+
+    The picture has 4 x 2 pixels, and the masks of its objects are its left half.
+    """
 
     def setUp(self):
         os.environ.setdefault("MILLRACE_BUNDLE", "/nowhere")
@@ -56,27 +62,27 @@ class Gates(unittest.TestCase):
         with self.assertRaises(ValueError):
             self.agreement.compare(there, [{**there[0], "state": "failed"}])
 
-    def test_a_lost_box_costs_average_precision_and_one_more_does_not_where_it_comes_last(self):
+    def test_a_lost_box_costs_average_precision_and_an_extra_last_box_does_not(self):
         there = self.picture((0, 0, 10, 10), (20, 20, 10, 10))
         self.assertEqual(self.agreement.box_ap50(there, there), 1)
         self.assertEqual(self.agreement.box_ap50(there, self.picture((0, 0, 10, 10), (20, 20, 10, 10), (50, 50, 9, 9))), 1)
         self.assertAlmostEqual(self.agreement.box_ap50(there, self.picture((0, 0, 10, 10))), 51 / 101)
 
-    def test_what_is_out_of_bounds_or_not_there_is_missed(self):
+    def test_values_that_are_missing_or_out_of_bounds_are_listed(self):
         self.assertEqual(self.agreement.misses({"a": 1, "b": 2}, a=("==", 1), b=("<=", 2)), [])
         self.assertEqual(self.agreement.misses({"a": None, "b": 2}, a=(">=", 0.9), b=("<=", 1)), ["a is None, not >= 0.9", "b is 2, not <= 1"])
         self.assertFalse(self.correct.judged({}, ["a"])["passed"])
 
-    def test_a_measurement_that_says_what_tells_it_from_others_has_failed(self):
+    def test_a_measurement_that_sets_an_identifying_key_fails(self):
         results = object.__new__(self.records.Results)
         results.document, results.left, results.add = {"records": []}, [], lambda **record: results.document["records"].append(record)
         results.measure(lambda: {"batch": 4}, what="clash")
         results.measure(lambda: {"batch_size": 4}, what="none")
         clash, none = results.document["records"]
-        self.assertIn("says ['batch'] itself", clash["failed"])
+        self.assertIn("has ['batch'], which identify records", clash["failed"])
         self.assertEqual(none, {"what": "none", "batch_size": 4})
 
-    def test_doctest_passes_without_a_case_and_is_not_believed(self):
+    def test_doctest_without_a_case_counts_as_zero_cases(self):
         self.assertEqual(self.correct.cases_run("[doctest] test cases:  5 |  5 passed | 0 failed | 3 skipped"), 5)
         self.assertEqual(self.correct.cases_run("[doctest] test cases: 0 | 0 passed | 0 failed | 8 skipped"), 0)
         self.assertEqual(self.correct.cases_run("skipped: no GPU"), 0)
@@ -134,7 +140,8 @@ class PeersInTime(unittest.TestCase):
     def peers(self, deadline):
         """The turns of each peer's record. Two scripts load until 40 s.
 
-        The first round finds the numbers of pictures and takes one more turn of the usual script: until 80 s. Other rounds take 30 s.
+        The first round finds the numbers of pictures and takes one more turn of the usual script: until 80 s.
+        Other rounds take 30 s.
         """
         with mock.patch.object(self.rounds.Place, "deadline", deadline):
             self.rounds.peers(self.results, pathlib.Path("/nowhere"))
@@ -149,7 +156,7 @@ class PeersInTime(unittest.TestCase):
             self.results.document["records"], self.now = [], 0
             self.assertEqual(self.peers(deadline), [1, 1, 1])
 
-    def test_without_a_complete_round_all_is_left(self):
+    def test_without_a_complete_round_nothing_is_recorded(self):
         for deadline in (15, 35, 75, 95, 109):  # loading, finding numbers, the first round
             self.now = 0
             with self.assertRaises(self.rounds.OutOfTime):
@@ -198,7 +205,7 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("gpu-bundle.inputs", self.suite(2, "models", "e2e", "--out", self.results))
         self.assertFalse(self.results.exists())
 
-    def test_every_part_runs_and_what_failed_or_is_missing_comes_again(self):
+    def test_every_part_runs_and_failed_or_missing_records_are_measured_again(self):
         self.draw()
         everything = ("correct", "models", "e2e", "peers", "decode", "--out", self.results)
         self.plant(3, 9, 16)  # calls of precision, of the first e2e after it found its number of pictures, and of decode
@@ -287,13 +294,13 @@ class Rehearsal(unittest.TestCase):
         document = json.loads(self.results.read_text())
         document["machine"]["gpu"] = "NVIDIA H200"
         self.results.write_text(json.dumps(document))
-        self.assertIn("is of another machine: gpu 'NVIDIA H200', and here", self.suite(2, "correct", "--out", self.results))
+        self.assertIn("is of another machine: gpu 'NVIDIA H200', but here", self.suite(2, "correct", "--out", self.results))
         for named in list(self.folder.glob("rehearsal-*.json")):
             named.write_text(self.results.read_text())
         before = set(self.folder.glob("rehearsal-*.json"))
         output = self.suite(3, "correct", "--minutes", "0")
         (new,) = set(self.folder.glob("rehearsal-*.json")) - before
-        self.assertIn("is of another machine: gpu 'NVIDIA H200', and here", output)
+        self.assertIn("is of another machine: gpu 'NVIDIA H200', but here", output)
         self.assertTrue(new.stem.endswith("-2") or new.stem == f"rehearsal-{time.strftime('%Y-%m-%d', time.gmtime())}", new)  # a file of another day is new
         self.assertEqual(json.loads(new.read_text())["machine"]["gpu"], "none: a rehearsal")
         self.suite(3, "correct", "--minutes", "0")
@@ -303,7 +310,7 @@ class Rehearsal(unittest.TestCase):
 class Host(unittest.TestCase):
     """bench/host.py, with too few pictures for meaningful times."""
 
-    def test_it_tells_every_step_the_machine_and_whether_the_target_is_met(self):
+    def test_it_reports_every_step_the_machine_and_whether_the_target_is_met(self):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder, "host.json")
             done = subprocess.run([sys.executable, SOURCE / "bench/host.py", "--pictures", "64", "--repeats", "1", "--out", out], capture_output=True, text=True, check=False)

@@ -23,8 +23,8 @@ class Messages(unittest.TestCase):
         self.assertEqual(now, listed, "messages changed: read them again, then `tools/messages.py > tests/tools/messages.txt`\nnew:  "
                          + "\n      ".join(new) + "\ngone: " + "\n      ".join(gone))
 
-    def said(self, code):
-        with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
+    def said(self, code, suffix=".cpp"):
+        with tempfile.NamedTemporaryFile("w", suffix=suffix) as file:
             file.write(code)
             file.flush()
             return [text for _, text in messages.messages(pathlib.Path(file.name))]
@@ -36,6 +36,8 @@ class Messages(unittest.TestCase):
         self.assertEqual(self.said('f(fmt::format("{}: has {} bytes; expected {} of them", a, b, c));'), ["{}: has {} bytes; expected {} of them"])
         self.assertEqual(self.said('// "not a message in a comment"\n#include "a/b/c d e f.hpp"\nconst char quote = \'"\'; call("two words");'), [])
         self.assertEqual(self.said('out << R"(a raw string of words)" << x;'), ["a raw string of words"])
+        self.assertEqual(self.said('"""A docstring of many words."""\nraise Refused(f"{file}: is not a model of ours")\nprint("four words are enough")\nlib.name.of.modules', ".py"),
+                         ["{}: is not a model of ours", "four words are enough"])
 
 
 class Prose(unittest.TestCase):

@@ -1,4 +1,7 @@
-"""docs/performance.md lists exactly the tests that need a GPU, with the date of their last run on one. Tests of device operations have one row."""
+"""docs/performance.md lists exactly the tests that need a GPU, with the date of their last run on one.
+
+The tests of device operations have one row together.
+"""
 
 import pathlib
 import re

@@ -3,10 +3,12 @@
 
     when_changed.py --watch GLOB [--watch GLOB ...] [--file FILE ...] -- COMMAND ...
 
-GLOB is relative to the root of the checkout ("models/export/**"). FILE is any file, such as a built program, or a folder of files.
+GLOB is relative to the root of the checkout ("models/export/**").
+FILE is any file, such as a built program, or a folder of files.
 
-The key of a pass is a hash of the command, of these files and of the list of test data. The key and the output of the test are in
-${MILLRACE_DEPS:-~/.cache/millrace}/passed, which all clones share. A test that fails or skips has no key. MILLRACE_ALL_TESTS=1 runs every test.
+The key of a pass is a hash of the command, of these files and of the list of test data.
+The key and the output of the test are in ${MILLRACE_DEPS:-~/.cache/millrace}/passed, which all clones share.
+A test that fails or skips has no key. MILLRACE_ALL_TESTS=1 runs every test.
 """
 
 import argparse
@@ -56,7 +58,7 @@ def main():
     arguments = parser.parse_args()
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
-        parser.error("a command is missing behind --")
+        parser.error("a command is missing after --")
     stamp = PASSED / key_of(command, arguments.watch, arguments.file)
     if stamp.exists() and not os.environ.get("MILLRACE_ALL_TESTS"):
         stamp.touch()

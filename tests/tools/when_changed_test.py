@@ -38,7 +38,7 @@ class WhenChanged(unittest.TestCase):
                               env={**os.environ, "MILLRACE_DEPS": str(self.folder / "deps"), "MILLRACE_TEST_DATA": str(self.data), **environment})
         return done
 
-    def test_what_passed_is_not_run_again(self):
+    def test_a_test_that_passed_does_not_run_again(self):
         self.assertEqual(self.run_watched().returncode, 0)
         second = self.run_watched()
         self.assertEqual((second.returncode, self.times_run()), (0, 1))

@@ -9,5 +9,6 @@ echo "opencv-python; sys_platform == 'never'" > "$work/overrides.txt"
 "$work/venv/bin/uv" pip compile python.in --override "$work/overrides.txt" --generate-hashes --python-version 3.11 \
   --python-platform x86_64-manylinux_2_28 --only-binary :all: --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
   --quiet --output-file python.txt
-# libtorch_cpu.so links cudart and cupti, although it never calls a GPU, so the core set has them. NVTX is for its headers.
+# The core set has cudart and cupti, because libtorch_cpu.so links them, although it never calls a GPU.
+# It has NVTX for the headers.
 awk '/^[a-z0-9-]+==/ {keep = /^(torch|nvidia-cuda-runtime|nvidia-cuda-cupti|nvidia-nvtx)==/} keep' python.txt > core.txt

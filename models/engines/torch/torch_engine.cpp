@@ -72,7 +72,7 @@ std::string what_happened(std::string_view message) {
 }
 
 void fix_process_settings() {
-  // Settings of the process. LibTorch allows to set the first only once, and several lanes load engines.
+  // Several lanes load engines, but LibTorch accepts the first of these settings only once per process.
   static std::once_flag once;
   std::call_once(once, [] {
     at::set_num_interop_threads(1);
