@@ -1,6 +1,8 @@
 """The built-in detector: a small convolutional network with three strides and an anchor-free head like YOLOv8's.
 
-    forward(images [B, 3, H, W] in 0..1, RGB) -> [B, 4 + classes, anchors]: centre x, y, width, height in input pixels, probabilities
+    forward(images [B, 3, H, W] in 0..1, RGB) -> [B, 4 + classes, anchors]
+
+The output has centre x, y, width and height in input pixels, then the probabilities of the classes.
 
 The strides are 4, 8 and 16. At 416 pixels, objects of the scenes are 5 to 87 pixels long, too small for a stride of 32.
 """
@@ -133,7 +135,7 @@ class Detector(nn.Module):
 
 
 def overlap(a, b):
-    """IoU and generalised IoU (Rezatofighi et al. 2019) of boxes x1, y1, x2, y2, broadcast over all but the last dimension."""
+    """IoU and generalised IoU (Rezatofighi et al. 2019) of boxes x1, y1, x2, y2. Other dimensions broadcast."""
     size_a, size_b = (a[..., 2:] - a[..., :2]).clamp(min=0), (b[..., 2:] - b[..., :2]).clamp(min=0)
     inner = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0).prod(-1)
     outer = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).clamp(min=0).prod(-1)

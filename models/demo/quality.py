@@ -1,4 +1,4 @@
-"""Measures the built-in models on held-out scenes, through the program: quality.py [--scenes 100] [--bars 0.90 0.85] [--write]
+"""Measures the built-in models on held-out scenes with the program: quality.py [--scenes N] [--bars AP50 IOU] [--write]
 
 Training used none of the seeds and textures of these scenes.
 The script draws --scenes scenes of each view and runs Millrace on them.

@@ -25,12 +25,14 @@ def attend(self, tokens):
 
 
 class BoxPromptSam(nn.Module):
-    """encode and decode of `sam`, a SAM of the ultralytics package with either image encoder. It takes over and changes its modules.
+    """encode and decode of `sam`, a SAM of the ultralytics package with either image encoder.
 
-    With weights in 16 bits, the model computes in 16 bits. Positions stay in float32: boxes, their frequencies, and the bias.
+    It takes over the modules of `sam` and changes them.
+    With weights in 16 bits, the model computes in 16 bits.
+    Positions stay in float32: boxes, their frequencies, and the bias.
 
-    The ViT's windows take their sizes from tensors, which a trace follows. So only code of TinyViT is replaced. The original
-    decoder repeats one picture for all boxes; ours takes the picture of each box by index.
+    The ViT's windows take their sizes from tensors, which a trace follows. So only code of TinyViT is replaced.
+    The original decoder repeats one picture for all boxes; ours takes the picture of each box by index.
     """
 
     def __init__(self, sam, bias=False):

@@ -1,4 +1,7 @@
-"""Loads pickled checkpoints: with weights_only and a list of allowed classes, or with --trust, which lets the file run any code."""
+"""Loads pickled checkpoints, with weights_only and a list of allowed classes.
+
+With --trust it loads any pickle, which can run any code.
+"""
 
 import importlib
 import pickle
@@ -70,7 +73,10 @@ class LeftOver:
 
 
 def shell(original):
-    """A subclass that a pickle can fill but not construct: DetectionModel's constructor evaluates text of the checkpoint as Python."""
+    """A subclass that a pickle can fill but not construct.
+
+    DetectionModel's constructor evaluates text of the checkpoint as Python.
+    """
 
     def refuse(self, *arguments, **options):
         raise pickle.UnpicklingError(f"constructs a {original.__name__}, which a saved model does not need")

@@ -6,7 +6,8 @@ WEIGHTS can be:
 - an original checkpoint of MobileSAM or SAM ViT-B
 - a state dict of a torchvision classifier
 
-The content of the file decides which it is. The exporter compares the package with the original, and deletes it if they differ.
+The content of the file decides which it is.
+The exporter compares the package with the original, and deletes it if they differ.
 """
 
 import argparse
@@ -21,7 +22,8 @@ from package import Differs, Refused, check_target, quiet_threads
 import photograph
 from sniff import check_readable
 
-# By default, the ultralytics package looks for updates, installs missing packages and writes settings into the home folder.
+# By default, the ultralytics package looks for updates, installs missing packages,
+# and writes settings into the home folder.
 settings = tempfile.TemporaryDirectory(prefix="millrace-export-")
 os.environ.setdefault("YOLO_CONFIG_DIR", settings.name)
 os.environ.setdefault("YOLO_OFFLINE", "true")

@@ -1,4 +1,7 @@
-"""Copies a package with its weights in 16 bits, half the size: halve.py IN.pkg OUT.pkg. A run converts the weights to its own precision."""
+"""Copies a package with its weights in 16 bits, half the size: halve.py IN.pkg OUT.pkg
+
+A run converts the weights to its own precision.
+"""
 
 import argparse
 from pathlib import Path

@@ -1,7 +1,9 @@
-"""Makes the section `methods` of model.yaml: inputs and outputs of a package's methods (docs/packages.md). Each task has a function.
+"""Makes the section `methods` of model.yaml: inputs and outputs of a package's methods (docs/packages.md).
 
-In shapes, B is the number of pictures in a call, and N the number of its rows that are not pictures. H and W are the sides of
-the input. The dtype `image` is f32, f16 or bf16: the precision of a run decides.
+Each task has a function.
+In shapes, B is the number of pictures in a call, and N the number of its rows that are not pictures.
+H and W are the sides of the input.
+The dtype `image` is f32, f16 or bf16: the precision of a run decides.
 """
 
 

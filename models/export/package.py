@@ -80,7 +80,10 @@ def quiet_threads(count=2):
 
 
 def compare(name, saved, original, deviation=None):
-    """Prints the difference as a share of `deviation` (default: the standard deviation of `original`). Raises Differs beyond the bounds."""
+    """Prints the difference as a share of `deviation`, by default the standard deviation of `original`.
+
+    Raises Differs beyond the bounds.
+    """
     difference = (saved.double() - original.double()).abs()
     deviation = original.double().std() if deviation is None else deviation
     deviation = deviation.clamp(min=1e-12)
@@ -153,10 +156,12 @@ def write_yaml(file, document):
 
 
 def write_package(folder, description, module, check=None, files=None):
-    """Writes `module` (TorchScript) and `description` (the keys of model.yaml except schema, methods and files) to `folder`.
+    """Writes `module` (TorchScript) and `description` to the package `folder`.
 
-    `files` are further files of the package, by name: bytes. The folder appears whole or not at all: it is made under another
-    name, then `check` gets its loaded model, then it is renamed.
+    `description` has the keys of model.yaml except schema, methods and files.
+    `files` are further files of the package, by name: bytes.
+    The folder appears whole or not at all: it is made under another name and renamed at the end.
+    Before that, `check` gets its loaded model.
     """
     folder = Path(os.path.abspath(folder))
     aside = folder.with_name(folder.name + ".part")

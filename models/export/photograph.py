@@ -49,7 +49,7 @@ def planes(pixels):
 
 
 def ultralytics_letterbox(pixels, height, width):
-    """The input of Ultralytics' own letterbox, RGB in 0..1, [1, 3, height, width]; and the scale of the picture in it."""
+    """The input of Ultralytics' own letterbox, [1, 3, height, width], RGB in 0..1, and the picture's scale in it."""
     from ultralytics.data.augment import LetterBox
 
     boxed = LetterBox((height, width), auto=False)(image=pixels)
@@ -66,7 +66,10 @@ def yolox_letterbox(pixels, height, width):
 
 
 def sam_longest_side(pixels, side):
-    """SAM's input: the longest side is `side`, by Pillow's antialiased bilinear filter; normalised; zeros at the right and bottom."""
+    """SAM's input: the longest side is `side`, by Pillow's antialiased bilinear filter.
+
+    It is normalised, with zeros at the right and bottom.
+    """
     scale = side / max(pixels.shape[:2])
     rows, columns = (int(length * scale + 0.5) for length in pixels.shape[:2])
     resized = numpy.asarray(Image.fromarray(pixels[:, :, ::-1]).resize((columns, rows), Image.Resampling.BILINEAR))

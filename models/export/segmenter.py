@@ -1,10 +1,10 @@
-"""Shared by all SAM-like segmenters of ours: the contract of encode and decode, the bias for benchmarks, and the export.
+"""Shared by our SAM-like segmenters: the contract of encode and decode, the bias for benchmarks, and the export.
 
     encode(images [B, 3, H, W]) -> embedding [B, C, h, w]
     decode(embedding [B, C, h, w], boxes [N, 4], image_index [N] i64) -> logits [N, 4h, 4w], predicted IoU [N]
 
-Boxes are x1, y1, x2, y2 in input pixels. image_index has the picture of each box, 0 to B - 1. So one call can decode boxes of
-many pictures.
+Boxes are x1, y1, x2, y2 in input pixels. image_index has the picture of each box, 0 to B - 1.
+So one call can decode boxes of many pictures.
 """
 
 import torch
@@ -15,7 +15,8 @@ from package import compare, load, write_package
 def places(count, stride):
     """Centres of the low-resolution logits along one side, in input pixels: [count].
 
-    Keep the result as a plain tensor. In a trace, torch.arange would have a fixed device, and a buffer would be narrowed with the weights.
+    Keep the result as a plain tensor. In a trace, torch.arange would have a fixed device.
+    A buffer would be converted to 16 bits with the weights.
     """
     return (torch.arange(count) + 0.5) * stride
 
@@ -38,7 +39,7 @@ def random_boxes(count, side):
 
 
 def write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, picture, check=None, max_batch=16, max_boxes=64):
-    """Traces encode with one picture and decode with two boxes, and writes the package. `check` should test other counts."""
+    """Traces encode with one picture, decode with two boxes. Writes the package. `check` should test other counts."""
     with torch.inference_mode():
         example = {"encode": (picture,), "decode": (embedding, boxes[:2], torch.zeros(2, dtype=torch.int64))}
         traced = torch.jit.trace_module(model, example, check_trace=False)

@@ -1,4 +1,4 @@
-"""Judges the kind of a file by its first bytes and, for zip archives, by the names in it. Like models/sniff.cpp, for exporters."""
+"""Judges a file by its first bytes and, for zip archives, by the names in it: models/sniff.cpp for exporters."""
 
 import zipfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Makes a model package from a torchvision classifier. Its last layer becomes the matrix of classes. export.py calls it."""
+"""Makes a package from a torchvision classifier, for export.py. Its last layer becomes the matrix of classes."""
 
 import functools
 from pathlib import Path
@@ -13,7 +13,8 @@ from checkpoint import load_tensors, state_dict_of
 from package import Refused, compare, read_names, sha256, write_package
 
 # A tensor that only this family has, and the family's architectures. Their tensors differ in names or shapes.
-# Smaller ones come first: resnet34 has all tensors of resnet18, so both have the same number in common with a cut resnet18.
+# Smaller ones come first: resnet34 has all tensors of resnet18.
+# So both have the same number in common with a cut resnet18.
 FAMILIES = {
     "features.1.conv.0.0.weight": ("mobilenet_v2",),
     "features.1.block.0.0.weight": ("mobilenet_v3_small", "mobilenet_v3_large"),
@@ -85,7 +86,7 @@ def build(path, architecture, head, state):
 
 
 def preset_of(path, architecture, asked):
-    """The published weights whose preprocessing the package takes: of --preset, else those in the file, else the first."""
+    """The published weights whose preprocessing the package uses: by --preset, the file's hash, or the first."""
     published = {weights.name.removeprefix("IMAGENET1K_"): weights for weights in models.get_model_weights(architecture)}
     if asked and asked not in published:
         raise Refused(f"{path}: torchvision has no preset {asked} of {architecture}; --preset takes {', '.join(published)}")

@@ -51,7 +51,7 @@ def class_names(path, model, count):
 
 
 def input_size(path, loaded, head, imgsz):
-    """Height and width, from --imgsz, else from the training, else 640. Rounded up to multiples of the largest stride."""
+    """Height and width: from --imgsz, else the training, else 640. Rounded up to multiples of the largest stride."""
     arguments = loaded.get("train_args")
     size = imgsz or (arguments.get("imgsz") if isinstance(arguments, dict) else None) or 640
     size = list(size) if isinstance(size, (list, tuple)) else [size]
@@ -64,8 +64,8 @@ def input_size(path, loaded, head, imgsz):
     return rounded
 
 
-# Larger logits are compared as this one, a probability of 0.993. Above it, the logits of neighbouring float32 probabilities
-# differ by more than the bound.
+# Larger logits are compared as this one, a probability of 0.993.
+# Above it, the logits of neighbouring float32 probabilities differ by more than the bound.
 LARGEST_LOGIT = 5.0
 
 
@@ -87,12 +87,12 @@ def original_outputs(model, pictures):
 
 
 def expected_distances(self, boxes):
-    """Replaces DFL.forward, and computes in float32 always: a distance in bfloat16 is off by up to a pixel at stride 32."""
+    """Replaces DFL.forward. Always in float32: a distance in bfloat16 is off by up to a pixel at stride 32."""
     return (boxes.unflatten(1, (4, self.c1)).float().softmax(2) * self.bins).sum(2)
 
 
 def traced(model, head, picture):
-    """The model as TorchScript. It fuses nothing, since Millrace folds norms into convolutions when it loads a package."""
+    """The model as TorchScript. It fuses nothing: Millrace folds norms into convolutions when it loads a package."""
     for module in head.modules():
         if type(module).__name__ == "DFL":
             module.bins = torch.arange(module.c1, dtype=torch.float32)[:, None]  # a plain tensor stays in float32

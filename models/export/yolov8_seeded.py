@@ -18,14 +18,17 @@ SIDE = 640
 
 
 def soft_noise(batch):
-    """Pictures of noise at several scales, with many contrasts and colours. They are more like photographs than white noise."""
+    """Noise at several scales, with many contrasts and colours: closer to photographs than white noise."""
     scales = [F.interpolate(torch.rand(batch, 3, side, side) - 0.5, SIDE, mode="bilinear") for side in (5, 20, 80, 320)]
     contrast, colour = 1 + 4 * torch.rand(batch, 1, 1, 1), 0.2 + 0.6 * torch.rand(batch, 3, 1, 1)
     return (colour + contrast * torch.stack(scales).mean(0)).clamp(0, 1)
 
 
 def seeded(seed, config="yolov8n.yaml"):
-    """The architecture with random weights from `seed`. Its norms fit its activations, and few anchors have a score above 0.25."""
+    """The architecture with random weights from `seed`.
+
+    Its norms fit its activations, and few anchors have a score above 0.25.
+    """
     torch.manual_seed(seed)
     model = DetectionModel(config, nc=len(COCO_NAMES), verbose=False)
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]

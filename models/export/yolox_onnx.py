@@ -1,6 +1,7 @@
 """Makes a model package from a YOLOX ONNX file: yolox_onnx.py MODEL.onnx OUT.pkg
 
-The reshapes in the ONNX files that YOLOX publishes have a fixed batch of 1. The exporter removes it, so the package runs any batch.
+The reshapes in the ONNX files that YOLOX publishes have a fixed batch of 1.
+The exporter removes it, so the package runs any batch.
 """
 
 import argparse
