@@ -118,8 +118,8 @@ ExitCode reduce_command(const std::vector<std::string>& arguments) {
   const OutputState state = read_output_of(folder);
   const ReducerOutput output = run_reducer(*reducer, folder);
   for (const auto& sentence : output.summary) std::printf("%s\n", sentence.c_str());
-  const std::int64_t missing = state.planned - state.books.counts.items;
-  std::printf("of        %s in finished segments%s\n", count_of(state.books.counts.items, "picture").c_str(),
+  const std::int64_t missing = state.planned - state.contents.counts.items;
+  std::printf("of        %s in finished segments%s\n", count_of(state.contents.counts.items, "picture").c_str(),
               missing > 0 ? ("; " + grouped(missing) + " of the plan are not in one yet").c_str() : "");
   std::printf("result    %s\n", display_name((std::filesystem::path(folder) / output.file).string()).c_str());
   return ExitCode::ok;
@@ -140,15 +140,15 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
     throw UsageError("`millrace status` needs one output folder: `millrace status OUT [--verify]`");
   const std::string& folder = folders.front();
   OutputState state = read_output_of(folder);
-  Books& books = state.books;
+  OutputContents& contents = state.contents;
   const auto& end = state.end;
   if (verify) {
-    books.problems.clear();
+    contents.problems.clear();
     for (const auto& damaged : verify_segments(folder)) {
-      books.problems.push_back(damaged.problem + (damaged.first_item < 0
-                                                      ? ""
-                                                      : " (items " + std::to_string(damaged.first_item) + " to " +
-                                                            std::to_string(damaged.last_item) + ")"));
+      contents.problems.push_back(damaged.problem + (damaged.first_item < 0
+                                                         ? ""
+                                                         : " (items " + std::to_string(damaged.first_item) + " to " +
+                                                               std::to_string(damaged.last_item) + ")"));
     }
   }
 
@@ -156,15 +156,15 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
               count_of(static_cast<std::int64_t>(state.segments), "segment").c_str(),
               end ? "" : "; the scan is not finished");
   std::printf("done      %s\n", grouped(state.done()).c_str());
-  if (books.done_segments > 0) {
-    std::printf("          in finished segments: %s ok, %s failed, %s\n", grouped(books.counts.ok).c_str(),
-                grouped(books.counts.failed_items()).c_str(), count_of(books.counts.objects, "object").c_str());
+  if (contents.done_segments > 0) {
+    std::printf("          in finished segments: %s ok, %s failed, %s\n", grouped(contents.counts.ok).c_str(),
+                grouped(contents.counts.failed_items()).c_str(), count_of(contents.counts.objects, "object").c_str());
   }
-  for (const auto& [reason, count] : books.counts.failed) {
+  for (const auto& [reason, count] : contents.counts.failed) {
     std::printf("            %s: %s\n", std::string(to_string(reason)).c_str(), grouped(count).c_str());
   }
-  if (books.journaled_items > 0) {
-    std::printf("          in open segments: %s\n", grouped(books.journaled_items).c_str());
+  if (contents.journaled_items > 0) {
+    std::printf("          in open segments: %s\n", grouped(contents.journaled_items).c_str());
   }
   std::printf("left      %s\n", grouped(state.left()).c_str());
   if (const Tally folders = end ? end->counts[Skip::unreadable_folder] : Tally(); folders.count > 0) {
@@ -172,13 +172,13 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
                 count_of(folders.count, "folder").c_str(), names_of(folders).c_str(),
                 folders.count == 1 ? "is" : "are");
   }
-  if (books.locked_by) std::printf("running   %s\n", books.locked_by->describe().c_str());
-  for (const auto& problem : books.problems) std::printf("problem   %s\n", problem.c_str());
-  if (verify && books.problems.empty())
-    std::printf("verified  every byte of %s%s\n", count_of(books.done_segments, "segment").c_str(),
+  if (contents.locked_by) std::printf("running   %s\n", contents.locked_by->describe().c_str());
+  for (const auto& problem : contents.problems) std::printf("problem   %s\n", problem.c_str());
+  if (verify && contents.problems.empty())
+    std::printf("verified  every byte of %s%s\n", count_of(contents.done_segments, "segment").c_str(),
                 not_checked(folder).c_str());
-  if (state.left() > 0 && !books.locked_by) std::printf("to finish the rest, run the same command again\n");
-  return books.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
+  if (state.left() > 0 && !contents.locked_by) std::printf("to finish the rest, run the same command again\n");
+  return contents.problems.empty() ? ExitCode::ok : ExitCode::mismatch;
 }
 
 }  // namespace millrace

@@ -55,11 +55,11 @@ constexpr const char* of_builtin_models =
 // LibTorch and its libraries read the environment once, when they are opened, so this runs before.
 // Setting it is safe only while the process has one thread.
 void prepare(const Config& config, const Devices& devices) {
-  const Numbers numbers = numbers_for(config, config.output.folder, devices);
-  set_environment(environment_for_teams(numbers.team));
+  const ResolvedConfig resolved = resolve_for(config, config.output.folder, devices);
+  set_environment(environment_for_teams(resolved.team));
   if (const auto level = cpu_level_of(devices.cpu_level)) set_environment(environment_for_level(*level));
   keep_freed_memory();
-  check_limits(numbers);
+  check_limits(resolved);
 }
 
 ExitCode run_command(const std::vector<std::string>& arguments) {

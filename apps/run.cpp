@@ -73,7 +73,7 @@ std::string planned_before(const RunArguments& arguments, const Config& config, 
   options.tool = tool;
   options.add_new = arguments.add_new;
   const auto settings =
-      plan_settings(config, numbers_for(config, output, arguments.devices), packages, arguments.devices);
+      plan_settings(config, resolve_for(config, output, arguments.devices), packages, arguments.devices);
   if (!check_plan(output, settings, spec, options)) return {};
   const auto state = read_output(output);
   if (!state) return {};
@@ -107,7 +107,7 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
     for (const auto& link : views[i].chain->links()) {
       for (const ModelUse& use : link.info.models) {
         const auto package = packages.find(use.folder);
-        if (package == packages.end() || (link.as_in_base && !use.boxes_replace)) continue;
+        if (package == packages.end() || (link.has_recipe_options && !use.boxes_replace)) continue;
         models += ", " + std::string(package->second->task->model) + " " + package->second->name;
       }
     }

@@ -90,13 +90,13 @@ int main() {
     geometry.picture_height = height;
     for (const auto* masks : {&smooth, &rough}) {
       const int rounds = width > 4000 ? 1 : 5;
-      MaskTracer tracer(geometry);
-      const double traced =
-          median_ms(*masks, rounds, [&](const auto& logits) { return rle_to_string(tracer.trace(logits)).size(); });
+      MaskOutliner outliner(geometry);
+      const double outlined =
+          median_ms(*masks, rounds, [&](const auto& logits) { return rle_to_string(outliner.outline(logits)).size(); });
       const double raster = median_ms(
           *masks, rounds, [&](const auto& logits) { return rle_to_string(by_raster(logits, geometry)).size(); });
-      std::printf("%5dx%-6d %-8s %10.3f %10.3f %8.1f\n", width, height, masks == &smooth ? "smooth" : "noise", traced,
-                  raster, raster / traced);
+      std::printf("%5dx%-6d %-8s %10.3f %10.3f %8.1f\n", width, height, masks == &smooth ? "smooth" : "noise", outlined,
+                  raster, raster / outlined);
     }
   }
 }

@@ -90,10 +90,10 @@ std::vector<Item> write_pictures(const std::string& folder, const Arguments& arg
     item.id = i;
     item.path = std::to_string(i) + ".jpg";
     item.boxes.emplace();
-    std::uniform_real_distribution<float> place(0, 0.8F), size(0.05F, 0.3F);
+    std::uniform_real_distribution<float> position(0, 0.8F), size(0.05F, 0.3F);
     for (int b = 0; b < arguments.boxes; ++b) {
       item.boxes->push_back(
-          {place(random) * width, place(random) * height, size(random) * width, size(random) * height, 0});
+          {position(random) * width, position(random) * height, size(random) * width, size(random) * height, 0});
     }
     const auto bytes = picture(random);
     std::ofstream(folder + "/" + item.path, std::ios::binary)
@@ -127,11 +127,11 @@ double run_pipeline(const ExecutionSetup& setup, const std::string& input, const
     if (next == 0) begun_ns = process_cpu_ns();
     if (next == items.size()) return nullptr;
     const auto id = static_cast<std::int64_t>(next);
-    return std::make_shared<Frame>(items[next++], Place{id, 0, 1, 0, static_cast<int>(id)});
+    return std::make_shared<Frame>(items[next++], PlanPosition{id, 0, 1, 0, static_cast<int>(id)});
   };
   ends.commit = [&](const Batch& batch, std::vector<std::string> lines) {
     const Frame& frame = *batch.frames.front();
-    store.append(0, batch.place().segment_batch,
+    store.append(0, batch.position().segment_batch,
                  {Line{frame.item.id, std::move(lines.front()), !frame.failed(), Reason::internal, 0}});
   };
   const SteadyClock clock;
@@ -145,8 +145,8 @@ double run_pipeline(const ExecutionSetup& setup, const std::string& input, const
 /// CPU seconds of the same bodies in a loop on this thread.
 double run_bare(const ExecutionSetup& setup, const std::string& input, const std::vector<Item>& items) {
   const DecodeLimits limits;
-  ModelCache cache(std::int64_t{1} << 40, load_torch_engine, EngineOptions{setup.numbers.team, -1, true});
-  StageModels models{setup.numbers.batch_size, setup.packages, &cache, nullptr, {}, picture_inputs(setup.views)};
+  ModelCache cache(std::int64_t{1} << 40, load_torch_engine, EngineOptions{setup.resolved.team, -1, true});
+  StageModels models{setup.resolved.batch_size, setup.packages, &cache, nullptr, {}, picture_inputs(setup.views)};
   Counters counters{counters_of_run()};
   Device device;
   const std::vector<View> views{{"default", "", {}}};
@@ -171,7 +171,7 @@ double run_bare(const ExecutionSetup& setup, const std::string& input, const std
   }
   const auto begun_ns = process_cpu_ns();
   for (const auto& item : items) {
-    auto frame = std::make_shared<Frame>(item, Place{});
+    auto frame = std::make_shared<Frame>(item, PlanPosition{});
     frame->file = read_file(open_path(input, item), {});
     frame->info = probe(frame->file.span(), limits);
     for (const auto& [link, stage] : frame_stages) run_stage(*link, *stage, *frame);
@@ -194,10 +194,10 @@ int measure(const Arguments& arguments) {
   settings.set("detect.skip_with_boxes=no");
   const Config config = parse_config(settings);
   const Packages packages = read_packages(config);
-  const Numbers numbers = resolve(config, static_cast<int>(std::ceil(available_cores())), std::nullopt);
+  const ResolvedConfig resolved = resolve(config, static_cast<int>(std::ceil(available_cores())), std::nullopt);
   const Devices devices;
   const std::string input = folder + "/in";
-  const ExecutionSetup setup{config, numbers, packages, devices, planned_views(config, {"default"}), folder + "/out"};
+  const ExecutionSetup setup{config, resolved, packages, devices, planned_views(config, {"default"}), folder + "/out"};
 
   std::vector<double> ratios, pipeline_s, bare_s;
   for (int i = 0; i < arguments.repeats; ++i) {
@@ -215,7 +215,7 @@ int measure(const Arguments& arguments) {
                               {"machine", machine()},
                               {"pictures", arguments.pictures},
                               {"boxes_per_picture", arguments.boxes},
-                              {"team", numbers.team},
+                              {"team", resolved.team},
                               {"cpu_s_pipeline", pipeline_s},
                               {"cpu_s_bare", bare_s},
                               {"ratios", ratios},

@@ -16,7 +16,7 @@ enum class ResizeFilter {
 
 /// How the picture is brought to the model's input size.
 enum class ResizeMode {
-  letterbox,     ///< one ratio r = min(W/w, H/h), rounding and place as below: YOLOX, Ultralytics
+  letterbox,     ///< one ratio r = min(W/w, H/h), rounding and placement as below: YOLOX, Ultralytics
   longest_side,  ///< the same ratio, sides rounded half up, top left: SAM, MobileSAM
   stretch,       ///< both sides to the input size, no padding
   centre_crop,   ///< the shorter side to `shorter_side`, the longer one with it, rounded down; of that the centre, with

@@ -53,8 +53,8 @@ MILLRACE_CLONES void mix_rows(const float* column, const BilinearTap* taps, int 
 }
 
 /// The last step along y for one picture column: runs of value > threshold over rows [begin, end).
-MILLRACE_CLONES void trace_rows(const float* column, const unsigned char* sides, const BilinearTap* taps,
-                                const int* same_tap_end, int begin, int end, float threshold, RunBuilder& runs) {
+MILLRACE_CLONES void outline_rows(const float* column, const unsigned char* sides, const BilinearTap* taps,
+                                  const int* same_tap_end, int begin, int end, float threshold, RunBuilder& runs) {
   for (int row = begin; row < end;) {
     const BilinearTap& pair = taps[row];
     const int pair_end = std::min(same_tap_end[row], end);
@@ -115,7 +115,7 @@ void check_geometry(const MaskGeometry& g) {
 
 std::vector<BilinearTap> bilinear_taps(int from, int to) { return taps_of(from, to); }
 
-MaskTracer::Axis MaskTracer::axis(int logits, int input, int crop, int picture) {
+MaskOutliner::Axis MaskOutliner::axis(int logits, int input, int crop, int picture) {
   Axis axis;
   axis.middle = taps_of(logits, input);
   axis.middle.resize(index(crop));
@@ -133,7 +133,7 @@ MaskTracer::Axis MaskTracer::axis(int logits, int input, int crop, int picture) 
   return axis;
 }
 
-MaskTracer::MaskTracer(const MaskGeometry& geometry) : geometry_(geometry) {
+MaskOutliner::MaskOutliner(const MaskGeometry& geometry) : geometry_(geometry) {
   check_geometry(geometry);
   x_ = axis(geometry.logits_width, geometry.input_width, geometry.crop_width, geometry.picture_width);
   y_ = axis(geometry.logits_height, geometry.input_height, geometry.crop_height, geometry.picture_height);
@@ -151,7 +151,7 @@ MaskTracer::MaskTracer(const MaskGeometry& geometry) : geometry_(geometry) {
   column_sides_.resize(index(geometry.crop_height));
 }
 
-std::vector<std::uint32_t> MaskTracer::trace(std::span<const float> logits, float threshold) {
+std::vector<std::uint32_t> MaskOutliner::outline(std::span<const float> logits, float threshold) {
   if (logits.size() != columns_.size()) {
     throw std::invalid_argument("mask: " + std::to_string(logits.size()) + " logits given, " +
                                 std::to_string(geometry_.logits_width) + "x" + std::to_string(geometry_.logits_height) +
@@ -166,9 +166,9 @@ std::vector<std::uint32_t> MaskTracer::trace(std::span<const float> logits, floa
            x_.high[index(end)] == x_.high[index(begin)]) {
       ++end;
     }
-    find_segments(x_.low[index(begin)], x_.high[index(begin)]);
-    if (segments_.size() == 1 && segments_.front().side != near) {
-      runs.append(segments_.front().side == inside, rows * static_cast<std::uint32_t>(end - begin));
+    find_spans(x_.low[index(begin)], x_.high[index(begin)]);
+    if (spans_.size() == 1 && spans_.front().side != near) {
+      runs.append(spans_.front().side == inside, rows * static_cast<std::uint32_t>(end - begin));
     } else {
       compute_strip(begin, end, threshold, runs);
     }
@@ -177,7 +177,7 @@ std::vector<std::uint32_t> MaskTracer::trace(std::span<const float> logits, floa
   return runs.take();
 }
 
-void MaskTracer::classify(std::span<const float> logits, float threshold) {
+void MaskOutliner::classify(std::span<const float> logits, float threshold) {
   const float largest = std::max(largest_magnitude(logits.data(), logits.size()), std::abs(threshold));
   if (!std::isfinite(largest)) throw NonFinite(logits_not_finite);
   const int width = geometry_.logits_width, height = geometry_.logits_height;
@@ -194,61 +194,61 @@ void MaskTracer::classify(std::span<const float> logits, float threshold) {
   sides_of(columns_.data(), columns_.size(), threshold + margin_, threshold - margin_, sides_.data());
 }
 
-void MaskTracer::find_segments(int low_column, int high_column) {
+void MaskOutliner::find_spans(int low_column, int high_column) {
   const int height = geometry_.logits_height, rows = geometry_.picture_height;
   std::fill(strip_sides_.begin(), strip_sides_.end(), static_cast<unsigned char>(0));
   for (int x = low_column; x <= high_column; ++x) {
     combine_sides(sides_.data() + index(x) * index(height), index(height), strip_sides_.data());
   }
-  segments_.clear();
+  spans_.clear();
   int row = 0;
   for (int y = 0; y < height;) {
     const int y_end = uniform_end(strip_sides_.data(), y, height);
     const unsigned char side = strip_sides_[index(y)];
     const int begin = std::max(row, first_row_from_[index(y)]), end = row_end_until_[index(y_end - 1)];
     if (side != near && begin < end) {
-      if (row < begin) segments_.push_back({row, begin, near});
-      segments_.push_back({begin, end, side});
+      if (row < begin) spans_.push_back({row, begin, near});
+      spans_.push_back({begin, end, side});
       row = end;
     }
     y = y_end;
   }
-  if (row < rows) segments_.push_back({row, rows, near});
+  if (row < rows) spans_.push_back({row, rows, near});
 }
 
-void MaskTracer::compute_strip(int begin, int end, float threshold, RunBuilder& runs) {
+void MaskOutliner::compute_strip(int begin, int end, float threshold, RunBuilder& runs) {
   const std::size_t low_height = index(geometry_.logits_height), middle_height = index(geometry_.crop_height);
   const int first_middle = x_.outer[index(begin)].index0, last_middle = x_.outer[index(end - 1)].index1;
   middle_.resize(std::max(middle_.size(), index(last_middle - first_middle + 1) * middle_height));
   const auto middle_column = [&](int x) { return middle_.data() + index(x - first_middle) * middle_height; };
-  const auto middle_begin = [&](const Segment& s) { return y_.outer[index(s.begin)].index0; };
-  const auto middle_end = [&](const Segment& s) { return y_.outer[index(s.end - 1)].index1 + 1; };
+  const auto middle_begin = [&](const RowSpan& s) { return y_.outer[index(s.begin)].index0; };
+  const auto middle_end = [&](const RowSpan& s) { return y_.outer[index(s.end - 1)].index1 + 1; };
 
   for (int x = first_middle; x <= last_middle; ++x) {
     const BilinearTap& tap = x_.middle[index(x)];
     const float* column0 = columns_.data() + index(tap.index0) * low_height;
     const float* column1 = columns_.data() + index(tap.index1) * low_height;
-    for (const Segment& segment : segments_) {
-      if (segment.side != near) continue;
-      const int low = y_.low[index(segment.begin)], high = y_.high[index(segment.end - 1)];
+    for (const RowSpan& span : spans_) {
+      if (span.side != near) continue;
+      const int low = y_.low[index(span.begin)], high = y_.high[index(span.end - 1)];
       mix_columns(column0 + low, column1 + low, tap.weight0, tap.weight1, high - low + 1, across_.data() + low);
-      mix_rows(across_.data(), y_.middle.data(), middle_begin(segment), middle_end(segment), middle_column(x));
+      mix_rows(across_.data(), y_.middle.data(), middle_begin(span), middle_end(span), middle_column(x));
     }
   }
   for (int x = begin; x < end; ++x) {
     const BilinearTap& tap = x_.outer[index(x)];
     const float *column0 = middle_column(tap.index0), *column1 = middle_column(tap.index1);
-    for (const Segment& segment : segments_) {
-      if (segment.side != near) {
-        runs.append(segment.side == inside, static_cast<std::uint32_t>(segment.end - segment.begin));
+    for (const RowSpan& span : spans_) {
+      if (span.side != near) {
+        runs.append(span.side == inside, static_cast<std::uint32_t>(span.end - span.begin));
         continue;
       }
-      const int first = middle_begin(segment), count = middle_end(segment) - first;
+      const int first = middle_begin(span), count = middle_end(span) - first;
       mix_columns(column0 + first, column1 + first, tap.weight0, tap.weight1, count, column_.data() + first);
       sides_of(column_.data() + first, index(count), threshold + margin_, threshold - margin_,
                column_sides_.data() + first);
-      trace_rows(column_.data(), column_sides_.data(), y_.outer.data(), y_.same_tap_end.data(), segment.begin,
-                 segment.end, threshold, runs);
+      outline_rows(column_.data(), column_sides_.data(), y_.outer.data(), y_.same_tap_end.data(), span.begin, span.end,
+                   threshold, runs);
     }
   }
 }

@@ -58,17 +58,17 @@ void check_geometry(const MaskGeometry& geometry);
 ///
 /// One tracer serves all masks of a picture (and of pictures with the same geometry); it holds scratch memory, so it is
 /// used by one thread at a time.
-class MaskTracer {
+class MaskOutliner {
  public:
   /// Throws as check_geometry().
-  explicit MaskTracer(const MaskGeometry& geometry);
+  explicit MaskOutliner(const MaskGeometry& geometry);
 
   const MaskGeometry& geometry() const { return geometry_; }
 
   /// Column-major runs of the mask, zeros first, summing to picture_width * picture_height.
   /// `logits` is [logits_height, logits_width], row-major, host. Throws std::invalid_argument on another number of
   /// logits and NonFinite on NaN or infinity in them.
-  std::vector<std::uint32_t> trace(std::span<const float> logits, float threshold = 0.0F);
+  std::vector<std::uint32_t> outline(std::span<const float> logits, float threshold = 0.0F);
 
  private:
   /// One axis through both resizings.
@@ -79,14 +79,14 @@ class MaskTracer {
     std::vector<int> same_tap_end;    ///< per picture coordinate: end of those with the same index0 and index1
   };
   /// Picture rows of one strip that are settled alike, or are to be computed.
-  struct Segment {
+  struct RowSpan {
     int begin, end;
     unsigned char side;
   };
 
   static Axis axis(int logits, int input, int crop, int picture);
   void classify(std::span<const float> logits, float threshold);
-  void find_segments(int low_column, int high_column);
+  void find_spans(int low_column, int high_column);
   void compute_strip(int begin, int end, float threshold, RunBuilder& runs);
 
   MaskGeometry geometry_;
@@ -97,7 +97,7 @@ class MaskTracer {
   std::vector<float> columns_;        ///< logits transposed
   std::vector<unsigned char> sides_;  ///< per transposed logit: inside, outside or near the threshold
   std::vector<unsigned char> strip_sides_;
-  std::vector<Segment> segments_;
+  std::vector<RowSpan> spans_;
   std::vector<float> across_, middle_, column_;
   std::vector<unsigned char> column_sides_;
 };

@@ -36,7 +36,7 @@ class LimitedEngine final : public WrappedEngine {
 
 }  // namespace
 
-int CallLimits::most(const std::string& package, std::string_view method) const {
+int CallLimits::max_rows(const std::string& package, std::string_view method) const {
   const std::lock_guard lock(mutex_);
   const auto found = limits_.find({package, std::string(method)});
   return found == limits_.end() ? none : std::min(found->second.given, found->second.learned);
@@ -48,7 +48,7 @@ void CallLimits::ran_out(const std::string& package, std::string_view method, in
   learned = rows > 1 ? std::min(learned, floor_power(rows - 1)) : none;
 }
 
-void CallLimits::at_most(const std::string& package, std::string_view method, int rows) {
+void CallLimits::limit_rows(const std::string& package, std::string_view method, int rows) {
   const std::lock_guard lock(mutex_);
   int& given = limits_[{package, std::string(method)}].given;
   given = std::min(given, floor_power(std::max(1, rows)));

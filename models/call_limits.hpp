@@ -22,13 +22,13 @@ class CallLimits {
   static constexpr int none = std::numeric_limits<int>::max();  ///< no limit
 
   /// The limit: at least 1, or `none`.
-  [[nodiscard]] int most(const std::string& package, std::string_view method) const;
+  [[nodiscard]] int max_rows(const std::string& package, std::string_view method) const;
   /// Records that a call of `rows` ran out of memory: the limit becomes the next smaller power of two.
   /// If even one row does not fit, something else fills the memory: then the learned limit is forgotten.
   void ran_out(const std::string& package, std::string_view method, int rows);
   /// Sets a limit from an earlier run or from the memory plan, rounded down to a power of two.
   /// A lower limit that was set before stays.
-  void at_most(const std::string& package, std::string_view method, int rows);
+  void limit_rows(const std::string& package, std::string_view method, int rows);
 
   /// The limits learned by ran_out().
   [[nodiscard]] std::map<Key, int> learned() const;

@@ -86,9 +86,9 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
   void offer(std::int64_t sequence, Message message, ByteNeed need) {
     {
       const std::lock_guard lock(mutex_);
-      const auto place = static_cast<std::size_t>(sequence - next_);
-      if (waiting_.size() <= place) waiting_.resize(place + 1);
-      waiting_[place].emplace(std::move(message), need);
+      const auto index = static_cast<std::size_t>(sequence - next_);
+      if (waiting_.size() <= index) waiting_.resize(index + 1);
+      waiting_[index].emplace(std::move(message), need);
       ++arrived_;
     }
     pass_on();

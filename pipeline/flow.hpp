@@ -8,31 +8,31 @@
 #include <utility>
 
 #include "pipeline/byte_gate.hpp"
-#include "pipeline/crew.hpp"
 #include "pipeline/gate.hpp"
 #include "pipeline/stage_runner.hpp"
+#include "pipeline/thread_pool.hpp"
 #include "pipeline/worker_arena.hpp"
 
 namespace millrace {
 
 namespace tbb_flow = oneapi::tbb::flow;
 
-/// The nodes and edges of the TBB graph, with crews of threads between them:
+/// The nodes and edges of the TBB graph, with thread pools between them:
 ///
 ///         admit -> file bytes -> read -> bytes -> frame stages -> join -> [ lane stages ] -> batch stages -> commit
-///                  order         crew    order    workers        serial    crew of lanes     workers         crew
+///                  order         pool    order    workers        serial    pool of lanes     workers         pool
 ///
 /// Both byte gates grant in the order of admission, and a frame holds the bytes of its file until its frame stages end.
 /// This cannot deadlock. The next frame that needs pixels has its file, or waits for it behind older frames only.
 /// The older frames all have their pixels, so they finish their frame stages and give the bytes of their files back.
 ///
-/// A message in a crew or in its queue holds a reservation of the graph, so that the graph does not finish without it.
+/// A message in a thread pool or in its queue holds a reservation of the graph, so that the graph does not finish without it.
 ///
 /// Nodes nearer to the end have a higher priority. A node runs at most as many bodies at a time as there are workers.
 /// With a limit, unlike with `unlimited`, TBB keeps waiting messages in the order of arrival.
 /// So the oldest batch is completed first, and lanes get batches evenly.
 ///
-/// A lane takes its next batch from the queue of its crew by itself.
+/// A lane takes its next batch from the queue of its pool by itself.
 /// A join_node of batches and free lanes would need a worker for that, and wait until the body on that worker ends.
 /// On a loaded two-core machine, one CPU-bound lane was then idle 15 to 18 % of the time with 14 batches queued
 /// (one run each, bench_overlap).
@@ -143,11 +143,11 @@ class Flow {
     return i < statistics_.frame_stages.size() ? statistics_.frame_stages[i] : statistics_.batch;
   }
 
-  // Posts a task to a crew. The graph does not finish before the task is done.
+  // Posts a task to a thread pool. The graph does not finish before the task is done.
   template <class Task>
-  void hand(Crew& crew, Task task) {
+  void hand(ThreadPool& pool, Task task) {
     graph_.reserve_wait();
-    crew.post([this, task = std::move(task)](int thread) {
+    pool.post([this, task = std::move(task)](int thread) {
       task(thread);
       graph_.release_wait();
     });
@@ -204,7 +204,7 @@ class Flow {
     runner_.queue(*batch, statistics_.commit);
     hand(committer_, [this, batch](int) {
       runner_.commit(*batch);
-      gate_.give_back(batch->places);
+      gate_.give_back(batch->credits);
     });
   }
 
@@ -217,8 +217,8 @@ class Flow {
   std::deque<FrameNode> frame_nodes_;  // deques, because nodes cannot be moved
   JoinNode join_;
   std::deque<BatchNode> batch_nodes_;
-  Crew readers_, committer_;  // declared after the nodes: the threads end before the nodes are destroyed
-  std::optional<Crew> lanes_;
+  ThreadPool readers_, committer_;  // declared after the nodes: the threads end before the nodes are destroyed
+  std::optional<ThreadPool> lanes_;
 };
 
 }  // namespace millrace

@@ -4,8 +4,8 @@
 
 namespace millrace {
 
-Gate::Gate(int places, int ahead, Meter& without_credits) : ahead_(ahead), without_credits_(without_credits) {
-  for (int place = places; place-- > 0;) free_.push_back(place);
+Gate::Gate(int credits, int ahead, Meter& without_credits) : ahead_(ahead), without_credits_(without_credits) {
+  for (int credit = credits; credit-- > 0;) free_.push_back(credit);
 }
 
 void Gate::open(std::function<void()> reserve, std::function<void()> release) {
@@ -33,10 +33,10 @@ std::optional<int> Gate::take(bool begins_batch) {
     without_credits_.end(begun_ns, false);
   }
   if (refuses(begins_batch)) return std::nullopt;
-  const int place = free_.back();
+  const int credit = free_.back();
   free_.pop_back();
   ++unsettled_;
-  return place;
+  return credit;
 }
 
 void Gate::finish() {
@@ -57,9 +57,9 @@ void Gate::settle() {
   wake_source();
 }
 
-void Gate::give_back(std::span<const int> places) {
+void Gate::give_back(std::span<const int> credits) {
   const std::lock_guard lock(mutex_);
-  free_.insert(free_.end(), places.begin(), places.end());
+  free_.insert(free_.end(), credits.begin(), credits.end());
   wake_source();
 }
 

@@ -12,7 +12,7 @@
 namespace millrace {
 
 /// The gate between the source and the graph.
-/// A credit is a numbered place: the source takes one for each frame that it admits, and `commit` gives it back.
+/// Credits are numbered. The source takes one for each frame that it admits, and `commit` gives it back.
 /// A second limit, `ahead`, bounds how many frames are admitted before they are granted bytes for their pixels.
 ///
 /// While the source runs, the gate holds a reservation for it, so that the graph does not finish.
@@ -22,24 +22,24 @@ namespace millrace {
 /// A lost credit therefore ends the run, which then reports the lost frames, and does not hang it.
 class Gate {
  public:
-  /// `places` is the number of credits; at most `ahead` places are taken but not settled at a time.
+  /// `credits` is their number. At most `ahead` credits are taken but not settled at a time.
   /// `without_credits` measures how long the source has no credit.
-  Gate(int places, int ahead, Meter& without_credits);
+  Gate(int credits, int ahead, Meter& without_credits);
 
   /// Call it before the first take(). `reserve` keeps the graph from finishing, `release` allows it to finish.
   /// Takes the first reservation.
   void open(std::function<void()> reserve, std::function<void()> release);
 
-  /// On the source's thread: waits for a free place and returns it.
+  /// On the source's thread: waits for a free credit and returns its number.
   /// Returns nothing if the gate is closed, or if it is stopped and this frame would begin a batch.
   [[nodiscard]] std::optional<int> take(bool begins_batch);
-  /// On the source's thread: no more places will be taken.
+  /// On the source's thread: no more credits will be taken.
   void finish();
 
   /// From inside the graph: a frame was granted the bytes for its pixels.
   void settle();
-  /// From inside the graph: the frames at these places are committed or given up.
-  void give_back(std::span<const int> places);
+  /// From inside the graph: the frames with these credits are committed or given up.
+  void give_back(std::span<const int> credits);
 
   void stop();   ///< from any thread: admit no frame that begins a batch
   void close();  ///< from any thread: admit no further frame

@@ -151,8 +151,8 @@ void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
   int missing = 0;  // frames of `batch` that are not admitted yet
   try {
     for (std::int64_t sequence = 0;; ++sequence) {
-      const auto place = gate_.take(missing == 0);
-      if (!place) break;
+      const auto credit = gate_.take(missing == 0);
+      if (!credit) break;
       auto frame = next_frame();
       if (frame == nullptr && missing > 0) {
         throw RunError("source", "the plan ends inside batch " + std::to_string(batch) +
@@ -175,7 +175,7 @@ void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
       }
       --missing;
       const auto file_bytes = bodies_.file_bytes ? bodies_.file_bytes(*frame) : 0;
-      auto& admitted = runner.place(*place);
+      auto& admitted = runner.admitted(*credit);
       admitted.sequence = sequence;
       admitted.batch_id = batch;
       admitted.given_up = false;
@@ -198,10 +198,10 @@ Result Graph<Frame, Batch>::result(const Runner& runner) {
   outcome.given_up = runner.given_up();
   outcome.stopped = stop_requested_.load() && (!exhausted_.load() || outcome.given_up > 0);
   if (!state_.ended() && outcome.planned != outcome.committed + outcome.given_up) {
-    for (const auto* place : statistics_.places()) {
-      Held held{place->name(), 0, {}};
+    for (const auto* meter : statistics_.meters_of_frames()) {
+      Held held{meter->name(), 0, {}};
       for (const auto& admitted : runner.in_flight()) {
-        if (admitted.at.load(std::memory_order_relaxed) != place) continue;
+        if (admitted.at.load(std::memory_order_relaxed) != meter) continue;
         ++held.frames;
         held.batches.push_back(admitted.batch_id);
       }

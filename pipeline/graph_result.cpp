@@ -6,13 +6,13 @@ namespace millrace {
 namespace {
 
 std::string describe(const std::vector<Held>& held) {
-  constexpr std::size_t most_named = 8;
+  constexpr std::size_t max_named = 8;
   std::string text;
-  for (const auto& place : held) {
-    text += (text.empty() ? "" : "; ") + std::to_string(place.frames) + " at " + place.stage + " (batches ";
-    const auto named = std::min(place.batches.size(), most_named);
-    for (std::size_t i = 0; i < named; ++i) text += (i > 0 ? ", " : "") + std::to_string(place.batches[i]);
-    text += place.batches.size() > named ? ", ...)" : ")";
+  for (const auto& at : held) {
+    text += (text.empty() ? "" : "; ") + std::to_string(at.frames) + " at " + at.stage + " (batches ";
+    const auto named = std::min(at.batches.size(), max_named);
+    for (std::size_t i = 0; i < named; ++i) text += (i > 0 ? ", " : "") + std::to_string(at.batches[i]);
+    text += at.batches.size() > named ? ", ...)" : ")";
   }
   return text;
 }

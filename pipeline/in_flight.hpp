@@ -10,24 +10,24 @@
 
 namespace millrace {
 
-/// A place behind the gate, and the admitted frame in it. The messages of the graph point here.
+/// A credit, and the admitted frame that has it. The messages of the graph point here.
 /// So a copy of a message that TBB still holds keeps no frame alive, and `at` always shows where each frame is.
 template <class Frame>
 struct FrameInFlight {
-  int place = 0;
+  int credit = 0;
   std::int64_t sequence = 0;  ///< position among the admitted frames, from 0
   std::int64_t batch_id = 0;
   std::shared_ptr<Frame> frame;    ///< set until its batch is made
   ByteCredit file, beside_pixels;  ///< bytes of its file and of memory for decoding, until the frame stages end
   bool given_up = false;           ///< the run was stopped before the frame was read and through the frame stages
-  std::atomic<const Meter*> at{nullptr};  ///< where it is; nullptr if the place is free
+  std::atomic<const Meter*> at{nullptr};  ///< where it is; nullptr if the credit is free
 };
 
 /// A batch whose frames have all arrived.
 template <class Batch>
 struct BatchInFlight {
   std::shared_ptr<Batch> batch;  ///< nullptr if the run ended before it was made, or if it was given up
-  std::vector<int> places;       ///< the places of its frames
+  std::vector<int> credits;      ///< the credits of its frames
   std::uint64_t waiting = 0;     ///< the open range of the trace while it waits in a queue
 };
 

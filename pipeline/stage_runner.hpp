@@ -31,10 +31,10 @@ class StageRunner {
         statistics_(statistics),
         state_(state),
         in_flight_(static_cast<std::size_t>(options.admission_items)) {
-    for (std::size_t i = 0; i < in_flight_.size(); ++i) in_flight_[i].place = static_cast<int>(i);
+    for (std::size_t i = 0; i < in_flight_.size(); ++i) in_flight_[i].credit = static_cast<int>(i);
   }
 
-  /// From now on the frame is at the place of `meter`, which does not count it yet.
+  /// From now on the frame is where `meter` counts, which does not count it yet.
   static void put(Admitted& frame, Meter& meter) noexcept { frame.at.store(&meter, std::memory_order_relaxed); }
   /// The frame begins to wait at `meter`.
   static void arrive(Admitted& frame, Meter& meter) noexcept {
@@ -44,9 +44,9 @@ class StageRunner {
   /// The batch begins to wait for a thread that serves `meter`.
   void queue(Joined& batch, Meter& meter) noexcept {
     arrive(batch, meter);
-    batch.waiting = trace_.begin_wait(meter.name(), id(batch), batch.places.size());
+    batch.waiting = trace_.begin_wait(meter.name(), id(batch), batch.credits.size());
   }
-  [[nodiscard]] Admitted& place(int place) noexcept { return in_flight_[static_cast<std::size_t>(place)]; }
+  [[nodiscard]] Admitted& admitted(int credit) noexcept { return in_flight_[static_cast<std::size_t>(credit)]; }
   [[nodiscard]] const std::vector<Admitted>& in_flight() const noexcept { return in_flight_; }
   /// Frames of batches that were given up.
   [[nodiscard]] std::int64_t given_up() const noexcept { return given_up_; }
@@ -84,7 +84,7 @@ class StageRunner {
     auto joined = std::make_shared<Joined>();
     std::vector<std::shared_ptr<Frame>> frames;
     for (auto* frame : complete) {
-      joined->places.push_back(frame->place);
+      joined->credits.push_back(frame->credit);
       frames.push_back(std::move(frame->frame));
     }
     const bool given_up = std::ranges::any_of(complete, [](const auto* frame) { return frame->given_up; });
@@ -128,26 +128,26 @@ class StageRunner {
     trace_.end(joined.waiting);
     if (state_.ended() || joined.batch == nullptr) {
       statistics_.commit.leave();
-      if (!state_.ended() && state_.stopping()) given_up_ += static_cast<std::int64_t>(joined.places.size());
+      if (!state_.ended() && state_.stopping()) given_up_ += static_cast<std::int64_t>(joined.credits.size());
     } else {
       const auto begun_ns = statistics_.commit.begin();
       const bool committed = guarded("commit", [&] {
-        const Trace::Range range(trace_, statistics_.commit.name(), id(joined), joined.places.size());
+        const Trace::Range range(trace_, statistics_.commit.name(), id(joined), joined.credits.size());
         bodies_.commit(*joined.batch);
       });
       statistics_.commit.end(begun_ns, !committed);
-      if (committed) statistics_.count_committed(static_cast<std::int64_t>(joined.places.size()));
+      if (committed) statistics_.count_committed(static_cast<std::int64_t>(joined.credits.size()));
     }
     joined.batch = nullptr;
-    for (const int place : joined.places) this->place(place).at.store(nullptr, std::memory_order_relaxed);
+    for (const int credit : joined.credits) this->admitted(credit).at.store(nullptr, std::memory_order_relaxed);
   }
 
  private:
   void arrive(const Joined& batch, Meter& meter) noexcept {
-    for (const int place : batch.places) this->place(place).at.store(&meter, std::memory_order_relaxed);
+    for (const int credit : batch.credits) this->admitted(credit).at.store(&meter, std::memory_order_relaxed);
     meter.arrive();
   }
-  [[nodiscard]] std::int64_t id(const Joined& batch) noexcept { return place(batch.places.front()).batch_id; }
+  [[nodiscard]] std::int64_t id(const Joined& batch) noexcept { return admitted(batch.credits.front()).batch_id; }
 
   // Calls a function whose exceptions end the run; returns whether it succeeded.
   template <class Function>
@@ -187,7 +187,7 @@ class StageRunner {
     const auto begun_ns = meter.begin();
     std::exception_ptr error;
     try {
-      const Trace::Range range(trace_, meter.name(), id(joined), joined.places.size());
+      const Trace::Range range(trace_, meter.name(), id(joined), joined.credits.size());
       run(batch);
     } catch (...) {
       error = std::current_exception();

@@ -196,7 +196,7 @@ void Statistics::count_committed(std::int64_t frames) noexcept {
   committed_ += frames;
 }
 
-std::vector<const Meter*> Statistics::places() const {
+std::vector<const Meter*> Statistics::meters_of_frames() const {
   std::vector<const Meter*> all{&read, &bytes};
   for (const auto& meter : frame_stages) all.push_back(&meter);
   all.push_back(&batch);

@@ -105,7 +105,7 @@ struct Statistics {
   void count_planned() noexcept;
   void count_committed(std::int64_t frames) noexcept;
   /// Returns the meter of every place where a frame can be, in the order of the flow.
-  [[nodiscard]] std::vector<const Meter*> places() const;
+  [[nodiscard]] std::vector<const Meter*> meters_of_frames() const;
 
   Meter input, without_credits, read, bytes, workers, batch, lane, commit;
   std::deque<Meter> frame_stages, lane_stages, batch_stages;  // deques, because meters cannot be moved

@@ -10,10 +10,10 @@
 namespace millrace {
 namespace {
 
-constexpr double full = 0.9;               // a resource this busy counts as saturated
-constexpr double idle = 0.6;               // a resource less busy than this does not explain the rate by itself
-constexpr std::int64_t least_batches = 8;  // with fewer batches, one slow batch would decide the verdict
-constexpr std::int64_t least_wall_ns =
+constexpr double full = 0.9;             // a resource this busy counts as saturated
+constexpr double idle = 0.6;             // a resource less busy than this does not explain the rate by itself
+constexpr std::int64_t min_batches = 8;  // with fewer batches, one slow batch would decide the verdict
+constexpr std::int64_t min_wall_ns =
     1'000'000'000;  // in less time, starting and ending take as long as the work that is judged
 
 // A possible bottleneck: a resource, the input or the cores.
@@ -182,7 +182,7 @@ std::string thin_because(const Snapshot& from, const Snapshot& window) {
   const auto batches = commit != window.resources.end() ? commit->total.items : 0;
   const bool from_start = from.committed == 0;
   const bool fills = from_start && window.committed < window.admission_items;
-  if (batches >= least_batches && !fills) return "";
+  if (batches >= min_batches && !fills) return "";
   std::string text = from_start ? "a short run: " : "a short window: ";
   text += pictures(window.committed) + " came out in " + (fills ? "" : "only ") + count_of(batches, "batch", "batches");
   if (fills) text += ", and filling and draining the pipeline takes " + pictures(window.admission_items);
@@ -256,8 +256,8 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   if (busiest.reading != nullptr) what_if(verdict, busiest, ranked, window);
 
   // A source that waits is evidence enough. For every other verdict, at least one frame must have come out.
-  const bool told = waits_for_input || (window.committed > 0 && busiest.reading != nullptr);
-  if (!told || (!verdict.thin.empty() && wall_ns < least_wall_ns)) {
+  const bool known = waits_for_input || (window.committed > 0 && busiest.reading != nullptr);
+  if (!known || (!verdict.thin.empty() && wall_ns < min_wall_ns)) {
     verdict.kind = Verdict::Kind::too_short;
   } else if (verdict.cores >= full) {
     verdict.kind = Verdict::Kind::cores;

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "pipeline/crew.hpp"
+#include "pipeline/thread_pool.hpp"
 
 namespace millrace {
 namespace {

@@ -88,9 +88,9 @@ void OutputOptions::visit(OptionVisitor& v) {
 void check_values(const Settings& settings) {
   RunOptions options;
   parse(settings, options);
-  for (const StagePlace& place : settings.stages()) {
+  for (const RecipeStage& stage : settings.stages()) {
     try {
-      (void)find_stage(place.stage).parse(settings.values(place.name), place.name);
+      (void)find_stage(stage.stage).parse(settings.values(stage.name), stage.name);
     } catch (const UsageError& error) {
       throw settings.located(error);
     }

@@ -6,19 +6,19 @@
 
 namespace millrace {
 
-std::vector<DeviceModels> make_device_models(const Devices& devices, const Numbers& numbers, std::int64_t budget,
-                                             const EngineFactory& factory) {
+std::vector<DeviceModels> make_device_models(const Devices& devices, const ResolvedConfig& resolved,
+                                             std::int64_t budget, const EngineFactory& factory) {
   std::vector<DeviceModels> all;
   for (std::size_t i = 0; i < devices.ordinals.size(); ++i) {
     DeviceModels one;
     one.limits = std::make_shared<CallLimits>();
-    if (devices.leave_host_free()) one.demand = std::make_shared<Demand>();
-    EngineFactory engines = [engines = engines_on(devices, i, numbers.precisions, factory), demand = one.demand,
+    if (devices.lanes_wait_for_gpu()) one.demand = std::make_shared<Demand>();
+    EngineFactory engines = [engines = engines_on(devices, i, resolved.precisions, factory), demand = one.demand,
                              limits = one.limits](const Package& package, const EngineOptions& options) {
       auto engine = limited(engines(package, options), package, limits);
       return demand == nullptr ? engine : counted(std::move(engine), package, demand);
     };
-    one.cache = std::make_unique<ModelCache>(budget, std::move(engines), EngineOptions{numbers.team, -1, true});
+    one.cache = std::make_unique<ModelCache>(budget, std::move(engines), EngineOptions{resolved.team, -1, true});
     const std::size_t first = devices.first_of_gpu(i);
     one.alone = first < i ? all[first].alone : std::make_shared<std::mutex>();
     all.push_back(std::move(one));

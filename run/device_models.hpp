@@ -26,8 +26,8 @@ struct DeviceModels {
 };
 
 /// One for each of `devices`. Loads nothing yet; `factory` loads packages later. `budget` is in bytes for each device.
-std::vector<DeviceModels> make_device_models(const Devices& devices, const Numbers& numbers, std::int64_t budget,
-                                             const EngineFactory& factory);
+std::vector<DeviceModels> make_device_models(const Devices& devices, const ResolvedConfig& resolved,
+                                             std::int64_t budget, const EngineFactory& factory);
 
 /// The statistics of the caches of all devices together.
 CacheStatistics statistics(const std::vector<DeviceModels>& models);

@@ -33,7 +33,7 @@ int number(std::string_view text, const std::string& kind) {
   return value;
 }
 
-std::vector<int> numbers(std::string_view list, const std::string& kind) {
+std::vector<int> resolved(std::string_view list, const std::string& kind) {
   std::vector<int> values;
   while (true) {
     const auto comma = list.find(',');
@@ -153,7 +153,7 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
   if (kind == "auto") return usable_or_cpu();
   if (kind == "cuda") return cuda_devices({0}, kind);
   if (kind == "cuda:all") return cuda_devices(first(std::max(1, gpus())), kind);
-  if (kind.starts_with("cuda:")) return cuda_devices(numbers(std::string_view(kind).substr(5), kind), kind);
+  if (kind.starts_with("cuda:")) return cuda_devices(resolved(std::string_view(kind).substr(5), kind), kind);
   if (kind.starts_with("fake:")) {
     const std::string_view words = std::string_view(kind).substr(5);
     const auto colon = words.find(':');
@@ -208,7 +208,7 @@ GpuState look_for_gpus() {
 }
 
 Precisions find_precisions(const std::string& name, const Devices& devices) {
-  const bool on_gpu = devices.leave_host_free();
+  const bool on_gpu = devices.lanes_wait_for_gpu();
   if (name == "auto") {
     if (!on_gpu) return {};
     return {std::nullopt, devices.native_bf16};

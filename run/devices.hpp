@@ -43,7 +43,7 @@ struct Devices {
   std::shared_ptr<SimulatedGpu> simulated{};
 
   /// Whether lanes wait for a GPU instead of computing on the host.
-  [[nodiscard]] bool leave_host_free() const { return kind == Kind::cuda || kind == Kind::simulated; }
+  [[nodiscard]] bool lanes_wait_for_gpu() const { return kind == Kind::cuda || kind == Kind::simulated; }
   [[nodiscard]] int count() const { return static_cast<int>(ordinals.size()); }
   /// The number of different GPUs.
   [[nodiscard]] int gpus() const { return static_cast<int>(std::set(ordinals.begin(), ordinals.end()).size()); }

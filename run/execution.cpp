@@ -28,7 +28,7 @@ std::vector<View> names_of(const std::vector<PlannedView>& views) {
 
 PixelSource source_of(const ExecutionSetup& setup) {
   PixelSource source;
-  source.limits = decode_limits(setup.views, setup.numbers.graph.slab_bytes);
+  source.limits = decode_limits(setup.views, setup.resolved.graph.slab_bytes);
   source.memory = pixel_memory(setup.devices);
   source.cache = setup.pixel_cache;
   return source;
@@ -97,12 +97,12 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
       known_limits_(setup_.known_limits_file),
       counters_(counters_of_run()),
       planned_models_(planned_models(setup_.views, setup_.packages)),
-      models_(make_device_models(setup_.devices, setup_.numbers, setup_.config.models.budget, factory)),
-      stage_models_{setup_.numbers.batch_size,
+      models_(make_device_models(setup_.devices, setup_.resolved, setup_.config.models.budget, factory)),
+      stage_models_{setup_.resolved.batch_size,
                     setup_.packages,
                     nullptr,
                     nullptr,
-                    [precisions = setup_.numbers.precisions](const Package& package) {
+                    [precisions = setup_.resolved.precisions](const Package& package) {
                       return image_type(precisions.of(*package.task));
                     },
                     picture_inputs(setup_.views)},
@@ -114,7 +114,7 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
   batch_stages_ = make_stages<const BatchStage>(setup_.views, Section::batch, [this](const ChainLink& link) {
     return std::shared_ptr<const BatchStage>(link.entry->make_batch_stage(link.options, context_, link.info));
   });
-  for (int lane = 0; lane < setup_.numbers.graph.lanes; ++lane) {
+  for (int lane = 0; lane < setup_.resolved.graph.lanes; ++lane) {
     const std::size_t device = setup_.devices.of_lane(lane);
     lanes_.push_back(std::make_unique<Lane>(setup_.views, context_, models_[device],
                                             make_device(setup_.devices, device, "lane " + std::to_string(lane)),
@@ -128,7 +128,7 @@ void Execution::prepare(ExecutionEnds ends) {
   ends_ = std::move(ends);
   source_.root = ends_.input_root;
   plan_lanes();
-  GraphOptions options = setup_.numbers.graph;
+  GraphOptions options = setup_.resolved.graph;
   options.lanes = static_cast<int>(lanes_.size());
   auto graph = std::make_unique<FrameGraph>(options, bodies(), clock_);
   const std::lock_guard lock(graph_mutex_);
@@ -246,7 +246,7 @@ void Execution::prepare_again(Frame& frame) {
 void Execution::plan_lanes() {
   const Chain& chain = setup_.config.chain;
   if (chain.of(Section::lane).empty()) return;
-  const int wanted = setup_.numbers.graph.lanes;
+  const int wanted = setup_.resolved.graph.lanes;
   const int used = std::min(wanted, setup_.devices.count());  // devices with a lane
   int each = (wanted + used - 1) / used;
   for (int i = 0; i < used; ++i) {
@@ -255,7 +255,7 @@ void Execution::plan_lanes() {
     const auto begun_ns = clock_.now_ns();
     models.memory =
         plan_memory({planned_models_, objects_in_a_picture(setup_.views), setup_.packages, setup_.config.device.memory,
-                     setup_.numbers.batch_size, setup_.numbers.graph.slab_bytes, each,
+                     setup_.resolved.batch_size, setup_.resolved.graph.slab_bytes, each,
                      setup_.devices.sharing(index, used), kind_of_devices(), known_limits_},
                     lanes_[index]->device(), *models.cache, *models.limits);
     if (!models.memory) return;
@@ -273,7 +273,7 @@ void Execution::plan_lanes() {
 
 // The key of KnownLimits for the devices of this run.
 std::string Execution::kind_of_devices() const {
-  return setup_.devices.name + ", " + setup_.numbers.precisions.name(setup_.packages);
+  return setup_.devices.name + ", " + setup_.resolved.precisions.name(setup_.packages);
 }
 
 std::vector<MemoryPlan> Execution::memory_plans() const {

@@ -30,7 +30,7 @@ CounterInfos counters_of_run();
 /// The input of an execution. Everything that it refers to must outlive the execution.
 struct ExecutionSetup {
   const Config& config;
-  const Numbers& numbers;
+  const ResolvedConfig& resolved;
   const Packages& packages;
   const Devices& devices;
   std::vector<PlannedView> views;  ///< in the order of the plan
@@ -119,7 +119,7 @@ class Execution {
   void commit(Batch& batch);
   Snapshot with_gpus(Snapshot snapshot) const;
 
-  const StagePlacement<const FrameStage>& frame_stage(const Frame& frame, std::size_t index) const {
+  const LinkedStage<const FrameStage>& frame_stage(const Frame& frame, std::size_t index) const {
     return frame_stages_[static_cast<std::size_t>(frame.item.view)][index];
   }
 
@@ -131,12 +131,12 @@ class Execution {
   const KnownLimits known_limits_;
   Counters counters_;
   const std::vector<PlannedModel> planned_models_;
-  std::vector<DeviceModels> models_;                                         // by device
-  StageModels stage_models_;                                                 // for stages outside of lanes
-  const StageContext context_;                                               // for the same stages
-  std::vector<std::vector<StagePlacement<const FrameStage>>> frame_stages_;  // by view
+  std::vector<DeviceModels> models_;                                      // by device
+  StageModels stage_models_;                                              // for stages outside of lanes
+  const StageContext context_;                                            // for the same stages
+  std::vector<std::vector<LinkedStage<const FrameStage>>> frame_stages_;  // by view
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::vector<std::vector<StagePlacement<const BatchStage>>> batch_stages_;  // by view
+  std::vector<std::vector<LinkedStage<const BatchStage>>> batch_stages_;  // by view
   LaneStart lane_start_;
   Capture capture_;
   Snapshot window_begun_;

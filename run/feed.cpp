@@ -29,7 +29,7 @@ bool Feed::open_segment() {
     for (int slot = 0; slot < size; ++slot) {
       Item& item = segment->items[static_cast<std::size_t>(batches[b][static_cast<std::size_t>(slot)])];
       frames_.push_back(
-          std::make_shared<Frame>(std::move(item), Place{id, slot, size, segment->index, static_cast<int>(b)}));
+          std::make_shared<Frame>(std::move(item), PlanPosition{id, slot, size, segment->index, static_cast<int>(b)}));
     }
   }
   return true;

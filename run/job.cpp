@@ -33,7 +33,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::int64_t told_at_most = 20;  // messages about failed pictures; more would hide other messages
+constexpr std::int64_t max_messages = 20;  // messages about failed pictures; more would hide other messages
 
 std::string utc_text(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
@@ -75,7 +75,7 @@ class Committer {
       }
       lines.push_back(std::move(line));
     }
-    store_.append(batch.place().segment, batch.place().segment_batch, lines);
+    store_.append(batch.position().segment, batch.position().segment_batch, lines);
   }
 
   std::int64_t written_bytes() const { return written_bytes_; }
@@ -83,9 +83,9 @@ class Committer {
 
  private:
   void tell(const Frame& frame) {
-    if (failed_ == told_at_most) {
+    if (failed_ == max_messages) {
       listener_.warn("more pictures failed: " + display_name(folder_.path()) + "/errors.jsonl lists all of them");
-    } else if (failed_ < told_at_most) {
+    } else if (failed_ < max_messages) {
       listener_.warn(display_name(frame.item.path) + ": " + std::string(to_string(frame.failure->reason)) + ": " +
                      display_name(frame.failure->detail));
     }
@@ -100,12 +100,12 @@ class Committer {
 };
 
 /// Tells the listener that the run has ended, also after an exception.
-class Watched {
+class EndNotifier {
  public:
-  explicit Watched(JobListener& listener) : listener_(listener) {}
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
-  ~Watched() { listener_.ended(); }
+  explicit EndNotifier(JobListener& listener) : listener_(listener) {}
+  EndNotifier(const EndNotifier&) = delete;
+  EndNotifier& operator=(const EndNotifier&) = delete;
+  ~EndNotifier() { listener_.ended(); }
 
  private:
   JobListener& listener_;
@@ -153,9 +153,9 @@ void fill_times(RunReport& report, const Execution& execution, const Result& res
   report.verdict.sentence = in_users_words(report.verdict.sentence);
 }
 
-void check_books(const RunReport& report) {
+void check_accounts(const RunReport& report) {
   if (report.state != "finished" || report.planned == report.counts.items) return;
-  throw RunError("books",
+  throw RunError("results",
                  std::to_string(report.planned) + " items are planned, but " + std::to_string(report.counts.items) +
                      " are accounted for. This is a bug in Millrace, so please report it; committed results are valid");
 }
@@ -176,7 +176,7 @@ struct Attempt {
   JobListener& listener;
 };
 
-void fill_books(RunReport& report, const Attempt& attempt) {
+void fill_accounts(RunReport& report, const Attempt& attempt) {
   const PlanTotals totals = attempt.plan.totals();
   const Counters& counters = attempt.execution.counters();
   report.planned = totals.items;
@@ -206,7 +206,7 @@ ExecutionEnds ends_of(Attempt& attempt) {
 
 Result execute(Attempt& attempt, RunReport& report) {
   Execution& execution = attempt.execution;
-  const Watched watched(attempt.listener);
+  const EndNotifier notifier(attempt.listener);
   attempt.listener.on_stop([&execution] { execution.request_stop(); });
   execution.prepare(ends_of(attempt));
   for (const auto& memory : execution.memory_plans()) attempt.listener.planned(memory);
@@ -240,9 +240,9 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
   try {
     const KeepsLimits keep(attempt.execution);
     const Result result = execute(attempt, report);
-    fill_books(report, attempt);
+    fill_accounts(report, attempt);
     fill_times(report, attempt.execution, result);
-    check_books(report);
+    check_accounts(report);
     if (report.state == "finished") {
       for (const SinkEntry* sink : attempt.sinks) {
         if (sink->finish != nullptr) sink->finish(attempt.output);
@@ -259,7 +259,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
   } catch (const std::exception& error) {
     report.state = "failed";
     report.error = message_of(error);
-    fill_books(report, attempt);
+    fill_accounts(report, attempt);
     try {
       write();
     } catch (const StorageError& unwritten) {
@@ -279,7 +279,7 @@ std::string unreadable_folders(const ScanCounts& counts, const std::string& reme
          "), so their pictures are not in the plan: fix the permissions" + remedy;
 }
 
-Numbers numbers_for(const Config& config, const std::string& output, const Devices& devices) {
+ResolvedConfig resolve_for(const Config& config, const std::string& output, const Devices& devices) {
   return resolve(config, static_cast<int>(std::ceil(available_cores())), planned_team(output), devices);
 }
 
@@ -293,13 +293,13 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   RunFolder folder(output, started);
 
   // The stages are made before the plan, because a stage that refuses its options must not leave a plan behind.
-  const Numbers numbers = numbers_for(config, output, request.devices);
+  const ResolvedConfig resolved = resolve_for(config, output, request.devices);
   const SteadyClock clock;
   PixelCache pixel_cache;
   PixelCache* const cache = config.input.source == "memory" ? &pixel_cache : nullptr;
   const auto views = planned_views(config, Views(request.spec.views).names());
   Execution execution(
-      {config, numbers, request.packages, request.devices, views, output, KnownLimits::usual_file(), cache}, factory,
+      {config, resolved, request.packages, request.devices, views, output, KnownLimits::usual_file(), cache}, factory,
       clock);
 
   // The scan asks the store for finished segments. The store needs the hash of the plan, so it is made after the plan.
@@ -308,7 +308,7 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   plan_options.tool = tool;
   plan_options.add_new = request.add_new;
   plan_options.is_done = [&store](std::int64_t segment) { return store && store->segment_done(segment); };
-  Plan plan(output, plan_settings(config, numbers, request.packages, request.devices), request.spec, plan_options);
+  Plan plan(output, plan_settings(config, resolved, request.packages, request.devices), request.spec, plan_options);
 
   const auto sinks = sinks_of(views);
   SegmentStoreOptions store_options;
@@ -316,8 +316,8 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
     store_options.sync_side_files = [&] { sync_file_system(output); };
   store.emplace(output, plan.hash(), store_options);
 
-  Feed feed(plan, *store, numbers.batch_size);
-  Reader reader(plan.root(), decode_limits(views, numbers.graph.slab_bytes), config.read.max_file, cache);
+  Feed feed(plan, *store, resolved.batch_size);
+  Reader reader(plan.root(), decode_limits(views, resolved.graph.slab_bytes), config.read.max_file, cache);
   Committer committer(*store, folder, listener);
   listener.accepted();
   folder.write_run(nlohmann::json{{"tool", tool}, {"started", utc_text(started)}, {"config", config.text}}.dump(2));
@@ -326,8 +326,8 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   report.run = std::filesystem::path(folder.path()).filename().string();
   report.output_folder = output;
   report.started = utc_text(started);
-  report.batch_size = numbers.batch_size;
-  report.team = numbers.team;
+  report.batch_size = resolved.batch_size;
+  report.team = resolved.team;
   Attempt attempt{request, output, sinks, lock, folder, execution, plan, *store, feed, reader, committer, listener};
   execute_and_report(attempt, report);
   report.side_outputs = sink_outputs(output);

@@ -61,6 +61,6 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
 std::string unreadable_folders(const ScanCounts& counts, const std::string& remedy);
 
 /// The numbers for a run of this config on this machine. If `output` has a plan, its team size stays.
-Numbers numbers_for(const Config& config, const std::string& output, const Devices& devices);
+ResolvedConfig resolve_for(const Config& config, const std::string& output, const Devices& devices);
 
 }  // namespace millrace

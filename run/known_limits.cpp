@@ -44,7 +44,7 @@ bool KnownLimits::recall(const std::string& device, std::int64_t limit_bytes, co
         continue;
       for (const auto& [folder, package] : packages) {
         if (entry.at("package") != package->id()) continue;
-        limits.at_most(package->id(), entry.at("method").get<std::string>(), entry.at("most").get<int>());
+        limits.limit_rows(package->id(), entry.at("method").get<std::string>(), entry.at("most").get<int>());
         any = true;
       }
     } catch (const nlohmann::json::exception&) {  // an entry of another version
@@ -69,13 +69,13 @@ void KnownLimits::remember(const std::string& device, std::int64_t limit_bytes, 
       if (!replaced(entry)) kept.push_back(entry);
     }
     for (const auto& [folder, package] : packages) {
-      for (const auto& [key, most] : learned) {
+      for (const auto& [key, max_rows] : learned) {
         if (key.first != package->id()) continue;
         kept.push_back({{"device", device},
                         {"limit_bytes", limit_bytes},
                         {"package", package->id()},
                         {"method", key.second},
-                        {"most", most}});
+                        {"most", max_rows}});
       }
     }
     const std::filesystem::path path(file_);

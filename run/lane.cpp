@@ -36,7 +36,7 @@ bool fits(const Work& work) {
 
 std::string name_of(const Batch& batch) {
   const std::size_t others = batch.frames.size() - 1;
-  return "batch " + std::to_string(batch.place().batch) + " (" + display_name(batch.frames.front()->item.path) +
+  return "batch " + std::to_string(batch.position().batch) + " (" + display_name(batch.frames.front()->item.path) +
          (others == 0 ? "" : " and " + std::to_string(others) + " more") + ")";
 }
 
@@ -148,7 +148,7 @@ void Lane::redo_in_halves(Batch& batch) {
     if (begin == end) continue;
     Batch part({begin, end});
     for (const auto& frame : part.frames) {
-      frame->split = frame->again = true;
+      frame->split = frame->retried = true;
       prepare_again_(*frame);
     }
     std::string stage;

@@ -51,7 +51,7 @@ class Lane {
 
  private:
   CallShape warm_up_model(Engine& engine, const PlannedModel& model);
-  const std::vector<StagePlacement<LaneStage>>& stages_of(const Batch& batch) const {
+  const std::vector<LinkedStage<LaneStage>>& stages_of(const Batch& batch) const {
     return stages_[static_cast<std::size_t>(batch.view())];
   }
   void redo_in_halves(Batch& batch);
@@ -63,7 +63,7 @@ class Lane {
   const StageContext context_;
   const std::vector<PlannedModel> planned_;
   const PrepareAgain prepare_again_;
-  const std::vector<std::vector<StagePlacement<LaneStage>>> stages_;  // by view and place
+  const std::vector<std::vector<LinkedStage<LaneStage>>> stages_;  // by view and position
   DeviceCounts warm_{};
 };
 

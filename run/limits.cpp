@@ -75,9 +75,9 @@ class TrialThreads {
   std::vector<std::thread> threads_;
 };
 
-void check_threads(const Numbers& numbers) {
-  const GraphOptions& graph = numbers.graph;
-  const int needed = own_threads + graph.read_threads + graph.workers + graph.lanes * numbers.team;
+void check_threads(const ResolvedConfig& resolved) {
+  const GraphOptions& graph = resolved.graph;
+  const int needed = own_threads + graph.read_threads + graph.workers + graph.lanes * resolved.team;
   const int given = TrialThreads().start(needed);
   if (given == needed) return;
   throw LimitError("this run needs " + std::to_string(needed) + " threads, but the system allows " +
@@ -103,10 +103,10 @@ void check_address_space(const GraphOptions& graph) {
 
 }  // namespace
 
-void check_limits(const Numbers& numbers) {
-  check_open_files(numbers.graph);
-  check_threads(numbers);
-  check_address_space(numbers.graph);
+void check_limits(const ResolvedConfig& resolved) {
+  check_open_files(resolved.graph);
+  check_threads(resolved);
+  check_address_space(resolved.graph);
 }
 
 }  // namespace millrace

@@ -46,9 +46,9 @@ class Calls {
 
   /// Makes smaller the calls that ran out of memory; if none did, all calls. Returns false if none can be smaller.
   bool shrink() {
-    for (const auto& [key, most] : limits_.learned()) limits_.at_most(key.first, key.second, most);
+    for (const auto& [key, max_rows] : limits_.learned()) limits_.limit_rows(key.first, key.second, max_rows);
     if (rows(limits_) != called_with_) return true;
-    for (const auto& [key, most] : called_with_) limits_.at_most(key.first, key.second, most - 1);
+    for (const auto& [key, max_rows] : called_with_) limits_.limit_rows(key.first, key.second, max_rows - 1);
     return rows(limits_) != called_with_;
   }
 
@@ -62,8 +62,8 @@ class Calls {
   std::map<CallLimits::Key, int> smaller() const {
     const auto allowed = rows({});
     std::map<CallLimits::Key, int> found;
-    for (const auto& [key, most] : rows(limits_)) {
-      if (most < allowed.at(key)) found[key] = most;
+    for (const auto& [key, max_rows] : rows(limits_)) {
+      if (max_rows < allowed.at(key)) found[key] = max_rows;
     }
     return found;
   }
@@ -94,8 +94,8 @@ class Calls {
     if (model.use.of_pictures)
       bytes += bytes_of_all(specs_of({picture_inputs()}, package.input, {needs_.batch_size, 0}, images));
     for (const ModelUse::Calls& calls : model.use.calls) {
-      const auto a_picture = std::int64_t{needs_.batch_size} * calls.kept_a_picture;
-      const auto an_object = std::int64_t{needs_.batch_size} * needs_.objects * calls.kept_an_object;
+      const auto a_picture = std::int64_t{needs_.batch_size} * calls.kept_per_picture;
+      const auto an_object = std::int64_t{needs_.batch_size} * needs_.objects * calls.kept_per_object;
       for (const std::int64_t rows : {a_picture, an_object}) {
         if (rows > 0) bytes += bytes_of_all(outputs_of(package, calls.method, {rows, rows}, images));
       }

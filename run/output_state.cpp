@@ -12,7 +12,7 @@ std::optional<OutputState> read_output(const std::string& folder) {
   state.segments = headers.size();
   for (const auto& header : headers) state.planned += header.items;
   state.end = plan.read_end(hash, headers);
-  state.books = read_books(folder, hash, state.planned);
+  state.contents = read_contents(folder, hash, state.planned);
   return state;
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "io/results/books.hpp"
+#include "io/results/output_contents.hpp"
 #include "io/results/plan_files.hpp"
 
 namespace millrace {
@@ -15,9 +15,9 @@ struct OutputState {
   std::size_t segments = 0;  ///< of the plan
   std::int64_t planned = 0;
   std::optional<PlanEnd> end;  ///< set when the scan has ended
-  Books books;
+  OutputContents contents;
 
-  std::int64_t done() const { return books.counts.items + books.journaled_items; }
+  std::int64_t done() const { return contents.counts.items + contents.journaled_items; }
   std::int64_t left() const { return planned - done(); }
 };
 

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-std::string place(const std::string& path, const YAML::Node& node) {
+std::string location(const std::string& path, const YAML::Node& node) {
   return path + ":" + std::to_string(node.Mark().line + 1);
 }
 
@@ -23,7 +23,7 @@ void refuse_twice(const YAML::Node& map, const std::string& path) {
   for (const auto& pair : map) {
     const auto key = pair.first.as<std::string>();
     if (std::find(keys.begin(), keys.end(), key) != keys.end())
-      throw UsageError(place(path, pair.first) + ": '" + key + "' appears twice; remove one");
+      throw UsageError(location(path, pair.first) + ": '" + key + "' appears twice; remove one");
     keys.push_back(key);
   }
 }
@@ -62,17 +62,17 @@ std::string no_recipe(const std::string& path) {
 
 }  // namespace
 
-StagePlace Settings::read_stage(const YAML::Node& node, const std::string& path) {
-  const std::string where = place(path, node);
+RecipeStage Settings::read_stage(const YAML::Node& node, const std::string& path) {
+  const std::string where = location(path, node);
   if (node.IsScalar()) {
-    const StagePlace plain(node.as<std::string>());
+    const RecipeStage plain(node.as<std::string>());
     find_stage(plain.stage);
     return plain;
   }
   if (!node.IsMap() || !node["name"] || !node["stage"])
     throw UsageError(where + ": a stage must be a name, or a map with name, stage and options");
   refuse_twice(node, path);
-  StagePlace own(node["name"].as<std::string>(), node["stage"].as<std::string>());
+  RecipeStage own(node["name"].as<std::string>(), node["stage"].as<std::string>());
   const StageEntry& entry = find_stage(own.stage);
   const bool taken = own.name.empty() || std::any_of(groups_.begin(), groups_.end(), [&](const auto& group) {
                        return group.first == own.name && own.name != own.stage;
@@ -92,9 +92,9 @@ StagePlace Settings::read_stage(const YAML::Node& node, const std::string& path)
   for (const auto& option : node) {
     const auto key = option.first.as<std::string>();
     if (key == "name" || key == "stage") continue;
-    Setting& setting = find(own.name, key, place(path, option.first));
-    take(setting, scalars(option.second, place(path, option.second), own.name + "." + key), place(path, option.first),
-         path);
+    Setting& setting = find(own.name, key, location(path, option.first));
+    take(setting, scalars(option.second, location(path, option.second), own.name + "." + key),
+         location(path, option.first), path);
   }
   return own;
 }
@@ -110,32 +110,32 @@ void Settings::read_stages(const YAML::Node& stages, const std::string& path, co
 
 View Settings::read_view(const YAML::Node& node, const std::string& path) {
   if (!node.IsMap())
-    throw UsageError(place(path, node) + ": a view must be a map with name, match, detector and options by stage");
+    throw UsageError(location(path, node) + ": a view must be a map with name, match, detector and options by stage");
   refuse_twice(node, path);
   std::vector<std::string> known{"name", "match", "detector"};
-  for (const StagePlace& stage : stages_) known.push_back(stage.name);
+  for (const RecipeStage& stage : stages_) known.push_back(stage.name);
   View view;
   const auto set = [&](const std::string& stage, const std::string& name, std::vector<std::string> values,
                        const YAML::Node& at) {
     if (!view.options[stage].emplace(name, std::move(values)).second)
-      throw UsageError(place(path, at) + ": this view sets " + stage + "." + name + " twice; remove one");
+      throw UsageError(location(path, at) + ": this view sets " + stage + "." + name + " twice; remove one");
   };
   for (const auto& pair : node) {
     const auto key = pair.first.as<std::string>();
-    const std::string where = place(path, pair.first);
+    const std::string where = location(path, pair.first);
     if (std::find(known.begin(), known.end(), key) == known.end())
       throw UsageError(where + ": a view has no '" + key + "'" + did_you_mean(key, known));
     if (runs(key) && pair.second.IsMap()) {
       refuse_twice(pair.second, path);
       for (const auto& option : pair.second) {
         const auto name = option.first.as<std::string>();
-        find(key, name, place(path, option.first));  // throws where there is no such option
-        set(key, name, scalars(option.second, place(path, option.second), key + "." + name), option.first);
+        find(key, name, location(path, option.first));  // throws where there is no such option
+        set(key, name, scalars(option.second, location(path, option.second), key + "." + name), option.first);
       }
       continue;
     }
     if (!pair.second.IsScalar())
-      throw UsageError(place(path, pair.second) + ": the view's " + key + " must be one value");
+      throw UsageError(location(path, pair.second) + ": the view's " + key + " must be one value");
     const auto value = pair.second.as<std::string>();
     if (key == "name") {
       view.name = value;
@@ -144,10 +144,10 @@ View Settings::read_view(const YAML::Node& node, const std::string& path) {
     } else if (key == "detector") {
       set("detect", "model", {value}, pair.first);
     } else {
-      throw UsageError(place(path, pair.second) + ": the view's " + key + " must be a map of options");
+      throw UsageError(location(path, pair.second) + ": the view's " + key + " must be a map of options");
     }
   }
-  if (view.name.empty()) throw UsageError(place(path, node) + ": a view needs a name");
+  if (view.name.empty()) throw UsageError(location(path, node) + ": a view needs a name");
   return view;
 }
 
@@ -170,11 +170,11 @@ void Settings::read_recipe(const std::string& path) {
   refuse_twice(recipe, path);
   // Stages are read first, wherever they are in the file, because they add groups of options.
   for (const auto& pair : recipe) {
-    if (pair.first.as<std::string>() == "stages") read_stages(pair.second, path, place(path, pair.first));
+    if (pair.first.as<std::string>() == "stages") read_stages(pair.second, path, location(path, pair.first));
   }
   for (const auto& pair : recipe) {
     const auto key = pair.first.as<std::string>();
-    const std::string where = place(path, pair.first);
+    const std::string where = location(path, pair.first);
     if (key == "stages") continue;
     if (key == "views") {
       if (!pair.second.IsSequence() || pair.second.size() == 0)
@@ -188,9 +188,9 @@ void Settings::read_recipe(const std::string& path) {
       refuse_twice(pair.second, path);
       for (const auto& option : pair.second) {
         const auto name = option.first.as<std::string>();
-        Setting& setting = find(key, name, place(path, option.first));
-        take(setting, scalars(option.second, place(path, option.second), key + "." + name), place(path, option.first),
-             path);
+        Setting& setting = find(key, name, location(path, option.first));
+        take(setting, scalars(option.second, location(path, option.second), key + "." + name),
+             location(path, option.first), path);
       }
     }
   }

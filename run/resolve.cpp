@@ -29,21 +29,21 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"
 
 }  // namespace
 
-Numbers resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices) {
-  const bool on_gpu = devices.leave_host_free();
+ResolvedConfig resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices) {
+  const bool on_gpu = devices.lanes_wait_for_gpu();
   const ThreadOptions& threads = config.threads;
   const GateOptions& gate = config.gate;
   const ReadOptions& read = config.read;
-  Numbers numbers;
+  ResolvedConfig resolved;
   const int batch_size = config.batch.size;
-  numbers.batch_size = batch_size > 0 ? batch_size : on_gpu ? pictures_on_gpu : 1;
+  resolved.batch_size = batch_size > 0 ? batch_size : on_gpu ? pictures_on_gpu : 1;
   const int usual_team = on_gpu ? 1 : std::min(cores, cores_of_a_lane);
-  numbers.team = threads.team > 0 ? threads.team : planned_team.value_or(usual_team);
+  resolved.team = threads.team > 0 ? threads.team : planned_team.value_or(usual_team);
 
-  numbers.precisions = find_precisions(config.device.precision, devices);
+  resolved.precisions = find_precisions(config.device.precision, devices);
 
-  GraphOptions& graph = numbers.graph;
-  graph.max_batch = numbers.batch_size;
+  GraphOptions& graph = resolved.graph;
+  graph.max_batch = resolved.batch_size;
   const int usual_lanes =
       on_gpu ? lanes_of_a_gpu * devices.count() : std::max(devices.count(), cores / cores_of_a_lane);
   graph.lanes = threads.lanes > 0 ? threads.lanes : usual_lanes;
@@ -53,23 +53,23 @@ Numbers resolve(const Config& config, int cores, std::optional<int> planned_team
   graph.read_threads = read.threads;
   graph.read_ahead = read.ahead;
   graph.slab_bytes = gate.slab;
-  graph.admission_items = gate.frames > 0 ? gate.frames : std::max(16, 6 * numbers.batch_size);
+  graph.admission_items = gate.frames > 0 ? gate.frames : std::max(16, 6 * resolved.batch_size);
   graph.byte_budget =
-      gate.memory > 0 ? gate.memory : std::max(std::int64_t{1} << 30, 2 * numbers.batch_size * gate.slab);
+      gate.memory > 0 ? gate.memory : std::max(std::int64_t{1} << 30, 2 * resolved.batch_size * gate.slab);
   try {
     check(graph);
   } catch (const std::invalid_argument& error) {
     throw UsageError(in_users_words(error.what()));
   }
-  return numbers;
+  return resolved;
 }
 
 void use_defaults_of(const Devices& devices, Settings& settings) {
-  if (!devices.leave_host_free()) return;
-  for (const StagePlace& place : settings.stages()) {
-    for (const OptionInfo& option : find_stage(place.stage).options) {
-      if (option.on_gpu.empty() || settings.values(place.name).count(option.name) > 0) continue;
-      settings.set(place.name + "." + option.name, {option.on_gpu}, "GPU");
+  if (!devices.lanes_wait_for_gpu()) return;
+  for (const RecipeStage& stage : settings.stages()) {
+    for (const OptionInfo& option : find_stage(stage.stage).options) {
+      if (option.on_gpu.empty() || settings.values(stage.name).count(option.name) > 0) continue;
+      settings.set(stage.name + "." + option.name, {option.on_gpu}, "GPU");
     }
   }
 }

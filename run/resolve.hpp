@@ -13,7 +13,7 @@ struct Config;
 class Settings;
 
 /// The numbers of a run after the defaults for the machine are filled in.
-struct Numbers {
+struct ResolvedConfig {
   int batch_size = 1;
   int team = 1;  ///< threads of a model call; results depend on it, so the plan fixes it
   Precisions precisions;
@@ -23,7 +23,7 @@ struct Numbers {
 /// Replaces numbers that are 0 in the config by defaults for `cores` cores and these devices.
 /// `planned_team` is the team size of the plan to resume. It applies if the config names no team size.
 /// Throws UsageError for numbers that the graph refuses.
-Numbers resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices = {});
+ResolvedConfig resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices = {});
 
 /// On a GPU, gives options of stages their defaults for GPUs (OptionVisitor::on_gpu), unless the user set them.
 void use_defaults_of(const Devices& devices, Settings& settings);

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <utility>
 
-#include "pipeline/crew.hpp"
+#include "pipeline/thread_pool.hpp"
 
 namespace millrace {
 namespace {
@@ -77,7 +77,7 @@ std::vector<GpuSummary> ResourceLog::finish() {
 
 void ResourceLog::Series::add(std::optional<double> value) {
   if (!value) return;
-  most = count == 0 ? *value : std::max(most, *value);
+  max = count == 0 ? *value : std::max(max, *value);
   sum += *value;
   ++count;
 }
@@ -86,7 +86,7 @@ std::optional<double> ResourceLog::Series::mean() const {
   return count == 0 ? std::nullopt : std::optional(sum / static_cast<double>(count));
 }
 
-std::optional<double> ResourceLog::Series::peak() const { return count == 0 ? std::nullopt : std::optional(most); }
+std::optional<double> ResourceLog::Series::peak() const { return count == 0 ? std::nullopt : std::optional(max); }
 
 void ResourceLog::run() {
   name_this_thread("resources");

@@ -48,7 +48,7 @@ class ResourceLog {
   std::vector<std::string> buses_;
   /// Statistics of the samples that have a value.
   struct Series {
-    double sum = 0, most = 0;
+    double sum = 0, max = 0;
     std::int64_t count = 0;
     void add(std::optional<double> value);
     [[nodiscard]] std::optional<double> mean() const;

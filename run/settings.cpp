@@ -49,12 +49,12 @@ std::string flow_list(const std::vector<std::string>& values) {
   return text + "]";
 }
 
-std::string stage_list(const std::vector<StagePlace>& stages) {
+std::string stage_list(const std::vector<RecipeStage>& stages) {
   std::string text = "[";
-  for (const StagePlace& place : stages) {
+  for (const RecipeStage& stage : stages) {
     if (text.size() > 1) text += ", ";
-    text += place.name == place.stage ? quoted(place.name)
-                                      : "{name: " + quoted(place.name) + ", stage: " + quoted(place.stage) + "}";
+    text += stage.name == stage.stage ? quoted(stage.name)
+                                      : "{name: " + quoted(stage.name) + ", stage: " + quoted(stage.stage) + "}";
   }
   return text + "]";
 }
@@ -174,7 +174,7 @@ bool Settings::differs(const std::string& stage, const std::string& view) const 
 }
 
 bool Settings::runs(const std::string& name) const {
-  return std::any_of(stages_.begin(), stages_.end(), [&](const StagePlace& place) { return place.name == name; });
+  return std::any_of(stages_.begin(), stages_.end(), [&](const RecipeStage& stage) { return stage.name == name; });
 }
 
 const Setting& Settings::at(const std::string& key) const {
@@ -288,11 +288,11 @@ nlohmann::json results_of(const std::vector<std::pair<std::string, Setting>>& op
 nlohmann::json Settings::results(const Understood& understood,
                                  const std::map<std::string, Understood>& of_views) const {
   nlohmann::json out;
-  for (const StagePlace& place : stages_) {
-    if (place.name == place.stage) {
-      out["stages"].push_back(place.name);
+  for (const RecipeStage& stage : stages_) {
+    if (stage.name == stage.stage) {
+      out["stages"].push_back(stage.name);
     } else {
-      out["stages"].push_back({{"name", place.name}, {"stage", place.stage}});
+      out["stages"].push_back({{"name", stage.name}, {"stage", stage.stage}});
     }
   }
   for (const auto& view : views_) {

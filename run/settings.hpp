@@ -82,7 +82,7 @@ class Settings {
   /// The same for an option with one value. Empty if it was set to nothing.
   std::string text(const std::string& key) const { return at(key).values.empty() ? "" : at(key).values.front(); }
 
-  const std::vector<StagePlace>& stages() const { return stages_; }
+  const std::vector<RecipeStage>& stages() const { return stages_; }
   /// Whether the recipe has a stage of this name.
   bool runs(const std::string& name) const;
   const std::vector<View>& views() const { return views_; }
@@ -114,11 +114,11 @@ class Settings {
   void add_group(const std::string& name, const std::vector<OptionInfo>& options);
   bool used(const std::string& group) const;
   void read_stages(const YAML::Node& stages, const std::string& path, const std::string& where);
-  StagePlace read_stage(const YAML::Node& node, const std::string& path);
+  RecipeStage read_stage(const YAML::Node& node, const std::string& path);
   View read_view(const YAML::Node& node, const std::string& path);
 
   std::vector<std::pair<std::string, Group>> groups_;
-  std::vector<StagePlace> stages_;
+  std::vector<RecipeStage> stages_;
   std::string stages_origin_ = "default";
   std::vector<View> views_;
   std::string views_origin_ = "default";

@@ -48,7 +48,7 @@ template <class Visit>
 void each_model(const Config& config, const Visit& visit) {
   const auto of_chain = [&](const Chain& chain, const std::string& view) {
     for (const auto& link : chain.links()) {
-      if (!view.empty() && link.as_in_base) continue;
+      if (!view.empty() && link.has_recipe_options) continue;
       for (const ModelUse& use : link.info.models) visit(use, link.info.name + "." + use.option, view);
     }
   };
@@ -156,11 +156,11 @@ std::vector<PlannedView> planned_views(const Config& config, const std::vector<s
   return views;
 }
 
-nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const Packages& packages,
+nlohmann::json plan_settings(const Config& config, const ResolvedConfig& resolved, const Packages& packages,
                              const Devices& devices) {
   nlohmann::json plan = *config.results;
-  plan["batch_size"] = numbers.batch_size;
-  plan["team"] = numbers.team;
+  plan["batch_size"] = resolved.batch_size;
+  plan["team"] = resolved.team;
   // The plan records the values that were chosen, not the options that led to them, so those groups are removed.
   // It records the input as its source, and packages by their fingerprints.
   plan["device"] = devices.name;
@@ -168,7 +168,7 @@ nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const
     plan["cpu_level"] = devices.cpu_level;
     plan["mkl_instructions"] = devices.mkl_instructions;
   }
-  plan["precision"] = numbers.precisions.name(packages);
+  plan["precision"] = resolved.precisions.name(packages);
   for (const char* group : {"batch", "threads", "input", "models", "device"}) plan["options"].erase(group);
   each_model(config, [&](const ModelUse& use, const std::string& key, const std::string& view) {
     const auto found = packages.find(use.folder);

@@ -37,7 +37,7 @@ std::vector<PlannedView> planned_views(const Config& config, const std::vector<s
 
 /// Everything except the source that determines results: options of the stages, batch and team size, device, precision,
 /// fingerprints of the packages.
-nlohmann::json plan_settings(const Config& config, const Numbers& numbers, const Packages& packages,
+nlohmann::json plan_settings(const Config& config, const ResolvedConfig& resolved, const Packages& packages,
                              const Devices& devices);
 
 /// A setting of the plan in this output folder. Null if the plan or the setting does not exist.

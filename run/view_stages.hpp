@@ -11,7 +11,7 @@ namespace millrace {
 
 /// A stage object and its link in the chain of a view.
 template <class Stage>
-struct StagePlacement {
+struct LinkedStage {
   const ChainLink* link = nullptr;
   std::shared_ptr<Stage> stage;
 };
@@ -19,21 +19,21 @@ struct StagePlacement {
 /// The stages of one section, by view and by position in the section. `make` makes the stage of a link.
 /// Views whose stage has the recipe's options share one object.
 template <class Stage, class Make>
-std::vector<std::vector<StagePlacement<Stage>>> make_stages(const std::vector<PlannedView>& views, Section section,
-                                                            const Make& make) {
-  std::vector<std::vector<StagePlacement<Stage>>> of_views;
+std::vector<std::vector<LinkedStage<Stage>>> make_stages(const std::vector<PlannedView>& views, Section section,
+                                                         const Make& make) {
+  std::vector<std::vector<LinkedStage<Stage>>> of_views;
   std::vector<std::shared_ptr<Stage>> shared;
   for (const PlannedView& view : views) {
-    auto& places = of_views.emplace_back();
+    auto& stages = of_views.emplace_back();
     for (const ChainLink* link : view.chain->of(section)) {
-      const std::size_t place = places.size();
-      if (!link->as_in_base) {
-        places.push_back({link, make(*link)});
+      const std::size_t index = stages.size();
+      if (!link->has_recipe_options) {
+        stages.push_back({link, make(*link)});
         continue;
       }
-      if (shared.size() <= place) shared.resize(place + 1);
-      if (shared[place] == nullptr) shared[place] = make(*link);
-      places.push_back({link, shared[place]});
+      if (shared.size() <= index) shared.resize(index + 1);
+      if (shared[index] == nullptr) shared[index] = make(*link);
+      stages.push_back({link, shared[index]});
     }
   }
   return of_views;

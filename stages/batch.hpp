@@ -18,7 +18,7 @@
 namespace millrace {
 
 /// Where a frame belongs. Which frames share a batch, and their slots, follows from the plan alone.
-struct Place {
+struct PlanPosition {
   std::int64_t batch = 0;    ///< number of the batch in this attempt, from 0
   int slot = 0;              ///< in the batch, from 0
   int batch_size = 1;        ///< number of slots in the planned batch
@@ -30,11 +30,11 @@ struct Place {
 /// One thread at a time uses a frame. The graph synchronises between stages.
 class Frame {
  public:
-  Frame(Item planned, Place where) : item(std::move(planned)), place(where) {}
+  Frame(Item planned, PlanPosition where) : item(std::move(planned)), position(where) {}
 
-  std::int64_t batch_id() const { return place.batch; }
-  int slot() const { return place.slot; }
-  int batch_size() const { return place.batch_size; }
+  std::int64_t batch_id() const { return position.batch; }
+  int slot() const { return position.slot; }
+  int batch_size() const { return position.batch_size; }
   bool failed() const { return failure.has_value(); }
   void set_credit(ByteCredit taken) { credit = std::move(taken); }
 
@@ -45,14 +45,14 @@ class Frame {
   }
 
   Item item;
-  Place place;
+  PlanPosition position;
   FileBytes file;     ///< set by reading, freed by decoding or a failure
   PictureInfo info;   ///< set by reading; all sizes are 0 if the frame failed before
   ByteCredit credit;  ///< bytes of the gate's budget for the pixels; decoding moves it into the deleter of the pixels
   Columns columns;
   std::optional<Failure> failure;
-  bool split = false;  ///< memory ran out, so its model calls or its batch were smaller than planned
-  bool again = false;  ///< processed a second time because memory ran out, so counters have counted it already
+  bool split = false;    ///< memory ran out, so its model calls or its batch were smaller than planned
+  bool retried = false;  ///< processed a second time because memory ran out, so counters have counted it already
 };
 
 /// The path to open for an item. A relative path is below `root` if `root` is not empty.
@@ -66,7 +66,7 @@ class Batch {
  public:
   explicit Batch(std::vector<std::shared_ptr<Frame>> slots) : frames(std::move(slots)) {}
 
-  const Place& place() const { return frames.front()->place; }
+  const PlanPosition& position() const { return frames.front()->position; }
   int view() const { return frames.front()->item.view; }
   /// Whether all frames have failed.
   bool empty() const {

@@ -128,14 +128,14 @@ void allow(const ChainLink& link, Batch& batch) {
 
 }  // namespace
 
-Chain::Chain(const std::vector<StagePlace>& places, const Values& values, const std::vector<StageEntry>& table)
+Chain::Chain(const std::vector<RecipeStage>& stages, const Values& values, const std::vector<StageEntry>& table)
     : table_(&table) {
-  if (places.empty()) throw UsageError("the recipe names no stages; list them under 'stages:'");
-  for (const StagePlace& place : places) {
+  if (stages.empty()) throw UsageError("the recipe names no stages; list them under 'stages:'");
+  for (const RecipeStage& stage : stages) {
     ChainLink link;
-    link.entry = &find_stage(place.stage, table);
-    link.options = link.entry->parse(values(place.name), place.name);
-    link.info = link.entry->info(link.options, place.name);
+    link.entry = &find_stage(stage.stage, table);
+    link.options = link.entry->parse(values(stage.name), stage.name);
+    link.info = link.entry->info(link.options, stage.name);
     add(std::move(link), table);
   }
   finish();
@@ -147,8 +147,8 @@ Chain Chain::for_view(const std::function<bool(const std::string& name)>& differ
   for (const ChainLink& base : links_) {
     ChainLink link = base;
     link.frees.clear();
-    link.as_in_base = !differs(base.info.name);
-    if (!link.as_in_base) {
+    link.has_recipe_options = !differs(base.info.name);
+    if (!link.has_recipe_options) {
       link.options = link.entry->parse(values(base.info.name), base.info.name);
       link.info = link.entry->info(link.options, base.info.name);
     }

@@ -16,9 +16,9 @@ struct ChainLink {
   const StageEntry* entry = nullptr;
   StageOptions options;
   StageInfo info;
-  Access access;           ///< fields that the stage may read and write
-  Fields frees;            ///< fields to free after this stage, because no later stage reads them
-  bool as_in_base = true;  ///< the stage has the recipe's options; false if the view sets its own
+  Access access;                   ///< fields that the stage may read and write
+  Fields frees;                    ///< fields to free after this stage, because no later stage reads them
+  bool has_recipe_options = true;  ///< the stage has the recipe's options; false if the view sets its own
 };
 
 /// The stages of a recipe in order: stages on frames, then stages in the lane, then stages on batches.
@@ -29,7 +29,7 @@ class Chain {
   using Values = std::function<OptionValues(const std::string& name)>;
 
   /// Throws UsageError in these cases:
-  /// - `places` is empty, or a stage name is unknown or appears twice
+  /// - `stages` is empty, or a stage name is unknown or appears twice
   /// - an option value is not valid
   /// - the sections are out of order
   /// - a stage reads a field that no earlier stage writes; the message names a stage that writes it
@@ -41,7 +41,7 @@ class Chain {
   /// - the name of a side column cannot be a part of a file name
   ///
   /// `table` must outlive the chain.
-  Chain(const std::vector<StagePlace>& places, const Values& values,
+  Chain(const std::vector<RecipeStage>& stages, const Values& values,
         const std::vector<StageEntry>& table = stage_table());
 
   /// The same stages with the options of a view.

@@ -105,8 +105,8 @@ void Decode::run(Frame& frame) const {
   Decoded decoded =
       decode(frame.file.span(), frame.info, source_.limits.at(static_cast<std::size_t>(frame.item.view)), allocate);
   frame.file = {};
-  if (!decoded.warnings.empty() && !frame.again) counters_[decode_warnings].add(frame.item.path);
-  if (wrong_extension(frame) && !frame.again) counters_[wrong_extensions].add(frame.item.path);
+  if (!decoded.warnings.empty() && !frame.retried) counters_[decode_warnings].add(frame.item.path);
+  if (wrong_extension(frame) && !frame.retried) counters_[wrong_extensions].add(frame.item.path);
   if (source_.cache != nullptr) source_.cache->put(frame.item.path, {frame.info, decoded.pixels});
   frame.columns.set(pixels, std::move(decoded.pixels));
 }

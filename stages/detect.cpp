@@ -176,11 +176,11 @@ BoxSearch Detect::search() const {
   const Package& package = model_->package();
   BoxSearch search;
   search.head = head_of(package);
-  search.least_score = static_cast<float>(options_.conf);
+  search.min_score = static_cast<float>(options_.conf);
   search.iou_threshold = options_.iou;
-  search.least_area = options_.min_area;
+  search.min_area = options_.min_area;
   search.class_aware = !options_.class_agnostic;
-  search.most_boxes = options_.max_detections;
+  search.max_boxes = options_.max_detections;
   if (options_.classes.empty()) return search;
   for (std::size_t id = 0; id < package.classes.size(); ++id) {
     search.wanted.push_back(std::any_of(options_.classes.begin(), options_.classes.end(),

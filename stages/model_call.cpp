@@ -17,12 +17,12 @@ namespace {
 
 class Calls {
  public:
-  Calls(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call, const MostRows& most,
+  Calls(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call, const MaxRows& max_rows,
         Counters& counters)
       : pictures_(pictures),
         make_(make),
         call_(call),
-        most_(most),
+        max_rows_(max_rows),
         counters_(counters),
         blank_(pictures.size()),
         outcomes_(pictures.size()) {}
@@ -41,7 +41,7 @@ class Calls {
   void run(const std::vector<int>& rows, bool split) {
     bool repeated = false;
     while (!std::all_of(rows.begin(), rows.end(), [&](int row) { return is_blank(row); })) {
-      if (rows.size() > static_cast<std::size_t>(most_())) return run_halves(rows);
+      if (rows.size() > static_cast<std::size_t>(max_rows_())) return run_halves(rows);
       try {
         keep(rows, call_(make_(rows, blank_)), split);
         return;
@@ -126,7 +126,7 @@ class Calls {
   const std::span<const int> pictures_;
   const MakeInputs& make_;
   const ModelCall& call_;
-  const MostRows& most_;
+  const MaxRows& max_rows_;
   Counters& counters_;
   std::vector<bool> blank_;
   std::vector<RowOutcome> outcomes_;
@@ -161,8 +161,8 @@ Tensor gather(Device& device, const Tensor& images, std::span<const CallRow> row
 }  // namespace
 
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
-                                  const MostRows& most, Counters& counters) {
-  return Calls(pictures, make, call, most, counters).run();
+                                  const MaxRows& max_rows, Counters& counters) {
+  return Calls(pictures, make, call, max_rows, counters).run();
 }
 
 std::vector<int> every_slot(const Batch& batch) {
@@ -175,11 +175,11 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
   const std::span<const int> owners = rows.owners;
   const auto frame_of = [&](std::size_t row) -> Frame& { return *batch.frames[static_cast<std::size_t>(owners[row])]; };
   const auto is_wanted = [&](std::size_t row) { return !rows.wanted || rows.wanted(static_cast<int>(row)); };
-  const auto most = static_cast<std::size_t>(rows.model.maximum(rows.method));
+  const auto max_rows = static_cast<std::size_t>(rows.model.maximum(rows.method));
   std::shared_ptr<Engine> engine;
   std::size_t count = 0;
   for (std::size_t first = 0; first < owners.size(); first += count) {
-    count = std::min(most, owners.size() - first);
+    count = std::min(max_rows, owners.size() - first);
     if (!rows.pack) {
       const auto others =
           std::ranges::find_if(owners.subspan(first, count), [&](int owner) { return owner != owners[first]; });

@@ -30,7 +30,7 @@ inline constexpr CounterInfo split_calls{"split_calls"};    ///< calls that were
 inline constexpr CounterInfo bisect_calls{"bisect_calls"};  ///< extra calls to find the picture that makes a call fail
 
 /// The maximum rows of a call that memory allows, as far as known when it is called.
-using MostRows = std::function<int()>;
+using MaxRows = std::function<int()>;
 
 /// Calls a model once for all rows, so that a bad picture does not cost the others their results.
 /// `pictures[row]` is the picture of a row. Rows of one picture must be adjacent. If one fails, all of them fail.
@@ -46,7 +46,7 @@ using MostRows = std::function<int()>;
 /// - The call is repeated in its original shape with that picture blank, so the others get exactly the planned results.
 /// - If no picture fails alone, the call is repeated as it was. If it fails again, it is split into halves.
 std::vector<RowOutcome> call_rows(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call,
-                                  const MostRows& most, Counters& counters);
+                                  const MaxRows& max_rows, Counters& counters);
 
 /// A row of a call. A blank row is filled with zeros, so that the shape of a call follows from the plan alone.
 struct CallRow {

@@ -38,9 +38,9 @@ std::string bound_of_bytes(double value) {
 
 void check_range(double value, Range range, const std::string& name, const std::string& written,
                  std::string (*bound)(double) = bound_text) {
-  if (value >= range.least && value <= range.most) return;
-  std::string allowed = range.most >= 1e300 ? "at least " + bound(range.least)
-                                            : "between " + bound(range.least) + " and " + bound(range.most);
+  if (value >= range.min && value <= range.max) return;
+  std::string allowed =
+      range.max >= 1e300 ? "at least " + bound(range.min) : "between " + bound(range.min) + " and " + bound(range.max);
   throw UsageError(name + " is " + written + "; it must be " + allowed);
 }
 

@@ -21,7 +21,7 @@ enum class Affects { results, run };
 
 /// Minimum and maximum of a numeric option, both allowed.
 struct Range {
-  double least = -1e300, most = 1e300;
+  double min = -1e300, max = 1e300;
 };
 
 /// One option as `millrace stages`, --print-config and the plan show it.

@@ -27,7 +27,7 @@ StageInfo Postprocess::info(const Options& /*options*/) {
 Postprocess::Postprocess(const Options& options, const StageContext& context) : options_(options), context_(context) {}
 
 void Postprocess::run(Batch& batch) {
-  const auto traced = std::make_shared<std::vector<std::vector<TracedMask>>>(batch.frames.size());
+  const auto outlined = std::make_shared<std::vector<std::vector<OutlinedMask>>>(batch.frames.size());
   // One entry for each decoder call, because a call packs objects of several pictures.
   std::vector<MaskCall> calls;
   std::map<const std::vector<Tensor>*, std::size_t> known;
@@ -35,7 +35,7 @@ void Postprocess::run(Batch& batch) {
     const Frame& frame = *batch.frames[slot];
     if (frame.failed()) continue;
     const PictureLogits& logits = frame.columns.get(mask_logits);
-    (*traced)[slot].resize(logits.objects.size());
+    (*outlined)[slot].resize(logits.objects.size());
     for (std::size_t i = 0; i < logits.objects.size(); ++i) {
       const MaskLogits& object = logits.objects[i];
       const auto& shape = object.outputs->front().shape;
@@ -45,26 +45,27 @@ void Postprocess::run(Batch& batch) {
           {object.row,
            {static_cast<int>(shape[2]), static_cast<int>(shape[1]), logits.input_width, logits.input_height,
             logits.geometry.resized_width, logits.geometry.resized_height, frame.info.width, frame.info.height},
-           {traced, &(*traced)[slot][i]}});
+           {outlined, &(*outlined)[slot][i]}});
     }
   }
-  trace(*context_.device, calls, static_cast<float>(options_.mask_threshold));
+  outline(*context_.device, calls, static_cast<float>(options_.mask_threshold));
   context_.device->wait();
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
-    if (!batch.frames[slot]->failed()) take(*batch.frames[slot], std::move((*traced)[slot]));
+    if (!batch.frames[slot]->failed()) take(*batch.frames[slot], std::move((*outlined)[slot]));
   }
 }
 
-void Postprocess::take(Frame& frame, std::vector<TracedMask> traced) {
+void Postprocess::take(Frame& frame, std::vector<OutlinedMask> outlined) {
   std::vector<Mask> result;
-  result.reserve(traced.size());
-  for (std::size_t i = 0; i < traced.size(); ++i) {
-    if (!traced[i].fault.empty()) {
+  result.reserve(outlined.size());
+  for (std::size_t i = 0; i < outlined.size(); ++i) {
+    if (!outlined[i].fault.empty()) {
       // The decoder's output is at fault, so the failure counts for the stage that called it.
-      return frame.fail("segment", Reason::non_finite, "object " + std::to_string(i) + ": " + traced[i].fault);
+      return frame.fail("segment", Reason::non_finite, "object " + std::to_string(i) + ": " + outlined[i].fault);
     }
-    const std::int64_t area = run_area(traced[i].counts);
-    result.push_back({std::move(traced[i].counts), frame.info.width, frame.info.height, area, traced[i].predicted_iou});
+    const std::int64_t area = run_area(outlined[i].counts);
+    result.push_back(
+        {std::move(outlined[i].counts), frame.info.width, frame.info.height, area, outlined[i].predicted_iou});
   }
   frame.columns.set(masks, std::move(result));
 }

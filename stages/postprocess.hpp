@@ -38,7 +38,7 @@ class Postprocess final : public LaneStage {
   void run(Batch& batch) override;
 
  private:
-  static void take(Frame& frame, std::vector<TracedMask> traced);
+  static void take(Frame& frame, std::vector<OutlinedMask> outlined);
 
   Options options_;
   const StageContext& context_;

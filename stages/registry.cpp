@@ -41,8 +41,8 @@ const std::vector<StageEntry>& stage_table() {
   return entries;
 }
 
-std::vector<StagePlace> default_stages() {
-  std::vector<StagePlace> names;
+std::vector<RecipeStage> default_stages() {
+  std::vector<RecipeStage> names;
   for (const auto& row : rows) {
     if (row.by_default) names.emplace_back(row.entry().name);
   }

@@ -12,7 +12,7 @@ namespace millrace {
 const std::vector<StageEntry>& stage_table();
 
 /// The stages of a run without a recipe.
-std::vector<StagePlace> default_stages();
+std::vector<RecipeStage> default_stages();
 
 /// The row of that name. Throws UsageError for an unknown name, and suggests the nearest known one.
 const StageEntry& find_stage(std::string_view name, const std::vector<StageEntry>& table = stage_table());

@@ -64,8 +64,8 @@ StageInfo Segment::info(const Options& options) {
                  .folder = options.model,
                  .task = "segment",
                  // A decoder call takes its embeddings as one tensor (stack), so there are two copies of each.
-                 .calls = {{.method = encode_method, .rows = options.image_batch, .kept_a_picture = 2},
-                           {.method = decode_method, .rows = options.box_batch, .kept_an_object = 1}},
+                 .calls = {{.method = encode_method, .rows = options.image_batch, .kept_per_picture = 2},
+                           {.method = decode_method, .rows = options.box_batch, .kept_per_object = 1}},
                  .padded = options.pad,
                  .remedy = "add --segmenter PACKAGE, or name a recipe without 'segment' and 'postprocess'",
                  .recipe_without = "detect.yaml"};

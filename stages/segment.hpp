@@ -29,8 +29,8 @@ inline constexpr Field<PictureLogits> mask_logits{"mask_logits"};
 /// The output of the image encoder for the pictures of a batch, on the lane's device.
 /// Other stages with prompts for this model may read it.
 struct ImageEmbeddings {
-  std::string model;             ///< folder of the package
-  std::vector<Tensor> of_slots;  ///< [C,h,w] by slot; no data if the picture has no objects or has failed
+  std::string model;            ///< folder of the package
+  std::vector<Tensor> by_slot;  ///< [C,h,w] by slot; no data if the picture has no objects or has failed
 };
 inline constexpr Field<ImageEmbeddings> image_embeddings{"image_embeddings"};
 inline constexpr CounterInfo encoder_calls{"encoder_calls"};

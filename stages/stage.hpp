@@ -31,22 +31,22 @@ enum class Section {
 };
 
 /// A stage as a recipe names it.
-struct StagePlace {
-  StagePlace(const char* stage_name) : name(stage_name), stage(stage_name) {}
-  StagePlace(std::string stage_name) : name(stage_name), stage(std::move(stage_name)) {}
-  StagePlace(std::string own_name, std::string stage_name) : name(std::move(own_name)), stage(std::move(stage_name)) {}
+struct RecipeStage {
+  RecipeStage(const char* stage_name) : name(stage_name), stage(stage_name) {}
+  RecipeStage(std::string stage_name) : name(stage_name), stage(std::move(stage_name)) {}
+  RecipeStage(std::string own_name, std::string stage_name) : name(std::move(own_name)), stage(std::move(stage_name)) {}
   std::string name;   ///< unique in the recipe; names its options and, if it has S::Own, its field
   std::string stage;  ///< name of its row in the table
-  bool operator==(const StagePlace&) const = default;
+  bool operator==(const RecipeStage&) const = default;
 };
 
 /// A model that a stage calls, by the stage's options.
 struct ModelUse {
   struct Calls {
     std::string method;
-    int rows = 0;            ///< maximum rows of a call; 0: the batch size
-    int kept_a_picture = 0;  ///< output rows that a lane keeps at once, for each picture
-    int kept_an_object = 0;  ///< the same for each object
+    int rows = 0;              ///< maximum rows of a call; 0: the batch size
+    int kept_per_picture = 0;  ///< output rows that a lane keeps at once, for each picture
+    int kept_per_object = 0;   ///< the same for each object
     bool operator==(const Calls&) const = default;
   };
   std::string option;          ///< option of the stage that names the package

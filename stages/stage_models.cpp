@@ -35,7 +35,7 @@ StageModel::StageModel(StageModels& models, const ModelUse& use) : models_(model
 int StageModel::maximum(std::string_view method) const { return allowed(use_, *package_, models_.batch_size, method); }
 
 int StageModel::limit(std::string_view method) const {
-  return models_.limits == nullptr ? CallLimits::none : models_.limits->most(package_->id(), method);
+  return models_.limits == nullptr ? CallLimits::none : models_.limits->max_rows(package_->id(), method);
 }
 
 int StageModel::padded(int rows, std::string_view method) const {
@@ -47,7 +47,7 @@ std::shared_ptr<Engine> StageModel::engine() const { return models_.cache->acqui
 MethodRows rows_of(const ModelUse& use, const Package& package, int batch_size, const CallLimits* limits) {
   MethodRows rows;
   for (const Method& method : package.methods) {
-    const int limit = limits == nullptr ? CallLimits::none : limits->most(package.id(), method.name);
+    const int limit = limits == nullptr ? CallLimits::none : limits->max_rows(package.id(), method.name);
     rows[method.name] = std::min(allowed(use, package, batch_size, method.name), limit);
   }
   return rows;

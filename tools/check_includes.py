@@ -195,14 +195,14 @@ NO_VARIABLE = re.compile(
     r"|(?:typedef )?(?:class|struct|union|enum(?: class| struct)?)(?: [\w:]+)? ?(?::[^{]*)?(?:\{\} ?)?$"
 )
 SPECIFIERS = re.compile(r"(?:(?:inline|static|thread_local|constinit|mutable|extern(?: \"\")?) )*")
-VARIABLE_BY_PARENTHESIS = re.compile(r"\( ?[*&] ?(?:const )?\w+ ?(?:\[[^]]*\] ?)*\)")  # (*f) or (&f): it refers to a function
+FUNCTION_POINTER = re.compile(r"\( ?[*&] ?(?:const )?\w+ ?(?:\[[^]]*\] ?)*\)")  # (*f) or (&f): it refers to a function
 VALUE_IN_PARENTHESES = re.compile(r'\w ?\( ?(?:[\d"&{]|new\b|true\b|false\b|nullptr\b)')
 
 
 def is_function(declared, in_code):
     if re.search(r"\boperator\b", declared):
         return True
-    if "(" not in declared or VARIABLE_BY_PARENTHESIS.search(declared):
+    if "(" not in declared or FUNCTION_POINTER.search(declared):
         return False
     return not in_code and not VALUE_IN_PARENTHESES.search(declared)  # nobody declares a static function inside a function
 
@@ -251,8 +251,8 @@ def declarations(text):
             head, parentheses = "", 0
         elif letter == "}" and len(scopes) > 1:
             kind, before, begun_before, parentheses = scopes.pop()
-            goes_on = kind in ("value", "call")
-            head, begun = (before + "{}", begun_before) if goes_on else ("", line)
+            continues = kind in ("value", "call")
+            head, begun = (before + "{}", begun_before) if continues else ("", line)
         elif letter == ";" and parentheses == 0:
             kind = scopes[-1][0]
             yield begun, "code" if kind in ("value", "call") else kind, head

@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 
 out="$(realpath -m "${1:-build/gpu-bundle}")"
 architectures="${MILLRACE_CUDA_ARCHITECTURES:-75-real;80-real;86-real;89-real;90-real;90-virtual}"
-most_bytes=$((48 * 1024 * 1024))
+max_bytes=$((48 * 1024 * 1024))
 fail() { echo "gpu-bundle: $*" >&2; exit 1; }
 
 programs=(apps/millrace gpu/cuda_test)
@@ -56,7 +56,7 @@ install -m 644 bench/gpu/*.py "$out/"
 { git rev-parse HEAD; git diff --quiet HEAD || echo "with changes"; } > "$out/commit"
 
 bytes=$(du -sb "$out" | cut -f1)
-((bytes <= most_bytes)) || fail "$out has $bytes bytes, more than the maximum of $most_bytes"
+((bytes <= max_bytes)) || fail "$out has $bytes bytes, more than the maximum of $max_bytes"
 echo "gpu-bundle: $out, $((bytes / 1024 / 1024)) MiB"
 [[ -z "${MILLRACE_BUNDLE_BUILD:-}" ]] || exit 0
 
@@ -79,5 +79,5 @@ fi
 
 tar -C "$(dirname "$out")" -c "$(basename "$out")" "$(basename "$inputs")" | xz -T0 --x86 --lzma2=preset=9e > "$out.tar.xz"
 bytes=$(stat -c %s "$out.tar.xz")
-((bytes <= most_bytes)) || fail "$out.tar.xz has $bytes bytes, more than the maximum of $most_bytes"
+((bytes <= max_bytes)) || fail "$out.tar.xz has $bytes bytes, more than the maximum of $max_bytes"
 echo "gpu-bundle: $out.tar.xz, $((bytes / 1024 / 1024)) MiB; on the other machine: $(basename "$out")/run.sh suite correct models e2e peers decode --inputs $(basename "$inputs")"

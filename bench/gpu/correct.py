@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from agreement import box_ap50, compare, misses
-from place import BUNDLE, Place, run
+from session import BUNDLE, Session, run
 from program import lane_of, lines, millrace, pictures_of, settings_of
 
 
@@ -17,7 +17,7 @@ def judged(found, missed):
 
 
 def correct(results, inputs):
-    if not Place.rehearsal:
+    if not Session.rehearsal:
         results.measure(kernels, what="kernels")
         for tool in ("memcheck", "racecheck"):
             results.measure(functools.partial(sanitized, tool), what="sanitizer", tool=tool)
@@ -78,7 +78,7 @@ def parity(folder):
     """Compares the built-in models on the GPU in fp32 with the CPU. Checks how often the host waited and copied."""
     pictures = ("--input", folder / "pictures")
     expected, _, _ = finished(folder / "cpu", *pictures, "--device", "cpu")
-    lane, report, settings = finished(folder / "lane", *pictures, "--device", Place.device, "--precision", "fp32")
+    lane, report, settings = finished(folder / "lane", *pictures, "--device", Session.device, "--precision", "fp32")
     calls, batches = report["calls"], lane_of(report)["items"]
     found = {**compare(expected, lane), "pictures": len(lane), "batches": batches, **{name: calls[name] for name in ("uploads", "waits", "downloads", "overflows")}, "settings": settings}
     missed = misses(found, largest_box_difference=("<=", 0.05), without_partner=("<=", 0.01 * found["objects"]), mask_iou_mean=(">=", 0.999), mask_iou_min=(">=", 0.98),
@@ -94,7 +94,7 @@ def precision(folder):
 
     Masks are compared for the same boxes. Boxes are compared by their loss of AP50 against those of fp32.
     """
-    pictures, on = ("--input", folder / "pictures", "--set", f"detect.conf={CANDIDATE}"), ("--device", Place.device, "--precision")
+    pictures, on = ("--input", folder / "pictures", "--set", f"detect.conf={CANDIDATE}"), ("--device", Session.device, "--precision")
     wide, _, _ = finished(folder / "wide", *pictures, *on, "fp32")
     narrow, _, settings = finished(folder / "narrow", *pictures, *on, "auto")
     shown = [{**line, "objects": [o for o in line.get("objects", []) if o["score"] >= SHOWN]} for line in wide]
@@ -110,8 +110,8 @@ def precision(folder):
 def two_devices(folder):
     """Two logical devices on one GPU, each with its models, memory and lanes, must give the results of one device."""
     words = ("--input", folder / "pictures", "--precision", "fp32", "--set", "threads.lanes=2")
-    one, _, _ = finished(folder / "one", *words, "--device", Place.device)
-    two, report, settings = finished(folder / "two", *words, "--device", Place.two_devices)
+    one, _, _ = finished(folder / "one", *words, "--device", Session.device)
+    two, report, settings = finished(folder / "two", *words, "--device", Session.two_devices)
     loads = [load["package"] for load in report["models"]["loads"]]
     found = {**compare(one, two), "devices": min(map(loads.count, loads), default=0), "settings": settings}
     missed = misses(found, devices=("==", 2), without_partner=("==", 0), largest_box_difference=("<=", 0.05), mask_iou_min=(">=", 0.98))

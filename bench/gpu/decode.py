@@ -7,7 +7,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from place import BUNDLE, Place, run, scratch
+from session import BUNDLE, Session, run, scratch
 from program import millrace, write_manifest
 from turns import Failed
 
@@ -19,7 +19,7 @@ def decode(results, inputs):
     Seven counts of workers have three runs each, with two seconds to start. Together they take less than three minutes.
     The GPU's decoder has one minute.
     """
-    for workers in [n for n in Place.few((1, 2, 4, 8, 16, 32, 64), (1, 2)) if n <= len(os.sched_getaffinity(0))]:
+    for workers in [n for n in Session.few((1, 2, 4, 8, 16, 32, 64), (1, 2)) if n <= len(os.sched_getaffinity(0))]:
         results.measure(functools.partial(jpegs, workers, inputs), what="decode", workers=workers)
     results.measure(functools.partial(hardware_decoder, inputs), what="hardware decoder")
 
@@ -29,7 +29,7 @@ def jpegs(workers, inputs):
     with scratch() as folder:
         folder = Path(folder)
         (folder / "decode.yaml").write_text("stages: [decode, encode]\n")
-        write_manifest(folder / "m.jsonl", inputs / "pictures", Place.few(600, 4) * workers, 0)
+        write_manifest(folder / "m.jsonl", inputs / "pictures", Session.few(600, 4) * workers, 0)
         for repeat in range(3):
             done, report, _ = millrace(folder / f"out{repeat}", folder / "decode.yaml", "--input", folder / "m.jsonl", "--device", "cpu", "--set",
                                        f"threads.workers={workers}", timeout=60)
@@ -40,8 +40,8 @@ def jpegs(workers, inputs):
 
 
 def hardware_decoder(inputs):
-    done, _ = run(sys.executable, BUNDLE / "nvjpeg.py", inputs / "pictures", "--device", Place.torch_device, timeout=60,
-                  env={"CUDA_VISIBLE_DEVICES": ""} if Place.rehearsal else None)
+    done, _ = run(sys.executable, BUNDLE / "nvjpeg.py", inputs / "pictures", "--device", Session.torch_device, timeout=60,
+                  env={"CUDA_VISIBLE_DEVICES": ""} if Session.rehearsal else None)
     try:
         return json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):

@@ -5,16 +5,16 @@ import shutil
 import statistics
 from pathlib import Path
 
-from place import Place, scratch
+from session import Session, scratch
 from program import millrace, packages_of, settings_of, write_manifest
 
 
 def e2e(results, inputs):
     name, *_ = packages_of(inputs)
-    settings = [({"boxes_per_picture": boxes, "source": "memory"}, []) for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
-    settings += [({"boxes_per_picture": boxes, "source": "files"}, []) for boxes in Place.few((10, 1, 5, 20, 50), (3,))]
-    settings += [({"boxes_per_picture": Place.few(10, 3), "source": "memory", "options": " ".join(more)}, more) for more in (
-        ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32"])[:Place.few(4, 1)]]
+    settings = [({"boxes_per_picture": boxes, "source": "memory"}, []) for boxes in Session.few((10, 1, 5, 20, 50), (3,))]
+    settings += [({"boxes_per_picture": boxes, "source": "files"}, []) for boxes in Session.few((10, 1, 5, 20, 50), (3,))]
+    settings += [({"boxes_per_picture": Session.few(10, 3), "source": "memory", "options": " ".join(more)}, more) for more in (
+        ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32"])[:Session.few(4, 1)]]
     for setting, options in settings:
         known = next((r["pictures"] for r in results.document["records"]
                       if r["what"] == "e2e" and r["boxes_per_picture"] == setting["boxes_per_picture"] and "pictures" in r), None)
@@ -24,12 +24,12 @@ def e2e(results, inputs):
 def whole_run(inputs, known, boxes, source, options):
     """The median of three runs, and details of the last one. `known` is the number of pictures, or None."""
     _, detector, segmenter = packages_of(inputs)
-    rates, count = [], known or Place.few(400, 4)
+    rates, count = [], known or Session.few(400, 4)
     with scratch() as folder:
         where, folder = str(Path(folder).parent), Path(folder)
-        for repeat in range(1 if known else 0, Place.few(4, 2)):  # run 0 only finds the number of pictures
+        for repeat in range(1 if known else 0, Session.few(4, 2)):  # run 0 only finds the number of pictures
             write_manifest(folder / "m.jsonl", inputs / "pictures", count, boxes)
-            done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", Place.device, "--source", source,
+            done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", Session.device, "--source", source,
                                           "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no",
                                           *[word for option in options for word in ("--set", option)])
             if done.returncode != 0:
@@ -38,7 +38,7 @@ def whole_run(inputs, known, boxes, source, options):
             shutil.rmtree(folder / "out")
             rate = report["run_window"]["pictures_per_s"]
             if repeat == 0:
-                count = max(count, int(Place.few(3, 0) * rate))  # three seconds each
+                count = max(count, int(Session.few(3, 0) * rate))  # three seconds each
             else:
                 rates.append(rate)
     window = report["run_window"]

@@ -5,7 +5,7 @@ import itertools
 import statistics
 import time
 
-from place import MODELS, Place
+from session import MODELS, Session
 from program import side_of
 from records import failed
 
@@ -14,9 +14,9 @@ def product(precision):
     """Measures the roof of products, with large matrices."""
     import torch
 
-    side = Place.few(8192, 256)
+    side = Session.few(8192, 256)
     use_tf32(precision)
-    a, b = (torch.randn(side, side, device=Place.torch_device).to(getattr(torch, TYPES[precision])) for _ in range(2))
+    a, b = (torch.randn(side, side, device=Session.torch_device).to(getattr(torch, TYPES[precision])) for _ in range(2))
     median, _ = time_ms(lambda: a @ b)
     return {"tflop_per_s": 2 * side**3 / median / 1e9}
 
@@ -25,7 +25,7 @@ def copied():
     """Measures the roof of memory, with a large copy. Its bytes are read and written."""
     import torch
 
-    x = torch.empty(Place.few(1 << 31, 1 << 20), dtype=torch.uint8, device=Place.torch_device)
+    x = torch.empty(Session.few(1 << 31, 1 << 20), dtype=torch.uint8, device=Session.torch_device)
     y = torch.empty_like(x)
     median, _ = time_ms(lambda: y.copy_(x))
     return {"gb_per_s": 2 * x.numel() / median / 1e6}
@@ -54,11 +54,11 @@ def time_ms(call, repeats=30):
     """Median and 9th decile of a call's milliseconds, by CUDA events. In rehearsals: median and maximum, by a clock."""
     import torch
 
-    repeats = Place.few(repeats, 2)
-    for _ in range(Place.few(5, 1)):
+    repeats = Session.few(repeats, 2)
+    for _ in range(Session.few(5, 1)):
         call()
     times = []
-    if Place.rehearsal:
+    if Session.rehearsal:
         for _ in range(repeats):
             begun = time.perf_counter()
             call()
@@ -83,8 +83,8 @@ def loaded(package, precision):
     import torch
     import traces
 
-    module = torch.jit.load(str(package / "model.ts"), map_location=Place.torch_device).to(getattr(torch, TYPES[precision])).eval()
-    traces.adapt(module, tf32=precision == "tf32", device=Place.torch_device)
+    module = torch.jit.load(str(package / "model.ts"), map_location=Session.torch_device).to(getattr(torch, TYPES[precision])).eval()
+    traces.adapt(module, tf32=precision == "tf32", device=Session.torch_device)
     return torch.jit.freeze(module, preserved_attrs=None if described(package, "task: detect") else ["encode", "decode"])
 
 
@@ -109,11 +109,11 @@ def model(records, package, precision, batch, method):
     try:
         with torch.inference_mode():
             module, side, rows = loaded(package, precision), side_of(package), batch
-            images = torch.rand(batch, 3, side, side, device=Place.torch_device).to(getattr(torch, TYPES[precision]))
+            images = torch.rand(batch, 3, side, side, device=Session.torch_device).to(getattr(torch, TYPES[precision]))
             if method == "decode":
-                rows, embedding = Place.few(BOXES, 4), module.encode(images)
-                boxes = torch.tensor([[0.1, 0.15, 0.4, 0.5]], device=Place.torch_device).mul(side).repeat(rows, 1)
-                index = torch.arange(rows, device=Place.torch_device) % batch
+                rows, embedding = Session.few(BOXES, 4), module.encode(images)
+                boxes = torch.tensor([[0.1, 0.15, 0.4, 0.5]], device=Session.torch_device).mul(side).repeat(rows, 1)
+                index = torch.arange(rows, device=Session.torch_device) % batch
                 median, p90 = time_ms(lambda: module.decode(embedding, boxes, index))
             else:
                 median, p90 = time_ms(lambda: getattr(module, method)(images))
@@ -121,9 +121,9 @@ def model(records, package, precision, batch, method):
         if "out of memory" not in str(error):
             raise
         return {"out_of_memory": str(error)[-200:]}
-    least_ms, bound = roof(records, package.stem, method, precision)
+    floor_ms, bound = roof(records, package.stem, method, precision)
     return {"rows": rows, "median_ms": median, "p90_ms": p90, "ms_each": median / rows, "tflop_per_s": rows * GFLOP[package.stem, method] / median,
-            "roof_ms_each": least_ms, "roof_of": bound, "of_roof": least_ms * rows / median}
+            "roof_ms_each": floor_ms, "roof_of": bound, "of_roof": floor_ms * rows / median}
 
 
 def models(results, inputs):
@@ -135,8 +135,8 @@ def models(results, inputs):
     results.measure(copied, what="roof", precision="bytes")
     for package in [*sorted(inputs.glob("*.pkg")), *sorted(MODELS.glob("*.pkg"))]:
         methods = ["forward"] if described(package, "task: detect") else ["encode", "decode"]
-        for precision, batch, method in itertools.product(Place.few(TYPES, ["bf16"]), Place.few((1, 4, 16, 64), (2,)), methods):
+        for precision, batch, method in itertools.product(Session.few(TYPES, ["bf16"]), Session.few((1, 4, 16, 64), (2,)), methods):
             results.measure(functools.partial(model, results.document["records"], package, precision, batch, method),
                             what="model", package=package.stem, precision=precision, batch=batch, method=method)
-            if not Place.rehearsal:
+            if not Session.rehearsal:
                 torch.cuda.empty_cache()  # a large batch may have filled the memory

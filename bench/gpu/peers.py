@@ -183,7 +183,7 @@ def optimized(step, sample):
                 str(step.mean.device), step.dtype)
 
 
-class Numbers(torch.fx.Interpreter):
+class ConstantReader(torch.fx.Interpreter):
     """Runs a graph and records the nodes whose result is a number."""
 
     def __init__(self, module):
@@ -202,7 +202,7 @@ def specialized(module, sample):
 
     Reading a number from a tensor would split the graph and wait for the device.
     """
-    numbers = Numbers(module)
+    numbers = ConstantReader(module)
     numbers.run(*sample)
     for node, value in numbers.found.items():
         for user in list(node.users):
@@ -238,14 +238,14 @@ def reason(error):
 
 
 LOADED = time.monotonic()
-MOST_TO_LOAD = 30  # seconds; some sandboxes report a wrong start of the process
+MAX_LOAD_SECONDS = 30  # seconds; some sandboxes report a wrong start of the process
 
 
 def seconds_of_process():
     """Seconds since the process began, with the time to load Python and PyTorch."""
     ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
     since_loaded = time.monotonic() - LOADED
-    return min(max(since_loaded, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")), since_loaded + MOST_TO_LOAD)
+    return min(max(since_loaded, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")), since_loaded + MAX_LOAD_SECONDS)
 
 
 class TooLong(BaseException):

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from place import BUNDLE, MODELS, run
+from session import BUNDLE, MODELS, run
 
 
 def millrace(out, *arguments, timeout=400):

@@ -7,7 +7,7 @@ import time
 import traceback
 from pathlib import Path
 
-from place import OutOfTime, Place, commit, machine
+from session import OutOfTime, Session, commit, machine
 
 
 def failed(record):
@@ -24,7 +24,7 @@ class OtherMachine(Exception):
 
 def file_name(machine):
     """A name like those in bench/results: nvidia-h200-2026-11-22.json."""
-    gpu = "rehearsal" if Place.rehearsal else re.sub(r"[^a-z0-9]+", "-", machine["gpu"].lower()).strip("-")
+    gpu = "rehearsal" if Session.rehearsal else re.sub(r"[^a-z0-9]+", "-", machine["gpu"].lower()).strip("-")
     return f"{gpu}-{time.strftime('%Y-%m-%d', time.gmtime())}.json"
 
 
@@ -56,9 +56,9 @@ class Results:
 
     def write(self):
         """Replaces the file in one step, since a session can end at any moment."""
-        beside = self.file.with_name(self.file.name + ".new")
-        beside.write_text(json.dumps(self.document, indent=1) + "\n")
-        beside.replace(self.file)
+        new_file = self.file.with_name(self.file.name + ".new")
+        new_file.write_text(json.dumps(self.document, indent=1) + "\n")
+        new_file.replace(self.file)
 
     @staticmethod
     def same(a, b):
@@ -76,7 +76,7 @@ class Results:
         if self.has(**key):
             return
         try:
-            if time.monotonic() >= Place.deadline:
+            if time.monotonic() >= Session.deadline:
                 raise OutOfTime
             found = measurement()
             if clash := sorted(set(found) & set(IDENTITY)):

@@ -7,14 +7,14 @@ import sys
 import time
 from pathlib import Path
 
-from place import BUNDLE, OutOfTime, Place, scratch
+from session import BUNDLE, OutOfTime, Session, scratch
 from program import millrace, packages_of, side_of, write_manifest
 from turns import Failed, Turns
 
 
 def remaining(seconds):
     """`seconds`, or the rest of the part's time if that is shorter. Raises OutOfTime."""
-    left = Place.deadline - time.monotonic()
+    left = Session.deadline - time.monotonic()
     if left <= 0:
         raise OutOfTime
     return min(seconds, left)
@@ -22,7 +22,7 @@ def remaining(seconds):
 
 def why(error):
     """The message of a script that failed. Raises OutOfTime if the part's time is up: then the script was stopped."""
-    if time.monotonic() >= Place.deadline:
+    if time.monotonic() >= Session.deadline:
         raise OutOfTime from None
     return str(error) or "ended without a message"
 
@@ -46,13 +46,13 @@ def peers(results, inputs):
     begun = time.monotonic()
     with scratch() as folder:
         folder = Path(folder)
-        longest = Place.few(20000, 2)
+        longest = Session.few(20000, 2)
         write_manifest(folder / "m.jsonl", inputs / "pictures", longest, 10)
         settings = {"millrace": {"source": "files"}}
 
         def ours(pictures, seconds):
             write_manifest(folder / "own.jsonl", inputs / "pictures", pictures, 10)
-            done, report, _ = millrace(folder / "out", "--input", folder / "own.jsonl", "--device", Place.device, "--source", "files", "--detector", detector,
+            done, report, _ = millrace(folder / "out", "--input", folder / "own.jsonl", "--device", Session.device, "--source", "files", "--detector", detector,
                                        "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", timeout=seconds)
             plan = folder / "out/plan/plan.json"
             settings["millrace"]["dtype"] = (re.findall(r'"precision": *"([^"]*)"', plan.read_text()) or [None])[0] if plan.is_file() else None
@@ -62,17 +62,17 @@ def peers(results, inputs):
             return {"pictures": pictures, "pictures_per_s": report["run_window"]["pictures_per_s"]}
 
         turns, failures = {"millrace": ours}, {}
-        rates, pictures = {tool: [] for tool in tools}, {"millrace": Place.few(400, 2), "the usual script": Place.few(12, 2), "a tuned script": Place.few(2048, 2)}
+        rates, pictures = {tool: [] for tool in tools}, {"millrace": Session.few(400, 2), "the usual script": Session.few(12, 2), "a tuned script": Session.few(2048, 2)}
         try:
             for tool, seconds, more in (("the usual script", 120, []), ("a tuned script", 210, ["--tuned"])):
-                few = Place.few([], ["--batch", "2", "--workers", "2", "--compile-seconds", "0"])
+                few = Session.few([], ["--batch", "2", "--workers", "2", "--compile-seconds", "0"])
                 try:
-                    turns[tool] = Turns(sys.executable, BUNDLE / "peers.py", folder / "m.jsonl", "--detector", detector, "--segmenter", segmenter, "--device", Place.torch_device,
+                    turns[tool] = Turns(sys.executable, BUNDLE / "peers.py", folder / "m.jsonl", "--detector", detector, "--segmenter", segmenter, "--device", Session.torch_device,
                                         "--side", side_of(segmenter), *more, *few, seconds=remaining(seconds))
                     settings[tool] = turns[tool].settings
                 except Failed as error:
                     failures[tool] = why(error)
-            for round_ in range(1 + Place.few(3, 2)):
+            for round_ in range(1 + Session.few(3, 2)):
                 if round_ > 1 and time.monotonic() - begun > 300:
                     break
                 for tool in [tool for tool in tools if tool in turns and tool not in failures]:

@@ -33,7 +33,7 @@ from correct import correct
 from decode import decode
 from e2e import e2e
 from model_times import models
-from place import BUNDLE, OutOfTime, Place
+from session import BUNDLE, OutOfTime, Session
 from program import pictures_of
 from records import OtherMachine, Results, failed
 from rounds import peers
@@ -84,7 +84,7 @@ def main():
     if any(part != "models" for part in arguments.parts) and not pictures_of(arguments.inputs):
         parser.error(f"{arguments.inputs} has no pictures/*.jpg; give --inputs the folder that comes with the bundle, gpu-bundle.inputs")
     if arguments.rehearse:
-        Place.rehearse()
+        Session.rehearse()
     try:
         results = Results(arguments.out)
     except OtherMachine as error:
@@ -96,9 +96,9 @@ def main():
         if part == "models" and len(arguments.parts) > 1:
             guarded(part, results, lambda part=part, seconds=seconds: apart(part, results, arguments, seconds))
             continue
-        Place.deadline = time.monotonic() + seconds
+        Session.deadline = time.monotonic() + seconds
         guarded(part, results, lambda part=part: PARTS[part](results, arguments.inputs.resolve()))
-        Place.deadline = float("inf")
+        Session.deadline = float("inf")
     failures = sum(map(failed, results.document["records"]))
     print(f"{len(results.document['records'])} records, {failures} failed" + (f"; no time was left for {len(results.left)}, call again:" if results.left else ""))
     for key in results.left:

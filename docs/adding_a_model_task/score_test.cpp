@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
@@ -32,16 +32,16 @@ std::vector<Tensor> score(std::string_view, std::span<const Tensor> inputs) {
 }  // namespace
 
 TEST_CASE("each picture has its own scores, and one without a number fails alone") {
-  Surroundings around;
-  around.add_view_without_detector();
-  const std::string model = around.add_model(scorer_package(), score, true);
-  RecipeLane lane(around, {"preprocess", "score"}, {{"score", {{"model", {model}}}}});
+  StageFixture fixture;
+  fixture.add_view_without_detector();
+  const std::string model = fixture.add_model(scorer_package(), score, true);
+  RecipeLane lane(fixture, {"preprocess", "score"}, {{"score", {{"model", {model}}}}});
   Batch batch = batch_of({7, 13, 80});
   lane.run(batch);
-  CHECK(line_of(*batch.frames[0], around.context())["scores"] == std::vector<double>{7, 3.5});
-  CHECK(line_of(*batch.frames[1], around.context())["reason"] == "non_finite");
-  CHECK(line_of(*batch.frames[2], around.context())["scores"] == std::vector<double>{80, 40});
-  CHECK(around.counters[scorer_calls].count() == 1);
+  CHECK(line_of(*batch.frames[0], fixture.context())["scores"] == std::vector<double>{7, 3.5});
+  CHECK(line_of(*batch.frames[1], fixture.context())["reason"] == "non_finite");
+  CHECK(line_of(*batch.frames[2], fixture.context())["scores"] == std::vector<double>{80, 40});
+  CHECK(fixture.counters[scorer_calls].count() == 1);
 }
 
 }  // namespace millrace

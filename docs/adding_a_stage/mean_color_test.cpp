@@ -3,18 +3,18 @@
 #include <doctest/doctest.h>
 
 #include "stages/decode.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
 
 // Two columns: black and (100, 200, 50).
 Color mean_with(const OptionValues& values) {
-  Surroundings around;
-  Frame frame(Item{}, Place{});
+  StageFixture fixture;
+  Frame frame(Item{}, PlanPosition{});
   PixelBuffer raster{2, 1, {new std::uint8_t[6]{0, 0, 0, 100, 200, 50}, std::default_delete<std::uint8_t[]>()}};
   frame.columns.set(pixels, std::move(raster));
-  MeanColor(parse_options<MeanColor::Options>("mean_color", values), around.context()).run(frame);
+  MeanColor(parse_options<MeanColor::Options>("mean_color", values), fixture.context()).run(frame);
   return frame.columns.get(mean_color);
 }
 

@@ -3,17 +3,17 @@
 #include <doctest/doctest.h>
 
 #include "stages/decode.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 
 TEST_CASE("a picture with edges is sharper than one without") {
-  Surroundings around;
+  StageFixture fixture;
   const auto measured = [&](int white_every) {
     const auto frame = picture(0);
     std::uint8_t* const data = frame->columns.get(pixels).data.get();
     for (int i = 0; i < 3 * side * side; ++i) data[i] = i / 3 % white_every == 0 ? 255 : 0;
-    Sharpness({}, around.context()).run(*frame);
+    Sharpness({}, fixture.context()).run(*frame);
     return frame->columns.get(sharpness);
   };
   CHECK(measured(1) == 0);

@@ -11,23 +11,23 @@ namespace millrace {
 namespace {
 
 FoundBoxes find(const Tensor& output, const BoxTarget& target, const BoxSearch& search) {
-  const Candidates all = decode_head(output, target.row, search.head, search.least_score);
-  // Class and area are asked before NMS and the cap, so that unwanted boxes take nobody's place.
+  const Candidates all = decode_head(output, target.row, search.head, search.min_score);
+  // Filters class and area before NMS and the limit, so that unwanted boxes do not displace others.
   Candidates kept;
   for (std::size_t i = 0; i < all.boxes.size(); ++i) {
     const Box box = target.geometry.to_picture(all.boxes[i]);
     const double area = static_cast<double>(box.x1 - box.x0) * static_cast<double>(box.y1 - box.y0);
     const bool has_area = box.x1 > box.x0 && box.y1 > box.y0;  // two negative sides make a positive area
-    if (!has_area || area < search.least_area) continue;
+    if (!has_area || area < search.min_area) continue;
     if (!search.wanted.empty() && search.wanted[static_cast<std::size_t>(all.classes[i])] == 0) continue;
     kept.boxes.push_back(all.boxes[i]);
     kept.scores.push_back(all.scores[i]);
     kept.classes.push_back(all.classes[i]);
   }
   const auto order =
-      nms_cpu(kept.boxes, kept.scores, kept.classes, search.iou_threshold, search.most_boxes + 1, search.class_aware);
+      nms_cpu(kept.boxes, kept.scores, kept.classes, search.iou_threshold, search.max_boxes + 1, search.class_aware);
   FoundBoxes found;
-  found.more = order.size() > static_cast<std::size_t>(search.most_boxes);
+  found.more = order.size() > static_cast<std::size_t>(search.max_boxes);
   for (const int index : std::span(order).first(order.size() - (found.more ? 1 : 0))) {
     const auto i = static_cast<std::size_t>(index);
     found.boxes.push_back(target.geometry.to_picture(kept.boxes[i]));
@@ -47,7 +47,7 @@ void on_host(const HeadJob& job) {
   }
 }
 
-/// One thread in place of a block.
+/// One thread that does the work of a block.
 struct OneThread {
   int rank = 0, size = 1;
   [[nodiscard]] std::uint64_t max(std::uint64_t value) const { return value; }
@@ -75,23 +75,23 @@ HeadJob job_of(const BoxSearch& search, int slots, int anchors) {
   std::copy(search.head.strides.begin(), search.head.strides.end(), job.strides);
   job.input_width = search.head.input_width;
   job.input_height = search.head.input_height;
-  job.least_score = search.least_score;
+  job.min_score = search.min_score;
   job.iou_threshold = search.iou_threshold;
-  job.least_area = search.least_area;
+  job.min_area = search.min_area;
   job.class_aware = search.class_aware;
-  job.most_kept = std::min(search.most_boxes, anchors) + 1;
+  job.max_kept = std::min(search.max_boxes, anchors) + 1;
   return job;
 }
 
 /// What kernels wrote, for one target. `kept` are those of its slot.
-FoundBoxes found_of(std::int32_t fault, std::int32_t number, const KeptBox* kept, int most_boxes) {
+FoundBoxes found_of(std::int32_t fault, std::int32_t number, const KeptBox* kept, int max_boxes) {
   FoundBoxes found;
   if (fault != 0) {
     found.fault = (fault & not_finite) != 0 ? output_not_finite : box_not_finite;
     return found;
   }
-  found.more = number > most_boxes;
-  for (int i = 0; i < std::min(number, most_boxes); ++i) {
+  found.more = number > max_boxes;
+  for (int i = 0; i < std::min(number, max_boxes); ++i) {
     found.boxes.push_back(kept[i].box);
     found.scores.push_back(kept[i].score);
     found.classes.push_back(kept[i].class_id);
@@ -123,16 +123,16 @@ void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, s
   device.zero(job.faults, count * sizeof(std::int32_t));
   // Kernels write the few boxes that are kept to the host's memory by themselves.
   const auto summaries = device.mapped<std::int32_t>(2 * count);
-  const auto kept = device.mapped<KeptBox>(count * static_cast<std::size_t>(job.most_kept));
+  const auto kept = device.mapped<KeptBox>(count * static_cast<std::size_t>(job.max_kept));
   job.summaries = summaries.get();
   job.kept = kept.get();
   device.keep(output.storage);
   device.run(operation, job);
-  device.at_wait({}, [summaries, kept, most_kept = static_cast<std::size_t>(job.most_kept), most = search.most_boxes,
+  device.at_wait({}, [summaries, kept, max_kept = static_cast<std::size_t>(job.max_kept), max_boxes = search.max_boxes,
                       own = std::vector<BoxTarget>(targets.begin(), targets.end())] {
     for (const BoxTarget& target : own) {
       const auto slot = static_cast<std::size_t>(target.row);
-      *target.found = found_of(summaries[2 * slot], summaries[2 * slot + 1], kept.get() + slot * most_kept, most);
+      *target.found = found_of(summaries[2 * slot], summaries[2 * slot + 1], kept.get() + slot * max_kept, max_boxes);
     }
   });
 }

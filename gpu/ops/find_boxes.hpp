@@ -21,11 +21,11 @@ class Stream;
 /// What is wanted of a detector's output; the same for all pictures of a view.
 struct BoxSearch {
   HeadSpec head;
-  float least_score = 0.25F;
+  float min_score = 0.25F;
   double iou_threshold = 0.45;
-  double least_area = 0;  ///< in picture pixels
+  double min_area = 0;  ///< in picture pixels
   bool class_aware = true;
-  int most_boxes = 100;              ///< of a picture, best first
+  int max_boxes = 100;               ///< of a picture, best first
   std::vector<std::uint8_t> wanted;  ///< by class, 0: passed over; empty: all are wanted
 };
 
@@ -34,7 +34,7 @@ struct FoundBoxes {
   std::vector<Box> boxes;
   std::vector<float> scores;
   std::vector<int> classes;
-  bool more = false;  ///< there were more than most_boxes
+  bool more = false;  ///< there were more than max_boxes
   std::string fault;  ///< why there are none: the output is not finite
 };
 
@@ -70,10 +70,10 @@ struct HeadJob {
   int slots = 0, anchors = 0, classes = 0;
   int strides[3]{8, 16, 32};  ///< yolox only
   int input_width = 0, input_height = 0;
-  float least_score = 0;
-  double iou_threshold = 0, least_area = 0;
+  float min_score = 0;
+  double iou_threshold = 0, min_area = 0;
   bool class_aware = true;
-  int most_kept = 0;                            ///< one more than is shown, to learn whether there were more
+  int max_kept = 0;                             ///< one more than is shown, to learn whether there were more
   const std::uint8_t* wanted = nullptr;         ///< [classes], or null: all
   const LetterboxGeometry* geometry = nullptr;  ///< picture_width 0: nobody wants boxes of this slot
   // Written:
@@ -82,7 +82,7 @@ struct HeadJob {
   std::int32_t* best = nullptr;       ///< [S, anchors] scratch: classes
   std::int32_t* faults = nullptr;     ///< [S] bits: not_finite, infinite_box; zero before
   std::int32_t* summaries = nullptr;  ///< [S, 2]: faults, number of kept boxes; on the host
-  KeptBox* kept = nullptr;            ///< [S, most_kept]; on the host
+  KeptBox* kept = nullptr;            ///< [S, max_kept]; on the host
 };
 
 enum HeadFault : std::int32_t { not_finite = 1, infinite_box = 2 };
@@ -93,11 +93,11 @@ void launch(const HeadJob& job, Stream& stream);
 namespace find_boxes_kernel {
 
 template <class T>
-MILLRACE_DEVICE T least(T a, T b) {
+MILLRACE_DEVICE T lower_of(T a, T b) {
   return b < a ? b : a;
 }
 template <class T>
-MILLRACE_DEVICE T most(T a, T b) {
+MILLRACE_DEVICE T higher_of(T a, T b) {
   return a < b ? b : a;
 }
 
@@ -174,7 +174,7 @@ MILLRACE_DEVICE inline Candidate candidate_yolox(const HeadJob& job, int slot, i
   const float x = (row[0] + static_cast<float>(column)) * pixels, y = (row[1] + static_cast<float>(line)) * pixels;
   const float half_width = std::exp(row[2]) * pixels / 2, half_height = std::exp(row[3]) * pixels / 2;
   const float objectness = row[4];
-  const float score = objectness < job.least_score ? -1 : objectness * row[5 + class_id];
+  const float score = objectness < job.min_score ? -1 : objectness * row[5 + class_id];
   return {{x - half_width, y - half_height, x + half_width, y + half_height}, score, class_id, finite == 0};
 }
 
@@ -186,13 +186,13 @@ MILLRACE_DEVICE inline std::int32_t find_candidate(const HeadJob& job, int slot,
   if (geometry.picture_width == 0) return 0;
   const Candidate found = job.yolox ? candidate_yolox(job, slot, anchor) : candidate_v8(job, slot, anchor);
   if (!found.finite) return not_finite;
-  if (!(found.score >= job.least_score)) return 0;
+  if (!(found.score >= job.min_score)) return 0;
   const float sum = found.box.x0 + found.box.y0 + found.box.x1 + found.box.y1;
   if (!(sum * 0 == 0)) return infinite_box;
   if (job.wanted != nullptr && job.wanted[found.class_id] == 0) return 0;
   const Box shown = to_picture(found.box, geometry);
   const double area = static_cast<double>(shown.x1 - shown.x0) * static_cast<double>(shown.y1 - shown.y0);
-  if (!(shown.x1 > shown.x0 && shown.y1 > shown.y0) || area < job.least_area) return 0;
+  if (!(shown.x1 > shown.x0 && shown.y1 > shown.y0) || area < job.min_area) return 0;
   job.boxes[at] = found.box;
   job.best[at] = found.class_id;
   job.keys[at] = key_of(found.score, anchor);
@@ -200,9 +200,9 @@ MILLRACE_DEVICE inline std::int32_t find_candidate(const HeadJob& job, int slot,
 }
 
 MILLRACE_DEVICE inline bool overlaps(const Box& kept, const Box& box, double threshold) {
-  const float width = least(box.x1, kept.x1) - most(box.x0, kept.x0),
-              height = least(box.y1, kept.y1) - most(box.y0, kept.y0);
-  const float intersection = most(0.0F, width) * most(0.0F, height);
+  const float width = lower_of(box.x1, kept.x1) - higher_of(box.x0, kept.x0),
+              height = lower_of(box.y1, kept.y1) - higher_of(box.y0, kept.y0);
+  const float intersection = higher_of(0.0F, width) * higher_of(0.0F, height);
   const float area = (box.x1 - box.x0) * (box.y1 - box.y0), kept_area = (kept.x1 - kept.x0) * (kept.y1 - kept.y0);
   return static_cast<double>(intersection / (kept_area + area - intersection)) > threshold;
 }
@@ -215,7 +215,7 @@ MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block)
   const std::int64_t first = static_cast<std::int64_t>(slot) * job.anchors;
   std::uint64_t* keys = job.keys + first;
   int count = 0, last = -1;
-  while (count < job.most_kept) {
+  while (count < job.max_kept) {
     std::uint64_t best = 0;
     for (int anchor = block.rank; anchor < job.anchors; anchor += block.size) {
       const std::uint64_t key = keys[anchor];
@@ -224,14 +224,14 @@ MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block)
       if (anchor == last || (same && overlaps(job.boxes[first + last], job.boxes[first + anchor], job.iou_threshold))) {
         keys[anchor] = 0;
       } else {
-        best = most(best, key);
+        best = higher_of(best, key);
       }
     }
     best = block.max(best);
     if (best == 0) break;
     last = anchor_of(best);
     if (block.rank == 0) {
-      job.kept[static_cast<std::int64_t>(slot) * job.most_kept + count] = {
+      job.kept[static_cast<std::int64_t>(slot) * job.max_kept + count] = {
           to_picture(job.boxes[first + last], job.geometry[slot]), score_of(best), job.best[first + last]};
     }
     ++count;

@@ -11,20 +11,21 @@
 namespace millrace {
 namespace {
 
-constexpr double least_places_a_mask = 2048;  // objects of photographs have 300 to 5,000; 8 kB
-constexpr double room = 1.25;                 // over the most that was seen
+constexpr double min_positions_per_mask = 2048;  // objects of photographs have 300 to 5,000; 8 kB
+constexpr double room = 1.25;                    // over the most that was seen
 
-void trace_on_host(const MaskCall& call, const MaskTarget& target, float threshold, std::optional<MaskTracer>& tracer) {
+void outline_on_host(const MaskCall& call, const MaskTarget& target, float threshold,
+                     std::optional<MaskOutliner>& outliner) {
   const Tensor logits = call.logits.row(target.row);
-  TracedMask& mask = *target.mask;
+  OutlinedMask& mask = *target.mask;
   mask.predicted_iou = call.predicted_iou.host<const float>()[static_cast<std::size_t>(target.row)];
   if (!all_finite({&mask.predicted_iou, 1})) {
     mask.fault = iou_not_finite;
     return;
   }
-  if (!tracer || !(tracer->geometry() == target.geometry)) tracer.emplace(target.geometry);
+  if (!outliner || !(outliner->geometry() == target.geometry)) outliner.emplace(target.geometry);
   try {
-    mask.counts = tracer->trace(logits.host<const float>(), threshold);
+    mask.counts = outliner->outline(logits.host<const float>(), threshold);
   } catch (const NonFinite& error) {
     mask.fault = error.what();
   }
@@ -32,7 +33,7 @@ void trace_on_host(const MaskCall& call, const MaskTarget& target, float thresho
 
 void on_host(const OutlineJob& job) {
   for (const MaskTarget& target : job.request.call->targets)
-    trace_on_host(*job.request.call, target, job.threshold, *job.request.tracer);
+    outline_on_host(*job.request.call, target, job.threshold, *job.request.outliner);
 }
 
 template <class Column>
@@ -60,23 +61,23 @@ void body(const OutlineJob& job) {
   for_each_column(job, outline_kernel::write_column);
 }
 
-/// Places of an ellipse in the middle, a quarter of the picture long and high: twice as many as it has columns, 960 in
+/// Positions of an ellipse in the middle, a quarter of the picture long and high: twice as many as it has columns, 960 in
 /// a picture of 1920 x 1080, where masks of real objects have 300 to 5,000.
 std::vector<std::uint32_t> ellipse(int width, int height) {
   const int columns = std::max(1, width / 4), middle = height / 2;
-  std::vector<std::uint32_t> places;
+  std::vector<std::uint32_t> positions;
   for (int i = 0; i < columns; ++i) {
     const double across = 2.0 * (i + 0.5) / columns - 1;
     const int half = std::max(1, static_cast<int>(height / 8.0 * std::sqrt(1 - across * across)));
     const int x = (width - columns) / 2 + i;
-    places.push_back(static_cast<std::uint32_t>(x * height + std::max(0, middle - half)));
-    places.push_back(static_cast<std::uint32_t>(x * height + std::min(height, middle + half)));
+    positions.push_back(static_cast<std::uint32_t>(x * height + std::max(0, middle - half)));
+    positions.push_back(static_cast<std::uint32_t>(x * height + std::min(height, middle + half)));
   }
-  return places;
+  return positions;
 }
 
 void simulate(const OutlineJob& job) {
-  std::vector<std::uint32_t> places;  // of the last mask: drawing each would be most of what the host seems to do
+  std::vector<std::uint32_t> positions;  // of the last mask: drawing each would be most of what the host seems to do
   std::int32_t drawn = -1;
   std::uint32_t at = 0;
   for (int n = 0; n < job.masks; ++n) {
@@ -86,10 +87,10 @@ void simulate(const OutlineJob& job) {
     if (job.slots[n] < 0) continue;
     if (std::exchange(drawn, job.slots[n]) != job.slots[n]) {
       const MaskGeometry& geometry = job.geometry[job.slots[n]];
-      places = ellipse(geometry.picture_width, geometry.picture_height);
+      positions = ellipse(geometry.picture_width, geometry.picture_height);
     }
-    if (at + places.size() <= job.capacity) std::ranges::copy(places, job.places + at);
-    at += static_cast<std::uint32_t>(places.size());
+    if (at + positions.size() <= job.capacity) std::ranges::copy(positions, job.positions + at);
+    at += static_cast<std::uint32_t>(positions.size());
   }
   job.starts[job.masks] = at;
 }
@@ -99,21 +100,21 @@ double masks_of(const OutlineJob& job) { return job.counted ? 0 : job.masks; }
 constexpr Operation<OutlineJob> operation{
     .name = "outline", .host = on_host, .body = body, .units = masks_of, .simulate = simulate};
 
-/// Places of changes as runs.
-std::vector<std::uint32_t> runs_of(std::span<const std::uint32_t> places, std::uint32_t pixels) {
+/// Positions of changes as runs.
+std::vector<std::uint32_t> runs_of(std::span<const std::uint32_t> positions, std::uint32_t pixels) {
   std::vector<std::uint32_t> runs;
-  runs.reserve(places.size() + 1);
+  runs.reserve(positions.size() + 1);
   std::uint32_t before = 0;
-  for (const std::uint32_t place : places) {
-    runs.push_back(place - before);
-    before = place;
+  for (const std::uint32_t position : positions) {
+    runs.push_back(position - before);
+    before = position;
   }
   runs.push_back(pixels - before);
   return runs;
 }
 
-/// One call of a decoder on its way. Its part of the results: starts, iou, largest, places; see OutlineJob.
-struct Tracing {
+/// One call of a decoder on its way. Its part of the results: starts, iou, largest, positions; see OutlineJob.
+struct PendingMasks {
   OutlineJob job;
   std::vector<MaskTarget> targets;
   std::size_t offset = 0;  // in words
@@ -125,19 +126,19 @@ struct Tracing {
     job.starts = part;
     job.iou = reinterpret_cast<float*>(part + masks + 1);
     job.largest = reinterpret_cast<float*>(part + 2 * masks + 1);
-    job.places = part + head_words();
+    job.positions = part + head_words();
   }
   void hand_over(const std::uint32_t* part) const;
 };
 
-void Tracing::hand_over(const std::uint32_t* part) const {
+void PendingMasks::hand_over(const std::uint32_t* part) const {
   const auto masks = static_cast<std::size_t>(job.masks);
   const auto* iou = reinterpret_cast<const float*>(part + masks + 1);
   const auto* largest = reinterpret_cast<const float*>(part + 2 * masks + 1);
-  const std::uint32_t* places = part + head_words();
+  const std::uint32_t* positions = part + head_words();
   for (const MaskTarget& target : targets) {
     const auto n = static_cast<std::size_t>(target.row);
-    TracedMask& mask = *target.mask;
+    OutlinedMask& mask = *target.mask;
     mask.predicted_iou = iou[n];
     if (!std::isfinite(iou[n])) {
       mask.fault = iou_not_finite;
@@ -146,27 +147,27 @@ void Tracing::hand_over(const std::uint32_t* part) const {
     } else {
       const auto pixels = static_cast<std::uint32_t>(target.geometry.picture_width) *
                           static_cast<std::uint32_t>(target.geometry.picture_height);
-      mask.counts = runs_of({places + part[n], part[n + 1] - part[n]}, pixels);
+      mask.counts = runs_of({positions + part[n], part[n + 1] - part[n]}, pixels);
     }
   }
 }
 
 /// What comes down in one copy.
 struct Results {
-  std::vector<Tracing> tracings;
+  std::vector<PendingMasks> pending;
   std::size_t words = 0;
   std::shared_ptr<std::uint32_t[]> device, host;
 };
 
 /// What a device remembers.
 struct OutlineState {
-  double most_places = 0;            // that a call had, in the mean of its masks
-  std::optional<MaskTracer> tracer;  // of the CPU
+  double max_positions = 0;              // that a call had, in the mean of its masks
+  std::optional<MaskOutliner> outliner;  // of the CPU
 };
 
-Tracing begin(Device& device, const MaskCall& call, float threshold) {
-  Tracing tracing;
-  OutlineJob& job = tracing.job;
+PendingMasks begin(Device& device, const MaskCall& call, float threshold) {
+  PendingMasks masks;
+  OutlineJob& job = masks.job;
   job.masks = static_cast<int>(call.logits.shape[0]);
   job.logits_height = static_cast<int>(call.logits.shape[1]);
   job.logits_width = static_cast<int>(call.logits.shape[2]);
@@ -187,24 +188,24 @@ Tracing begin(Device& device, const MaskCall& call, float threshold) {
   job.geometry = device.store(std::span<const MaskGeometry>(geometry));
   job.counts =
       device.scratch<std::uint32_t>(static_cast<std::size_t>(job.masks) * static_cast<std::size_t>(job.widest) + 1);
-  const double places_a_mask = std::max(least_places_a_mask, room * device.state<OutlineState>().most_places);
-  job.capacity = static_cast<std::uint32_t>(std::ceil(places_a_mask * job.masks));
-  tracing.targets = call.targets;
+  const double positions_per_mask = std::max(min_positions_per_mask, room * device.state<OutlineState>().max_positions);
+  job.capacity = static_cast<std::uint32_t>(std::ceil(positions_per_mask * job.masks));
+  masks.targets = call.targets;
   device.keep(call.logits.storage);
   device.keep(call.predicted_iou.storage);
-  return tracing;
+  return masks;
 }
 
 /// Memory for the results of these calls, side by side.
-std::shared_ptr<Results> make_results(Device& device, std::vector<Tracing> tracings) {
+std::shared_ptr<Results> make_results(Device& device, std::vector<PendingMasks> pending) {
   const auto results = std::make_shared<Results>();
-  results->tracings = std::move(tracings);
-  for (Tracing& tracing : results->tracings) {
-    tracing.offset = results->words;
-    results->words += tracing.words();
+  results->pending = std::move(pending);
+  for (PendingMasks& masks : results->pending) {
+    masks.offset = results->words;
+    results->words += masks.words();
   }
   results->device = device.allocate<std::uint32_t>(results->words);
-  for (Tracing& tracing : results->tracings) tracing.lie_at(results->device.get() + tracing.offset);
+  for (PendingMasks& masks : results->pending) masks.lie_at(results->device.get() + masks.offset);
   return results;
 }
 
@@ -221,16 +222,16 @@ void bring_down(Device& device, const std::shared_ptr<Results>& results) {
 }
 
 void hand_over(Device& device, const Results& results) {
-  double& most_places = device.state<OutlineState>().most_places;
-  std::vector<Tracing> cut;
-  for (const Tracing& tracing : results.tracings) {
-    const std::uint32_t* part = results.host.get() + tracing.offset;
-    const std::uint32_t total = part[tracing.job.masks];
-    most_places = std::max(most_places, static_cast<double>(total) / tracing.job.masks);
-    if (total <= tracing.job.capacity) {
-      tracing.hand_over(part);
+  double& max_positions = device.state<OutlineState>().max_positions;
+  std::vector<PendingMasks> cut;
+  for (const PendingMasks& masks : results.pending) {
+    const std::uint32_t* part = results.host.get() + masks.offset;
+    const std::uint32_t total = part[masks.job.masks];
+    max_positions = std::max(max_positions, static_cast<double>(total) / masks.job.masks);
+    if (total <= masks.job.capacity) {
+      masks.hand_over(part);
     } else {
-      cut.push_back(tracing);
+      cut.push_back(masks);
       cut.back().job.capacity = total;
       cut.back().job.counted = true;
     }
@@ -238,7 +239,7 @@ void hand_over(Device& device, const Results& results) {
   if (cut.empty()) return;
   const auto again = make_results(device, cut);
   for (std::size_t i = 0; i < cut.size(); ++i) {
-    const OutlineJob& job = again->tracings[i].job;
+    const OutlineJob& job = again->pending[i].job;
     device.copy(cut[i].job.largest, job.largest, sizeof(float) * static_cast<std::size_t>(job.masks));
     device.run(operation, job);
   }
@@ -247,23 +248,23 @@ void hand_over(Device& device, const Results& results) {
 
 }  // namespace
 
-void trace(Device& device, std::span<const MaskCall> calls, float threshold) {
+void outline(Device& device, std::span<const MaskCall> calls, float threshold) {
   if (device.on_host()) {
     for (const MaskCall& call : calls) {
       OutlineJob job;
-      job.request = {&call, &device.state<OutlineState>().tracer};
+      job.request = {&call, &device.state<OutlineState>().outliner};
       job.threshold = threshold;
       device.run(operation, job);
     }
     return;
   }
-  std::vector<Tracing> tracings;
+  std::vector<PendingMasks> pending;
   for (const MaskCall& call : calls) {
-    if (!call.targets.empty()) tracings.push_back(begin(device, call, threshold));
+    if (!call.targets.empty()) pending.push_back(begin(device, call, threshold));
   }
-  if (tracings.empty()) return;
-  const auto results = make_results(device, std::move(tracings));
-  for (const Tracing& tracing : results->tracings) device.run(operation, tracing.job);
+  if (pending.empty()) return;
+  const auto results = make_results(device, std::move(pending));
+  for (const PendingMasks& masks : results->pending) device.run(operation, masks.job);
   bring_down(device, results);  // only now: what was never asked for must not be read
 }
 

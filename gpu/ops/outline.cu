@@ -11,14 +11,14 @@ constexpr int team = 512;
 
 __global__ void __launch_bounds__(team) largest_magnitude(const OutlineJob job) {
   // Without the sign, bits of floats order like their values, NaN last.
-  std::uint32_t most = 0;
+  std::uint32_t largest = 0;
   const std::int64_t size = static_cast<std::int64_t>(job.logits_width) * job.logits_height;
   const auto* bits = reinterpret_cast<const std::uint32_t*>(job.logits) + static_cast<std::int64_t>(blockIdx.x) * size;
-  for (std::int64_t i = threadIdx.x; i < size; i += team) most = max(most, bits[i] & 0x7fffffffU);
+  for (std::int64_t i = threadIdx.x; i < size; i += team) largest = max(largest, bits[i] & 0x7fffffffU);
   using Reduce = cub::BlockReduce<std::uint32_t, team>;
   __shared__ typename Reduce::TempStorage storage;
-  most = Reduce(storage).Reduce(most, [](std::uint32_t a, std::uint32_t b) { return a < b ? b : a; });
-  if (threadIdx.x == 0) job.largest[blockIdx.x] = __uint_as_float(most);
+  largest = Reduce(storage).Reduce(largest, [](std::uint32_t a, std::uint32_t b) { return a < b ? b : a; });
+  if (threadIdx.x == 0) job.largest[blockIdx.x] = __uint_as_float(largest);
 }
 
 constexpr int columns = 64;  // of a block

@@ -18,7 +18,7 @@ class Device;
 class Stream;
 
 /// A mask at full size: column-major COCO runs, zeros first.
-struct TracedMask {
+struct OutlinedMask {
   std::vector<std::uint32_t> counts;
   float predicted_iou = 0;
   std::string fault;  ///< why there is none: logits or predicted IoU are not finite
@@ -28,7 +28,7 @@ struct TracedMask {
 struct MaskTarget {
   int row = 0;
   MaskGeometry geometry;
-  std::shared_ptr<TracedMask> mask;
+  std::shared_ptr<OutlinedMask> mask;
 };
 
 /// Output of one call of a decoder: logits f32 [N, h, w] and predicted IoU f32 [N].
@@ -40,19 +40,19 @@ struct MaskCall {
 /// Operation `outline`: masks of a decoder's outputs, after the wait. All of them come down in one copy, whose size is
 /// bounded by what masks had before; a second wait and copy follow where that was too little. Throws as
 /// check_geometry().
-void trace(Device& device, std::span<const MaskCall> calls, float threshold);
+void outline(Device& device, std::span<const MaskCall> calls, float threshold);
 
 /// Masks of one call to the decoder on their way to run lengths. Pointers to device memory.
 ///
-/// A mask is written as the places where its value changes, in COCO's order down the columns: place = x *
+/// A mask is written as the positions where its value changes, in COCO's order down the columns: position = x *
 /// picture_height
-/// + y; before the first place it is outside. A thread does one picture column, twice: it counts, and when the sums of
+/// + y; before the first position it is outside. A thread does one picture column, twice: it counts, and when the sums of
 /// all counts are known, it writes.
 struct OutlineJob {
   /// What the CPU reads, which puts masks where they go: at once. The tracer is that of the geometry that came last.
   struct Request {
     const MaskCall* call = nullptr;
-    std::optional<MaskTracer>* tracer = nullptr;
+    std::optional<MaskOutliner>* outliner = nullptr;
   } request;
 
   const float* logits = nullptr;           ///< [N, logits_height, logits_width]
@@ -66,10 +66,10 @@ struct OutlineJob {
   bool counted = false;             ///< counts and `largest` are there: only the last step, into another capacity
   std::uint32_t* counts = nullptr;  ///< [N * widest + 1] scratch: changes of a column, then of all columns before it
   // Written, side by side:
-  std::uint32_t* starts = nullptr;  ///< [N + 1]: where a mask's places begin; the last is their number
-  float* iou = nullptr;             ///< [N]: predicted_iou
-  float* largest = nullptr;         ///< [N]: largest magnitude of the logits, NaN or infinity if there is one
-  std::uint32_t* places = nullptr;  ///< [capacity]; what does not fit is not written
+  std::uint32_t* starts = nullptr;     ///< [N + 1]: where a mask's positions begin; the last is their number
+  float* iou = nullptr;                ///< [N]: predicted_iou
+  float* largest = nullptr;            ///< [N]: largest magnitude of the logits, NaN or infinity if there is one
+  std::uint32_t* positions = nullptr;  ///< [capacity]; what does not fit is not written
   std::uint32_t capacity = 0;
 };
 
@@ -81,7 +81,7 @@ namespace outline_kernel {
 constexpr unsigned char inside = 1, outside = 2,
                         near = 3;  // combine by "or": settled is what is all inside or all outside
 
-/// One column of a picture through both resizings, value by value as MaskTracer has them.
+/// One column of a picture through both resizings, value by value as MaskOutliner has them.
 class Column {
  public:
   MILLRACE_DEVICE Column(const float* logits, const MaskGeometry& g, int x, float largest, float threshold)
@@ -207,7 +207,7 @@ class Column {
   BilinearTap outer_, middle0_, middle1_;
 };
 
-/// Calls change(place) for each change in column x of mask n.
+/// Calls change(position) for each change in column x of mask n.
 template <class Change>
 MILLRACE_DEVICE void walk(const OutlineJob& job, int n, int x, const Change& change) {
   const std::int32_t slot = job.slots[n];
@@ -241,8 +241,8 @@ MILLRACE_DEVICE inline void write_column(const OutlineJob& job, int n, int x) {
   }
   std::uint32_t at = own[0];
   if (at == own[1]) return;  // nothing changes in this column
-  walk(job, n, x, [&](std::uint32_t place) {
-    if (at < job.capacity) job.places[at] = place;
+  walk(job, n, x, [&](std::uint32_t position) {
+    if (at < job.capacity) job.positions[at] = position;
     ++at;
   });
 }

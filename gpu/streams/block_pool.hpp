@@ -38,7 +38,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
     {
       const std::lock_guard lock(mutex_);
       used_bytes_ += size;
-      most_bytes_ = std::max(most_bytes_, used_bytes_);
+      max_bytes_ = std::max(max_bytes_, used_bytes_);
       const auto found =
           std::find_if(free_.rbegin(), free_.rend(), [&](const Block& free) { return free.size == size; });
       if (found != free_.rend()) {
@@ -46,7 +46,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
         free_bytes_ -= size;
         free_.erase(std::next(found).base());
       } else {
-        while (used_bytes_ + free_bytes_ > most_bytes_ + spare_) give_up_oldest(surplus);
+        while (used_bytes_ + free_bytes_ > max_bytes_ + spare_) give_up_oldest(surplus);
       }
     }
     release(surplus);
@@ -105,7 +105,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   const std::size_t spare_;
   std::mutex mutex_;
   std::list<Block> free_;  // let go last at the end
-  std::size_t free_bytes_ = 0, used_bytes_ = 0, most_bytes_ = 0;
+  std::size_t free_bytes_ = 0, used_bytes_ = 0, max_bytes_ = 0;
 };
 
 }  // namespace millrace

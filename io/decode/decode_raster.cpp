@@ -76,7 +76,7 @@ Raster::Raster(const PictureInfo& info, std::uint8_t* out)
       out_(out) {
   if (direct_) return;
   const std::size_t row_bytes = std::size_t{3} * static_cast<std::size_t>(file_.width);
-  // One byte more, because place() reads four bytes a pixel.
+  // One byte more, because put_rows() reads four bytes a pixel.
   strip_.reset(new std::uint8_t[row_bytes * static_cast<std::size_t>(std::min(strip_rows, file_.height)) + 1]);
   if (reduction_ > 1) {
     sums_.assign(std::size_t{3} * static_cast<std::size_t>(reduced_.width), 0);
@@ -94,7 +94,7 @@ void Raster::commit(int end) {
   if (!direct_ && end > committed_) {
     const std::size_t stride = std::size_t{3} * static_cast<std::size_t>(file_.width);
     if (reduction_ == 1) {
-      place(strip_.get(), stride, committed_, end - committed_);
+      put_rows(strip_.get(), stride, committed_, end - committed_);
     } else {
       for (int y = committed_; y < end; ++y) reduce(row(y));
     }
@@ -125,14 +125,14 @@ void Raster::reduce(const std::uint8_t* row) {
       mean_row_[i] = static_cast<std::uint8_t>((sums_[i] + count / 2) / count);
     }
   }
-  place(mean_row_.data(), mean_row_.size(), block_row_, 1);
+  put_rows(mean_row_.data(), mean_row_.size(), block_row_, 1);
   std::fill(sums_.begin(), sums_.end(), 0);
   block_rows_seen_ = 0;
   ++block_row_;
 }
 
 /// Writes rows [first, first + count) of the reduced file raster to their places on display.
-void Raster::place(const std::uint8_t* rows, std::size_t stride, int first, int count) {
+void Raster::put_rows(const std::uint8_t* rows, std::size_t stride, int first, int count) {
   const int width = reduced_.width;
   const auto display_y = [&](int y) { return flip_y_ ? reduced_.height - 1 - y : y; };
   if (!swap_) {

@@ -47,7 +47,7 @@ class Raster {
 
  private:
   void reduce(const std::uint8_t* row);
-  void place(const std::uint8_t* rows, std::size_t stride, int first, int count);
+  void put_rows(const std::uint8_t* rows, std::size_t stride, int first, int count);
 
   FileSize file_, reduced_;  // in file orientation
   int reduction_;

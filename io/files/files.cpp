@@ -262,18 +262,18 @@ void File::close() {
   if (descriptor >= 0 && files_->close(descriptor) != 0 && errno != EINTR) fail("close");
 }
 
-AsideFile::AsideFile(const std::string& folder, const std::string& name, const FileSystem& files)
+AtomicFile::AtomicFile(const std::string& folder, const std::string& name, const FileSystem& files)
     : files_(files),
       folder_(folder),
       aside_(folder + "/.tmp-" + name),
       final_(folder + "/" + name),
       file_(aside_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, files) {}
 
-AsideFile::~AsideFile() {
+AtomicFile::~AtomicFile() {
   if (!renamed_) files_.unlink(aside_);
 }
 
-void AsideFile::commit() {
+void AtomicFile::commit() {
   file_.sync();
   file_.close();
   if (files_.rename(aside_, final_) != 0) {
@@ -286,7 +286,7 @@ void AsideFile::commit() {
 
 void write_durably(const std::string& folder, const std::string& name, std::string_view bytes,
                    const FileSystem& files) {
-  AsideFile file(folder, name, files);
+  AtomicFile file(folder, name, files);
   file.write(bytes);
   file.commit();
 }

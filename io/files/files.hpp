@@ -97,12 +97,12 @@ class File {
 
 /// A file that is written under the temporary name `.tmp-<name>`, in the folder of `name`.
 /// commit() renames it when it is complete. Without commit(), the destructor removes it.
-class AsideFile {
+class AtomicFile {
  public:
-  AsideFile(const std::string& folder, const std::string& name, const FileSystem& files = real_files);
-  AsideFile(const AsideFile&) = delete;
-  AsideFile& operator=(const AsideFile&) = delete;
-  ~AsideFile();
+  AtomicFile(const std::string& folder, const std::string& name, const FileSystem& files = real_files);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
 
   void write(std::string_view bytes) { file_.write_all(bytes); }
   /// fsync, close, rename, fsync of the folder. After it the file survives a power cut.
@@ -115,7 +115,7 @@ class AsideFile {
   bool renamed_ = false;
 };
 
-/// Writes a whole small file through AsideFile, so under `name` it is always complete.
+/// Writes a whole small file through AtomicFile, so under `name` it is always complete.
 void write_durably(const std::string& folder, const std::string& name, std::string_view bytes,
                    const FileSystem& files = real_files);
 

@@ -63,13 +63,13 @@ void Tally::add(std::string_view path) {
 
 std::string names_of(const Tally& tally) {
   constexpr std::size_t shown = 3;
-  constexpr std::size_t most_bytes = 120;
+  constexpr std::size_t max_bytes = 120;
   std::string list;
   for (std::size_t i = 0; i < std::min(shown, tally.first.size()); ++i) {
     std::string name = display_name(tally.first[i]);
     // The end of a path says more than its beginning. Cut between characters.
-    if (name.size() > most_bytes) {
-      std::size_t from = name.size() - most_bytes;
+    if (name.size() > max_bytes) {
+      std::size_t from = name.size() - max_bytes;
       while (from < name.size() && (static_cast<unsigned char>(name[from]) & 0xC0U) == 0x80U) ++from;
       name = "..." + name.substr(from);
     }

@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 using ByName = std::map<std::string, std::int64_t>;
 using ByView = std::map<std::string, ByName>;
 
-constexpr std::size_t told_at_most = 5;  // classes in a sentence
+constexpr std::size_t max_messages = 5;  // classes in a sentence
 
 std::string class_name(const std::string& name, std::int64_t number) {
   return name.empty() ? "class " + std::to_string(number) : name;
@@ -33,9 +33,9 @@ std::string sentence(const ByName& counts) {
   std::vector<std::pair<std::string, std::int64_t>> sorted(counts.begin(), counts.end());
   std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
-  for (std::size_t i = 0; i < std::min(sorted.size(), told_at_most); ++i)
+  for (std::size_t i = 0; i < std::min(sorted.size(), max_messages); ++i)
     text += (i == 0 ? "" : ", ") + grouped(sorted[i].second) + " " + sorted[i].first;
-  if (sorted.size() > told_at_most) text += " and " + std::to_string(sorted.size() - told_at_most) + " other names";
+  if (sorted.size() > max_messages) text += " and " + std::to_string(sorted.size() - max_messages) + " other names";
   return text;
 }
 

@@ -4,7 +4,7 @@
 
 #include "io/files/lock.hpp"
 #include "io/reducers/reducer.hpp"
-#include "io/results/books.hpp"
+#include "io/results/output_contents.hpp"
 
 namespace millrace {
 

@@ -21,7 +21,7 @@ struct Line {
   int objects = 0;
 };
 
-/// The place of a line in a journal, and what the books need of it without reading it again.
+/// The position of a line in a journal, with the facts that summaries need.
 struct JournalEntry {
   int batch = 0;
   std::int64_t item_id = 0;

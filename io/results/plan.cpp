@@ -33,8 +33,8 @@ std::string view_names(const json& plan) {
 std::vector<std::string> view_differences(json& planned, json& now) {
   const std::string before = view_names(planned), after = view_names(now);
   bool same = true;
-  for (const char* place : {"/settings/views", "/settings/packages/views", "/source/views"}) {
-    const json::json_pointer pointer(place);
+  for (const char* key : {"/settings/views", "/settings/packages/views", "/source/views"}) {
+    const json::json_pointer pointer(key);
     // Without rules of its own a source has an empty list, and packages have no entry.
     same = same && planned.value(pointer, json()) == now.value(pointer, json());
     for (json* plan : {&planned, &now}) {
@@ -74,7 +74,7 @@ struct StoredPlan {
   bool is_whole() const { return end && end->segments == static_cast<std::int64_t>(headers.size()); }
   /// Whether stdin is the only input and has been scanned once. Only reading it shows what its list is now.
   /// The lines of the earlier list are skipped, and more lines are added.
-  bool goes_on(const Source& source) const {
+  bool reads_stdin_again(const Source& source) const {
     return is_whole() && source.spec().inputs == std::vector<std::string>{"-"} && end->passes == 1;
   }
 };
@@ -122,7 +122,8 @@ bool check_plan(const std::string& out_folder, const json& settings, SourceSpec 
   const auto stored = read_stored(PlanFiles(out_folder, *options.files), plan_of(options, settings, source), out_folder,
                                   *options.files);
   if (!stored) return false;
-  if (stored->is_whole() && !options.add_new && !stored->goes_on(source)) check_lists(*stored->end, source, out_folder);
+  if (stored->is_whole() && !options.add_new && !stored->reads_stdin_again(source))
+    check_lists(*stored->end, source, out_folder);
   return true;
 }
 
@@ -207,7 +208,7 @@ class Plan::Impl {
     if (auto stored = read_stored(files_, plan, out_folder, *options_.files)) {
       remove_stale_temporaries(files_.folder(), *options_.files);
       whole = stored->is_whole() && !options_.add_new;
-      goes_on_ = whole && stored->goes_on(source_);
+      reads_stdin_again_ = whole && stored->reads_stdin_again(source_);
       hash_ = stored->hash;
       headers_ = std::move(stored->headers);
       end_ = std::move(stored->end);
@@ -218,7 +219,7 @@ class Plan::Impl {
       totals_.bytes += header.bytes;
     }
     totals_.segments = stored_segments_;
-    totals_.complete = whole && !goes_on_;
+    totals_.complete = whole && !reads_stdin_again_;
     if (!totals_.complete) return;
     check_lists(*end_, source_, out_folder);
     counts_ = end_->counts;
@@ -237,8 +238,11 @@ class Plan::Impl {
     // After the first scan, each pass has the next number, and a pass that was cut off keeps its number.
     // With --add-new before the first scan has ended, the rest counts as pass 1.
     const int begun = headers_.empty() ? 0 : headers_.back().pass;
-    scan.pass = goes_on_ ? 0 : end_ ? end_->passes : options_.add_new && !headers_.empty() ? std::max(1, begun) : begun;
-    if (goes_on_) scan.whole = end_;
+    scan.pass = reads_stdin_again_                      ? 0
+                : end_                                  ? end_->passes
+                : options_.add_new && !headers_.empty() ? std::max(1, begun)
+                                                        : begun;
+    if (reads_stdin_again_) scan.finished = end_;
     scan.segment_items = options_.segment_items;
     scan.allow_empty = options_.allow_empty;
     if (!headers_.empty()) scan.last_path = files_.read_segment(stored_segments_ - 1, hash_, views()).items.back().path;
@@ -294,7 +298,7 @@ class Plan::Impl {
   std::deque<PlannedSegment> queue_;
   std::exception_ptr failure_;
   bool finished_ = false;
-  bool goes_on_ = false;  // the plan has one finished pass, and its list is on stdin
+  bool reads_stdin_again_ = false;  // the plan has one finished pass, and its list is on stdin
   PlanTotals totals_;
   ScanCounts counts_;
   std::thread scanner_;

@@ -67,7 +67,7 @@ std::optional<PlanEnd> PlanScan::run(const std::stop_token& stop, const Closed& 
     if (due && !open_.empty() && !close(closed)) return {};
   }
   // Nothing came on stdin: the finished plan stays as it is.
-  if (options_.whole && position_.line == 0) return options_.whole;
+  if (options_.finished && position_.line == 0) return options_.finished;
   if (!caught_up_) check_list("", true);
   if (!open_.empty() && !close(closed)) return {};
   return finish();

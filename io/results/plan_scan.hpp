@@ -25,7 +25,7 @@ class PlanScan {
     int segment_items = 2048;
     bool allow_empty = false;
     /// Set if the first scan has ended. Then an empty list changes nothing, and a longer one adds items.
-    std::optional<PlanEnd> whole;
+    std::optional<PlanEnd> finished;
   };
 
   PlanScan(PlanFiles& files, Source& source, Options options);

@@ -225,7 +225,7 @@ Manifest SegmentStore::write_data(std::int64_t segment, const OpenSegment& open)
     manifest.last_item = open.item_ids.back();
   }
   ColumnWriter columns(folder_, segment, files_);
-  AsideFile data(folder_, SegmentFile{segment, 0, SegmentFile::Kind::data}.name(), files_);
+  AtomicFile data(folder_, SegmentFile{segment, 0, SegmentFile::Kind::data}.name(), files_);
   Xxh3 hash;
   std::string bytes;
   const auto flush = [&] {

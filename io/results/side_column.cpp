@@ -48,7 +48,7 @@ struct ColumnWriter::Column {
   }
 
   SideColumn summary{};
-  AsideFile file;
+  AtomicFile file;
   Xxh3 hash{};
   std::string buffer{};
 };

@@ -58,7 +58,7 @@ class ColumnWriter {
   /// Throws std::runtime_error if the rows of a column differ in width, and StorageError.
   /// Throws std::invalid_argument for a line that write_row() did not make.
   std::string take_rows(std::string line);
-  /// Makes the files durable under their names, each through AsideFile. Call it once, after the last line.
+  /// Makes the files durable under their names, each through AtomicFile. Call it once, after the last line.
   std::vector<SideColumn> commit();
 
  private:

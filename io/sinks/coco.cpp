@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "io/files/files.hpp"
-#include "io/results/books.hpp"
 #include "io/results/json_line.hpp"
+#include "io/results/output_contents.hpp"
 
 namespace millrace {
 namespace {

@@ -40,33 +40,33 @@ cv::Range sampled(int begin, int end, int reduction, int full, int reduced) {
   return {first(begin), first(end)};
 }
 
-/// A mask at the scale of the raster. `place` is its part of the raster.
+/// A mask at the scale of the raster. `area` is its part of the raster.
 /// `inside` is 255 where the object is, with a frame of zeros one pixel wide.
 struct RasterMask {
-  cv::Rect place;
+  cv::Rect area;
   cv::Mat inside;
 };
 
 RasterMask raster_mask(const Object& object, const PictureInfo& info) {
   const auto spans = column_spans(object.rle_counts, info.width, info.height);
   std::vector<ColumnSpan> reduced;
-  cv::Rect place;
+  cv::Rect area;
   for (const auto& span : spans) {
     const auto columns = sampled(span.column, span.column + 1, info.reduction, info.width, info.pixel_width);
     const auto rows = sampled(span.begin, span.end, info.reduction, info.height, info.pixel_height);
     if (columns.empty() || rows.empty()) continue;
     reduced.push_back({columns.start, rows.start, rows.end});
-    place |= cv::Rect(columns.start, rows.start, 1, rows.size());
+    area |= cv::Rect(columns.start, rows.start, 1, rows.size());
   }
-  RasterMask mask{place, cv::Mat::zeros(place.height + 2, place.width + 2, CV_8U)};
+  RasterMask mask{area, cv::Mat::zeros(area.height + 2, area.width + 2, CV_8U)};
   for (const auto& span : reduced)
-    mask.inside.col(span.column - place.x + 1).rowRange(span.begin - place.y + 1, span.end - place.y + 1) = 255;
+    mask.inside.col(span.column - area.x + 1).rowRange(span.begin - area.y + 1, span.end - area.y + 1) = 255;
   return mask;
 }
 
 /// Blends the colour into the mask's pixels, and draws the outline from the edge inwards.
 void draw_mask(cv::Mat& picture, const RasterMask& mask, Colour colour, int line_width) {
-  if (mask.place.empty()) return;
+  if (mask.area.empty()) return;
   cv::Mat depth;  // distance from the nearest pixel outside
   cv::distanceTransform(mask.inside, depth, cv::DIST_L2, cv::DIST_MASK_3);
   const cv::Vec3b full = as_pixel(colour);
@@ -75,11 +75,11 @@ void draw_mask(cv::Mat& picture, const RasterMask& mask, Colour colour, int line
     const auto grey = static_cast<std::uint8_t>(value);
     mixed[grey] = as_pixel(mix({grey, grey, grey}, colour, fill_percent));
   }
-  for (int y = 0; y < mask.place.height; ++y) {
+  for (int y = 0; y < mask.area.height; ++y) {
     const auto* inside = mask.inside.ptr<std::uint8_t>(y + 1) + 1;
     const auto* distance = depth.ptr<float>(y + 1) + 1;
-    auto* pixels = picture.ptr<cv::Vec3b>(mask.place.y + y) + mask.place.x;
-    for (int x = 0; x < mask.place.width; ++x) {
+    auto* pixels = picture.ptr<cv::Vec3b>(mask.area.y + y) + mask.area.x;
+    for (int x = 0; x < mask.area.width; ++x) {
       if (inside[x] == 0) continue;
       auto& pixel = pixels[x];
       pixel = distance[x] <= static_cast<float>(line_width)
@@ -117,9 +117,9 @@ Colour class_colour(int class_id) {
   constexpr std::array<Colour, 7> hues{
       {{230, 159, 0}, {86, 180, 233}, {0, 158, 115}, {204, 121, 167}, {240, 228, 66}, {213, 94, 0}, {0, 114, 178}}};
   constexpr Colour white{255, 255, 255}, black{};
-  const auto place = static_cast<unsigned>(class_id) % (3 * hues.size());
-  const Colour hue = hues[place % hues.size()];
-  switch (place / hues.size()) {
+  const auto turn = static_cast<unsigned>(class_id) % (3 * hues.size());
+  const Colour hue = hues[turn % hues.size()];
+  switch (turn / hues.size()) {
     case 1:
       return mix(hue, white, 50);
     case 2:

@@ -40,15 +40,15 @@ int overlay_font_height(int width, int height);
 /// A name with other letters is replaced by "class" and its number.
 std::string label_text(const Object& object);
 
-/// The place of a label, in pixels of the raster.
+/// The position of a label, in pixels of the raster.
 struct OverlayLabel {
   std::size_t object = 0;                   ///< index
   int x = 0, y = 0, width = 0, height = 0;  ///< the plate
   std::string text;                         ///< name and score; a long name is cut with ".."
 };
 
-/// Places for the labels of the 300 objects with the highest scores, best first.
-/// Twelve places at the corners of a box are tried, all inside the picture.
+/// Positions for the labels of the 300 objects with the highest scores, best first.
+/// Twelve positions at the corners of a box are tried, all inside the picture.
 /// A label takes the first one that covers no better label, else the one that covers the smallest area of them.
 /// A label that would cover more than a quarter of the picture is left out.
 /// `reduction` is the number of picture pixels per raster pixel, in each direction.

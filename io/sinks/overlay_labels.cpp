@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t most_labels = 300;  // placing is quadratic, and nobody reads more
+constexpr std::size_t max_labels = 300;  // placing is quadratic, and nobody reads more
 
 // The letters from U+00C0 to U+017F without their marks.
 constexpr std::string_view latin =
@@ -71,33 +71,33 @@ std::string fit_text(const Object& object, const LabelFont& font, int room) {
   return text;
 }
 
-/// Moves the label to the first of twelve places at its box that covers none of the others.
-/// If there is none, it takes the place that covers the smallest area of them.
-void choose_place(OverlayLabel& label, const OverlayBox& box, int width, int height,
-                  std::span<const OverlayLabel> others) {
+/// Moves the label to the first of twelve positions at its box that covers none of the others.
+/// If there is none, it takes the position that covers the smallest area of them.
+void choose_position(OverlayLabel& label, const OverlayBox& box, int width, int height,
+                     std::span<const OverlayLabel> others) {
   const int left = box.left, right = box.right - label.width;
   const int above = box.top - label.height, below = box.bottom;
   const int bottom = box.bottom - label.height;
-  const std::array<std::array<int, 2>, 12> places{{{left, above},
-                                                   {left, box.top},
-                                                   {right, above},
-                                                   {right, box.top},
-                                                   {left, below},
-                                                   {right, below},
-                                                   {left, bottom},
-                                                   {right, bottom},
-                                                   {box.right, box.top},
-                                                   {left - label.width, box.top},
-                                                   {box.right, bottom},
-                                                   {left - label.width, bottom}}};
+  const std::array<std::array<int, 2>, 12> positions{{{left, above},
+                                                      {left, box.top},
+                                                      {right, above},
+                                                      {right, box.top},
+                                                      {left, below},
+                                                      {right, below},
+                                                      {left, bottom},
+                                                      {right, bottom},
+                                                      {box.right, box.top},
+                                                      {left - label.width, box.top},
+                                                      {box.right, bottom},
+                                                      {left - label.width, bottom}}};
   OverlayLabel best = label;
-  std::int64_t least = -1;
-  for (const auto& [x, y] : places) {
+  std::int64_t smallest = -1;
+  for (const auto& [x, y] : positions) {
     label.x = std::clamp(x, 0, width - label.width);
     label.y = std::clamp(y, 0, height - label.height);
     std::int64_t covered = 0;
     for (const auto& other : others) covered += common_area(label, other);
-    if (least < 0 || covered < least) best = label, least = covered;
+    if (smallest < 0 || covered < smallest) best = label, smallest = covered;
     if (covered == 0) break;
   }
   label = best;
@@ -130,7 +130,7 @@ std::vector<OverlayLabel> place_labels(int raster_width, int raster_height, int 
   const LabelFont font(overlay_font_height(raster_width, raster_height));
   if (font.plate_height() > raster_height) return {};
   auto order = best_first(objects);
-  if (order.size() > most_labels) order.resize(most_labels);
+  if (order.size() > max_labels) order.resize(max_labels);
   std::vector<OverlayLabel> labels;
   for (const auto index : order) {
     const Object& object = objects[index];
@@ -142,7 +142,7 @@ std::vector<OverlayLabel> place_labels(int raster_width, int raster_height, int 
     label.width = font.plate_width(label.text);
     label.height = font.plate_height();
     if (std::int64_t{4} * label.width * label.height > std::int64_t{raster_width} * raster_height) continue;
-    choose_place(label, box, raster_width, raster_height, labels);
+    choose_position(label, box, raster_width, raster_height, labels);
     labels.push_back(std::move(label));
   }
   return labels;

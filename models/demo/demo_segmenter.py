@@ -113,7 +113,7 @@ class TwoWay(nn.Module):
         return tokens, image
 
 
-def frame_terms(boxes, x, y, least=1.0):
+def frame_terms(boxes, x, y, minimum=1.0):
     """The positions of places in each box: [N, 8, H, W], for places at x [W] and y [H].
 
     The terms are 1, u, v, uu, vv, uv, and the distances beyond the box's edges along u and v.
@@ -121,7 +121,7 @@ def frame_terms(boxes, x, y, least=1.0):
     With these terms, a token can draw an outline finer than a logit. Objects of a few pixels need that.
     Half a side counts as at least `least` pixels.
     """
-    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=least)
+    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=minimum)
     u = ((x - centre[:, :1]) / half[:, :1]).clamp(-3, 3)[:, None, :].expand(-1, y.shape[0], -1)
     v = ((y - centre[:, 1:]) / half[:, 1:]).clamp(-3, 3)[:, :, None].expand(-1, -1, x.shape[0])
     beyond_u, beyond_v = F.relu(u.abs() - 1), F.relu(v.abs() - 1)
@@ -197,7 +197,7 @@ class Segmenter(nn.Module):
         fine_x, fine_y = self.places[: 4 * columns], self.places[: 4 * rows]
         agreed = agreement(claims(embedding, fine_x, fine_y).index_select(0, image_index), boxes)
         frame = torch.cat([frame_terms(boxes, fine_x, fine_y), agreed], 1)
-        coarse = torch.cat([frame_terms(boxes, x, y, least=12.0), F.avg_pool2d(agreed, 4)], 1)
+        coarse = torch.cat([frame_terms(boxes, x, y, minimum=12.0), F.avg_pool2d(agreed, 4)], 1)
         coarse = coarse.type_as(embedding).flatten(2).transpose(1, 2)
         image = embedding[:, :CHANNELS].index_select(0, image_index).flatten(2).transpose(1, 2)
         image = self.image_norm(image + self.in_box(coarse))

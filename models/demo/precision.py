@@ -24,7 +24,7 @@ import dataset
 import scenes
 from quality import CANDIDATE_SCORE, FIRST_SEED, FOUND_SCORE, ROOT, average_precision
 
-LEAST_MEAN, LEAST_P1, MOST_LOSS = 0.995, 0.97, 0.2
+MIN_MEAN, MIN_P1, MAX_LOSS = 0.995, 0.97, 0.2
 PAD = 114 / 255
 
 
@@ -116,12 +116,12 @@ def main():
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
     good = (
-        figures["AP50 loss in points"] <= MOST_LOSS
-        and figures["mask IoU mean"] >= LEAST_MEAN
-        and figures["mask IoU 1st percentile"] >= LEAST_P1
+        figures["AP50 loss in points"] <= MAX_LOSS
+        and figures["mask IoU mean"] >= MIN_MEAN
+        and figures["mask IoU 1st percentile"] >= MIN_P1
     )
     if not good:
-        bounds = f"AP50 loss at most {MOST_LOSS} points, mask IoU mean at least {LEAST_MEAN}, 1st percentile at least {LEAST_P1}"
+        bounds = f"AP50 loss at most {MAX_LOSS} points, mask IoU mean at least {MIN_MEAN}, 1st percentile at least {MIN_P1}"
         sys.exit(f"precision: a bound is missed: {bounds}")
     print("precision: passed")
 

@@ -131,7 +131,7 @@ def corner_boxes(scenes, scene, side):
 
 
 def detector_loss(model, scenes, plan, seed):
-    most = max(np.diff(scenes.first))
+    max_objects = max(np.diff(scenes.first))
 
     def batch_loss(step, square):
         rng = np.random.default_rng([seed, step])
@@ -139,8 +139,8 @@ def detector_loss(model, scenes, plan, seed):
         if model.centres.shape[0] != sum((height // s) * (dataset.DETECTOR_SIDE // s) for s in demo_detector.STRIDES):
             model.set_input(height, dataset.DETECTOR_SIDE)
         images = np.full((plan.batch, height, dataset.DETECTOR_SIDE, 3), PAD, np.float32)
-        truth, labels = torch.zeros(plan.batch, most, 4), torch.zeros(plan.batch, most, dtype=torch.int64)
-        present = torch.zeros(plan.batch, most, dtype=torch.bool)
+        truth, labels = torch.zeros(plan.batch, max_objects, 4), torch.zeros(plan.batch, max_objects, dtype=torch.int64)
+        present = torch.zeros(plan.batch, max_objects, dtype=torch.bool)
         for i, scene in enumerate(rng.integers(0, len(scenes), plan.batch)):
             rows = scenes.rows(scene)
             picture, boxes, _ = flipped(rng, scenes.detector[scene], corner_boxes(scenes, scene, dataset.DETECTOR_SIDE), scenes.mask[rows])

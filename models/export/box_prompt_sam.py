@@ -6,7 +6,7 @@ import types
 import torch
 from torch import nn
 
-from segmenter import outline_bias, places
+from segmenter import outline_bias, positions
 
 
 def merge_patches(self, tokens):
@@ -49,7 +49,7 @@ class BoxPromptSam(nn.Module):
         self.bias = bias
         self.register_buffer("position", self.prompt.get_dense_pe())
         self.frequencies = self.prompt.pe_layer.positional_encoding_gaussian_matrix.detach().clone()  # a plain tensor stays in float32
-        self.places = places(self.side // 4, 4)
+        self.positions = positions(self.side // 4, 4)
 
     def corners(self, boxes):
         """Replaces PromptEncoder._embed_boxes: [N, 2, C]."""
@@ -73,5 +73,5 @@ class BoxPromptSam(nn.Module):
         logits = torch.einsum("nc,nchw->nhw", weights, upscaled).float()
         iou = decoder.iou_prediction_head(tokens[:, 0])[:, 0].float()
         if self.bias:
-            logits = logits + outline_bias(boxes, self.places, self.places)
+            logits = logits + outline_bias(boxes, self.positions, self.positions)
         return logits, iou

@@ -12,7 +12,7 @@ import torch
 from package import compare, load, write_package
 
 
-def places(count, stride):
+def positions(count, stride):
     """Centres of the low-resolution logits along one side, in input pixels: [count].
 
     Keep the result as a plain tensor. In a trace, torch.arange would have a fixed device.
@@ -22,7 +22,7 @@ def places(count, stride):
 
 
 def outline_bias(boxes, x, y):
-    """4 (1 - ((x - cx) / rx)^2 - ((y - cy) / ry)^2) for each box at these places: [N, len(y), len(x)].
+    """4 (1 - ((x - cx) / rx)^2 - ((y - cy) / ry)^2) for each box at these positions: [N, len(y), len(x)].
 
     Masks of seeded weights are noise. With this bias, they have outlines like real objects.
     """

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from segmenter import outline_bias, places
+from segmenter import outline_bias, positions
 
 CHANNELS = 32
 HEADS = 4
@@ -53,7 +53,7 @@ class SmallSam(nn.Module):
         rows = self.side // 16
         steps = (torch.arange(rows) + 0.5) / rows
         grid = torch.stack([steps.expand(rows, rows), steps[:, None].expand(rows, rows)], dim=-1)
-        self.places = places(4 * rows, 4)
+        self.positions = positions(4 * rows, 4)
         self.register_buffer("grid", self.position(grid).flatten(0, 1))
 
     def position(self, points):
@@ -74,5 +74,5 @@ class SmallSam(nn.Module):
         upscaled = self.upscale(image.transpose(1, 2).unflatten(2, embedding.shape[2:]))
         logits = torch.einsum("nc,nchw->nhw", self.mask_weights(tokens[:, 0]), upscaled).float()
         if self.bias:
-            logits = logits + outline_bias(boxes, self.places, self.places)
+            logits = logits + outline_bias(boxes, self.positions, self.positions)
         return logits, self.iou(tokens[:, 1])[:, 0].float().sigmoid()

@@ -129,8 +129,8 @@ def export(path, out, pixels, names=None):
             compare_boxes(f"{name}, against ONNX Runtime", *(corners(o, height, width, scales[0]) for o in (output, reference[kept])))
             largest = (output - reference[kept]).abs().max().item()
             share = largest / reference[kept, :, :4].double().std().item()
-            beside = f"(bound {bound:.2e}), {share:.2e} of the raw boxes' deviation"
-            print(f"{name}, against ONNX Runtime: raw outputs differ by at most {largest:.2e} {beside}")
+            suffix = f"(bound {bound:.2e}), {share:.2e} of the raw boxes' deviation"
+            print(f"{name}, against ONNX Runtime: raw outputs differ by at most {largest:.2e} {suffix}")
             if not largest <= bound:
                 raise Differs(f"{name}: the raw outputs differ from ONNX Runtime's by {largest:.2e}, allowed are {bound:.2e}")
             compare(f"{name}, against the same graph in PyTorch: raw boxes", output[..., :4], single[kept, :, :4])

@@ -13,14 +13,14 @@ struct SegmentTask;
 
 namespace {
 
-constexpr int most_boxes = 4096;
+constexpr int max_boxes = 4096;
 
 void read(YamlSection& root, YamlSection& /*output*/, Package& package) {
   if (package.input.mode == ResizeMode::letterbox && package.input.placement == Placement::centred)
     root.fail("input", "padding must be top_left for a segmenter, since its masks are cut from the top left");
   if (package.input.mode == ResizeMode::centre_crop)
     root.fail("input", "resize cannot be centre_crop for a segmenter, since its input must show the whole picture");
-  package.output["max_boxes"] = {root.number("max_boxes", 1, most_boxes)};
+  package.output["max_boxes"] = {root.number("max_boxes", 1, max_boxes)};
   root.refuse("classes", "has no meaning for a segmenter; remove it");
 }
 

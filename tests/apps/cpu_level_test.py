@@ -11,7 +11,7 @@ from program import Case, millrace
 
 LEVELS = ("sse4.1", "avx2", "avx512")
 # Variables with which a user limits one of the libraries to older instructions.
-PRETENCES = ({"ATEN_CPU_CAPABILITY": "default"}, {"ONEDNN_MAX_CPU_ISA": "SSE41"}, {"DNNL_MAX_CPU_ISA": "sse41"}, {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+LIMITED_CPUS = ({"ATEN_CPU_CAPABILITY": "default"}, {"ONEDNN_MAX_CPU_ISA": "SSE41"}, {"DNNL_MAX_CPU_ISA": "sse41"}, {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
              {"MKL_CBWR": "COMPATIBLE"})
 
 
@@ -51,14 +51,14 @@ class CpuLevels(Case):
             seen[level] = first
         self.assertEqual(len(set(seen.values())), len(seen))  # levels differ in their bytes, else this test could not fail
         self.assertEqual(self.bytes_of("auto"), (seen[best], best))
-        for i, pretence in enumerate(PRETENCES):  # a limit on one library limits all three
+        for i, pretence in enumerate(LIMITED_CPUS):  # a limit on one library limits all three
             self.assertEqual(self.bytes_of(f"less{i}", **pretence), (seen["sse4.1"], "sse4.1"), pretence)
 
     def test_a_plan_keeps_its_level_on_a_cpu_with_a_higher_one(self):
         self.best()
-        whole, _ = self.bytes_of("whole", **PRETENCES[0])
+        whole, _ = self.bytes_of("whole", **LIMITED_CPUS[0])
         # The first attempt is killed in the middle, on a CPU with a lower level.
-        running = subprocess.Popen([program.PROGRAM, *map(str, self.words("cut"))], env={**program.os.environ, **PRETENCES[0]}, stdout=subprocess.DEVNULL,
+        running = subprocess.Popen([program.PROGRAM, *map(str, self.words("cut"))], env={**program.os.environ, **LIMITED_CPUS[0]}, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         while running.poll() is None and not list((self.folder / "cut").glob("segments/*.part")):
             time.sleep(0.01)
@@ -71,7 +71,7 @@ class CpuLevels(Case):
         best = self.best()
         before, _ = self.bytes_of("out")
         for more in ((), ("--dry-run",)):
-            done = millrace(*self.words("out", *more), env=PRETENCES[0])
+            done = millrace(*self.words("out", *more), env=LIMITED_CPUS[0])
             self.assertEqual(done.code, program.MISMATCH, done)
             self.assertIn(f"needs a CPU with '{best}'; this machine has at most 'sse4.1'", done.err)
             self.assertIn(f"Continue on a machine with '{best}', or use a new output folder", done.err)
@@ -99,7 +99,7 @@ class CpuLevels(Case):
         done = millrace(*self.words("out", "--set", "device.cpu=sse"))
         self.assertEqual(done.code, program.USAGE, done)
         self.assertIn("device.cpu is 'sse'; it can be auto, avx512, avx2 or sse4.1", done.err)
-        done = millrace(*self.words("out", "--set", "device.cpu=avx512"), env=PRETENCES[0])
+        done = millrace(*self.words("out", "--set", "device.cpu=avx512"), env=LIMITED_CPUS[0])
         self.assertEqual(done.code, program.ENVIRONMENT, done)
         self.assertIn("device.cpu is 'avx512', but this machine has at most 'sse4.1'", done.err)
         self.assertFalse((self.folder / "out").exists())

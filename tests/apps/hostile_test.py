@@ -209,7 +209,7 @@ class Pictures(HostileCase):
         if not program.SANITIZED:
             self.assertLess(peak_mb, 600)
 
-    def run_in_least_memory(self, *more):
+    def run_in_min_memory(self, *more):
         """Peak memory in MB of a run over self.input, minus that of a run over one small picture.
 
         Both runs have memory for two slabs, the minimum.
@@ -226,7 +226,7 @@ class Pictures(HostileCase):
         for path in program.write_pictures(self.input, 8, 300, 200).iterdir():
             os.truncate(path, 150 << 20)  # zeros after the end of the picture: a sparse file
         (self.input / "link.jpg").symlink_to("0000.jpg")
-        more_mb = self.run_in_least_memory()
+        more_mb = self.run_in_min_memory()
         self.assertEqual(len(program.lines(self.output)), 9)
         if not program.SANITIZED:
             self.assertLess(more_mb, 150 + 64)  # 8 x 150 without a bound
@@ -235,7 +235,7 @@ class Pictures(HostileCase):
         file = hostile_pictures.black_interlaced_png(8000)  # 192 MB as RGB between its passes
         for i in range(4):
             (self.input / f"{i}.png").write_bytes(file)
-        more_mb = self.run_in_least_memory("--set", "threads.workers=2", "--set", "gate.slab=12M")
+        more_mb = self.run_in_min_memory("--set", "threads.workers=2", "--set", "gate.slab=12M")
         if not program.SANITIZED:
             self.assertLess(more_mb, 192 + 64)  # 2 x 192 without a bound
 

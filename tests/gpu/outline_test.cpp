@@ -143,9 +143,9 @@ std::vector<std::uint32_t> kernel_runs(const MaskGeometry& geometry, const std::
   std::vector<std::uint32_t> counts;
   std::uint32_t last = 0;
   for (int x = 0; x < geometry.picture_width; ++x) {
-    outline_kernel::walk(job, 0, x, [&](std::uint32_t place) {
-      counts.push_back(place - last);
-      last = place;
+    outline_kernel::walk(job, 0, x, [&](std::uint32_t position) {
+      counts.push_back(position - last);
+      last = position;
     });
   }
   counts.push_back(
@@ -160,8 +160,8 @@ void check_against_reference(const MaskGeometry& geometry, const std::vector<flo
   const int longest =
       std::max({geometry.logits_width, geometry.logits_height, geometry.crop_width, geometry.crop_height});
   const double tolerance = 1.3e-7 * longest * largest + 4e-7 * largest + 1e-44;
-  MaskTracer tracer(geometry);
-  const auto counts = tracer.trace(logits, threshold);
+  MaskOutliner outliner(geometry);
+  const auto counts = outliner.outline(logits, threshold);
   CHECK(wrong_pixels(counts, reference(logits, geometry), threshold, tolerance) == 0);
   CHECK(kernel_runs(geometry, logits, threshold) == counts);
 }
@@ -225,41 +225,41 @@ TEST_CASE("random sizes, and a threshold other than zero") {
 
 TEST_CASE("one tracer serves many masks and keeps nothing of the one before") {
   const MaskGeometry geometry{64, 64, 256, 256, 256, 144, 320, 180};
-  MaskTracer tracer(geometry);
+  MaskOutliner outliner(geometry);
   for (unsigned seed = 0; seed < 6; ++seed) {
     const auto logits = make_logits(geometry, seed % 2 == 0 ? Pattern::noise : Pattern::blobs, seed);
-    CHECK(tracer.trace(logits) == MaskTracer(geometry).trace(logits));
+    CHECK(outliner.outline(logits) == MaskOutliner(geometry).outline(logits));
   }
 }
 
 TEST_CASE("all inside is one run, all outside too") {
-  MaskTracer tracer({256, 256, 1024, 1024, 1024, 768, 640, 480});
-  CHECK(tracer.trace(std::vector<float>(65536, 1.0F)) == std::vector<std::uint32_t>{0, 640 * 480});
-  CHECK(tracer.trace(std::vector<float>(65536, -1.0F)) == std::vector<std::uint32_t>{640 * 480});
-  CHECK(tracer.trace(std::vector<float>(65536, 0.0F)) == std::vector<std::uint32_t>{640 * 480});
+  MaskOutliner outliner({256, 256, 1024, 1024, 1024, 768, 640, 480});
+  CHECK(outliner.outline(std::vector<float>(65536, 1.0F)) == std::vector<std::uint32_t>{0, 640 * 480});
+  CHECK(outliner.outline(std::vector<float>(65536, -1.0F)) == std::vector<std::uint32_t>{640 * 480});
+  CHECK(outliner.outline(std::vector<float>(65536, 0.0F)) == std::vector<std::uint32_t>{640 * 480});
 }
 
 TEST_CASE("logits that are no numbers, and sizes that make no sense, are refused") {
   const MaskGeometry good{4, 4, 16, 16, 16, 9, 32, 18};
-  MaskTracer tracer(good);
+  MaskOutliner outliner(good);
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
                           std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
-    for (const std::size_t place : {0U, 7U, 15U}) {
+    for (const std::size_t position : {0U, 7U, 15U}) {
       std::vector<float> logits(16, 1.0F);
-      logits[place] = bad;
-      CHECK_THROWS_AS(tracer.trace(logits), NonFinite);
+      logits[position] = bad;
+      CHECK_THROWS_AS(outliner.outline(logits), NonFinite);
     }
   }
-  CHECK_THROWS_AS(tracer.trace(std::vector<float>(15)), std::invalid_argument);
-  CHECK(tracer.trace(std::vector<float>(16, std::numeric_limits<float>::max())) ==
+  CHECK_THROWS_AS(outliner.outline(std::vector<float>(15)), std::invalid_argument);
+  CHECK(outliner.outline(std::vector<float>(16, std::numeric_limits<float>::max())) ==
         std::vector<std::uint32_t>{0, 32 * 18});
   MaskGeometry bad = good;
   bad.crop_width = 17;
-  CHECK_THROWS_AS(MaskTracer{bad}, std::invalid_argument);
+  CHECK_THROWS_AS(MaskOutliner{bad}, std::invalid_argument);
   bad = good;
   bad.picture_height = 0;
-  CHECK_THROWS_AS(MaskTracer{bad}, std::invalid_argument);
+  CHECK_THROWS_AS(MaskOutliner{bad}, std::invalid_argument);
   bad = good;
   bad.picture_width = bad.picture_height = 70000;
-  CHECK_THROWS_AS(MaskTracer{bad}, std::invalid_argument);
+  CHECK_THROWS_AS(MaskOutliner{bad}, std::invalid_argument);
 }

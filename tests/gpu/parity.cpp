@@ -114,7 +114,7 @@ void mask(const std::string& in, const std::string& out, std::istream& arguments
   float threshold = 0;
   arguments >> g.logits_width >> g.logits_height >> g.input_width >> g.input_height >> g.crop_width >> g.crop_height >>
       g.picture_width >> g.picture_height >> threshold;
-  const auto counts = MaskTracer(g).trace(read<float>(in), threshold);
+  const auto counts = MaskOutliner(g).outline(read<float>(in), threshold);
   const PixelBox bounds = run_bounds(counts, g.picture_height);
   std::vector<std::uint32_t> all{static_cast<std::uint32_t>(run_area(counts)), static_cast<std::uint32_t>(bounds.x),
                                  static_cast<std::uint32_t>(bounds.y), static_cast<std::uint32_t>(bounds.width),

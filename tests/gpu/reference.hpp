@@ -62,19 +62,19 @@ class Search {
     std::vector<Found> all;
     for (int anchor = 0; anchor < anchors; ++anchor) {
       const Found found = search_.head.layout == HeadLayout::v8 ? v8(output, anchors, anchor) : yolox(output, anchor);
-      decide(found.score - double{search_.least_score});
-      if (found.score < double{search_.least_score}) continue;
+      decide(found.score - double{search_.min_score});
+      if (found.score < double{search_.min_score}) continue;
       if (!search_.wanted.empty() && search_.wanted[static_cast<std::size_t>(found.class_id)] == 0) continue;
       const Found shown = in_picture(found);
       const double width = shown.x1 - shown.x0, height = shown.y1 - shown.y0;
       if (width <= 0 || height <= 0) continue;
-      decide((width * height - search_.least_area) / 100);
-      if (width * height >= search_.least_area) all.push_back(found);
+      decide((width * height - search_.min_area) / 100);
+      if (width * height >= search_.min_area) all.push_back(found);
     }
     std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) { return a.score > b.score; });
     std::vector<Found> kept;
     for (const Found& one : all) {
-      if (static_cast<int>(kept.size()) > search_.most_boxes) break;
+      if (static_cast<int>(kept.size()) > search_.max_boxes) break;
       const bool crossed_out = std::any_of(kept.begin(), kept.end(), [&](const Found& better) {
         if (search_.class_aware && better.class_id != one.class_id) return false;
         const double overlap = iou(better, one);
@@ -83,7 +83,7 @@ class Search {
       });
       if (!crossed_out) kept.push_back(one);
     }
-    more = static_cast<int>(kept.size()) > search_.most_boxes;
+    more = static_cast<int>(kept.size()) > search_.max_boxes;
     if (more) kept.pop_back();
     for (Found& one : kept) one = in_picture(one);
     return kept;

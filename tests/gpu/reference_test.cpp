@@ -124,15 +124,15 @@ TEST_CASE("boxes of host and stream are those of the definition") {
         Shape{HeadLayout::yolox_raw, 2, 80, 416, 416, 300}, Shape{HeadLayout::yolox_raw, 1, 1, 64, 32, 20},
         Shape{HeadLayout::yolox_raw, 5, 3, 96, 64, 60}}) {
     for (const bool class_aware : {true, false}) {
-      for (const int most : {1, 8, 101}) {
+      for (const int max_rows : {1, 8, 101}) {
         BoxSearch search;
         search.head = {s.layout, s.width, s.height, s.classes};
-        search.least_score = 0.2F;
+        search.min_score = 0.2F;
         search.iou_threshold = 0.4493;
-        search.least_area = most == 8 ? 401 : 0;
+        search.min_area = max_rows == 8 ? 401 : 0;
         search.class_aware = class_aware;
-        search.most_boxes = most;
-        if (most == 101) {
+        search.max_boxes = max_rows;
+        if (max_rows == 101) {
           search.wanted.assign(static_cast<std::size_t>(s.classes), 1);
           search.wanted.back() = s.classes == 1;
         }
@@ -156,7 +156,7 @@ TEST_CASE("boxes of host and stream are those of the definition") {
             CAPTURE(s.classes);
             CAPTURE(s.width);
             CAPTURE(class_aware);
-            CAPTURE(most);
+            CAPTURE(max_rows);
             CAPTURE(i);
             reference::Search expecting(search, geometry[i]);
             const auto size = static_cast<std::size_t>(anchors * channels);

@@ -142,9 +142,9 @@ TEST_CASE("NaN and infinity fail the picture that holds them and no other") {
     const HeadSpec spec = spec_of(layout, 32, 32, 2);
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity()}) {
-      for (const std::size_t place : {0U, 5U, 80U, 146U}) {
+      for (const std::size_t position : {0U, 5U, 80U, 146U}) {
         Tensor output = layout == HeadLayout::v8 ? random_output({2, 6, 25}, 1) : random_output({2, 21, 7}, 1);
-        output.host<float>()[place] = bad;
+        output.host<float>()[position] = bad;
         CHECK_THROWS_AS(decode_head(output, 0, spec, 0.9F), NonFinite);
         CHECK_NOTHROW(decode_head(output, 1, spec, 0.9F));
       }

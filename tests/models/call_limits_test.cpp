@@ -36,34 +36,34 @@ TEST_CASE("a call that ran out of memory sets the limit to the next smaller powe
                                 return std::vector<Tensor>{};
                               }),
                               segmenter(), limits);
-  CHECK(limits->most(segmenter().id(), "encode") == CallLimits::none);
+  CHECK(limits->max_rows(segmenter().id(), "encode") == CallLimits::none);
   CHECK_THROWS_AS(engine->call("encode", inputs_of("encode", 16, 0)), OutOfMemoryError);
   CHECK_THROWS_AS(engine->call("decode", inputs_of("decode", 16, 7)), OutOfMemoryError);
   CHECK(limits->learned() ==
         std::map<CallLimits::Key, int>{{{segmenter().id(), "encode"}, 8}, {{segmenter().id(), "decode"}, 4}});
-  CHECK(limits->most("another", "encode") == CallLimits::none);
+  CHECK(limits->max_rows("another", "encode") == CallLimits::none);
   fail = false;
   engine->call("encode", inputs_of("encode", 16, 0));
-  CHECK(limits->most(segmenter().id(), "encode") == 8);
+  CHECK(limits->max_rows(segmenter().id(), "encode") == 8);
 }
 
 TEST_CASE("given limits only lower the limit, and not below one row") {
   CallLimits limits;
-  limits.at_most("sam", "encode", 6);
-  limits.at_most("sam", "encode", 9);
-  CHECK(limits.most("sam", "encode") == 4);  // powers of two, as padded calls have
+  limits.limit_rows("sam", "encode", 6);
+  limits.limit_rows("sam", "encode", 9);
+  CHECK(limits.max_rows("sam", "encode") == 4);  // powers of two, as padded calls have
   CHECK(limits.learned().empty());
-  limits.at_most("sam", "encode", 0);
-  CHECK(limits.most("sam", "encode") == 1);
+  limits.limit_rows("sam", "encode", 0);
+  CHECK(limits.max_rows("sam", "encode") == 1);
 }
 
 TEST_CASE("if a single row does not fit, the number of rows was not the cause, and no limit is learned") {
   CallLimits limits;
-  limits.at_most("sam", "encode", 8);
+  limits.limit_rows("sam", "encode", 8);
   for (const int rows : {16, 4, 2, 4}) limits.ran_out("sam", "encode", rows);
-  CHECK(limits.most("sam", "encode") == 1);
+  CHECK(limits.max_rows("sam", "encode") == 1);
   limits.ran_out("sam", "encode", 1);
-  CHECK(limits.most("sam", "encode") == 8);
+  CHECK(limits.max_rows("sam", "encode") == 8);
   CHECK(limits.learned().empty());
 }
 

@@ -8,31 +8,31 @@ namespace millrace {
 namespace {
 
 using fake::FakeGraph;
+using fake::GraphFixture;
 using fake::message;
 using fake::Picture;
 using fake::Pictures;
-using fake::Rig;
 
 constexpr int frames = 40;
 constexpr int batch_size = 4;
 const std::vector<std::string> frame_bodies{"read", "decode"};
 const std::vector<std::string> batch_bodies{"preprocess", "detect", "encode"};
 
-void overlap_more(Rig& rig) {
-  rig.options.admission_items = 16;
-  rig.options.byte_budget = 1600;
-  rig.options.lanes = 2;
-  rig.options.workers = 2;
-  rig.plan = fake::planned(frames, batch_size);
+void overlap_more(GraphFixture& fixture) {
+  fixture.options.admission_items = 16;
+  fixture.options.byte_budget = 1600;
+  fixture.options.lanes = 2;
+  fixture.options.workers = 2;
+  fixture.plan = fake::planned(frames, batch_size);
 }
 
 /// Makes the bodies of `stage` throw `error` for the frame `id`, or for its batch.
 template <class Error>
-void plant(Rig& rig, const std::string& at_stage, std::int64_t id, const Error& error) {
-  rig.in_frame = [=](Picture& frame, const std::string& stage) {
+void plant(GraphFixture& fixture, const std::string& at_stage, std::int64_t id, const Error& error) {
+  fixture.in_frame = [=](Picture& frame, const std::string& stage) {
     if (stage == at_stage && frame.id == id) throw error;
   };
-  rig.in_batch = [=](Pictures& batch, const std::string& stage) {
+  fixture.in_batch = [=](Pictures& batch, const std::string& stage) {
     for (const auto& frame : batch.frames) {
       if (stage == at_stage && frame->id == id) throw error;
     }
@@ -49,13 +49,13 @@ void plant_everywhere(const std::vector<std::string>& stages, const Check& check
   for (const auto& stage : stages) {
     for (const std::int64_t id : {0, frames / 2, frames - 1}) {
       for (int round = 0; round < 100; ++round) {
-        Rig rig;
-        overlap_more(rig);
-        plant(rig, stage, id, std::runtime_error("planted"));
-        const auto result = rig.run();
+        GraphFixture fixture;
+        overlap_more(fixture);
+        plant(fixture, stage, id, std::runtime_error("planted"));
+        const auto result = fixture.run();
         REQUIRE(message(result.error) == "");
         REQUIRE(result.committed == frames);
-        for (const auto& batch : rig.committed) {
+        for (const auto& batch : fixture.committed) {
           for (const auto& frame : batch) check(*frame, stage, id);
         }
       }
@@ -83,15 +83,15 @@ TEST_CASE("an exception in a batch's stage marks its frames only, 100 times each
 TEST_CASE("an exception in commit ends the run as it was thrown, and that batch is not counted") {
   for (const std::int64_t id : {0, frames / 2, frames - 1}) {
     for (int round = 0; round < 100; ++round) {
-      Rig rig;
-      overlap_more(rig);
-      plant(rig, "commit", id, std::runtime_error("disk is full"));
-      const auto result = rig.run();
+      GraphFixture fixture;
+      overlap_more(fixture);
+      plant(fixture, "commit", id, std::runtime_error("disk is full"));
+      const auto result = fixture.run();
       REQUIRE(message(result.error) == "disk is full");
       REQUIRE(result.error_stage == "commit");
       REQUIRE(result.held.empty());
-      REQUIRE(result.committed == static_cast<std::int64_t>(rig.commits.size()));
-      REQUIRE_FALSE(rig.commits.contains(id));
+      REQUIRE(result.committed == static_cast<std::int64_t>(fixture.commits.size()));
+      REQUIRE_FALSE(fixture.commits.contains(id));
     }
   }
 }
@@ -102,16 +102,16 @@ TEST_CASE("a RunError in any stage ends the run: frames in flight leave the grap
   for (const auto& stage : stages) {
     for (const std::int64_t id : {0, frames / 2, frames - 1}) {
       for (int round = 0; round < 30; ++round) {
-        Rig rig;
-        overlap_more(rig);
-        plant(rig, stage, id, Ill("device", "lost"));
-        const auto result = rig.run();
+        GraphFixture fixture;
+        overlap_more(fixture);
+        plant(fixture, stage, id, Ill("device", "lost"));
+        const auto result = fixture.run();
         REQUIRE_THROWS_AS(std::rethrow_exception(result.error), Ill);
         REQUIRE(message(result.error) == "device: lost");
         REQUIRE(result.error_stage == stage);
         REQUIRE(result.held.empty());
-        REQUIRE(result.committed == static_cast<std::int64_t>(rig.commits.size()));
-        REQUIRE_FALSE(rig.commits.contains(id));
+        REQUIRE(result.committed == static_cast<std::int64_t>(fixture.commits.size()));
+        REQUIRE_FALSE(fixture.commits.contains(id));
       }
     }
   }
@@ -119,11 +119,11 @@ TEST_CASE("a RunError in any stage ends the run: frames in flight leave the grap
 
 TEST_CASE("errors outside the stages end the run") {
   const auto run_with = [](const std::function<void(fake::FakeBodies&)>& change) {
-    Rig rig;
-    overlap_more(rig);
-    auto bodies = rig.bodies();
+    GraphFixture fixture;
+    overlap_more(fixture);
+    auto bodies = fixture.bodies();
     change(bodies);
-    return FakeGraph(rig.options, bodies, rig.clock).run();
+    return FakeGraph(fixture.options, bodies, fixture.clock).run();
   };
   const auto fail = [](const char* what) { throw std::runtime_error(what); };
 
@@ -167,10 +167,10 @@ TEST_CASE("errors outside the stages end the run") {
 }
 
 TEST_CASE("a RunError reaches a source that blocks") {
-  Rig rig;
-  rig.plan = fake::planned(8, 4);
-  plant(rig, "detect", 5, Ill("device", "lost"));
-  auto bodies = rig.bodies();
+  GraphFixture fixture;
+  fixture.plan = fake::planned(8, 4);
+  plant(fixture, "detect", 5, Ill("device", "lost"));
+  auto bodies = fixture.bodies();
   std::atomic<bool> interrupted{false};
   bodies.next = [&, next = bodies.next] {
     auto frame = next();
@@ -181,15 +181,15 @@ TEST_CASE("a RunError reaches a source that blocks") {
     interrupted = true;
     interrupted.notify_all();
   };
-  const auto result = FakeGraph(rig.options, bodies, rig.clock).run();
+  const auto result = FakeGraph(fixture.options, bodies, fixture.clock).run();
   CHECK(message(result.error) == "device: lost");
 }
 
 TEST_CASE("a graph without its bodies is refused") {
-  Rig rig;
-  auto bodies = rig.bodies();
+  GraphFixture fixture;
+  auto bodies = fixture.bodies();
   bodies.commit = nullptr;
-  CHECK_THROWS_AS(FakeGraph(rig.options, bodies, rig.clock), std::invalid_argument);
+  CHECK_THROWS_AS(FakeGraph(fixture.options, bodies, fixture.clock), std::invalid_argument);
 }
 
 }  // namespace

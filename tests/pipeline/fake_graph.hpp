@@ -104,7 +104,7 @@ class HighWater {
 };
 
 /// Runs a plan through a graph. Every body calls `in_frame` or `in_batch`, which may throw.
-struct Rig {
+struct GraphFixture {
   GraphOptions options{.max_batch = 4, .admission_items = 8, .slab_bytes = 100, .byte_budget = 800};
   std::vector<Picture> plan{};
   std::vector<std::string> frame_stages{"decode"};

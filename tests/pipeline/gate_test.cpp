@@ -35,8 +35,8 @@ TEST_CASE("a source without credits drops its claim, and giving a credit back cl
   std::optional<int> third;
   std::jthread waiting([&] { third = gate.take(true); });
   source.wait_until_unclaimed();
-  const std::array places{second};
-  gate.give_back(places);
+  const std::array credits{second};
+  gate.give_back(credits);
   CHECK(source.claims == 1);  // when give_back() returns, even if the source has not woken up yet
   waiting.join();
   CHECK(third == second);

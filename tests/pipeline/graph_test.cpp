@@ -13,32 +13,32 @@ namespace millrace {
 namespace {
 
 using fake::FakeGraph;
+using fake::GraphFixture;
 using fake::message;
 using fake::Picture;
 using fake::Pictures;
-using fake::Rig;
 
-bool each_once(const Rig& rig, int frames) {
+bool each_once(const GraphFixture& fixture, int frames) {
   for (int id = 0; id < frames; ++id) {
-    const auto found = rig.commits.find(id);
-    if (found == rig.commits.end() || found->second != 1) return false;
+    const auto found = fixture.commits.find(id);
+    if (found == fixture.commits.end() || found->second != 1) return false;
   }
-  return static_cast<int>(rig.commits.size()) == frames;
+  return static_cast<int>(fixture.commits.size()) == frames;
 }
 
 TEST_CASE("every frame passes every stage once, in order") {
-  Rig rig;
-  rig.frame_stages = {"decode", "rotate"};
-  rig.batch_stages = {"encode", "draw"};
-  rig.plan = fake::planned(203, 4);
-  const auto result = rig.run();
+  GraphFixture fixture;
+  fixture.frame_stages = {"decode", "rotate"};
+  fixture.batch_stages = {"encode", "draw"};
+  fixture.plan = fake::planned(203, 4);
+  const auto result = fixture.run();
   CHECK(result.error == nullptr);
   CHECK_FALSE(result.stopped);
   CHECK(result.planned == 203);
   CHECK(result.committed == 203);
-  CHECK(each_once(rig, 203));
+  CHECK(each_once(fixture, 203));
   const std::vector<std::string> way{"read", "decode", "rotate", "preprocess", "detect", "encode", "draw"};
-  for (const auto& batch : rig.committed) {
+  for (const auto& batch : fixture.committed) {
     for (std::size_t slot = 0; slot < batch.size(); ++slot) {
       CHECK(batch[slot]->went == way);
       CHECK(batch[slot]->in_slot == static_cast<int>(slot));
@@ -48,12 +48,12 @@ TEST_CASE("every frame passes every stage once, in order") {
 }
 
 TEST_CASE("with one thread for each part, batches commit in plan order") {
-  Rig rig;
-  rig.options.read_threads = 1;
-  rig.plan = fake::planned(100, 4);
-  rig.run();
-  REQUIRE(rig.committed.size() == 25);
-  for (std::size_t i = 0; i < 25; ++i) CHECK(rig.committed[i][0]->batch == static_cast<std::int64_t>(i));
+  GraphFixture fixture;
+  fixture.options.read_threads = 1;
+  fixture.plan = fake::planned(100, 4);
+  fixture.run();
+  REQUIRE(fixture.committed.size() == 25);
+  for (std::size_t i = 0; i < 25; ++i) CHECK(fixture.committed[i][0]->batch == static_cast<std::int64_t>(i));
 }
 
 TEST_CASE("interleaved and sorted views form batches with the smallest admission") {
@@ -63,20 +63,20 @@ TEST_CASE("interleaved and sorted views form batches with the smallest admission
         CAPTURE(views);
         CAPTURE(max_batch);
         CAPTURE(interleaved);
-        Rig rig;
-        rig.options = {.max_batch = max_batch,
-                       .admission_items = 2 * max_batch,
-                       .slab_bytes = 100,
-                       .byte_budget = 200 * max_batch,
-                       .lanes = 2,
-                       .workers = 2};
-        rig.plan = fake::planned(500, views, max_batch, 150,
-                                 [&](int id) { return interleaved ? id % views : id * views / 500; });
-        const auto result = rig.run();
+        GraphFixture fixture;
+        fixture.options = {.max_batch = max_batch,
+                           .admission_items = 2 * max_batch,
+                           .slab_bytes = 100,
+                           .byte_budget = 200 * max_batch,
+                           .lanes = 2,
+                           .workers = 2};
+        fixture.plan = fake::planned(500, views, max_batch, 150,
+                                     [&](int id) { return interleaved ? id % views : id * views / 500; });
+        const auto result = fixture.run();
         CHECK(message(result.error) == "");
         CHECK(result.committed == 500);
-        CHECK(each_once(rig, 500));
-        CHECK(rig.inside.highest() <= 2 * max_batch);
+        CHECK(each_once(fixture, 500));
+        CHECK(fixture.inside.highest() <= 2 * max_batch);
       }
     }
   }
@@ -108,8 +108,8 @@ TEST_CASE("the options name the smallest value allowed") {
 }
 
 TEST_CASE("an empty input ends at once") {
-  Rig rig;
-  const auto result = rig.run();
+  GraphFixture fixture;
+  const auto result = fixture.run();
   CHECK(result.error == nullptr);
   CHECK(result.planned == 0);
   CHECK(result.committed == 0);
@@ -117,59 +117,59 @@ TEST_CASE("an empty input ends at once") {
 }
 
 TEST_CASE("a graph without optional stages runs") {
-  Rig rig;
-  rig.frame_stages.clear();
-  rig.lane_stages.clear();
-  rig.batch_stages.clear();
-  rig.plan = fake::planned(50, 4);
-  const auto result = rig.run();
+  GraphFixture fixture;
+  fixture.frame_stages.clear();
+  fixture.lane_stages.clear();
+  fixture.batch_stages.clear();
+  fixture.plan = fake::planned(50, 4);
+  const auto result = fixture.run();
   CHECK(result.committed == 50);
-  CHECK(each_once(rig, 50));
+  CHECK(each_once(fixture, 50));
 }
 
 TEST_CASE("files and pictures beyond the budget come in one at a time") {
-  Rig rig;
-  rig.options.admission_items = 16;
-  rig.options.workers = 2;
-  rig.plan = fake::planned(100, 4);
-  const auto files = file_share(rig.options);
-  const auto rest = rig.options.byte_budget - files;
-  for (auto& picture : rig.plan) {
+  GraphFixture fixture;
+  fixture.options.admission_items = 16;
+  fixture.options.workers = 2;
+  fixture.plan = fake::planned(100, 4);
+  const auto files = file_share(fixture.options);
+  const auto rest = fixture.options.byte_budget - files;
+  for (auto& picture : fixture.plan) {
     picture.file = picture.id % 3 == 0 ? 1000 * files : files / 4;
     picture.working = picture.id % 5 == 0 ? 1000 * rest : 10;
   }
-  const auto result = rig.run();
+  const auto result = fixture.run();
   CHECK(message(result.error) == "");
   CHECK(result.committed == 100);
-  CHECK(rig.files.highest() == 1000 * files);
-  CHECK(rig.files.now() == 0);
-  CHECK(rig.decoding.highest() <= 1001 * rest);
-  CHECK(rig.decoding.now() == 0);
+  CHECK(fixture.files.highest() == 1000 * files);
+  CHECK(fixture.files.now() == 0);
+  CHECK(fixture.decoding.highest() <= 1001 * rest);
+  CHECK(fixture.decoding.now() == 0);
 }
 
 TEST_CASE("a run that ends gives the bytes of waiting files back") {
-  Rig rig;
-  rig.plan = fake::planned(100, 4);
-  for (auto& picture : rig.plan) picture.file = 1000;  // each file waits for the one before it
-  rig.in_frame = [&](Picture& frame, const std::string& stage) {
+  GraphFixture fixture;
+  fixture.plan = fake::planned(100, 4);
+  for (auto& picture : fixture.plan) picture.file = 1000;  // each file waits for the one before it
+  fixture.in_frame = [&](Picture& frame, const std::string& stage) {
     if (stage == "decode" && frame.id == 30) throw RunError("decode", "planted");
   };
-  const auto result = rig.run();
+  const auto result = fixture.run();
   CHECK(message(result.error) == "decode: planted");
   CHECK(result.held.empty());
 }
 
 TEST_CASE("a lost credit of bytes ends the run and names where frames are held") {
-  Rig rig;
-  rig.plan = fake::planned(400, 4);
+  GraphFixture fixture;
+  fixture.plan = fake::planned(400, 4);
   std::vector<ByteCredit> kept;  // eight slabs fill the budget
   std::mutex mutex;
-  rig.in_frame = [&](Picture& frame, const std::string& stage) {
+  fixture.in_frame = [&](Picture& frame, const std::string& stage) {
     if (stage != "decode" || frame.id % 10 != 0) return;
     const std::lock_guard lock(mutex);
     kept.push_back(std::move(frame.credit));
   };
-  const auto result = rig.run();
+  const auto result = fixture.run();
   CHECK(result.committed < result.planned);
   REQUIRE(!result.held.empty());
   CHECK(result.held.front().stage == "bytes");
@@ -178,21 +178,21 @@ TEST_CASE("a lost credit of bytes ends the run and names where frames are held")
   CHECK(text.find(" at bytes (batches ") != std::string::npos);
   CHECK(text.find("never committed") != std::string::npos);
   std::int64_t held = 0;
-  for (const auto& place : result.held) held += place.frames;
+  for (const auto& at : result.held) held += at.frames;
   CHECK(held == result.planned - result.committed);
 }
 
 TEST_CASE("credits kept beyond the run do no harm") {
   std::vector<ByteCredit> kept;
   {
-    Rig rig;
-    rig.options.byte_budget = 1600;  // room for all credits that are never given back
-    rig.plan = fake::planned(8, 4);
-    rig.in_batch = [&](Pictures& batch, const std::string& stage) {
+    GraphFixture fixture;
+    fixture.options.byte_budget = 1600;  // room for all credits that are never given back
+    fixture.plan = fake::planned(8, 4);
+    fixture.in_batch = [&](Pictures& batch, const std::string& stage) {
       if (stage != "commit") return;
       for (const auto& frame : batch.frames) kept.push_back(std::move(frame->credit));
     };
-    CHECK(rig.run().committed == 8);
+    CHECK(fixture.run().committed == 8);
   }
   CHECK(kept.size() == 8);
   kept.clear();
@@ -200,9 +200,9 @@ TEST_CASE("credits kept beyond the run do no harm") {
 
 TEST_CASE("a damaged plan ends the run, and the message has the place") {
   const auto run_plan = [](std::vector<Picture> plan) {
-    Rig rig;
-    rig.plan = std::move(plan);
-    return message(rig.run().error);
+    GraphFixture fixture;
+    fixture.plan = std::move(plan);
+    return message(fixture.run().error);
   };
   auto plan = fake::planned(12, 4);
   std::swap(plan[3], plan[4]);  // batch 1 begins before batch 0 is complete
@@ -221,10 +221,10 @@ TEST_CASE("a damaged plan ends the run, and the message has the place") {
 }
 
 TEST_CASE("a frame that asks for more than a slab ends the run") {
-  Rig rig;
-  rig.plan = fake::planned(12, 4);
-  rig.plan[5].pixels = 101;
-  const auto result = rig.run();
+  GraphFixture fixture;
+  fixture.plan = fake::planned(12, 4);
+  fixture.plan[5].pixels = 101;
+  const auto result = fixture.run();
   CHECK(message(result.error).find("asks for 101 bytes of pixels; a slab has 100") != std::string::npos);
   CHECK(result.error_stage == "read");
 }
@@ -232,12 +232,12 @@ TEST_CASE("a frame that asks for more than a slab ends the run") {
 TEST_CASE("a stop commits the batches that lanes have begun, and gives up the other batches") {
   std::mt19937 random(7);
   for (int round = 0; round < 60; ++round) {
-    Rig rig;
-    rig.options.admission_items = 16;
-    rig.options.byte_budget = 1600;
-    rig.options.workers = 2;
-    rig.options.lanes = 2;
-    rig.plan = fake::planned(400, 4);
+    GraphFixture fixture;
+    fixture.options.admission_items = 16;
+    fixture.options.byte_budget = 1600;
+    fixture.options.workers = 2;
+    fixture.options.lanes = 2;
+    fixture.plan = fake::planned(400, 4);
     const auto at_id = static_cast<std::int64_t>(random() % 400);
     const std::vector<std::string> stages{"read", "decode", "preprocess", "detect", "encode", "commit"};
     const auto at_stage = stages[random() % stages.size()];
@@ -245,45 +245,45 @@ TEST_CASE("a stop commits the batches that lanes have begun, and gives up the ot
     std::int64_t begun = 400;
     const auto stop = [&] {
       running->request_stop();
-      begun = static_cast<std::int64_t>(rig.position.load());
+      begun = static_cast<std::int64_t>(fixture.position.load());
     };
-    rig.in_frame = [&](Picture& frame, const std::string& stage) {
+    fixture.in_frame = [&](Picture& frame, const std::string& stage) {
       if (stage == at_stage && frame.id == at_id) stop();
     };
-    rig.in_batch = [&](Pictures& batch, const std::string& stage) {
+    fixture.in_batch = [&](Pictures& batch, const std::string& stage) {
       for (const auto& frame : batch.frames) {
         if (stage == at_stage && frame->id == at_id) stop();
       }
     };
-    FakeGraph graph(rig.options, rig.bodies(), rig.clock);
+    FakeGraph graph(fixture.options, fixture.bodies(), fixture.clock);
     running = &graph;
     const auto result = graph.run();
     CHECK(message(result.error) == "");
     CHECK(result.committed + result.given_up == result.planned);
-    CHECK(static_cast<std::int64_t>(rig.commits.size()) == result.committed);
+    CHECK(static_cast<std::int64_t>(fixture.commits.size()) == result.committed);
     CHECK(result.planned % 4 == 0);
     CHECK(result.committed % 4 == 0);
     CHECK(result.given_up <= 16);
     const bool in_lane_or_later = at_stage != "read" && at_stage != "decode";
-    if (in_lane_or_later) CHECK(rig.commits.contains(at_id));
+    if (in_lane_or_later) CHECK(fixture.commits.contains(at_id));
     CHECK(result.planned <= (begun + 3) / 4 * 4);  // no batch began after the stop
     CHECK((result.stopped || result.committed == 400));
   }
 }
 
 TEST_CASE("after a stop a lane begins no further batch, even if batches wait") {
-  Rig rig;
-  rig.options.admission_items = 32;
-  rig.options.byte_budget = 3200;
-  rig.plan = fake::planned(400, 4);
+  GraphFixture fixture;
+  fixture.options.admission_items = 32;
+  fixture.options.byte_budget = 3200;
+  fixture.plan = fake::planned(400, 4);
   FakeGraph* running = nullptr;
   std::vector<std::int64_t> finished;  // first frames of the batches that a lane finished
-  rig.in_batch = [&](Pictures& batch, const std::string& stage) {
+  fixture.in_batch = [&](Pictures& batch, const std::string& stage) {
     const auto first = batch.frames.front()->id;
     if (stage == "preprocess" && first == 20) running->request_stop();
     if (stage == "detect") finished.push_back(first);
   };
-  FakeGraph graph(rig.options, rig.bodies(), rig.clock);
+  FakeGraph graph(fixture.options, fixture.bodies(), fixture.clock);
   running = &graph;
   const auto result = graph.run();
   CHECK(message(result.error) == "");
@@ -295,9 +295,9 @@ TEST_CASE("after a stop a lane begins no further batch, even if batches wait") {
 }
 
 TEST_CASE("a stop before the run admits nothing") {
-  Rig rig;
-  rig.plan = fake::planned(40, 4);
-  FakeGraph graph(rig.options, rig.bodies(), rig.clock);
+  GraphFixture fixture;
+  fixture.plan = fake::planned(40, 4);
+  FakeGraph graph(fixture.options, fixture.bodies(), fixture.clock);
   graph.request_stop();
   const auto result = graph.run();
   CHECK(result.planned == 0);
@@ -305,9 +305,9 @@ TEST_CASE("a stop before the run admits nothing") {
 }
 
 TEST_CASE("a stop reaches a source that blocks") {
-  Rig rig;
-  rig.plan = fake::planned(8, 4);
-  auto bodies = rig.bodies();
+  GraphFixture fixture;
+  fixture.plan = fake::planned(8, 4);
+  auto bodies = fixture.bodies();
   std::promise<void> at_end;
   std::promise<void> interrupted;
   bodies.next = [&, next = bodies.next] {
@@ -323,7 +323,7 @@ TEST_CASE("a stop reaches a source that blocks") {
     ++interruptions;
     interrupted.set_value();
   };
-  FakeGraph graph(rig.options, bodies, rig.clock);
+  FakeGraph graph(fixture.options, bodies, fixture.clock);
   auto result = std::async(std::launch::async, [&] { return graph.run(); });
   at_end.get_future().wait();
   graph.request_stop();
@@ -335,12 +335,12 @@ TEST_CASE("a stop reaches a source that blocks") {
 }
 
 TEST_CASE("lanes start before their first batch and stop after their last, on one thread each") {
-  Rig rig;
-  rig.options.lanes = 3;
-  rig.options.admission_items = 24;
-  rig.options.byte_budget = 2400;
-  rig.plan = fake::planned(240, 4);
-  auto bodies = rig.bodies();
+  GraphFixture fixture;
+  fixture.options.lanes = 3;
+  fixture.options.admission_items = 24;
+  fixture.options.byte_budget = 2400;
+  fixture.plan = fake::planned(240, 4);
+  auto bodies = fixture.bodies();
   struct Seen {
     std::thread::id thread;
     int starts = 0, stops = 0, batches = 0;
@@ -363,7 +363,7 @@ TEST_CASE("lanes start before their first batch and stop after their last, on on
     if (mine.thread != std::this_thread::get_id()) right = false;
     ++mine.stops;
   };
-  FakeGraph graph(rig.options, bodies, rig.clock);
+  FakeGraph graph(fixture.options, bodies, fixture.clock);
   CHECK(graph.run().committed == 240);
   CHECK(right);
   CHECK(seen[0].batches + seen[1].batches + seen[2].batches == 60);
@@ -380,21 +380,21 @@ TEST_CASE("workers have a lower priority than other threads, and at most so many
   const auto nice_level = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
   const int mine = nice_level();
   for (const int workers : {1, 2}) {
-    Rig rig;
-    rig.options.workers = workers;
-    rig.options.worker_nice = 3;
-    rig.plan = fake::planned(100, 4);
+    GraphFixture fixture;
+    fixture.options.workers = workers;
+    fixture.options.worker_nice = 3;
+    fixture.plan = fake::planned(100, 4);
     std::atomic<bool> right{true};
     fake::HighWater computing;
-    rig.in_frame = [&](Picture&, const std::string& stage) {
+    fixture.in_frame = [&](Picture&, const std::string& stage) {
       if (stage != "decode") return;
       const fake::HighWater::Within one(computing);
       if (nice_level() != std::min(mine + 3, 19)) right = false;
     };
-    rig.in_batch = [&](Pictures&, const std::string& stage) {
+    fixture.in_batch = [&](Pictures&, const std::string& stage) {
       if (stage == "encode" ? nice_level() != std::min(mine + 3, 19) : nice_level() != mine) right = false;
     };
-    rig.run();
+    fixture.run();
     CHECK(right);
     CHECK(computing.highest() <= workers);
     CHECK(nice_level() == mine);
@@ -402,9 +402,9 @@ TEST_CASE("workers have a lower priority than other threads, and at most so many
 }
 
 TEST_CASE("snapshots can be taken at any time") {
-  Rig rig;
-  rig.plan = fake::planned(400, 4);
-  FakeGraph graph(rig.options, rig.bodies(), rig.clock);
+  GraphFixture fixture;
+  fixture.plan = fake::planned(400, 4);
+  FakeGraph graph(fixture.options, fixture.bodies(), fixture.clock);
   std::atomic<bool> done{false};
   std::jthread watcher([&] {
     std::int64_t last = 0;

@@ -127,19 +127,19 @@ TEST_CASE("a histogram at its edges") {
 }
 
 TEST_CASE("a graph with one frame, whose bodies move the clock, has exact statistics") {
-  fake::Rig rig;
+  fake::GraphFixture fixture;
   HandClock clock;
-  rig.plan = fake::planned(1, 1);
-  auto bodies = rig.bodies();
+  fixture.plan = fake::planned(1, 1);
+  auto bodies = fixture.bodies();
   bodies.next = [&, next = bodies.next] {
-    if (rig.position == 0) clock.advance(2);
+    if (fixture.position == 0) clock.advance(2);
     return next();
   };
-  rig.in_frame = [&](fake::Picture&, const std::string& stage) { clock.advance(stage == "read" ? 3 : 5); };
-  rig.in_batch = [&](fake::Pictures&, const std::string& stage) {
+  fixture.in_frame = [&](fake::Picture&, const std::string& stage) { clock.advance(stage == "read" ? 3 : 5); };
+  fixture.in_batch = [&](fake::Pictures&, const std::string& stage) {
     clock.advance(stage == "preprocess" ? 7 : stage == "detect" ? 11 : stage == "encode" ? 13 : 17);
   };
-  fake::FakeGraph graph(rig.options, bodies, clock);
+  fake::FakeGraph graph(fixture.options, bodies, clock);
   const auto result = graph.run();
   const auto window = result.finished - result.begun;
   CHECK(window.time_ns == 2 + 3 + 5 + 7 + 11 + 13 + 17);
@@ -180,14 +180,14 @@ TEST_CASE("time without credits is counted to the nanosecond") {
   Gate gate(1, 1, meter);
   std::atomic<int> claims{0};
   gate.open([&] { ++claims; }, [&] { --claims; });
-  const int place = gate.take(true).value();
+  const int credit = gate.take(true).value();
   clock.advance(100);
   std::jthread waiting([&] { static_cast<void>(gate.take(true)); });
   while (claims != 0) std::this_thread::yield();
   clock.advance(40);
   CHECK(meter.read().busy_ns == 40);  // the source still has no credit
   gate.settle();
-  gate.give_back(std::array{place});
+  gate.give_back(std::array{credit});
   waiting.join();
   clock.advance(100);
   CHECK(meter.read().busy_ns == 40);

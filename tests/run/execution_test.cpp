@@ -170,7 +170,7 @@ TEST_CASE("storage that fails at the commit ends the run with its own error") {
   LaneBench bench;
   BenchExecution run(bench, 64);
   run.on_commit = [](const Batch& batch) {
-    if (batch.place().batch == 2) throw StorageError("write", "segments/000000.part", ENOSPC);
+    if (batch.position().batch == 2) throw StorageError("write", "segments/000000.part", ENOSPC);
   };
   CHECK_THROWS_AS(run.run(), StorageError);
   CHECK(run.lines.size() <= 56);

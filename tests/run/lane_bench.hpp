@@ -17,7 +17,7 @@
 #include "stages/decode.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 /// Fakes for the tests of lanes and executions: a recipe without files, models that may throw, devices.
 ///
@@ -103,7 +103,7 @@ struct LaneBench {
   AtCall at_call{};                                              // when a call is asked for
   Before before_detector{}, before_encoder{}, before_decoder{};  // when the call is computed
   std::map<std::string, OptionValues> options{};
-  std::vector<StagePlace> stages{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
+  std::vector<RecipeStage> stages{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
   std::string device = "cpu";
   int lanes = 1, batch_size = 8;
   std::int64_t budget = 1 << 30, engine_bytes = 100;
@@ -158,14 +158,14 @@ struct BenchParts {
     packages[bench.detector.folder.string()] = std::make_shared<const Package>(bench.detector);
     if (config.chain.find("segment") != nullptr)
       packages[bench.segmenter.folder.string()] = std::make_shared<const Package>(bench.segmenter);
-    numbers.batch_size = bench.batch_size;
-    numbers.graph.max_batch = bench.batch_size;
-    numbers.graph.lanes = bench.lanes;
-    numbers.graph.workers = 2;
-    numbers.graph.read_threads = 2;
-    numbers.graph.slab_bytes = std::int64_t{3} * side * side;
-    numbers.graph.admission_items = 6 * bench.batch_size;
-    numbers.graph.byte_budget = 100 * bench.batch_size * numbers.graph.slab_bytes;
+    resolved.batch_size = bench.batch_size;
+    resolved.graph.max_batch = bench.batch_size;
+    resolved.graph.lanes = bench.lanes;
+    resolved.graph.workers = 2;
+    resolved.graph.read_threads = 2;
+    resolved.graph.slab_bytes = std::int64_t{3} * side * side;
+    resolved.graph.admission_items = 6 * bench.batch_size;
+    resolved.graph.byte_budget = 100 * bench.batch_size * resolved.graph.slab_bytes;
     views = {{"all", &config.chain}};
   }
   BenchParts(const BenchParts&) = delete;
@@ -182,7 +182,7 @@ struct BenchParts {
   Config config;
   Devices devices;
   Packages packages;
-  Numbers numbers;
+  ResolvedConfig resolved;
   std::vector<PlannedView> views;
 };
 
@@ -191,7 +191,7 @@ class BenchLane {
  public:
   explicit BenchLane(LaneBench& bench, std::unique_ptr<Stream> stream = nullptr)
       : parts_(bench),
-        models_(make_device_models(parts_.devices, parts_.numbers, parts_.config.models.budget, bench.factory())),
+        models_(make_device_models(parts_.devices, parts_.resolved, parts_.config.models.budget, bench.factory())),
         stage_models_{bench.batch_size, parts_.packages, nullptr, nullptr, {}, picture_inputs(parts_.views)},
         context_{stage_models_, nullptr, counters, names_, source_, none_},
         lane(parts_.views, context_, models_.front(),
@@ -219,7 +219,7 @@ class BenchLane {
       Item item;
       item.id = number * size + slot;
       item.path = std::to_string(item.id) + ".jpg";
-      auto frame = std::make_shared<Frame>(item, Place{number, slot, size, 0, number});
+      auto frame = std::make_shared<Frame>(item, PlanPosition{number, slot, size, 0, number});
       frame->info.width = frame->info.height = frame->info.pixel_width = frame->info.pixel_height = side;
       Paint(context_).run(*frame);
       frames.push_back(std::move(frame));
@@ -253,7 +253,7 @@ class BenchExecution {
   BenchExecution(LaneBench& bench, int items)
       : parts_(bench),
         items_(items),
-        execution({parts_.config, parts_.numbers, parts_.packages, parts_.devices, parts_.views, ""}, bench.factory(),
+        execution({parts_.config, parts_.resolved, parts_.packages, parts_.devices, parts_.views, ""}, bench.factory(),
                   clock) {}
 
   Result run() {
@@ -264,11 +264,11 @@ class BenchExecution {
       Item item;
       item.id = next_++;
       item.path = std::to_string(item.id) + ".jpg";
-      const int size = parts_.numbers.batch_size;
+      const int size = parts_.resolved.batch_size;
       const auto batch = item.id / size;
       const auto in_batch = std::min<std::int64_t>(size, items_ - batch * size);
-      return std::make_shared<Frame>(
-          item, Place{batch, static_cast<int>(item.id % size), static_cast<int>(in_batch), 0, static_cast<int>(batch)});
+      return std::make_shared<Frame>(item, PlanPosition{batch, static_cast<int>(item.id % size),
+                                                        static_cast<int>(in_batch), 0, static_cast<int>(batch)});
     };
     ends.read = [this](Frame& frame) {
       if (on_read) on_read(frame);

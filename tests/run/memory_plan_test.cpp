@@ -192,9 +192,9 @@ TEST_CASE("later runs with the same memory or less use the limits that runs lear
   const auto recalled = [&](const std::string& device, std::int64_t bytes, const char* method = "encode") {
     CallLimits limits;
     const bool any = known.recall(device, bytes, bench.packages, limits);
-    CHECK(any == (limits.most("sam abc", "encode") != CallLimits::none ||
-                  limits.most("sam abc", "decode") != CallLimits::none));
-    return limits.most("sam abc", method);
+    CHECK(any == (limits.max_rows("sam abc", "encode") != CallLimits::none ||
+                  limits.max_rows("sam abc", "decode") != CallLimits::none));
+    return limits.max_rows("sam abc", method);
   };
   CHECK(recalled("a GPU", 1000) == CallLimits::none);  // the file does not exist yet
   known.remember("a GPU", 1000, bench.packages, {{encode, 4}, {decode, 8}, {{"elsewhere", "encode"}, 1}});

@@ -14,7 +14,8 @@
 namespace millrace {
 namespace {
 
-Numbers numbers(const std::vector<std::string>& assignments, int cores, std::optional<int> planned = std::nullopt) {
+ResolvedConfig resolved(const std::vector<std::string>& assignments, int cores,
+                        std::optional<int> planned = std::nullopt) {
   Settings settings;
   for (const auto& assignment : assignments) settings.set(assignment);
   return resolve(parse_config(settings), cores, planned);
@@ -27,7 +28,7 @@ TEST_CASE("numbers that are not set follow the cores of the machine") {
   for (const Row& row : {Row{1, 1, 1, 1}, Row{2, 2, 1, 1}, Row{4, 4, 1, 1}, Row{8, 8, 1, 2}, Row{15, 8, 1, 3},
                          Row{16, 8, 2, 4}, Row{64, 8, 8, 16}}) {
     CAPTURE(row.cores);
-    const Numbers it = numbers({}, row.cores);
+    const ResolvedConfig it = resolved({}, row.cores);
     CHECK(it.team == row.team);
     CHECK(it.graph.lanes == row.lanes);
     CHECK(it.graph.workers == row.workers);
@@ -64,12 +65,12 @@ TEST_CASE("on a GPU an option that is not set has its default for GPUs") {
 }
 
 TEST_CASE("the plan's team is used on any machine, unless the user sets another") {
-  CHECK(numbers({}, 64, 2).team == 2);
-  CHECK(numbers({"threads.team=3"}, 64, 2).team == 3);
+  CHECK(resolved({}, 64, 2).team == 2);
+  CHECK(resolved({"threads.team=3"}, 64, 2).team == 3);
 }
 
 TEST_CASE("the gate grows with the batch") {
-  const Numbers it = numbers({"batch.size=16", "gate.slab=64M"}, 4);
+  const ResolvedConfig it = resolved({"batch.size=16", "gate.slab=64M"}, 4);
   CHECK(it.graph.max_batch == 16);
   CHECK(it.graph.admission_items == 96);
   CHECK(it.graph.byte_budget == std::int64_t{2} * 16 * 64 * 1024 * 1024);
@@ -78,10 +79,10 @@ TEST_CASE("the gate grows with the batch") {
 TEST_CASE("a gate that is too small for two batches is a usage error that names the option") {
   for (const char* wrong : {"gate.frames=7", "gate.memory=500M"}) {
     CAPTURE(wrong);
-    CHECK_THROWS_AS(numbers({"batch.size=4", wrong}, 4), UsageError);
+    CHECK_THROWS_AS(resolved({"batch.size=4", wrong}, 4), UsageError);
   }
-  CHECK(numbers({"batch.size=4", "gate.frames=8", "gate.memory=512M"}, 4).graph.admission_items == 8);
-  CHECK_THROWS_WITH_AS(numbers({"gate.memory=1M"}, 4),
+  CHECK(resolved({"batch.size=4", "gate.frames=8", "gate.memory=512M"}, 4).graph.admission_items == 8);
+  CHECK_THROWS_WITH_AS(resolved({"gate.memory=1M"}, 4),
                        "gate.memory is 1M, the smallest allowed value is 128M: two batches of 1 picture with a slab of "
                        "64M each; lower batch.size or gate.slab to use less memory",
                        UsageError);
@@ -125,7 +126,7 @@ TEST_CASE("every view has the options of its rule, else the recipe's") {
 
 TEST_CASE("a stage that is in a recipe twice with two names has these names in messages") {
   const std::vector<StageEntry> table = stage_table();
-  CHECK_THROWS_WITH_AS(Chain({"decode", "preprocess", "detect", StagePlace("again", "detect")},
+  CHECK_THROWS_WITH_AS(Chain({"decode", "preprocess", "detect", RecipeStage("again", "detect")},
                              [](const std::string&) { return OptionValues{}; }),
                        doctest::Contains("'detect' and 'again' both write 'detections'"), UsageError);
 }

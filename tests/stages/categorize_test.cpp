@@ -5,13 +5,13 @@
 #include <cmath>
 #include <utility>
 
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
 
 // An embedder with vectors (code, 1, code / 2, -code) and a matrix of four classes.
-struct World : Surroundings {
+struct World : StageFixture {
   explicit World(std::vector<float> matrix, bool bias) {
     Package package = embedder_package();
     package.classes = {"a", "b", "c", "d"};
@@ -96,11 +96,11 @@ TEST_CASE("probabilities agree with a slow computation, for vectors of every len
 }
 
 TEST_CASE("a package without a matrix is refused with the stage's name") {
-  Surroundings around;
-  around.add_view_without_detector();
-  const std::string folder = around.add_model(embedder_package(), embedder_by_code(), true);
+  StageFixture fixture;
+  fixture.add_view_without_detector();
+  const std::string folder = fixture.add_model(embedder_package(), embedder_by_code(), true);
   CHECK_THROWS_WITH_AS(
-      RecipeLane(around, {"preprocess", {"scenes", "categorize"}}, {{"scenes", {{"model", {folder}}}}}),
+      RecipeLane(fixture, {"preprocess", {"scenes", "categorize"}}, {{"scenes", {{"model", {folder}}}}}),
       doctest::Contains("scenes.model: the package fake-embedder has no matrix of classes"), UsageError);
 }
 

@@ -9,12 +9,12 @@
 #include "stages/detect.hpp"
 #include "stages/encode.hpp"
 #include "stages/stage_entry.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
 
-std::string error_of(const std::vector<StagePlace>& names, const std::vector<StageEntry>& table = stage_table()) {
+std::string error_of(const std::vector<RecipeStage>& names, const std::vector<StageEntry>& table = stage_table()) {
   try {
     const Chain chain(
         names, [](const std::string&) { return OptionValues{}; }, table);
@@ -34,10 +34,10 @@ StageEntry row(const StageInfo& info) {
 }
 
 TEST_CASE("the table has every stage in the order of a full pipeline, which is a valid chain") {
-  const std::vector<StagePlace> full{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
+  const std::vector<RecipeStage> full{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
   CHECK(default_stages() == full);  // own stages of users may be between them in the table
   CHECK(error_of(full) == "");
-  std::vector<StagePlace> all;
+  std::vector<RecipeStage> all;
   for (const auto& entry : stage_table()) all.emplace_back(entry.name);
   CHECK(error_of(all) == "");
   for (const auto& entry : stage_table()) {
@@ -80,7 +80,7 @@ TEST_CASE("a field has one writer") {
 
 // The message about fields that cannot be in one line; empty if they can.
 std::string clash_of(const std::vector<StageEntry>& table) {
-  std::vector<StagePlace> names;
+  std::vector<RecipeStage> names;
   for (const auto& entry : table) names.emplace_back(entry.name);
   try {
     error_of(names, table);
@@ -133,8 +133,8 @@ TEST_CASE("two fields cannot add one key to an object") {
 }
 
 TEST_CASE("a line has only the listed keys and the names of fields") {
-  Surroundings around;
-  around.add_view_without_detector();
+  StageFixture fixture;
+  fixture.add_view_without_detector();
   const auto listed = [](std::string_view key) {
     return std::ranges::find(line_keys.all(), key) != line_keys.all().end();
   };
@@ -145,7 +145,7 @@ TEST_CASE("a line has only the listed keys and the names of fields") {
   frames[2]->columns.set(detections, Detections{});
   std::set<std::string> found;
   for (const auto& frame : frames) {
-    const nlohmann::json line = line_of(*frame, around.context());
+    const nlohmann::json line = line_of(*frame, fixture.context());
     for (const auto& [key, value] : line.items()) {
       CAPTURE(key);
       CHECK(listed(key));
@@ -178,14 +178,14 @@ TEST_CASE("options reach their stage and are checked with the chain") {
 }
 
 TEST_CASE("a field is freed after its last reader") {
-  const auto frees = [](const std::vector<StagePlace>& names, const char* stage, const OptionValues& encode = {}) {
+  const auto frees = [](const std::vector<RecipeStage>& names, const char* stage, const OptionValues& encode = {}) {
     const Chain chain(names, [&](const std::string& s) { return s == "encode" ? encode : OptionValues{}; });
     std::vector<std::string> found;
     for (const FieldBase* field : chain.find(stage)->frees) found.emplace_back(field->name);
     return found;
   };
   using Names = std::vector<std::string>;
-  const std::vector<StagePlace> full{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
+  const std::vector<RecipeStage> full{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
   CHECK(frees(full, "decode").empty());
   CHECK(frees(full, "preprocess") == Names{"pixels", "uploaded"});
   CHECK(frees(full, "detect").empty());
@@ -214,15 +214,15 @@ std::shared_ptr<Frame> picture_with_credit(const std::shared_ptr<CountingBudget>
 TEST_CASE("pixels give their bytes back after preprocess, with overlays after encode") {
   for (const bool overlay : {false, true}) {
     CAPTURE(overlay);
-    Surroundings around;
-    around.add_view(detector_package(), detector_by_code({}));
+    StageFixture fixture;
+    fixture.add_view(detector_package(), detector_by_code({}));
     const Chain chain({"decode", "preprocess", "detect", "encode"}, [&](const std::string& stage) {
       return overlay && stage == "encode" ? OptionValues{{"format", {"overlay"}}} : OptionValues{};
     });
     const auto budget = std::make_shared<CountingBudget>();
     Batch batch({picture_with_credit(budget)});
     const ChainLink& link = *chain.find("preprocess");
-    run_stage(link, *link.entry->make_lane_stage(link.options, around.context(), link.info), batch);
+    run_stage(link, *link.entry->make_lane_stage(link.options, fixture.context(), link.info), batch);
     CHECK(budget->returned == (overlay ? 0 : 1000));
   }
 }

@@ -7,14 +7,14 @@
 
 #include "gpu/streams/fake_stream.hpp"
 #include "tests/io/decode/decode_inputs.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
 
 // A frame as it is after `read`.
 Frame frame_of(const test::File& file, const DecodeLimits& limits) {
-  Frame frame(Item{}, Place{});
+  Frame frame(Item{}, PlanPosition{});
   frame.file.size = file.size();
   frame.file.data = std::make_unique<std::uint8_t[]>(file.size());
   std::copy(file.begin(), file.end(), frame.file.data.get());
@@ -28,11 +28,11 @@ DecodeLimits limits_with(const OptionValues& values, std::int64_t slab_bytes = 6
 
 // Decodes with these options; returns the reason of a failure.
 std::optional<Reason> reason_of(const test::File& file, const OptionValues& values) {
-  Surroundings around;
-  around.source().limits[0] = limits_with(values);
+  StageFixture fixture;
+  fixture.source().limits[0] = limits_with(values);
   try {
-    Frame frame = frame_of(file, around.source().limits[0]);
-    Decode({}, around.context()).run(frame);
+    Frame frame = frame_of(file, fixture.source().limits[0]);
+    Decode({}, fixture.context()).run(frame);
     return std::nullopt;
   } catch (const PictureError& error) {
     return error.reason();
@@ -41,23 +41,23 @@ std::optional<Reason> reason_of(const test::File& file, const OptionValues& valu
 
 TEST_CASE("a file's bytes become pixels, and the bytes are freed") {
   const test::Rgb ramp = test::ramp(37, 21);
-  Surroundings around;
-  Frame frame = frame_of(test::make_png(ramp), around.source().limits[0]);
-  Decode({}, around.context()).run(frame);
+  StageFixture fixture;
+  Frame frame = frame_of(test::make_png(ramp), fixture.source().limits[0]);
+  Decode({}, fixture.context()).run(frame);
   const PixelBuffer& raster = frame.columns.get(pixels);
   REQUIRE(raster.width == 37);
   REQUIRE(raster.height == 21);
   CHECK(std::equal(ramp.data.begin(), ramp.data.end(), raster.data.get()));
   CHECK(frame.file.data == nullptr);
-  CHECK(around.counters[decode_warnings].count() == 0);
+  CHECK(fixture.counters[decode_warnings].count() == 0);
 }
 
 TEST_CASE("the byte credit lives as long as the pixels, for any owner") {
-  Surroundings around;
+  StageFixture fixture;
   const auto budget = std::make_shared<CountingBudget>();
-  Frame frame = frame_of(test::make_png(test::ramp(8, 8)), around.source().limits[0]);
+  Frame frame = frame_of(test::make_png(test::ramp(8, 8)), fixture.source().limits[0]);
   frame.set_credit(ByteCredit(budget, frame.info.pixel_bytes));
-  Decode({}, around.context()).run(frame);
+  Decode({}, fixture.context()).run(frame);
   CHECK(frame.credit.bytes() == 0);
   std::optional<PixelBuffer> other = frame.columns.get(pixels);
   frame.columns.drop(pixels);
@@ -67,13 +67,13 @@ TEST_CASE("the byte credit lives as long as the pixels, for any owner") {
 }
 
 TEST_CASE("pixels are in the requested memory, which lives as long as they do") {
-  Surroundings around;
+  StageFixture fixture;
   const auto pinned = std::make_shared<FakePinned>();
-  around.source().memory = [&](std::size_t bytes) { return pinned->take(bytes); };
+  fixture.source().memory = [&](std::size_t bytes) { return pinned->take(bytes); };
   const test::Rgb ramp = test::ramp(37, 21);
   for (const auto& file : {test::make_png(ramp), test::make_jpeg(ramp)}) {
-    Frame frame = frame_of(file, around.source().limits[0]);
-    Decode({}, around.context()).run(frame);
+    Frame frame = frame_of(file, fixture.source().limits[0]);
+    Decode({}, fixture.context()).run(frame);
     const std::uint8_t* data = frame.columns.get(pixels).data.get();
     CHECK(pinned->holds(data, 37 * 21 * 3));
     frame.columns.drop(pixels);
@@ -82,30 +82,30 @@ TEST_CASE("pixels are in the requested memory, which lives as long as they do") 
 }
 
 TEST_CASE("if the requested kind of memory is used up, pixels are in ordinary memory") {
-  Surroundings around;
-  around.source().memory = [](std::size_t) -> std::shared_ptr<void> { throw std::bad_alloc(); };
+  StageFixture fixture;
+  fixture.source().memory = [](std::size_t) -> std::shared_ptr<void> { throw std::bad_alloc(); };
   const test::Rgb ramp = test::ramp(37, 21);
-  Frame frame = frame_of(test::make_png(ramp), around.source().limits[0]);
-  Decode({}, around.context()).run(frame);
+  Frame frame = frame_of(test::make_png(ramp), fixture.source().limits[0]);
+  Decode({}, fixture.context()).run(frame);
   CHECK(std::equal(ramp.data.begin(), ramp.data.end(), frame.columns.get(pixels).data.get()));
 }
 
 TEST_CASE("a picture that does not decode gives its credit back") {
-  Surroundings around;
+  StageFixture fixture;
   const auto budget = std::make_shared<CountingBudget>();
   const test::File whole = test::make_jpeg(test::ramp(64, 256));
-  Frame frame = frame_of(test::cut(whole, whole.size() * 9 / 10), around.source().limits[0]);
+  Frame frame = frame_of(test::cut(whole, whole.size() * 9 / 10), fixture.source().limits[0]);
   frame.set_credit(ByteCredit(budget, frame.info.pixel_bytes));
-  CHECK_THROWS_AS(Decode({}, around.context()).run(frame), PictureError);
+  CHECK_THROWS_AS(Decode({}, fixture.context()).run(frame), PictureError);
   CHECK(budget->returned == 64 * 256 * 3);
   CHECK(frame.columns.find(pixels) == nullptr);
 }
 
 TEST_CASE("a picture larger than a slab is reduced, its info keeps the full size") {
-  Surroundings around;
-  around.source().limits[0] = limits_with({}, 2000);
-  Frame frame = frame_of(test::make_png(test::ramp(60, 40)), around.source().limits[0]);
-  Decode({}, around.context()).run(frame);
+  StageFixture fixture;
+  fixture.source().limits[0] = limits_with({}, 2000);
+  Frame frame = frame_of(test::make_png(test::ramp(60, 40)), fixture.source().limits[0]);
+  Decode({}, fixture.context()).run(frame);
   CHECK(frame.info.width == 60);
   CHECK(frame.info.height == 40);
   CHECK(frame.info.reduction > 1);
@@ -134,17 +134,17 @@ TEST_CASE("decode.max_memory") {
 
 TEST_CASE("decode.accept_truncated") {
   const test::File whole = test::make_jpeg(test::ramp(64, 256));
-  const test::File most = test::cut(whole, whole.size() * 9 / 10);
+  const test::File nine_tenths = test::cut(whole, whole.size() * 9 / 10);
   CHECK(reason_of(whole, {}) == std::nullopt);
-  CHECK(reason_of(most, {}) == Reason::truncated);
-  CHECK(reason_of(most, {{"accept_truncated", {"0.5"}}}) == std::nullopt);
-  CHECK(reason_of(most, {{"accept_truncated", {"0.99"}}}) == Reason::truncated);
+  CHECK(reason_of(nine_tenths, {}) == Reason::truncated);
+  CHECK(reason_of(nine_tenths, {{"accept_truncated", {"0.5"}}}) == std::nullopt);
+  CHECK(reason_of(nine_tenths, {{"accept_truncated", {"0.99"}}}) == Reason::truncated);
 
-  Surroundings around;
-  around.source().limits[0] = limits_with({{"accept_truncated", {"0.5"}}});
-  Frame frame = frame_of(most, around.source().limits[0]);
-  Decode({}, around.context()).run(frame);
-  CHECK(around.counters[decode_warnings].count() == 1);
+  StageFixture fixture;
+  fixture.source().limits[0] = limits_with({{"accept_truncated", {"0.5"}}});
+  Frame frame = frame_of(nine_tenths, fixture.source().limits[0]);
+  Decode({}, fixture.context()).run(frame);
+  CHECK(fixture.counters[decode_warnings].count() == 1);
 }
 
 }  // namespace

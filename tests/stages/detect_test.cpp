@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "stages/model_call.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
@@ -19,33 +19,33 @@ const std::vector<Answer> four{
 
 // The scores of the objects that these options keep, in a picture with the four answers.
 std::vector<float> scores_with(const OptionValues& values, std::int64_t* truncated = nullptr) {
-  Surroundings around;
-  around.add_view(detector_package(), detector_by_code({{1, four}}));
-  RecipeLane lane(around, {"preprocess", "detect"}, {{"detect", values}});
+  StageFixture fixture;
+  fixture.add_view(detector_package(), detector_by_code({{1, four}}));
+  RecipeLane lane(fixture, {"preprocess", "detect"}, {{"detect", values}});
   Batch batch = batch_of({1});
   lane.run(batch);
   std::vector<float> scores;
   for (const auto& found : batch.frames[0]->columns.get(detections).list) scores.push_back(found.score);
-  if (truncated != nullptr) *truncated = around.counters[truncated_detections].count();
+  if (truncated != nullptr) *truncated = fixture.counters[truncated_detections].count();
   return scores;
 }
 
 using Scores = std::vector<float>;
 
 TEST_CASE("objects of each picture, best first, in picture pixels") {
-  Surroundings around;
-  around.add_view(detector_package(), detector_by_code({{1, four}, {2, {{-5, 20, 15, 90, 0.5F, 1}}}}));
-  RecipeLane lane(around, {"preprocess", "detect"});
+  StageFixture fixture;
+  fixture.add_view(detector_package(), detector_by_code({{1, four}, {2, {{-5, 20, 15, 90, 0.5F, 1}}}}));
+  RecipeLane lane(fixture, {"preprocess", "detect"});
   Batch batch = batch_of({2, 7, 1});
   lane.run(batch);
-  CHECK(line_of(*batch.frames[0], around.context()).dump() ==
+  CHECK(line_of(*batch.frames[0], fixture.context()).dump() ==
         nlohmann::json::parse(R"({"id": 0, "path": "picture0.png", "width": 64, "height": 64, "view": "all",
           "state": "ok", "detector": "fake-yolo",
           "objects": [{"box": [0, 20, 15, 44], "score": 0.5, "class": 1, "name": "dog"}]})")
             .dump());
-  CHECK(line_of(*batch.frames[1], around.context())["objects"].empty());
-  CHECK(line_of(*batch.frames[1], around.context())["state"] == "ok");
-  CHECK(line_of(*batch.frames[2], around.context())["objects"].size() == 3);
+  CHECK(line_of(*batch.frames[1], fixture.context())["objects"].empty());
+  CHECK(line_of(*batch.frames[1], fixture.context())["state"] == "ok");
+  CHECK(line_of(*batch.frames[2], fixture.context())["objects"].size() == 3);
 }
 
 TEST_CASE("detect.conf, iou, max_detections, min_area, classes, class_agnostic change the objects") {
@@ -80,15 +80,15 @@ TEST_CASE("a class that the detector does not have is refused") {
 
 TEST_CASE("detect.exec_batch: pictures of a call, at most what the package allows") {
   const auto calls = [](const OptionValues& values, int max_batch, int batch_size) {
-    Surroundings around(batch_size);
+    StageFixture fixture(batch_size);
     const Package package = detector_package("fake-yolo", max_batch);
-    around.add_view(package, detector_by_code({{1, four}}));
-    RecipeLane lane(around, {"preprocess", "detect"}, {{"detect", values}});
+    fixture.add_view(package, detector_by_code({{1, four}}));
+    RecipeLane lane(fixture, {"preprocess", "detect"}, {{"detect", values}});
     Batch batch = batch_of({1, 1, 1, 1, 1, 1, 1, 1});
     lane.run(batch);
     for (const auto& frame : batch.frames) CHECK(frame->columns.get(detections).list.size() == 3);
-    CHECK(around.counters[detector_calls].count() == around.calls(package, "forward"));
-    return around.calls(package, "forward");
+    CHECK(fixture.counters[detector_calls].count() == fixture.calls(package, "forward"));
+    return fixture.calls(package, "forward");
   };
   CHECK(calls({}, 16, 8) == 1);
   CHECK(calls({}, 1, 8) == 8);
@@ -99,15 +99,15 @@ TEST_CASE("detect.exec_batch: pictures of a call, at most what the package allow
 
 TEST_CASE("detect.pad: the size of a call is a power of two, at most that of a full call; objects are the same") {
   const auto shapes = [](const OptionValues& values, int max_batch) {
-    Surroundings around(16);
+    StageFixture fixture(16);
     const Package package = detector_package("fake-yolo", max_batch);
     std::vector<std::int64_t> seen;
     const auto model = detector_by_code({{1, four}, {2, {four.front()}}});
-    around.add_view(package, [&seen, model](std::string_view method, std::span<const Tensor> inputs) {
+    fixture.add_view(package, [&seen, model](std::string_view method, std::span<const Tensor> inputs) {
       seen.push_back(inputs.front().shape.front());
       return model(method, inputs);
     });
-    RecipeLane lane(around, {"preprocess", "detect"}, {{"detect", values}});
+    RecipeLane lane(fixture, {"preprocess", "detect"}, {{"detect", values}});
     Batch batch = batch_of({1, 2, 1, 2, 1});
     lane.run(batch);
     for (std::size_t i = 0; i < batch.frames.size(); ++i)
@@ -128,19 +128,19 @@ TEST_CASE("three views with three detectors that find different objects in the s
     return made;
   };
   const auto run = [&](std::int64_t budget, int rounds, CacheStatistics& statistics) {
-    Surroundings around(1, budget);
-    around.add_view(package("yolo-front", "car"), detector_by_code({{1, {{0, 0, 10, 10, 0.5F, 0}}}}), "front");
-    around.add_view(package("yolo-left", "kerb"), detector_by_code({{1, {{0, 0, 20, 20, 0.6F, 0}}}}), "left");
-    around.add_view(package("yolo-right", "tree"), detector_by_code({{1, {{0, 0, 30, 30, 0.7F, 0}}}}), "right");
-    RecipeLane lane(around, {"preprocess", "detect"});
+    StageFixture fixture(1, budget);
+    fixture.add_view(package("yolo-front", "car"), detector_by_code({{1, {{0, 0, 10, 10, 0.5F, 0}}}}), "front");
+    fixture.add_view(package("yolo-left", "kerb"), detector_by_code({{1, {{0, 0, 20, 20, 0.6F, 0}}}}), "left");
+    fixture.add_view(package("yolo-right", "tree"), detector_by_code({{1, {{0, 0, 30, 30, 0.7F, 0}}}}), "right");
+    RecipeLane lane(fixture, {"preprocess", "detect"});
     std::vector<std::string> lines;
     for (int batch_index = 0; batch_index < 3 * rounds; ++batch_index) {
       Batch batch = batch_of({1}, batch_index % 3);
       lane.run(batch);
-      lines.push_back(lines_of(batch, around.context()).front());
+      lines.push_back(lines_of(batch, fixture.context()).front());
     }
-    statistics = around.models().statistics();
-    CHECK(around.loads.size() == statistics.loads.size());
+    statistics = fixture.models().statistics();
+    CHECK(fixture.loads.size() == statistics.loads.size());
     return lines;
   };
   CacheStatistics statistics;
@@ -165,81 +165,81 @@ TEST_CASE("three views with three detectors that find different objects in the s
 }
 
 TEST_CASE("boxes of a manifest replace the detector and are clipped") {
-  Surroundings around;
+  StageFixture fixture;
   const Package package = detector_package();
-  around.add_view(package, detector_by_code({{1, four}}));
-  RecipeLane lane(around, {"preprocess", "detect"});
+  fixture.add_view(package, detector_by_code({{1, four}}));
+  RecipeLane lane(fixture, {"preprocess", "detect"});
   Batch batch = batch_of({1, 1});
   batch.frames[0]->item.boxes = {{-10, 5, 30, 10, 2}, {60, 60, 20, 20, 0}, {100, 100, 5, 5, 9}};
   batch.frames[1]->item.boxes = std::vector<PromptBox>{};
   lane.run(batch);
-  CHECK(around.calls(package, "forward") == 0);
-  CHECK(around.loads.empty());
-  CHECK(around.counters[detector_skipped].count() == 2);
-  const auto line = line_of(*batch.frames[0], around.context());
+  CHECK(fixture.calls(package, "forward") == 0);
+  CHECK(fixture.loads.empty());
+  CHECK(fixture.counters[detector_skipped].count() == 2);
+  const auto line = line_of(*batch.frames[0], fixture.context());
   CHECK(line["objects"].dump() == nlohmann::json::parse(R"([
       {"box": [0, 5, 20, 10], "score": 1, "class": 2, "name": "bird"},
       {"box": [60, 60, 4, 4], "score": 1, "class": 0, "name": "cat"},
       {"box": [64, 64, 0, 0], "score": 1, "class": 9}])")
                                       .dump());
   CHECK_FALSE(line.contains("detector"));
-  CHECK(line_of(*batch.frames[1], around.context())["objects"].empty());
-  CHECK(line_of(*batch.frames[1], around.context())["state"] == "ok");
+  CHECK(line_of(*batch.frames[1], fixture.context())["objects"].empty());
+  CHECK(line_of(*batch.frames[1], fixture.context())["state"] == "ok");
 }
 
 TEST_CASE("pictures with and without boxes in one batch") {
-  Surroundings around;
+  StageFixture fixture;
   const Package package = detector_package();
-  around.add_view(package, detector_by_code({{1, four}}));
-  RecipeLane lane(around, {"preprocess", "detect"});
+  fixture.add_view(package, detector_by_code({{1, four}}));
+  RecipeLane lane(fixture, {"preprocess", "detect"});
   Batch batch = batch_of({1, 1, 1});
   batch.frames[1]->item.boxes = {{1, 2, 3, 4, 0}};
   lane.run(batch);
-  CHECK(around.calls(package, "forward") == 1);
+  CHECK(fixture.calls(package, "forward") == 1);
   CHECK(batch.frames[0]->columns.get(detections).list.size() == 3);
   CHECK(batch.frames[1]->columns.get(detections).list.size() == 1);
   CHECK(batch.frames[2]->columns.get(detections).list.size() == 3);
 }
 
 TEST_CASE("detect.skip_with_boxes=no calls the detector for pictures with boxes, and keeps the boxes") {
-  Surroundings around;
+  StageFixture fixture;
   const Package package = detector_package();
-  around.add_view(package, detector_by_code({{1, four}}));
-  RecipeLane lane(around, {"preprocess", "detect"}, {{"detect", {{"skip_with_boxes", {"no"}}}}});
+  fixture.add_view(package, detector_by_code({{1, four}}));
+  RecipeLane lane(fixture, {"preprocess", "detect"}, {{"detect", {{"skip_with_boxes", {"no"}}}}});
   Batch batch = batch_of({1});
   batch.frames[0]->item.boxes = {{1, 2, 3, 4, 0}};
   lane.run(batch);
-  CHECK(around.calls(package, "forward") == 1);
-  CHECK(around.counters[detector_skipped].count() == 0);
+  CHECK(fixture.calls(package, "forward") == 1);
+  CHECK(fixture.counters[detector_skipped].count() == 0);
   CHECK(batch.frames[0]->columns.get(detections).list.size() == 1);
 }
 
 TEST_CASE("a view without a detector takes boxes from the manifest only") {
-  Surroundings around;
-  around.add_view_without_detector();
-  RecipeLane lane(around, {"preprocess", "detect"});
+  StageFixture fixture;
+  fixture.add_view_without_detector();
+  RecipeLane lane(fixture, {"preprocess", "detect"});
   Batch batch = batch_of({1, 1});
   batch.frames[0]->item.boxes = {{1, 2, 3, 4, 5}};
   lane.run(batch);
-  CHECK(line_of(*batch.frames[0], around.context())["objects"].dump() == R"([{"box":[1,2,3,4],"class":5,"score":1}])");
+  CHECK(line_of(*batch.frames[0], fixture.context())["objects"].dump() == R"([{"box":[1,2,3,4],"class":5,"score":1}])");
   REQUIRE(batch.frames[1]->failed());
   CHECK(batch.frames[1]->failure->detail.find("add --detector PACKAGE") != std::string::npos);
 }
 
 // Runs 16 pictures, codes 1 to 16, and returns their lines.
 std::vector<std::string> sixteen(const FakeEngine::Function& function, int blank_slot, Counters* counters = nullptr) {
-  Surroundings around;
-  around.add_view(detector_package(), function);
-  RecipeLane lane(around, {"preprocess", "detect"});
+  StageFixture fixture;
+  fixture.add_view(detector_package(), function);
+  RecipeLane lane(fixture, {"preprocess", "detect"});
   std::vector<int> codes(16);
   for (int i = 0; i < 16; ++i) codes[static_cast<std::size_t>(i)] = i + 1;
   Batch batch = batch_of(codes);
   if (blank_slot >= 0) batch.frames[static_cast<std::size_t>(blank_slot)]->fail("decode", Reason::truncated, "cut");
   lane.run(batch);
   if (counters != nullptr) {
-    for (const CounterInfo* info : {&bisect_calls, &split_calls}) (*counters)[*info] += around.counters[*info].count();
+    for (const CounterInfo* info : {&bisect_calls, &split_calls}) (*counters)[*info] += fixture.counters[*info].count();
   }
-  return lines_of(batch, around.context());
+  return lines_of(batch, fixture.context());
 }
 
 // A box of its own for each picture.
@@ -298,15 +298,15 @@ TEST_CASE("NaN from the detector fails only that picture") {
 }
 
 TEST_CASE("a batch whose frames all failed does not reach the detector") {
-  Surroundings around;
+  StageFixture fixture;
   const Package package = detector_package();
-  around.add_view(package, detector_by_code({{1, four}}));
-  RecipeLane lane(around, {"preprocess", "detect"});
+  fixture.add_view(package, detector_by_code({{1, four}}));
+  RecipeLane lane(fixture, {"preprocess", "detect"});
   Batch batch = batch_of({1, 1});
   for (const auto& frame : batch.frames) frame->fail("decode", Reason::empty, "no bytes");
   lane.run(batch);
-  CHECK(around.loads.empty());
-  CHECK(line_of(*batch.frames[0], around.context())["reason"] == "empty");
+  CHECK(fixture.loads.empty());
+  CHECK(line_of(*batch.frames[0], fixture.context())["reason"] == "empty");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "base/half.hpp"
 #include "gpu/streams/fake_stream.hpp"
 #include "tests/io/files/temporary_folder.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
@@ -55,7 +55,7 @@ Segment segment_of(const std::vector<std::string>& lines) {
   return segment;
 }
 
-struct World : Surroundings {
+struct World : StageFixture {
   explicit World(int max_batch = 16, bool of_pictures = true, Before before = {}, Package package = embedder_package())
       : package_(std::move(package)) {
     package_.max_batch = max_batch;
@@ -64,7 +64,7 @@ struct World : Surroundings {
     folder_ = add_model(package_, embedder_by_code(std::move(before)), of_pictures);
   }
 
-  Segment run(Batch& batch, OptionValues options = {}, const std::vector<StagePlace>& stages = {"preprocess", "embed"},
+  Segment run(Batch& batch, OptionValues options = {}, const std::vector<RecipeStage>& stages = {"preprocess", "embed"},
               std::unique_ptr<Device> device = std::make_unique<Device>()) {
     options["model"] = {folder_};
     RecipeLane lane(*this, stages, {{"embed", options}}, std::move(device));
@@ -76,7 +76,7 @@ struct World : Surroundings {
   std::string folder_;
 };
 
-const std::vector<StagePlace> of_objects{"preprocess", "detect", "embed"};
+const std::vector<RecipeStage> of_objects{"preprocess", "detect", "embed"};
 
 // A picture in which red is the column, so that the code of a crop is its left edge. Its boxes look like a manifest's.
 std::shared_ptr<Frame> ramp(int slot, int slots, const std::vector<int>& lefts) {
@@ -91,26 +91,26 @@ std::shared_ptr<Frame> ramp(int slot, int slots, const std::vector<int>& lefts) 
 }  // namespace
 
 TEST_CASE("each picture has the vector of its own pixels, in calls of every size") {
-  for (const int most : {1, 3, 16}) {
+  for (const int max_rows : {1, 3, 16}) {
     for (const char* pad : {"no", "yes"}) {
-      CAPTURE(most);
+      CAPTURE(max_rows);
       CAPTURE(pad);
-      World world(most);
+      World world(max_rows);
       Batch batch = batch_of({7, 80, 3, 200, 41});
       const Segment segment = world.run(batch, {{"pad", {pad}}});
       for (std::size_t slot = 0; slot < 5; ++slot)
         CHECK(segment.of(slot, "embed") == std::vector<Vector>{vector_of(std::array{7, 80, 3, 200, 41}[slot])});
-      CHECK(world.counters[embedder_calls].count() == (5 + most - 1) / most);
+      CHECK(world.counters[embedder_calls].count() == (5 + max_rows - 1) / max_rows);
     }
   }
 }
 
 TEST_CASE("each object has the vector of its crop, for any split into calls") {
-  for (const int most : {1, 2, 4, 16}) {
+  for (const int max_rows : {1, 2, 4, 16}) {
     for (const bool on_stream : {false, true}) {
-      CAPTURE(most);
+      CAPTURE(max_rows);
       CAPTURE(on_stream);
-      World world(most, false);
+      World world(max_rows, false);
       Batch batch({ramp(0, 4, {1, 20, 33}), ramp(1, 4, {}), ramp(2, 4, {5}), ramp(3, 4, {40, 9})});
       const Segment segment =
           world.run(batch, {{"of", {"objects"}}}, of_objects,
@@ -119,13 +119,12 @@ TEST_CASE("each object has the vector of its crop, for any split into calls") {
       CHECK(segment.of(1, "embed").empty());
       CHECK(segment.of(2, "embed") == std::vector<Vector>{vector_of(5)});
       CHECK(segment.of(3, "embed") == std::vector<Vector>{vector_of(40), vector_of(9)});
-      CHECK(world.counters[embedder_calls].count() == (6 + most - 1) / most);
+      CHECK(world.counters[embedder_calls].count() == (6 + max_rows - 1) / max_rows);
     }
   }
 }
 
-TEST_CASE(
-    "if one object makes the call fail, only its picture fails, and the others' vectors are as without it") {
+TEST_CASE("if one object makes the call fail, only its picture fails, and the others' vectors are as without it") {
   World world(4, false, fails_on(33));
   Batch batch({ramp(0, 3, {1, 20}), ramp(1, 3, {33, 2, 7}), ramp(2, 3, {40, 9})});
   const Segment segment = world.run(batch, {{"of", {"objects"}}}, of_objects);

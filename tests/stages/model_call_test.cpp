@@ -10,7 +10,7 @@
 #include "models/call_limits.hpp"
 #include "models/engine.hpp"
 #include "stages/stage_models.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
@@ -20,7 +20,7 @@ struct Model {
   std::function<void(const std::vector<int>& values)> react = [](const auto&) {};
   std::vector<std::vector<int>> calls{};
   Counters counters{CounterInfos{&split_calls, &bisect_calls}};
-  MostRows most = [] { return 1000; };
+  MaxRows max_rows = [] { return 1000; };
 
   std::vector<RowOutcome> run(const std::vector<int>& pictures) {
     const MakeInputs make = [](std::span<const int> rows, const std::vector<bool>& blank) {
@@ -37,7 +37,7 @@ struct Model {
       std::transform(values.begin(), values.end(), output.host<int>().begin(), [](int v) { return 2 * v; });
       return std::vector<Tensor>{output};
     };
-    return call_rows(pictures, make, call, most, counters);
+    return call_rows(pictures, make, call, max_rows, counters);
   }
 };
 
@@ -135,7 +135,7 @@ TEST_CASE("a failure that does not happen again fails no picture") {
 
 TEST_CASE("calls that are known to be too large are not tried") {
   Model model;
-  model.most = [] { return 3; };
+  model.max_rows = [] { return 3; };
   const auto outcomes = model.run(each_its_own(8));
   for (int row = 0; row < 8; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, true);
   CHECK(model.calls.size() == 4);
@@ -177,10 +177,10 @@ void throw_out_of_memory(bool of_model) {
 
 TEST_CASE("out of memory halves the call until it fits") {
   for (const bool of_model : {true, false}) {
-    for (const std::size_t most : {1U, 2U, 3U, 8U}) {
-      CAPTURE(most);
+    for (const std::size_t max_rows : {1U, 2U, 3U, 8U}) {
+      CAPTURE(max_rows);
       Model model{[&](const auto& values) {
-        if (values.size() > most) throw_out_of_memory(of_model);
+        if (values.size() > max_rows) throw_out_of_memory(of_model);
       }};
       const auto outcomes = model.run(each_its_own(11));
       for (int row = 0; row < 11; ++row) check_good(outcomes[static_cast<std::size_t>(row)], row, true);
@@ -218,7 +218,7 @@ TEST_CASE("rows of calls follow options, package and batch, and a stage names ev
   CHECK(rows_of(use, sam, 4, nullptr) == MethodRows{{"encode", 4}, {"decode", 64}});
   CHECK(rows_of(use, sam, 40, nullptr) == MethodRows{{"encode", 8}, {"decode", 64}});
   CallLimits limits;
-  limits.at_most(sam.id(), "decode", 5);
+  limits.limit_rows(sam.id(), "decode", 5);
   CHECK(rows_of(use, sam, 4, &limits) == MethodRows{{"encode", 4}, {"decode", 4}});
   use.calls.pop_back();
   CHECK_THROWS_WITH_AS(rows_of(use, sam, 4, nullptr),

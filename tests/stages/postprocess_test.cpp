@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "io/files/json_writer.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
@@ -28,10 +28,10 @@ PictureLogits logits_of(int count) {
 }
 
 std::vector<Mask> masks_of(PictureLogits logits, const OptionValues& values = {}) {
-  Surroundings around;
+  StageFixture fixture;
   Batch batch = batch_of({1});
   batch.frames[0]->columns.set(mask_logits, std::move(logits));
-  Postprocess(parse_options<Postprocess::Options>("postprocess", values), around.context()).run(batch);
+  Postprocess(parse_options<Postprocess::Options>("postprocess", values), fixture.context()).run(batch);
   REQUIRE_FALSE(batch.frames[0]->failed());
   return batch.frames[0]->columns.get(masks);
 }
@@ -63,14 +63,14 @@ TEST_CASE("postprocess.mask_threshold") {
 TEST_CASE("no objects, no masks") { CHECK(masks_of(logits_of(0)).empty()); }
 
 TEST_CASE("a picture with logits that are not finite fails; its neighbour and failed frames do not change") {
-  Surroundings around;
+  StageFixture fixture;
   Batch batch = batch_of({1, 1, 1});
   PictureLogits bad = logits_of(2);
   (*bad.objects[0].outputs)[0].host<float>()[20] = std::numeric_limits<float>::quiet_NaN();
   batch.frames[0]->columns.set(mask_logits, std::move(bad));
   batch.frames[1]->columns.set(mask_logits, logits_of(2));
   batch.frames[2]->fail("decode", Reason::truncated, "cut");
-  Postprocess({}, around.context()).run(batch);
+  Postprocess({}, fixture.context()).run(batch);
   REQUIRE(batch.frames[0]->failed());
   CHECK(batch.frames[0]->failure->reason == Reason::non_finite);
   CHECK(batch.frames[0]->failure->stage == "segment");

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "gpu/streams/fake_stream.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
@@ -17,17 +17,17 @@ float value_at(const Tensor& images, std::int64_t row, int channel, int y, int x
 }
 
 TEST_CASE("each model gets every picture of the batch in its own way") {
-  Surroundings around;
+  StageFixture fixture;
   Package detector = detector_package();
   detector.input.bgr = true;
   Package segmenter = segmenter_package();
   segmenter.input.width = segmenter.input.height = 128;
   segmenter.input.mean = {10, 20, 30};
   segmenter.input.std = {2, 2, 2};
-  around.add_view(detector, {});
-  around.set_segmenter(segmenter, {});
+  fixture.add_view(detector, {});
+  fixture.set_segmenter(segmenter, {});
   Batch batch = batch_of({40, 50});
-  Preprocess({}, around.context()).run(batch);
+  Preprocess({}, fixture.context()).run(batch);
 
   const ModelInput& seen = batch.columns.get(model_inputs).at("/fake-yolo");
   CHECK(seen.images.shape == std::vector<std::int64_t>{2, 3, side, side});
@@ -44,9 +44,9 @@ TEST_CASE("each model gets every picture of the batch in its own way") {
 }
 
 TEST_CASE("a failed frame keeps its row, in zeros") {
-  Surroundings around;
-  around.add_view(detector_package(), {});
-  Preprocess stage({}, around.context());
+  StageFixture fixture;
+  fixture.add_view(detector_package(), {});
+  Preprocess stage({}, fixture.context());
   Batch full = batch_of({7, 8, 9});
   stage.run(full);  // now the lane's buffer has old pictures
   Batch batch = batch_of({7, 8, 9});
@@ -61,9 +61,9 @@ TEST_CASE("a failed frame keeps its row, in zeros") {
 }
 
 TEST_CASE("the last, smaller batch has its own shape; a batch without pictures is zeros") {
-  Surroundings around(16);
-  around.add_view(detector_package(), {});
-  Preprocess stage({}, around.context());
+  StageFixture fixture(16);
+  fixture.add_view(detector_package(), {});
+  Preprocess stage({}, fixture.context());
   Batch large = batch_of(std::vector<int>(16, 3));
   stage.run(large);
   Batch small = batch_of({4});
@@ -80,19 +80,19 @@ TEST_CASE("the last, smaller batch has its own shape; a batch without pictures i
 }
 
 TEST_CASE("it makes inputs only for the models of the run") {
-  Surroundings around;
-  around.add_view_without_detector();
+  StageFixture fixture;
+  fixture.add_view_without_detector();
   Batch batch = batch_of({1});
-  Preprocess({}, around.context()).run(batch);
+  Preprocess({}, fixture.context()).run(batch);
   CHECK(batch.columns.get(model_inputs).empty());
 }
 
 TEST_CASE("each picture is uploaded once, for all readers") {
-  Surroundings around;
-  around.add_view(detector_package(), {});
-  around.set_segmenter(segmenter_package(), {});
+  StageFixture fixture;
+  fixture.add_view(detector_package(), {});
+  fixture.set_segmenter(segmenter_package(), {});
   Device device(std::make_unique<FakeStream>());
-  StageContext context = around.context();
+  StageContext context = fixture.context();
   context.device = &device;
   Batch batch = batch_of({7, 8, 9});
   batch.frames[1]->fail("decode", Reason::truncated, "cut");

@@ -23,7 +23,7 @@ Frame sample_frame(const std::string& path = "front/a.jpg") {
   Item item;
   item.id = 17;
   item.path = path;
-  Frame frame(item, Place{});
+  Frame frame(item, PlanPosition{});
   frame.info.width = 4;
   frame.info.height = 3;
   return frame;

@@ -8,7 +8,7 @@
 #include "stages/model_call.hpp"
 #include "stages/postprocess.hpp"
 #include "stages/stage_entry.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
@@ -41,28 +41,28 @@ struct Given {
 };
 
 Outcome run(const Given& given) {
-  Surroundings around;
+  StageFixture fixture;
   const Package sam = segmenter_package(given.max_batch, given.max_boxes);
-  around.add_view(detector_package(), detector_by_code(given.answers));
+  fixture.add_view(detector_package(), detector_by_code(given.answers));
   const auto model = segmenter_by_code(given.before_encode, given.before_decode);
-  around.set_segmenter(sam, [&, model](std::string_view method, std::span<const Tensor> inputs) {
+  fixture.set_segmenter(sam, [&, model](std::string_view method, std::span<const Tensor> inputs) {
     auto outputs = model(method, inputs);
     if (given.change) given.change(outputs, method);
     return outputs;
   });
-  RecipeLane lane(around, {"preprocess", "detect", "segment", "postprocess"}, {{"segment", given.segment}});
+  RecipeLane lane(fixture, {"preprocess", "detect", "segment", "postprocess"}, {{"segment", given.segment}});
   Batch batch = batch_of(given.codes);
   if (given.blank_slot >= 0)
     batch.frames[static_cast<std::size_t>(given.blank_slot)]->fail("decode", Reason::truncated, "cut");
   lane.run(batch);
-  return {lines_of(batch, around.context()),
+  return {lines_of(batch, fixture.context()),
           batch.frames,
-          around.calls(sam, "encode"),
-          around.calls(sam, "decode"),
-          around.counters[decoder_boxes].count(),
-          around.counters[decoder_slots].count(),
-          around.counters[bisect_calls].count(),
-          around.counters[split_calls].count()};
+          fixture.calls(sam, "encode"),
+          fixture.calls(sam, "decode"),
+          fixture.counters[decoder_boxes].count(),
+          fixture.counters[decoder_slots].count(),
+          fixture.counters[bisect_calls].count(),
+          fixture.counters[split_calls].count()};
 }
 
 // Checks that every object has the mask and predicted IoU of its own box and picture, computed here without the stages.
@@ -73,10 +73,10 @@ void check_objects(const Outcome& outcome, const Given& given) {
     CAPTURE(slot);
     const int code = given.codes[slot];
     const auto& found = frame.columns.get(detections).list;
-    const auto& traced = frame.columns.get(masks);
-    REQUIRE(traced.size() == found.size());
+    const auto& outlined = frame.columns.get(masks);
+    REQUIRE(outlined.size() == found.size());
     for (std::size_t i = 0; i < found.size(); ++i) {
-      CHECK(traced[i].predicted_iou == doctest::Approx(fake_iou(code, found[i].x0, found[i].y0)).epsilon(1e-6));
+      CHECK(outlined[i].predicted_iou == doctest::Approx(fake_iou(code, found[i].x0, found[i].y0)).epsilon(1e-6));
       // The mask of the fake in cells of 4 x 4 pixels. Bilinear edges are at most half a cell from the cells' outline.
       double cells = 0;
       const float right = found[i].x0 + (found[i].x1 - found[i].x0) * (1 + static_cast<float>(code % 8)) / 8;
@@ -85,8 +85,8 @@ void check_objects(const Outcome& outcome, const Given& given) {
           cells += static_cast<float>(x) >= found[i].x0 && static_cast<float>(x) < right &&
                    static_cast<float>(y) >= found[i].y0 && static_cast<float>(y) < found[i].y1;
       }
-      CHECK(static_cast<double>(traced[i].area) == doctest::Approx(16 * cells).epsilon(0.12));
-      CHECK(traced[i].width == side);
+      CHECK(static_cast<double>(outlined[i].area) == doctest::Approx(16 * cells).epsilon(0.12));
+      CHECK(outlined[i].width == side);
     }
   }
 }
@@ -107,19 +107,19 @@ class OtherPrompts final : public LaneStage {
   void run(Batch& batch) override {
     const ImageEmbeddings& embeddings = batch.columns.get(image_embeddings);
     CHECK(embeddings.model == segmenter_package().folder.string());
-    for (const Tensor& one : embeddings.of_slots) {
+    for (const Tensor& one : embeddings.by_slot) {
       embedded_codes.push_back(one.data == nullptr ? -1 : static_cast<int>(std::lround(one.host<const float>()[0])));
     }
   }
 };
 
 TEST_CASE("a later stage finds the embedding of each picture that has boxes") {
-  Surroundings around;
-  around.add_view(detector_package(), detector_by_code(three_each()));
-  around.set_segmenter(segmenter_package(), segmenter_by_code());
+  StageFixture fixture;
+  fixture.add_view(detector_package(), detector_by_code(three_each()));
+  fixture.set_segmenter(segmenter_package(), segmenter_by_code());
   std::vector<StageEntry> table = stage_table();
   table.push_back(stage_entry<OtherPrompts>());
-  RecipeLane lane(around, {"preprocess", "detect", "segment", "other_prompts", "postprocess"}, {},
+  RecipeLane lane(fixture, {"preprocess", "detect", "segment", "other_prompts", "postprocess"}, {},
                   std::make_unique<Device>(), table);
   Batch batch = batch_of({3, 0, 9, 5});  // picture 0 has no boxes
   batch.frames[2]->fail("decode", Reason::truncated, "cut");
@@ -180,9 +180,9 @@ TEST_CASE("segment.pad: calls of powers of two of boxes and pictures, and the sa
   given.segment["box_batch"] = {"19"};
   CHECK(run(given).slots == 19 + 19 + 16);
   given.max_boxes = 13;
-  const Outcome least = run(given);
-  CHECK(least.slots == 13 + 13 + 13 + 13);  // 9 boxes are padded to 13, the maximum of the package
-  CHECK(least.lines == plain.lines);
+  const Outcome smallest = run(given);
+  CHECK(smallest.slots == 13 + 13 + 13 + 13);  // 9 boxes are padded to 13, the maximum of the package
+  CHECK(smallest.lines == plain.lines);
 }
 
 TEST_CASE("segment.image_batch: pictures of an encoder call, at most what the package allows") {
@@ -219,18 +219,18 @@ TEST_CASE("pictures without boxes are fine and cost no call") {
 
 TEST_CASE("boxes of the detector reach the decoder in pixels of its input") {
   // The segmenter's input is 64 x 64, so it gets a picture twice as large at half the size.
-  Surroundings around;
-  around.add_view_without_detector();
+  StageFixture fixture;
+  fixture.add_view_without_detector();
   std::vector<float> seen;
   const auto model = segmenter_by_code();
-  around.set_segmenter(segmenter_package(), [&](std::string_view method, std::span<const Tensor> inputs) {
+  fixture.set_segmenter(segmenter_package(), [&](std::string_view method, std::span<const Tensor> inputs) {
     if (method == "decode") {
       const auto boxes = inputs[1].host<const float>();
       seen.assign(boxes.begin(), boxes.end());
     }
     return model(method, inputs);
   });
-  RecipeLane lane(around, {"preprocess", "detect", "segment", "postprocess"});
+  RecipeLane lane(fixture, {"preprocess", "detect", "segment", "postprocess"});
   Batch batch = batch_of({3});
   batch.frames[0]->info.width = batch.frames[0]->info.height = 2 * side;
   batch.frames[0]->item.boxes = {{20, 40, 60, 80, 0}};
@@ -317,9 +317,9 @@ TEST_CASE("a failed frame is not segmented") {
 }
 
 TEST_CASE("a recipe with 'segment' needs a segmenter") {
-  Surroundings around;
-  around.add_view(detector_package(), detector_by_code({}));
-  CHECK_THROWS_WITH_AS(Segment({}, around.context()), doctest::Contains("without its segmenter"),
+  StageFixture fixture;
+  fixture.add_view(detector_package(), detector_by_code({}));
+  CHECK_THROWS_WITH_AS(Segment({}, fixture.context()), doctest::Contains("without its segmenter"),
                        std::invalid_argument);
 }
 

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/half.hpp"
-#include "io/results/books.hpp"
+#include "io/results/output_contents.hpp"
 #include "io/results/segments.hpp"
 #include "stages/detect.hpp"
 #include "stages/stage_entry.hpp"
 #include "tests/io/files/temporary_folder.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 
@@ -87,9 +87,9 @@ std::vector<Line> lines_of_four(const StageContext& context) {
 }
 
 TEST_CASE("lines hold the numbers of their rows, of pictures and of objects") {
-  Surroundings around;
-  around.add_view_without_detector();
-  const auto lines = lines_of_four(around.context());
+  StageFixture fixture;
+  fixture.add_view_without_detector();
+  const auto lines = lines_of_four(fixture.context());
   const TemporaryFolder folder;
   SegmentStore store(folder.path(), "plan");
   store.open_segment(0, {0, 1, 2, 3}, {{2, 3}, {0, 1}});
@@ -121,7 +121,7 @@ TEST_CASE("lines hold the numbers of their rows, of pictures and of objects") {
 Frame frame_with(const Field<HalfRows>& field, HalfRows rows, std::size_t objects = 0) {
   Item item;
   item.path = "a.jpg";
-  Frame frame(item, Place{});
+  Frame frame(item, PlanPosition{});
   Detections found;
   found.list.assign(objects, Detection{0, 0, 8, 8, 0.5F, 0});
   frame.columns.set(detections, std::move(found));
@@ -139,11 +139,12 @@ TEST_CASE("a row with NaN or infinity fails its picture, as such a number in the
 }
 
 TEST_CASE("a line that is too long for the journal fails its picture, and the message has its length") {
-  const auto most = static_cast<std::size_t>(Journal::max_line_bytes);
+  const auto max_bytes = static_cast<std::size_t>(Journal::max_line_bytes);
   Frame frame = frame_with(picture_vector, {1 << 20, std::vector<std::uint16_t>(1 << 20)});
   CHECK(finish_segment_line(frame, views).size() > (2 << 20));
   CHECK_FALSE(frame.failed());
-  Frame long_frame = frame_with(picture_vector, {static_cast<int>(most / 2), std::vector<std::uint16_t>(most / 2)});
+  Frame long_frame =
+      frame_with(picture_vector, {static_cast<int>(max_bytes / 2), std::vector<std::uint16_t>(max_bytes / 2)});
   const auto line = nlohmann::json::parse(finish_segment_line(long_frame, views));
   CHECK(line["reason"] == "too_large");
   CHECK(line["detail"].get<std::string>().find("the maximum is 67108864 bytes") != std::string::npos);

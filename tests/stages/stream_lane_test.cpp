@@ -7,12 +7,12 @@
 #include "gpu/streams/fake_stream.hpp"
 #include "stages/postprocess.hpp"
 #include "stages/preprocess.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 namespace {
 
-const std::vector<StagePlace> stages{"preprocess", "detect", "segment", "postprocess"};
+const std::vector<RecipeStage> stages{"preprocess", "detect", "segment", "postprocess"};
 
 /// Up to five boxes for each code.
 std::map<int, std::vector<Answer>> answers() {
@@ -29,10 +29,10 @@ std::map<int, std::vector<Answer>> answers() {
 }
 
 struct Setup {
-  Surroundings around;
+  StageFixture fixture;
   explicit Setup(int max_batch = 16, int max_boxes = 64) {
-    around.add_view(detector_package("fake-yolo", max_batch), detector_by_code(answers()));
-    around.set_segmenter(segmenter_package(max_batch, max_boxes), segmenter_by_code());
+    fixture.add_view(detector_package("fake-yolo", max_batch), detector_by_code(answers()));
+    fixture.set_segmenter(segmenter_package(max_batch, max_boxes), segmenter_by_code());
   }
 };
 
@@ -74,7 +74,7 @@ TEST_CASE("a stream writes the lines of the host, for all ways to pack calls") {
     CAPTURE(&values - ways.data());
     Setup host, stream;
     OnStream fake;
-    RecipeLane on_host(host.around, stages, values), on_device(stream.around, stages, values, std::move(fake.device));
+    RecipeLane on_host(host.fixture, stages, values), on_device(stream.fixture, stages, values, std::move(fake.device));
     std::int64_t pictures = 0, batches = 0;
     for (int i = 0; i < 12; ++i) {
       Batch a = make_batch(++seed), b = make_batch(seed);
@@ -82,9 +82,9 @@ TEST_CASE("a stream writes the lines of the host, for all ways to pack calls") {
       ++batches;
       on_host.run(a);
       on_device.run(b);
-      CHECK(lines_of(b, stream.around.context()) == lines_of(a, host.around.context()));
+      CHECK(lines_of(b, stream.fixture.context()) == lines_of(a, host.fixture.context()));
     }
-    CHECK(stream.around.counters[decoder_calls].count() == host.around.counters[decoder_calls].count());
+    CHECK(stream.fixture.counters[decoder_calls].count() == host.fixture.counters[decoder_calls].count());
     CHECK(fake.did->counts().uploads == pictures);
     CHECK(fake.did->counts().waits == 2 * batches);
     CHECK(fake.did->counts().downloads <= batches);  // none for a batch without masks
@@ -97,14 +97,14 @@ TEST_CASE("a stream writes the lines of the host, for all ways to pack calls") {
 
 TEST_CASE("a raster lives until its upload is done, and no longer") {
   Setup setup;
-  RecipeLane lane(setup.around, stages, {}, OnStream().device);
+  RecipeLane lane(setup.fixture, stages, {}, OnStream().device);
   Batch batch = batch_of({1, 2, 3});
   std::vector<std::weak_ptr<std::uint8_t>> rasters;
   for (const auto& frame : batch.frames) rasters.emplace_back(frame->columns.get(pixels).data);
   lane.run(batch);  // the column is dropped after its last reader, `preprocess`
   for (const auto& raster : rasters) CHECK(raster.expired());
   for (const auto& frame : batch.frames) CHECK(frame->columns.find(uploaded) == nullptr);  // no other stage reads it
-  const auto lines = lines_of(batch, setup.around.context());
+  const auto lines = lines_of(batch, setup.fixture.context());
   CHECK(nlohmann::json::parse(lines[0])["objects"].size() == answers().at(1).size());
 }
 

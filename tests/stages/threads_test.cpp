@@ -8,7 +8,7 @@
 #include "stages/segment.hpp"
 #include "tests/io/decode/decode_inputs.hpp"
 #include "tests/io/files/temporary_folder.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 // For ThreadSanitizer: shares the same objects between threads as the program does. All threads have one `decode`, one
 // `encode` and one cache, which is too small for all models. Each thread has its own lane.
@@ -31,7 +31,7 @@ Batch decoded_batch(int index, const Decode& decode, const StageContext& context
     item.id = 2 * index + slot;
     item.path = std::to_string(index) + "/" + std::to_string(slot) + ".png";
     item.view = index % 2;
-    auto frame = std::make_shared<Frame>(item, Place{index, slot, 2, 0, index});
+    auto frame = std::make_shared<Frame>(item, PlanPosition{index, slot, 2, 0, index});
     test::Rgb picture = test::ramp(side, side);
     picture.data[0] = static_cast<std::uint8_t>(5 * index + slot + 1);
     const test::File file = test::make_png(picture);
@@ -47,22 +47,22 @@ Batch decoded_batch(int index, const Decode& decode, const StageContext& context
 
 std::vector<std::string> lines_with(int threads) {
   const TemporaryFolder folder;
-  Surroundings around(2, 150);
-  around.output_folder = folder.path();
-  around.add_view(detector_package("yolo-a"), detector_of_one(0.5F), "a");
-  around.add_view(detector_package("yolo-b"), detector_of_one(0.75F), "b");
-  around.set_segmenter(segmenter_package(), segmenter_by_code());
-  const Decode decode({}, around.context());
-  Encode encode(parse_options<Encode::Options>("encode", {{"format", {"png"}}}), around.context());
+  StageFixture fixture(2, 150);
+  fixture.output_folder = folder.path();
+  fixture.add_view(detector_package("yolo-a"), detector_of_one(0.5F), "a");
+  fixture.add_view(detector_package("yolo-b"), detector_of_one(0.75F), "b");
+  fixture.set_segmenter(segmenter_package(), segmenter_by_code());
+  const Decode decode({}, fixture.context());
+  Encode encode(parse_options<Encode::Options>("encode", {{"format", {"png"}}}), fixture.context());
   std::vector<std::string> lines(2 * batches);
   std::atomic<int> next{0};
   {
     std::vector<std::jthread> running;
     for (int i = 0; i < threads; ++i) {
       running.emplace_back([&] {
-        RecipeLane lane(around, {"preprocess", "detect", "segment", "postprocess"});
+        RecipeLane lane(fixture, {"preprocess", "detect", "segment", "postprocess"});
         for (int index = next++; index < batches; index = next++) {
-          Batch batch = decoded_batch(index, decode, around.context());
+          Batch batch = decoded_batch(index, decode, fixture.context());
           lane.run(batch);
           encode.run(batch);
           for (const auto& frame : batch.frames)
@@ -71,8 +71,8 @@ std::vector<std::string> lines_with(int threads) {
       });
     }
   }
-  CHECK(around.counters[decoder_boxes].count() == 2 * batches);
-  CHECK(around.counters[encoder_calls].count() == 2 * batches);
+  CHECK(fixture.counters[decoder_boxes].count() == 2 * batches);
+  CHECK(fixture.counters[encoder_calls].count() == 2 * batches);
   return lines;
 }
 

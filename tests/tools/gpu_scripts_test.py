@@ -123,14 +123,14 @@ class Compiled(unittest.TestCase):
 
 class Numbers(unittest.TestCase):
     def test_computations_on_shapes_become_constants(self):
-        class Reckons(torch.nn.Module):
+        class ShapeArithmetic(torch.nn.Module):
             def forward(self, x):
                 return x.reshape(x.shape[0] * torch.tensor(2).item(), -1) + x.shape[1]
 
         sample = (torch.rand(3, 4),)
-        module = torch.fx.symbolic_trace(Reckons())
+        module = torch.fx.symbolic_trace(ShapeArithmetic())
         found = peers.specialized(module, sample)
-        torch.testing.assert_close(found(*sample), Reckons()(*sample))
+        torch.testing.assert_close(found(*sample), ShapeArithmetic()(*sample))
         self.assertEqual([node.target for node in found.graph.nodes if node.op == "call_function" and "mul" in str(node.target)], [])
 
     def test_shared_memory_limits_the_number_of_workers(self):

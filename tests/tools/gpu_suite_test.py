@@ -122,7 +122,7 @@ class PeersInTime(unittest.TestCase):
 
         def millrace(out, *_, timeout):
             self.now += 10
-            if self.now > rounds.Place.deadline:
+            if self.now > rounds.Session.deadline:
                 raise rounds.OutOfTime
             pathlib.Path(out).mkdir()
             return mock.Mock(returncode=0), {"run_window": {"pictures_per_s": 4}}, 10
@@ -143,7 +143,7 @@ class PeersInTime(unittest.TestCase):
         The first round finds the numbers of pictures and takes one more turn of the usual script: until 80 s.
         Other rounds take 30 s.
         """
-        with mock.patch.object(self.rounds.Place, "deadline", deadline):
+        with mock.patch.object(self.rounds.Session, "deadline", deadline):
             self.rounds.peers(self.results, pathlib.Path("/nowhere"))
         self.assertFalse([record for record in self.results.document["records"] if "failed" in record])
         return [record["turns"] for record in self.results.document["records"]]

@@ -112,29 +112,29 @@ void forget_values(const torch::jit::Module& module) {
 // convolutions may round to TF32. Both become those of this run.
 // Constant tensors move to the run's device. Single whole numbers move to the CPU instead, because they are sizes:
 // each read of one from a GPU would wait for the GPU.
-void adapt_trace(torch::jit::Block& block, c10::Device place, bool tf32) {
+void adapt_trace(torch::jit::Block& block, c10::Device device, bool tf32) {
   const auto convolution = c10::Symbol::fromQualString("aten::_convolution");
   constexpr std::size_t convolution_inputs = 13, allow_tf32 = 12;
   for (torch::jit::Node* node : block.nodes()) {
-    for (torch::jit::Block* inner : node->blocks()) adapt_trace(*inner, place, tf32);
+    for (torch::jit::Block* inner : node->blocks()) adapt_trace(*inner, device, tf32);
     if (node->kind() == convolution && node->inputs().size() == convolution_inputs) {
       const torch::jit::WithInsertPoint before(node);
       node->replaceInput(allow_tf32, node->owningGraph()->insertConstant(tf32));
     }
     if (node->kind() != c10::prim::Constant || !node->hasAttribute(c10::attr::value)) continue;
-    if (node->output()->type() == c10::DeviceObjType::get()) node->s_(c10::attr::value, place.str());
+    if (node->output()->type() == c10::DeviceObjType::get()) node->s_(c10::attr::value, device.str());
     if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
       const at::Tensor& tensor = node->t(c10::attr::value);
       const bool size = tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), false);
-      node->t_(c10::attr::value, tensor.to(size ? c10::Device(c10::kCPU) : place));
+      node->t_(c10::attr::value, tensor.to(size ? c10::Device(c10::kCPU) : device));
     }
   }
 }
 
-void adapt_trace(const torch::jit::Module& module, c10::Device place, bool tf32) {
-  if (place.is_cpu()) return;
+void adapt_trace(const torch::jit::Module& module, c10::Device device, bool tf32) {
+  if (device.is_cpu()) return;
   for (const torch::jit::Module& part : module.modules()) {
-    for (const auto& method : part.get_methods()) adapt_trace(*method.graph()->block(), place, tf32);
+    for (const auto& method : part.get_methods()) adapt_trace(*method.graph()->block(), device, tf32);
   }
 }
 
@@ -157,14 +157,14 @@ void load_cuda() {
   });
 }
 
-c10::Device place_of(int device) {
+c10::Device device_of(int device) {
   if (device == shapes_only) return c10::Device(c10::kMeta);
   return device < 0 ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
 }
 
 // LibTorch's view of our tensor. It keeps the storage alive, because a model may return its input, or a view of it.
 at::Tensor borrow(const Tensor& tensor) {
-  const auto options = at::TensorOptions(scalar_type(tensor.dtype)).device(place_of(tensor.device));
+  const auto options = at::TensorOptions(scalar_type(tensor.dtype)).device(device_of(tensor.device));
   if (tensor.device == shapes_only) return at::empty(tensor.shape, options);
   return at::from_blob(
       tensor.data, tensor.shape, [keep = tensor.storage](void*) {}, options);
@@ -178,7 +178,7 @@ class OnStream {
   explicit OnStream(Device& device) {
     const Stream* stream = device.stream();
     if (stream == nullptr || stream->native() == nullptr) return;
-    guard_.emplace(c10::Stream(c10::Stream::UNSAFE, place_of(stream->device()),
+    guard_.emplace(c10::Stream(c10::Stream::UNSAFE, device_of(stream->device()),
                                reinterpret_cast<c10::StreamId>(stream->native())));
   }
 
@@ -208,19 +208,19 @@ class TorchEngine final : public Engine {
     at::globalContext().setAllowTF32CuDNN(options.precision == Precision::tf32);
     set_team_of_this_thread(threads_);
     guarded("load", {}, [&] {
-      const c10::Device place = place_of(options.device);
+      const c10::Device device = device_of(options.device);
       // Loading compares the values of constants, which meta tensors do not have.
-      module_ = torch::jit::load(model.file.string(), place.is_meta() ? c10::Device(c10::kCPU) : place);
-      if (place.is_meta()) forget_values(module_);
+      module_ = torch::jit::load(model.file.string(), device.is_meta() ? c10::Device(c10::kCPU) : device);
+      if (device.is_meta()) forget_values(module_);
       module_.eval();
       convert(module_, scalar_type(image_type_));
-      adapt_trace(module_, place, options.precision == Precision::tf32);
+      adapt_trace(module_, device, options.precision == Precision::tf32);
       for (const std::string& method : methods_) {
         if (!module_.find_method(method))
           throw error("model.ts has no method '", method, "'; it needs ", c10::Join(", ", methods_));
       }
       if (options.freeze) module_ = frozen(module_);
-      if (place.is_cuda()) finish_all(options.device);
+      if (device.is_cuda()) finish_all(options.device);
     });
     name_ = model.name;
   }

@@ -105,12 +105,12 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
                          {true, 2, 80, 416, 416, 300, 0.3F, 0},
                          {true, 1, 1, 64, 32, 20, 0.0F, 0}}) {
     for (const bool class_aware : {true, false}) {
-      for (const int most : {1, 8, 101}) {
+      for (const int max_rows : {1, 8, 101}) {
         CAPTURE(s.yolox);
         CAPTURE(s.classes);
         CAPTURE(s.width);
         CAPTURE(class_aware);
-        CAPTURE(most);
+        CAPTURE(max_rows);
         const int anchors = anchors_of(s);
         auto output = output_of(s, ++seed);
         HeadSpec head{s.yolox ? HeadLayout::yolox_raw : HeadLayout::v8, s.width, s.height, s.classes};
@@ -126,7 +126,7 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
         std::vector<Box> boxes(total);
         std::vector<std::int32_t> best(total), faults(static_cast<std::size_t>(s.slots)),
             counts(2 * static_cast<std::size_t>(s.slots));
-        std::vector<KeptBox> kept(static_cast<std::size_t>(s.slots * most));
+        std::vector<KeptBox> kept(static_cast<std::size_t>(s.slots * max_rows));
         HeadJob job;
         job.output = output.data();
         job.yolox = s.yolox;
@@ -135,11 +135,11 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
         job.classes = s.classes;
         job.input_width = s.width;
         job.input_height = s.height;
-        job.least_score = s.conf;
+        job.min_score = s.conf;
         job.iou_threshold = 0.45;
-        job.least_area = s.min_area;
+        job.min_area = s.min_area;
         job.class_aware = class_aware;
-        job.most_kept = most;
+        job.max_kept = max_rows;
         job.geometry = geometry.data();
         job.keys = keys.data();
         job.boxes = boxes.data();
@@ -156,14 +156,15 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
           const auto kept_by_one = kept;
           const auto counts_by_one = counts;
           keys = keys_before;
-          std::fill(kept.begin() + slot * most, kept.begin() + (slot + 1) * most, KeptBox{{-1, -1, -1, -1}, -1, -1});
+          std::fill(kept.begin() + slot * max_rows, kept.begin() + (slot + 1) * max_rows,
+                    KeptBox{{-1, -1, -1, -1}, -1, -1});
           std::fill_n(counts.begin() + 2 * slot, 2, -1);
           keep_best_by_team(job, slot);
           CHECK(counts == counts_by_one);
           int by_team_different = 0;
           for (std::size_t k = 0; k < static_cast<std::size_t>(counts[2 * i + 1]); ++k) {
-            const KeptBox &a = kept[i * static_cast<std::size_t>(most) + k],
-                          &b = kept_by_one[i * static_cast<std::size_t>(most) + k];
+            const KeptBox &a = kept[i * static_cast<std::size_t>(max_rows) + k],
+                          &b = kept_by_one[i * static_cast<std::size_t>(max_rows) + k];
             by_team_different += static_cast<int>(a.box != b.box || a.score != b.score || a.class_id != b.class_id);
           }
           CHECK(by_team_different == 0);
@@ -181,11 +182,11 @@ TEST_CASE("the detection kernels keep what head, NMS and clipping of the host ke
             some.scores.push_back(all.scores[c]);
             some.classes.push_back(all.classes[c]);
           }
-          const auto order = nms_cpu(some.boxes, some.scores, some.classes, 0.45, most, class_aware);
+          const auto order = nms_cpu(some.boxes, some.scores, some.classes, 0.45, max_rows, class_aware);
           REQUIRE(counts[2 * i + 1] == static_cast<int>(order.size()));
           int different = 0;
           for (std::size_t k = 0; k < order.size(); ++k) {
-            const KeptBox& own = kept[i * static_cast<std::size_t>(most) + k];
+            const KeptBox& own = kept[i * static_cast<std::size_t>(max_rows) + k];
             const auto at = static_cast<std::size_t>(order[k]);
             different += static_cast<int>(own.box != geometry[i].to_picture(some.boxes[at]) ||
                                           own.score != some.scores[at] || own.class_id != some.classes[at]);
@@ -238,9 +239,9 @@ TEST_CASE("boxes are those of the host, best first, with their faults") {
     CAPTURE(slots);
     CAPTURE(anchors);
     auto values = detector_output(slots, anchors, seed);
-    search.most_boxes = seed % 3 == 0 ? 2 : 100;
+    search.max_boxes = seed % 3 == 0 ? 2 : 100;
     search.class_aware = seed % 2 == 0;
-    search.least_area = seed % 5 == 0 ? 400 : 0;
+    search.min_area = seed % 5 == 0 ? 400 : 0;
     search.wanted = seed % 4 == 0 ? std::vector<std::uint8_t>{1, 0, 1} : std::vector<std::uint8_t>{};
     if (seed % 6 == 1) values[static_cast<std::size_t>(4 * anchors)] = std::numeric_limits<float>::quiet_NaN();
     if (seed % 6 == 2) values[0] = std::numeric_limits<float>::infinity();

@@ -35,11 +35,11 @@ struct Call {
   std::vector<int> rows;
 };
 
-std::vector<TracedMask> traced_on(Device& device, const std::vector<Call>& calls, unsigned seed) {
-  const auto traced = std::make_shared<std::vector<TracedMask>>();
+std::vector<OutlinedMask> outlined_on(Device& device, const std::vector<Call>& calls, unsigned seed) {
+  const auto outlined = std::make_shared<std::vector<OutlinedMask>>();
   std::size_t total = 0;
   for (const Call& call : calls) total += call.rows.size();
-  traced->resize(total);
+  outlined->resize(total);
   std::size_t next = 0;
   std::vector<MaskCall> outputs;
   for (const Call& call : calls) {
@@ -55,18 +55,18 @@ std::vector<TracedMask> traced_on(Device& device, const std::vector<Call>& calls
       targets.push_back(
           {row,
            {call.side, call.side, 4 * call.side, 4 * call.side, 4 * call.side, 3 * call.side, width, height},
-           {traced, &(*traced)[next++]}});
+           {outlined, &(*outlined)[next++]}});
     }
     outputs.push_back(
         {on(device, logits, {call.masks, call.side, call.side}), on(device, ious, {call.masks}), targets});
   }
-  trace(device, outputs, 0.25F);
+  outline(device, outputs, 0.25F);
   outputs.clear();
   if (!device.on_host()) {
-    for (const auto& mask : *traced) CHECK(mask.counts.empty());  // not yet
+    for (const auto& mask : *outlined) CHECK(mask.counts.empty());  // not yet
   }
   device.wait();
-  return *traced;
+  return *outlined;
 }
 
 TEST_CASE("masks are those of the host, however many calls a wait has") {
@@ -74,8 +74,8 @@ TEST_CASE("masks are those of the host, however many calls a wait has") {
   std::int64_t waits = 0;
   for (unsigned seed = 0; seed < 20; ++seed) {
     const std::vector<Call> calls{{4, 16, false, {0, 1, 2, 3}}, {1, 16, false, {0}}, {6, 16, false, {5, 3, 0}}};
-    const auto expected = traced_on(both.host, calls, 3 * seed);
-    const auto got = traced_on(both.device, calls, 3 * seed);
+    const auto expected = outlined_on(both.host, calls, 3 * seed);
+    const auto got = outlined_on(both.device, calls, 3 * seed);
     ++waits;
     REQUIRE(got.size() == expected.size());
     for (std::size_t i = 0; i < got.size(); ++i) {
@@ -94,7 +94,7 @@ TEST_CASE("masks with more outline than there was room for take one wait more, o
   Both both;
   const std::vector<Call> smooth{{3, 16, false, {0, 1, 2}}}, rough{{2, 64, true, {0, 1}}, {3, 16, false, {0, 1, 2}}};
   for (const auto& calls : {smooth, rough, rough}) {
-    const auto expected = traced_on(both.host, calls, 1), got = traced_on(both.device, calls, 1);
+    const auto expected = outlined_on(both.host, calls, 1), got = outlined_on(both.device, calls, 1);
     for (std::size_t i = 0; i < got.size(); ++i) {
       CHECK(got[i].fault == expected[i].fault);
       if (got[i].fault.empty()) CHECK(got[i].counts == expected[i].counts);
@@ -107,11 +107,11 @@ TEST_CASE("masks with more outline than there was room for take one wait more, o
 TEST_CASE("no masks are traced without a copy, on both") {
   Both both;
   for (Device* device : {&both.host, &both.device}) {
-    trace(*device, {}, 0.0F);
-    trace(*device,
-          std::vector<MaskCall>{{device->empty({0, 16, 16}), device->empty({0}), {}},
-                                {device->empty({2, 16, 16}), device->empty({2}), {}}},
-          0.0F);
+    outline(*device, {}, 0.0F);
+    outline(*device,
+            std::vector<MaskCall>{{device->empty({0, 16, 16}), device->empty({0}), {}},
+                                  {device->empty({2, 16, 16}), device->empty({2}), {}}},
+            0.0F);
     device->wait();
   }
   CHECK(both.device.counts().waits == 1);

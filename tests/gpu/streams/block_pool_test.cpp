@@ -39,13 +39,13 @@ TEST_CASE("a pool gives blocks again, to sizes that they hold, and gives them up
 /// A pool whose blocks are counted.
 struct CountedPool {
   std::map<void*, std::size_t> living;
-  std::size_t bytes = 0, most_bytes = std::numeric_limits<std::size_t>::max();
+  std::size_t bytes = 0, max_bytes = std::numeric_limits<std::size_t>::max();
   std::shared_ptr<BlockPool> pool;
 
   explicit CountedPool(std::size_t spare)
       : pool(std::make_shared<BlockPool>(
             [this](std::size_t size) {
-              if (bytes + size > most_bytes) throw std::bad_alloc();
+              if (bytes + size > max_bytes) throw std::bad_alloc();
               void* block = ::operator new(size);
               living[block] = size;
               bytes += size;
@@ -69,14 +69,14 @@ TEST_CASE("a pool has no more than was asked for at once and what it may spare, 
     CountedPool counted(spare);
     std::vector<std::pair<std::size_t, std::shared_ptr<void>>> held;
     std::mt19937 random(3);
-    std::size_t used = 0, most = 0;
+    std::size_t used = 0, max_rows = 0;
     for (int i = 0; i < 3000; ++i) {
       const std::size_t bytes = std::size_t{1} << (12 + random() % 8);
       used += rounded(bytes);
-      most = std::max(most, used);
+      max_rows = std::max(max_rows, used);
       held.emplace_back(bytes, counted.pool->take(bytes));
       REQUIRE(counted.bytes >= used);
-      REQUIRE(counted.bytes <= most + spare);
+      REQUIRE(counted.bytes <= max_rows + spare);
       while (held.size() > random() % 9) {
         const auto gone = held.begin() + static_cast<std::ptrdiff_t>(random() % held.size());
         used -= rounded(gone->first);
@@ -92,7 +92,7 @@ TEST_CASE("a pool has no more than was asked for at once and what it may spare, 
 
 TEST_CASE("a pool gives up all that is free before it has no memory, and then says so") {
   CountedPool counted(1 << 20);
-  counted.most_bytes = 20'000;
+  counted.max_bytes = 20'000;
   auto a = counted.pool->take(4096), b = counted.pool->take(4096), c = counted.pool->take(4096);
   a.reset();
   b.reset();

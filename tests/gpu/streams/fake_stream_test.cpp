@@ -41,16 +41,16 @@ TEST_CASE("work that was never waited for keeps no memory") {
 }
 
 /// A device with so much memory, and the outline of a disc traced on it; whether there was enough.
-bool trace_disc(std::int64_t memory, bool abandoned, TracedMask& mask) {
+bool outline_disc(std::int64_t memory, bool abandoned, OutlinedMask& mask) {
   Device device(std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(memory)));
-  const auto traced = std::make_shared<TracedMask>();
+  const auto outlined = std::make_shared<OutlinedMask>();
   bool enough = true;
   try {
     const Tensor logits = device.empty({1, 16, 16}, DType::f32), iou = device.empty({1}, DType::f32);
     device.zero(logits);
     device.zero(iou);
-    const MaskTarget target{0, {16, 16, 64, 64, 64, 48, 80, 60}, traced};
-    trace(device, std::vector<MaskCall>{{logits, iou, {target}}, {logits, iou, {target}}}, -1.0F);
+    const MaskTarget target{0, {16, 16, 64, 64, 64, 48, 80, 60}, outlined};
+    outline(device, std::vector<MaskCall>{{logits, iou, {target}}, {logits, iou, {target}}}, -1.0F);
   } catch (const std::bad_alloc&) {
     enough = false;
   }
@@ -59,7 +59,7 @@ bool trace_disc(std::int64_t memory, bool abandoned, TracedMask& mask) {
   } else {
     device.wait();
   }
-  mask = *traced;
+  mask = *outlined;
   return enough;
 }
 
@@ -67,16 +67,16 @@ TEST_CASE(
     "wherever memory runs out for masks, none is read that was never written, and a device that is abandoned writes "
     "none") {
   int failed = 0;
-  TracedMask mask;
+  OutlinedMask mask;
   std::int64_t memory = 0;
-  for (; memory < 10'000'000 && !trace_disc(memory, false, mask); memory += 256) {
+  for (; memory < 10'000'000 && !outline_disc(memory, false, mask); memory += 256) {
     ++failed;
     CHECK(mask.counts.empty());
     CHECK(mask.fault.empty());
   }
   CHECK(failed > 10);
   CHECK(mask.counts.size() == 2);  // all of the picture
-  CHECK(trace_disc(memory, true, mask));
+  CHECK(outline_disc(memory, true, mask));
   CHECK(mask.counts.empty());
 }
 

@@ -26,11 +26,11 @@ struct Given {
   }
 };
 
-MaskCall masks_of(Device& device, int masks, int width, int height, std::vector<std::shared_ptr<TracedMask>>& out) {
+MaskCall masks_of(Device& device, int masks, int width, int height, std::vector<std::shared_ptr<OutlinedMask>>& out) {
   MaskCall call{device.empty({masks, 16, 16}, DType::f32), device.empty({masks}, DType::f32), {}};
   const MaskGeometry geometry{16, 16, 64, 64, 64, 36, width, height};
   for (int n = 0; n < masks; ++n) {
-    out.push_back(std::make_shared<TracedMask>());
+    out.push_back(std::make_shared<OutlinedMask>());
     if (n % 2 == 0) call.targets.push_back({n, geometry, out.back()});
   }
   return call;
@@ -45,9 +45,9 @@ TEST_CASE("a simulated GPU counts the time of all that it was asked for, and com
   const Tensor input = given.device->empty({3, 64, 64}, DType::bf16);
   letterbox(*given.device, raster, letterbox_geometry(64, 36, spec), spec, input);
   given.stream->compute(0.010);
-  std::vector<std::shared_ptr<TracedMask>> masks;
+  std::vector<std::shared_ptr<OutlinedMask>> masks;
   const MaskCall call = masks_of(*given.device, 5, 64, 36, masks);
-  trace(*given.device, std::span(&call, 1), 0);
+  outline(*given.device, std::span(&call, 1), 0);
   given.device->wait();
   CHECK(given.gpu->busy_ns() == 1'000'000 + 10'000'000 + 5 * 3'000'000);
   CHECK(given.device->counts().uploads == 1);
@@ -59,13 +59,13 @@ TEST_CASE("simulated masks are ellipses of their picture's size, also when there
   for (const auto& [width, height, overflows] : {std::tuple{1920, 1080, 0}, {64, 36, 0}, {3, 2, 0}, {30000, 2000, 1}}) {
     CAPTURE(width);
     Given given;
-    std::vector<std::shared_ptr<TracedMask>> masks;
+    std::vector<std::shared_ptr<OutlinedMask>> masks;
     const MaskCall call = masks_of(*given.device, 3, width, height, masks);
-    trace(*given.device, std::span(&call, 1), 0);
+    outline(*given.device, std::span(&call, 1), 0);
     given.device->wait();
     CHECK(given.device->counts().overflows == overflows);
     for (const int n : {0, 2}) {
-      const TracedMask& mask = *masks[static_cast<std::size_t>(n)];
+      const OutlinedMask& mask = *masks[static_cast<std::size_t>(n)];
       CHECK(mask.fault.empty());
       CHECK(std::accumulate(mask.counts.begin(), mask.counts.end(), std::int64_t{0}) == std::int64_t{width} * height);
       CHECK(run_area(mask.counts) > 0);
@@ -77,10 +77,10 @@ TEST_CASE("simulated masks are ellipses of their picture's size, also when there
 
 TEST_CASE("an operation whose time nobody gave ends the run, with its key") {
   Device device(std::make_unique<SimulatedStream>(std::make_shared<SimulatedGpu>()));
-  std::vector<std::shared_ptr<TracedMask>> masks;
+  std::vector<std::shared_ptr<OutlinedMask>> masks;
   const MaskCall call = masks_of(device, 1, 8, 8, masks);
   CHECK_THROWS_WITH_AS(
-      trace(device, std::span(&call, 1), 0),
+      outline(device, std::span(&call, 1), 0),
       "the table of the simulated device has no time for the operation 'outline'; add the key 'outline_ms'",
       DeviceError);
 }

@@ -234,14 +234,14 @@ TEST_CASE("an open segment does not hold its lines in memory") {
   };
   append(0);
   const std::int64_t before = resident_bytes();
-  std::int64_t most = 0;
+  std::int64_t max = 0;
   for (std::size_t batch = 1; batch < segment.batches.size(); ++batch) {
     append(batch);
-    most = std::max(most, resident_bytes());
+    max = std::max(max, resident_bytes());
   }
   CHECK(store.segment_done(0));
   CHECK(std::filesystem::file_size(folder.path() + "/segments/000000.jsonl") > all_bytes);
-  if (!sanitized) CHECK(most - before < all_bytes / 4);
+  if (!sanitized) CHECK(max - before < all_bytes / 4);
 }
 
 TEST_CASE("names of segment files are read back only where we would give them") {

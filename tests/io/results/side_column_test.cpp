@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/half.hpp"
-#include "io/results/books.hpp"
+#include "io/results/output_contents.hpp"
 #include "io/results/segments.hpp"
 #include "tests/io/files/memory_files.hpp"
 #include "tests/io/files/temporary_folder.hpp"
@@ -292,7 +292,7 @@ TEST_CASE("verify reads every byte of side columns; reading lines does not") {
   REQUIRE(damaged.size() == 1);
   CHECK(damaged[0].segment == 0);
   CHECK(damaged[0].problem.find(path + "' has hash") != std::string::npos);
-  CHECK(read_books(out, "plan", {}).problems.empty());
+  CHECK(read_contents(out, "plan", {}).problems.empty());
   int lines = 0;
   for_each_line(out, [&](const SegmentLine& line) {
     ++lines;
@@ -300,8 +300,8 @@ TEST_CASE("verify reads every byte of side columns; reading lines does not") {
   });
   CHECK(lines == 13);
   write_durably(segments_folder(out), "000000.rows.f16", bytes + "x");
-  REQUIRE(read_books(out, "plan", {}).problems.size() == 1);
-  CHECK(read_books(out, "plan", {}).problems[0].find(path) != std::string::npos);
+  REQUIRE(read_contents(out, "plan", {}).problems.size() == 1);
+  CHECK(read_contents(out, "plan", {}).problems[0].find(path) != std::string::npos);
 }
 
 TEST_CASE("a line of a revision says whose rows it means") {

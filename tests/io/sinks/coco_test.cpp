@@ -10,8 +10,8 @@
 #include <set>
 #include <sstream>
 
-#include "io/results/books.hpp"
 #include "io/results/json_line.hpp"
+#include "io/results/output_contents.hpp"
 #include "io/results/rle.hpp"
 #include "io/results/segments.hpp"
 #include "tests/io/files/temporary_folder.hpp"

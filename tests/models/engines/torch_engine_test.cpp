@@ -107,7 +107,8 @@ def forward(self, images):
   const std::vector<Tensor> images{counting({1, 3, 2, 5})};
   const std::string said = error_of([&] { engine->call("forward", images); });
   check_says(said, {"tiny: forward [1, 3, 2, 5]", "5"});
-  CHECK(said.find(folder.path().string()) == std::string::npos);  // the text goes into segment lines, which have no paths of the machine
+  CHECK(said.find(folder.path().string()) ==
+        std::string::npos);  // the text goes into segment lines, which have no paths of the machine
   CHECK(error_of([&] { engine->call("forward", images); }).find("Exception raised from") == std::string::npos);
   check_says(error_of([&] { engine->call("encode", images); }), {"has no method 'encode'", "forward"});
 }

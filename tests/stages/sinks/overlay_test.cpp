@@ -34,7 +34,7 @@ TEST_CASE("a picture that was reduced for the models has its overlay at full siz
   std::ofstream(world.folder.path() + "/picture0.png", std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   world.source().limits[0].slab_bytes = 8000;
-  const auto frame = std::make_shared<Frame>(picture(0)->item, Place{});
+  const auto frame = std::make_shared<Frame>(picture(0)->item, PlanPosition{});
   frame->info = probe(bytes, world.source().limits[0]);
   REQUIRE(frame->info.reduction > 1);
   frame->columns.set(detections, Detections{});
@@ -48,7 +48,7 @@ TEST_CASE("a picture that was reduced for the models has its overlay at full siz
 
 TEST_CASE("a picture too long for a JPEG has no overlay, and is counted") {
   World world;
-  const auto frame = std::make_shared<Frame>(picture(0)->item, Place{});
+  const auto frame = std::make_shared<Frame>(picture(0)->item, PlanPosition{});
   frame->info.width = frame->info.pixel_width = 65'501;
   frame->info.height = frame->info.pixel_height = 1;
   frame->info.pixel_bytes = 3 * 65'501;

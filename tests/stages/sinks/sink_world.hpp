@@ -10,7 +10,7 @@
 #include "stages/postprocess.hpp"
 #include "tests/io/decode/decode_inputs.hpp"
 #include "tests/io/files/temporary_folder.hpp"
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
 
@@ -28,8 +28,8 @@ inline std::shared_ptr<Frame> frame_with_object(float score = 0.5F, int slot = 0
   return frame;
 }
 
-/// Surroundings with a temporary folder, which is both the input and the output folder.
-struct SinkWorld : Surroundings {
+/// StageFixture with a temporary folder, which is both the input and the output folder.
+struct SinkWorld : StageFixture {
   SinkWorld() {
     output_folder = folder.path();
     source().root = folder.path();

@@ -19,7 +19,7 @@ class OutOfTime(Exception):
     """The part's time is up. The next call makes this measurement."""
 
 
-class Place:
+class Session:
     """The device and the deadline: a GPU, or a CPU with few repeats for rehearsals."""
 
     device, two_devices, torch_device, rehearsal = "cuda", "cuda:0,0", "cuda", False
@@ -41,7 +41,7 @@ def run(*command, timeout=400, env=None):
     At the part's deadline, the command and its children are killed: raises OutOfTime.
     """
     begun = time.monotonic()
-    timeout = min(timeout, Place.deadline - begun)
+    timeout = min(timeout, Session.deadline - begun)
     if timeout <= 0:
         raise OutOfTime
     words = [str(part) for part in command]
@@ -55,7 +55,7 @@ def run(*command, timeout=400, env=None):
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
-        if time.monotonic() >= Place.deadline:
+        if time.monotonic() >= Session.deadline:
             raise OutOfTime from None
         err += f"\nkilled after {timeout:.0f} s"
     return subprocess.CompletedProcess(words, process.returncode, out, err), time.monotonic() - begun
@@ -86,7 +86,7 @@ def machine():
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")), "")
     host = {"torch": torch.__version__, "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
             "commit": commit()}
-    if Place.rehearsal:
+    if Session.rehearsal:
         return {"gpu": "none: a rehearsal", **host}
     gpu = torch.cuda.get_device_properties(0)
     driver, _ = run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")

@@ -1,4 +1,4 @@
-#include "pipeline/crew.hpp"
+#include "pipeline/thread_pool.hpp"
 
 #include <pthread.h>
 
@@ -13,7 +13,8 @@ void name_this_thread(const std::string& name) noexcept {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());  // Linux refuses longer names
 }
 
-Crew::Crew(const std::string& name, int threads, std::function<bool(int)> start, std::function<void(int)> stop)
+ThreadPool::ThreadPool(const std::string& name, int threads, std::function<bool(int)> start,
+                       std::function<void(int)> stop)
     : start_(std::move(start)), stop_(std::move(stop)) {
   try {
     for (int i = 0; i < threads; ++i) {
@@ -30,9 +31,9 @@ Crew::Crew(const std::string& name, int threads, std::function<bool(int)> start,
   }
 }
 
-Crew::~Crew() { end_and_join(); }
+ThreadPool::~ThreadPool() { end_and_join(); }
 
-void Crew::post(std::function<void(int)> task) {
+void ThreadPool::post(std::function<void(int)> task) {
   {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
@@ -40,7 +41,7 @@ void Crew::post(std::function<void(int)> task) {
   wake_.notify_one();
 }
 
-void Crew::work(int thread) {
+void ThreadPool::work(int thread) {
   for (;;) {
     std::function<void(int)> task;
     {
@@ -54,7 +55,7 @@ void Crew::work(int thread) {
   }
 }
 
-void Crew::end_and_join() {
+void ThreadPool::end_and_join() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;

@@ -1,4 +1,4 @@
-#include "io/results/books.hpp"
+#include "io/results/output_contents.hpp"
 
 #include <fcntl.h>
 
@@ -201,31 +201,31 @@ std::optional<std::string> found_by(Check& check, const std::string& out_folder,
 
 }  // namespace
 
-Books read_books(const std::string& out_folder, const std::string& plan_hash, std::optional<std::int64_t> planned,
-                 const FileSystem& files) {
-  Books books;
-  books.planned = planned;
+OutputContents read_contents(const std::string& out_folder, const std::string& plan_hash,
+                             std::optional<std::int64_t> planned, const FileSystem& files) {
+  OutputContents contents;
+  contents.planned = planned;
   const Folder folder = look_at(out_folder, plan_hash, files);
-  for (const SegmentFile& file : folder.damaged) books.problems.push_back(damaged_manifest(out_folder, file));
+  for (const SegmentFile& file : folder.damaged) contents.problems.push_back(damaged_manifest(out_folder, file));
   for (const auto& [segment, revisions] : folder.done) {
     bool whole = true;
     for (const Manifest& manifest : revisions) {
       auto problem = found_by(length_problem_with_remedy, out_folder, manifest, files);
       if (!problem) continue;
-      books.problems.push_back(*std::move(problem));
+      contents.problems.push_back(*std::move(problem));
       whole = false;
     }
     if (!whole) continue;
-    ++books.done_segments;
-    books.counts.add(revisions.size() == 1 ? revisions.front().counts : recount(out_folder, revisions, files));
+    ++contents.done_segments;
+    contents.counts.add(revisions.size() == 1 ? revisions.front().counts : recount(out_folder, revisions, files));
   }
   for (const std::int64_t segment : folder.journals) {
     if (folder.done.contains(segment)) continue;
-    books.open_segments.push_back(segment);
-    books.journaled_items += count_journaled(path_of(out_folder, {segment, 0, SegmentFile::Kind::journal}), files);
+    contents.open_segments.push_back(segment);
+    contents.journaled_items += count_journaled(path_of(out_folder, {segment, 0, SegmentFile::Kind::journal}), files);
   }
-  books.locked_by = lock_holder(out_folder);
-  return books;
+  contents.locked_by = lock_holder(out_folder);
+  return contents;
 }
 
 void for_each_line(const std::string& out_folder, const std::function<bool(const SegmentLine&)>& take,

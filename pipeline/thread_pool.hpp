@@ -13,17 +13,18 @@ namespace millrace {
 /// Threads for tasks that may block (files, devices); TBB's workers only compute.
 /// Tasks start in the order in which they were posted.
 /// The queue has no limit of its own, because the gate limits what can wait.
-class Crew {
+class ThreadPool {
  public:
   /// Starts `threads` threads, each with `name` and its number as name.
   /// Throws std::system_error if the system has no more threads.
   /// Each thread first calls `start` with its number, then runs tasks, even if `start` returned false.
   /// At the end it calls `stop` if `start` returned true. None of these functions may throw.
-  Crew(const std::string& name, int threads, std::function<bool(int)> start = {}, std::function<void(int)> stop = {});
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
+  ThreadPool(const std::string& name, int threads, std::function<bool(int)> start = {},
+             std::function<void(int)> stop = {});
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
   /// Runs all posted tasks, then joins the threads.
-  ~Crew();
+  ~ThreadPool();
 
   /// From any thread: adds a task. The task gets the number of the thread that runs it, and must not throw.
   void post(std::function<void(int)> task);

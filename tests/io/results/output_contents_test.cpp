@@ -1,4 +1,4 @@
-#include "io/results/books.hpp"
+#include "io/results/output_contents.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -85,27 +85,27 @@ std::vector<std::int64_t> failed_ids(const std::string& out) {
   return ids;
 }
 
-TEST_CASE("the books of an unfinished folder: done, journaled, failed, locked") {
+TEST_CASE("the contents of an unfinished folder: done, journaled, failed, locked") {
   const TemporaryFolder out;
   const FolderLock lock(out.path());
   fill(out.path());
-  const Books books = read_books(out.path(), "plan", 16);
-  CHECK(books.done_segments == 3);
-  CHECK(books.counts.items == 12);
-  CHECK(books.counts.ok == 8);
-  CHECK(books.counts.failed == std::map<Reason, std::int64_t>{{Reason::corrupt_data, 4}});
-  CHECK(books.counts.failed_items() == 4);
-  CHECK(books.counts.objects == 8);
-  CHECK(books.open_segments == std::vector<std::int64_t>{3});
-  CHECK(books.journaled_items == 2);
-  REQUIRE(books.locked_by);
-  CHECK(books.locked_by->pid == this_process().pid);
-  CHECK(!books.balanced());
-  CHECK(books.problems.empty());
-  CHECK(read_books(out.path(), "", 12).balanced());
-  CHECK(!read_books(out.path(), "plan", std::nullopt).balanced());
-  CHECK_THROWS_AS(read_books(out.path(), "other", 12), OutputMismatchError);
-  CHECK_THROWS_AS(read_books(out.path() + "/none", "plan", 12), StorageError);
+  const OutputContents contents = read_contents(out.path(), "plan", 16);
+  CHECK(contents.done_segments == 3);
+  CHECK(contents.counts.items == 12);
+  CHECK(contents.counts.ok == 8);
+  CHECK(contents.counts.failed == std::map<Reason, std::int64_t>{{Reason::corrupt_data, 4}});
+  CHECK(contents.counts.failed_items() == 4);
+  CHECK(contents.counts.objects == 8);
+  CHECK(contents.open_segments == std::vector<std::int64_t>{3});
+  CHECK(contents.journaled_items == 2);
+  REQUIRE(contents.locked_by);
+  CHECK(contents.locked_by->pid == this_process().pid);
+  CHECK(!contents.balanced());
+  CHECK(contents.problems.empty());
+  CHECK(read_contents(out.path(), "", 12).balanced());
+  CHECK(!read_contents(out.path(), "plan", std::nullopt).balanced());
+  CHECK_THROWS_AS(read_contents(out.path(), "other", 12), OutputMismatchError);
+  CHECK_THROWS_AS(read_contents(out.path() + "/none", "plan", 12), StorageError);
 }
 
 TEST_CASE("lines come in plan order and stop when asked") {
@@ -145,11 +145,11 @@ TEST_CASE("the highest revision of an item counts") {
   // Without its manifest a revision does not exist.
   write_durably(segments_folder(out.path()), "000000.r1.jsonl", segment_line_of(repaired(1, 9)) + "\n");
   CHECK(failed_ids(out.path()) == std::vector<std::int64_t>{1, 10});
-  const Books books = read_books(out.path(), "plan", 12);
-  CHECK(books.counts.items == 12);
-  CHECK(books.counts.ok == 10);
-  CHECK(books.counts.objects == 8 + 5 + 1);
-  CHECK(books.balanced());
+  const OutputContents contents = read_contents(out.path(), "plan", 12);
+  CHECK(contents.counts.items == 12);
+  CHECK(contents.counts.ok == 10);
+  CHECK(contents.counts.objects == 8 + 5 + 1);
+  CHECK(contents.balanced());
   std::vector<std::int64_t> ids;
   for_each_line(out.path(), [&](const SegmentLine& line) {
     ids.push_back(line.item_id);
@@ -187,17 +187,17 @@ TEST_CASE("verify finds any changed byte, a shorter, longer or missing file, and
     const std::string problem = check_damaged();
     CHECK(problem.find("repeat the run") != std::string::npos);
     CHECK(problem.find("delete") == std::string::npos);
-    const Books books = read_books(out.path(), "plan", 12);
-    CHECK(books.problems == std::vector{problem});
-    CHECK(books.done_segments == 2);
-    CHECK(books.counts.items == 8);
+    const OutputContents contents = read_contents(out.path(), "plan", 12);
+    CHECK(contents.problems == std::vector{problem});
+    CHECK(contents.done_segments == 2);
+    CHECK(contents.counts.items == 8);
   };
   for (std::size_t at = 0; at < data.size(); at += 11) {
     std::string changed = data;
     changed[at] ^= 1;
     write_durably(folder, name, changed);
     CHECK(check_damaged().find("delete '" + folder + "/000001.manifest.json'") != std::string::npos);
-    CHECK(read_books(out.path(), "plan", 12).problems.empty());
+    CHECK(read_contents(out.path(), "plan", 12).problems.empty());
   }
   for (const std::string& changed : {data + "\n", data.substr(0, data.size() - 1), std::string()}) {
     write_durably(folder, name, changed);
@@ -211,16 +211,16 @@ TEST_CASE("verify finds any changed byte, a shorter, longer or missing file, and
   CHECK(verify_segments(out.path()).empty());
 }
 
-TEST_CASE("a damaged manifest is a problem in the books and in verify") {
+TEST_CASE("a damaged manifest is a problem in the contents and in verify") {
   const TemporaryFolder out;
   fill(out.path());
   const std::string folder = segments_folder(out.path());
   write_durably(folder, "000002.manifest.json", "{\"schema\":1");
-  const Books books = read_books(out.path(), "plan", 8);
-  CHECK(books.counts.items == 8);
-  REQUIRE(books.problems.size() == 1);
-  CHECK(books.problems[0].find("000002.manifest.json") != std::string::npos);
-  CHECK(!books.balanced());
+  const OutputContents contents = read_contents(out.path(), "plan", 8);
+  CHECK(contents.counts.items == 8);
+  REQUIRE(contents.problems.size() == 1);
+  CHECK(contents.problems[0].find("000002.manifest.json") != std::string::npos);
+  CHECK(!contents.balanced());
   REQUIRE(verify_segments(out.path()).size() == 1);
   CHECK(verify_segments(out.path())[0].segment == 2);
   CHECK_THROWS_WITH_AS(for_each_line(out.path(), [](const SegmentLine&) { return true; }),

@@ -66,10 +66,10 @@ struct CountingBudget final : ByteBudget {
 };
 
 /// Owns everything that a StageContext refers to. Add packages first, then take the context.
-class Surroundings {
+class StageFixture {
  public:
-  explicit Surroundings(int batch_size = 16, std::int64_t model_budget = 1 << 30);
-  ~Surroundings();
+  explicit StageFixture(int batch_size = 16, std::int64_t model_budget = 1 << 30);
+  ~StageFixture();
 
   /// A view with that detector; its name is the package's unless given.
   void add_view(const Package& package, FakeEngine::Function function, const std::string& view = "all") {
@@ -144,7 +144,7 @@ class RecipeLane {
  public:
   using Values = std::map<std::string, OptionValues>;
 
-  RecipeLane(const Surroundings& surroundings, const std::vector<StagePlace>& stages, const Values& values = {},
+  RecipeLane(const StageFixture& fixture, const std::vector<RecipeStage>& stages, const Values& values = {},
              std::unique_ptr<Device> device = std::make_unique<Device>(),
              const std::vector<StageEntry>& table = stage_table());
   ~RecipeLane();
@@ -173,6 +173,6 @@ std::vector<std::string> lines_of(const Batch& batch, const StageContext& contex
 Before fails_on(int code);
 
 /// Runs out of memory in calls with more than `most` pictures.
-Before holds(std::size_t most);
+Before holds(std::size_t max_rows);
 
 }  // namespace millrace

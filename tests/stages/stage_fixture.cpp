@@ -1,18 +1,18 @@
-#include "tests/stages/surroundings.hpp"
+#include "tests/stages/stage_fixture.hpp"
 
 #include <array>
 
 namespace millrace {
 namespace {
 
-std::vector<StagePlace> with_decode(std::vector<StagePlace> stages) {
+std::vector<RecipeStage> with_decode(std::vector<RecipeStage> stages) {
   stages.insert(stages.begin(), "decode");
   return stages;
 }
 
 }  // namespace
 
-Surroundings::Surroundings(int batch_size, std::int64_t model_budget)
+StageFixture::StageFixture(int batch_size, std::int64_t model_budget)
     : cache_(model_budget,
              [this](const Package& package, const EngineOptions&) {
                const std::lock_guard lock(mutex_);
@@ -22,15 +22,15 @@ Surroundings::Surroundings(int batch_size, std::int64_t model_budget)
              }),
       models_{batch_size, packages_, &cache_} {}
 
-OptionValues Surroundings::models_of(const std::string& stage, std::size_t view) const {
+OptionValues StageFixture::models_of(const std::string& stage, std::size_t view) const {
   if (stage == "segment" && !segmenter_.empty()) return {{"model", {segmenter_}}};
   const auto own = views_.at(view).options.find(stage);
   return own == views_.at(view).options.end() ? OptionValues{} : own->second;
 }
 
-Surroundings::~Surroundings() = default;
+StageFixture::~StageFixture() = default;
 
-std::string Surroundings::add(const Package& package, FakeEngine::Function function) {
+std::string StageFixture::add(const Package& package, FakeEngine::Function function) {
   const std::string folder = package.folder.string();
   packages_[folder] = std::make_shared<const Package>(package);
   functions_[folder] = [this, folder, function = std::move(function)](std::string_view method, auto inputs) {
@@ -43,15 +43,15 @@ std::string Surroundings::add(const Package& package, FakeEngine::Function funct
   return folder;
 }
 
-RecipeLane::RecipeLane(const Surroundings& surroundings, const std::vector<StagePlace>& stages, const Values& values,
+RecipeLane::RecipeLane(const StageFixture& fixture, const std::vector<RecipeStage>& stages, const Values& values,
                        std::unique_ptr<Device> device, const std::vector<StageEntry>& table)
-    : device_(std::move(device)), context_(surroundings.context()) {
+    : device_(std::move(device)), context_(fixture.context()) {
   context_.device = device_.get();
   for (std::size_t view = 0; view < context_.views.size(); ++view) {
     ViewStages& own = views_.emplace_back(ViewStages{Chain(
         with_decode(stages),
         [&](const std::string& stage) {
-          OptionValues all = surroundings.models_of(stage, view);
+          OptionValues all = fixture.models_of(stage, view);
           const auto found = values.find(stage);
           if (found != values.end()) all.insert(found->second.begin(), found->second.end());
           return all;
@@ -203,7 +203,7 @@ std::shared_ptr<Frame> picture(int code, int slot, int slots, int view) {
   item.id = slot;
   item.path = "picture" + std::to_string(slot) + ".png";
   item.view = view;
-  auto frame = std::make_shared<Frame>(item, Place{0, slot, slots, 0, 0});
+  auto frame = std::make_shared<Frame>(item, PlanPosition{0, slot, slots, 0, 0});
   frame->info.width = frame->info.height = frame->info.pixel_width = frame->info.pixel_height = side;
   frame->info.pixel_bytes = std::int64_t{3} * side * side;
   PixelBuffer raster{side, side, {new std::uint8_t[3 * side * side], std::default_delete<std::uint8_t[]>()}};
@@ -236,9 +236,9 @@ Before fails_on(int code) {
   };
 }
 
-Before holds(std::size_t most) {
-  return [most](const std::vector<int>& codes) {
-    if (codes.size() > most) throw OutOfMemoryError("no memory for so many");
+Before holds(std::size_t max_rows) {
+  return [max_rows](const std::vector<int>& codes) {
+    if (codes.size() > max_rows) throw OutOfMemoryError("no memory for so many");
   };
 }
 

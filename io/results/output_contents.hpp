@@ -15,7 +15,7 @@
 namespace millrace {
 
 /// What an output folder contains. Reading it takes no lock and changes nothing, so it is possible during a run.
-struct Books {
+struct OutputContents {
   std::optional<std::int64_t> planned;      ///< items of the plan, if the caller knows them
   std::int64_t done_segments = 0;           ///< without those that `problems` names
   Counts counts;                            ///< of done segments, each item by its highest revision
@@ -31,10 +31,10 @@ struct Books {
   bool balanced() const { return planned == counts.items && problems.empty(); }
 };
 
-/// Reads the books. Throws OutputMismatchError for a manifest of another plan than `plan_hash`.
+/// Reads the contents. Throws OutputMismatchError for a manifest of another plan than `plan_hash`.
 /// An empty `plan_hash` accepts any plan. Throws StorageError if the folder does not exist.
-Books read_books(const std::string& out_folder, const std::string& plan_hash, std::optional<std::int64_t> planned,
-                 const FileSystem& files = real_files);
+OutputContents read_contents(const std::string& out_folder, const std::string& plan_hash,
+                             std::optional<std::int64_t> planned, const FileSystem& files = real_files);
 
 /// One line of the results.
 struct SegmentLine {
