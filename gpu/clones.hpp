@@ -1,6 +1,6 @@
 #pragma once
 
-/// Compiles a function for the x86-64 baseline and for AVX2 with FMA; the loader picks one. std::fma gives the same
+/// Compiles a function for the x86-64 baseline and for AVX2 with FMA; the loader selects one. std::fma gives the same
 /// bits in both (the baseline calls libm). Sanitizers and clang 14 cannot instrument the resolver that this needs.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)

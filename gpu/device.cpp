@@ -25,7 +25,7 @@ DeviceImage Device::upload(const Image8& raster, std::shared_ptr<const void> kee
   if (on_host()) return {{std::move(keep_raster), raster.data}, raster.width, raster.height};
   const auto bytes = std::size_t{3} * static_cast<std::size_t>(raster.width) * static_cast<std::size_t>(raster.height);
   const auto memory = allocate<std::uint8_t>(bytes);
-  keep(std::move(keep_raster));  // before the copy begins: this can fail
+  keep(std::move(keep_raster));  // before the copy starts, because push_back can throw
   stream_->upload(raster.data, memory.get(), bytes);
   ++counts_.uploads;
   return {{memory, memory.get()}, raster.width, raster.height};
@@ -39,7 +39,7 @@ void Device::download(const void* from, void* to, std::size_t bytes) {
 void Device::wait() {
   std::vector<std::shared_ptr<const void>> kept;
   for (bool again = false; !again || !at_wait_.empty(); again = true) {
-    // Taken out first: should the stream fail, nothing of this is asked for again.
+    // Removed first, so that a failure of the stream does not run them twice.
     const auto hooks = std::exchange(at_wait_, {});
     std::move(kept_.begin(), kept_.end(), std::back_inserter(kept));
     kept_.clear();
@@ -49,7 +49,7 @@ void Device::wait() {
         if (before) before();
       }
     } catch (const std::bad_alloc&) {
-      stream_->wait();  // else memory that the device still writes to would be let go
+      stream_->wait();  // the device may still write to memory that is freed below
       throw;
     }
     stream_->wait();
@@ -66,7 +66,7 @@ void Device::abandon() {
     stream_->wait();
   } catch (const DeviceError&) {
     throw;
-  } catch (const std::exception&) {  // fakes do late what a GPU refuses at once
+  } catch (const std::exception&) {  // a fake stream runs operations here, so their errors come late
   }
 }
 

@@ -17,26 +17,25 @@
 
 namespace millrace {
 
-/// A picture in a device's memory: RGB, 8 bits a channel, rows packed. It lives as long as its last owner.
+/// A picture in a device's memory: RGB, 8 bits a channel, rows without padding. The last owner frees it.
 struct DeviceImage {
   std::shared_ptr<const std::uint8_t> data;
   int width = 0, height = 0;
 };
 
-/// What a device was asked for besides computing. On the host there is nothing to bring anywhere.
+/// Counts of copies and waits. On the host all stay 0.
 struct DeviceCounts {
   std::int64_t uploads = 0;  ///< rasters
-  std::int64_t downloads =
-      0;  ///< copies to the host: one for the masks of a trace(), one for each call that gives vectors
+  /// Copies to the host: one for the masks of an outline(), one for each call with vectors.
+  std::int64_t downloads = 0;
   std::int64_t waits = 0;
-  std::int64_t overflows = 0;  ///< waits whose masks had more outline than there was room for, and so took one more
+  std::int64_t overflows = 0;  ///< waits whose masks did not fit the buffer, so that a second copy and wait followed
 };
 
-/// Where a lane computes: memory, copies and operations (gpu/ops/) on a stream, as a queue. What is asked for is done
-/// in order, by the time wait() returns at the latest; until then nothing that is written may be read. Tensors may be
-/// let go at once.
+/// Memory, copies and operations (gpu/ops/) of one lane. Calls are asynchronous and run in order on a stream.
+/// Results are valid after wait(); do not read them before. The caller may free tensors at once.
 ///
-/// A device belongs to one lane and is used by its thread alone.
+/// A device belongs to one lane. Only the thread of this lane uses it.
 class Device final {
  public:
   /// The CPU.
@@ -46,28 +45,28 @@ class Device final {
   Device& operator=(const Device&) = delete;
   ~Device() = default;
 
-  /// Whether all is done when it is asked for, on the host's memory.
+  /// Whether the device is the CPU: calls finish before they return, in host memory.
   [[nodiscard]] bool on_host() const { return stream_->on_host(); }
 
-  /// Uninitialised memory of the device. It may be used again as soon as the last tensor on it is gone, since what was
-  /// asked for before comes before what is asked for then.
+  /// Returns uninitialised device memory. It is free for reuse when its last tensor is gone.
+  /// That is safe because the stream runs earlier calls before later ones.
   Tensor empty(std::vector<std::int64_t> shape, DType dtype = DType::f32);
   void zero(const Tensor& tensor) { stream_->zero(tensor.data, tensor.bytes()); }
-  /// Between tensors of this device, of the same number of bytes.
+  /// Copies between two tensors of this device. Both have the same number of bytes.
   void copy(const Tensor& from, const Tensor& to) { stream_->copy(from.data, to.data, to.bytes()); }
 
-  /// Brings a raster to the device; `keep` keeps the host's until that is done. On the host it stays where it is.
+  /// Copies a raster to the device. `keep` owns the host's pixels and is held until the copy is done.
+  /// On the host nothing is copied.
   DeviceImage upload(const Image8& raster, std::shared_ptr<const void> keep);
 
-  /// Blocks until everything that was asked for is done, and what came of it is handed over.
+  /// Blocks until all calls are done and their results are delivered.
   void wait();
-  /// Waits and forgets all that was asked for since the last wait(): nothing of it is handed over. For what failed
-  /// halfway.
+  /// Waits, and drops the results of all calls since the last wait(). Call it after a batch failed halfway.
   void abandon();
 
   [[nodiscard]] DeviceCounts counts() const { return counts_; }
 
-  /// What this device computes on, for engines; null: the host.
+  /// The stream on which engines run models. Null on the host.
   Stream* stream() { return on_host() ? nullptr : stream_.get(); }
 
   // For operations:
@@ -77,50 +76,50 @@ class Device final {
     stream_->run(operation, job);
   }
 
-  /// Uninitialised device memory.
+  /// Returns uninitialised device memory for `count` elements.
   template <class T>
   std::shared_ptr<T[]> allocate(std::size_t count) {
     return typed<T>(stream_->allocate(std::max<std::size_t>(count, 1) * sizeof(T)));
   }
-  /// The same, until the next wait.
+  /// The same; the memory is freed after the next wait.
   template <class T>
   T* scratch(std::size_t count) {
     const auto memory = allocate<T>(count);
     keep(memory);
     return memory.get();
   }
-  /// A few kilobytes on the device, until the next wait.
+  /// Copies a few kilobytes to the device. They are freed after the next wait.
   template <class T>
   T* store(std::span<const T> values) {
     T* const memory = scratch<T>(values.size());
     stream_->store(values.data(), memory, values.size_bytes());
     return memory;
   }
-  /// The same, to a tensor of that type and number of elements.
+  /// The same, into a tensor of this type and number of elements.
   template <class T>
   void store(std::span<const T> values, const Tensor& to) {
     stream_->store(values.data(), to.data, to.bytes());
   }
-  /// Memory of the host that kernels can write to; to be kept until the next wait.
+  /// Returns host memory that kernels can write to. The caller keeps it until the next wait.
   template <class T>
   std::shared_ptr<T[]> mapped(std::size_t count) {
     return typed<T>(stream_->allocate_mapped(std::max<std::size_t>(count, 1) * sizeof(T)));
   }
-  /// Lets go of it in the next wait.
+  /// Holds `owner` until the next wait.
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
 
   void zero(void* memory, std::size_t bytes) { stream_->zero(memory, bytes); }
   void copy(const void* from, void* to, std::size_t bytes) { stream_->copy(from, to, bytes); }
-  /// To memory of mapped(). Counted.
+  /// Copies to memory of mapped(), and counts the copy.
   void download(const void* from, void* to, std::size_t bytes);
 
-  /// What the next wait does: `before`, where there is one, asks for what is to come down, `after` hands it over. Where
-  /// `after` asks for more, the same wait() waits for that too.
+  /// Adds work to the next wait(): `before` (may be empty) starts downloads, `after` delivers their results.
+  /// If `after` starts more calls, the same wait() waits for them too.
   void at_wait(std::function<void()> before, std::function<void()> after) {
     at_wait_.push_back({std::move(before), std::move(after)});
   }
 
-  /// What an operation keeps from call to call, one of each type.
+  /// State that an operation keeps between calls, one object of each type.
   template <class State>
   State& state() {
     auto& state = states_[typeid(State)];
@@ -143,7 +142,7 @@ class Device final {
   DeviceCounts counts_;
   std::vector<std::shared_ptr<const void>> kept_;  // until the next wait
   std::vector<AtWait> at_wait_;
-  std::map<std::type_index, std::shared_ptr<void>> states_;  // memory of the stream among them: they go before it
+  std::map<std::type_index, std::shared_ptr<void>> states_;  // declared after the stream: some states own memory of it
 };
 
 }  // namespace millrace

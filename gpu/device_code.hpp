@@ -1,7 +1,7 @@
 #pragma once
 
-/// Bodies of kernels are plain functions under this mark: nvcc compiles them for the GPU, every compiler for the host,
-/// so that their arithmetic is tested where there is no GPU.
+/// Marks the bodies of kernels. nvcc compiles them for the GPU, and every compiler compiles them for the host.
+/// So tests check their arithmetic on machines without a GPU.
 #ifdef __CUDACC__
 #define MILLRACE_DEVICE __host__ __device__
 #else

@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-/// A model gave NaN or infinity where numbers are needed. The picture fails, its neighbours in the batch do not.
+/// The output of a model contains NaN or infinity. Only that picture of the batch fails.
 struct NonFinite : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -15,7 +15,7 @@ inline constexpr const char* box_not_finite = "a detected box is infinite";
 inline constexpr const char* logits_not_finite = "mask logits hold NaN or infinity";
 inline constexpr const char* iou_not_finite = "the predicted IoU is not finite";
 
-/// False when any value is NaN or infinite.
+/// Returns false if any value is NaN or infinite.
 bool all_finite(std::span<const float> values);
 
 }  // namespace millrace

@@ -10,13 +10,13 @@
 
 #include "gpu/stream.hpp"
 
-/// What streams and operations have in common on a GPU.
+/// Helpers of streams and operations on a GPU.
 namespace millrace {
 
-/// Throws std::bad_alloc where memory ran out, else DeviceError; `what` says what failed.
+/// Throws std::bad_alloc if memory ran out, else DeviceError. `what` names the failed call.
 inline void check(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // so that it is not taken for that of the next launch
+  cudaGetLastError();  // clears the error, so that the next launch does not report it
   if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
   throw DeviceError(what + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
 }
@@ -29,7 +29,7 @@ inline unsigned blocks_of(std::int64_t threads, int block) {
   return static_cast<unsigned>((threads + block - 1) / block);
 }
 
-/// Rounds to the nearest, as base/half.hpp does.
+/// Rounds to nearest, like base/half.hpp.
 __device__ inline void put(float* out, float value) { *out = value; }
 __device__ inline void put(__half* out, float value) { *out = __float2half_rn(value); }
 __device__ inline void put(__nv_bfloat16* out, float value) { *out = __float2bfloat16_rn(value); }

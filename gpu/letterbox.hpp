@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// How pixels are resampled; a wrong filter costs more mask quality than a low precision does.
+/// How pixels are resampled. A wrong filter costs more mask quality than low precision.
 enum class ResizeFilter {
   cv2_linear,              ///< cv2.resize(INTER_LINEAR): YOLOX, Ultralytics
   pil_bilinear_antialias,  ///< Pillow's Image.resize(BILINEAR): torchvision on PIL pictures, SAM, MobileSAM
@@ -19,24 +19,25 @@ enum class ResizeMode {
   letterbox,     ///< one ratio r = min(W/w, H/h), rounding and placement as below: YOLOX, Ultralytics
   longest_side,  ///< the same ratio, sides rounded half up, top left: SAM, MobileSAM
   stretch,       ///< both sides to the input size, no padding
-  centre_crop,   ///< the shorter side to `shorter_side`, the longer one with it, rounded down; of that the centre, with
-                 ///< padding where it is smaller: torchvision's presets of classifiers. pil_bilinear_antialias alone
+  centre_crop,  ///< resizes the shorter side to `shorter_side` and the longer one by the same ratio, rounded down. Cuts
+                ///< the centre, with padding if it is too small. Only with pil_bilinear_antialias: torchvision's
+                ///< presets of classifiers
 };
 
 /// How `letterbox` rounds the resized sides, and how boxes are then mapped. The other modes map as half_even.
 enum class SideRounding {
-  down,       ///< int(w * r), boxes scale with r itself: YOLOX
-  half_even,  ///< Python's round(w * r), boxes scale with the rounded sides, each its own: Ultralytics
+  down,       ///< int(w * r); boxes scale with r: YOLOX
+  half_even,  ///< Python's round(w * r); each axis of a box scales with its rounded side: Ultralytics
 };
 
 /// Where `letterbox` puts the picture.
 enum class Placement {
   top_left,  ///< padding right and bottom: YOLOX
-  centred,   ///< half the padding left and above, an odd pixel going right and below: Ultralytics
+  centred,   ///< half of the padding left and above; an odd pixel goes right or below: Ultralytics
 };
 
-/// What a model wants as input: float [3, height, width], each value (v * scale - mean) / std with v in 0..255.
-/// For v/255 to the bit say std = 255, not scale = 1/255.
+/// The input of a model: float [3, height, width], each value (v * scale - mean) / std with v in 0..255.
+/// For exactly v / 255, set std = 255 and not scale = 1/255, which rounds differently.
 struct InputSpec {
   int width = 0, height = 0;
   ResizeMode mode = ResizeMode::letterbox;
@@ -48,19 +49,19 @@ struct InputSpec {
   float scale = 1;
   std::array<float, 3> mean{0, 0, 0};
   std::array<float, 3> std{1, 1, 1};
-  std::array<float, 3> pad{114, 114, 114};  ///< before normalisation, 0..255; equal to mean gives zeros for SAM
+  std::array<float, 3> pad{114, 114, 114};  ///< colour before normalisation, 0..255; SAM uses the mean, which becomes 0
 };
 
-/// Where a picture lies in a model's input.
+/// The position of a picture in a model's input.
 struct LetterboxGeometry {
   int picture_width = 0, picture_height = 0;
-  int resized_width = 0, resized_height = 0;  ///< at least 1; at most the input size but for centre_crop
-  int left = 0, top = 0;                      ///< padding before the picture, in input pixels; below 0: cut off
-  double scale_x = 1, scale_y = 1;            ///< input pixels per picture pixel, as the model's authors map boxes
+  int resized_width = 0, resized_height = 0;  ///< at least 1; only centre_crop can exceed the input
+  int left = 0, top = 0;                      ///< padding before the picture, in input pixels; negative: pixels cut off
+  double scale_x = 1, scale_y = 1;  ///< input pixels per picture pixel, by which the model's authors map boxes
 
-  /// Picture pixels to input pixels.
+  /// Converts picture pixels to input pixels.
   Box to_input(const Box& box) const;
-  /// Input pixels to picture pixels, clipped to the picture; a box outside it comes back with area 0.
+  /// Converts input pixels to picture pixels and clips to the picture. A box outside it gets area 0.
   Box to_picture(const Box& box) const;
 };
 
@@ -73,13 +74,13 @@ inline ShownPixels shown_pixels(int before, int resized, int input) {
   return {begin, resized - begin < input ? resized - begin : input};
 }
 
-/// Where a picture of this size goes. The size is that of the full picture, even if a reduced raster of it is resized.
-/// Sides that would round to 0 become 1. Throws std::invalid_argument on sizes below 1, and on a spec of centre_crop
+/// Returns the position of a picture of this full size, even if a reduced raster of it is resized.
+/// Sides that would round to 0 become 1. Throws std::invalid_argument for sizes below 1, and for a spec of centre_crop
 /// that has another filter or no shorter side.
 LetterboxGeometry letterbox_geometry(int picture_width, int picture_height, const InputSpec& spec);
 
-/// Resizes, pads and normalises one picture. `pixels` is the picture or a reduced raster of it; `out` holds
-/// 3 * spec.height * spec.width floats, planar, RGB or BGR as the spec says.
+/// Resizes, pads and normalises one picture. `pixels` is the picture or a reduced raster of it.
+/// `out` has 3 * spec.height * spec.width floats in planes, RGB or BGR as in the spec.
 void letterbox_cpu(const Image8& pixels, const LetterboxGeometry& geometry, const InputSpec& spec, float* out);
 
 }  // namespace millrace

@@ -13,7 +13,7 @@ namespace millrace {
 
 namespace {
 
-/// The kept boxes, a column each, so that one candidate is compared with several at a time.
+/// The kept boxes, one array for each coordinate, so that the compiler vectorises the comparison.
 struct Kept {
   std::vector<float> x0, y0, x1, y1, area;
   std::vector<int> class_id;
@@ -28,8 +28,8 @@ struct Kept {
   }
 };
 
-/// Whether any kept box of this class overlaps by more than the threshold. In the reference a comparison with NaN (two
-/// boxes without area) is false and so suppresses nothing; the same holds here.
+/// Whether a kept box of this class overlaps by more than the threshold. The IoU of two boxes without area is NaN.
+/// In torchvision a comparison with NaN is false, so such boxes suppress nothing; the same is true here.
 MILLRACE_CLONES bool suppressed(const Kept& kept, const Box& box, float area, int class_id, double iou_threshold) {
   constexpr std::size_t block = 64;  // long enough to vectorise, short enough to stop early
   const std::size_t count = kept.area.size();

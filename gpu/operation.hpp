@@ -6,7 +6,7 @@ namespace millrace {
 
 class Stream;
 
-/// launch(job, stream), which the .cu of the operation defines.
+/// Calls launch(job, stream), which the .cu file of the operation defines.
 template <class Job>
 constexpr auto cuda_launch() -> void (*)(const Job& job, Stream& stream) {
 #ifdef MILLRACE_CUDA
@@ -16,25 +16,25 @@ constexpr auto cuda_launch() -> void (*)(const Job& job, Stream& stream) {
 #endif
 }
 
-/// A device operation as a row: all that streams ask of it. A `Job` is plain data that is copied: numbers, and pointers
-/// to memory of the stream that does it.
+/// The row of a device operation: all functions that streams need.
+/// A `Job` is plain data that is copied: numbers, and pointers to memory of the stream that runs it.
 ///
-/// Beside the row, an operation has a function that callers use, such as letterbox(Device&, ...). It makes the job,
-/// gives it to Device::run(), and hands results over after the wait.
+/// Each operation also has a function for callers, such as letterbox(Device&, ...).
+/// It makes the job, passes it to Device::run(), and delivers the results after the wait.
 template <class Job>
 struct Operation {
   using Function = void (*)(const Job& job);
   using Launch = void (*)(const Job& job, Stream& stream);
 
-  std::string_view name;  ///< under which a simulated device's table has the cost
-  Function host;  ///< what the CPU does, at once: it has faster ways than one thread of a kernel after the other
-  Function body;  ///< the kernels' bodies, one thread after the other, on memory that is the host's
-  double (*units)(const Job& job) = [](const Job&) { return 1.0; };  ///< how many times the cost
-  Function simulate = [](const Job&) {};  ///< nothing is computed: writes what the host's side will read
-  Launch launch = cuda_launch<Job>();     ///< asks a CUDA stream for the kernels; null in builds without CUDA
+  std::string_view name;  ///< a simulated device's table has the cost under this name
+  Function host;          ///< for the CPU; faster than `body`
+  Function body;          ///< the kernels' bodies on host memory, one thread after another
+  double (*units)(const Job& job) = [](const Job&) { return 1.0; };  ///< units of cost in this job
+  Function simulate = [](const Job&) {};  ///< for simulated devices: writes outputs that the host reads
+  Launch launch = cuda_launch<Job>();     ///< queues the kernels on a CUDA stream; null in builds without CUDA
 };
 
-/// An operation with one job, as a stream sees it.
+/// An operation with one job, without its type: the interface for streams.
 class OperationCall {
  public:
   OperationCall() = default;
@@ -42,7 +42,7 @@ class OperationCall {
   OperationCall& operator=(const OperationCall&) = delete;
   virtual ~OperationCall() = default;
 
-  // As in Operation:
+  // The same as in Operation:
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual double units() const = 0;
   virtual void host() const = 0;

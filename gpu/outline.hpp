@@ -16,8 +16,7 @@ struct BilinearTap {
   float weight0, weight1;
 };
 
-/// Sample i of those that PyTorch's interpolate(mode="bilinear", align_corners=False) takes when `from` values become
-/// `to`.
+/// Returns sample i of PyTorch's interpolate(mode="bilinear", align_corners=False) from `from` to `to` values.
 MILLRACE_DEVICE inline BilinearTap bilinear_tap(int from, int to, int i) {
   if (from == to) return {i, i, 1.0F, 0.0F};
   const float scale = static_cast<float>(from) / static_cast<float>(to);
@@ -29,10 +28,10 @@ MILLRACE_DEVICE inline BilinearTap bilinear_tap(int from, int to, int i) {
   return {index0, index1, 1.0F - weight1, weight1};
 }
 
-/// All of them.
+/// Returns all samples.
 std::vector<BilinearTap> bilinear_taps(int from, int to);
 
-/// The sizes a mask passes through on its way from a SAM decoder to the picture.
+/// The sizes of a mask between the output of a SAM decoder and the picture.
 struct MaskGeometry {
   int logits_width = 256, logits_height = 256;  ///< the decoder's output
   int input_width = 1024, input_height = 1024;  ///< the encoder's input
@@ -42,22 +41,22 @@ struct MaskGeometry {
   friend bool operator==(const MaskGeometry&, const MaskGeometry&) = default;
 };
 
-/// Throws std::invalid_argument on sizes below 1, a crop larger than the input, or a picture over 2^32 - 1 pixels.
+/// Throws std::invalid_argument for sizes below 1, a crop larger than the input, or a picture over 2^32 - 1 pixels.
 void check_geometry(const MaskGeometry& geometry);
 
-/// Exact masks at the cost of their outline.
+/// Computes exact masks at the cost of their outline.
 ///
-/// The mask is what the original SAM defines: logits resized to the input size, cropped, resized to the picture, both
-/// bilinear with align_corners=False, no antialiasing, in float32, then > threshold. The bits are those of
-/// torch.nn.functional.interpolate on x86-64 with AVX2 or AVX-512 (its separable path, which fuses multiply and add),
-/// except that outputs with width + height <= 128 go another way in PyTorch and may differ in the last place.
+/// The mask is that of the original SAM: logits are resized to the input size, cropped, and resized to the picture.
+/// A pixel is in the mask if its value is > threshold.
+/// Both resizings are bilinear in float32, with align_corners=False and without antialiasing.
+/// The bits equal those of torch.nn.functional.interpolate on x86-64 with AVX2 or AVX-512 (its separable path, which
+/// fuses multiply and add). PyTorch has another path for outputs with width + height <= 128, whose last bit may differ.
 ///
-/// Bilinear values lie between those they are made from. So where all logits below a block of pixels lie clearly on one
-/// side of the threshold, the block is settled without computing a pixel; the rest is computed column by column and
-/// becomes runs at once. No raster is made.
+/// Bilinear values are between their inputs. If all logits under a block of pixels are clearly on one side of the
+/// threshold, no pixel of the block is computed. The rest is computed column by column, and becomes runs directly.
+/// No raster is made.
 ///
-/// One tracer serves all masks of a picture (and of pictures with the same geometry); it holds scratch memory, so it is
-/// used by one thread at a time.
+/// One object serves all masks of pictures with the same geometry. It holds scratch memory: one thread at a time.
 class MaskOutliner {
  public:
   /// Throws as check_geometry().
@@ -65,20 +64,20 @@ class MaskOutliner {
 
   const MaskGeometry& geometry() const { return geometry_; }
 
-  /// Column-major runs of the mask, zeros first, summing to picture_width * picture_height.
-  /// `logits` is [logits_height, logits_width], row-major, host. Throws std::invalid_argument on another number of
-  /// logits and NonFinite on NaN or infinity in them.
+  /// Returns the runs of the mask down the columns, zeros first. Their sum is picture_width * picture_height.
+  /// `logits` is [logits_height, logits_width], row-major, on the host.
+  /// Throws std::invalid_argument for another number of logits, and NonFinite for NaN or infinity.
   std::vector<std::uint32_t> outline(std::span<const float> logits, float threshold = 0.0F);
 
  private:
-  /// One axis through both resizings.
+  /// The taps of one axis for both resizings.
   struct Axis {
-    std::vector<BilinearTap> middle;  ///< of the cropped input, from logits
-    std::vector<BilinearTap> outer;   ///< of the picture, from the cropped input
+    std::vector<BilinearTap> middle;  ///< one for each pixel of the cropped input, from logits
+    std::vector<BilinearTap> outer;   ///< one for each pixel of the picture, from the cropped input
     std::vector<int> low, high;       ///< per picture coordinate: first and last logit it depends on
     std::vector<int> same_tap_end;    ///< per picture coordinate: end of those with the same index0 and index1
   };
-  /// Picture rows of one strip that are settled alike, or are to be computed.
+  /// Rows of one strip of the picture: all inside, all outside, or to be computed.
   struct RowSpan {
     int begin, end;
     unsigned char side;

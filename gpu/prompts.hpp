@@ -7,13 +7,13 @@
 
 namespace millrace {
 
-/// Boxes as a decoder takes them, on the device.
+/// The box prompts of a decoder call, on the device.
 struct Prompts {
   Tensor boxes;        ///< f32 [N, 4]
   Tensor image_index;  ///< i64 [N]
 };
 
-/// `boxes` in pixels of the segmenter's input, box n of picture image_index[n].
+/// Copies `boxes` to the device. They are in pixels of the segmenter's input; box n is of picture image_index[n].
 Prompts make_prompts(Device& device, std::span<const Box> boxes, std::span<const int> image_index);
 
 }  // namespace millrace

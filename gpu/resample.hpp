@@ -7,18 +7,19 @@
 
 namespace millrace {
 
-/// Image.resize(BILINEAR) of Pillow 13 on RGB, to the bit: a triangle filter as wide as the reduction, along rows and
-/// then along columns, weights in fixed point with 22 fraction bits, each pass rounded to 8 bits; a pass that changes
-/// no size is left out. A picture that loses more than twice as many rows as columns is done along columns first
-/// (Pillow before 13 never does that: one level of difference there). Returns 3 * width * height packed bytes. Sizes
-/// are at least 1.
+/// Image.resize(BILINEAR) of Pillow 13 on RGB, equal to the bit.
+/// - The filter is a triangle as wide as the reduction; its weights are in fixed point with 22 fraction bits.
+/// - It runs along rows, then along columns, and rounds to 8 bits after each pass. A pass without a change is skipped.
+/// - If it removes more than twice as many rows as columns, the columns come first.
+///   Pillow before 13 does not do that and differs there by one level.
+/// Returns 3 * width * height bytes without padding. Sizes are at least 1.
 std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int height);
 
 /// A rectangle of the resized picture.
 struct PixelWindow {
   int left = 0, top = 0, width = 0, height = 0;
 };
-/// The same, and of the result this part alone: no more is computed or kept than it takes.
+/// The same, but computes only this part of the result.
 std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int height, const PixelWindow& window);
 
 }  // namespace millrace

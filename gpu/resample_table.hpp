@@ -8,23 +8,23 @@
 
 namespace millrace {
 
-/// Resampling along one axis in fixed point: value i comes from weights[i * taps + k] and v[clamp(first[i] + k)], k <
-/// count[i].
+/// Resampling along one axis in fixed point: value i is the sum of weights[i * taps + k] * v[clamp(first[i] + k)] for
+/// k < count[i].
 struct ResampleTable {
   int taps = 0;
   std::vector<std::int32_t> first, count, weights;
 };
 
-/// The triangle filter of Pillow's Image.resize(BILINEAR), as wide as the reduction; weights have 22 fraction bits. Of
-/// the `to` values those from `begin` on, `size` of them.
+/// The triangle filter of Pillow's Image.resize(BILINEAR), as wide as the reduction; weights have 22 fraction bits.
+/// The table covers `size` of the `to` values, from `begin`.
 ResampleTable triangle_table(int from, int to, int begin, int size);
 inline ResampleTable triangle_table(int from, int to) { return triangle_table(from, to, 0, to); }
 
-/// The two taps of cv2.resize(INTER_LINEAR); weights have 11 fraction bits. OpenCV puts columns beyond the edge on the
-/// edge and keeps the weights of rows there, which rounds differently: `rows` says along which axis.
+/// The two taps of cv2.resize(INTER_LINEAR); weights have 11 fraction bits. At the edge, OpenCV moves columns onto the
+/// edge, but keeps the weights of rows, which rounds differently. `rows` selects the axis.
 ResampleTable linear_table(int from, int to, bool rows);
 
-/// What a value is made from.
+/// The inputs of one value.
 struct TapRange {
   int first, count;
 };
@@ -35,9 +35,9 @@ MILLRACE_DEVICE inline int maximum_triangle_taps(int from, int to) {
   return static_cast<int>(std::ceil(scale > 1.0 ? scale : 1.0)) * 2 + 1;
 }
 
-/// Value i of a triangle_table; writes its weights.
+/// Returns the inputs of value i of a triangle_table, and writes their weights.
 MILLRACE_DEVICE inline TapRange triangle_taps(int from, int to, int i, std::int32_t* weights) {
-  constexpr int one = 1 << 22;  // 32 bits less 8 of the pixel less 2 against overflow
+  constexpr int one = 1 << 22;  // 32 bits, minus 8 for the pixel, minus 2 against overflow
   const double scale = static_cast<double>(from) / to;
   const double support = scale > 1.0 ? scale : 1.0, inverse = 1.0 / support, centre = (i + 0.5) * scale;
   const int begin = static_cast<int>(centre - support + 0.5), end = static_cast<int>(centre + support + 0.5);
@@ -53,10 +53,10 @@ MILLRACE_DEVICE inline TapRange triangle_taps(int from, int to, int i, std::int3
   return {first, count};
 }
 
-/// Value i of a linear_table; writes its two weights.
+/// Returns the inputs of value i of a linear_table, and writes their two weights.
 MILLRACE_DEVICE inline TapRange linear_taps(int from, int to, bool rows, int i, std::int32_t* weights) {
   constexpr float one = 1 << 11;
-  const double scale = 1.0 / (static_cast<double>(to) / from);  // as OpenCV has it, to the last bit
+  const double scale = 1.0 / (static_cast<double>(to) / from);  // the expression of OpenCV, for equal last bits
   const auto source = static_cast<float>((i + 0.5) * scale - 0.5);
   auto first = static_cast<int>(std::floor(source));
   float rest = source - static_cast<float>(first);

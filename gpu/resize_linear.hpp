@@ -7,9 +7,10 @@
 
 namespace millrace {
 
-/// cv2.resize(INTER_LINEAR) on RGB, to the bit: two taps a side in fixed point, and where both sides are halved exactly
-/// the mean of four. Integers alone, so the bytes are the same on every CPU. Returns 3 * width * height packed bytes.
-/// Sizes are at least 1.
+/// cv2.resize(INTER_LINEAR) on RGB, equal to the bit: two taps for each axis in fixed point.
+/// If both sides shrink to exactly half, it is the mean of four pixels.
+/// It computes with integers only, so every CPU gives the same bytes.
+/// Returns 3 * width * height bytes without padding. Sizes are at least 1.
 std::vector<std::uint8_t> resize_linear(const Image8& pixels, int width, int height);
 
 }  // namespace millrace

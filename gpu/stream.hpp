@@ -12,22 +12,24 @@
 
 namespace millrace {
 
-/// A call of the driver that failed, or a kernel that did: the device is of no more use to this process. The message
-/// names the call, the error and what it says.
+/// A call of the driver or a kernel failed. This process cannot use the device any more.
+/// The message names the call and the error, with the driver's text.
 struct DeviceError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Memory of a device as its driver sees it: what other programs use is not free.
+/// Memory of a device as the driver reports it. Memory of other programs does not count as free.
 struct DeviceMemory {
   std::int64_t free_bytes = 0, total_bytes = 0;
 };
 
-/// A queue of copies and operations that a device works off in order, while the host goes on. None of these functions
-/// waits but wait(). It knows no operation: what one is made of stands in its row.
+/// A queue of copies and operations. The device runs them in order while the host continues.
+/// Only wait() and time() wait. Streams name no operation: the row of an operation contains all its functions.
 ///
-/// CudaStream is a GPU, HostStream the CPU, which does everything when it is asked for. FakeStream runs the bodies of
-/// the kernels on the host, all of them in wait(); SimulatedStream computes nothing, and that takes a GPU's time.
+/// - CudaStream: a GPU.
+/// - HostStream: the CPU. It finishes each call before it returns.
+/// - FakeStream: runs the kernels' bodies on the host, all of them in wait().
+/// - SimulatedStream: computes nothing, and takes as long as a GPU would.
 class Stream {
  public:
   Stream() = default;
@@ -35,36 +37,37 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   virtual ~Stream() = default;
 
-  /// Ordinal of the device, as tensors have it.
+  /// Number of the device, as in Tensor::device.
   [[nodiscard]] virtual int device() const = 0;
-  /// Whether its memory is the host's, and all is done when it is asked for: then nothing need be brought anywhere.
+  /// Whether the device is the CPU: its memory is the host's, and calls finish before they return.
   [[nodiscard]] virtual bool on_host() const { return false; }
-  /// The CUDA stream, for LibTorch; null where there is none.
+  /// The CUDA stream, for LibTorch. Null on other devices.
   [[nodiscard]] virtual void* native() const { return nullptr; }
 
-  /// Uninitialised device memory, aligned to 256 bytes on GPUs; at least one byte is asked for. When the last owner
-  /// lets go it is free for what is asked for afterwards. Throws std::bad_alloc.
+  /// Returns uninitialised device memory, aligned to 256 bytes on GPUs. `bytes` is at least 1.
+  /// When the last owner is gone, later calls can get this memory. Throws std::bad_alloc.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-  /// Host memory that copies run to and from at full speed, and that kernels may write to; from any thread. Not to be
-  /// let go before the wait() that follows its last use.
+  /// Returns host memory for copies at full speed (pinned); kernels may write to it. Call it from any thread.
+  /// Free the memory only after the wait() that follows its last use.
   virtual std::shared_ptr<void> allocate_mapped(std::size_t bytes) = 0;
 
-  /// Gives back what is kept of allocate() for later.
+  /// Returns free blocks, which allocate() keeps for reuse, to the driver.
   virtual void trim() {}
-  /// Others give back what they keep, before allocate() fails.
+  /// `release` runs before allocate() fails, so that others return the memory that they keep.
   void when_short(std::function<void()> release) { release_ = std::move(release); }
-  /// Nothing where memory is that of the host.
+  /// Memory of the device. Nothing on the host.
   [[nodiscard]] virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
 
   virtual void upload(const void* host, void* device, std::size_t bytes) = 0;
   virtual void download(const void* device, void* host, std::size_t bytes) = 0;
   virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
   virtual void zero(void* device, std::size_t bytes) = 0;
-  /// Writes a few kilobytes that are read at once: they travel as arguments of kernels, not as a copy.
+  /// Writes a few kilobytes, and reads `host` before it returns.
+  /// On a GPU they travel as arguments of kernels, which is faster than a copy.
   virtual void store(const void* host, void* device, std::size_t bytes) = 0;
 
-  /// One job of an operation, in its turn. Pointers of the job are to memory of allocate(), or of allocate_mapped()
-  /// where little is written.
+  /// Queues one job of an operation. Pointers of the job point to memory of allocate().
+  /// Small outputs may be in memory of allocate_mapped().
   template <class Job>
   void run(const Operation<Job>& operation, const Job& job) {
     take(std::make_shared<const CallOf<Job>>(operation, job));
@@ -72,7 +75,7 @@ class Stream {
 
   virtual void wait() = 0;
 
-  /// Seconds of the device for what `work` asks for, when all that was asked for before is done; waits. 0: no clock.
+  /// Waits, runs `work`, waits again, and returns the device's seconds for `work`. 0: the device has no clock.
   virtual double time(const std::function<void()>& work) {
     work();
     wait();

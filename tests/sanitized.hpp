@@ -2,7 +2,7 @@
 
 namespace millrace {
 
-/// Whether this is a sanitizer's build: they keep memory of their own, so that bounds of memory do not hold.
+/// Whether this is a sanitizer's build. Sanitizers keep memory of their own, so bounds on memory do not hold.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool sanitized = true;
 #elif defined(__has_feature)
@@ -11,8 +11,8 @@ inline constexpr bool sanitized = __has_feature(address_sanitizer) || __has_feat
 inline constexpr bool sanitized = false;
 #endif
 
-/// Whether this is ThreadSanitizer's build. It leaves out long cases of one thread, where no race can be: docs/ci.md
-/// lists them.
+/// Whether this is ThreadSanitizer's build. It leaves out long cases of one thread, which cannot race.
+/// docs/ci.md lists them.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool thread_sanitized = true;
 #elif defined(__has_feature)

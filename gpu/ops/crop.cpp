@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t maximum_rows = 65535;  // of a grid
+constexpr std::size_t maximum_rows = 65535;  // limit of a grid's second dimension
 
 void on_host(const CropJob& job) {
   std::vector<std::uint8_t> packed;
@@ -34,7 +34,7 @@ double crops_of(const CropJob& job) { return job.count; }
 
 constexpr Operation<CropJob> operation{.name = "crop", .host = on_host, .body = body, .units = crops_of};
 
-/// The part of the raster that shows this part of the picture.
+/// Returns the part of the raster that shows this part of the picture.
 DeviceImage part_of(const Crop& crop, const PixelRectangle& rectangle) {
   const int left = rectangle.left / crop.reduction, top = rectangle.top / crop.reduction;
   const auto end = [&](int first, int size, int limit) {
@@ -61,7 +61,7 @@ LetterboxJob job_of(const Crop& crop, const InputSpec& spec, const Tensor& input
 
 PixelRectangle crop_rectangle(const Crop& crop) {
   const auto limited = [](float value, int lowest,
-                          int highest) {  // not a number: the lowest
+                          int highest) {  // NaN becomes the lowest
     return value > static_cast<float>(lowest) ? static_cast<int>(std::min(static_cast<double>(value), 1.0 * highest))
                                               : lowest;
   };
@@ -76,8 +76,8 @@ void crop(Device& device, std::span<const Crop> crops, const InputSpec& spec, co
   if (inputs.shape.size() != 4 || inputs.shape[0] != static_cast<std::int64_t>(crops.size()) ||
       crops.size() > maximum_rows) {
     throw std::invalid_argument("crop: an input of " + std::to_string(inputs.shape.empty() ? 0 : inputs.shape[0]) +
-                                " rows for " + std::to_string(crops.size()) + " crops, of which there may be " +
-                                std::to_string(maximum_rows));
+                                " rows for " + std::to_string(crops.size()) +
+                                " crops; these must be equal, and at most " + std::to_string(maximum_rows));
   }
   if (crops.empty()) return;
   CropJob job;
@@ -93,7 +93,7 @@ void crop(Device& device, std::span<const Crop> crops, const InputSpec& spec, co
     words += tap_words(rows.back().x) + tap_words(rows.back().y);
   }
   job.request = rows;
-  std::shared_ptr<std::int32_t[]> taps;  // free for what is asked for afterwards
+  std::shared_ptr<std::int32_t[]> taps;  // later calls can reuse the memory
   if (!device.on_host()) {
     taps = device.allocate<std::int32_t>(words);
     std::int32_t* next = taps.get();

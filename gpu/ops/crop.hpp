@@ -13,32 +13,32 @@ struct PixelRectangle {
   friend bool operator==(const PixelRectangle&, const PixelRectangle&) = default;
 };
 
-/// A part of an uploaded picture. The raster may be a reduced one: PictureInfo::reduction.
+/// A part of an uploaded picture. The raster may be reduced (PictureInfo::reduction).
 struct Crop {
   DeviceImage raster;
   int picture_width = 0, picture_height = 0, reduction = 1;
   Box box;  ///< in picture pixels
 };
 
-/// What is taken of the picture: all pixels that the box touches, and at least one.
+/// Returns the pixels that the box touches, at least one.
 PixelRectangle crop_rectangle(const Crop& crop);
 
-/// Operation `crop`: row i of `inputs` [N, 3, H, W] is crop i, as letterbox would make it were the rectangle the whole
-/// picture; letterbox_geometry() of the rectangle's size says where it lies. One launch fills all rows, of as many
-/// pictures as there are. Types as for letterbox. Throws std::invalid_argument on another type or number of rows, and
-/// on more than 65,535.
+/// Operation `crop`: fills row i of `inputs` [N, 3, H, W] from crop i, as letterbox does from a whole picture.
+/// The function letterbox_geometry() gives the position, from the rectangle's size. One launch fills the rows of all pictures.
+/// Types are those of letterbox. Throws std::invalid_argument for another type or number of rows, and for more than
+/// 65,535 rows.
 void crop(Device& device, std::span<const Crop> crops, const InputSpec& spec, const Tensor& inputs);
 
 struct CropJob {
-  std::span<const LetterboxJob> request;  ///< the rows, where the CPU reads them
-  const LetterboxJob* rows = nullptr;     ///< the same in memory of the device
+  std::span<const LetterboxJob> request;  ///< the rows, for the CPU
+  const LetterboxJob* rows = nullptr;     ///< the same, in device memory
   int count = 0;
-  int longest_axis = 0;  ///< values of it
+  int longest_axis = 0;  ///< number of values
   int width = 0, height = 0;
   DType type = DType::f32;
 };
 
-/// crop.cu
+/// Queues the kernels (crop.cu).
 void launch(const CropJob& job, Stream& stream);
 
 }  // namespace millrace

@@ -83,7 +83,7 @@ HeadJob job_of(const BoxSearch& search, int slots, int anchors) {
   return job;
 }
 
-/// What kernels wrote, for one target. `kept` are those of its slot.
+/// Converts the kernels' output for one target. `kept` are the boxes of its slot.
 FoundBoxes found_of(std::int32_t fault, std::int32_t number, const KeptBox* kept, int max_boxes) {
   FoundBoxes found;
   if (fault != 0) {
@@ -121,7 +121,7 @@ void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, s
   job.best = device.scratch<std::int32_t>(cells);
   job.faults = device.scratch<std::int32_t>(count);
   device.zero(job.faults, count * sizeof(std::int32_t));
-  // Kernels write the few boxes that are kept to the host's memory by themselves.
+  // Kernels write the few kept boxes directly to host memory, so no copy is needed.
   const auto summaries = device.mapped<std::int32_t>(2 * count);
   const auto kept = device.mapped<KeptBox>(count * static_cast<std::size_t>(job.max_kept));
   job.summaries = summaries.get();

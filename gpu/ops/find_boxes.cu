@@ -15,7 +15,7 @@ __global__ void find_candidates(const HeadJob job) {
 
 constexpr int team = 512;
 
-/// The threads of a block, as keep_best asks for them.
+/// The threads of a block, for keep_best.
 struct WholeBlock {
   int rank, size;
   __device__ std::uint64_t max(std::uint64_t value) const {
@@ -27,7 +27,7 @@ struct WholeBlock {
     if (rank == 0) result = largest;
     __syncthreads();
     value = result;
-    __syncthreads();  // before anybody writes it again
+    __syncthreads();  // all threads have read it before one writes it again
     return value;
   }
 };

@@ -18,47 +18,47 @@ namespace millrace {
 class Device;
 class Stream;
 
-/// What is wanted of a detector's output; the same for all pictures of a view.
+/// Options of the search in a detector's output. All pictures of a view have the same.
 struct BoxSearch {
   HeadSpec head;
   float min_score = 0.25F;
   double iou_threshold = 0.45;
   double min_area = 0;  ///< in picture pixels
   bool class_aware = true;
-  int max_boxes = 100;               ///< of a picture, best first
-  std::vector<std::uint8_t> wanted;  ///< by class, 0: passed over; empty: all are wanted
+  int max_boxes = 100;               ///< for each picture, best first
+  std::vector<std::uint8_t> wanted;  ///< by class, 0: skipped; empty: all classes are wanted
 };
 
-/// What a detector found in one picture: best first, in picture pixels, clipped.
+/// The boxes of one picture, best first, in picture pixels, clipped to the picture.
 struct FoundBoxes {
   std::vector<Box> boxes;
   std::vector<float> scores;
   std::vector<int> classes;
   bool more = false;  ///< there were more than max_boxes
-  std::string fault;  ///< why there are none: the output is not finite
+  std::string fault;  ///< not empty: the output is not finite, so there are no boxes
 };
 
-/// Row `row` of a detector's output, where its picture lies in the input, and where what was found goes.
+/// Row `row` of a detector's output, the position of its picture in the input, and the destination of the boxes.
 struct BoxTarget {
   int row = 0;
   LetterboxGeometry geometry;
   std::shared_ptr<FoundBoxes> found;
 };
 
-/// Operation `find_boxes`: boxes of a detector's output, after the wait. Throws std::invalid_argument when type or
-/// shape are not those of the head.
+/// Operation `find_boxes`: decodes a detector's output and suppresses overlaps. `found` is filled after the wait.
+/// Throws std::invalid_argument if type or shape differ from the head.
 void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, std::span<const BoxTarget> targets);
 
-/// A box that was kept, as the host gets it. Corners in picture pixels, clipped.
+/// A kept box, for the host. Corners are in picture pixels, clipped to the picture.
 struct KeptBox {
   Box box;
   float score;
   std::int32_t class_id;
 };
 
-/// From the detector's output to kept boxes, for all slots of a call. Pointers to device memory; [S, ...] is by slot.
+/// One call for S slots. Pointers are to device memory unless they say otherwise; [S, ...] is by slot.
 struct HeadJob {
-  /// What the CPU reads, and where it puts what it finds: at once.
+  /// Inputs and outputs of the CPU, which needs none of the fields below.
   struct Request {
     const Tensor* output = nullptr;
     const BoxSearch* search = nullptr;
@@ -73,11 +73,11 @@ struct HeadJob {
   float min_score = 0;
   double iou_threshold = 0, min_area = 0;
   bool class_aware = true;
-  int max_kept = 0;                             ///< one more than is shown, to learn whether there were more
+  int max_kept = 0;                             ///< maximum boxes plus one, to learn whether there were more
   const std::uint8_t* wanted = nullptr;         ///< [classes], or null: all
-  const LetterboxGeometry* geometry = nullptr;  ///< picture_width 0: nobody wants boxes of this slot
-  // Written:
-  std::uint64_t* keys = nullptr;      ///< [S, anchors] scratch; 0: no candidate (any more)
+  const LetterboxGeometry* geometry = nullptr;  ///< [S]; picture_width 0: the slot needs no boxes
+  // Outputs and scratch memory:
+  std::uint64_t* keys = nullptr;      ///< [S, anchors] scratch; 0: not a candidate, or no longer
   Box* boxes = nullptr;               ///< [S, anchors] scratch, in input pixels
   std::int32_t* best = nullptr;       ///< [S, anchors] scratch: classes
   std::int32_t* faults = nullptr;     ///< [S] bits: not_finite, infinite_box; zero before
@@ -87,7 +87,7 @@ struct HeadJob {
 
 enum HeadFault : std::int32_t { not_finite = 1, infinite_box = 2 };
 
-/// find_boxes.cu
+/// Queues the kernels (find_boxes.cu).
 void launch(const HeadJob& job, Stream& stream);
 
 namespace find_boxes_kernel {
@@ -101,13 +101,13 @@ MILLRACE_DEVICE T higher_of(T a, T b) {
   return a < b ? b : a;
 }
 
-/// Falling order of keys: by score, then by anchor, the lower first. Scores are not negative, so their bits order like
-/// they do.
+/// A higher key comes first: higher score, then lower anchor.
+/// Scores are not negative, so the order of their bits is the order of their values.
 MILLRACE_DEVICE inline std::uint64_t key_of(float score, int anchor) {
   union {
     float value;
     std::uint32_t bits;
-  } pun{score + 0.0F};  // no negative zero
+  } pun{score + 0.0F};  // turns a negative zero into zero
   return (static_cast<std::uint64_t>(pun.bits) << 32) | (0xffffffffU - static_cast<std::uint32_t>(anchor));
 }
 MILLRACE_DEVICE inline int anchor_of(std::uint64_t key) {
@@ -140,7 +140,7 @@ struct Candidate {
 MILLRACE_DEVICE inline Candidate candidate_v8(const HeadJob& job, int slot, int anchor) {
   const float* column = job.output + static_cast<std::int64_t>(slot) * (4 + job.classes) * job.anchors + anchor;
   const auto at = [&](int row) { return column[static_cast<std::int64_t>(row) * job.anchors]; };
-  float finite = at(0) * 0 + at(1) * 0 + at(2) * 0 + at(3) * 0;  // NaN where one is not finite
+  float finite = at(0) * 0 + at(1) * 0 + at(2) * 0 + at(3) * 0;  // NaN if any of them is not finite
   float best = at(4);
   int class_id = 0;
   finite += best * 0;
@@ -178,7 +178,7 @@ MILLRACE_DEVICE inline Candidate candidate_yolox(const HeadJob& job, int slot, i
   return {{x - half_width, y - half_height, x + half_width, y + half_height}, score, class_id, finite == 0};
 }
 
-/// One anchor of one slot. A candidate is what scores enough, is wanted and has area in the picture.
+/// Handles one anchor of one slot. A candidate has the score, a wanted class, and area in the picture.
 MILLRACE_DEVICE inline std::int32_t find_candidate(const HeadJob& job, int slot, int anchor) {
   const std::int64_t at = static_cast<std::int64_t>(slot) * job.anchors + anchor;
   job.keys[at] = 0;
@@ -207,9 +207,9 @@ MILLRACE_DEVICE inline bool overlaps(const Box& kept, const Box& box, double thr
   return static_cast<double>(intersection / (kept_area + area - intersection)) > threshold;
 }
 
-/// Greedy suppression of one slot by the threads of `block`: the best candidate that is left is kept, what it overlaps
-/// is crossed out while the next best is looked for. `block` has rank, size, and max(value) over its threads, which all
-/// of them call and none leaves before the last has come.
+/// Greedy suppression of one slot by the threads of `block`. Each round keeps the best remaining candidate.
+/// In the same pass, the threads remove its overlaps and find the next best.
+/// `block` has rank, size, and max(value) over its threads. All threads call max, and it is a barrier.
 template <class Block>
 MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block) {
   const std::int64_t first = static_cast<std::int64_t>(slot) * job.anchors;

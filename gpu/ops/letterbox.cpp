@@ -45,7 +45,7 @@ LetterboxJob letterbox_job(const DeviceImage& raster, const LetterboxGeometry& g
   const int to_width = geometry.resized_width, to_height = geometry.resized_height;
   const bool triangle = spec.filter == ResizeFilter::pil_bilinear_antialias;
   if (triangle) {
-    // The order of Pillow 13; see resample_triangle.
+    // Pillow 13 has this order; see resample_triangle().
     const bool y_first =
         to_height < job.height && job.height - to_height > 2 * (job.width - to_width) && to_width != job.width;
     job.resampling = y_first ? Resampling::triangle_y_then_x : Resampling::triangle_x_then_y;
@@ -93,7 +93,7 @@ void letterbox(Device& device, const DeviceImage& raster, const LetterboxGeometr
   job.type = input.dtype;
   job.out = input.data;
   check_input_type(device, job.type);
-  std::shared_ptr<std::int32_t[]> taps;  // free for what is asked for afterwards
+  std::shared_ptr<std::int32_t[]> taps;  // later calls can reuse the memory
   if (!device.on_host()) {
     taps = device.allocate<std::int32_t>(tap_words(job.x) + tap_words(job.y));
     place_taps(job.y, place_taps(job.x, taps.get()));

@@ -10,30 +10,30 @@
 
 namespace millrace {
 
-/// Operation `letterbox`: fills `input` [3, H, W] of a model from an uploaded raster, as letterbox_cpu does, to the
-/// bit; f32, f16 or bf16, on the host f32 alone. Throws std::invalid_argument on another type.
+/// Operation `letterbox`: fills the `input` [3, H, W] of a model from an uploaded raster, equal to letterbox_cpu to the
+/// bit. Types are f32, f16 and bf16; on the host, only f32. Throws std::invalid_argument for another type.
 void letterbox(Device& device, const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
                const Tensor& input);
 
-/// What one axis is resampled with: scratch memory of the device, which the first kernel fills.
+/// The taps of one axis, in scratch memory of the device. The first kernel fills them.
 struct ResampleTaps {
   std::int32_t *first = nullptr, *count = nullptr, *weights = nullptr;
-  int taps = 0;             ///< room for weights of a value
-  int from = 0, to = 0;     ///< sides of the raster and of what becomes of it
-  int begin = 0, size = 0;  ///< of the `to` values, those that the input shows
+  int taps = 0;             ///< maximum number of weights of a value
+  int from = 0, to = 0;     ///< side of the raster, and of the resized picture
+  int begin = 0, size = 0;  ///< the part of the `to` values that the input shows
 };
 
-/// How a letterbox resamples; all of them round as the CPU twin does, to the bit.
+/// The resampling of a letterbox. All kinds equal letterbox_cpu to the bit.
 enum class Resampling {
   linear,        ///< two by two taps
-  mean_of_four,  ///< what OpenCV does instead where both sides are halved exactly
+  mean_of_four,  ///< OpenCV's method if both sides shrink to exactly half
   triangle_x_then_y,
   triangle_y_then_x,
 };
 
-/// One picture, or a rectangle of it, on its way into one model's input. Pointers to memory of the device.
+/// One picture, or a rectangle of it, and one model's input. Pointers are to device memory.
 struct LetterboxJob {
-  const std::uint8_t* pixels = nullptr;  ///< RGB, rows follow each other at row_pixels
+  const std::uint8_t* pixels = nullptr;  ///< RGB; the distance of two rows is row_pixels
   int width = 0, height = 0, row_pixels = 0;
   LetterboxGeometry geometry;
   InputSpec spec;
@@ -43,27 +43,27 @@ struct LetterboxJob {
   ResampleTaps x, y;
 };
 
-/// A job without memory for its taps, for a raster of width x height.
+/// Returns a job for a raster of width x height, without memory for its taps.
 LetterboxJob letterbox_job(const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec);
 
-/// How much of it taps need.
+/// Returns how much memory the taps need.
 std::size_t tap_words(const ResampleTaps& taps);
-/// Lays them into that much; returns what comes behind.
+/// Places the taps in this memory. Returns the end of them.
 std::int32_t* place_taps(ResampleTaps& taps, std::int32_t* memory);
 
-/// Throws std::invalid_argument where the device does not make inputs of this type.
+/// Throws std::invalid_argument if the device cannot make inputs of this type.
 void check_input_type(const Device& device, DType type);
 
-/// The CPU's way.
+/// Runs the job on the CPU.
 void letterbox_on_host(const LetterboxJob& job);
-/// The bodies of the kernels below, one after the other.
+/// Runs the bodies of the kernels below, one after another.
 void letterbox_body(const LetterboxJob& job);
-/// letterbox.cu
+/// Queues the kernels (letterbox.cu).
 void launch(const LetterboxJob& job, Stream& stream);
 
 namespace letterbox_kernel {
 
-/// Value i of one axis of those that are shown.
+/// Fills the taps of value i of the shown part of an axis.
 MILLRACE_DEVICE inline void fill_taps(const LetterboxJob& job, bool rows, int i) {
   const ResampleTaps& taps = rows ? job.y : job.x;
   std::int32_t* weights = taps.weights + static_cast<std::int64_t>(i) * taps.taps;
@@ -76,7 +76,7 @@ MILLRACE_DEVICE inline void fill_taps(const LetterboxJob& job, bool rows, int i)
 
 MILLRACE_DEVICE inline int clamp(int value, int high) { return value < 0 ? 0 : value > high ? high : value; }
 
-/// 22 fraction bits to 8 bits.
+/// Rounds a value with 22 fraction bits to 8 bits.
 MILLRACE_DEVICE inline int rounded(std::int32_t sum) { return clamp(sum >> 22, 255); }
 
 constexpr std::int32_t half = 1 << 21;
@@ -106,7 +106,7 @@ MILLRACE_DEVICE inline int mean_of_four(const LetterboxJob& job, int x, int y, i
          2;
 }
 
-/// Both passes at once: what the first pass makes of each line is rounded to 8 bits, as if it had been stored.
+/// Both passes at once. Results of the first pass are rounded to 8 bits, because Pillow stores them so.
 MILLRACE_DEVICE inline int triangle(const LetterboxJob& job, int x, int y, int channel) {
   const Source source{job};
   const bool x_first = job.resampling == Resampling::triangle_x_then_y;
@@ -128,7 +128,7 @@ MILLRACE_DEVICE inline int triangle(const LetterboxJob& job, int x, int y, int c
 
 }  // namespace letterbox_kernel
 
-/// The normalised value of the input at column x, row y of a plane, when all taps are filled.
+/// Returns the normalised value at column x, row y of a plane. All taps must be filled.
 MILLRACE_DEVICE inline float letterbox_value(const LetterboxJob& job, int x, int y, int plane) {
   const auto p = static_cast<std::size_t>(plane);
   const auto normalised = [&](float level) { return (level * job.spec.scale - job.spec.mean[p]) / job.spec.std[p]; };

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 constexpr double min_positions_per_mask = 2048;  // objects of photographs have 300 to 5,000; 8 kB
-constexpr double room = 1.25;                    // over the most that was seen
+constexpr double room = 1.25;                    // factor over the largest mean so far
 
 void outline_on_host(const MaskCall& call, const MaskTarget& target, float threshold,
                      std::optional<MaskOutliner>& outliner) {
@@ -61,8 +61,8 @@ void body(const OutlineJob& job) {
   for_each_column(job, outline_kernel::write_column);
 }
 
-/// Positions of an ellipse in the middle, a quarter of the picture long and high: twice as many as it has columns, 960 in
-/// a picture of 1920 x 1080, where masks of real objects have 300 to 5,000.
+/// Returns the positions of an ellipse in the middle, with a quarter of the picture's width and height.
+/// It has two positions per column: 960 in a picture of 1920 x 1080. Masks of real objects have 300 to 5,000.
 std::vector<std::uint32_t> ellipse(int width, int height) {
   const int columns = std::max(1, width / 4), middle = height / 2;
   std::vector<std::uint32_t> positions;
@@ -77,7 +77,7 @@ std::vector<std::uint32_t> ellipse(int width, int height) {
 }
 
 void simulate(const OutlineJob& job) {
-  std::vector<std::uint32_t> positions;  // of the last mask: drawing each would be most of what the host seems to do
+  std::vector<std::uint32_t> positions;  // of the last mask: drawing each anew would dominate the host's time
   std::int32_t drawn = -1;
   std::uint32_t at = 0;
   for (int n = 0; n < job.masks; ++n) {
@@ -100,7 +100,7 @@ double masks_of(const OutlineJob& job) { return job.counted ? 0 : job.masks; }
 constexpr Operation<OutlineJob> operation{
     .name = "outline", .host = on_host, .body = body, .units = masks_of, .simulate = simulate};
 
-/// Positions of changes as runs.
+/// Converts positions of changes to runs.
 std::vector<std::uint32_t> runs_of(std::span<const std::uint32_t> positions, std::uint32_t pixels) {
   std::vector<std::uint32_t> runs;
   runs.reserve(positions.size() + 1);
@@ -113,7 +113,7 @@ std::vector<std::uint32_t> runs_of(std::span<const std::uint32_t> positions, std
   return runs;
 }
 
-/// One call of a decoder on its way. Its part of the results: starts, iou, largest, positions; see OutlineJob.
+/// One decoder call whose masks are pending. Its results are starts, iou, largest, positions (OutlineJob).
 struct PendingMasks {
   OutlineJob job;
   std::vector<MaskTarget> targets;
@@ -152,17 +152,17 @@ void PendingMasks::hand_over(const std::uint32_t* part) const {
   }
 }
 
-/// What comes down in one copy.
+/// The results that come down in one copy.
 struct Results {
   std::vector<PendingMasks> pending;
   std::size_t words = 0;
   std::shared_ptr<std::uint32_t[]> device, host;
 };
 
-/// What a device remembers.
+/// State of a device between calls.
 struct OutlineState {
-  double max_positions = 0;              // that a call had, in the mean of its masks
-  std::optional<MaskOutliner> outliner;  // of the CPU
+  double max_positions = 0;              // highest mean of a call so far, per mask
+  std::optional<MaskOutliner> outliner;  // for the CPU
 };
 
 PendingMasks begin(Device& device, const MaskCall& call, float threshold) {
@@ -196,7 +196,7 @@ PendingMasks begin(Device& device, const MaskCall& call, float threshold) {
   return masks;
 }
 
-/// Memory for the results of these calls, side by side.
+/// Allocates memory for the results of these calls, one after another.
 std::shared_ptr<Results> make_results(Device& device, std::vector<PendingMasks> pending) {
   const auto results = std::make_shared<Results>();
   results->pending = std::move(pending);
@@ -211,7 +211,7 @@ std::shared_ptr<Results> make_results(Device& device, std::vector<PendingMasks> 
 
 void hand_over(Device& device, const Results& results);
 
-/// In one copy, when all of them were asked for.
+/// Copies the results to the host in one copy, after all calls are queued.
 void bring_down(Device& device, const std::shared_ptr<Results>& results) {
   device.at_wait(
       [&device, results] {
@@ -265,7 +265,7 @@ void outline(Device& device, std::span<const MaskCall> calls, float threshold) {
   if (pending.empty()) return;
   const auto results = make_results(device, std::move(pending));
   for (const PendingMasks& masks : results->pending) device.run(operation, masks.job);
-  bring_down(device, results);  // only now: what was never asked for must not be read
+  bring_down(device, results);  // last, because a copy must not read results of calls that were not queued
 }
 
 }  // namespace millrace

@@ -10,7 +10,7 @@ namespace {
 constexpr int team = 512;
 
 __global__ void __launch_bounds__(team) largest_magnitude(const OutlineJob job) {
-  // Without the sign, bits of floats order like their values, NaN last.
+  // Without the sign, the bits of floats have the order of their values, with NaN last.
   std::uint32_t largest = 0;
   const std::int64_t size = static_cast<std::int64_t>(job.logits_width) * job.logits_height;
   const auto* bits = reinterpret_cast<const std::uint32_t*>(job.logits) + static_cast<std::int64_t>(blockIdx.x) * size;
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(team) largest_magnitude(const OutlineJob job) 
   if (threadIdx.x == 0) job.largest[blockIdx.x] = __uint_as_float(largest);
 }
 
-constexpr int columns = 64;  // of a block
+constexpr int columns = 64;  // picture columns of a block
 
 __global__ void count_changes(const OutlineJob job) {
   const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);

@@ -17,39 +17,38 @@ namespace millrace {
 class Device;
 class Stream;
 
-/// A mask at full size: column-major COCO runs, zeros first.
+/// A mask at full size: COCO runs down the columns, zeros first.
 struct OutlinedMask {
   std::vector<std::uint32_t> counts;
   float predicted_iou = 0;
-  std::string fault;  ///< why there is none: logits or predicted IoU are not finite
+  std::string fault;  ///< not empty: logits or predicted IoU are not finite, so there is no mask
 };
 
-/// Row `row` of a decoder's output, where its picture lies, and where the mask goes.
+/// Row `row` of a decoder's output, the geometry of its picture, and the destination of the mask.
 struct MaskTarget {
   int row = 0;
   MaskGeometry geometry;
   std::shared_ptr<OutlinedMask> mask;
 };
 
-/// Output of one call of a decoder: logits f32 [N, h, w] and predicted IoU f32 [N].
+/// Outputs of one decoder call: logits f32 [N, h, w] and predicted IoU f32 [N].
 struct MaskCall {
   Tensor logits, predicted_iou;
   std::vector<MaskTarget> targets;
 };
 
-/// Operation `outline`: masks of a decoder's outputs, after the wait. All of them come down in one copy, whose size is
-/// bounded by what masks had before; a second wait and copy follow where that was too little. Throws as
-/// check_geometry().
+/// Operation `outline`: computes the masks of decoder outputs. They are filled after the wait.
+/// All masks come down in one copy, whose size is estimated from earlier masks.
+/// If that is too small, a second copy and wait follow. Throws like check_geometry().
 void outline(Device& device, std::span<const MaskCall> calls, float threshold);
 
-/// Masks of one call to the decoder on their way to run lengths. Pointers to device memory.
+/// The masks of one decoder call. Pointers are to device memory.
 ///
-/// A mask is written as the positions where its value changes, in COCO's order down the columns: position = x *
-/// picture_height
-/// + y; before the first position it is outside. A thread does one picture column, twice: it counts, and when the sums of
-/// all counts are known, it writes.
+/// A mask is stored as the positions where its value changes, in COCO's order down the columns:
+/// position = x * picture_height + y. The first run is outside the mask.
+/// A thread handles one column of the picture twice. First it counts changes; after a sum over all counts it writes.
 struct OutlineJob {
-  /// What the CPU reads, which puts masks where they go: at once. The tracer is that of the geometry that came last.
+  /// Inputs of the CPU, which needs none of the fields below. `outliner` keeps the object of the last geometry.
   struct Request {
     const MaskCall* call = nullptr;
     std::optional<MaskOutliner>* outliner = nullptr;
@@ -57,31 +56,31 @@ struct OutlineJob {
 
   const float* logits = nullptr;           ///< [N, logits_height, logits_width]
   const float* predicted_iou = nullptr;    ///< [N]
-  const std::int32_t* slots = nullptr;     ///< [N], index into geometry; -1: nobody wants this mask
+  const std::int32_t* slots = nullptr;     ///< [N], index into geometry; -1: this mask is not needed
   const MaskGeometry* geometry = nullptr;  ///< by slot
   int masks = 0;                           ///< N
   int logits_width = 0, logits_height = 0;
-  int widest = 0;  ///< picture
+  int widest = 0;  ///< width of the widest picture
   float threshold = 0;
-  bool counted = false;             ///< counts and `largest` are there: only the last step, into another capacity
-  std::uint32_t* counts = nullptr;  ///< [N * widest + 1] scratch: changes of a column, then of all columns before it
-  // Written, side by side:
-  std::uint32_t* starts = nullptr;     ///< [N + 1]: where a mask's positions begin; the last is their number
+  bool counted = false;             ///< counts and `largest` are valid: run only the last step, with another capacity
+  std::uint32_t* counts = nullptr;  ///< [N * widest + 1] scratch: changes of each column, then of all columns before it
+  // Outputs, one after another in memory:
+  std::uint32_t* starts = nullptr;     ///< [N + 1]: index of each mask's first position; the last is the total
   float* iou = nullptr;                ///< [N]: predicted_iou
   float* largest = nullptr;            ///< [N]: largest magnitude of the logits, NaN or infinity if there is one
-  std::uint32_t* positions = nullptr;  ///< [capacity]; what does not fit is not written
+  std::uint32_t* positions = nullptr;  ///< [capacity]; positions beyond it are not written
   std::uint32_t capacity = 0;
 };
 
-/// outline.cu
+/// Queues the kernels (outline.cu).
 void launch(const OutlineJob& job, Stream& stream);
 
 namespace outline_kernel {
 
 constexpr unsigned char inside = 1, outside = 2,
-                        near = 3;  // combine by "or": settled is what is all inside or all outside
+                        near = 3;  // combined by "or": a block is near unless all of it is inside or all outside
 
-/// One column of a picture through both resizings, value by value as MaskOutliner has them.
+/// One column of a picture through both resizings, with the values of MaskOutliner.
 class Column {
  public:
   MILLRACE_DEVICE Column(const float* logits, const MaskGeometry& g, int x, float largest, float threshold)
@@ -95,14 +94,14 @@ class Column {
     lower_ = threshold - margin;
   }
 
-  /// Whether the pixel in row y belongs to the mask.
+  /// Whether the pixel in row y is in the mask.
   MILLRACE_DEVICE bool value(int y) const {
     const BilinearTap tap = bilinear_tap(g_.crop_height, g_.picture_height, y);
     return std::fma(tap.weight0, crop_row(tap.index0), tap.weight1 * crop_row(tap.index1)) > threshold_;
   }
 
-  /// Calls change(y) for each row of the column where the value differs from the one before it; `before` is the value
-  /// above row 0.
+  /// Calls change(y) for each row of the column whose value differs from the row before. `before` is the value above
+  /// row 0.
   template <class Change>
   MILLRACE_DEVICE void walk(bool before, const Change& change) const {
     int row = 0;
@@ -111,7 +110,7 @@ class Column {
       row = end > row ? end : row;
     };
     const auto compute = [&](int end) {
-      int kept0 = -1, kept1 = -1;  // crop rows whose values are known
+      int kept0 = -1, kept1 = -1;  // crop rows whose values are computed
       float value0 = 0, value1 = 0;
       for (; row < end; ++row) {
         const BilinearTap tap = bilinear_tap(g_.crop_height, g_.picture_height, row);
@@ -144,7 +143,7 @@ class Column {
     return logits_[static_cast<std::int64_t>(y) * g_.logits_width + x];
   }
 
-  /// A row of the logits at one column of the input.
+  /// Returns a row of the logits at one column of the input.
   MILLRACE_DEVICE float across(const BilinearTap& tap, int y) const {
     return std::fma(tap.weight0, logit(tap.index0, y), tap.weight1 * logit(tap.index1, y));
   }
@@ -152,7 +151,7 @@ class Column {
     const BilinearTap tap = bilinear_tap(g_.logits_height, g_.input_height, input_y);
     return std::fma(tap.weight0, across(column, tap.index0), tap.weight1 * across(column, tap.index1));
   }
-  /// A row of the cropped input at this picture column.
+  /// Returns a row of the cropped input at this picture column.
   MILLRACE_DEVICE float crop_row(int input_y) const {
     return std::fma(outer_.weight0, input_value(middle0_, input_y), outer_.weight1 * input_value(middle1_, input_y));
   }
@@ -167,7 +166,7 @@ class Column {
     return side;
   }
 
-  /// First and last logit row that a picture row depends on.
+  /// Returns the first and last logit row that a picture row depends on.
   MILLRACE_DEVICE int low(int row) const {
     return bilinear_tap(g_.logits_height, g_.input_height, bilinear_tap(g_.crop_height, g_.picture_height, row).index0)
         .index0;
@@ -176,7 +175,7 @@ class Column {
     return bilinear_tap(g_.logits_height, g_.input_height, bilinear_tap(g_.crop_height, g_.picture_height, row).index1)
         .index1;
   }
-  /// First picture row that needs no logit row before y.
+  /// Returns the first picture row that needs no logit row before y.
   MILLRACE_DEVICE int first_row_from(int y) const {
     int begin = 0, end = g_.picture_height;
     while (begin < end) {
@@ -188,7 +187,7 @@ class Column {
     }
     return begin;
   }
-  /// End of the picture rows that need no logit row after y.
+  /// Returns the end of the picture rows that need no logit row after y.
   MILLRACE_DEVICE int row_end_until(int y) const {
     int begin = 0, end = g_.picture_height;
     while (begin < end) {
@@ -223,7 +222,7 @@ MILLRACE_DEVICE void walk(const OutlineJob& job, int n, int x, const Change& cha
   });
 }
 
-/// For each mask and each of `widest` columns, before the counts are summed up.
+/// First step, for each mask and column: counts changes. A sum over all counts follows.
 MILLRACE_DEVICE inline void count_column(const OutlineJob& job, int n, int x) {
   std::uint32_t count = 0;
   walk(job, n, x, [&](std::uint32_t) { ++count; });
@@ -231,7 +230,7 @@ MILLRACE_DEVICE inline void count_column(const OutlineJob& job, int n, int x) {
   if (n == job.masks - 1 && x == job.widest - 1) job.counts[static_cast<std::int64_t>(job.masks) * job.widest] = 0;
 }
 
-/// For each mask and column, after it.
+/// Last step, for each mask and column: writes positions.
 MILLRACE_DEVICE inline void write_column(const OutlineJob& job, int n, int x) {
   const std::uint32_t* own = job.counts + static_cast<std::int64_t>(n) * job.widest + x;
   if (x == 0) {
@@ -240,7 +239,7 @@ MILLRACE_DEVICE inline void write_column(const OutlineJob& job, int n, int x) {
     if (n == job.masks - 1) job.starts[job.masks] = job.counts[static_cast<std::int64_t>(job.masks) * job.widest];
   }
   std::uint32_t at = own[0];
-  if (at == own[1]) return;  // nothing changes in this column
+  if (at == own[1]) return;  // no changes in this column
   walk(job, n, x, [&](std::uint32_t position) {
     if (at < job.capacity) job.positions[at] = position;
     ++at;

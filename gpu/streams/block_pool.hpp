@@ -12,9 +12,9 @@
 
 namespace millrace {
 
-/// Keeps blocks of memory that is dear to get, such as pinned memory, for the next who asks. All of them together are
-/// never more than the most that was asked for at once and `spare` bytes: of what is free, that goes first which was
-/// let go first. Thread-safe; blocks keep the pool alive.
+/// Reuses blocks of memory that is slow to allocate, such as pinned memory.
+/// All blocks together never exceed the highest use so far plus `spare` bytes. The oldest free blocks are freed first.
+/// Thread-safe. Blocks keep the pool alive.
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
   using Allocate = std::function<void*(std::size_t bytes)>;
@@ -27,12 +27,13 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool() { release(free_); }
 
-  /// At least `bytes`; sizes are rounded up, so that blocks fit again. Throws what `allocate` throws, std::bad_alloc
-  /// only when nothing is free.
+  /// Returns a block of at least `bytes`. Sizes are rounded up, so that blocks fit more often.
+  /// Throws the errors of `allocate`; std::bad_alloc only after all free blocks were freed.
   std::shared_ptr<void> take(std::size_t bytes) {
     std::size_t size = 4096;
     while (size < bytes) size += size / 2;
-    const auto node = std::make_shared<std::list<Block>>(1, Block{size, nullptr});  // now: to let go must not fail
+    // Allocated now, because a release must not fail.
+    const auto node = std::make_shared<std::list<Block>>(1, Block{size, nullptr});
     void*& block = node->front().memory;
     std::list<Block> surplus;
     {
@@ -74,7 +75,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
     for (const Block& block : blocks) release_(block.memory);
   }
 
-  /// Bytes that are taken already.
+  /// Returns the bytes in use.
   void* allocate(std::size_t size) {
     try {
       return allocate_or_make_room(size);
@@ -104,7 +105,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   const Release release_;
   const std::size_t spare_;
   std::mutex mutex_;
-  std::list<Block> free_;  // let go last at the end
+  std::list<Block> free_;  // the block that was freed last is at the end
   std::size_t free_bytes_ = 0, used_bytes_ = 0, max_bytes_ = 0;
 };
 

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-/// What travels as an argument of a kernel, which holds 4 kB.
+/// Bytes that travel as an argument of a kernel. Arguments have at most 4 kB.
 struct Parcel {
   static constexpr int capacity = 3584;
   unsigned char bytes[capacity];
@@ -49,7 +49,7 @@ EventHandle make_event(unsigned flags) {
   return EventHandle(event);
 }
 
-/// The handles, which live as long as memory that belongs to them.
+/// The handles of a stream. They live as long as memory that was allocated with them.
 struct Handles {
   int device = 0;
   StreamHandle stream;
@@ -59,7 +59,8 @@ struct Handles {
     check(cudaSetDevice(ordinal), "the choice of GPU " + std::to_string(ordinal));
     cudaMemPool_t pool{};
     check(cudaDeviceGetDefaultMemPool(&pool, ordinal), "the memory pool");
-    std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();  // else each wait gives memory back to the system
+    // Without this, each wait returns memory to the system.
+    std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
     check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "the memory pool");
     stream = make_stream();
     done = make_event(cudaEventBlockingSync | cudaEventDisableTiming);
@@ -71,13 +72,13 @@ struct Handles {
     use();
     cudaStreamSynchronize(stream.get());
   }
-  /// A thread's GPU is its own, and LibTorch changes it too. Choosing the one that is chosen costs next to nothing.
+  /// Selects the GPU of this thread; LibTorch changes it too. Selecting it again costs almost nothing.
   void use() const noexcept { cudaSetDevice(device); }
 };
 
 class CudaStream final : public Stream {
  public:
-  // Pinning takes longer than copying, so blocks are kept.
+  // Pinning takes longer than copying, so blocks are reused.
   CudaStream(int ordinal, const std::string& name)
       : handles_(std::make_shared<Handles>(ordinal, name)),
         mapped_(std::make_shared<BlockPool>(
@@ -88,7 +89,7 @@ class CudaStream final : public Stream {
               return block;
             },
             [handles = handles_](void* block) {
-              handles->use();  // on any thread, which else would open GPU 0 for it
+              handles->use();  // a thread without this call would open GPU 0
               cudaFreeHost(block);
             })) {}
 

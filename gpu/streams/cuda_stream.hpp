@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// A GPU as the driver describes it.
+/// A GPU, as its driver describes it.
 struct CudaDevice {
   std::string name;
   std::string bus;           ///< PCI bus id
@@ -17,18 +17,18 @@ struct CudaDevice {
   int multiprocessors = 0;
 };
 
-/// How many GPUs there are; 0 without a driver.
+/// Returns the number of GPUs; 0 without a driver.
 int cuda_device_count();
 CudaDevice cuda_device(int ordinal);
-/// Why there are none, as CUDA says it; empty where there are.
+/// Returns CUDA's reason why there is no GPU. Empty if there is one.
 std::string why_no_cuda_device();
 
-/// Profilers that were told to wait for it record between these.
+/// Start and end of the recording, for profilers that wait for it.
 void start_cuda_profiler() noexcept;
 void stop_cuda_profiler() noexcept;
 
-/// A stream on a GPU; what fails there throws DeviceError. It never uses the default stream, and wait() sleeps on an
-/// event. Its functions are called by one thread; memory may be let go by any. Profilers show the stream as `name`.
+/// A stream on a GPU. Failures throw DeviceError. It never uses the default stream, and wait() sleeps on an event.
+/// One thread calls its functions; any thread may free its memory. Profilers show the stream as `name`.
 std::unique_ptr<Stream> make_cuda_stream(int ordinal, const std::string& name);
 
 }  // namespace millrace

@@ -127,13 +127,13 @@ void FakeStream::store(const void* host, void* device, std::size_t bytes) {
   });
 }
 
-// Work holds memory, and memory the queue: what was never done must not keep them.
+// Work owns memory, and memory owns the queue. Clearing the work breaks this circle.
 FakeStream::~FakeStream() { queue_->work.clear(); }
 
 void FakeStream::wait() {
   ++counts_.waits;
   {
-    const auto work = std::exchange(queue_->work, {});  // what fails takes the rest with it
+    const auto work = std::exchange(queue_->work, {});  // after a failure, the rest is dropped
     for (const auto& one : work) one();
   }
   queue_->released.clear();

@@ -15,18 +15,18 @@
 
 namespace millrace {
 
-/// The memory that the streams of a fake device share. Each keeps the most that it had at once, as LibTorch does.
+/// The memory that the streams of a fake device share. Each stream keeps its highest use, like LibTorch.
 struct FakeMemory {
   explicit FakeMemory(std::int64_t bytes) : total_bytes(bytes) {}
   const std::int64_t total_bytes;
   std::atomic<std::int64_t> kept_bytes{0};
 };
 
-/// Host memory that stands for pinned memory: blocks that are known while somebody has them. Thread-safe.
+/// Records which host memory counts as pinned: all blocks that have an owner. Thread-safe.
 class FakePinned : public std::enable_shared_from_this<FakePinned> {
  public:
   std::shared_ptr<void> take(std::size_t bytes);
-  /// Whether all of this lies in one block that somebody has.
+  /// Whether these bytes are in one block that has an owner.
   [[nodiscard]] bool holds(const void* memory, std::size_t bytes) const;
 
  private:
@@ -34,19 +34,19 @@ class FakePinned : public std::enable_shared_from_this<FakePinned> {
   std::map<const void*, std::size_t, std::less<>> blocks_;
 };
 
-/// What a stream did, each counted when it was done.
+/// Counts of a stream's work, counted when the work is done.
 struct StreamCounts {
   std::int64_t uploads = 0, downloads = 0, waits = 0;
   bool operator==(const StreamCounts&) const = default;
 };
 
-/// A stream without a device: what is asked for is written down and done in wait(), on the host, by the bodies of the
-/// real kernels. Memory is filled with garbage, so what is read too early shows; host memory that changes between
-/// upload() and wait() makes wait() throw std::logic_error.
+/// A stream without a device. It records all calls and runs them in wait(), on the host, with the bodies of the real
+/// kernels. New memory holds garbage, so tests notice reads that come too early.
+/// If host memory changes between upload() and wait(), wait() throws std::logic_error.
 class FakeStream final : public Stream {
  public:
-  /// Without `memory` there is no end to it. With `pinned`, copies from and to other memory of the host, and from
-  /// memory that was let go before they are done, throw std::logic_error.
+  /// Without `memory`, memory has no limit. With `pinned`, copies from or to other host memory throw std::logic_error.
+  /// So do copies from memory that was freed before they ran.
   explicit FakeStream(int device = 0, std::shared_ptr<FakeMemory> memory = nullptr,
                       std::shared_ptr<FakePinned> pinned = nullptr)
       : device_(device), queue_(std::make_shared<Queue>(std::move(memory))), pinned_(std::move(pinned)) {}
@@ -63,12 +63,12 @@ class FakeStream final : public Stream {
   void copy(const void* from, void* to, std::size_t bytes) override;
   void zero(void* device, std::size_t bytes) override;
   void store(const void* host, void* device, std::size_t bytes) override;
-  /// What throws there is not done again, nor what comes behind it.
+  /// After an exception, the rest of the work is dropped.
   void wait() override;
 
   [[nodiscard]] const StreamCounts& counts() const { return counts_; }
 
-  /// Does `work` in its turn, e.g. a model's call.
+  /// Queues `work`, e.g. a model call.
   void defer(std::function<void()> work) { queue_->work.push_back(std::move(work)); }
 
  protected:
@@ -80,12 +80,12 @@ class FakeStream final : public Stream {
   struct Queue {
     explicit Queue(std::shared_ptr<FakeMemory> of_device) : memory(std::move(of_device)) {}
     ~Queue() { trim(); }
-    bool take(std::int64_t bytes);  // whether there is so much
+    bool take(std::int64_t bytes);  // false if there is not enough
     void trim();
     std::shared_ptr<FakeMemory> memory;
     std::int64_t used_bytes = 0, kept_bytes = 0;
     std::vector<std::function<void()>> work;
-    std::vector<std::shared_ptr<void>> released;  // by the host; work may still use it
+    std::vector<std::shared_ptr<void>> released;  // freed by the host; queued work may still use it
   };
   void check_host(const void* host, std::size_t bytes) const;
   const int device_;

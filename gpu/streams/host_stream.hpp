@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// The CPU: its memory is the host's, and everything is done when it is asked for.
+/// The CPU: its memory is the host's, and calls finish before they return.
 class HostStream final : public Stream {
  public:
   [[nodiscard]] int device() const override { return -1; }
@@ -21,7 +21,7 @@ class HostStream final : public Stream {
   void copy(const void* from, void* to, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void zero(void* device, std::size_t bytes) override { std::memset(device, 0, bytes); }
   void store(const void* host, void* device, std::size_t bytes) override {
-    if (bytes > 0) std::memcpy(device, host, bytes);  // of nothing there may be no address
+    if (bytes > 0) std::memcpy(device, host, bytes);  // memcpy needs valid pointers even for 0 bytes
   }
   void wait() override {}
 

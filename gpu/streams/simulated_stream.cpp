@@ -42,7 +42,7 @@ void SimulatedStream::compute(double seconds) {
   done_ns_ = gpu_->work(std::max(done_ns_, now_ns()), as_ns(seconds));
 }
 
-// Copies have engines of their own: the kernels of other streams go on.
+// GPUs have separate engines for copies, so kernels of other streams continue.
 void SimulatedStream::transfer(double seconds) { done_ns_ = std::max(done_ns_, now_ns()) + as_ns(seconds); }
 
 void SimulatedStream::upload(const void* /*host*/, void* /*device*/, std::size_t bytes) {
@@ -57,7 +57,7 @@ void SimulatedStream::download(const void* device, void* host, std::size_t bytes
 void SimulatedStream::copy(const void* /*from*/, void* /*to*/, std::size_t /*bytes*/) {}
 void SimulatedStream::zero(void* /*device*/, std::size_t /*bytes*/) {}
 
-// Operations read it when they simulate.
+// Operations read it in `simulate`.
 void SimulatedStream::store(const void* host, void* device, std::size_t bytes) { std::memcpy(device, host, bytes); }
 
 void SimulatedStream::take(std::shared_ptr<const OperationCall> call) {

@@ -13,21 +13,21 @@
 
 namespace millrace {
 
-/// What a GPU that is not there takes.
+/// Times and rates of a simulated GPU.
 struct SimulatedRates {
   double upload_bytes_per_s = 25e9, download_bytes_per_s = 25e9;
-  std::map<std::string, double, std::less<>> operations_s{};  ///< by name, of one unit of cost (gpu/operation.hpp)
+  std::map<std::string, double, std::less<>> operations_s{};  ///< seconds per unit, by name (Operation::units)
 };
 
-/// One GPU of several streams: it works on one thing at a time, in the order of asking.
+/// One GPU of several streams. It runs one call at a time, in the order of the calls.
 class SimulatedGpu {
  public:
   explicit SimulatedGpu(SimulatedRates rates = {}) : rates_(rates) {}
 
   [[nodiscard]] const SimulatedRates& rates() const { return rates_; }
-  /// Work of `ns` that may begin at `ready_ns` of the steady clock: when it ends.
+  /// Adds work of `ns` that can start at `ready_ns` of the steady clock. Returns its end.
   std::int64_t work(std::int64_t ready_ns, std::int64_t ns);
-  /// Time of all work so far.
+  /// Returns the time of all work so far.
   [[nodiscard]] std::int64_t busy_ns() const;
 
  private:
@@ -36,9 +36,9 @@ class SimulatedGpu {
   std::int64_t free_ns_ = 0, busy_ns_ = 0;
 };
 
-/// A stream that computes nothing and takes the time of a GPU, so that the host's side can be driven at the speed of
-/// any: the calling thread sleeps in wait() until the GPU would be done. What
-/// operations write then stands in their rows: a detector finds nothing, and every mask is one ellipse.
+/// A stream that computes nothing and takes as long as a GPU would. wait() sleeps until the GPU would be done.
+/// So it measures the host's side at the speed of any GPU. Outputs come from Operation::simulate: a detector finds
+/// nothing, and every mask is the same ellipse.
 class SimulatedStream final : public Stream {
  public:
   explicit SimulatedStream(std::shared_ptr<SimulatedGpu> gpu);
@@ -54,11 +54,11 @@ class SimulatedStream final : public Stream {
   void wait() override;
   double time(const std::function<void()>& work) override;
 
-  /// A model's call that takes this long.
+  /// Adds a model call of this duration.
   void compute(double seconds);
 
  protected:
-  /// Throws DeviceError where the rates have no time for the operation.
+  /// Throws DeviceError if the rates have no time for the operation.
   void take(std::shared_ptr<const OperationCall> call) override;
 
  private:
@@ -66,8 +66,8 @@ class SimulatedStream final : public Stream {
 
   const std::shared_ptr<SimulatedGpu> gpu_;
   const std::shared_ptr<BlockPool> memory_;
-  std::int64_t done_ns_ = 0;   // when all that was asked for is done
-  std::int64_t asked_ns_ = 0;  // of the GPU's time, by this stream
+  std::int64_t done_ns_ = 0;   // end of all calls so far
+  std::int64_t asked_ns_ = 0;  // GPU time of this stream's calls
   std::vector<std::function<void()>> downloads_;
 };
 

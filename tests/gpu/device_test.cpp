@@ -1,4 +1,4 @@
-// A device on a stream brings things there and back in order, and the CPU leaves them where they are.
+// A device on a stream uploads and downloads in order. The CPU uses host memory in place.
 #include "gpu/device.hpp"
 
 #include <doctest/doctest.h>
@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-TEST_CASE("prompts lie on the device in order") {
+TEST_CASE("prompts are on the device in order") {
   Both both;
   std::vector<Box> boxes;
   std::vector<int> index;
@@ -30,7 +30,7 @@ TEST_CASE("prompts lie on the device in order") {
   }
 }
 
-TEST_CASE("nothing to do is done without fault, on both") {
+TEST_CASE("empty tensors and prompts are no error, on host and device") {
   Both both;
   for (Device* device : {&both.host, &both.device}) {
     const Tensor none = device->empty({0, 3, 64, 64});
@@ -47,7 +47,7 @@ TEST_CASE("nothing to do is done without fault, on both") {
   CHECK(both.host.counts().waits == 0);
 }
 
-TEST_CASE("the CPU has a raster as soon as it is given one, where it is") {
+TEST_CASE("the CPU uses a raster in place, without a copy") {
   Device host;
   auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(4, 3, 1));
   const std::weak_ptr<std::vector<std::uint8_t>> watched = pixels;
@@ -76,7 +76,7 @@ TEST_CASE("an image on a device lives as long as its owner, and the host's raste
   CHECK(values_of<std::uint8_t>(device, own) == expected);
 }
 
-TEST_CASE("what is to be handed over asks for more in the same wait, and an abandoned device hands nothing over") {
+TEST_CASE("a result that asks for more gets it in the same wait(), and an abandoned device delivers nothing") {
   Device device(make_stream());
   int asked = 0, handed_over = 0;
   device.at_wait([&] { ++asked; },

@@ -1,4 +1,4 @@
-// A libnvidia-ml.so.1 with one GPU at fake:0, which does not say its power, for tests.
+// A libnvidia-ml.so.1 for tests: it has one GPU at fake:0, which does not report its power.
 #include <cstring>
 
 struct Utilisation {

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// Inputs of all the kinds there are: modes, filters, roundings, places, colours.
+/// Input specs of every kind: modes, filters, roundings, placements, colour orders.
 inline std::vector<InputSpec> input_specs() {
   InputSpec yolox;
   yolox.width = yolox.height = 64;
@@ -32,7 +32,7 @@ inline std::vector<InputSpec> input_specs() {
   centre.width = 60, centre.height = 56;
   centre.mode = ResizeMode::centre_crop;
   centre.shorter_side = 63;
-  InputSpec small_centre = centre;  // the input is wider than what becomes of most pictures
+  InputSpec small_centre = centre;  // usually wider than the resized picture
   small_centre.width = 91;
   small_centre.shorter_side = 40;
   return {yolox, ultralytics, sam, stretch, stretch_linear, centre, small_centre};

@@ -63,12 +63,12 @@ double linear(const std::vector<std::uint8_t>& pixels, int width, int height, do
 
 }  // namespace
 
-TEST_CASE("sizes and places are those of the originals") {
+TEST_CASE("sizes and positions equal those of YOLOX, Ultralytics and SAM") {
   struct Row {
     InputSpec spec;
     int width, height, resized_width, resized_height, left, top;
   };
-  // Taken from YOLOX' preproc, Ultralytics' LetterBox(auto=False) and SAM's ResizeLongestSide.
+  // From YOLOX's preproc, Ultralytics' LetterBox(auto=False) and SAM's ResizeLongestSide.
   for (const Row& row :
        {Row{yolox(), 810, 1080, 312, 416, 0, 0}, Row{yolox(), 1920, 1080, 416, 234, 0, 0},
         Row{yolox(), 1, 1, 416, 416, 0, 0}, Row{yolox(), 32767, 1, 416, 1, 0, 0}, Row{yolox(), 1, 32767, 1, 416, 0, 0},
@@ -95,7 +95,7 @@ TEST_CASE("sizes and places are those of the originals") {
   CHECK_THROWS_AS(letterbox_geometry(0, 5, stretch), std::invalid_argument);
 }
 
-TEST_CASE("the centre is cut and padded where torchvision does it") {
+TEST_CASE("the centre is cropped and padded where torchvision does it") {
   struct Row {
     int shorter_side, width, height, resized_width, resized_height, left, top;
   };
@@ -122,18 +122,19 @@ TEST_CASE("the centre is cut and padded where torchvision does it") {
   }
 }
 
-TEST_CASE("of a picture that is resized to millions of columns no more is made than is shown") {
+TEST_CASE("of a picture resized to millions of columns only the visible part is computed") {
   InputSpec spec = sam(8);
   spec.mode = ResizeMode::centre_crop;
   spec.shorter_side = 1 << 12;
   const std::vector<std::uint8_t> pixels(3 * 65500, 50);
   std::vector<float> input(3 * 8 * 8);
-  letterbox_cpu({pixels.data(), 65500, 1}, letterbox_geometry(65500, 1, spec), spec, input.data());  // 3 TB in whole
+  // The whole resized picture would need 3 TB.
+  letterbox_cpu({pixels.data(), 65500, 1}, letterbox_geometry(65500, 1, spec), spec, input.data());
   CHECK(input.front() == (50 - spec.mean[0]) / spec.std[0]);
   CHECK(input.back() == (50 - spec.mean[2]) / spec.std[2]);
 }
 
-TEST_CASE("boxes go to the input and back, and are clipped to the picture") {
+TEST_CASE("boxes are converted to the input and back, and clipped to the picture") {
   for (const InputSpec& spec : {yolox(), ultralytics(), sam()}) {
     for (const auto& [width, height] : {std::pair{810, 1080}, {1, 1}, {32767, 1}, {1000, 667}, {5, 3000}}) {
       const auto g = letterbox_geometry(width, height, spec);
@@ -151,7 +152,7 @@ TEST_CASE("boxes go to the input and back, and are clipped to the picture") {
   CHECK(g.to_input({0, 0, 1920, 1080}) == Box{0, 140, 640, 500});
 }
 
-TEST_CASE("boxes go to the input as the definition says, in double precision, rounded once") {
+TEST_CASE("boxes are converted to the input as defined, in double precision, and rounded once") {
   InputSpec stretch = yolox(100, 50);
   stretch.mode = ResizeMode::stretch;
   std::mt19937 random(4);
@@ -162,7 +163,8 @@ TEST_CASE("boxes go to the input as the definition says, in double precision, ro
       CAPTURE(width);
       CAPTURE(height);
       const auto g = letterbox_geometry(width, height, spec);
-      // YOLOX scales by the ratio, the others by what the sides became; Ultralytics centres, an odd pixel going behind.
+      // YOLOX scales by the ratio, the others by the resized sides.
+      // Ultralytics centres. An odd pixel is added on the right or at the bottom.
       const bool by_ratio = spec.mode == ResizeMode::letterbox && spec.rounding == SideRounding::down;
       const double ratio = std::min(spec.width / static_cast<double>(width), spec.height / static_cast<double>(height));
       const double scale_x = by_ratio ? ratio : g.resized_width / static_cast<double>(width),
@@ -246,7 +248,7 @@ TEST_CASE("a picture of the resized size is only normalised") {
   }
 }
 
-TEST_CASE("no pixels, or a geometry for another input, are refused") {
+TEST_CASE("missing pixels, and a geometry for another input, are refused") {
   const auto pixels = noise(4, 4, 1);
   std::vector<float> out(3 * 16 * 16);
   CHECK_THROWS_AS(letterbox_cpu({nullptr, 4, 4}, letterbox_geometry(4, 4, yolox(16, 16)), yolox(16, 16), out.data()),

@@ -19,8 +19,8 @@ struct Case {
   std::vector<int> classes;
 };
 
-/// Corners on whole pixels: every IoU is a quotient of small integers, so double precision decides as float does for
-/// thresholds that are no such quotient.
+/// Corners are whole pixels, so every IoU is a quotient of small integers.
+/// Double precision then decides as float does, unless the threshold is such a quotient.
 Case random_case(int count, unsigned seed, int span, int class_count, int score_levels) {
   std::mt19937 random(seed);
   const auto draw = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
@@ -43,7 +43,7 @@ double iou(const Box& a, const Box& b) {
   return w * h / (area_a + area_b - w * h);
 }
 
-/// By definition: the best box that is left is kept, what it overlaps is crossed out, until none is left.
+/// By definition: keeps the best remaining box and removes the boxes that overlap it, until none remains.
 std::vector<int> reference(const Case& c, double threshold, int max_kept, bool class_aware) {
   std::vector<bool> gone(c.boxes.size());
   std::vector<int> kept;
@@ -65,7 +65,7 @@ std::vector<int> reference(const Case& c, double threshold, int max_kept, bool c
 
 }  // namespace
 
-TEST_CASE("NMS keeps what the definition keeps") {
+TEST_CASE("NMS keeps the boxes that the definition keeps") {
   unsigned seed = 0;
   for (const int count : {0, 1, 2, 3, 17, 64, 65, 129, 700}) {
     for (const int class_count : {1, 3, 80}) {
@@ -87,7 +87,7 @@ TEST_CASE("NMS keeps what the definition keeps") {
   }
 }
 
-TEST_CASE("ties keep the lower index, equality with the threshold is no overlap, boxes without area stay") {
+TEST_CASE("ties keep the lower index, an IoU equal to the threshold is no overlap, boxes without area stay") {
   const Box box{0, 0, 4, 4}, half{0, 0, 4, 2}, point{1, 1, 1, 1};
   const std::vector<int> same(3, 0);
   CHECK(nms_cpu(std::vector<Box>{box, box, box}, std::vector<float>{.5F, .5F, .5F}, same, 0.5, 10, true) ==
@@ -111,7 +111,7 @@ TEST_CASE("100,000 boxes") {
   CHECK(std::equal(kept.begin(), kept.end(), one_more.begin()));
 }
 
-TEST_CASE("arguments that do not belong together are refused") {
+TEST_CASE("arguments of different lengths, and scores that are NaN, are refused") {
   const std::vector<Box> boxes(2);
   CHECK_THROWS_AS(nms_cpu(boxes, std::vector<float>(1), std::vector<int>(2), 0.5, 10, true), std::invalid_argument);
   CHECK_THROWS_AS(nms_cpu(boxes, std::vector<float>(2), std::vector<int>(1), 0.5, 10, true), std::invalid_argument);

@@ -7,10 +7,10 @@
 namespace millrace {
 namespace {
 
-TEST_CASE("what the driver says of a GPU, and nothing of what it does not") {
+TEST_CASE("values that the driver reports about a GPU, and none where it reports none") {
   const char* library = std::getenv("MILLRACE_FAKE_NVML");
   REQUIRE(library != nullptr);
-  for (int round = 0; round < 2; ++round) {  // it can be closed and opened again
+  for (int round = 0; round < 2; ++round) {  // the library can be closed and opened again
     const auto nvml = Nvml::open(library);
     REQUIRE(nvml != nullptr);
     const GpuSample sample = nvml->sample("fake:0");
@@ -25,7 +25,7 @@ TEST_CASE("what the driver says of a GPU, and nothing of what it does not") {
   }
 }
 
-TEST_CASE("a library that is not there, or is another") {
+TEST_CASE("a library that does not exist, or is another") {
   CHECK(Nvml::open("/nowhere/libnvidia-ml.so.1") == nullptr);
   CHECK(Nvml::open("libm.so.6") == nullptr);
 }

@@ -13,11 +13,11 @@
 
 namespace millrace {
 
-/// Brings host values to a device, as a model's output would lie there.
+/// Copies host values to a device, in place of a model's output.
 inline Tensor on(Device& device, const std::vector<float>& values, std::vector<std::int64_t> shape) {
   Tensor tensor = device.empty(std::move(shape));
   if (Stream* stream = device.stream()) {
-    static std::deque<std::vector<float>> kept;  // until the copy is done
+    static std::deque<std::vector<float>> kept;  // the copy runs later, so the values must outlive this call
     kept.push_back(values);
     stream->upload(kept.back().data(), tensor.data, tensor.bytes());
   } else {
@@ -45,7 +45,7 @@ inline std::vector<std::uint8_t> noise(int width, int height, unsigned seed) {
   return pixels;
 }
 
-/// The CPU, and a device on the stream that the test program is about.
+/// The CPU, and a device with the stream under test (make_stream.hpp).
 struct Both {
   Device host;
   Device device{make_stream()};

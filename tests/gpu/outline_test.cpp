@@ -17,8 +17,8 @@ using namespace millrace;
 
 namespace {
 
-/// Bilinear resizing by definition, double precision, one value at a time: the source coordinate of a pixel centre,
-/// clamped to the picture.
+/// A picture of doubles, for bilinear resizing by definition, one value at a time.
+/// Source coordinates are those of pixel centres, clamped to the picture.
 struct Raster {
   int width = 0, height = 0;
   std::vector<double> values;
@@ -105,8 +105,8 @@ std::vector<float> make_logits(const MaskGeometry& g, Pattern pattern, unsigned 
   return logits;
 }
 
-/// Pixels that differ from the reference although their value is not within float rounding of the threshold; the sum of
-/// the runs is checked on the way.
+/// Counts the pixels that differ from the reference although their value is not within `tolerance` of the threshold.
+/// Also checks the sum of the runs.
 std::int64_t wrong_pixels(const std::vector<std::uint32_t>& counts, const Raster& expected, double threshold,
                           double tolerance) {
   REQUIRE(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) ==
@@ -126,7 +126,7 @@ std::int64_t wrong_pixels(const std::vector<std::uint32_t>& counts, const Raster
   return wrong;
 }
 
-/// What the kernel writes, one thread after the other, as runs.
+/// The runs that the kernel writes if its threads run one after another.
 std::vector<std::uint32_t> kernel_runs(const MaskGeometry& geometry, const std::vector<float>& logits,
                                        float threshold) {
   const std::int32_t slot = 0;
@@ -156,7 +156,7 @@ std::vector<std::uint32_t> kernel_runs(const MaskGeometry& geometry, const std::
 void check_against_reference(const MaskGeometry& geometry, const std::vector<float>& logits, float threshold = 0) {
   double largest = std::abs(threshold);
   for (const float v : logits) largest = std::max(largest, std::abs(static_cast<double>(v)));
-  // A source coordinate near 1000 is rounded to 6e-5 in float32, and with it the weight of a difference of 2 * largest.
+  // float32 rounds a source coordinate near 1000 by 6e-5. The weight of a difference of 2 * largest has the same error.
   const int longest =
       std::max({geometry.logits_width, geometry.logits_height, geometry.crop_width, geometry.crop_height});
   const double tolerance = 1.3e-7 * longest * largest + 4e-7 * largest + 1e-44;
@@ -223,7 +223,7 @@ TEST_CASE("random sizes, and a threshold other than zero") {
   }
 }
 
-TEST_CASE("one tracer serves many masks and keeps nothing of the one before") {
+TEST_CASE("one outliner serves many masks and keeps nothing of the previous one") {
   const MaskGeometry geometry{64, 64, 256, 256, 256, 144, 320, 180};
   MaskOutliner outliner(geometry);
   for (unsigned seed = 0; seed < 6; ++seed) {
@@ -232,14 +232,14 @@ TEST_CASE("one tracer serves many masks and keeps nothing of the one before") {
   }
 }
 
-TEST_CASE("all inside is one run, all outside too") {
+TEST_CASE("a mask with all pixels inside is one run, and so is a mask with none") {
   MaskOutliner outliner({256, 256, 1024, 1024, 1024, 768, 640, 480});
   CHECK(outliner.outline(std::vector<float>(65536, 1.0F)) == std::vector<std::uint32_t>{0, 640 * 480});
   CHECK(outliner.outline(std::vector<float>(65536, -1.0F)) == std::vector<std::uint32_t>{640 * 480});
   CHECK(outliner.outline(std::vector<float>(65536, 0.0F)) == std::vector<std::uint32_t>{640 * 480});
 }
 
-TEST_CASE("logits that are no numbers, and sizes that make no sense, are refused") {
+TEST_CASE("logits that are NaN or infinite, and impossible sizes, are refused") {
   const MaskGeometry good{4, 4, 16, 16, 16, 9, 32, 18};
   MaskOutliner outliner(good);
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),

@@ -1,5 +1,5 @@
-// Drives the numeric core for parity_test.py. Each line of standard input is "command input-file output-file
-// arguments...", files hold raw arrays; the answer is "ok" or "error: ..." on standard output.
+// Runs the numeric core for parity_test.py. A line of standard input is "command input-file output-file arguments...".
+// Files hold raw arrays. The answer on standard output is "ok" or "error: ...".
 #include <cstring>
 #include <fstream>
 #include <iostream>
@@ -91,7 +91,7 @@ void to_picture(const std::string& in, const std::string& out, std::istream& arg
   write(out, boxes);
 }
 
-/// count, threshold, most to keep, class aware: boxes, scores and classes in one file to indices.
+/// count, threshold, maximum to keep, class aware: boxes, scores and classes in one file to indices.
 void nms(const std::string& in, const std::string& out, std::istream& arguments) {
   std::size_t count = 0;
   double threshold = 0;

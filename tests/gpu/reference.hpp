@@ -9,12 +9,13 @@
 #include "gpu/letterbox.hpp"
 #include "gpu/ops/find_boxes.hpp"
 
-/// The numeric core by its definitions, one value at a time, in double precision: what host and GPU are checked
-/// against. Shares no code with either.
+/// The numeric core by its definitions, one value at a time, in double precision.
+/// Tests compare host and GPU with it. It shares no code with either.
 namespace millrace::reference {
 
-/// The weighted mean of one axis: a triangle as wide as the sides' ratio, or where there is no antialiasing as wide as
-/// two pixels, whose part outside the picture falls to the pixel at the border.
+/// The weighted mean along one axis. With antialiasing the weights are a triangle: its half width is from / to pixels,
+/// but at least one. Without it (cv2_linear) they are linear between the two nearest pixels.
+/// Beyond the border of the picture the border pixel counts.
 template <class Value>
 double filtered(ResizeFilter filter, int from, int to, int i, const Value& value) {
   const double ratio = static_cast<double>(from) / to, centre = (i + 0.5) * ratio - 0.5;
@@ -34,7 +35,7 @@ double filtered(ResizeFilter filter, int from, int to, int i, const Value& value
   return sum / weights;
 }
 
-/// The level, 0 to 255, before normalisation, of an input's element.
+/// The value of an input's element before normalisation: a level of 0 to 255.
 inline double level(const Image8& raster, const LetterboxGeometry& g, const InputSpec& spec, int x, int y, int plane) {
   const int column = x - g.left, row = y - g.top;
   if (column < 0 || row < 0 || column >= g.resized_width || row >= g.resized_height)
@@ -52,8 +53,8 @@ struct Found {
   int class_id;
 };
 
-/// What is found in one picture of an output, best first, in picture pixels and clipped. `margin` is how near a
-/// decision came to go the other way.
+/// Finds the boxes of one picture of an output: best first, in picture pixels and clipped.
+/// `margin` is the distance of the closest decision from its threshold.
 class Search {
  public:
   Search(const BoxSearch& search, const LetterboxGeometry& geometry) : search_(search), g_(geometry) {}

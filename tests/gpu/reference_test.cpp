@@ -1,4 +1,4 @@
-// Host and stream against references in double precision, which share no code with them.
+// Compares host and stream with references in double precision, which share no code with them.
 #include "tests/gpu/reference.hpp"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ std::vector<std::unique_ptr<Device>> both_devices() {
   return devices;
 }
 
-/// How far an input is from the reference, in levels.
+/// The largest difference of an input from the reference, in levels.
 double off_by(Device& device, const Image8& raster, const std::shared_ptr<const void>& keep,
               const LetterboxGeometry& geometry, const InputSpec& spec) {
   const Tensor input = device.empty({3, spec.height, spec.width}, DType::f32);
@@ -44,7 +44,7 @@ double off_by(Device& device, const Image8& raster, const std::shared_ptr<const 
   return worst;
 }
 
-TEST_CASE("letterboxes of host and stream are those of the definition, of whole and of reduced rasters") {
+TEST_CASE("letterboxes of host and stream equal the definition, for whole and for reduced rasters") {
   const auto devices = both_devices();
   for (const InputSpec& spec : input_specs()) {
     for (const auto& [width, height] : {std::pair{1, 1},
@@ -66,7 +66,7 @@ TEST_CASE("letterboxes of host and stream are those of the definition, of whole 
         const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, 7));
         const auto geometry = letterbox_geometry(reduced * width, reduced * height, spec);
         for (const auto& device : devices) {
-          // Half a level in each pass of the triangle; cv2 works with 11 fraction bits.
+          // Each pass of the triangle rounds by half a level. cv2 works with 11 fraction bits.
           CHECK(off_by(*device, {pixels->data(), width, height}, pixels, geometry, spec) <= 1.01);
         }
       }
@@ -85,7 +85,8 @@ int anchors_of(const Shape& s) {
   return anchors;
 }
 
-/// Scores whose products floats hold exactly, so that equal ones are equal in any precision; v8 corners likewise.
+/// Floats represent the products of these scores exactly, so equal scores are equal in any precision.
+/// The same holds for the corners of v8.
 std::vector<float> output_of(const Shape& s, unsigned seed) {
   std::mt19937 random(seed);
   const auto draw = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
@@ -115,7 +116,7 @@ std::vector<float> output_of(const Shape& s, unsigned seed) {
   return output;
 }
 
-TEST_CASE("boxes of host and stream are those of the definition") {
+TEST_CASE("boxes of host and stream equal the definition") {
   unsigned seed = 0;
   int compared = 0, near = 0, boxes = 0;
   for (const Shape& s :
@@ -179,7 +180,7 @@ TEST_CASE("boxes of host and stream are those of the definition") {
               wrong += static_cast<int>(got.classes[k] != e.class_id || double{got.scores[k]} != e.score);
               ++boxes;
             }
-            CHECK(worst < 1e-2);  // of up to 2,200 pixels
+            CHECK(worst < 1e-2);  // in pixels; pictures are up to 2,200 pixels wide
             CHECK(wrong == 0);
           }
         }

@@ -19,7 +19,7 @@ std::vector<std::uint8_t> noise(int width, int height, unsigned seed) {
   return pixels;
 }
 
-/// The integral definition of a triangle filter at one point, in double precision, without fixed point.
+/// A triangle filter at one point by its definition, in double precision, without fixed point.
 double filtered(int from, int to, int i, auto&& value) {
   const double scale = static_cast<double>(from) / to, width = std::max(1.0, scale), centre = (i + 0.5) * scale - 0.5;
   double sum = 0, weights = 0;
@@ -34,7 +34,7 @@ double filtered(int from, int to, int i, auto&& value) {
 
 }  // namespace
 
-TEST_CASE("a triangle filter, within the rounding of its two passes") {
+TEST_CASE("a triangle filter equals its definition, within the rounding of its two passes") {
   for (const auto& [from_w, from_h, to_w, to_h] : std::vector<std::array<int, 4>>{{1, 1, 1, 1},
                                                                                   {1, 1, 8, 5},
                                                                                   {1, 40, 1, 7},
@@ -66,11 +66,11 @@ TEST_CASE("a triangle filter, within the rounding of its two passes") {
         }
       }
     }
-    CHECK(worst <= 1.01);  // half a level in each pass
+    CHECK(worst <= 1.01);  // each pass rounds by half a level
   }
 }
 
-TEST_CASE("flat pictures stay flat and equal sizes stay equal") {
+TEST_CASE("flat pictures stay flat, and a resize to the same size changes nothing") {
   const std::vector<std::uint8_t> white(3 * 100 * 80, 255);
   const auto result = resample_triangle({white.data(), 100, 80}, 37, 91);
   CHECK(std::all_of(result.begin(), result.end(), [](std::uint8_t v) { return v == 255; }));

@@ -8,9 +8,9 @@
 
 using namespace millrace;
 
-// OpenCV itself chooses its instructions by the CPU. With OPENCV_CPU_DISABLE in the environment this test shows that
-// the bytes are those of all its kinds (resize_linear_without_avx_test).
-TEST_CASE("the linear filter is that of OpenCV, to the bit") {
+// OpenCV chooses its instructions by the CPU. The test resize_linear_without_avx_test sets OPENCV_CPU_DISABLE:
+// it shows that OpenCV's other instructions give the same bytes.
+TEST_CASE("the linear filter equals OpenCV's, to the bit") {
   const int sides[] = {1, 2, 3, 7, 64, 97, 128, 333};
   std::mt19937 random(5);
   for (const int width : sides) {

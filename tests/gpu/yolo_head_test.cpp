@@ -29,8 +29,8 @@ struct Expected {
   int class_id;
 };
 
-/// The formulas of the two layouts, one anchor at a time, in double precision. `margin` receives how near any score
-/// comes to the threshold.
+/// The formulas of the two layouts, one anchor at a time, in double precision.
+/// Sets `margin` to the smallest distance of a score from the threshold.
 std::vector<Expected> reference(const Tensor& output, int picture, const HeadSpec& spec, double threshold,
                                 double& margin) {
   const bool raw = spec.layout == HeadLayout::yolox_raw;
@@ -120,7 +120,7 @@ TEST_CASE("decoded boxes equal the formulas, for both layouts, each picture of a
   }
 }
 
-TEST_CASE("of equal classes the lowest index wins, a score equal to the threshold counts") {
+TEST_CASE("of classes with equal scores the lowest index wins, and a score equal to the threshold counts") {
   for (const HeadLayout layout : {HeadLayout::yolox_raw, HeadLayout::v8}) {
     const HeadSpec spec = spec_of(layout, 8, 8, 4);
     Tensor output = layout == HeadLayout::v8 ? random_output({1, 8, 1}, 1) : random_output({1, 1, 9}, 1);
@@ -137,7 +137,7 @@ TEST_CASE("of equal classes the lowest index wins, a score equal to the threshol
   }
 }
 
-TEST_CASE("NaN and infinity fail the picture that holds them and no other") {
+TEST_CASE("NaN and infinity fail only the picture that has them") {
   for (const HeadLayout layout : {HeadLayout::yolox_raw, HeadLayout::v8}) {
     const HeadSpec spec = spec_of(layout, 32, 32, 2);
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
@@ -156,7 +156,7 @@ TEST_CASE("NaN and infinity fail the picture that holds them and no other") {
   CHECK_THROWS_AS(decode_head(output, 0, spec, 0.0F), NonFinite);
 }
 
-TEST_CASE("a tensor that is not what the layout says is refused") {
+TEST_CASE("a tensor that does not fit the layout is refused") {
   const HeadSpec raw = spec_of(HeadLayout::yolox_raw, 416, 416, 80), v8 = spec_of(HeadLayout::v8, 640, 640, 80);
   CHECK(expected_anchors(raw) == 3549);
   CHECK_NOTHROW(decode_head(random_output({1, 3549, 85}, 1), 0, raw, 0.5F));

@@ -1,5 +1,5 @@
-// Writes an output folder for columns_test.py and reduce_test.py: 2,000 pictures in two segments, with 50 objects each,
-// and a row of a side column for every object. Row: segment, picture within it, object, 1.
+// Writes an output folder for columns_test.py and reduce_test.py: 2,000 pictures in two segments, with 50 objects each.
+// Every object has a row in a side column: segment, picture within it, object, 1.
 #include <cstdio>
 #include <filesystem>
 
@@ -49,7 +49,7 @@ int main(int argc, char** argv) try {
       batches.push_back({picture});
     }
     store.open_segment(segment, ids, batches);
-    for (int picture = pictures - 1; picture >= 0; --picture)  // the last first: rows follow the plan
+    for (int picture = pictures - 1; picture >= 0; --picture)  // in reverse: the rows must follow the plan
       store.append(segment, picture,
                    {{segment * pictures + picture, line_of(segment, picture), true, Reason::internal, objects}});
   }

@@ -269,8 +269,8 @@ void segmenter_is_one_function(const char* name) {
     const std::vector<Tensor> inputs{rows(embedding, picture_of[static_cast<std::size_t>(n)], 1), rows(boxes, n, 1),
                                      zero};
     const auto alone = engine->call("decode", inputs);
-    // Checks the IoU of masks, too: the bound on logits is relative to their deviation, which is large because of the bias
-    // far from the box.
+    // Also checks the IoU of masks. The bound on logits is relative to their deviation,
+    // which is large because of the bias far from the box.
     const Tensor ours = rows(packed[0], n, 1);
     std::int64_t both = 0, either = 0;
     for (std::size_t i = 0; i < ours.host<float>().size(); ++i) {

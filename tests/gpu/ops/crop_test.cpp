@@ -1,4 +1,4 @@
-// Crops against references in double precision, and the same bits on host and stream.
+// Compares crops with references in double precision, and host with stream to the bit.
 #include "gpu/ops/crop.hpp"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@
 namespace millrace {
 namespace {
 
-/// A picture of noise with its raster, and a rectangle of it: corners as pixels of the picture.
+/// A picture of noise with its reduction, a box in it, and the rectangle of pixels that the crop must take.
 struct Row {
   int width, height, reduction;
   Box box;
@@ -29,24 +29,24 @@ struct Row {
 const std::vector<Row> table{
     {1, 1, 1, {0, 0, 1, 1}, 0, 0, 1, 1},
     {97, 61, 1, {0, 0, 97, 61}, 0, 0, 97, 61},                  // the whole picture
-    {97, 61, 1, {-5, -1e9F, 300, 1e9F}, 0, 0, 97, 61},          // and beyond it
+    {97, 61, 1, {-5, -1e9F, 300, 1e9F}, 0, 0, 97, 61},          // larger than the picture
     {97, 61, 1, {10.2F, 20.9F, 47.1F, 21.1F}, 10, 20, 48, 22},  // all pixels that are touched
     {97, 61, 1, {10, 20, 47, 21}, 10, 20, 47, 21},
-    {97, 61, 1, {90.5F, 55.5F, 97, 61}, 90, 55, 97, 61},  // the last corner
+    {97, 61, 1, {90.5F, 55.5F, 97, 61}, 90, 55, 97, 61},  // the bottom right corner
     {97, 61, 1, {33, 12, 33, 12}, 33, 12, 34, 13},        // no area
-    {97, 61, 1, {50, 40, 20, 10}, 50, 40, 51, 41},        // less than that
+    {97, 61, 1, {50, 40, 20, 10}, 50, 40, 51, 41},        // corners swapped
     {97, 61, 1, {200, 300, 220, 310}, 96, 60, 97, 61},    // outside
-    {128, 128, 1, {0, 0, 128, 128}, 0, 0, 128, 128},      // both sides of 64 x 64 twice
+    {128, 128, 1, {0, 0, 128, 128}, 0, 0, 128, 128},      // twice the input of 64 x 64
     {300, 5, 1, {3, 1, 299, 4}, 3, 1, 299, 4},
     {5, 300, 1, {1, 3, 4, 299}, 1, 3, 4, 299},
     {101, 77, 2, {0, 0, 101, 77}, 0, 0, 101, 77},
     {101, 77, 2, {11, 21, 60, 56}, 11, 21, 60, 56},
     {101, 77, 4, {97.5F, 70, 101, 77}, 97, 70, 101, 77},
-    {99, 57, 8, {17, 9, 18, 10}, 17, 9, 18, 10},  // less than a pixel of the raster
+    {99, 57, 8, {17, 9, 18, 10}, 17, 9, 18, 10},  // smaller than a pixel of the raster
 };
 
 struct Pictures {
-  std::vector<std::vector<std::uint8_t>> pixels;  // of rasters
+  std::vector<std::vector<std::uint8_t>> pixels;  // of the rasters
   std::vector<Crop> crops;
 };
 
@@ -67,7 +67,7 @@ Tensor cropped_on(Device& device, const InputSpec& spec, DType type) {
   const Pictures all = pictures_on(device);
   const Tensor inputs = device.empty({static_cast<std::int64_t>(all.crops.size()), 3, spec.height, spec.width}, type);
   crop(device, all.crops, spec, inputs);
-  return inputs;  // rasters are let go: the crops were asked for before
+  return inputs;  // frees the rasters: the crops are already queued
 }
 
 TEST_CASE("a crop takes the pixels that its box touches, and at least one") {
@@ -80,7 +80,8 @@ TEST_CASE("a crop takes the pixels that its box touches, and at least one") {
   CHECK(crop_rectangle({{}, 9, 9, 1, {nan, nan, nan, nan}}) == PixelRectangle{0, 0, 1, 1});
 }
 
-/// How far a row is from the definition, in levels: the part of the raster, as if there were no more.
+/// The largest difference of a row from the definition, in levels.
+/// The definition gets only the crop's part of the raster.
 double off_by(const Row& row, const std::vector<std::uint8_t>& pixels, const InputSpec& spec, const float* values) {
   const int r = row.reduction, raster_width = (row.width + r - 1) / r;
   const int left = static_cast<int>(std::floor(1.0 * row.x0 / r)), top = static_cast<int>(std::floor(1.0 * row.y0 / r));
@@ -106,7 +107,7 @@ double off_by(const Row& row, const std::vector<std::uint8_t>& pixels, const Inp
   return worst;
 }
 
-TEST_CASE("crops of host and stream are those of the definition, and have the same bits") {
+TEST_CASE("crops of host and stream equal the definition, and have the same bits") {
   for (const InputSpec& spec : input_specs()) {
     CAPTURE(static_cast<int>(spec.mode));
     CAPTURE(static_cast<int>(spec.filter));
@@ -119,13 +120,13 @@ TEST_CASE("crops of host and stream are those of the definition, and have the sa
     const Pictures all = pictures_on(both.host);
     for (std::size_t i = 0; i < table.size(); ++i) {
       CAPTURE(i);
-      // Half a level in each pass of the triangle; cv2 works with 11 fraction bits.
+      // Each pass of the triangle rounds by half a level. cv2 works with 11 fraction bits.
       CHECK(off_by(table[i], all.pixels[i], spec, host.data() + i * size) <= 1.01);
     }
   }
 }
 
-TEST_CASE("a crop of a whole picture is its letterbox") {
+TEST_CASE("a crop of the whole picture equals its letterbox") {
   Both both;
   for (const InputSpec& spec : input_specs()) {
     const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(97, 61, 3));
@@ -138,7 +139,7 @@ TEST_CASE("a crop of a whole picture is its letterbox") {
   }
 }
 
-TEST_CASE("crops in 16 bits are those of the host, rounded to the nearest") {
+TEST_CASE("crops in 16 bits are the host's values, rounded to nearest") {
   const InputSpec spec = input_specs()[2];
   Both both;
   const auto wide = values_of<float>(both.host, cropped_on(both.host, spec, DType::f32));
@@ -149,7 +150,7 @@ TEST_CASE("crops in 16 bits are those of the host, rounded to the nearest") {
   }
 }
 
-TEST_CASE("crops that cannot be made are refused, and none are none") {
+TEST_CASE("impossible crops are refused, and no crops are no error") {
   Both both;
   InputSpec spec;
   spec.width = spec.height = 8;
@@ -165,7 +166,7 @@ TEST_CASE("crops that cannot be made are refused, and none are none") {
   CHECK_THROWS_AS(cropped_on(both.host, spec, DType::f16), std::invalid_argument);
 }
 
-TEST_CASE("a simulated crop takes its time, each") {
+TEST_CASE("every simulated crop counts its own time") {
   const auto gpu = std::make_shared<SimulatedGpu>(SimulatedRates{1e12, 1e12, {{"crop", 1e-6}}});
   Device device(std::make_unique<SimulatedStream>(gpu));
   cropped_on(device, input_specs()[0], DType::f32);

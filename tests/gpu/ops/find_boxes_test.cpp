@@ -20,13 +20,13 @@
 namespace millrace {
 namespace {
 
-/// One thread in place of a block.
+/// A block of one thread.
 struct OneThread {
   int rank = 0, size = 1;
   std::uint64_t max(std::uint64_t value) const { return value; }
 };
 
-/// One of the threads of a block, all of which are there at once.
+/// One thread of a block. All threads of the block run at the same time.
 struct OneOfTeam {
   static constexpr int team = 7;
   struct Shared {
@@ -39,7 +39,7 @@ struct OneOfTeam {
     shared->values[static_cast<std::size_t>(rank)] = value;
     shared->barrier.arrive_and_wait();
     const std::uint64_t largest = *std::max_element(shared->values.begin(), shared->values.end());
-    shared->barrier.arrive_and_wait();  // before anybody writes it again
+    shared->barrier.arrive_and_wait();  // before another thread writes it again
     return largest;
   }
 };
@@ -65,7 +65,7 @@ int anchors_of(const Shape& s) {
   return anchors;
 }
 
-/// Most anchors score next to nothing; `objects` of them score something, in clusters so that NMS has work.
+/// `objects` anchors get a score, in clusters for v8 so that NMS has work. The others score less than 0.01.
 std::vector<float> output_of(const Shape& s, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> uniform(0, 1);
@@ -95,7 +95,7 @@ std::vector<float> output_of(const Shape& s, unsigned seed) {
   return output;
 }
 
-TEST_CASE("the detection kernels keep what head, NMS and clipping of the host keep") {
+TEST_CASE("the detection kernels keep the boxes that head, NMS and clipping of the host keep") {
   unsigned seed = 0;
   for (const Shape& s : {Shape{false, 1, 1, 32, 32, 5, 0.25F, 0},
                          {false, 3, 6, 416, 416, 200, 0.25F, 0},
@@ -231,7 +231,7 @@ std::vector<FoundBoxes> found_on(Device& device, const std::vector<float>& value
   return *found;
 }
 
-TEST_CASE("boxes are those of the host, best first, with their faults") {
+TEST_CASE("a device finds the boxes of the host, best first, and the same faults") {
   BoxSearch search;
   search.head = {HeadLayout::v8, 64, 64, 3};
   for (unsigned seed = 0; seed < 60; ++seed) {
@@ -260,7 +260,7 @@ TEST_CASE("boxes are those of the host, best first, with their faults") {
   }
 }
 
-TEST_CASE("an output of another shape is refused at once, on both") {
+TEST_CASE("an output of another shape is refused at once, on host and device") {
   Both both;
   BoxSearch search;
   search.head = {HeadLayout::v8, 64, 64, 80};
@@ -271,7 +271,7 @@ TEST_CASE("an output of another shape is refused at once, on both") {
   }
 }
 
-TEST_CASE("a search for nothing finds nothing, on both") {
+TEST_CASE("a search without pictures or anchors finds nothing, on host and device") {
   Both both;
   BoxSearch search;
   search.head = {HeadLayout::v8, 64, 64, 3};
@@ -288,7 +288,7 @@ TEST_CASE("a search for nothing finds nothing, on both") {
   }
 }
 
-TEST_CASE("what a failed batch asked for goes to nobody and disturbs nobody") {
+TEST_CASE("results that a failed batch requested are dropped, and the next batch is right") {
   Both both;
   BoxSearch search;
   search.head = {HeadLayout::v8, 64, 64, 3};
@@ -297,7 +297,7 @@ TEST_CASE("what a failed batch asked for goes to nobody and disturbs nobody") {
     const std::vector<BoxTarget> targets{
         {0, letterbox_geometry(64, 64, {.width = 64, .height = 64}), std::make_shared<FoundBoxes>()}};
     find_boxes(both.device, on(both.device, values, {1, 7, 20}), search, targets);
-  }  // nobody waited
+  }  // without a wait
   const auto got = found_on(both.device, values, 1, 20, search, {0});
   CHECK(got[0].boxes == found_on(both.host, values, 1, 20, search, {0})[0].boxes);
 }

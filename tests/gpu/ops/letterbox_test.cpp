@@ -22,7 +22,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-TEST_CASE("the letterbox kernel's arithmetic is that of its CPU twin, to the bit") {
+TEST_CASE("the letterbox kernel computes the same bits as letterbox_cpu") {
   for (const InputSpec& spec : input_specs()) {
     for (const auto& [width, height] : {std::pair{1, 1},
                                         {2, 3},
@@ -44,7 +44,7 @@ TEST_CASE("the letterbox kernel's arithmetic is that of its CPU twin, to the bit
       CAPTURE(width);
       CAPTURE(height);
       const auto pixels = noise(width, height, static_cast<unsigned>(width * 31 + height));
-      for (const int reduced : {1, 2, 8}) {  // a raster of a picture so many times as large
+      for (const int reduced : {1, 2, 8}) {  // how many times larger the picture is than its raster
         CAPTURE(reduced);
         const auto geometry = letterbox_geometry(reduced * width, reduced * height, spec);
         const std::size_t plane = static_cast<std::size_t>(spec.width) * static_cast<std::size_t>(spec.height);
@@ -63,7 +63,7 @@ TEST_CASE("the letterbox kernel's arithmetic is that of its CPU twin, to the bit
   }
 }
 
-TEST_CASE("one upload makes both inputs, and keeps the raster until it is done") {
+TEST_CASE("one upload serves both inputs, and keeps the raster until it is done") {
   InputSpec detector, segmenter;
   detector.width = 64, detector.height = 48, detector.placement = Placement::centred;
   detector.rounding = SideRounding::half_even;
@@ -86,7 +86,7 @@ TEST_CASE("one upload makes both inputs, and keeps the raster until it is done")
         letterbox(both.device, uploaded, letterbox_geometry(width, height, spec), spec, inputs.back());
       }
       both.device.wait();
-      CHECK(held.use_count() == 1);  // ours
+      CHECK(held.use_count() == 1);  // only the test's own reference
       for (std::size_t k = 0; k < 2; ++k) {
         const InputSpec& spec = k == 0 ? detector : segmenter;
         const Tensor expected = both.host.empty({3, spec.height, spec.width}, DType::f32);
@@ -101,7 +101,7 @@ TEST_CASE("one upload makes both inputs, and keeps the raster until it is done")
   CHECK(both.device.counts().downloads == 0);
 }
 
-TEST_CASE("a raster that was reduced goes where its picture goes") {
+TEST_CASE("letterboxes of reduced rasters equal the host's") {
   InputSpec linear, triangle;
   linear.width = 64, linear.height = 48, linear.placement = Placement::centred;
   linear.rounding = SideRounding::half_even;
@@ -129,7 +129,7 @@ TEST_CASE("a raster that was reduced goes where its picture goes") {
   }
 }
 
-TEST_CASE("inputs in 16 bits are those of the host, rounded to the nearest") {
+TEST_CASE("inputs in 16 bits are the host's values, rounded to nearest") {
   InputSpec spec;
   spec.width = 64, spec.height = 48;
   spec.mean = {123.5F, 116, 103}, spec.std = {58, 57, 57.5F};

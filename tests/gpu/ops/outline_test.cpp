@@ -1,4 +1,4 @@
-// Masks on a device are those of the host, to the bit, and not there before they are waited for.
+// Masks of a device have the same bits as the host's, and are empty before the wait.
 #include "gpu/ops/outline.hpp"
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-/// Smooth blobs, and where asked for noise, which has an outline at every pixel.
+/// Smooth blobs, or with `rough` noise, which has an outline at every pixel.
 std::vector<float> decoder_output(int masks, int side, bool rough, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 5);
@@ -51,7 +51,7 @@ std::vector<OutlinedMask> outlined_on(Device& device, const std::vector<Call>& c
     std::vector<MaskTarget> targets;
     for (const int row : call.rows) {
       const int width = (call.rough ? 300 : 60) + 25 * (row / 2),
-                height = 90 - 10 * (row / 2);  // two objects a picture
+                height = 90 - 10 * (row / 2);  // two objects per picture
       targets.push_back(
           {row,
            {call.side, call.side, 4 * call.side, 4 * call.side, 4 * call.side, 3 * call.side, width, height},
@@ -63,13 +63,13 @@ std::vector<OutlinedMask> outlined_on(Device& device, const std::vector<Call>& c
   outline(device, outputs, 0.25F);
   outputs.clear();
   if (!device.on_host()) {
-    for (const auto& mask : *outlined) CHECK(mask.counts.empty());  // not yet
+    for (const auto& mask : *outlined) CHECK(mask.counts.empty());  // not before the wait
   }
   device.wait();
   return *outlined;
 }
 
-TEST_CASE("masks are those of the host, however many calls a wait has") {
+TEST_CASE("masks equal the host's, for any number of calls in a wait") {
   Both both;
   std::int64_t waits = 0;
   for (unsigned seed = 0; seed < 20; ++seed) {
@@ -90,7 +90,7 @@ TEST_CASE("masks are those of the host, however many calls a wait has") {
   CHECK(both.device.counts().downloads == waits);
 }
 
-TEST_CASE("masks with more outline than there was room for take one wait more, once") {
+TEST_CASE("masks whose outlines need more room than expected take one more wait, once") {
   Both both;
   const std::vector<Call> smooth{{3, 16, false, {0, 1, 2}}}, rough{{2, 64, true, {0, 1}}, {3, 16, false, {0, 1, 2}}};
   for (const auto& calls : {smooth, rough, rough}) {
@@ -104,7 +104,7 @@ TEST_CASE("masks with more outline than there was room for take one wait more, o
   CHECK(both.device.counts().waits == 4);
 }
 
-TEST_CASE("no masks are traced without a copy, on both") {
+TEST_CASE("without masks nothing is copied, on host and device") {
   Both both;
   for (Device* device : {&both.host, &both.device}) {
     outline(*device, {}, 0.0F);

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-TEST_CASE("a pool gives blocks again, to sizes that they hold, and gives them up at the end") {
+TEST_CASE("a pool reuses blocks for sizes that fit, and frees them at the end") {
   std::set<void*> living;
   int made = 0;
   {
@@ -36,7 +36,7 @@ TEST_CASE("a pool gives blocks again, to sizes that they hold, and gives them up
   CHECK(living.empty());
 }
 
-/// A pool whose blocks are counted.
+/// A pool that counts its blocks.
 struct CountedPool {
   std::map<void*, std::size_t> living;
   std::size_t bytes = 0, max_bytes = std::numeric_limits<std::size_t>::max();
@@ -59,7 +59,7 @@ struct CountedPool {
             spare)) {}
 };
 
-TEST_CASE("a pool has no more than was asked for at once and what it may spare, whatever the sizes") {
+TEST_CASE("a pool never holds more than the peak of use plus its spare bytes, for any sizes") {
   const auto rounded = [](std::size_t bytes) {
     std::size_t size = 4096;
     while (size < bytes) size += size / 2;
@@ -90,13 +90,13 @@ TEST_CASE("a pool has no more than was asked for at once and what it may spare, 
   }
 }
 
-TEST_CASE("a pool gives up all that is free before it has no memory, and then says so") {
+TEST_CASE("a pool frees all unused blocks before it throws for lack of memory") {
   CountedPool counted(1 << 20);
   counted.max_bytes = 20'000;
   auto a = counted.pool->take(4096), b = counted.pool->take(4096), c = counted.pool->take(4096);
   a.reset();
   b.reset();
-  CHECK_NOTHROW(static_cast<void>(counted.pool->take(13'000)));  // 13,824; c stays
+  CHECK_NOTHROW(static_cast<void>(counted.pool->take(13'000)));  // rounded up to 13,824; c stays
   CHECK(counted.bytes == 4096 + 13'824);
   CHECK_THROWS_AS(static_cast<void>(counted.pool->take(30'000)), std::bad_alloc);
   CHECK(counted.bytes == 4096);

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-TEST_CASE("work that fails takes what comes behind it along, and is not done again") {
+TEST_CASE("failed work cancels the work queued after it, and does not run again") {
   FakeStream stream;
   int first = 0, behind = 0, later = 0;
   const auto memory = stream.allocate(1000);
@@ -28,7 +28,7 @@ TEST_CASE("work that fails takes what comes behind it along, and is not done aga
   CHECK(later == 1);
 }
 
-TEST_CASE("work that was never waited for keeps no memory") {
+TEST_CASE("a stream that ends without a wait frees the memory of its work") {
   std::weak_ptr<void> watched;
   {
     FakeStream stream;
@@ -40,7 +40,7 @@ TEST_CASE("work that was never waited for keeps no memory") {
   CHECK(watched.expired());
 }
 
-/// A device with so much memory, and the outline of a disc traced on it; whether there was enough.
+/// Outlines a mask that covers the whole picture, on a device with `memory` bytes. Returns whether they were enough.
 bool outline_disc(std::int64_t memory, bool abandoned, OutlinedMask& mask) {
   Device device(std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(memory)));
   const auto outlined = std::make_shared<OutlinedMask>();
@@ -80,7 +80,7 @@ TEST_CASE(
   CHECK(mask.counts.empty());
 }
 
-TEST_CASE("what a stream did is counted when it is done") {
+TEST_CASE("a stream counts work when it is done, not when it is queued") {
   FakeStream stream;
   const auto device = stream.allocate(4), host = stream.allocate_mapped(4);
   stream.upload(host.get(), device.get(), 4);
@@ -91,7 +91,7 @@ TEST_CASE("what a stream did is counted when it is done") {
   CHECK(stream.counts() == StreamCounts{1, 1, 2});
 }
 
-TEST_CASE("host memory that changes before its upload is done shows") {
+TEST_CASE("host memory that changes before its upload is done is an error") {
   FakeStream stream;
   const auto device = stream.allocate(4), host = stream.allocate_mapped(4);
   stream.upload(host.get(), device.get(), 4);
@@ -100,7 +100,7 @@ TEST_CASE("host memory that changes before its upload is done shows") {
   CHECK(stream.counts().uploads == 0);
 }
 
-TEST_CASE("with pinned memory, copies from and to any other are refused, and what was let go is any other") {
+TEST_CASE("with pinned memory, copies from or to other memory, or to memory already freed, are refused") {
   const auto pinned = std::make_shared<FakePinned>();
   FakeStream stream(0, nullptr, pinned), other(1, nullptr, pinned);
   const auto device = stream.allocate(100);
@@ -117,7 +117,7 @@ TEST_CASE("with pinned memory, copies from and to any other are refused, and wha
   CHECK_THROWS_AS(stream.wait(), std::logic_error);
 }
 
-TEST_CASE("streams of a device share its memory, and keep the most that they had") {
+TEST_CASE("streams of a device share its memory, and keep freed memory until trim()") {
   const auto memory = std::make_shared<FakeMemory>(1000);
   FakeStream a(0, memory), b(0, memory);
   const auto free = [&] { return b.memory()->free_bytes; };
@@ -136,7 +136,7 @@ TEST_CASE("streams of a device share its memory, and keep the most that they had
   CHECK(free() == 400);
   first.reset();
   CHECK(free() == 400);
-  first = a.allocate(200);  // of what it kept
+  first = a.allocate(200);  // from the memory that it kept
   CHECK(free() == 400);
   a.trim();
   CHECK(free() == 500);

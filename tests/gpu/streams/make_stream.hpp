@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// The stream that a test program is about: a fake one, or that of a GPU.
+/// Makes the stream under test: a fake one (make_fake_stream.cpp), or one on a GPU (cuda_main.cpp).
 std::unique_ptr<Stream> make_stream();
 
 }  // namespace millrace

@@ -36,7 +36,7 @@ MaskCall masks_of(Device& device, int masks, int width, int height, std::vector<
   return call;
 }
 
-TEST_CASE("a simulated GPU counts the time of all that it was asked for, and computes nothing") {
+TEST_CASE("a simulated GPU counts the time of all its work, and computes nothing") {
   Given given;
   std::vector<std::uint8_t> pixels(64 * 36 * 3);
   const DeviceImage raster = given.device->upload({pixels.data(), 64, 36}, nullptr);
@@ -55,7 +55,7 @@ TEST_CASE("a simulated GPU counts the time of all that it was asked for, and com
   CHECK(given.device->counts().waits == 1);
 }
 
-TEST_CASE("simulated masks are ellipses of their picture's size, also when there is no room for them at first") {
+TEST_CASE("simulated masks are ellipses with the size of their picture, also if they need a second wait") {
   for (const auto& [width, height, overflows] : {std::tuple{1920, 1080, 0}, {64, 36, 0}, {3, 2, 0}, {30000, 2000, 1}}) {
     CAPTURE(width);
     Given given;
@@ -71,11 +71,11 @@ TEST_CASE("simulated masks are ellipses of their picture's size, also when there
       CHECK(run_area(mask.counts) > 0);
       CHECK(mask.counts.size() == static_cast<std::size_t>(2 * std::max(1, width / 4) + 1));
     }
-    CHECK(masks[1]->counts.empty());  // nobody asked for it
+    CHECK(masks[1]->counts.empty());  // it has no target
   }
 }
 
-TEST_CASE("an operation whose time nobody gave ends the run, with its key") {
+TEST_CASE("an operation without a time in the table ends the run, and the message has the key") {
   Device device(std::make_unique<SimulatedStream>(std::make_shared<SimulatedGpu>()));
   std::vector<std::shared_ptr<OutlinedMask>> masks;
   const MaskCall call = masks_of(device, 1, 8, 8, masks);
@@ -85,7 +85,7 @@ TEST_CASE("an operation whose time nobody gave ends the run, with its key") {
       DeviceError);
 }
 
-TEST_CASE("work of several streams takes its turn on the GPU") {
+TEST_CASE("work of several streams runs on the GPU one after another") {
   SimulatedGpu gpu;
   CHECK(gpu.work(100, 50) == 150);
   CHECK(gpu.work(120, 50) == 200);

@@ -11,7 +11,7 @@
 
 namespace millrace::test {
 
-/// The file fails for this reason, with these words in its sentence.
+/// Checks that the file fails for this reason, with these words in its message.
 inline void expect(const File& file, Reason reason, const char* words, const DecodeLimits& limits = {}) {
   const Outcome outcome = outcome_of(file, limits);
   REQUIRE_MESSAGE(outcome.reason.has_value(), "decoded, but should be ", std::string(to_string(reason)));
@@ -19,12 +19,12 @@ inline void expect(const File& file, Reason reason, const char* words, const Dec
   CHECK_MESSAGE(outcome.detail.find(words) != std::string::npos, outcome.detail);
 }
 
-/// Decodes many damaged copies of `seeds`: each one decodes or fails with PictureError, nothing else. Returns how many
-/// decoded.
+/// Decodes many damaged copies of `seeds`. Each copy decodes or fails with PictureError.
+/// Returns the number of copies that decoded.
 inline int survive(const std::vector<File>& seeds, int copies, unsigned seed) {
   std::mt19937 random(seed);
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % std::max<std::size_t>(1, n); };
-  // Small limits, so that what a damaged header claims costs the test no time.
+  // Small limits, so that the sizes in damaged headers cost the test no time.
   const DecodeLimits limits{.max_pixels = 4'000'000, .max_scans = 50, .slab_bytes = 100'000, .working_bytes = 1 << 22};
   int decoded = 0;
   for (int i = 0; i < copies; ++i) {

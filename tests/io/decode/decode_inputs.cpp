@@ -164,7 +164,7 @@ File make_png(int width, int height, const std::vector<std::uint16_t>& samples, 
     unsigned byte = 0;
     for (std::size_t i = 0; i < per_row; ++i) {
       const unsigned sample = samples.at(y * per_row + i);
-      if (options.bit_depth == 16) {  // libspng takes the machine's order
+      if (options.bit_depth == 16) {  // libspng expects the byte order of the machine
         rows.push_back(static_cast<std::uint8_t>(sample));
         rows.push_back(static_cast<std::uint8_t>(sample >> 8));
         continue;
@@ -257,7 +257,7 @@ File with_jpeg_size(File file, int width, int height) {
 }
 
 Decoded decode_file(const File& file, const DecodeLimits& limits) {
-  // An exact copy on the heap, so that AddressSanitizer sees one byte too far.
+  // An exact copy on the heap, so that AddressSanitizer reports a read of one byte too many.
   const std::unique_ptr<std::uint8_t[]> exact(new std::uint8_t[file.size()]);
   std::copy(file.begin(), file.end(), exact.get());
   const std::span<const std::uint8_t> bytes(exact.get(), file.size());

@@ -43,7 +43,7 @@ struct JpegOptions {
 /// A JPEG of `picture`; with 4 components C = R, M = G, Y = B, K = 200 as stored values.
 File make_jpeg(const Rgb& picture, const JpegOptions& options = {});
 
-/// What libjpeg itself makes of a sound file.
+/// The picture that libjpeg itself decodes from a valid file.
 Rgb plain_libjpeg(const File& file);
 
 /// A TIFF block with one tag.
@@ -58,33 +58,33 @@ struct PngOptions {
   std::vector<std::pair<std::string, File>> chunks{};  ///< extra chunks before the data
 };
 
-/// A PNG from samples in the order of the file, one a number.
+/// A PNG from samples in the order of the file: one number for each sample.
 File make_png(int width, int height, const std::vector<std::uint16_t>& samples, const PngOptions& options = {});
 File make_png(const Rgb& picture, bool interlaced = false);
 
 /// One PNG chunk with its checksum.
 File png_chunk(const std::string& type, const File& payload);
 
-/// The signature and IHDR of a PNG that claims that size, and nothing after.
+/// The signature and IHDR of a PNG with that size, and nothing after them.
 File png_header(std::uint32_t width, std::uint32_t height, int bit_depth = 8, int colour_type = 2,
                 bool interlaced = false);
 
 /// The bytes of a text.
 inline File bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
-/// Appends, cuts, overwrites.
+/// operator+ appends `b`, cut() keeps the first `size` bytes.
 File operator+(File a, const File& b);
 File cut(const File& file, std::size_t size);
-/// The position after the payload's start of the first JPEG marker of that code: of its length field.
+/// The position of the length field of the first JPEG marker with that code.
 std::size_t find_marker(const File& file, std::uint8_t code);
 /// Overwrites the size in a JPEG's frame header.
 File with_jpeg_size(File file, int width, int height);
 
-/// Decodes under `limits` with memory from new; throws PictureError.
+/// Decodes under `limits` into memory from new; throws PictureError.
 Decoded decode_file(const File& file, const DecodeLimits& limits = {});
 Rgb pixels_of(const Decoded& decoded);
 
-/// The failure of probe and decode; nothing if the file decodes.
+/// The failure of probe or decode, or the decoded picture.
 struct Outcome {
   std::optional<Reason> reason;
   std::string detail;
@@ -95,13 +95,13 @@ Outcome outcome_of(const File& file, const DecodeLimits& limits = {});
 /// Mean of blocks of a display raster in double precision, rounded half up.
 Rgb reference_reduce(const Rgb& picture, int reduction);
 
-/// The display raster of a file raster, by cv::flip and cv::rotate.
+/// The raster of a file turned for display, by cv::flip and cv::rotate.
 Rgb reference_orient(const Rgb& picture, int orientation);
 
 /// Largest difference of a sample; sizes must agree.
 int max_difference(const Rgb& a, const Rgb& b);
 
-/// Resident memory now, and the highest since the start.
+/// Resident memory in bytes: now, and its maximum since the start.
 std::int64_t resident_bytes();
 std::int64_t peak_resident_bytes();
 

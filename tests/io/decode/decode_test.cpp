@@ -20,7 +20,7 @@ using namespace millrace::test;
 
 namespace {
 
-/// A PNG of grey rows made one by one, so that the test itself needs no raster.
+/// A PNG of grey rows that are made one by one, so that the test itself needs no raster.
 File make_large_png(std::uint32_t width, std::uint32_t height, int bits,
                     const std::function<std::uint8_t(std::uint32_t y)>& byte_of_row) {
   spng_ctx* c = spng_ctx_new(SPNG_CTX_ENCODER);
@@ -67,7 +67,7 @@ std::vector<File> jpeg_and_png_seeds() {
 
 }  // namespace
 
-TEST_CASE("decode: what is no picture is named") {
+TEST_CASE("decode: the message about a file that is no picture names its content") {
   expect({}, Reason::empty, "no bytes");
   expect(bytes_of("<html><head><title>404</title>"), Reason::not_an_image, "HTML text");
   expect(bytes_of("\n<!DOCTYPE html>"), Reason::not_an_image, "HTML text");
@@ -81,7 +81,7 @@ TEST_CASE("decode: what is no picture is named") {
   for (int first = 0; first < 256; ++first) CHECK(outcome_of({static_cast<std::uint8_t>(first)}).reason.has_value());
 }
 
-TEST_CASE("decode: pictures that are not decoded are named") {
+TEST_CASE("decode: the message about a format without a decoder names the format") {
   using namespace std::string_literals;
   const std::pair<std::string, const char*> kinds[] = {{"GIF89a\1\0\1\0", "GIF"},
                                                        {"\0\0\0\x20"
@@ -100,7 +100,7 @@ TEST_CASE("decode: pictures that are not decoded are named") {
   for (const auto& [text, name] : kinds) expect(bytes_of(text), Reason::unsupported_format, name);
 }
 
-TEST_CASE("decode: no memory is a failure of this picture alone") {
+TEST_CASE("decode: without memory only this picture fails") {
   const File file = make_jpeg(ramp(40, 30));
   const PictureInfo info = probe(file, {});
   for (const PixelAllocator& none :
@@ -115,7 +115,7 @@ TEST_CASE("decode: no memory is a failure of this picture alone") {
   }
 }
 
-TEST_CASE("decode: a picture that is not the one probed is refused") {
+TEST_CASE("decode: a picture other than the probed one is refused") {
   const PictureInfo info = probe(make_jpeg(ramp(40, 30)), {});
   const auto allocate = [](std::size_t size) {
     return std::shared_ptr<std::uint8_t>(new std::uint8_t[size], std::default_delete<std::uint8_t[]>());
@@ -124,7 +124,7 @@ TEST_CASE("decode: a picture that is not the one probed is refused") {
   CHECK_THROWS_AS(decode(make_png(ramp(40, 30)), info, {}, allocate), PictureError);
 }
 
-TEST_CASE("decode: pixels go straight into the caller's memory, asked for once") {
+TEST_CASE("decode: pixels are written to the caller's memory, which is requested once") {
   std::vector<std::uint8_t> slab(40 * 30 * 3 + 100, 0xEE);
   for (const File& file : {make_jpeg(ramp(40, 30)), make_png(ramp(40, 30)), make_png(ramp(40, 30), true)}) {
     int calls = 0;
@@ -139,7 +139,7 @@ TEST_CASE("decode: pixels go straight into the caller's memory, asked for once")
   }
 }
 
-TEST_CASE("decode: the reduction is the smallest that fits, and an exact mean") {
+TEST_CASE("decode: the reduction is the smallest that fits, and each pixel is the exact mean") {
   for (const auto& [width, height] :
        std::initializer_list<std::pair<int, int>>{{1, 1}, {97, 61}, {200, 3}, {3, 200}, {128, 128}}) {
     const Rgb picture = ramp(width, height);
@@ -198,7 +198,7 @@ TEST_CASE("decode: a real picture of 20000 x 20000 stays within a slab" * doctes
   }
 }
 
-TEST_CASE("decode: refusing bombs takes next to no time and memory") {
+TEST_CASE("decode: bombs are refused without much memory") {
   const File jpeg = make_jpeg(ramp(320, 240));
   const File bombs[] = {with_jpeg_size(jpeg, 30000, 30000),
                         with_jpeg_size(jpeg, 17000, 17000),
@@ -213,8 +213,8 @@ TEST_CASE("decode: refusing bombs takes next to no time and memory") {
   CHECK(peak_resident_bytes() - before < 64 << 20);
 }
 
-TEST_CASE("decode: 3000 damaged JPEG and PNG files never do more than fail") {
+TEST_CASE("decode: 3000 damaged JPEG and PNG files decode or fail with PictureError") {
   const int decoded = survive(jpeg_and_png_seeds(), 3000, 1);
-  CHECK(decoded > 100);  // or the damage is so heavy that no decoder was tried
+  CHECK(decoded > 100);  // else the damage is so heavy that no decoder was tried
   CHECK(decoded < 2900);
 }

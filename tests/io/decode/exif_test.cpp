@@ -6,7 +6,7 @@
 using namespace millrace;
 using namespace millrace::test;
 
-TEST_CASE("exif: orientations 1 to 8 in both byte orders, all else is 1") {
+TEST_CASE("exif: orientations 1 to 8 are read in both byte orders, any other value counts as 1") {
   for (const bool big_endian : {false, true}) {
     for (std::uint32_t value = 0; value < 20; ++value) {
       CHECK(exif_orientation(exif_block(value, big_endian)) ==
@@ -18,7 +18,7 @@ TEST_CASE("exif: orientations 1 to 8 in both byte orders, all else is 1") {
   }
 }
 
-TEST_CASE("exif: cut off anywhere, or with offsets out of the block, it is 1 and nothing is read beyond") {
+TEST_CASE("exif: a cut block, or an offset outside of it, gives orientation 1 and no read beyond the block") {
   const File block = exif_block(6);
   for (std::size_t size = 0; size < block.size(); ++size) {
     const File shorter = cut(block, size);
@@ -32,13 +32,13 @@ TEST_CASE("exif: cut off anywhere, or with offsets out of the block, it is 1 and
     }
   }
   File endless = block;
-  endless[8] = endless[9] = 255;  // 65,535 tags
+  endless[8] = endless[9] = 255;  // claims 65,535 tags
   endless[10] = 0;
   CHECK(exif_orientation(endless) == 1);
   CHECK(exif_orientation({}) == 1);
 }
 
-TEST_CASE("exif: in a JPEG, any APP1 may hold it; a broken one is ignored") {
+TEST_CASE("exif: in a JPEG any APP1 segment may have the block, and a broken block is ignored") {
   const Rgb picture = ramp(24, 16);
   const File file = make_jpeg(picture, {.exif = exif_block(5)});
   CHECK(jpeg_orientation(file) == 5);
@@ -57,7 +57,7 @@ TEST_CASE("exif: in a JPEG, any APP1 may hold it; a broken one is ignored") {
   }
 }
 
-TEST_CASE("exif: turned once, in all eight ways, reduced or not") {
+TEST_CASE("exif: pictures are turned once, for all eight orientations, reduced or not") {
   for (const auto& [width, height] :
        std::initializer_list<std::pair<int, int>>{{1, 1}, {1, 5}, {5, 1}, {24, 16}, {37, 53}, {100, 70}}) {
     const Rgb picture = ramp(width, height);

@@ -1,4 +1,4 @@
-// The formats that are decoded through OpenCV's imgcodecs, and what happens without it.
+// Formats that OpenCV's imgcodecs decodes, and the failure without it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,14 +16,14 @@ using namespace millrace::test;
 
 namespace {
 
-/// Whether BMP, WebP, TIFF, PNM and JPEG 2000 can be decoded here; says so once if not.
+/// Whether this machine can decode BMP, WebP, TIFF, PNM and JPEG 2000. Prints the problem if not.
 bool has_plugin() {
   const std::string problem = check_imgcodecs_plugin();
   if (!problem.empty()) MESSAGE("skipped: ", problem);
   return problem.empty();
 }
 
-// Files of 9 x 6 pixels, written by Pillow 12: those formats cannot be made by hand in a few lines.
+// Files of 9 x 6 pixels, written by Pillow 12: a few lines of code cannot make these formats.
 const File webp_alpha{82,  73,  70,  70,  60, 0,   0,   0,   87,  69,  66,  80,  86,  80,  56,  76,  48,
                       0,   0,   0,   47,  8,  64,  1,   16,  185, 50,  68,  244, 63,  118, 17,  209, 255,
                       128, 130, 182, 109, 36, 99,  26,  127, 118, 255, 29,  130, 225, 16,  8,   36,  251,
@@ -62,7 +62,7 @@ const File jpeg2000{
     255, 127, 207, 180, 148, 20,  0,   74,  113, 149, 126, 32,  207, 246, 184, 254, 190, 226, 117, 140, 36,  211, 45,
     125, 120, 52,  181, 199, 223, 151, 221, 181, 66,  224, 104, 6,   87,  60,  179, 226, 255, 127, 255, 217};
 
-/// The picture in them, before alpha: columns 6 to 8 of webp_alpha have alpha 0, 100, 200.
+/// The picture in these files before alpha. Columns 6 to 8 of webp_alpha have the alpha values 0, 100 and 200.
 Rgb nine_by_six(bool alpha) {
   Rgb picture{9, 6, {}};
   for (int y = 0; y < 6; ++y) {
@@ -169,7 +169,7 @@ File make_tiff(const Rgb& picture, const TiffOptions& options) {
 
 }  // namespace
 
-TEST_CASE("decode: BMP, PNM, TIFF, WebP and JPEG 2000 come out by the same rules") {
+TEST_CASE("decode: BMP, PNM, TIFF, WebP and JPEG 2000 follow the same rules") {
   if (!has_plugin()) return;
   const Rgb picture = ramp(37, 23);
   for (const int bits : {24, 32}) {
@@ -215,7 +215,7 @@ TEST_CASE("decode: BMP, PNM, TIFF, WebP and JPEG 2000 come out by the same rules
   CHECK(std::abs(lossy.data[0] - 200) + std::abs(lossy.data[1] - 30) + std::abs(lossy.data[2] - 90) <= 9);
 }
 
-TEST_CASE("decode: the sizes of other formats are read, and limited, before their codec is loaded") {
+TEST_CASE("decode: sizes of other formats are read and limited before their codec is loaded") {
   const Rgb picture = ramp(37, 23);
   const auto overwrite = [](File file, std::size_t at, const File& with) {
     std::copy(with.begin(), with.end(), file.begin() + static_cast<std::ptrdiff_t>(at));
@@ -246,7 +246,7 @@ TEST_CASE("decode: the sizes of other formats are read, and limited, before thei
   expect(overwrite(jpeg2000, 8, File{0x7F, 0xFF, 0xFF, 0xFF}), Reason::too_large, "longest side");
 }
 
-TEST_CASE("decode: a missing plugin is a missing codec, with what to do") {
+TEST_CASE("decode: without the plugin the reason is codec_missing, and the message says what to do") {
   const char* set = std::getenv("MILLRACE_PLUGIN_DIR");
   const std::string before = set == nullptr ? "" : set;
   setenv("MILLRACE_PLUGIN_DIR", "/nowhere", 1);
@@ -256,7 +256,7 @@ TEST_CASE("decode: a missing plugin is a missing codec, with what to do") {
   set == nullptr ? unsetenv("MILLRACE_PLUGIN_DIR") : setenv("MILLRACE_PLUGIN_DIR", before.c_str(), 1);
 }
 
-TEST_CASE("decode: damaged files of other formats never do more than fail") {
+TEST_CASE("decode: damaged files of other formats decode or fail with PictureError") {
   if (!has_plugin()) return;
   const Rgb picture = ramp(37, 23);
   const int decoded =

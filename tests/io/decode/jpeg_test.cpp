@@ -22,7 +22,7 @@ std::filesystem::path data_folder() {
 
 }  // namespace
 
-TEST_CASE("jpeg: the pixels are libjpeg's own, for every common kind") {
+TEST_CASE("jpeg: the pixels equal libjpeg's, for every common kind") {
   for (const auto& [width, height] :
        std::initializer_list<std::pair<int, int>>{{1, 1}, {1, 37}, {37, 1}, {16, 16}, {101, 67}, {640, 480}}) {
     const Rgb picture = ramp(width, height);
@@ -44,12 +44,12 @@ TEST_CASE("jpeg: the pixels are libjpeg's own, for every common kind") {
   }
 }
 
-TEST_CASE("jpeg: 32767 wide, one row") {
+TEST_CASE("jpeg: 32767 pixels wide, one row high") {
   const Rgb picture = ramp(32767, 1);
   CHECK(max_difference(pixels_of(decode_file(make_jpeg(picture))), picture) <= 12);
 }
 
-TEST_CASE("jpeg: grey is repeated") {
+TEST_CASE("jpeg: grey becomes three equal channels") {
   const Rgb picture = ramp(33, 21);
   const Rgb grey = pixels_of(decode_file(make_jpeg(picture, {.quality = 98, .components = 1})));
   for (int y = 0; y < 21; ++y) {
@@ -62,7 +62,7 @@ TEST_CASE("jpeg: grey is repeated") {
   }
 }
 
-TEST_CASE("jpeg: CMYK and YCCK become what a viewer shows") {
+TEST_CASE("jpeg: CMYK and YCCK become the colours that a viewer shows") {
   const Rgb picture = ramp(64, 48);
   for (const bool ycck : {false, true}) {
     for (const bool adobe : {true, false}) {
@@ -86,14 +86,14 @@ TEST_CASE("jpeg: CMYK and YCCK become what a viewer shows") {
   }
 }
 
-TEST_CASE("jpeg: arithmetic coding decodes, and a cut one is refused") {
+TEST_CASE("jpeg: arithmetic coding is decoded, and a cut file is refused") {
   const Rgb picture = ramp(120, 90);
   const File file = make_jpeg(picture, {.arithmetic = true});
   CHECK(max_difference(pixels_of(decode_file(file)), picture) <= 12);
   expect(cut(file, file.size() / 2), Reason::truncated, "0 of 90 rows");
 }
 
-TEST_CASE("jpeg: cut at ten points") {
+TEST_CASE("jpeg: files cut at ten places") {
   const Rgb picture = ramp(320, 240);
   const File file = make_jpeg(picture, {.quality = 95, .subsampled = false});
   const std::size_t scan = find_marker(file, 0xDA);
@@ -114,7 +114,7 @@ TEST_CASE("jpeg: cut at ten points") {
   }
 }
 
-TEST_CASE("jpeg: the complete rows of a cut picture are complete, and it passes when asked") {
+TEST_CASE("jpeg: the complete rows of a cut picture are right, and accept_truncated accepts it") {
   const Rgb picture = ramp(320, 240);
   for (const bool subsampled : {false, true}) {
     const File file = make_jpeg(picture, {.quality = 95, .subsampled = subsampled});
@@ -133,12 +133,12 @@ TEST_CASE("jpeg: the complete rows of a cut picture are complete, and it passes 
     REQUIRE(lenient.decoded->warnings.size() == 1);
     CHECK(lenient.decoded->warnings[0].find("the rest is filler") != std::string::npos);
     const Rgb part = pixels_of(*lenient.decoded);
-    const int blended = subsampled ? 1 : 0;  // upsampled chroma looks one row down, into the filler
+    const int blended = subsampled ? 1 : 0;  // upsampled chroma reads one row below, in the filler
     CHECK(std::equal(part.data.begin(), part.data.begin() + 3L * 320 * (rows - blended), whole.data.begin()));
   }
 }
 
-TEST_CASE("jpeg: a cut progressive picture has complete rows in its last scan only") {
+TEST_CASE("jpeg: a cut progressive picture has complete rows only in its last scan") {
   const File file = make_jpeg(ramp(320, 240), {.quality = 95, .progressive = true});
   expect(cut(file, file.size() / 2), Reason::truncated, "0 of 240 rows complete");
   expect(cut(file, file.size() / 2), Reason::truncated, "0 of 240 rows complete", {.accept_truncated = 0.5});
@@ -154,7 +154,7 @@ TEST_CASE("jpeg: a cut progressive picture has complete rows in its last scan on
   CHECK(std::equal(part.data.begin(), part.data.begin() + 3L * 320 * (rows - 1), whole.data.begin()));
 }
 
-TEST_CASE("jpeg: a cut between two scans is seen") {
+TEST_CASE("jpeg: a cut between two scans is detected") {
   for (const bool arithmetic : {false, true}) {
     const File file = make_jpeg(ramp(64, 64), {.progressive = true, .arithmetic = arithmetic});
     std::vector<std::size_t> scans;
@@ -166,7 +166,7 @@ TEST_CASE("jpeg: a cut between two scans is seen") {
   }
 }
 
-TEST_CASE("jpeg: the end marker alone may be missing, junk may follow") {
+TEST_CASE("jpeg: only the end marker may be missing, and other bytes may follow it") {
   for (const bool progressive : {false, true}) {
     const File file = make_jpeg(ramp(123, 77), {.progressive = progressive});
     const Decoded cut_off = decode_file(cut(file, file.size() - 2));
@@ -203,7 +203,7 @@ TEST_CASE("jpeg: a marker or an early end inside the scan is corrupt data") {
   expect(cut(restarts, restarts.size() / 2), Reason::truncated, "rows complete");
 }
 
-TEST_CASE("jpeg: headers that lie") {
+TEST_CASE("jpeg: headers with false sizes") {
   const File file = make_jpeg(ramp(320, 240));
   expect(with_jpeg_size(file, 30000, 30000), Reason::too_large, "30000 x 30000 = 900000000");
   expect(with_jpeg_size(file, 65500, 65500), Reason::too_large, "65500");
@@ -215,7 +215,7 @@ TEST_CASE("jpeg: headers that lie") {
   CHECK(resident_bytes() - before < 32 << 20);
 }
 
-TEST_CASE("jpeg: progressive pictures have a budget of memory and scans") {
+TEST_CASE("jpeg: the memory and the scans of progressive pictures are limited") {
   const Rgb picture = ramp(64, 64);
   const File file = make_jpeg(picture, {.progressive = true, .subsampled = false});
   expect(with_jpeg_size(file, 16000, 16000), Reason::too_large, "several scans");
@@ -225,7 +225,7 @@ TEST_CASE("jpeg: progressive pictures have a budget of memory and scans") {
   expect(file, Reason::too_large, "the limit is 1 MB (decode.max_memory). Raise it, or save", {.working_bytes = 1});
   expect(file, Reason::too_large, "more than 4 scans", {.max_scans = 4});
 
-  // The last scan over and over: legal, and work without end.
+  // Repeats the last scan many times: legal, but endless work.
   std::size_t last_scan = 0;
   for (std::size_t i = 0; i + 1 < file.size(); ++i) {
     if (file[i] == 0xFF && file[i + 1] == 0xDA) last_scan = i;
@@ -239,7 +239,7 @@ TEST_CASE("jpeg: progressive pictures have a budget of memory and scans") {
   expect(file, Reason::too_large, "scans", {.max_pixels = 64 * 64 / 4 * 4, .max_scans = 3});
 }
 
-TEST_CASE("jpeg: kinds libjpeg-turbo cannot decode are named") {
+TEST_CASE("jpeg: the message about a kind that libjpeg-turbo cannot decode names the kind") {
   File file = make_jpeg(ramp(32, 32));
   const std::size_t frame = find_marker(file, 0xC0);
   File precise = file;
@@ -250,7 +250,7 @@ TEST_CASE("jpeg: kinds libjpeg-turbo cannot decode are named") {
   expect(lossless, Reason::unsupported_format, "0xc3");
 }
 
-TEST_CASE("jpeg: the real photographs decode as libjpeg does") {
+TEST_CASE("jpeg: real photographs decode as with libjpeg") {
   const auto folder = data_folder() / "pictures";
   if (!std::filesystem::exists(folder)) {
     MESSAGE("skipped: no test data in " << folder.string());

@@ -14,7 +14,7 @@ using namespace millrace::test;
 
 namespace {
 
-/// The documented RGB8 rule, in double precision, from the samples themselves.
+/// The documented RGB8 rule in double precision, computed from the samples.
 Rgb reference(int width, int height, const std::vector<std::uint16_t>& samples, const PngOptions& options) {
   const double top = std::pow(2.0, options.bit_depth) - 1;
   const std::size_t channels = options.colour_type == 2   ? 3
@@ -53,7 +53,7 @@ std::vector<std::uint16_t> samples_for(int width, int height, int channels, unsi
 
 }  // namespace
 
-TEST_CASE("png: every colour type and depth, plain and interlaced, is the documented RGB8") {
+TEST_CASE("png: every colour type and depth, plain and interlaced, follows the documented RGB8 rule") {
   std::vector<PngOptions> kinds;
   for (const int depth : {1, 2, 4, 8, 16}) {
     kinds.push_back({.colour_type = 0, .bit_depth = depth});
@@ -92,14 +92,14 @@ TEST_CASE("png: every colour type and depth, plain and interlaced, is the docume
   }
 }
 
-TEST_CASE("png: all 65536 values of 16 bits are rounded, not cut") {
+TEST_CASE("png: all 65536 values of 16 bits are rounded, not cut off") {
   std::vector<std::uint16_t> samples(65536);
   for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::uint16_t>(i);
   const PngOptions kind{.colour_type = 0, .bit_depth = 16};
   CHECK(pixels_of(decode_file(make_png(256, 256, samples, kind))) == reference(256, 256, samples, kind));
 }
 
-TEST_CASE("png: cut at ten points") {
+TEST_CASE("png: files cut at ten places") {
   const Rgb picture = ramp(200, 150);
   const File file = make_png(picture);
   int last_rows = -1;
@@ -125,7 +125,7 @@ TEST_CASE("png: cut at ten points") {
   CHECK(std::all_of(part.data.begin() + 600L * last_rows, part.data.end(), [](std::uint8_t v) { return v == 128; }));
 }
 
-TEST_CASE("png: a cut interlaced picture has complete rows in its last pass only") {
+TEST_CASE("png: a cut interlaced picture has complete rows only in its last pass") {
   const Rgb picture = ramp(64, 48);
   const File file = make_png(picture, true);
   expect(cut(file, file.size() / 3), Reason::truncated, "0 of 48 rows complete");
@@ -163,10 +163,10 @@ TEST_CASE("png: checksums and compressed data must be right; only the end chunk 
   CHECK(junk.warnings.empty());
 }
 
-TEST_CASE("png: other chunks do no harm") {
+TEST_CASE("png: optional chunks are ignored, and an unknown critical chunk is an error") {
   const Rgb picture = ramp(30, 20);
   const std::vector<std::uint16_t> samples(picture.data.begin(), picture.data.end());
-  // 1,000 chunks that would each inflate to a lot are not even looked at.
+  // 1,000 chunks that would each inflate to a lot are not read.
   PngOptions options;
   for (int i = 0; i < 500; ++i) options.chunks.emplace_back("zTXt", File(300, 0x78));
   for (int i = 0; i < 500; ++i) options.chunks.emplace_back("iCCP", File(300, 0x78));
@@ -206,7 +206,7 @@ TEST_CASE("png: files over 1 MB, in many data chunks and in one") {
   }
 }
 
-TEST_CASE("png: bombs are refused from the header") {
+TEST_CASE("png: bombs are refused by their header") {
   const std::int64_t before = resident_bytes();
   expect(png_header(50000, 50000), Reason::too_large, "50000 x 50000 = 2500000000");
   expect(png_header(0x7FFFFFFF, 0x7FFFFFFF), Reason::too_large, "");
@@ -220,7 +220,7 @@ TEST_CASE("png: bombs are refused from the header") {
   CHECK(resident_bytes() - before < 16 << 20);
 }
 
-TEST_CASE("png: the orientation of eXIf counts, wherever it stands") {
+TEST_CASE("png: the orientation in eXIf counts, before and after the data") {
   const Rgb picture = ramp(7, 4);
   const std::vector<std::uint16_t> samples(picture.data.begin(), picture.data.end());
   for (const bool interlaced : {false, true}) {

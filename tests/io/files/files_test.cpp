@@ -25,7 +25,7 @@ int error_of(const std::function<void()>& action) {
   return 0;
 }
 
-TEST_CASE("hashes give the published values") {
+TEST_CASE("hashes have the published values") {
   CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   CHECK(xxh3_64_hex("") == "2d06800538d394c2");
@@ -33,7 +33,7 @@ TEST_CASE("hashes give the published values") {
   CHECK(xxh32("abc") == 0x32D153FFU);
 }
 
-TEST_CASE("a file's hash is that of its bytes, also over several chunks") {
+TEST_CASE("a file's hash equals that of its bytes, also over several chunks") {
   const TemporaryFolder folder;
   std::string bytes((2U << 20U) + 17, 'x');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 + i / 1000);
@@ -46,7 +46,7 @@ TEST_CASE("a file's hash is that of its bytes, also over several chunks") {
   CHECK(in_parts.hex() == xxh3_64_hex(bytes));
 }
 
-TEST_CASE("base64 gives the vectors of RFC 4648 and refuses anything else") {
+TEST_CASE("base64 agrees with the vectors of RFC 4648 and refuses anything else") {
   const std::pair<std::string, std::string> vectors[] = {{"", ""},
                                                          {"f", "Zg=="},
                                                          {"fo", "Zm8="},
@@ -63,7 +63,7 @@ TEST_CASE("base64 gives the vectors of RFC 4648 and refuses anything else") {
   }
 }
 
-TEST_CASE("write_durably writes aside, syncs, renames and syncs the folder, in this order") {
+TEST_CASE("write_durably writes a temporary file, syncs and renames it, and syncs the folder, in this order") {
   const MemoryFiles files;
   write_durably("/out", "a.json", "hello", files);
   CHECK(files.contents() == std::map<std::string, std::string>{{"/out/a.json", "hello"}});
@@ -72,7 +72,7 @@ TEST_CASE("write_durably writes aside, syncs, renames and syncs the folder, in t
                                                         "fsync folder /out"});
 }
 
-TEST_CASE("write_durably that fails at any operation leaves the old file and no temporary") {
+TEST_CASE("write_durably that fails at any operation leaves the old file and no temporary file") {
   for (const int number : {ENOSPC, EIO, EDQUOT, EROFS, EXDEV, EFBIG}) {
     int failures = 0;
     for (int at = 1;; ++at) {
@@ -119,7 +119,7 @@ TEST_CASE("a failed sync is final: the file is not synced or written again") {
   CHECK(files.state->record == std::vector<std::string>{"create /out/a", "write /out/a"});
 }
 
-TEST_CASE("a full disk is told with what is free") {
+TEST_CASE("the message about a full disk says how much is free") {
   try {
     File("/dev/full", O_WRONLY).write_all("12345");
     FAIL("nothing was thrown");
@@ -150,7 +150,7 @@ TEST_CASE("read_text_file reads regular files up to its limit only, and never wa
   CHECK(!file_exists(folder.path() + "/a/b"));
 }
 
-TEST_CASE("stale temporaries are removed and nothing else") {
+TEST_CASE("stale temporary files are removed and nothing else") {
   const MemoryFiles files;
   for (const std::string name : {".tmp-000001.jsonl", "000001.jsonl", ".tmp-", "x.tmp-", ".tm"}) {
     File("/out/" + name, O_WRONLY | O_CREAT, files).write_all("x");
@@ -159,7 +159,7 @@ TEST_CASE("stale temporaries are removed and nothing else") {
   CHECK(list_folder("/out", files) == std::vector<std::string>{".tm", "000001.jsonl", "x.tmp-"});
 }
 
-TEST_CASE("make_folder makes one level and is content with a folder that is there") {
+TEST_CASE("make_folder makes one level and accepts a folder that exists") {
   const TemporaryFolder folder;
   make_folder(folder.path() + "/a");
   make_folder(folder.path() + "/a");
@@ -168,7 +168,7 @@ TEST_CASE("make_folder makes one level and is content with a folder that is ther
   CHECK(error_of([&] { list_folder(folder.path() + "/b"); }) == ENOENT);
 }
 
-TEST_CASE("a link in the place of the temporary is not followed") {
+TEST_CASE("a link in place of the temporary file is not followed") {
   const TemporaryFolder folder;
   write_durably(folder.path(), "victim", "old");
   REQUIRE(::symlink((folder.path() + "/victim").c_str(), (folder.path() + "/.tmp-a").c_str()) == 0);

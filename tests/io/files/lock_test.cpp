@@ -20,7 +20,7 @@ std::string record(const LockHolder& holder) {
          holder.started + "\"}\n";
 }
 
-/// A process id that nobody has any more.
+/// A process id that no process has any more.
 std::int64_t dead_pid() {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
@@ -37,7 +37,7 @@ TEST_CASE("this_process names pid, host, boot and start") {
   CHECK(self.started.size() == std::string("2026-11-21T05:49:00Z").size());
 }
 
-TEST_CASE("a second run is refused and told who has the folder; the end of the first frees it") {
+TEST_CASE("a second run is refused with the process that holds the folder, until the first run ends") {
   const TemporaryFolder folder;
   {
     const FolderLock first(folder.path());
@@ -64,7 +64,7 @@ TEST_CASE("a second run is refused and told who has the folder; the end of the f
   CHECK(!third.note());
 }
 
-TEST_CASE("the lock of a process that died with it is taken over with a message") {
+TEST_CASE("the lock of a dead process is taken over with a note") {
   const TemporaryFolder folder;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -80,7 +80,7 @@ TEST_CASE("the lock of a process that died with it is taken over with a message"
   CHECK(lock_holder(folder.path())->pid == ::getpid());
 }
 
-TEST_CASE("which records are stale") {
+TEST_CASE("which lock records are stale") {
   const LockHolder self = this_process();
   struct Row {
     const char* what;
@@ -119,7 +119,7 @@ TEST_CASE("which records are stale") {
   }
 }
 
-TEST_CASE("the lock of another host says how to get rid of it") {
+TEST_CASE("the message about a lock of another host says how to remove it") {
   const TemporaryFolder folder;
   LockHolder there = this_process();
   there.host = "mill7";
@@ -128,7 +128,7 @@ TEST_CASE("the lock of another host says how to get rid of it") {
   CHECK_THROWS_WITH_AS(FolderLock(folder.path()), doctest::Contains("delete the lock file"), LockedError);
 }
 
-TEST_CASE("a record cut short at any byte is taken over") {
+TEST_CASE("a lock record that is cut at any byte is taken over") {
   const std::string whole = record(this_process());
   for (std::size_t length = 0; length + 2 < whole.size(); ++length) {
     const TemporaryFolder folder;
@@ -138,7 +138,7 @@ TEST_CASE("a record cut short at any byte is taken over") {
   }
 }
 
-TEST_CASE("of many that try at the same time never two have the folder") {
+TEST_CASE("if many threads try at the same time, never two hold the folder") {
   const TemporaryFolder folder;
   std::atomic<int> inside{0}, taken{0}, overlaps{0};
   std::vector<std::thread> threads;
@@ -161,7 +161,7 @@ TEST_CASE("of many that try at the same time never two have the folder") {
   CHECK(taken > 0);
 }
 
-TEST_CASE("no lock without its folder") {
+TEST_CASE("a lock without its folder is a StorageError") {
   const TemporaryFolder folder;
   CHECK_THROWS_AS(FolderLock(folder.path() + "/none"), StorageError);
   CHECK(!lock_holder(folder.path() + "/none"));

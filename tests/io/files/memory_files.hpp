@@ -17,11 +17,11 @@
 
 namespace millrace {
 
-/// Thrown by MemoryFiles where the process is to die. Not a std::exception: nothing in the code under test catches it.
+/// MemoryFiles throws this to end the process. It is no std::exception, so the code under test does not catch it.
 struct ProcessKilled {};
 
-/// A file system in memory after SQLite's test VFS: it can kill the process or fail with an errno at its N-th
-/// operation, forget at a power cut what was not synced, and it keeps a record of what happened in which order.
+/// A file system in memory after SQLite's test VFS. It can kill the process or fail with an errno at its N-th
+/// operation, and forget unsynced data at a power cut. It records all operations in order.
 class MemoryFiles final : public FileSystem {
  public:
   struct Node {
@@ -33,7 +33,7 @@ class MemoryFiles final : public FileSystem {
     std::map<std::string, std::shared_ptr<Node>> names, durable_names;
     std::set<std::string> folders{"/out"};
     struct Open {
-      std::shared_ptr<Node> node;  // null: a folder
+      std::shared_ptr<Node> node;  // null for a folder
       std::string path;
       int flags = 0;
       std::size_t position = 0;
@@ -46,13 +46,13 @@ class MemoryFiles final : public FileSystem {
     int fail_with = EIO;
     bool killed = false;
     std::size_t largest_write = std::size_t(-1);
-    int interrupt_every = 0;  // every N-th read or write is EINTR
+    int interrupt_every = 0;  // every N-th read or write fails with EINTR
     int calls = 0;
     std::vector<std::string> record;
   };
   std::shared_ptr<State> state = std::make_shared<State>();
 
-  /// The process is gone, the machine is not: what was written stays.
+  /// Ends the process, but not the machine: written data stays.
   void restart() const {
     state->open.clear();
     state->killed = false;
@@ -61,8 +61,7 @@ class MemoryFiles final : public FileSystem {
     state->record.clear();
   }
 
-  /// The machine is gone: of names and bytes that were not synced, each may be there or not, and the end of a file may
-  /// be random.
+  /// Ends the machine: each name or byte that was not synced may be kept or lost, and the end of a file may be random.
   void cut_power(unsigned seed) const {
     std::mt19937 random(seed);
     std::set<std::string> paths;
@@ -107,7 +106,7 @@ class MemoryFiles final : public FileSystem {
   int close(int descriptor) const override {
     const std::scoped_lock lock(state->mutex);
     state->open.erase(descriptor);
-    // A destructor may call this, and it cannot be killed by an exception: dying here is the same as at the next step.
+    // A destructor may call this and must not throw. So the process dies at the next step, which has the same effect.
     ++state->operations;
     if (state->operations == state->fail_at) return error(state->fail_with);
     if (state->operations == state->kill_at) ++state->kill_at;
@@ -225,7 +224,7 @@ class MemoryFiles final : public FileSystem {
     return 0;
   }
 
-  /// Content of all files by path.
+  /// The contents of all files by path.
   std::map<std::string, std::string> contents() const {
     std::map<std::string, std::string> all;
     for (const auto& [path, node] : state->names) all[path] = node->now;
@@ -246,7 +245,7 @@ class MemoryFiles final : public FileSystem {
 
   bool interrupted() const { return state->interrupt_every > 0 && ++state->calls % state->interrupt_every == 0; }
 
-  /// Counts an operation that changes something; false with errno where it is to fail.
+  /// Counts an operation that changes something. Returns false and sets errno if the operation must fail.
   bool step(const std::string& what) const {
     if (state->killed) return true;
     ++state->operations;

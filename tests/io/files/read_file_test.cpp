@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A folder that is gone afterwards.
+/// A folder that is removed at the end of the test.
 struct Folder {
   fs::path path;
   Folder() {
@@ -64,7 +64,7 @@ TEST_CASE("read_file: content, size and time") {
   CHECK(text(read_file(folder / "link.jpg", {})) == content);
 }
 
-TEST_CASE("read_file: what is not there, not readable, not regular, or empty") {
+TEST_CASE("read_file: files that do not exist, cannot be read, are not regular, or are empty") {
   const Folder folder;
   CHECK(reason_of(folder / "nothing.jpg") == Reason::vanished);
   CHECK(reason_of(folder.file("plain", "x") + "/below.jpg") == Reason::vanished);
@@ -77,7 +77,7 @@ TEST_CASE("read_file: what is not there, not readable, not regular, or empty") {
   CHECK(reason_of(folder.path.string()) == Reason::not_regular);
   CHECK(reason_of("/dev/null") == Reason::not_regular);
   REQUIRE(::mkfifo((folder / "pipe.jpg").c_str(), 0600) == 0);
-  CHECK(reason_of(folder / "pipe.jpg") == Reason::not_regular);  // a plain open would wait for a writer, for ever
+  CHECK(reason_of(folder / "pipe.jpg") == Reason::not_regular);  // a plain open would wait for a writer forever
 
   const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
@@ -88,7 +88,7 @@ TEST_CASE("read_file: what is not there, not readable, not regular, or empty") {
   ::close(listener);
 }
 
-TEST_CASE("read_file: permission") {
+TEST_CASE("read_file: a file without permission") {
   const Folder folder;
   const std::string path = folder.file("secret.jpg", "x");
   REQUIRE(::chmod(path.c_str(), 0) == 0);
@@ -97,7 +97,7 @@ TEST_CASE("read_file: permission") {
     CHECK(reason_of(path) == Reason::permission);
     return;
   }
-  // Root reads everything: ask as nobody, in a process of its own.
+  // Root can read everything, so a child process reads as nobody.
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -117,7 +117,7 @@ TEST_CASE("read_file: permission") {
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("read_file: interrupted and short reads go on; EIO and ESTALE are tried once more") {
+TEST_CASE("read_file: interrupted and short reads continue; EIO and ESTALE are retried once") {
   const Folder folder;
   const std::string content = "0123456789";
   const std::string path = folder.file("a.jpg", content);
@@ -144,7 +144,7 @@ TEST_CASE("read_file: interrupted and short reads go on; EIO and ESTALE are trie
   CHECK(calls == 1);
 }
 
-TEST_CASE("read_file: a file that changes while it is read is not taken") {
+TEST_CASE("read_file: a file that changes while it is read fails") {
   const Folder folder;
   const std::string path = folder.file("a.jpg", "0123456789");
   const auto shrinking = [&](int descriptor, void* to, std::size_t count) -> ssize_t {
@@ -159,7 +159,7 @@ TEST_CASE("read_file: a file that changes while it is read is not taken") {
   CHECK(reason_of(path, {}, growing) == Reason::changed_since_plan);
 }
 
-TEST_CASE("read_file: no descriptor is left open, whatever happens") {
+TEST_CASE("read_file: no descriptor stays open, also after failures") {
   const Folder folder;
   const std::string good = folder.file("a.jpg", "x"), empty = folder.file("b.jpg", "");
   const auto open_files = [] {

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// A new empty folder that goes with its content at the end of the test.
+/// A new empty folder. The destructor removes it with its content.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -53,7 +53,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 using Names = std::vector<std::string>;
 
-TEST_CASE("text lists: any bytes but the delimiter") {
+TEST_CASE("text lists accept any bytes except the delimiter") {
   CHECK(read_list("", Format::text).empty());
   CHECK(read_list("\n\n\n", Format::text).empty());
   CHECK(paths_of(read_list("a.jpg\nb c.jpg\n", Format::text)) == Names{"a.jpg", "b c.jpg"});
@@ -69,7 +69,7 @@ TEST_CASE("text lists: any bytes but the delimiter") {
   CHECK(contains(error_of(std::string("a\0b\0", 4), Format::text), "-0"));
 }
 
-TEST_CASE("lines of any length around the block size, and a limit") {
+TEST_CASE("lines of any length around the block size are read, up to a limit") {
   for (const std::size_t length : {1UL, 65'534UL, 65'535UL, 65'536UL}) {
     const std::string line(length, 'x');
     CHECK(paths_of(read_list(line + "\n" + line + "\nz", Format::text)) == Names{line, line, "z"});
@@ -81,7 +81,7 @@ TEST_CASE("lines of any length around the block size, and a limit") {
   CHECK_THROWS_AS(LineReader("/nonexistent/list", {"'list'", '\n', 10, {}}), InputError);
 }
 
-TEST_CASE("CSV as RFC 4180 has it") {
+TEST_CASE("CSV follows RFC 4180") {
   const auto items = read_list(
       "view,path,note,boxes\r\n"
       "left,\"a,\"\"b\"\"\nc.jpg\",x,\"[[1,2,3.5,4],[5,6,7,8,2]]\"\r\n"
@@ -136,7 +136,7 @@ TEST_CASE("malformed CSV is an error with file and line") {
     CHECK(contains(error, std::string("'list' ") + row.line + ":"));
     CHECK(contains(error, row.message));
   }
-  // A quote that is never closed ends at the limit, not at the end of a large file.
+  // A quote that is never closed fails at the limit, not at the end of a large file.
   std::string large = "path\n\"open\n";
   for (int i = 0; i < 400'000; ++i) large += "0123456789012345678901234567890123456789012345678\n";
   CHECK(contains(error_of(large, Format::csv), "line 2: a quoted field that starts in this row is never closed"));
@@ -238,12 +238,12 @@ struct Pipe {
   }
 };
 
-TEST_CASE("an open pipe is idle when no line came for the time asked, once, by the clock given") {
+TEST_CASE("an open pipe is idle once if no line comes within the given time of the given clock") {
   Pipe pipe;
   std::chrono::nanoseconds now{0};
   const IdleRule rule{std::chrono::seconds(10), [&] {
-                        // Each look at the clock is 11 s after the one before: whoever waits is past the deadline at
-                        // once.
+                        // Each reading of the clock is 11 s after the one before, so a wait is past its
+                        // deadline at once.
                         return now += std::chrono::seconds(11);
                       }};
   std::stop_source stop;
@@ -254,7 +254,7 @@ TEST_CASE("an open pipe is idle when no line came for the time asked, once, by t
   CHECK(line == "a.jpg");
   CHECK(lines.next(line) == Step::idle);
   pipe.write(" a line\n");
-  REQUIRE(lines.next(line) == Step::item);  // without a deadline until this line is there
+  REQUIRE(lines.next(line) == Step::item);  // without a deadline until this line has come
   CHECK(line == "half a line");
   pipe.close_writer();
   CHECK(lines.next(line) == Step::end);
@@ -270,7 +270,7 @@ TEST_CASE("a stop wakes a reader that waits for a pipe") {
   CHECK(lines.next(line) == Step::end);
 }
 
-TEST_CASE("a closed descriptor reads as empty, and one that does not block is waited for") {
+TEST_CASE("a closed descriptor reads as empty, and a non-blocking one is waited for") {
   int closed = 0;
   {
     const Pipe pipe;

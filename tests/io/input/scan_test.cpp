@@ -31,7 +31,7 @@ std::vector<std::string> walk(const std::string& folder) {
 
 using Names = std::vector<std::string>;
 
-TEST_CASE("globs match like a shell's") {
+TEST_CASE("globs match as in a shell") {
   struct Row {
     const char* pattern;
     const char* path;
@@ -54,7 +54,7 @@ TEST_CASE("globs match like a shell's") {
       {"a?c",
        "a\xFF"
        "c",
-       true},  // one byte that is no UTF-8
+       true},  // one byte that is not UTF-8
       {"[abc]x", "bx", true},
       {"[!abc]x", "bx", false},
       {"[^abc]x", "dx", true},
@@ -64,7 +64,7 @@ TEST_CASE("globs match like a shell's") {
       {"[!]a]x", "]x", false},
       {"[a-]x", "-x", true},
       {"[\\]]x", "]x", true},
-      {"[ab", "[ab", true},  // unclosed: itself
+      {"[ab", "[ab", true},  // not closed: matches itself
       {"a\\*b", "a*b", true},
       {"a\\*b", "axb", false},
       {"a\\", "a\\", true},
@@ -101,7 +101,7 @@ TEST_CASE("globs match like a shell's") {
   }
 }
 
-TEST_CASE("globs agree with fnmatch on random patterns of one kind of syntax") {
+TEST_CASE("globs agree with fnmatch on random patterns, except where they differ on purpose") {
   std::mt19937 random(7);
   const std::string pattern_letters = "ab.*?/[]!-";
   const std::string text_letters = "ab./";
@@ -111,8 +111,8 @@ TEST_CASE("globs agree with fnmatch on random patterns of one kind of syntax") {
     std::string text;
     for (auto n = random() % 7; n > 0; --n) pattern += pattern_letters[random() % pattern_letters.size()];
     for (auto n = random() % 6; n > 0; --n) text += text_letters[random() % text_letters.size()];
-    // What differs on purpose: '**', empty names, and brackets that hold a '/' or are not closed. And glibc finds no
-    // match for "*?[.]" in "b.", where shells do.
+    // These differ on purpose: '**', empty names, and brackets that contain '/' or are not closed.
+    // Shells find a match for "*?[.]" in "b.", glibc does not.
     const auto odd = [](const std::string& s) {
       return s.empty() || s.find("**") != std::string::npos || s.find("//") != std::string::npos ||
              s.starts_with('/') || s.ends_with('/');
@@ -135,7 +135,7 @@ TEST_CASE("globs agree with fnmatch on random patterns of one kind of syntax") {
   CHECK(matched > 1000);
 }
 
-TEST_CASE("a glob says where it can match below, and nothing makes it exponential") {
+TEST_CASE("a glob says where it can match below, and no pattern takes exponential time") {
   const Glob glob("a/*/c/**/x.jpg");
   CHECK(glob.may_match_below(""));
   CHECK(glob.may_match_below("a"));
@@ -167,7 +167,7 @@ TEST_CASE("a glob says where it can match below, and nothing makes it exponentia
   CHECK(split_glob("a\\*b/c*").folder == "a*b");
 }
 
-TEST_CASE("patterns of views") {
+TEST_CASE("patterns of views match names or paths") {
   CHECK(PathPattern("*_left.jpg").matches("a/b/x_left.jpg"));
   CHECK(PathPattern("left/**").matches("left/a/x.jpg"));
   CHECK_FALSE(PathPattern("left/**").matches("a/left/x.jpg"));
@@ -175,7 +175,7 @@ TEST_CASE("patterns of views") {
   CHECK(PathPattern("**").matches("a/b.jpg"));
 }
 
-TEST_CASE("names are safe to show") {
+TEST_CASE("names are escaped for display") {
   CHECK(display_name("a b.jpg") == "a b.jpg");
   CHECK(display_name("a\nb\t\x1b[31m\\") == R"(a\nb\t\x1b[31m\\)");
   CHECK(display_name("\xff\xfe.jpg") == R"(\xff\xfe.jpg)");
@@ -186,7 +186,7 @@ TEST_CASE("names are safe to show") {
   CHECK(to_utf8_lossy("a\xff\xC3z\xE2\x82") == "a\xEF\xBF\xBD\xEF\xBF\xBDz\xEF\xBF\xBD");
 }
 
-TEST_CASE("scan order is the order of names, not of bytes of the path") {
+TEST_CASE("the scan order compares names, not the bytes of whole paths") {
   CHECK(compare_scan_order("a/z", "a.b") < 0);
   CHECK(compare_scan_order("a", "a/z") < 0);
   CHECK(compare_scan_order("a/b", "a/b") == 0);
@@ -194,7 +194,7 @@ TEST_CASE("scan order is the order of names, not of bytes of the path") {
   CHECK(compare_scan_order("a\x01", "a/b") > 0);
 }
 
-TEST_CASE("a folder is walked depth first, entries sorted by bytes, twins kept (N1, N2, N5)") {
+TEST_CASE("a folder is walked depth first, entries are sorted by bytes, and similar names stay (N1, N2, N5)") {
   const TestTree tree;
   for (const char* name : {"b/x.jpg", "a/x.jpg", "x.jpg", "x.png", "a.jpg", "a/B.JPEG", "a/c/d/e.webp",
                            "caf\xC3\xA9.jpg", "cafe\xCC\x81.jpg"}) {
@@ -207,7 +207,7 @@ TEST_CASE("a folder is walked depth first, entries sorted by bytes, twins kept (
                        [](const auto& a, const auto& b) { return compare_scan_order(a, b) < 0; }));
 }
 
-TEST_CASE("any byte in a name (N3, N4, N6)") {
+TEST_CASE("a name may have any bytes (N3, N4, N6)") {
   const TestTree tree;
   const Names names{"\x01.jpg",
                     " .jpg",
@@ -225,7 +225,7 @@ TEST_CASE("any byte in a name (N3, N4, N6)") {
   CHECK(walk(tree.root()) == names);
 }
 
-TEST_CASE("what is no picture is counted by reason and named (N8, N10)") {
+TEST_CASE("files that are no pictures are counted by reason and named (N8, N10)") {
   const TestTree tree;
   tree.file("ok.jpg");
   for (const char* name : {".hidden.jpg", ".DS_Store", "Thumbs.db", "@eaDir/t.jpg", ".git/x.jpg", "notes.txt", "README",
@@ -261,7 +261,7 @@ TEST_CASE("links (N7)") {
   tree.file("out/o.jpg");
   tree.file("out/plain.dat");
   tree.link("../out/o.jpg", "in/file_link.jpg");
-  tree.link("../out/plain.dat", "in/named.jpg");  // the link's name decides, content decides at decode
+  tree.link("../out/plain.dat", "in/named.jpg");  // the scan goes by the link's name, decode by the content
   tree.link("../out/o.jpg", "in/file_link.dat");
   tree.link("../out", "in/z_folder_link");
   tree.link("nowhere.jpg", "in/dangling.jpg");  // an item that fails: it must not be lost
@@ -270,14 +270,14 @@ TEST_CASE("links (N7)") {
   tree.link("ring_a.jpg", "in/ring_b.jpg");
   tree.link("..", "in/sub/up");
   ScanCounts counts;
-  SUBCASE("to folders are not followed by default") {
+  SUBCASE("links to folders are not followed by default") {
     CHECK(walk({tree.path("in"), {}, false, {}}, counts) ==
           Names{"a.jpg", "dangling.jpg", "file_link.jpg", "named.jpg", "sub/s.jpg"});
     CHECK(counts[Skip::folder_link].count == 2);
     CHECK(counts[Skip::loop].count == 2);
     CHECK(counts[Skip::other_extension].count == 2);
   }
-  SUBCASE("are followed when asked, loops found by device and inode") {
+  SUBCASE("links are followed on request, and loops are found by device and inode") {
     CHECK(walk({tree.path("in"), {}, true, {}}, counts) ==
           Names{"a.jpg", "dangling.jpg", "file_link.jpg", "named.jpg", "sub/s.jpg", "z_folder_link/o.jpg"});
     CHECK(counts[Skip::folder_link].count == 0);
@@ -286,10 +286,10 @@ TEST_CASE("links (N7)") {
   }
 }
 
-TEST_CASE("folders that cannot be listed are counted and named, the rest is read (N9)") {
+TEST_CASE("folders that cannot be listed are counted and named, and the others are read (N9)") {
   const TestTree tree;
   tree.file("a.jpg");
-  // Root reads everything, so what refuses to be listed is a path that is too long.
+  // Root can list every folder, so the folder that fails here has a path that is too long.
   std::string deep;
   {
     const InFolder start(tree.root());
@@ -311,7 +311,7 @@ TEST_CASE("folders that cannot be listed are counted and named, the rest is read
   CHECK_THROWS_AS(walk(tree.path("missing")), InputError);
 }
 
-TEST_CASE("an unreadable folder as another user (N9)") {
+TEST_CASE("a folder without permission is counted and named, as another user (N9)") {
   const TestTree tree;
   tree.file("a.jpg");
   tree.file("shut/b.jpg");
@@ -327,7 +327,7 @@ TEST_CASE("an unreadable folder as another user (N9)") {
   CHECK(counts[Skip::unreadable_folder].first == Names{"shut"});
 }
 
-TEST_CASE("glob patterns walk only where they can match") {
+TEST_CASE("a walk with a glob enters only folders in which the glob can match") {
   const TestTree tree;
   for (const char* name : {"day1/a.jpg", "day1/b.dat", "day2/c.jpg", "night/d.jpg", "day1/deep/e.jpg", ".h/f.jpg",
                            "g.jpg", "day2/v.mp4"}) {
@@ -347,7 +347,7 @@ TEST_CASE("glob patterns walk only where they can match") {
   CHECK(glob("day1/*", counts) == Names{"day1/a.jpg", "day1/deep/e.jpg"});
 }
 
-TEST_CASE("excluded folders are not entered and a stop ends the walk") {
+TEST_CASE("excluded folders are not entered, and a stop ends the walk") {
   const TestTree tree;
   tree.file("a.jpg");
   tree.file("out/b.jpg");

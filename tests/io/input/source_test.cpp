@@ -89,7 +89,7 @@ TEST_CASE("where relative paths start") {
   CHECK(item.mtime_ns == 0);
 }
 
-TEST_CASE("named files are items whatever they are called; missing ones are errors") {
+TEST_CASE("named files are items with any name, and missing ones are errors") {
   const TestTree tree;
   tree.file("scan.dat");
   tree.file("we[i]rd*.jpg");
@@ -111,7 +111,7 @@ TEST_CASE("named files are items whatever they are called; missing ones are erro
   CHECK(contains(error_of(spec_of({"-", "-"})), "only once"));
 }
 
-TEST_CASE("views: first pattern wins, a manifest overrides, what matches none is counted") {
+TEST_CASE("views: the first pattern wins, a manifest overrides it, and files without a view are counted") {
   const TestTree tree;
   for (const char* name : {"left/a.jpg", "right/b.jpg", "left/top_c.jpg", "other/d.jpg"}) tree.file(name);
   SourceSpec spec = spec_of({tree.root()});
@@ -152,7 +152,7 @@ TEST_CASE("boxes of a manifest come with the item") {
   CHECK_FALSE(items.at(1).boxes.has_value());
 }
 
-TEST_CASE("selection: every, and a sample that depends on seed and path alone") {
+TEST_CASE("selection: every, and a sample that depends only on seed and path") {
   const TestTree tree;
   std::string list;
   for (int i = 0; i < 20'000; ++i) list += "folder/" + std::to_string(i) + ".jpg\n";
@@ -175,8 +175,8 @@ TEST_CASE("selection: every, and a sample that depends on seed and path alone") 
   Names both;
   std::set_intersection(tenth.begin(), tenth.end(), other.begin(), other.end(), std::back_inserter(both),
                         [](const auto& a, const auto& b) { return std::stoi(a.substr(7)) < std::stoi(b.substr(7)); });
-  CHECK(both.size() < 300);  // independent: 200 expected
-  // A larger share keeps what a smaller one has, and adding files changes no choice.
+  CHECK(both.size() < 300);  // independent samples share about 200
+  // A larger share contains a smaller one, and new files change no choice.
   spec.selection.seed = 0;
   spec.selection.sample = 0.2;
   const Names fifth = paths_of(spec);
@@ -195,7 +195,7 @@ TEST_CASE("selection: every, and a sample that depends on seed and path alone") 
   CHECK(contains(error_of(spec), "every"));
 }
 
-TEST_CASE("a dry run counts by view, extension and reason and writes nothing") {
+TEST_CASE("a dry run counts by view, extension and reason, and writes nothing") {
   const TestTree tree;
   for (const char* name : {"l/a.jpg", "l/b.JPG", "r/c.png", "x/d.jpg", "notes.txt", "v.mp4"}) tree.file(name, "1234");
   SourceSpec spec = spec_of({tree.root()});
@@ -214,7 +214,7 @@ TEST_CASE("a dry run counts by view, extension and reason and writes nothing") {
   CHECK(std::distance(std::filesystem::recursive_directory_iterator(tree.root()), {}) == 9);
 }
 
-TEST_CASE("names that are not UTF-8 differ in what describes the source") {
+TEST_CASE("names that are not UTF-8 differ in the description of the source") {
   const TestTree tree;
   tree.folder("\xff");
   tree.folder("\xfe");

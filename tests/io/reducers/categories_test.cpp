@@ -30,7 +30,7 @@ json top(const std::vector<std::pair<int, std::string>>& classes) {
   return {{"top", list}};
 }
 
-TEST_CASE("pictures by best class, view and stage; none where there is no class") {
+TEST_CASE("pictures are counted by best class, view and stage, and as none without a class") {
   std::vector<std::string> summary;
   const json counts = reduced({picture("front", {{"scenes", top({{3, "bus"}, {1, "car"}})}, {"kinds", top({})}}),
                                picture("front", {{"scenes", top({{1, "car"}, {3, "bus"}})}}),
@@ -59,7 +59,7 @@ TEST_CASE("objects by class and view") {
   CHECK(summary == std::vector<std::string>{"objects, view front: 2 car, 1 class 5", "objects, view left: 1 car"});
 }
 
-TEST_CASE("a value of another form is no category") {
+TEST_CASE("a value of another form is not a category") {
   for (const json& other : {json("top"), json{{"top", 3}}, json{{"top", {{1, "a"}}}}, json{{"top", {{"a", 1, 0.5}}}},
                             json{{"bottom", json::array()}}, json{{"top", {1, 2, 3}}}}) {
     CAPTURE(other.dump());
@@ -67,7 +67,7 @@ TEST_CASE("a value of another form is no category") {
   }
 }
 
-TEST_CASE("a long list of classes is cut in the sentence, not in the file") {
+TEST_CASE("a long list of classes is shortened in the sentence, not in the file") {
   std::vector<json> lines;
   for (int i = 0; i < 7; ++i) lines.push_back(picture("a", {{"x", top({{i, "n" + std::to_string(i)}})}}));
   lines.push_back(lines.back());

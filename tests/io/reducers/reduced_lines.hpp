@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// Writes a segment of these lines, which get ids.
+/// Commits a segment of these lines, which get ids from `first_id`.
 inline void commit_lines(const std::string& out, std::int64_t segment, std::int64_t first_id,
                          std::vector<nlohmann::json> lines) {
   SegmentStore store(out, "plan");
@@ -27,7 +27,7 @@ inline void commit_lines(const std::string& out, std::int64_t segment, std::int6
   store.append(segment, 0, given);
 }
 
-/// What a reducer of the table makes of lines.
+/// The result of a reducer of the table over these lines.
 inline Reduced reduce_lines(const std::string& reducer, const std::vector<nlohmann::json>& lines) {
   const TemporaryFolder folder;
   commit_lines(folder.path(), 0, 0, lines);

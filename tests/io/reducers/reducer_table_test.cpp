@@ -14,7 +14,7 @@ const nlohmann::json car_in_front{{"view", "front"}, {"state", "ok"}, {"objects"
 
 std::string content(const std::string& out) { return read_text_file(out + "/reduced/categories.json", 1 << 20); }
 
-TEST_CASE("a reducer is found by name, and no two have one name") {
+TEST_CASE("a reducer is found by name, and no two have the same name") {
   for (const auto& entry : reducer_table()) {
     REQUIRE(find_reducer(entry.name) != nullptr);
     CHECK(find_reducer(entry.name) == &entry);
@@ -23,7 +23,7 @@ TEST_CASE("a reducer is found by name, and no two have one name") {
   CHECK(find_reducer("categorys") == nullptr);
 }
 
-TEST_CASE("the output is replaced, and a second time the same") {
+TEST_CASE("the output is replaced, and a second run writes the same bytes") {
   const TemporaryFolder folder;
   const std::string& out = folder.path();
   commit_lines(out, 0, 0, {car_in_front});
@@ -41,7 +41,7 @@ TEST_CASE("the output is replaced, and a second time the same") {
     CHECK_FALSE(file.path().filename().string().starts_with(".tmp-"));
 }
 
-TEST_CASE("it reads beside a run that holds the output, and not beside another reducer") {
+TEST_CASE("a reducer reads while a run holds the output folder, but not while another reducer works") {
   const TemporaryFolder folder;
   commit_lines(folder.path(), 0, 0, {car_in_front});
   const FolderLock run(folder.path());
@@ -50,7 +50,7 @@ TEST_CASE("it reads beside a run that holds the output, and not beside another r
   CHECK_THROWS_AS(run_reducer(*find_reducer("categories"), folder.path()), LockedError);
 }
 
-TEST_CASE("damaged segments and a line that is no JSON are told, and the old output stays") {
+TEST_CASE("damaged segments and a line that is not JSON are errors, and the old output stays") {
   const TemporaryFolder folder;
   const std::string& out = folder.path();
   commit_lines(out, 0, 0, {car_in_front});

@@ -45,7 +45,7 @@ MemoryFiles filled() {
   return files;
 }
 
-TEST_CASE("lines come back with all that resume needs") {
+TEST_CASE("lines are read back with all that a resume needs") {
   const MemoryFiles files = filled();
   const Opened opened(files);
   REQUIRE(opened.entries.size() == 6);
@@ -63,7 +63,7 @@ TEST_CASE("lines come back with all that resume needs") {
   CHECK(opened.journal.scan().invalid_lines == 0);
 }
 
-TEST_CASE("what append returns can be read at once") {
+TEST_CASE("lines can be read as soon as append returns") {
   const MemoryFiles files;
   Opened opened(files);
   for (int batch = 0; batch < 3; ++batch) {
@@ -74,7 +74,7 @@ TEST_CASE("what append returns can be read at once") {
   }
 }
 
-TEST_CASE("a tail torn at any byte of the last line costs that line only, and appending goes on behind the others") {
+TEST_CASE("a journal that is cut in its last line loses only that line, and append continues after the others") {
   const std::string whole = filled().content(path);
   const std::size_t last_begin = whole.rfind('\n', whole.size() - 2) + 1;
   for (std::size_t size = last_begin; size < whole.size(); ++size) {
@@ -91,7 +91,7 @@ TEST_CASE("a tail torn at any byte of the last line costs that line only, and ap
   }
 }
 
-TEST_CASE("random garbage behind the lines is cut off") {
+TEST_CASE("random bytes after the lines are cut off") {
   std::mt19937 random(7);
   const std::string whole = filled().content(path);
   for (int round = 0; round < 300; ++round) {
@@ -104,7 +104,7 @@ TEST_CASE("random garbage behind the lines is cut off") {
   }
 }
 
-TEST_CASE("a flipped bit anywhere costs its line, or two where it takes a newline away") {
+TEST_CASE("a flipped bit loses its line, or two lines if it removes a newline") {
   const std::string whole = filled().content(path);
   for (std::size_t at = 0; at < whole.size(); ++at) {
     const MemoryFiles files = filled();
@@ -119,13 +119,13 @@ TEST_CASE("a flipped bit anywhere costs its line, or two where it takes a newlin
   }
 }
 
-TEST_CASE("lines of another key are not taken") {
+TEST_CASE("lines with another key are not used") {
   const MemoryFiles files = filled();
   CHECK(Opened(files, "plan/2/").entries.empty());
   CHECK(files.content(path).empty());
 }
 
-TEST_CASE("a line damaged after it was written is found when it is read back") {
+TEST_CASE("a line that was damaged after it was written is found when it is read") {
   const MemoryFiles files = filled();
   const Opened opened(files);
   files.content(path)[static_cast<std::size_t>(opened.entries[3].offset + opened.entries[3].line_bytes) - 2] ^= 1;
@@ -139,7 +139,7 @@ TEST_CASE("a line damaged after it was written is found when it is read back") {
   CHECK_THROWS_AS((void)opened.journal.read(opened.entries[5]), StorageError);
 }
 
-TEST_CASE("garbage without a newline that is longer than any line is passed over in bounded memory") {
+TEST_CASE("bytes without a newline that are longer than any line are skipped in bounded memory") {
   const MemoryFiles files = filled();
   const std::string whole = files.content(path);
   files.content(path) = std::string(static_cast<std::size_t>(Journal::max_line_bytes) * 2, 'x') + "\n" + whole;
@@ -163,7 +163,7 @@ TEST_CASE("JSON that would break the file is refused before anything is written"
   CHECK_NOTHROW(opened.journal.append(0, std::vector<Line>{{1, "{\"id\":1,\"a\":2}", true, Reason::internal, 0}}));
 }
 
-TEST_CASE("sync does nothing when nothing is new, and tells that the file is gone") {
+TEST_CASE("sync does nothing without new lines, and fails if the file was deleted") {
   const MemoryFiles files;
   Opened opened(files);
   opened.journal.sync();
@@ -175,7 +175,7 @@ TEST_CASE("sync does nothing when nothing is new, and tells that the file is gon
   CHECK_THROWS_AS(opened.journal.sync(), StorageError);
 }
 
-TEST_CASE("looking at a journal does not change it") {
+TEST_CASE("a scan of a journal does not change it") {
   const MemoryFiles files = filled();
   files.content(path) += "torn";
   const std::string before = files.content(path);

@@ -17,7 +17,7 @@ std::string rounded(double number, int decimals) { return JsonWriter().rounded(n
 
 }  // namespace
 
-TEST_CASE("every byte and every code point is escaped as JSON wants") {
+TEST_CASE("every byte and every code point is escaped as JSON requires") {
   for (int byte = 0; byte < 128; ++byte) {
     const std::string text(1, static_cast<char>(byte));
     CHECK(Json::parse(json_string(text)).get<std::string>() == text);
@@ -39,7 +39,7 @@ TEST_CASE("every byte and every code point is escaped as JSON wants") {
   CHECK_FALSE(is_utf8("\xF4\x90\x80\x80"));
 }
 
-TEST_CASE("numbers are the shortest text, rounded, the same in every locale") {
+TEST_CASE("numbers have the shortest text, rounded, and the same in every locale") {
   struct Row {
     double number;
     int decimals;
@@ -81,7 +81,7 @@ TEST_CASE("numbers are the shortest text, rounded, the same in every locale") {
   }
 }
 
-TEST_CASE("what JSON cannot hold is refused") {
+TEST_CASE("NaN, infinity and a mask of another size are refused") {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                           -std::numeric_limits<float>::infinity()}) {
     CHECK_THROWS_AS(JsonWriter().value(bad), std::domain_error);
@@ -95,7 +95,7 @@ TEST_CASE("what JSON cannot hold is refused") {
   CHECK_THROWS_AS(write_rle(std::vector<std::uint32_t>{4, 2, 5}, 4, 3, json), std::invalid_argument);
 }
 
-TEST_CASE("a writer says when brackets do not match") {
+TEST_CASE("a writer refuses brackets that do not match") {
   JsonWriter open;
   open.begin_object();
   CHECK_THROWS_AS(open.take(), std::logic_error);
@@ -107,7 +107,7 @@ TEST_CASE("a writer says when brackets do not match") {
   CHECK(nested.take().empty());
 }
 
-TEST_CASE("a line that is not one is refused with its beginning") {
+TEST_CASE("a line that is not a segment line is refused with its beginning") {
   const std::string good =
       R"({"id": 17, "path": "front/a.jpg", "width": 4, "height": 3, "view": "front", "state": "ok", "objects": [)"
       R"({"box": [0.5, 1.25, 2, 1.34], "score": 0.91234, "class": 2, "name": "car", )"

@@ -42,7 +42,7 @@ Line line_of(const FrameRecord& frame) {
   return {frame.id, segment_line_of(frame), !frame.failed, frame.reason, static_cast<int>(frame.objects.size())};
 }
 
-/// Segments 0 to 2 of four items each are done, of segment 3 one batch of two is there.
+/// Segments 0 to 2 have four items each and are done. Segment 3 has only one batch of two, in its journal.
 void fill(const std::string& out) {
   SegmentStore store(out, "plan");
   for (std::int64_t segment = 0; segment < 4; ++segment) {
@@ -54,7 +54,7 @@ void fill(const std::string& out) {
   store.sync();
 }
 
-/// Writes a revision as a later retry does.
+/// Writes a revision, as a later retry does.
 void revise(const std::string& out, std::int64_t segment, int revision, const std::vector<FrameRecord>& frames) {
   Manifest manifest;
   manifest.segment = segment;
@@ -108,7 +108,7 @@ TEST_CASE("the contents of an unfinished folder: done, journaled, failed, locked
   CHECK_THROWS_AS(read_contents(out.path() + "/none", "plan", 12), StorageError);
 }
 
-TEST_CASE("lines come in plan order and stop when asked") {
+TEST_CASE("lines come in plan order and stop on request") {
   const TemporaryFolder out;
   fill(out.path());
   std::vector<std::string> lines;
@@ -126,7 +126,7 @@ TEST_CASE("lines come in plan order and stop when asked") {
   CHECK(taken == 6);
 }
 
-TEST_CASE("failed items are listed with path, reason and detail; the word alone in a name is not enough") {
+TEST_CASE("failed items are listed with path, reason and detail, but not items with the word in their names") {
   const TemporaryFolder out;
   fill(out.path());
   CHECK(failed_ids(out.path()) == std::vector<std::int64_t>{1, 4, 7, 10});
@@ -142,7 +142,7 @@ TEST_CASE("the highest revision of an item counts") {
   fill(out.path());
   revise(out.path(), 1, 1, {repaired(4, 5), frame_of(7)});
   revise(out.path(), 1, 2, {repaired(7, 1)});
-  // Without its manifest a revision does not exist.
+  // A revision without its manifest does not exist.
   write_durably(segments_folder(out.path()), "000000.r1.jsonl", segment_line_of(repaired(1, 9)) + "\n");
   CHECK(failed_ids(out.path()) == std::vector<std::int64_t>{1, 10});
   const OutputContents contents = read_contents(out.path(), "plan", 12);
@@ -162,7 +162,7 @@ TEST_CASE("the highest revision of an item counts") {
   CHECK(SegmentStore(out.path(), "plan").totals().items == 12);
 }
 
-TEST_CASE("verify finds any changed byte, a shorter, longer or missing file, and names the items") {
+TEST_CASE("verify finds a changed byte and a shorter, longer or missing file, and names the items") {
   const TemporaryFolder out;
   fill(out.path());
   CHECK(verify_segments(out.path()).empty());
@@ -179,10 +179,10 @@ TEST_CASE("verify finds any changed byte, a shorter, longer or missing file, and
     int lines = 0;
     const auto count = [&](const SegmentLine&) { return ++lines > 0; };
     CHECK_THROWS_WITH_AS(for_each_line(out.path(), count), doctest::Contains(name.c_str()), ResultsDamaged);
-    CHECK(lines == 4);  // of the segment before it
+    CHECK(lines == 4);  // the lines of the segment before it
     return damaged[0].problem;
   };
-  // What a run makes again by itself is not counted as done, and nothing is to be deleted first.
+  // A segment that the next run computes again is not counted as done. The user has to delete nothing.
   const auto check_made_again = [&] {
     const std::string problem = check_damaged();
     CHECK(problem.find("repeat the run") != std::string::npos);
@@ -211,7 +211,7 @@ TEST_CASE("verify finds any changed byte, a shorter, longer or missing file, and
   CHECK(verify_segments(out.path()).empty());
 }
 
-TEST_CASE("a damaged manifest is a problem in the contents and in verify") {
+TEST_CASE("a damaged manifest is a problem in the contents and for verify") {
   const TemporaryFolder out;
   fill(out.path());
   const std::string folder = segments_folder(out.path());
@@ -228,7 +228,7 @@ TEST_CASE("a damaged manifest is a problem in the contents and in verify") {
   CHECK_THROWS_AS(for_each_failed(out.path(), [](const FrameRecord&) {}), ResultsDamaged);
 }
 
-TEST_CASE("lines longer than what is read at a time, and lines without objects, come whole") {
+TEST_CASE("lines longer than one read, and lines without objects, are complete") {
   const TemporaryFolder out;
   SegmentStore store(out.path(), "plan");
   std::vector<Line> lines;
@@ -247,7 +247,7 @@ TEST_CASE("lines longer than what is read at a time, and lines without objects, 
   CHECK(next == 4);
 }
 
-TEST_CASE("each run has a folder of its own, also in the same second") {
+TEST_CASE("each run has its own folder, also in the same second") {
   const TemporaryFolder out;
   const std::chrono::system_clock::time_point start{std::chrono::seconds{1795240140}};
   RunFolder first(out.path(), start);
@@ -263,7 +263,7 @@ TEST_CASE("each run has a folder of its own, also in the same second") {
   CHECK(read_text_file(first.path() + "/report.json", 100) == "{\"done\": 1}");
   CHECK(read_text_file(first.path() + "/run.json", 100) == "{}");
   CHECK_THROWS_AS(first.add_error("{\n}"), std::invalid_argument);
-  // What an attempt that was killed was just writing goes with the next one.
+  // The next run removes the temporary files of a killed one.
   write_durably(out.path() + "/runs", "a file of the user", "x");
   write_durably(first.path(), ".tmp-report.json", "{");
   const RunFolder third(out.path(), start);

@@ -17,7 +17,7 @@ namespace millrace::plan_bench {
 using Names = std::vector<std::string>;
 using nlohmann::json;
 
-/// An input, an output beside it, and plans over them.
+/// An input, an output next to it, and plans over them.
 struct Bench {
   TestTree tree;
   std::string out = tree.folder("out");
@@ -34,7 +34,7 @@ struct Bench {
 
   Plan plan() const { return {out, settings, spec, options}; }
 
-  /// All paths, from one plan run to its end.
+  /// Runs one plan to its end and returns all paths.
   Names run() const {
     Plan whole(out, settings, spec, options);
     Names paths;
@@ -52,7 +52,7 @@ struct Bench {
     return paths;
   }
 
-  /// Takes `segments` segments and stops.
+  /// Takes `segments` segments, then stops.
   void run_partly(int segments) const {
     PlanOptions narrow = options;
     narrow.look_ahead = 1;

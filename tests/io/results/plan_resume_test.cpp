@@ -1,4 +1,4 @@
-// A plan whose scan was cut off, or whose input has grown: it goes on to the same bytes, or says why not.
+// A plan whose scan was interrupted, or whose input has grown: it continues to the same bytes, or says why not.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace plan_bench;
 
-TEST_CASE("a scan that was cut off continues to the same bytes, at every place, for every kind of input") {
+TEST_CASE("an interrupted scan continues to the same bytes, at every place, for every kind of input") {
   Bench bench;
   make_files(bench.tree, 41);
   std::string list;
@@ -30,10 +30,10 @@ TEST_CASE("a scan that was cut off continues to the same bytes, at every place, 
   SUBCASE("glob") { bench.spec.inputs = {bench.tree.path("in/f[02]/*.jpg")}; }
   SUBCASE("list") { bench.spec.inputs = {text}; }
   SUBCASE("manifest") { bench.spec.inputs = {table}; }
-  SUBCASE("all of them") {
+  SUBCASE("all kinds of input together") {
     bench.spec.inputs = {text, bench.tree.path("in"), table, bench.tree.path("in/f1/1.jpg"), bench.tree.path("in/f0")};
   }
-  SUBCASE("every third, limited") {
+  SUBCASE("every third item, up to a limit") {
     bench.spec.inputs = {bench.tree.path("in"), text};
     bench.spec.selection.every = 3;
     bench.spec.selection.limit = 18;
@@ -52,7 +52,7 @@ TEST_CASE("a scan that was cut off continues to the same bytes, at every place, 
   }
 }
 
-TEST_CASE("random trees, random kills: the same bytes") {
+TEST_CASE("random trees and random kills give the same bytes") {
   std::mt19937 random(11);
   for (int round = 0; round < 15; ++round) {
     Bench bench;
@@ -71,7 +71,7 @@ TEST_CASE("random trees, random kills: the same bytes") {
     bench.clear_output();
     for (int kill = 0; kill < 4; ++kill) {
       bench.run_partly(static_cast<int>(random() % 8));
-      // What a kill between two steps of a durable write leaves behind.
+      // A kill between two steps of a durable write leaves this file.
       if (std::filesystem::exists(bench.out + "/plan")) bench.tree.file("out/plan/.tmp-000003.jsonl", "half a li");
     }
     REQUIRE(bench.run() == whole);
@@ -79,7 +79,7 @@ TEST_CASE("random trees, random kills: the same bytes") {
   }
 }
 
-TEST_CASE("a list that changed before the place where the scan was cut off is refused") {
+TEST_CASE("a list that changed before the place where the scan stopped is refused") {
   Bench bench;
   std::string list;
   for (int i = 0; i < 20; ++i) list += std::to_string(i) + ".jpg\n";
@@ -93,13 +93,13 @@ TEST_CASE("a list that changed before the place where the scan was cut off is re
   refused("0.jpg\n1.jpg\n");
   refused("");
   refused("another.jpg\n" + list.substr(6));
-  bench.tree.file("list.txt", list + "more.jpg\n");  // after that place nothing is fixed yet
+  bench.tree.file("list.txt", list + "more.jpg\n");  // after that place the list may change
   CHECK(bench.run().size() == 21);
   bench.tree.file("list.txt", list);
   CHECK(contains(bench.error<PlanMismatch>(), "--add-new"));
 }
 
-TEST_CASE("--add-new appends what is new, also when it is cut off itself") {
+TEST_CASE("--add-new appends new items, also if it is interrupted") {
   Bench bench;
   make_files(bench.tree, 10);
   const Names before = bench.run();
@@ -120,7 +120,7 @@ TEST_CASE("--add-new appends what is new, also when it is cut off itself") {
   for (const auto& [name, content] : files) std::filesystem::remove(bench.out + "/plan/" + name);
   for (const auto& [name, content] : old_files) bench.tree.file("out/plan/" + name, content);
   bench.tree.file("out/plan/000003.jsonl", files.at("000003.jsonl"));  // killed after the first new segment
-  bench.options.add_new = false;                                       // and finished without being asked again
+  bench.options.add_new = false;                                       // and finished without --add-new
   CHECK(bench.run() == expected);
   CHECK(bench.files() == files);
   bench.options.add_new = true;
@@ -128,7 +128,7 @@ TEST_CASE("--add-new appends what is new, also when it is cut off itself") {
   CHECK(PlanFiles(bench.out).read_plan()->at("tool") == "millrace test");
 }
 
-TEST_CASE("--add-new on a scan that was cut off takes everything once, and on a list what was appended") {
+TEST_CASE("--add-new on an interrupted scan takes everything once, and on a list the new lines") {
   Bench bench;
   make_files(bench.tree, 20);
   bench.run_partly(2);
@@ -149,7 +149,7 @@ TEST_CASE("--add-new on a scan that was cut off takes everything once, and on a 
   CHECK(listed.run().size() == 3);
 }
 
-TEST_CASE("stdin: a silence closes a segment, and the same list continues a plan") {
+TEST_CASE("stdin: a pause closes a segment, and the same list continues a plan") {
   Bench bench;
   bench.spec.inputs = {"-"};
   int ends[2];
@@ -162,7 +162,7 @@ TEST_CASE("stdin: a silence closes a segment, and the same list continues a plan
   {
     Plan plan(bench.out, bench.settings, bench.spec, bench.options);
     write("a.jpg\nb.jpg\n");
-    CHECK(plan.next_segment()->items.size() <= 2);  // closed without an end of the list
+    CHECK(plan.next_segment()->items.size() <= 2);  // closed before the end of the list
     write("c.jpg\nd.jpg\ne.jpg\nf.jpg\ng.jpg\nh.jpg\n");
     CHECK(plan.next_segment()->index == 1);
     plan.stop();  // while the reader waits

@@ -34,7 +34,7 @@ TEST_CASE("batches are cut view by view in input order") {
   CHECK_THROWS_AS(cut_batches({}, 0), std::invalid_argument);
 }
 
-TEST_CASE("a plan is written, read again without a scan, and its lines are exact") {
+TEST_CASE("a plan is written and read again without a scan, and its lines are exact") {
   Bench bench;
   const Names names{"\"q\",.jpg", "%s.jpg", "a\nb\t.jpg", "\xff\xfe.jpg"};
   for (const auto& name : names) bench.tree.file("in/" + name, "12345");
@@ -47,7 +47,7 @@ TEST_CASE("a plan is written, read again without a scan, and its lines are exact
   CHECK(first.size() == 5);
   CHECK(std::is_permutation(names.begin(), names.end(), first.begin(), first.begin() + 3 + 1) == false);
   const auto files = bench.files();
-  CHECK(files.size() == 4);  // plan, end, two segments, nothing aside
+  CHECK(files.size() == 4);  // plan, end, two segments, no temporary file
   CHECK(files.contains("000001.jsonl"));
   const std::string& segment = files.at("000001.jsonl");
   CHECK(contains(segment, R"("path": ")"
@@ -69,7 +69,7 @@ TEST_CASE("a plan is written, read again without a scan, and its lines are exact
   CHECK(plan.hash().size() == 64);
 }
 
-TEST_CASE("boxes and views survive the plan") {
+TEST_CASE("boxes and views are kept in the plan") {
   Bench bench;
   std::mt19937 random(5);
   std::uniform_real_distribution<float> number(0.001F, 5000.F);
@@ -101,7 +101,7 @@ TEST_CASE("boxes and views survive the plan") {
   CHECK_FALSE(items[51].boxes.has_value());
 }
 
-TEST_CASE("other settings or input are refused with each difference (A5.5)") {
+TEST_CASE("other settings or another input are refused with each difference (A5.5)") {
   Bench bench;
   make_files(bench.tree, 3);
   bench.run();
@@ -120,7 +120,7 @@ TEST_CASE("other settings or input are refused with each difference (A5.5)") {
   CHECK(bench.files() == files);
 }
 
-TEST_CASE("all differences of views are one line") {
+TEST_CASE("all differences of views are in one line") {
   Bench bench;
   make_files(bench.tree, 3);
   bench.settings["views"] = {{{"name", "front"}, {"match", "front/**"}}, {{"name", "left"}, {"match", "left/**"}}};
@@ -136,7 +136,7 @@ TEST_CASE("all differences of views are one line") {
       "settings:\n  views: front, left in the plan, default now\n  detector: \"a 1\" in the plan, \"b 2\" now\nUse"));
 }
 
-TEST_CASE("nothing to do is an error that says what was there (N13), and binds the output to nothing") {
+TEST_CASE("an input without pictures is an error that says what was found (N13), and leaves no plan") {
   Bench bench;
   bench.tree.file("in/notes.txt");
   bench.tree.file("in/v.mp4");
@@ -156,7 +156,7 @@ TEST_CASE("nothing to do is an error that says what was there (N13), and binds t
   CHECK(contains(empty.error<InputError>(), "no items"));
 }
 
-TEST_CASE("a damaged plan is refused by name") {
+TEST_CASE("a damaged plan is refused, and the message names the file") {
   Bench bench;
   make_files(bench.tree, 10);
   bench.run();
@@ -197,7 +197,7 @@ TEST_CASE("the output folder inside the input is not scanned") {
   CHECK(bench.run() == Names{"in/a.jpg"});
 }
 
-TEST_CASE("done segments are passed over, and the scan keeps to its look-ahead") {
+TEST_CASE("done segments are skipped, and the scan stays within its look-ahead") {
   Bench bench;
   make_files(bench.tree, 40);
   bench.options.look_ahead = 2;
@@ -273,7 +273,7 @@ TEST_CASE("200,000 files in one folder: the first segment comes early, memory st
     peak = std::max(peak, resident_kib());
   }
   CHECK(items == 200'000);
-  // Names of the folder: 200,000 x (16 + 18) bytes, doubled while a vector grows; segments: 6 x 2,048 items.
+  // The folder's names take 200,000 x (16 + 18) bytes, twice that while a vector grows. Segments hold 6 x 2,048 items.
   MESSAGE("memory taken: ", (peak - before) / 1024, " MiB");
 #ifndef __SANITIZE_ADDRESS__
   CHECK(peak - before < 48 << 10);

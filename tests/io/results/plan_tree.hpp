@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// A folder of the test's own, in memory where the system has such a place, removed at its end. Names are bytes.
+/// A folder for one test, in memory if /dev/shm exists. The destructor removes it. Names are bytes.
 class TestTree {
  public:
   TestTree() {

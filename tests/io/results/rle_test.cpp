@@ -22,8 +22,8 @@ std::vector<std::uint8_t> random_raster(int width, int height, int density, std:
 
 }  // namespace
 
-TEST_CASE("strings are those of pycocotools") {
-  // Each written by pycocotools.mask.frPyObjects / encode for the counts beside it.
+TEST_CASE("strings equal those of pycocotools") {
+  // pycocotools.mask.frPyObjects / encode wrote each string for the counts next to it.
   const std::vector<std::pair<std::vector<std::uint32_t>, std::string>> known{
       {{12}, "<"},
       {{0, 12}, "0<"},
@@ -39,7 +39,7 @@ TEST_CASE("strings are those of pycocotools") {
   }
 }
 
-TEST_CASE("raster, counts and string go round, and the area is that of the raster") {
+TEST_CASE("raster, counts and string convert both ways, and the area equals that of the raster") {
   std::mt19937 random(1);
   for (const auto& [width, height] :
        {std::pair{1, 1}, {1, 7}, {7, 1}, {5, 3}, {64, 48}, {257, 129}, {1, 70000}, {70000, 1}}) {
@@ -55,21 +55,21 @@ TEST_CASE("raster, counts and string go round, and the area is that of the raste
   }
 }
 
-TEST_CASE("runs go down the columns") {
+TEST_CASE("runs follow the columns") {
   const std::vector<std::uint8_t> raster{0, 1, 0,  //
                                          1, 1, 0};
   CHECK(rle_encode(raster, 3, 2) == std::vector<std::uint32_t>{1, 3, 2});
   CHECK(rle_encode(std::vector<std::uint8_t>{255, 0}, 2, 1) == std::vector<std::uint32_t>{0, 1, 1});
 }
 
-TEST_CASE("the largest counts survive") {
+TEST_CASE("the largest counts are kept") {
   const std::vector<std::uint32_t> counts{4294967295U};
   CHECK(rle_from_string(rle_to_string(counts), 65537, 65535) == counts);
   const std::vector<std::uint32_t> far{0, 4294836224U, 1, 1, 131069};
   CHECK(rle_from_string(rle_to_string(far), 65537, 65535) == far);
 }
 
-TEST_CASE("hostile strings are refused, whatever they hold") {
+TEST_CASE("invalid strings are refused, with any bytes") {
   for (const char* text : {"", "0", "=", "1", "P", "PPPPPPPPPP", "oooooooo0", "\x01", "12\xff", "0<0<", "<0?", "N",
                            "0000N", "12 ", "ooooooO"}) {
     CAPTURE(text);

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-/// A line as a reader of segments may meet it. The tests of readers write it here, with another JSON library and other
-/// blanks: make_segment_line needs the stages, and tests/stages/segment_line_test.cpp tests it.
+/// A segment line as a reader may find it. Tests of readers write it here, with another JSON library and other spaces.
+/// make_segment_line needs the stages; tests/stages/segment_line_test.cpp tests it.
 inline std::string segment_line_of(const FrameRecord& frame) {
   using Json = nlohmann::ordered_json;
   const auto rounded = [](float value, double steps) { return std::round(double{value} * steps) / steps; };

@@ -22,7 +22,7 @@ struct PlannedSegment {
   std::vector<std::vector<int>> batches;
 };
 
-/// Segments of two views whose pictures alternate, in batches of at most three, as a plan cuts them.
+/// Segments whose pictures alternate between two views, in batches of at most three, as a plan cuts them.
 inline std::vector<PlannedSegment> planned(const std::vector<int>& sizes) {
   std::vector<PlannedSegment> plan;
   std::int64_t next_id = 0;
@@ -63,7 +63,7 @@ inline std::vector<Line> lines_of(const PlannedSegment& segment, std::size_t bat
   return lines;
 }
 
-/// What a run does: opens each segment, at most `open_at_once`, and appends what is missing in random order.
+/// Works like a run: opens segments, at most `open_at_once` at a time, and appends missing batches in random order.
 inline Counts run(const std::vector<PlannedSegment>& plan, const FileSystem& files, unsigned seed = 1,
                   const std::string& out = "/out", std::size_t open_at_once = 2, LineOf make = line_of) {
   std::mt19937 random(seed);

@@ -1,4 +1,5 @@
-// The segment store after kills, power cuts, storage failures and damage: what an uninterrupted run would have left.
+// The segment store after kills, power cuts, storage failures and damage.
+// It must write the files of an uninterrupted run.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@ namespace {
 
 using namespace segment_plan;
 
-TEST_CASE("killed at any operation, the next run gives what an uninterrupted one gives") {
+TEST_CASE("after a kill at any operation, the next run writes the files of an uninterrupted one") {
   const auto expected = uninterrupted();
   int kills = 0;
   for (bool killed = true; killed; ++kills) {
@@ -35,7 +36,7 @@ TEST_CASE("killed at any operation, the next run gives what an uninterrupted one
       killed = true;
     }
     files.restart();
-    // The second attempt is killed as well, somewhere else.
+    // The second attempt is killed, too, at another operation.
     files.state->kill_at = 1 + kills * 7 % 40;
     try {
       run(small_plan, files, 2);
@@ -48,7 +49,7 @@ TEST_CASE("killed at any operation, the next run gives what an uninterrupted one
   CHECK(kills > 50);
 }
 
-TEST_CASE("after a power cut at any operation too, whatever of the unsynced bytes and names is left" *
+TEST_CASE("after a power cut at any operation, too, for any loss of unsynced bytes and names" *
           doctest::skip(thread_sanitized)) {
   const auto expected = uninterrupted();
   int cuts = 0;
@@ -65,7 +66,7 @@ TEST_CASE("after a power cut at any operation too, whatever of the unsynced byte
         killed = true;
       }
       files.cut_power(seed);
-      // A manifest is never there without its data.
+      // A manifest never exists without its data.
       for (const auto& [path, content] : files.contents()) {
         const auto manifest = Manifest::from_text(content);
         if (!path.ends_with(".manifest.json") || path.find(".tmp-") != std::string::npos) continue;
@@ -81,7 +82,7 @@ TEST_CASE("after a power cut at any operation too, whatever of the unsynced byte
   CHECK(cuts > 50);
 }
 
-TEST_CASE("a storage failure at any operation is a StorageError and the next run finishes") {
+TEST_CASE("a storage failure at any operation is a StorageError, and the next run finishes") {
   const auto expected = uninterrupted();
   for (const int number : {ENOSPC, EIO, EROFS, EDQUOT, ESTALE}) {
     int failures = 0;
@@ -111,7 +112,7 @@ TEST_CASE("a storage failure at any operation is a StorageError and the next run
   }
 }
 
-TEST_CASE("after a storage failure the store takes nothing more") {
+TEST_CASE("after a storage failure the store accepts nothing more") {
   const MemoryFiles files;
   SegmentStore store("/out", "plan", {}, files);
   const PlannedSegment& segment = small_plan[0];
@@ -126,7 +127,7 @@ TEST_CASE("after a storage failure the store takes nothing more") {
   CHECK(files.contents() == before);
 }
 
-TEST_CASE("a segment is committed in the one order that a power cut cannot turn round") {
+TEST_CASE("a segment is committed in the one order that a power cut cannot break") {
   const MemoryFiles files;
   run({small_plan[1]}, files);
   const std::string base = "/out/segments/000000";
@@ -144,7 +145,7 @@ TEST_CASE("a segment is committed in the one order that a power cut cannot turn 
                                  "unlink " + base + ".part"});
 }
 
-TEST_CASE("journals are synced with their names when the interval is over, and when asked") {
+TEST_CASE("journals and their names are synced after the interval, and on request") {
   const MemoryFiles files;
   std::int64_t now = 0;
   SegmentStoreOptions options;
@@ -202,7 +203,7 @@ TEST_CASE("a journal with any byte changed, or cut at any byte, gives the same s
   }
 }
 
-TEST_CASE("a damaged manifest has its segment computed again, with a note") {
+TEST_CASE("a segment with a damaged manifest is computed again, with a note") {
   const auto expected = uninterrupted();
   const std::string path = "/out/segments/000002.manifest.json";
   for (std::size_t at = 0; at < expected.at(path).size(); at += 3) {
@@ -220,7 +221,7 @@ TEST_CASE("a damaged manifest has its segment computed again, with a note") {
   }
 }
 
-TEST_CASE("a data file that is missing or of another length has its segment computed again, with a note") {
+TEST_CASE("a segment whose data file is missing or has another length is computed again, with a note") {
   const auto expected = uninterrupted();
   const std::string path = "/out/segments/000002.jsonl";
   for (const std::size_t length : {std::size_t{0}, expected.at(path).size() - 1, expected.at(path).size() + 1}) {
@@ -243,7 +244,7 @@ TEST_CASE("a data file that is missing or of another length has its segment comp
   CHECK(files.contents() == expected);
 }
 
-TEST_CASE("an output folder deleted during the run ends the run and is not made again") {
+TEST_CASE("if the output folder is deleted during the run, the run ends and does not make it again") {
   const PlannedSegment& segment = small_plan[0];
   for (const bool by_sync : {true, false}) {
     const TemporaryFolder folder;

@@ -24,7 +24,7 @@ namespace {
 
 using namespace segment_plan;
 
-TEST_CASE("segments hold the lines in plan order and manifests that say so") {
+TEST_CASE("segments have their lines in plan order, and manifests that describe them") {
   const MemoryFiles files;
   const Counts counts = run(small_plan, files);
   check_counts(counts, expected_counts(small_plan));
@@ -71,7 +71,7 @@ TEST_CASE("1,000 random orders of batches over several open segments give the sa
   }
 }
 
-TEST_CASE("work of another plan is refused where it is done, and passed over where it is not") {
+TEST_CASE("journals of another plan are not used, and its finished segments are refused") {
   const MemoryFiles files;
   {
     SegmentStore store("/out", "other plan", {}, files);
@@ -89,7 +89,7 @@ TEST_CASE("work of another plan is refused where it is done, and passed over whe
                        OutputMismatchError);
 }
 
-TEST_CASE("lines of other items of the same plan are not taken, and a segment done of other items is refused") {
+TEST_CASE("journals of other items are not used, and a segment that is done with other items is refused") {
   const PlannedSegment& segment = small_plan[0];
   const MemoryFiles files;
   const auto open = [&](SegmentStore& store, const std::string& items_hash) {
@@ -123,7 +123,7 @@ TEST_CASE("lines of other items of the same plan are not taken, and a segment do
   CHECK(!store.segment_done(1, "items"));
 }
 
-TEST_CASE("what the plan does not know is refused, and nothing of it is written") {
+TEST_CASE("batches and items that the plan does not have are refused, and nothing of them is written") {
   const MemoryFiles files;
   SegmentStore store("/out", "plan", {}, files);
   const PlannedSegment& segment = small_plan[0];
@@ -155,7 +155,7 @@ TEST_CASE("a segment without items is done when it is opened") {
   CHECK(files.content("/out/segments/000004.jsonl").empty());
 }
 
-TEST_CASE("segments are opened by one thread while others append") {
+TEST_CASE("one thread opens segments while others append") {
   const auto plan = planned(std::vector<int>(20, 30));
   const MemoryFiles expected;
   run(plan, expected);
@@ -244,7 +244,7 @@ TEST_CASE("an open segment does not hold its lines in memory") {
   if (!sanitized) CHECK(max - before < all_bytes / 4);
 }
 
-TEST_CASE("names of segment files are read back only where we would give them") {
+TEST_CASE("names of segment files are accepted only as the program writes them") {
   using Kind = SegmentFile::Kind;
   CHECK(SegmentFile{123, 0, Kind::data}.name() == "000123.jsonl");
   CHECK(SegmentFile{1234567, 2, Kind::manifest}.name() == "1234567.r2.manifest.json");
@@ -262,7 +262,7 @@ TEST_CASE("names of segment files are read back only where we would give them") 
   }
 }
 
-TEST_CASE("a manifest of a newer program is refused, not recomputed") {
+TEST_CASE("a manifest of a newer program is refused, not computed again") {
   Manifest manifest;
   std::string text = manifest.to_text();
   const auto replace = [&text](const std::string& from, const std::string& to) {

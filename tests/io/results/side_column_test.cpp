@@ -1,4 +1,4 @@
-// Side columns, alone and through the segment store: after kills, power cuts and damage as tests of segments do it.
+// Side columns, alone and in the segment store: after kills, power cuts and damage, like the tests of segments.
 #include "io/results/side_column.hpp"
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ std::vector<std::uint16_t> row_of(std::int64_t id, int object, int width) {
   return row;
 }
 
-/// Every good picture has a row, and each of its objects has one in another column.
+/// A line in which every good picture has a row, and each of its objects has one in another column.
 Line line_with_rows(std::int64_t id) {
   Line line = line_of(id);
   if (!line.ok) return line;
@@ -78,7 +78,7 @@ TEST_CASE("names of side columns") {
   CHECK_FALSE(is_column_name(std::string(65, 'a')));
 }
 
-TEST_CASE("names of files: columns beside revisions, data and manifests") {
+TEST_CASE("names of files: side columns next to revisions, data and manifests") {
   for (const SegmentFile& file :
        {SegmentFile{7, 0, SegmentFile::Kind::column, "embedding"}, SegmentFile{7, 2, SegmentFile::Kind::column, "rows"},
         SegmentFile{7, 0, SegmentFile::Kind::column, "rows"}}) {
@@ -103,7 +103,7 @@ TEST_CASE("a row that is empty or not finite is refused") {
   CHECK_NOTHROW(write_row("a", std::vector<std::uint16_t>{0x7bff, 0xfbff, 0x8000}, json));
 }
 
-TEST_CASE("rows leave the lines, which then have their numbers; lines without rows stay as they are") {
+TEST_CASE("rows are moved out of lines, which keep their numbers; lines without rows do not change") {
   const MemoryFiles files;
   ColumnWriter columns("/out", 5, files);
   CHECK(columns.take_rows("{\"id\": 0}") == "{\"id\": 0}");
@@ -130,7 +130,7 @@ TEST_CASE("rows leave the lines, which then have their numbers; lines without ro
                                          bytes_of(row_of(1, 0, object_width))}});
 }
 
-TEST_CASE("rows of two widths, and lines that are none of ours, are errors") {
+TEST_CASE("rows of two widths, and lines with a damaged row, are errors") {
   const MemoryFiles files;
   ColumnWriter columns("/out", 5, files);
   const auto line = [](std::size_t width) {
@@ -152,7 +152,7 @@ TEST_CASE("rows of two widths, and lines that are none of ours, are errors") {
                   std::invalid_argument);
 }
 
-TEST_CASE("the segments' rows do not depend on the order of batches, and manifests tell them") {
+TEST_CASE("rows of segments do not depend on the order of batches, and manifests list them") {
   const auto expected = uninterrupted_with_rows();
   for (unsigned seed = 2; seed < 10; ++seed) {
     const MemoryFiles files;
@@ -181,7 +181,7 @@ TEST_CASE("the segments' rows do not depend on the order of batches, and manifes
   }
 }
 
-TEST_CASE("killed at any operation, the next run gives the same lines and rows") {
+TEST_CASE("after a kill at any operation, the next run writes the same lines and rows") {
   const auto expected = uninterrupted_with_rows();
   int kills = 0;
   for (bool killed = true; killed; ++kills) {
@@ -207,7 +207,7 @@ TEST_CASE("killed at any operation, the next run gives the same lines and rows")
   CHECK(kills > 80);
 }
 
-TEST_CASE("after a power cut a manifest is never there without its rows") {
+TEST_CASE("after a power cut a manifest never exists without its rows") {
   const auto expected = uninterrupted_with_rows();
   int cuts = 0;
   for (bool killed = true; killed; ++cuts) {
@@ -238,7 +238,7 @@ TEST_CASE("after a power cut a manifest is never there without its rows") {
   }
 }
 
-TEST_CASE("a journal with any byte of its rows changed, or cut there, gives the same segments") {
+TEST_CASE("a journal whose rows are changed or cut at any byte gives the same segments") {
   const auto& segment = small_plan[0];
   const MemoryFiles start;
   {
@@ -262,7 +262,7 @@ TEST_CASE("a journal with any byte of its rows changed, or cut there, gives the 
   }
 }
 
-TEST_CASE("a side file that is missing or of another length has its segment computed again, with a note") {
+TEST_CASE("a segment whose side file is missing or has another length is computed again, with a note") {
   const auto expected = uninterrupted_with_rows();
   const std::string path = "/out/segments/000000.rows.f16";
   for (const bool missing : {true, false}) {
@@ -304,7 +304,7 @@ TEST_CASE("verify reads every byte of side columns; reading lines does not") {
   CHECK(read_contents(out, "plan", {}).problems[0].find(path) != std::string::npos);
 }
 
-TEST_CASE("a line of a revision says whose rows it means") {
+TEST_CASE("a line of a revision says which revision has its rows") {
   const TemporaryFolder folder;
   const std::string& out = folder.path();
   run(small_plan, real_files, 1, out, 2, line_with_rows);
@@ -327,7 +327,7 @@ TEST_CASE("a line of a revision says whose rows it means") {
     return line.item_id < 3;
   });
   CHECK(revisions == std::vector<int>{0, 0, 1, 0});
-  // The store leaves what belongs to revisions alone.
+  // The store does not touch files of revisions.
   SegmentStore(out, "plan");
   CHECK(verify_segments(out).empty());
 }

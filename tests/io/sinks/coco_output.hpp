@@ -13,9 +13,9 @@
 
 namespace millrace {
 
-/// Writes an output folder with one committed segment of `count` pictures from two views, whose models number their
-/// classes differently: objects with and without masks, failed pictures, names that are not UTF-8. Returns what was
-/// written.
+/// Writes an output folder with one committed segment of `count` pictures from two views.
+/// The models of the views number their classes differently.
+/// Some objects have no mask, some pictures failed, and some names are not UTF-8. Returns the records of all pictures.
 inline std::vector<FrameRecord> write_sample_output(const std::string& folder, int count) {
   std::mt19937 random(6);
   std::vector<FrameRecord> frames;

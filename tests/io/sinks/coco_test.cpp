@@ -38,7 +38,7 @@ std::vector<std::string> names_in(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("a COCO file holds what the segments hold") {
+TEST_CASE("a COCO file has the content of the segments") {
   const TemporaryFolder out, to;
   const auto frames = write_sample_output(out.path(), 40);
   const std::string file = to.path() + "/coco.json";
@@ -107,8 +107,8 @@ TEST_CASE("categories of several models are merged by name") {
   for (const auto& category : json["categories"]) {
     CHECK(ids.emplace(category["name"], category["id"]).second);
   }
-  // "side" comes first and numbers car 0, person 1, tree 2; then "front" with person 0, car 1 and a class 2 without a
-  // name.
+  // "side" comes first with car 0, person 1 and tree 2.
+  // Then "front" has person 0, car 1 and a class 2 without a name.
   CHECK(ids["car"] == 1);
   CHECK(ids["person"] == 2);
   CHECK(ids["tree"] == 3);
@@ -116,7 +116,7 @@ TEST_CASE("categories of several models are merged by name") {
   CHECK(ids.size() == 4);
 }
 
-TEST_CASE("an export over the limit is split into whole pictures, ids going on") {
+TEST_CASE("an export over the limit is split between pictures, and ids continue") {
   const TemporaryFolder out, to;
   write_sample_output(out.path(), 40);
   const std::string file = to.path() + "/x.coco.json";
@@ -144,12 +144,12 @@ TEST_CASE("an export over the limit is split into whole pictures, ids going on")
     }
     CHECK(images == expected["images"]);
     CHECK(annotations == expected["annotations"]);
-    CHECK(names_in(to.path()).size() == split.files.size());  // those of the export before are gone
+    CHECK(names_in(to.path()).size() == split.files.size());  // files of the export before are removed
   }
   CHECK(names_in(to.path()) == std::vector<std::string>{"x.coco.json"});
 }
 
-TEST_CASE("an export touches no files but its own, and is the same every time") {
+TEST_CASE("an export changes only its own files, and is the same every time") {
   const TemporaryFolder out, to;
   write_sample_output(out.path(), 10);
   const std::vector<std::string> others{"coco-1.json", "coco-00001.txt", "coco-0000x.json", "cocoa.json",
@@ -163,7 +163,7 @@ TEST_CASE("an export touches no files but its own, and is the same every time") 
   CHECK(names_in(to.path()).size() == others.size() + 1);
 }
 
-TEST_CASE("a failed export leaves nothing behind and the file before it as it was") {
+TEST_CASE("a failed export leaves nothing behind, and the previous file unchanged") {
   const TemporaryFolder out, to;
   write_sample_output(out.path(), 10);
   const std::string file = to.path() + "/coco.json";
@@ -171,7 +171,7 @@ TEST_CASE("a failed export leaves nothing behind and the file before it as it wa
   const std::string before = content_of(file);
   const std::string segment = out.path() + "/segments/000000.jsonl";
   std::string lines = content_of(segment);
-  lines.replace(lines.rfind("\"state\""), 7, "\"State\"");  // of the right length, but no segment line
+  lines.replace(lines.rfind("\"state\""), 7, "\"State\"");  // of the same length, but no segment line
   std::ofstream(segment, std::ios::binary) << lines;
   CHECK_THROWS_AS(export_coco(out.path(), file), std::runtime_error);
   CHECK(content_of(file) == before);

@@ -36,7 +36,7 @@ Grey16 read_png(const std::vector<std::uint8_t>& bytes) {
 
 }  // namespace
 
-TEST_CASE("a label map numbers the objects in the line's order, the higher score on top") {
+TEST_CASE("a label map numbers objects in the order of the line, with higher scores on top") {
   std::mt19937 random(11);
   const std::vector<std::pair<int, int>> sizes{{1, 1}, {1, 9}, {9, 1}, {2, 31}, {3, 32}, {3, 33}, {65, 64}, {101, 97}};
   for (const auto& [width, height] : sizes) {
@@ -100,7 +100,7 @@ TEST_CASE("a label map of 48 megapixels is written row by row") {
   CHECK(map.pixels[104 * 8000 + 10] == 1);
 }
 
-TEST_CASE("masks of another size are refused") {
+TEST_CASE("masks whose size is not the picture's are refused") {
   Object object;
   object.rle_counts = {3};
   CHECK_THROWS_AS(encode_label_map(2, 2, {&object, 1}), std::invalid_argument);

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-// jpeglib.h wants FILE declared before it.
+// jpeglib.h needs FILE to be declared.
 #include <cstdio>
 
 #include <jpeglib.h>
@@ -68,7 +68,7 @@ std::vector<Object> random_objects(std::mt19937& random, int width, int height, 
       "person",      "traffic light", "x", "", "a name without any end in sight, however long the picture is",
       "\xE7\x8A\xAC"};
   for (int i = 0; i < count; ++i) {
-    // Some reach out of the picture, some are empty.
+    // Some boxes extend beyond the picture, some are empty.
     objects.push_back(object_at(in(-0.2, 1.1) * static_cast<float>(width), in(-0.2, 1.1) * static_cast<float>(height),
                                 in(0, 0.8) * static_cast<float>(width), in(0, 0.8) * static_cast<float>(height),
                                 in(0, 1), names[random() % names.size()], static_cast<int>(random() % 90)));
@@ -76,7 +76,7 @@ std::vector<Object> random_objects(std::mt19937& random, int width, int height, 
   return objects;
 }
 
-// WCAG 2.1 once more, from its text.
+// The contrast ratio of WCAG 2.1, written again from its text.
 double reference_contrast(Colour a, Colour b) {
   const auto light = [](Colour c) {
     double sum = 0;
@@ -92,7 +92,7 @@ double reference_contrast(Colour a, Colour b) {
 
 }  // namespace
 
-TEST_CASE("text stands out on every plate") {
+TEST_CASE("text has enough contrast on every plate") {
   for (int id = -3; id < 1000; ++id) {
     const Colour plate = class_colour(id);
     CHECK(reference_contrast(text_colour(plate), plate) >= 4.5);
@@ -110,7 +110,7 @@ TEST_CASE("text stands out on every plate") {
   CHECK(contrast_ratio({9, 9, 9}, {9, 9, 9}) == doctest::Approx(1));
 }
 
-TEST_CASE("neighbouring classes have different colours, also for colour-blind eyes") {
+TEST_CASE("neighbouring classes have different colours, also for colour-blind people") {
   // Full dichromacy in linear RGB: Machado, Oliveira, Fernandes, "A Physiologically-based Model for Simulation of Color
   // Vision Deficiency", 2009, table 1, severity 1.0.
   const double views[4][9] = {
@@ -156,7 +156,7 @@ TEST_CASE("font height follows the longer side") {
   CHECK(overlay_font_height(8000, 6000) == 120);
 }
 
-TEST_CASE("names are written in letters that can be drawn") {
+TEST_CASE("names are written in letters that the font has") {
   CHECK(label_text(object_at(0, 0, 1, 1, 0.914F, "car")) == "car 0.91");
   CHECK(label_text(object_at(0, 0, 1, 1, 1, "car")) == "car 1.00");
   CHECK(label_text(object_at(0, 0, 1, 1, 0.049F, "car")) == "car 0.05");
@@ -167,7 +167,7 @@ TEST_CASE("names are written in letters that can be drawn") {
   CHECK(label_text(object_at(0, 0, 1, 1, 0.5F, "a\nb", 3)) == "class 3 0.50");
 }
 
-TEST_CASE("labels stay inside the picture, fit their text and hold the font height") {
+TEST_CASE("labels stay inside the picture, fit their text and are as high as the font") {
   std::mt19937 random(1);
   const std::vector<std::pair<int, int>> sizes{{1, 1},       {1, 500},    {500, 1},    {12, 12},
                                                {60, 40},     {100, 20},   {33, 700},   {320, 240},
@@ -198,8 +198,8 @@ TEST_CASE("labels stay inside the picture, fit their text and hold the font heig
   }
 }
 
-TEST_CASE("labels avoid each other where there is room") {
-  // Five objects on one spot: each finds a place of its own.
+TEST_CASE("labels avoid each other if there is room") {
+  // Five objects in one place: each label finds a place of its own.
   std::vector<Object> objects;
   for (int i = 0; i < 5; ++i) objects.push_back(object_at(800, 500, 300, 200, 0.5F + 0.1F * static_cast<float>(i)));
   const auto labels = place_labels(1920, 1080, 1, objects);
@@ -256,7 +256,7 @@ TEST_CASE("masks are tinted inside, outlined at their edge, and nothing else cha
   }
 }
 
-TEST_CASE("a reduced raster shows what lies under the middle of its pixels") {
+TEST_CASE("a reduced raster is tinted where the mask covers the middle of a pixel") {
   const int width = 103, height = 71;
   std::mt19937 random(2);
   std::vector<std::uint8_t> mask(width * height);
@@ -294,7 +294,7 @@ TEST_CASE("a reduced raster shows what lies under the middle of its pixels") {
   }
 }
 
-TEST_CASE("pictures of every size are drawn, with objects over all edges") {
+TEST_CASE("pictures of every size are drawn, with objects across all edges") {
   std::mt19937 random(4);
   for (const auto& [width, height] :
        std::vector<std::pair<int, int>>{{1, 1}, {1, 90}, {90, 1}, {2, 3}, {31, 17}, {320, 240}, {1000, 700}}) {
@@ -306,7 +306,7 @@ TEST_CASE("pictures of every size are drawn, with objects over all edges") {
     draw_overlay(second, info_of(width, height), objects);
     CHECK(std::memcmp(first.data.get(), second.data.get(), std::size_t{3} * all.size()) == 0);
   }
-  // Numbers that are none: refused in lines, and harmless here.
+  // NaN and infinity, which segment lines refuse, and huge numbers do no harm here.
   std::vector<Object> odd;
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -3e38F, 3e38F}) {

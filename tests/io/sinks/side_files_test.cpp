@@ -36,7 +36,7 @@ std::string content_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("side files mirror the tree with the extension kept") {
+TEST_CASE("side files mirror the input folders and keep the extension") {
   CHECK(joined("front/a.jpg") == "front/a.jpg.jpg");
   CHECK(joined("front/a.png") == "front/a.png.jpg");
   CHECK(joined("a") == "a.jpg");
@@ -45,7 +45,7 @@ TEST_CASE("side files mirror the tree with the extension kept") {
   CHECK(joined("../../a.jpg") == "_up/_up/a.jpg.jpg");
   CHECK(joined("a/../b.jpg") == "a/_up/b.jpg.jpg");
   CHECK(joined("a..") == "a...jpg");
-  // Names that this program makes up itself.
+  // Names that the program itself uses are escaped.
   CHECK(joined(".tmp-1/x.jpg") == "_.tmp-1/x.jpg.jpg");
   CHECK(joined("_up/_root/x.jpg") == "__up/_root/x.jpg.jpg");
   CHECK(joined("_root/d.jpg/x.jpg") == "__root/d.jpg_/x.jpg.jpg");
@@ -55,7 +55,7 @@ TEST_CASE("side files mirror the tree with the extension kept") {
   CHECK_THROWS_AS(joined(std::string_view("a\0b", 3)), std::invalid_argument);
 }
 
-TEST_CASE("different pictures have different side files, none in place of a folder") {
+TEST_CASE("different pictures have different side files, and no file takes the name of a folder") {
   const std::vector<std::string> paths{"a/x.jpg",
                                        "b/x.jpg",
                                        "a/x.png",
@@ -108,7 +108,7 @@ TEST_CASE("different pictures have different side files, none in place of a fold
   }
 }
 
-TEST_CASE("long names are cut at a character and told apart by their hash") {
+TEST_CASE("long names are cut between characters and differ by their hash") {
   std::string umlauts;
   while (umlauts.size() < 254) umlauts += "\xC3\xA4";
   const std::string name = joined(umlauts + "x");
@@ -121,7 +121,7 @@ TEST_CASE("long names are cut at a character and told apart by their hash") {
   CHECK(joined(std::string(251, 'n')).find('~') == std::string::npos);
 }
 
-TEST_CASE("names for file systems that fold case") {
+TEST_CASE("names for file systems that ignore case") {
   CHECK(joined("front/a-1_b.jpg", ".jpg", NameRules::portable) == "front/a-1_b.jpg.jpg");
   CHECK(joined("IMG.JPG", ".jpg", NameRules::portable) != joined("img.jpg", ".jpg", NameRules::portable));
   CHECK(joined("IMG.JPG", ".jpg", NameRules::portable).starts_with("___.___~"));
@@ -129,7 +129,7 @@ TEST_CASE("names for file systems that fold case") {
   CHECK(joined("dots./a.jpg", ".jpg", NameRules::portable).starts_with("dots.~"));
 }
 
-TEST_CASE("files are written whole, replaced, and nothing else is left") {
+TEST_CASE("files are written whole or replaced, and nothing else is left") {
   const TemporaryFolder out;
   const SideFiles files(out.path(), "overlay", ".jpg");
   std::string deep = "d";  // longer than PATH_MAX
@@ -151,10 +151,10 @@ TEST_CASE("files are written whole, replaced, and nothing else is left") {
     count += entry.path().string().size() < 4000 && entry.is_regular_file() ? 1 : 0;
   }
   CHECK(count == paths.size() - 1);
-  std::system(("rm -rf '" + out.path() + "/overlay/d'").c_str());  // std::filesystem gives up on paths of that length
+  std::system(("rm -rf '" + out.path() + "/overlay/d'").c_str());  // std::filesystem fails on paths of that length
 }
 
-TEST_CASE("a leftover of a killed run is replaced when its picture comes again") {
+TEST_CASE("a temporary file of a killed run is replaced when its picture is written again") {
   const TemporaryFolder out;
   const SideFiles files(out.path(), "labels", ".png");
   std::ofstream(out.path() + "/labels/.tmp-5") << "longer than what follows, torn";
@@ -163,7 +163,7 @@ TEST_CASE("a leftover of a killed run is replaced when its picture comes again")
   CHECK_FALSE(fs::exists(out.path() + "/labels/.tmp-5"));
 }
 
-TEST_CASE("links in the output lead nowhere outside") {
+TEST_CASE("links in the output are not followed to other folders") {
   const TemporaryFolder out, outside;
   const SideFiles files(out.path(), "overlay", ".jpg");
   fs::create_directory_symlink(outside.path(), out.path() + "/overlay/link");
@@ -189,7 +189,7 @@ TEST_CASE("failures are storage errors that name the file") {
   fs::create_directory(out.path() + "/overlay/b.jpg");
   CHECK_THROWS_AS(files.write(1, "b", bytes_of("x")), StorageError);
   CHECK_FALSE(fs::exists(out.path() + "/overlay/.tmp-1"));
-  fs::remove_all(out.path() + "/overlay");  // deleted while the run goes on: not made again
+  fs::remove_all(out.path() + "/overlay");  // deleted during the run: not made again
   CHECK_THROWS_AS(files.write(1, "x.jpg", bytes_of("x")), StorageError);
   CHECK_FALSE(fs::exists(out.path() + "/overlay"));
 }
