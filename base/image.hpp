@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-/// A view of a picture in host memory: RGB, 8 bits per channel, rows packed (3 * width bytes).
+/// A view of a picture in host memory: RGB, 8 bits per channel, rows without padding (3 * width bytes).
 /// It does not own the pixels.
 struct Image8 {
   const std::uint8_t* data = nullptr;

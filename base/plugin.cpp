@@ -42,7 +42,7 @@ void* open_plugin(const std::string& file_name, const char* symbol, const Plugin
     throw PluginError(file_name + ", which " + words.task + ", is not " + folder_names() +
                       "; run 'make install' again, or set MILLRACE_PLUGIN_DIR to its folder");
   }
-  // dlopen returns a library that is already open at once, so nothing is kept between calls.
+  // If the library is already open, dlopen returns at once, so this function keeps nothing between calls.
   // No plug-in is unloaded, because its libraries have threads.
   // RTLD_LOCAL: two plug-ins bring a BLAS, and LibTorch would otherwise call the functions of the other one.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

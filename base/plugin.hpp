@@ -18,7 +18,7 @@ std::string find_plugin(const std::string& file_name);
 
 /// Texts about one plug-in, for the messages of open_plugin().
 struct PluginWords {
-  std::string task;    ///< what the plug-in does, e.g. "runs models"
+  std::string task;    ///< the task of the plug-in, e.g. "runs models"
   std::string advice;  ///< what to do if it does not load
 };
 

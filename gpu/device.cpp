@@ -49,7 +49,7 @@ void Device::wait() {
         if (before) before();
       }
     } catch (const std::bad_alloc&) {
-      stream_->wait();  // the device may still write to memory that is freed below
+      stream_->wait();  // the device may still write to memory that the exception frees
       throw;
     }
     stream_->wait();

@@ -26,10 +26,10 @@ struct DeviceImage {
 /// Counts of copies and waits. On the host all stay 0.
 struct DeviceCounts {
   std::int64_t uploads = 0;  ///< rasters
-  /// Copies to the host: one for the masks of an outline(), one for each call with vectors.
+  /// Copies to the host: one for the masks of an outline(), one for each call that returns vectors.
   std::int64_t downloads = 0;
   std::int64_t waits = 0;
-  std::int64_t overflows = 0;  ///< waits whose masks did not fit the buffer, so that a second copy and wait followed
+  std::int64_t overflows = 0;  ///< waits whose masks did not fit, so that a second copy and wait followed
 };
 
 /// Memory, copies and operations (gpu/ops/) of one lane. Calls are asynchronous and run in order on a stream.
@@ -81,14 +81,14 @@ class Device final {
   std::shared_ptr<T[]> allocate(std::size_t count) {
     return typed<T>(stream_->allocate(std::max<std::size_t>(count, 1) * sizeof(T)));
   }
-  /// The same; the memory is freed after the next wait.
+  /// The same. The device holds the memory until the next wait() ends.
   template <class T>
   T* scratch(std::size_t count) {
     const auto memory = allocate<T>(count);
     keep(memory);
     return memory.get();
   }
-  /// Copies a few kilobytes to the device. They are freed after the next wait.
+  /// Copies a few kilobytes to new device memory. The device holds it until the next wait() ends.
   template <class T>
   T* store(std::span<const T> values) {
     T* const memory = scratch<T>(values.size());
@@ -105,7 +105,7 @@ class Device final {
   std::shared_ptr<T[]> mapped(std::size_t count) {
     return typed<T>(stream_->allocate_mapped(std::max<std::size_t>(count, 1) * sizeof(T)));
   }
-  /// Holds `owner` until the next wait.
+  /// Holds `owner` until the next wait() ends.
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
 
   void zero(void* memory, std::size_t bytes) { stream_->zero(memory, bytes); }
@@ -140,7 +140,7 @@ class Device final {
 
   const std::unique_ptr<Stream> stream_;
   DeviceCounts counts_;
-  std::vector<std::shared_ptr<const void>> kept_;  // until the next wait
+  std::vector<std::shared_ptr<const void>> kept_;  // until the next wait() ends
   std::vector<AtWait> at_wait_;
   std::map<std::type_index, std::shared_ptr<void>> states_;  // declared after the stream: some states own memory of it
 };

@@ -15,7 +15,7 @@ namespace millrace {
 
 namespace {
 
-/// Three planes from interleaved pixels: out[i] = (pixels[3 * x + i] * scale - mean[i]) / std[i].
+/// Makes three planes of interleaved pixels: out[i] = (pixels[3 * x + i] * scale - mean[i]) / std[i].
 MILLRACE_CLONES void normalise_row(const std::uint8_t* __restrict pixels, int width, float scale, const float* mean,
                                    const float* std, float* __restrict out0, float* __restrict out1,
                                    float* __restrict out2) {
@@ -27,7 +27,7 @@ MILLRACE_CLONES void normalise_row(const std::uint8_t* __restrict pixels, int wi
   }
 }
 
-/// std::nearbyint would follow the thread's rounding mode.
+/// Rounds ties to even. std::nearbyint would depend on the thread's rounding mode.
 double round_half_even(double value) {
   const double down = std::floor(value), rest = value - down;
   if (rest != 0.5) return rest < 0.5 ? down : down + 1;
@@ -45,7 +45,7 @@ int resized_side(int side, double ratio, int limit, const InputSpec& spec) {
   return std::clamp(static_cast<int>(rounded), 1, limit);
 }
 
-/// The padding before the picture; Ultralytics subtracts 0.1 so that an odd pixel goes behind it.
+/// Returns the padding before the picture. Like Ultralytics, subtracts 0.1, so that an odd pixel goes after it.
 int padding_before(int free_pixels, const InputSpec& spec) {
   if (spec.mode != ResizeMode::letterbox || spec.placement == Placement::top_left) return 0;
   return static_cast<int>(round_half_even(free_pixels / 2.0 - 0.1));
@@ -54,12 +54,12 @@ int padding_before(int free_pixels, const InputSpec& spec) {
 LetterboxGeometry centre_crop_geometry(int picture_width, int picture_height, const InputSpec& spec) {
   if (spec.shorter_side < 1 || spec.filter != ResizeFilter::pil_bilinear_antialias)
     throw std::invalid_argument("letterbox: centre_crop needs a shorter side and the filter pil_bilinear_antialias");
-  constexpr double longest = 1 << 30;
+  constexpr double longest = 1 << 30;  // a longer side might not fit an int
   const auto resized = [&](int side, int other) {
     const double exact = static_cast<double>(static_cast<std::int64_t>(spec.shorter_side) * side) / other;
     return side <= other ? spec.shorter_side : static_cast<int>(std::min(exact, longest));
   };
-  // torchvision pads before it cuts: half the padding, rounded down, comes before.
+  // torchvision pads before it cuts. Half the padding, rounded down, comes before the picture.
   const auto before = [](int input, int side) {
     return side < input ? (input - side) / 2 : -static_cast<int>(round_half_even((side - input) / 2.0));
   };
@@ -80,7 +80,7 @@ void check(const Image8& pixels, const LetterboxGeometry& geometry, const InputS
     throw std::invalid_argument("letterbox: no pixels (" + std::to_string(pixels.width) + "x" +
                                 std::to_string(pixels.height) + ")");
   }
-  // Within the input; what is cut covers it.
+  // The resized picture is within the input. With centre_crop, it may cover the input instead.
   const bool cut = spec.mode == ResizeMode::centre_crop;
   const auto fits = [&](int before, int resized, int input) {
     const int end = before + resized;
@@ -93,7 +93,8 @@ void check(const Image8& pixels, const LetterboxGeometry& geometry, const InputS
   }
 }
 
-/// The part of the resized picture that is shown, packed; `storage` keeps it unless it is the picture itself.
+/// Returns the shown part of the resized picture, rows without padding.
+/// `storage` owns it, unless nothing changes: then it is `pixels`.
 const std::uint8_t* resize(const Image8& pixels, const LetterboxGeometry& geometry, const ShownPixels& across,
                            const ShownPixels& down, ResizeFilter filter, std::vector<std::uint8_t>& storage) {
   const int width = geometry.resized_width, height = geometry.resized_height;
@@ -125,7 +126,8 @@ LetterboxGeometry letterbox_geometry(int picture_width, int picture_height, cons
   if (picture_width < 1 || picture_height < 1 || spec.width < 1 || spec.height < 1) {
     throw std::invalid_argument("letterbox: a picture of " + std::to_string(picture_width) + "x" +
                                 std::to_string(picture_height) + " cannot go into an input of " +
-                                std::to_string(spec.width) + "x" + std::to_string(spec.height));
+                                std::to_string(spec.width) + "x" + std::to_string(spec.height) +
+                                "; every side must be at least 1");
   }
   if (spec.mode == ResizeMode::centre_crop) return centre_crop_geometry(picture_width, picture_height, spec);
   LetterboxGeometry geometry;
@@ -174,7 +176,7 @@ void letterbox_cpu(const Image8& pixels, const LetterboxGeometry& geometry, cons
       std::fill(row + left + width, row + input_width, fill);
     }
   }
-  if (spec.bgr) {  // pixels come as red, green, blue
+  if (spec.bgr) {  // pixels are red, green, blue
     std::swap(planes[0], planes[2]);
     std::swap(mean[0], mean[2]);
     std::swap(std[0], std[2]);

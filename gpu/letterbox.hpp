@@ -19,9 +19,9 @@ enum class ResizeMode {
   letterbox,     ///< one ratio r = min(W/w, H/h), rounding and placement as below: YOLOX, Ultralytics
   longest_side,  ///< the same ratio, sides rounded half up, top left: SAM, MobileSAM
   stretch,       ///< both sides to the input size, no padding
-  centre_crop,  ///< resizes the shorter side to `shorter_side` and the longer one by the same ratio, rounded down. Cuts
-                ///< the centre, with padding if it is too small. Only with pil_bilinear_antialias: torchvision's
-                ///< presets of classifiers
+  /// The shorter side to `shorter_side`, the longer one by the same ratio, rounded down. The input shows the centre,
+  /// with padding if it is too small. Only with pil_bilinear_antialias: torchvision's presets of classifiers.
+  centre_crop,
 };
 
 /// How `letterbox` rounds the resized sides, and how boxes are then mapped. The other modes map as half_even.
@@ -57,7 +57,7 @@ struct LetterboxGeometry {
   int picture_width = 0, picture_height = 0;
   int resized_width = 0, resized_height = 0;  ///< at least 1; only centre_crop can exceed the input
   int left = 0, top = 0;                      ///< padding before the picture, in input pixels; negative: pixels cut off
-  double scale_x = 1, scale_y = 1;  ///< input pixels per picture pixel, by which the model's authors map boxes
+  double scale_x = 1, scale_y = 1;            ///< input pixels per picture pixel, as the model's authors map boxes
 
   /// Converts picture pixels to input pixels.
   Box to_input(const Box& box) const;

@@ -57,7 +57,7 @@ std::vector<int> nms_cpu(std::span<const Box> boxes, std::span<const float> scor
                          double iou_threshold, int max_kept, bool class_aware) {
   if (scores.size() != boxes.size() || (class_aware && classes.size() != boxes.size())) {
     throw std::invalid_argument("nms: " + std::to_string(boxes.size()) + " boxes, " + std::to_string(scores.size()) +
-                                " scores and " + std::to_string(classes.size()) + " classes do not belong together");
+                                " scores and " + std::to_string(classes.size()) + " classes; these must be equal");
   }
   if (std::any_of(scores.begin(), scores.end(), [](float score) { return std::isnan(score); })) {
     throw NonFinite("nms: a score is NaN");

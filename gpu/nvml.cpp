@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-// NVML's interface has been stable since its version 2 and comes with a driver, not with a header that Debian has.
+// Declared here, because Debian has no package with NVML's header. The interface is stable since its version 2.
 using Return = int;  // 0 is success
 using Handle = void*;
 struct Utilisation {

@@ -6,7 +6,7 @@ namespace millrace {
 
 class Stream;
 
-/// Calls launch(job, stream), which the .cu file of the operation defines.
+/// Returns a call of launch(job, stream), which the .cu file of the operation defines. Null in builds without CUDA.
 template <class Job>
 constexpr auto cuda_launch() -> void (*)(const Job& job, Stream& stream) {
 #ifdef MILLRACE_CUDA
@@ -16,7 +16,7 @@ constexpr auto cuda_launch() -> void (*)(const Job& job, Stream& stream) {
 #endif
 }
 
-/// The row of a device operation: all functions that streams need.
+/// A device operation, as one row: its name and all functions that streams need.
 /// A `Job` is plain data that is copied: numbers, and pointers to memory of the stream that runs it.
 ///
 /// Each operation also has a function for callers, such as letterbox(Device&, ...).
@@ -27,7 +27,7 @@ struct Operation {
   using Launch = void (*)(const Job& job, Stream& stream);
 
   std::string_view name;  ///< a simulated device's table has the cost under this name
-  Function host;          ///< for the CPU; faster than `body`
+  Function host;          ///< for the CPU; faster than `body`, with the same results
   Function body;          ///< the kernels' bodies on host memory, one thread after another
   double (*units)(const Job& job) = [](const Job&) { return 1.0; };  ///< units of cost in this job
   Function simulate = [](const Job&) {};  ///< for simulated devices: writes outputs that the host reads

@@ -15,14 +15,15 @@ namespace millrace {
 
 namespace {
 
-// Sides combine by "or": a block is settled when what it depends on is all inside or all outside.
+// Sides are combined by "or". A block needs no computation if all its logits are inside, or all are outside.
 constexpr unsigned char inside = 1, outside = 2, near = 3;
 
 constexpr unsigned char side_of(float value, float upper, float lower) {
   return value > upper ? inside : value < lower ? outside : near;
 }
 
-/// NaN or infinity if there is one: without the sign, bits of floats order like their values, NaN last.
+/// Returns NaN or infinity if there is one.
+/// Without the sign, the bits of floats have the order of their values, with NaN last.
 MILLRACE_CLONES float largest_magnitude(const float* values, std::size_t count) {
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < count; ++i)
@@ -38,13 +39,13 @@ MILLRACE_CLONES void combine_sides(const unsigned char* sides, std::size_t count
   for (std::size_t i = 0; i < count; ++i) combined[i] |= sides[i];
 }
 
-/// Along x, for a piece of a column: one tap for all rows.
+/// Interpolates a part of a column along x: one tap for all rows.
 MILLRACE_CLONES void mix_columns(const float* column0, const float* column1, float weight0, float weight1, int count,
                                  float* out) {
   for (int i = 0; i < count; ++i) out[i] = std::fma(weight0, column0[i], weight1 * column1[i]);
 }
 
-/// Along y: one tap for each row.
+/// Interpolates along y: one tap for each row.
 MILLRACE_CLONES void mix_rows(const float* column, const BilinearTap* taps, int begin, int end, float* out) {
   for (int i = begin; i < end; ++i) {
     const BilinearTap& tap = taps[i];
@@ -52,7 +53,7 @@ MILLRACE_CLONES void mix_rows(const float* column, const BilinearTap* taps, int 
   }
 }
 
-/// The last step along y for one picture column: runs of value > threshold over rows [begin, end).
+/// The last step along y, for one picture column: appends the runs of value > threshold in rows [begin, end).
 MILLRACE_CLONES void outline_rows(const float* column, const unsigned char* sides, const BilinearTap* taps,
                                   const int* same_tap_end, int begin, int end, float threshold, RunBuilder& runs) {
   for (int row = begin; row < end;) {
@@ -72,7 +73,7 @@ MILLRACE_CLONES void outline_rows(const float* column, const unsigned char* side
   }
 }
 
-/// End of the equal bytes that start at `begin`.
+/// Returns the end of the equal bytes that start at `begin`.
 int uniform_end(const unsigned char* bytes, int begin, int end) {
   const unsigned char value = bytes[begin];
   const std::uint64_t pattern = 0x0101010101010101ULL * value;
@@ -181,7 +182,7 @@ void MaskOutliner::classify(std::span<const float> logits, float threshold) {
   const float largest = std::max(largest_magnitude(logits.data(), logits.size()), std::abs(threshold));
   if (!std::isfinite(largest)) throw NonFinite(logits_not_finite);
   const int width = geometry_.logits_width, height = geometry_.logits_height;
-  constexpr int tile = 16;  // a tile's rows and columns stay in cache while they are swapped
+  constexpr int tile = 16;  // transposes in tiles, because the rows and columns of a tile stay in the cache
   for (int y0 = 0; y0 < height; y0 += tile) {
     for (int x = 0; x < width; ++x) {
       for (int y = y0; y < std::min(y0 + tile, height); ++y) {
@@ -189,7 +190,8 @@ void MaskOutliner::classify(std::span<const float> logits, float threshold) {
       }
     }
   }
-  // Two resizings round about a dozen times, each by 2^-24 of the largest value at most; 2^-18 leaves a factor of five.
+  // Two resizings round about a dozen times, each time by at most 2^-24 of the largest value.
+  // A margin of 2^-18 is five times as much.
   margin_ = std::ldexp(largest, -18) + std::numeric_limits<float>::min();
   sides_of(columns_.data(), columns_.size(), threshold + margin_, threshold - margin_, sides_.data());
 }

@@ -44,7 +44,7 @@ struct MaskGeometry {
 /// Throws std::invalid_argument for sizes below 1, a crop larger than the input, or a picture over 2^32 - 1 pixels.
 void check_geometry(const MaskGeometry& geometry);
 
-/// Computes exact masks at the cost of their outline.
+/// Computes exact masks. The time depends mostly on the length of the outline, not on the area of the picture.
 ///
 /// The mask is that of the original SAM: logits are resized to the input size, cropped, and resized to the picture.
 /// A pixel is in the mask if its value is > threshold.
@@ -75,7 +75,7 @@ class MaskOutliner {
     std::vector<BilinearTap> middle;  ///< one for each pixel of the cropped input, from logits
     std::vector<BilinearTap> outer;   ///< one for each pixel of the picture, from the cropped input
     std::vector<int> low, high;       ///< per picture coordinate: first and last logit it depends on
-    std::vector<int> same_tap_end;    ///< per picture coordinate: end of those with the same index0 and index1
+    std::vector<int> same_tap_end;    ///< per picture coordinate: end of the coordinates with the same indices
   };
   /// Rows of one strip of the picture: all inside, all outside, or to be computed.
   struct RowSpan {

@@ -16,7 +16,7 @@ constexpr std::int32_t half = 1 << (fraction_bits - 1);
 
 std::uint8_t rounded(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> fraction_bits, 0, 255)); }
 
-/// One row along x. Reads up to a byte past the last pixel of `row`: a pixel is taken as four lanes.
+/// Filters one row along x. Loads four bytes for each pixel, so it reads one byte past the last pixel of `row`.
 MILLRACE_CLONES void filter_row(const std::uint8_t* row, const int* first, const int* count,
                                 const std::int32_t* weights, int taps, int width, std::uint8_t* out) {
   using Lanes8 = std::uint8_t __attribute__((vector_size(4)));
@@ -34,7 +34,7 @@ MILLRACE_CLONES void filter_row(const std::uint8_t* row, const int* first, const
   }
 }
 
-/// One output row along y from `count` rows of `bytes` bytes each.
+/// Filters along y: one output row from `count` rows of `bytes` bytes each.
 MILLRACE_CLONES void filter_column(const std::uint8_t* rows, const std::int32_t* weights, int count,
                                    std::ptrdiff_t bytes, std::int32_t* __restrict sums, std::uint8_t* __restrict out) {
   for (std::ptrdiff_t i = 0; i < bytes; ++i) sums[i] = half;
@@ -46,7 +46,7 @@ MILLRACE_CLONES void filter_column(const std::uint8_t* rows, const std::int32_t*
   for (std::ptrdiff_t i = 0; i < bytes; ++i) out[i] = rounded(sums[i]);
 }
 
-/// A packed RGB picture that owns its pixels.
+/// An RGB picture that owns its pixels, rows without padding.
 struct Raster {
   int width, height;
   std::vector<std::uint8_t> data;
@@ -56,14 +56,14 @@ struct Raster {
 
 std::size_t row_bytes(int width) { return 3 * static_cast<std::size_t>(width); }
 
-/// `width` columns, from `left` on, of rows that are resized to `to_width`.
+/// Resizes rows to `to_width`. Returns `width` columns of the result, from `left` on.
 Raster resample_rows(const Image8& from, int to_width, int left, int width) {
   const ResampleTable filter = triangle_table(from.width, to_width, left, width);
   Raster to{width, from.height, std::vector<std::uint8_t>(row_bytes(width) * static_cast<std::size_t>(from.height))};
   std::vector<std::uint8_t> padded(row_bytes(from.width) + 1);
   for (int y = 0; y < from.height; ++y) {
     const std::uint8_t* row = from.data + static_cast<std::size_t>(y) * row_bytes(from.width);
-    if (y + 1 == from.height) {  // what follows the last row is not ours to read
+    if (y + 1 == from.height) {  // filter_row reads one byte more, and the last row has no byte after it
       std::copy_n(row, row_bytes(from.width), padded.begin());
       row = padded.data();
     }
@@ -73,7 +73,7 @@ Raster resample_rows(const Image8& from, int to_width, int left, int width) {
   return to;
 }
 
-/// `height` rows, from `top` on, of columns that are resized to `to_height`.
+/// Resizes columns to `to_height`. Returns `height` rows of the result, from `top` on.
 Raster resample_columns(const Image8& from, int to_height, int top, int height) {
   const ResampleTable filter = triangle_table(from.height, to_height, top, height);
   const std::size_t bytes = row_bytes(from.width);
@@ -93,7 +93,7 @@ std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int
   return resample_triangle(pixels, width, height, {0, 0, width, height});
 }
 
-// A pass to the size that is there changes no value, so it can cut.
+// A pass to the same size changes no value. So it serves to cut out the window.
 std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int height, const PixelWindow& window) {
   const bool across = width != pixels.width || window.width != width,
              down = height != pixels.height || window.height != height;

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// Resampling along one axis in fixed point: value i is the sum of weights[i * taps + k] * v[clamp(first[i] + k)] for
-/// k < count[i].
+/// Resampling along one axis in fixed point.
+/// Value i is the sum of weights[i * taps + k] * v[clamp(first[i] + k)] for k < count[i].
 struct ResampleTable {
   int taps = 0;
   std::vector<std::int32_t> first, count, weights;
@@ -29,7 +29,7 @@ struct TapRange {
   int first, count;
 };
 
-/// The maximum number of taps of a value.
+/// Returns the maximum number of taps of a value.
 MILLRACE_DEVICE inline int maximum_triangle_taps(int from, int to) {
   const double scale = static_cast<double>(from) / to;
   return static_cast<int>(std::ceil(scale > 1.0 ? scale : 1.0)) * 2 + 1;
@@ -37,7 +37,7 @@ MILLRACE_DEVICE inline int maximum_triangle_taps(int from, int to) {
 
 /// Returns the inputs of value i of a triangle_table, and writes their weights.
 MILLRACE_DEVICE inline TapRange triangle_taps(int from, int to, int i, std::int32_t* weights) {
-  constexpr int one = 1 << 22;  // 32 bits, minus 8 for the pixel, minus 2 against overflow
+  constexpr int one = 1 << 22;  // 22 of 32 bits: 8 are for the pixel, 2 prevent an overflow
   const double scale = static_cast<double>(from) / to;
   const double support = scale > 1.0 ? scale : 1.0, inverse = 1.0 / support, centre = (i + 0.5) * scale;
   const int begin = static_cast<int>(centre - support + 0.5), end = static_cast<int>(centre + support + 0.5);

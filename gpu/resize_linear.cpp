@@ -10,10 +10,11 @@
 namespace millrace {
 namespace {
 
-/// The 7 upper fraction bits of a row's 11, which are all that the second pass looks at: 16 bits hold them.
+/// A row after the first pass, with the upper 7 of its 11 fraction bits.
+/// The second pass reads only these, and they fit 16 bits.
 using Row = std::vector<std::int16_t>;
 
-/// Where the two taps of a column are, in bytes of a row.
+/// The two taps of a column: their offsets in a row, in bytes, and their weights.
 struct Column {
   std::int32_t left, right, left_weight, right_weight;
 };
@@ -72,7 +73,7 @@ std::vector<std::uint8_t> resize_linear(const Image8& pixels, int width, int hei
   }
   const ResampleTable rows = linear_table(pixels.height, height, true);
   const std::vector<Column> taps = columns(pixels.width, width);
-  // Rows of the picture that are done across: the lower one of a row is often the upper one of the next.
+  // The last two rows after the first pass. The lower row of one output is often the upper row of the next.
   std::array<Row, 2> done{Row(static_cast<std::size_t>(to_row)), Row(static_cast<std::size_t>(to_row))};
   std::array<int, 2> which{-1, -1};
   const auto done_across = [&](int row, int other) {

@@ -53,7 +53,7 @@ class Stream {
 
   /// Returns free blocks, which allocate() keeps for reuse, to the driver.
   virtual void trim() {}
-  /// `release` runs before allocate() fails, so that others return the memory that they keep.
+  /// Sets a function that runs before allocate() fails, so that others return the memory that they keep.
   void when_short(std::function<void()> release) { release_ = std::move(release); }
   /// Memory of the device. Nothing on the host.
   [[nodiscard]] virtual std::optional<DeviceMemory> memory() const { return std::nullopt; }
@@ -63,7 +63,7 @@ class Stream {
   virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
   virtual void zero(void* device, std::size_t bytes) = 0;
   /// Writes a few kilobytes, and reads `host` before it returns.
-  /// On a GPU they travel as arguments of kernels, which is faster than a copy.
+  /// On a GPU they are arguments of kernels, which is faster than a copy.
   virtual void store(const void* host, void* device, std::size_t bytes) = 0;
 
   /// Queues one job of an operation. Pointers of the job point to memory of allocate().
@@ -75,7 +75,7 @@ class Stream {
 
   virtual void wait() = 0;
 
-  /// Waits, runs `work`, waits again, and returns the device's seconds for `work`. 0: the device has no clock.
+  /// Runs `work` between two waits, and returns the device's seconds for `work`. 0: the device has no clock.
   virtual double time(const std::function<void()>& work) {
     work();
     wait();

@@ -52,7 +52,7 @@ Candidates decode_yolox(const float* anchor, const HeadSpec& spec, float score_t
   return candidates;
 }
 
-/// Keeps per anchor the best score so far; a later class must be strictly better.
+/// Keeps the best score so far of each anchor. A later class must be strictly better.
 MILLRACE_CLONES void take_better(const float* scores, int class_id, std::size_t anchors, float* best, int* best_class) {
   for (std::size_t i = 0; i < anchors; ++i) {
     const bool better = scores[i] > best[i];
@@ -101,10 +101,10 @@ void check_head_output(const Tensor& output, const HeadSpec& spec) {
 Candidates decode_head(const Tensor& output, int batch_index, const HeadSpec& spec, float score_threshold) {
   check_head_output(output, spec);
   if (output.device >= 0)
-    throw std::invalid_argument("detector output lies on a device; decode_head needs it on the host");
+    throw std::invalid_argument("the detector output is on a device; decode_head needs it on the host");
   if (batch_index < 0 || batch_index >= output.shape[0]) {
-    throw std::invalid_argument("picture " + std::to_string(batch_index) + " of a detector output of shape " +
-                                shape_text(output));
+    throw std::invalid_argument("the detector output of shape " + shape_text(output) + " has no picture " +
+                                std::to_string(batch_index));
   }
   const auto size = static_cast<std::size_t>(output.shape[1] * output.shape[2]);
   const auto picture = output.host<float>().subspan(static_cast<std::size_t>(batch_index) * size, size);

@@ -10,11 +10,13 @@ namespace millrace {
 
 /// The layout of a detector's output, for C classes and A anchors.
 enum class HeadLayout {
-  yolox_raw,  ///< [B, A, 5 + C], float32: x, y relative to the cell and w, h as logarithms, both in strides; then
-              ///< objectness and class scores after their sigmoid. Anchors: strides 8, 16, 32, each row by row. Score
-              ///< of a class = objectness * class score. YOLOX exports this without --decode_in_inference.
-  v8,  ///< [B, 4 + C, A], float32: centre x, y, w, h in input pixels; class scores after their sigmoid. Ultralytics
-       ///< v8 and v11.
+  /// [B, A, 5 + C], float32: x, y relative to the cell and w, h as logarithms, both in strides.
+  /// Then objectness and class scores, after their sigmoid. Score of a class = objectness * class score.
+  /// Anchors: strides 8, 16, 32, each row by row. YOLOX exports this without --decode_in_inference.
+  yolox_raw,
+  /// [B, 4 + C, A], float32: centre x, y, w, h in input pixels, then class scores, after their sigmoid.
+  /// Ultralytics v8 and v11.
+  v8,
 };
 
 /// The head of a detector, from its package.

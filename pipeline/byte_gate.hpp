@@ -63,8 +63,9 @@ struct ByteNeed {
 /// Messages arrive in any order, each with its sequence number (0, 1, 2, ..., without gaps) and its need.
 /// The next in sequence passes as soon as its bytes are free.
 ///
-/// A need larger than the budget is granted too. If only passing bytes are missing, a message still passes,
-/// but only while no other message holds passing bytes.
+/// Kept bytes never exceed the budget: a message waits until its kept bytes are free.
+/// So no message may need more kept bytes than the budget has.
+/// Passing bytes may exceed it. If only they are missing, a message still passes while no other holds passing bytes.
 /// So messages hold at most the budget plus the passing bytes of one message.
 ///
 /// Strict order leaves some of the budget unused, but it cannot deadlock:
@@ -82,7 +83,7 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
   ByteGate(std::int64_t budget, Meter& waiting, std::function<void(Message, ByteCredit kept, ByteCredit passing)> pass)
       : free_(budget), meter_(waiting), pass_(std::move(pass)) {}
 
-  /// From any thread: hands over a message. `pass` may run in this call, also for other messages.
+  /// From any thread: adds a message. `pass` may run in this call, also for other messages.
   void offer(std::int64_t sequence, Message message, ByteNeed need) {
     {
       const std::lock_guard lock(mutex_);
@@ -96,7 +97,7 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
 
   void give_back(std::int64_t bytes) noexcept override { take_back({bytes, 0}); }
 
-  /// After the run: lets nothing more pass, drops the messages that wait, and returns when no `pass` is running.
+  /// After the run: stops granting, drops the messages that wait, and returns when no `pass` is running.
   void close() {
     std::unique_lock lock(mutex_);
     closed_ = true;
@@ -161,7 +162,7 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
   std::mutex mutex_;
   std::condition_variable idle_;
   Passing passing_{*this};
-  std::int64_t free_;  // negative while a need beyond the budget is granted
+  std::int64_t free_;  // negative while passing bytes exceed the budget
   std::int64_t passing_out_ = 0;
   std::int64_t next_ = 0;  // sequence number of waiting_.front()
   std::deque<std::optional<std::pair<Message, ByteNeed>>> waiting_;

@@ -52,8 +52,8 @@ std::int64_t process_cpu_ns() noexcept {
 double available_cores() {
   double cores = allowed_by_affinity();
   std::ifstream groups("/proc/self/cgroup");
-  for (std::string line;
-       std::getline(groups, line);) {  // a line is hierarchy:controllers:path, in v2 without controllers
+  // A line is hierarchy:controllers:path, in v2 without controllers.
+  for (std::string line; std::getline(groups, line);) {
     std::istringstream fields(line);
     std::string hierarchy;
     std::string controllers;

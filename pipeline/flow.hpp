@@ -23,17 +23,18 @@ namespace tbb_flow = oneapi::tbb::flow;
 ///                  order         pool    order    workers        serial    pool of lanes     workers         pool
 ///
 /// Both byte gates grant in the order of admission, and a frame holds the bytes of its file until its frame stages end.
-/// This cannot deadlock. The next frame that needs pixels has its file, or waits for it behind older frames only.
+/// This cannot deadlock. The next frame that needs pixels has its file, or only older frames delay its file.
 /// The older frames all have their pixels, so they finish their frame stages and give the bytes of their files back.
 ///
-/// A message in a thread pool or in its queue holds a reservation of the graph, so that the graph does not finish without it.
+/// A message in a thread pool or in its queue holds a reservation of the graph.
+/// So the graph does not finish without it.
 ///
 /// Nodes nearer to the end have a higher priority. A node runs at most as many bodies at a time as there are workers.
 /// With a limit, unlike with `unlimited`, TBB keeps waiting messages in the order of arrival.
 /// So the oldest batch is completed first, and lanes get batches evenly.
 ///
-/// A lane takes its next batch from the queue of its pool by itself.
-/// A join_node of batches and free lanes would need a worker for that, and wait until the body on that worker ends.
+/// A lane takes its next batch from the queue of its pool, without a worker.
+/// A join_node of batches and free lanes would need a worker for that, and wait until a worker ends its body.
 /// On a loaded two-core machine, one CPU-bound lane was then idle 15 to 18 % of the time with 14 batches queued
 /// (one run each, bench_overlap).
 template <GraphFrame Frame, GraphBatch Batch>
@@ -43,9 +44,9 @@ class Flow {
   using Joined = BatchInFlight<Batch>;
   using Runner = StageRunner<Frame, Batch>;
 
-  /// Construct it inside the workers' arena: the tasks of a graph run in the arena that it was made in.
-  /// Starts the threads. Each lane calls `lane_start` and then
-  /// takes batches, even if `lane_start` failed and ended the run.
+  /// Construct it inside the workers' arena: the tasks of a graph run in the arena in which it was made.
+  /// Starts the threads. Each lane calls `lane_start` and then takes batches.
+  /// It takes batches even if `lane_start` failed and ended the run, so that they leave the graph.
   Flow(const GraphOptions& options, Statistics& statistics, Gate& gate, Runner& runner)
       : niceness_(options.worker_nice),
         statistics_(statistics),
@@ -55,8 +56,8 @@ class Flow {
             file_share(options), statistics.bytes,
             [this](Admitted* frame, ByteCredit, ByteCredit file) { read(*frame, std::move(file)); })),
         bytes_(std::make_shared<Bytes>(options.byte_budget - file_share(options), statistics.bytes,
-                                       [this](Admitted* frame, ByteCredit pixels, ByteCredit beside) {
-                                         grant(*frame, std::move(pixels), std::move(beside));
+                                       [this](Admitted* frame, ByteCredit pixels, ByteCredit for_decoding) {
+                                         grant(*frame, std::move(pixels), std::move(for_decoding));
                                        })),
         join_(
             graph_, tbb_flow::serial, [this](Admitted* frame) { join(*frame); },
@@ -80,8 +81,8 @@ class Flow {
   void reserve() { graph_.reserve_wait(); }
   void release() { graph_.release_wait(); }
 
-  /// On the source's thread, which holds a reservation: hands a
-  /// frame to the readers once the bytes of its file are granted.
+  /// On the source's thread, which holds a reservation: admits a frame.
+  /// The readers get it when the bytes of its file are granted.
   void admit(Admitted& frame, std::int64_t file_bytes) {
     runner_.put(frame, statistics_.bytes);
     files_->offer(frame.sequence, &frame, {0, file_bytes});
@@ -165,9 +166,9 @@ class Flow {
     });
   }
 
-  void grant(Admitted& frame, ByteCredit pixels, ByteCredit beside) {
+  void grant(Admitted& frame, ByteCredit pixels, ByteCredit for_decoding) {
     frame.frame->set_credit(std::move(pixels));
-    frame.beside_pixels = std::move(beside);
+    frame.decode_memory = std::move(for_decoding);
     gate_.settle();
     if (frame_nodes_.empty()) leave_frame_stages(frame);
     runner_.arrive(frame, before_frame_stage(0));
@@ -179,7 +180,7 @@ class Flow {
   }
 
   void leave_frame_stages(Admitted& frame) {
-    frame.beside_pixels.release();
+    frame.decode_memory.release();
     frame.file.release();
   }
 

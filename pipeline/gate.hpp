@@ -19,10 +19,10 @@ namespace millrace {
 /// If the source must wait for a credit, the gate drops the reservation.
 /// The thread that gives back the missing credit takes the reservation again.
 /// That thread is inside the graph, so the graph cannot finish in between.
-/// A lost credit therefore ends the run, which then reports the lost frames, and does not hang it.
+/// So a lost credit does not hang the run: the run ends and reports the lost frames.
 class Gate {
  public:
-  /// `credits` is their number. At most `ahead` credits are taken but not settled at a time.
+  /// `credits` is the number of credits. At most `ahead` of them are taken but not settled at a time.
   /// `without_credits` measures how long the source has no credit.
   Gate(int credits, int ahead, Meter& without_credits);
 

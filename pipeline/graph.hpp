@@ -48,11 +48,11 @@ class Graph {
   Result run();
 
   /// From any thread: stops the run. Lanes finish the batches that they have begun, and these are committed.
-  /// What waits before the lanes is given up, so stopping takes no longer than one batch per lane.
+  /// Frames and batches that wait before the lanes are given up. So stopping takes no longer than one batch per lane.
   /// Without lanes, the same holds for the frame stages.
   void request_stop() {
     stop_requested_.store(true);
-    gate_.stop();  // first: credits of frames that are given up must not begin another batch
+    gate_.stop();  // first, so that credits of given-up frames do not begin another batch
     state_.stop();
     interrupt_next();
   }
@@ -95,7 +95,7 @@ class Graph {
   RunState state_;
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> interrupted_{false};
-  std::atomic<bool> exhausted_{false};  // the source has no more frames, and no stop was the reason
+  std::atomic<bool> exhausted_{false};  // the source ended by itself, not because of a stop
 };
 
 template <GraphFrame Frame, GraphBatch Batch>

@@ -55,7 +55,7 @@ struct GraphBodies {
   /// Returns the next frame in plan order, the frames of a batch one after another, and nullptr at the end.
   /// Called on a thread of its own; may block between two batches. Any exception ends the run.
   std::function<std::shared_ptr<Frame>()> next;
-  /// Makes a `next` that blocks return soon; `next` may then return nullptr instead of beginning a batch.
+  /// Interrupts a blocked `next`, which then returns soon. It may return nullptr instead of beginning a batch.
   /// Called at most once, from any thread, when the run is to stop. May be empty if `next` never blocks for long.
   std::function<void()> stop_next;
   /// Called on the source's thread before `read`: returns the bytes that `read` will hold.
@@ -65,17 +65,17 @@ struct GraphBodies {
   /// Called on threads of its own; may block.
   std::function<void(Frame&)> read;
   /// Called after `read`: returns the bytes that the frame needs.
-  /// Kept bytes are decoded pixels, 0 to slab_bytes. Passing bytes are what the frame stages need in addition.
+  /// Kept bytes are decoded pixels, 0 to slab_bytes. Passing bytes are additional memory for the frame stages.
   std::function<ByteNeed(const Frame&)> bytes;
   /// Run one after another on the workers, e.g. decode.
   std::vector<Body<Frame>> frame_stages;
   /// Run one after another on the thread of a lane, e.g. preprocess, detect, segment, postprocess.
   /// If empty, there is no lane section.
   std::vector<LaneBody<Batch>> lane_stages;
-  /// Called on the thread of each lane, before its first and after
-  /// its last batch; may be empty. Any exception ends the run.
+  /// Called on the thread of each lane, before its first and after its last batch. May be empty.
+  /// Any exception ends the run.
   std::function<void(int lane)> lane_start, lane_stop;
-  /// Makes a batch of its frames, ordered by slot, failed ones included. Any exception ends the run.
+  /// Makes a batch from its frames, ordered by slot, including failed ones. Any exception ends the run.
   std::function<std::shared_ptr<Batch>(std::vector<std::shared_ptr<Frame>>)> make_batch;
   /// Run one after another on the workers, e.g. encode.
   std::vector<Body<Batch>> batch_stages;

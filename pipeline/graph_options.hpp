@@ -17,7 +17,8 @@ struct GraphOptions {
   int read_ahead = 16;   ///< maximum number of frames admitted but without bytes for their pixels
   int lanes = 1;         ///< batches on devices at a time; each lane has a thread of its own
   int workers = 1;       ///< cores that compute outside lanes: the slots of the TBB arena
-  /// Nice levels, 0 to 19, by which workers are behind the caller of run(), so that lanes on the same cores come first.
+  /// Nice levels, 0 to 19, that workers add to the level of the thread that calls run().
+  /// With more than 0, lanes on the same cores come first.
   int worker_nice = 0;
 };
 

@@ -17,8 +17,8 @@ struct Held {
   std::vector<std::int64_t> batches;  ///< ids of their batches, each once
 };
 
-/// Some admitted frames never came out, because a credit was
-/// lost. This is a defect of the program; the run can be resumed.
+/// Some admitted frames never came out, because a credit was lost.
+/// This is a defect of the program. The run can be resumed.
 class FramesLost : public RunError {
  public:
   FramesLost(std::int64_t planned, std::int64_t committed, const std::vector<Held>& held);
@@ -30,8 +30,8 @@ struct Result {
   std::int64_t committed = 0;  ///< frames committed; without an error, planned = committed + given_up
   std::int64_t given_up = 0;   ///< frames that waited before the lanes when the run was stopped
   bool stopped = false;        ///< request_stop() was called before all was done
-  std::exception_ptr
-      error;  ///< the exception that ended the run, as it was thrown; FramesLost if frames did not come out
+  /// The exception that ended the run, as it was thrown. FramesLost if frames did not come out.
+  std::exception_ptr error;
   std::string error_stage;  ///< the stage that threw it
   std::vector<Held> held;   ///< where the lost frames are; empty unless the error is FramesLost
   Snapshot begun;           ///< judge(begun, finished) is the verdict on the whole run

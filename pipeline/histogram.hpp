@@ -30,7 +30,7 @@ class LatencyHistogram {
     return middle_ns(i);
   }
 
-  /// Keeps only what was counted since `earlier`, an older copy of this histogram.
+  /// Removes the counts of `earlier`, an older copy of this histogram.
   LatencyHistogram& operator-=(const LatencyHistogram& earlier) noexcept {
     for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] -= earlier.counts_[i];
     return *this;

@@ -17,9 +17,9 @@ struct FrameInFlight {
   int credit = 0;
   std::int64_t sequence = 0;  ///< position among the admitted frames, from 0
   std::int64_t batch_id = 0;
-  std::shared_ptr<Frame> frame;    ///< set until its batch is made
-  ByteCredit file, beside_pixels;  ///< bytes of its file and of memory for decoding, until the frame stages end
-  bool given_up = false;           ///< the run was stopped before the frame was read and through the frame stages
+  std::shared_ptr<Frame> frame;           ///< set until its batch is made
+  ByteCredit file, decode_memory;         ///< bytes of its file and of memory for decoding, until the frame stages end
+  bool given_up = false;                  ///< the run was stopped before its last frame stage (or its reading) began
   std::atomic<const Meter*> at{nullptr};  ///< where it is; nullptr if the credit is free
 };
 

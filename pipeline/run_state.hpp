@@ -20,7 +20,7 @@ class RunState {
   /// The run has ended: nothing more is worked on or committed, and messages inside only flow out.
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
 
-  /// The run is stopping: what no lane has begun is given up.
+  /// The run is stopping: batches that no lane has begun are given up.
   [[nodiscard]] bool stopping() const noexcept { return stopping_.load(std::memory_order_acquire); }
   void stop() noexcept { stopping_.store(true, std::memory_order_release); }
 

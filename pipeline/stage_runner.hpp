@@ -34,7 +34,7 @@ class StageRunner {
     for (std::size_t i = 0; i < in_flight_.size(); ++i) in_flight_[i].credit = static_cast<int>(i);
   }
 
-  /// From now on the frame is where `meter` counts, which does not count it yet.
+  /// Records that the frame is at the place of `meter`. The meter does not count it yet.
   static void put(Admitted& frame, Meter& meter) noexcept { frame.at.store(&meter, std::memory_order_relaxed); }
   /// The frame begins to wait at `meter`.
   static void arrive(Admitted& frame, Meter& meter) noexcept {

@@ -36,15 +36,15 @@ struct Reading {
 };
 [[nodiscard]] Reading operator-(Reading to, const Reading& from);
 
-/// Servers of one kind, with the stages that run on them: own threads, TBB's workers or lanes.
+/// Servers of one kind (threads of a pool, TBB's workers or lanes) and the stages that run on them.
 struct ResourceReading {
   Reading total;
   std::vector<Reading> parts;  ///< one for each stage; empty if the resource is a single stage
   /// An item goes through all parts in turn, on one server. It waits only before the first part,
   /// so the queues and the starvation of parts mean nothing.
   bool in_turn = false;
-  /// Its busy time is only the time that its work takes alone.
-  /// Lanes that wait for it, as for a GPU, count as busy.
+  /// Busy time is the time that each call takes alone, as for a GPU that several lanes share.
+  /// While lanes wait for the resource, they count as busy.
   bool waited_for_by_lanes = false;
 };
 
@@ -55,7 +55,7 @@ struct Snapshot {
   std::int64_t committed = 0;  ///< frames committed
   Reading input;               ///< the source inside next(): busy is the time that the call took, blocked or not
   Reading without_credits;     ///< the source before the gate: busy is the time without credits
-  /// Frames that wait for bytes: for those of their file or, once read, for those of their pixels.
+  /// Frames that wait for the bytes of their file or, once read, of their pixels.
   /// Frames that only wait for an older frame to be read do not count.
   Reading bytes;
   Reading batch;                           ///< frames that wait for the other frames of their batch

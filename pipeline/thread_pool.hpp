@@ -12,7 +12,7 @@ namespace millrace {
 
 /// Threads for tasks that may block (files, devices); TBB's workers only compute.
 /// Tasks start in the order in which they were posted.
-/// The queue has no limit of its own, because the gate limits what can wait.
+/// The queue has no limit of its own, because the gate limits the frames in flight.
 class ThreadPool {
  public:
   /// Starts `threads` threads, each with `name` and its number as name.

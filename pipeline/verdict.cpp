@@ -13,8 +13,8 @@ namespace {
 constexpr double full = 0.9;             // a resource this busy counts as saturated
 constexpr double idle = 0.6;             // a resource less busy than this does not explain the rate by itself
 constexpr std::int64_t min_batches = 8;  // with fewer batches, one slow batch would decide the verdict
-constexpr std::int64_t min_wall_ns =
-    1'000'000'000;  // in less time, starting and ending take as long as the work that is judged
+// In less time, starting and ending take as long as the work that is judged.
+constexpr std::int64_t min_wall_ns = 1'000'000'000;
 
 // A possible bottleneck: a resource, the input or the cores.
 struct Candidate {
@@ -75,7 +75,7 @@ std::string busy_clause(const Candidate& it) {
   return text + ")";
 }
 
-// Sets what would happen if `it.stage` were twice as fast.
+// Sets `gain` and `then_binds`, for the case that `it.stage` were twice as fast.
 void what_if(Verdict& verdict, const Candidate& it, const std::vector<Candidate>& others, const Snapshot& window) {
   const auto wall_ns = static_cast<double>(window.time_ns);
   const double saved_ns = it.utilisation * it.share / 2 * it.reading->total.servers * wall_ns;
@@ -247,8 +247,8 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   Candidate next;
   const auto second = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
   if (second != ranked.end() && second->utilisation > 0) next = *second;
-  // An input above the busiest resource is no runner-up: it is
-  // the bottleneck, or it is slow because the cores are full.
+  // An input above the busiest resource is no runner-up.
+  // It is the bottleneck, or it is slow because the cores are full.
   if (input.utilisation > next.utilisation && input.utilisation <= busiest.utilisation) next = input;
   verdict.runner_up = next.stage;
   verdict.runner_up_utilisation = next.utilisation;

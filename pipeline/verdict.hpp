@@ -12,7 +12,7 @@ struct Verdict {
   enum class Kind {
     too_short,  ///< nothing was committed, or little in under a second: too little to find the bottleneck
     input,      ///< the source waited for input (a scan, an open stdin)
-    stage,      ///< a stage; `resource` is what it runs on
+    stage,      ///< a stage; it runs on `resource`
     cores,      ///< the cores are full; `stage` is the largest part of the busiest resource
     credits,    ///< no part was busy and yet the source had no credits: the gate admits too little
     balanced    ///< no part was busy and the source had credits: waits in several parts add up
@@ -29,7 +29,7 @@ struct Verdict {
   std::string runner_up;       ///< stage of the next busiest resource, or "input"; empty if nothing else was busy
   double runner_up_utilisation = 0;
   double gain = 0;         ///< upper bound on the growth of throughput if `stage` were twice as fast, 0.34 for +34 %
-  std::string then_binds;  ///< what would hold the run back then
+  std::string then_binds;  ///< the next bottleneck in that case: a stage, "cores" or "input"
   std::string thin;        ///< why the window says little ("a short run: 14 pictures ..."); empty if it says enough
   std::string sentence;    ///< the whole verdict, for people
 };

@@ -15,17 +15,17 @@ class WorkerArena {
   }
 
  private:
-  // Raises the limit of TBB's threads: on one core it is none, and TBB warns on stderr when it needs one.
+  // Raises the limit of TBB's threads. On one core the limit is none, and TBB warns on stderr when it needs one.
   oneapi::tbb::global_control threads_;
   oneapi::tbb::task_arena arena_;
 };
 
-/// Lowers the priority of the threads that compute as workers, by `nice` levels from that of the constructing thread.
+/// Lowers the priority of the threads that compute as workers: `nice` levels below the thread that constructs this.
 /// The threads keep their level, although TBB shares them with all arenas of the process.
 /// A thread with a lower priority stays as it is, because only a privileged process could raise it.
 ///
-/// Bodies call apply() themselves. A task_scheduler_observer would do it for them,
-/// but TBB leaks its proxy if a thread is still in the arena when the process ends.
+/// Bodies call apply() themselves. A task_scheduler_observer could call it for them.
+/// But TBB leaks the observer's proxy if a thread is still in the arena when the process ends.
 class WorkerNiceness {
  public:
   explicit WorkerNiceness(int nice);

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t maximum_rows = 65535;  // limit of a grid's second dimension
+constexpr std::size_t maximum_rows = 65535;  // limit of a grid's third dimension
 
 void on_host(const CropJob& job) {
   std::vector<std::uint8_t> packed;
@@ -60,8 +60,8 @@ LetterboxJob job_of(const Crop& crop, const InputSpec& spec, const Tensor& input
 }  // namespace
 
 PixelRectangle crop_rectangle(const Crop& crop) {
-  const auto limited = [](float value, int lowest,
-                          int highest) {  // NaN becomes the lowest
+  // NaN becomes the lowest.
+  const auto limited = [](float value, int lowest, int highest) {
     return value > static_cast<float>(lowest) ? static_cast<int>(std::min(static_cast<double>(value), 1.0 * highest))
                                               : lowest;
   };

@@ -24,16 +24,16 @@ struct Crop {
 PixelRectangle crop_rectangle(const Crop& crop);
 
 /// Operation `crop`: fills row i of `inputs` [N, 3, H, W] from crop i, as letterbox does from a whole picture.
-/// The function letterbox_geometry() gives the position, from the rectangle's size. One launch fills the rows of all pictures.
-/// Types are those of letterbox. Throws std::invalid_argument for another type or number of rows, and for more than
-/// 65,535 rows.
+/// The position is letterbox_geometry() of the rectangle's size. One launch fills the rows of all pictures.
+/// Types are those of letterbox.
+/// Throws std::invalid_argument for another type, for another number of rows, and for more than 65,535 rows.
 void crop(Device& device, std::span<const Crop> crops, const InputSpec& spec, const Tensor& inputs);
 
 struct CropJob {
   std::span<const LetterboxJob> request;  ///< the rows, for the CPU
   const LetterboxJob* rows = nullptr;     ///< the same, in device memory
   int count = 0;
-  int longest_axis = 0;  ///< number of values
+  int longest_axis = 0;  ///< largest number of values of one axis, over all rows
   int width = 0, height = 0;
   DType type = DType::f32;
 };

@@ -77,10 +77,10 @@ struct HeadJob {
   const std::uint8_t* wanted = nullptr;         ///< [classes], or null: all
   const LetterboxGeometry* geometry = nullptr;  ///< [S]; picture_width 0: the slot needs no boxes
   // Outputs and scratch memory:
-  std::uint64_t* keys = nullptr;      ///< [S, anchors] scratch; 0: not a candidate, or no longer
+  std::uint64_t* keys = nullptr;      ///< [S, anchors] scratch; 0: not a candidate, or not any more
   Box* boxes = nullptr;               ///< [S, anchors] scratch, in input pixels
   std::int32_t* best = nullptr;       ///< [S, anchors] scratch: classes
-  std::int32_t* faults = nullptr;     ///< [S] bits: not_finite, infinite_box; zero before
+  std::int32_t* faults = nullptr;     ///< [S] bits: not_finite, infinite_box; 0 before the call
   std::int32_t* summaries = nullptr;  ///< [S, 2]: faults, number of kept boxes; on the host
   KeptBox* kept = nullptr;            ///< [S, max_kept]; on the host
 };

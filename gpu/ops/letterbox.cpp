@@ -12,7 +12,7 @@ namespace {
 
 constexpr Operation<LetterboxJob> operation{.name = "letterbox", .host = letterbox_on_host, .body = letterbox_body};
 
-/// The part of an axis that the input shows.
+/// Returns the taps for the part of an axis that the input shows, without memory.
 ResampleTaps taps_of(int from, int to, int before, int input, bool triangle) {
   ResampleTaps taps;
   taps.from = from;
@@ -71,9 +71,9 @@ std::int32_t* place_taps(ResampleTaps& taps, std::int32_t* memory) {
 
 void check_input_type(const Device& device, DType type) {
   if (type == DType::f32) return;
-  if (device.on_host()) throw std::invalid_argument("the host makes inputs of float32");
+  if (device.on_host()) throw std::invalid_argument("letterbox: the host makes inputs only in f32");
   if (type != DType::f16 && type != DType::bf16)
-    throw std::invalid_argument("inputs of models are made in f32, f16 or bf16");
+    throw std::invalid_argument("letterbox: the type of an input must be f32, f16 or bf16");
 }
 
 void letterbox_on_host(const LetterboxJob& job) {

@@ -46,7 +46,7 @@ struct LetterboxJob {
 /// Returns a job for a raster of width x height, without memory for its taps.
 LetterboxJob letterbox_job(const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec);
 
-/// Returns how much memory the taps need.
+/// Returns the size of the taps, in words of 32 bits.
 std::size_t tap_words(const ResampleTaps& taps);
 /// Places the taps in this memory. Returns the end of them.
 std::int32_t* place_taps(ResampleTaps& taps, std::int32_t* memory);

@@ -11,8 +11,8 @@
 namespace millrace {
 namespace {
 
-constexpr double min_positions_per_mask = 2048;  // objects of photographs have 300 to 5,000; 8 kB
-constexpr double room = 1.25;                    // factor over the largest mean so far
+constexpr double min_positions_per_mask = 2048;  // 8 kB; objects in photographs have 300 to 5,000
+constexpr double headroom = 1.25;                // times the largest mean so far
 
 void outline_on_host(const MaskCall& call, const MaskTarget& target, float threshold,
                      std::optional<MaskOutliner>& outliner) {
@@ -121,17 +121,17 @@ struct PendingMasks {
 
   [[nodiscard]] std::size_t head_words() const { return 3 * static_cast<std::size_t>(job.masks) + 1; }
   [[nodiscard]] std::size_t words() const { return head_words() + job.capacity; }
-  void lie_at(std::uint32_t* part) {
+  void place_at(std::uint32_t* part) {
     const auto masks = static_cast<std::size_t>(job.masks);
     job.starts = part;
     job.iou = reinterpret_cast<float*>(part + masks + 1);
     job.largest = reinterpret_cast<float*>(part + 2 * masks + 1);
     job.positions = part + head_words();
   }
-  void hand_over(const std::uint32_t* part) const;
+  void deliver(const std::uint32_t* part) const;
 };
 
-void PendingMasks::hand_over(const std::uint32_t* part) const {
+void PendingMasks::deliver(const std::uint32_t* part) const {
   const auto masks = static_cast<std::size_t>(job.masks);
   const auto* iou = reinterpret_cast<const float*>(part + masks + 1);
   const auto* largest = reinterpret_cast<const float*>(part + 2 * masks + 1);
@@ -188,7 +188,8 @@ PendingMasks begin(Device& device, const MaskCall& call, float threshold) {
   job.geometry = device.store(std::span<const MaskGeometry>(geometry));
   job.counts =
       device.scratch<std::uint32_t>(static_cast<std::size_t>(job.masks) * static_cast<std::size_t>(job.widest) + 1);
-  const double positions_per_mask = std::max(min_positions_per_mask, room * device.state<OutlineState>().max_positions);
+  const double positions_per_mask =
+      std::max(min_positions_per_mask, headroom * device.state<OutlineState>().max_positions);
   job.capacity = static_cast<std::uint32_t>(std::ceil(positions_per_mask * job.masks));
   masks.targets = call.targets;
   device.keep(call.logits.storage);
@@ -205,23 +206,23 @@ std::shared_ptr<Results> make_results(Device& device, std::vector<PendingMasks> 
     results->words += masks.words();
   }
   results->device = device.allocate<std::uint32_t>(results->words);
-  for (PendingMasks& masks : results->pending) masks.lie_at(results->device.get() + masks.offset);
+  for (PendingMasks& masks : results->pending) masks.place_at(results->device.get() + masks.offset);
   return results;
 }
 
-void hand_over(Device& device, const Results& results);
+void deliver(Device& device, const Results& results);
 
 /// Copies the results to the host in one copy, after all calls are queued.
-void bring_down(Device& device, const std::shared_ptr<Results>& results) {
+void queue_download(Device& device, const std::shared_ptr<Results>& results) {
   device.at_wait(
       [&device, results] {
         results->host = device.mapped<std::uint32_t>(results->words);
         device.download(results->device.get(), results->host.get(), results->words * sizeof(std::uint32_t));
       },
-      [&device, results] { hand_over(device, *results); });
+      [&device, results] { deliver(device, *results); });
 }
 
-void hand_over(Device& device, const Results& results) {
+void deliver(Device& device, const Results& results) {
   double& max_positions = device.state<OutlineState>().max_positions;
   std::vector<PendingMasks> cut;
   for (const PendingMasks& masks : results.pending) {
@@ -229,8 +230,8 @@ void hand_over(Device& device, const Results& results) {
     const std::uint32_t total = part[masks.job.masks];
     max_positions = std::max(max_positions, static_cast<double>(total) / masks.job.masks);
     if (total <= masks.job.capacity) {
-      masks.hand_over(part);
-    } else {
+      masks.deliver(part);
+    } else {  // the buffer is too small: only the last step runs again
       cut.push_back(masks);
       cut.back().job.capacity = total;
       cut.back().job.counted = true;
@@ -243,7 +244,7 @@ void hand_over(Device& device, const Results& results) {
     device.copy(cut[i].job.largest, job.largest, sizeof(float) * static_cast<std::size_t>(job.masks));
     device.run(operation, job);
   }
-  bring_down(device, again);
+  queue_download(device, again);
 }
 
 }  // namespace
@@ -265,7 +266,7 @@ void outline(Device& device, std::span<const MaskCall> calls, float threshold) {
   if (pending.empty()) return;
   const auto results = make_results(device, std::move(pending));
   for (const PendingMasks& masks : results->pending) device.run(operation, masks.job);
-  bring_down(device, results);  // last, because a copy must not read results of calls that were not queued
+  queue_download(device, results);  // last, because a copy must not read results of calls that were not queued
 }
 
 }  // namespace millrace

@@ -77,8 +77,8 @@ void launch(const OutlineJob& job, Stream& stream);
 
 namespace outline_kernel {
 
-constexpr unsigned char inside = 1, outside = 2,
-                        near = 3;  // combined by "or": a block is near unless all of it is inside or all outside
+// Combined by "or": a block is near unless all of it is inside or all outside.
+constexpr unsigned char inside = 1, outside = 2, near = 3;
 
 /// One column of a picture through both resizings, with the values of MaskOutliner.
 class Column {
@@ -88,6 +88,7 @@ class Column {
     outer_ = bilinear_tap(g.crop_width, g.picture_width, x);
     middle0_ = bilinear_tap(g.logits_width, g.input_width, outer_.index0);
     middle1_ = bilinear_tap(g.logits_width, g.input_width, outer_.index1);
+    // The margin of MaskOutliner::classify().
     const float margin =
         std::ldexp(largest > std::fabs(threshold) ? largest : std::fabs(threshold), -18) + 1.17549435e-38F;
     upper_ = threshold + margin;
@@ -100,8 +101,8 @@ class Column {
     return std::fma(tap.weight0, crop_row(tap.index0), tap.weight1 * crop_row(tap.index1)) > threshold_;
   }
 
-  /// Calls change(y) for each row of the column whose value differs from the row before. `before` is the value above
-  /// row 0.
+  /// Calls change(y) for each row of the column whose value differs from the row before.
+  /// `before` is the value before row 0.
   template <class Change>
   MILLRACE_DEVICE void walk(bool before, const Change& change) const {
     int row = 0;

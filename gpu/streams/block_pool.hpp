@@ -75,7 +75,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
     for (const Block& block : blocks) release_(block.memory);
   }
 
-  /// Returns the bytes in use.
+  /// If it fails, the bytes do not count as used any more.
   void* allocate(std::size_t size) {
     try {
       return allocate_or_make_room(size);

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-/// Bytes that travel as an argument of a kernel. Arguments have at most 4 kB.
+/// Bytes that are an argument of a kernel. Arguments have at most 4 kB.
 struct Parcel {
   static constexpr int capacity = 3584;
   unsigned char bytes[capacity];
@@ -56,7 +56,7 @@ struct Handles {
   EventHandle done;
 
   Handles(int ordinal, const std::string& name) : device(ordinal) {
-    check(cudaSetDevice(ordinal), "the choice of GPU " + std::to_string(ordinal));
+    check(cudaSetDevice(ordinal), "selecting GPU " + std::to_string(ordinal));
     cudaMemPool_t pool{};
     check(cudaDeviceGetDefaultMemPool(&pool, ordinal), "the memory pool");
     // Without this, each wait returns memory to the system.
@@ -162,7 +162,7 @@ class CudaStream final : public Stream {
   void wait() override {
     handles_->use();
     check(cudaEventRecord(handles_->done.get(), handles_->stream.get()), "an event");
-    check(cudaEventSynchronize(handles_->done.get()), "what ran on the GPU");
+    check(cudaEventSynchronize(handles_->done.get()), "a wait for the GPU");
   }
 
   double time(const std::function<void()>& work) override {

@@ -23,11 +23,11 @@ CudaDevice cuda_device(int ordinal);
 /// Returns CUDA's reason why there is no GPU. Empty if there is one.
 std::string why_no_cuda_device();
 
-/// Start and end of the recording, for profilers that wait for it.
+/// Start and stop the recording of profilers that wait for these calls.
 void start_cuda_profiler() noexcept;
 void stop_cuda_profiler() noexcept;
 
-/// A stream on a GPU. Failures throw DeviceError. It never uses the default stream, and wait() sleeps on an event.
+/// Makes a stream on a GPU. Failures throw DeviceError. It is not the default stream, and wait() sleeps on an event.
 /// One thread calls its functions; any thread may free its memory. Profilers show the stream as `name`.
 std::unique_ptr<Stream> make_cuda_stream(int ordinal, const std::string& name);
 

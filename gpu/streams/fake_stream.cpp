@@ -93,14 +93,14 @@ std::shared_ptr<void> FakeStream::allocate_mapped(std::size_t bytes) {
 
 void FakeStream::check_host(const void* host, std::size_t bytes) const {
   if (pinned_ != nullptr && !pinned_->holds(host, bytes))
-    throw std::logic_error("a copy from or to memory of the host that is not pinned, or not any more");
+    throw std::logic_error("a copy uses host memory that is not pinned or was freed");
 }
 
 void FakeStream::upload(const void* host, void* device, std::size_t bytes) {
   check_host(host, bytes);
   defer([this, host, device, bytes, hash = hash_of(host, bytes)] {
     check_host(host, bytes);
-    if (hash_of(host, bytes) != hash) throw std::logic_error("the memory of an upload changed before it was done");
+    if (hash_of(host, bytes) != hash) throw std::logic_error("host memory changed between its upload and the wait");
     std::memcpy(device, host, bytes);
     ++counts_.uploads;
   });

@@ -45,8 +45,9 @@ struct StreamCounts {
 /// If host memory changes between upload() and wait(), wait() throws std::logic_error.
 class FakeStream final : public Stream {
  public:
-  /// Without `memory`, memory has no limit. With `pinned`, copies from or to other host memory throw std::logic_error.
-  /// So do copies from memory that was freed before they ran.
+  /// Without `memory`, memory has no limit.
+  /// With `pinned`, copies from or to other host memory throw std::logic_error.
+  /// Copies of memory that was freed before they ran throw it too.
   explicit FakeStream(int device = 0, std::shared_ptr<FakeMemory> memory = nullptr,
                       std::shared_ptr<FakePinned> pinned = nullptr)
       : device_(device), queue_(std::make_shared<Queue>(std::move(memory))), pinned_(std::move(pinned)) {}
@@ -80,7 +81,7 @@ class FakeStream final : public Stream {
   struct Queue {
     explicit Queue(std::shared_ptr<FakeMemory> of_device) : memory(std::move(of_device)) {}
     ~Queue() { trim(); }
-    bool take(std::int64_t bytes);  // false if there is not enough
+    bool take(std::int64_t bytes);  // returns false if too little is free
     void trim();
     std::shared_ptr<FakeMemory> memory;
     std::int64_t used_bytes = 0, kept_bytes = 0;

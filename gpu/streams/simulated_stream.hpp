@@ -19,7 +19,7 @@ struct SimulatedRates {
   std::map<std::string, double, std::less<>> operations_s{};  ///< seconds per unit, by name (Operation::units)
 };
 
-/// One GPU of several streams. It runs one call at a time, in the order of the calls.
+/// One GPU that several streams share. It runs one call at a time, in the order of the calls. Thread-safe.
 class SimulatedGpu {
  public:
   explicit SimulatedGpu(SimulatedRates rates = {}) : rates_(rates) {}

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 TEST_CASE("prompts are on the device in order") {
-  Both both;
+  HostAndDevice both;
   std::vector<Box> boxes;
   std::vector<int> index;
   for (int i = 0; i < 300; ++i) {
@@ -31,7 +31,7 @@ TEST_CASE("prompts are on the device in order") {
 }
 
 TEST_CASE("empty tensors and prompts are no error, on host and device") {
-  Both both;
+  HostAndDevice both;
   for (Device* device : {&both.host, &both.device}) {
     const Tensor none = device->empty({0, 3, 64, 64});
     CHECK(none.bytes() == 0);

@@ -46,7 +46,7 @@ inline std::vector<std::uint8_t> noise(int width, int height, unsigned seed) {
 }
 
 /// The CPU, and a device with the stream under test (make_stream.hpp).
-struct Both {
+struct HostAndDevice {
   Device host;
   Device device{make_stream()};
 };

@@ -24,8 +24,8 @@ std::vector<std::unique_ptr<Device>> both_devices() {
 }
 
 /// The largest difference of an input from the reference, in levels.
-double off_by(Device& device, const Image8& raster, const std::shared_ptr<const void>& keep,
-              const LetterboxGeometry& geometry, const InputSpec& spec) {
+double largest_difference(Device& device, const Image8& raster, const std::shared_ptr<const void>& keep,
+                          const LetterboxGeometry& geometry, const InputSpec& spec) {
   const Tensor input = device.empty({3, spec.height, spec.width}, DType::f32);
   letterbox(device, device.upload(raster, keep), geometry, spec, input);
   device.wait();
@@ -67,7 +67,7 @@ TEST_CASE("letterboxes of host and stream equal the definition, for whole and fo
         const auto geometry = letterbox_geometry(reduced * width, reduced * height, spec);
         for (const auto& device : devices) {
           // Each pass of the triangle rounds by half a level. cv2 works with 11 fraction bits.
-          CHECK(off_by(*device, {pixels->data(), width, height}, pixels, geometry, spec) <= 1.01);
+          CHECK(largest_difference(*device, {pixels->data(), width, height}, pixels, geometry, spec) <= 1.01);
         }
       }
     }

@@ -82,7 +82,8 @@ TEST_CASE("a crop takes the pixels that its box touches, and at least one") {
 
 /// The largest difference of a row from the definition, in levels.
 /// The definition gets only the crop's part of the raster.
-double off_by(const Row& row, const std::vector<std::uint8_t>& pixels, const InputSpec& spec, const float* values) {
+double largest_difference(const Row& row, const std::vector<std::uint8_t>& pixels, const InputSpec& spec,
+                          const float* values) {
   const int r = row.reduction, raster_width = (row.width + r - 1) / r;
   const int left = static_cast<int>(std::floor(1.0 * row.x0 / r)), top = static_cast<int>(std::floor(1.0 * row.y0 / r));
   const int width = static_cast<int>(std::ceil(1.0 * row.x1 / r)) - left,
@@ -111,7 +112,7 @@ TEST_CASE("crops of host and stream equal the definition, and have the same bits
   for (const InputSpec& spec : input_specs()) {
     CAPTURE(static_cast<int>(spec.mode));
     CAPTURE(static_cast<int>(spec.filter));
-    Both both;
+    HostAndDevice both;
     const auto host = values_of<float>(both.host, cropped_on(both.host, spec, DType::f32)),
                device = values_of<float>(both.device, cropped_on(both.device, spec, DType::f32));
     REQUIRE(host.size() == device.size());
@@ -121,13 +122,13 @@ TEST_CASE("crops of host and stream equal the definition, and have the same bits
     for (std::size_t i = 0; i < table.size(); ++i) {
       CAPTURE(i);
       // Each pass of the triangle rounds by half a level. cv2 works with 11 fraction bits.
-      CHECK(off_by(table[i], all.pixels[i], spec, host.data() + i * size) <= 1.01);
+      CHECK(largest_difference(table[i], all.pixels[i], spec, host.data() + i * size) <= 1.01);
     }
   }
 }
 
 TEST_CASE("a crop of the whole picture equals its letterbox") {
-  Both both;
+  HostAndDevice both;
   for (const InputSpec& spec : input_specs()) {
     const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(97, 61, 3));
     const DeviceImage raster = both.device.upload({pixels->data(), 97, 61}, pixels);
@@ -141,7 +142,7 @@ TEST_CASE("a crop of the whole picture equals its letterbox") {
 
 TEST_CASE("crops in 16 bits are the host's values, rounded to nearest") {
   const InputSpec spec = input_specs()[2];
-  Both both;
+  HostAndDevice both;
   const auto wide = values_of<float>(both.host, cropped_on(both.host, spec, DType::f32));
   for (const auto& [type, rounded] : {std::pair{DType::bf16, &to_bf16}, {DType::f16, &to_f16}}) {
     std::vector<std::uint16_t> nearest(wide.size());
@@ -151,7 +152,7 @@ TEST_CASE("crops in 16 bits are the host's values, rounded to nearest") {
 }
 
 TEST_CASE("impossible crops are refused, and no crops are no error") {
-  Both both;
+  HostAndDevice both;
   InputSpec spec;
   spec.width = spec.height = 8;
   const auto pixels = noise(4, 4, 1);

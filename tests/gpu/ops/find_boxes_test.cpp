@@ -247,7 +247,7 @@ TEST_CASE("a device finds the boxes of the host, best first, and the same faults
     if (seed % 6 == 2) values[0] = std::numeric_limits<float>::infinity();
     std::vector<int> rows;
     for (int row = slots - 1; row >= 0; row -= 1 + static_cast<int>(seed % 2)) rows.push_back(row);
-    Both both;
+    HostAndDevice both;
     const auto expected = found_on(both.host, values, slots, anchors, search, rows);
     const auto got = found_on(both.device, values, slots, anchors, search, rows);
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -261,7 +261,7 @@ TEST_CASE("a device finds the boxes of the host, best first, and the same faults
 }
 
 TEST_CASE("an output of another shape is refused at once, on host and device") {
-  Both both;
+  HostAndDevice both;
   BoxSearch search;
   search.head = {HeadLayout::v8, 64, 64, 80};
   const std::vector<float> values(7 * 4);
@@ -272,7 +272,7 @@ TEST_CASE("an output of another shape is refused at once, on host and device") {
 }
 
 TEST_CASE("a search without pictures or anchors finds nothing, on host and device") {
-  Both both;
+  HostAndDevice both;
   BoxSearch search;
   search.head = {HeadLayout::v8, 64, 64, 3};
   for (Device* device : {&both.host, &both.device}) {
@@ -289,7 +289,7 @@ TEST_CASE("a search without pictures or anchors finds nothing, on host and devic
 }
 
 TEST_CASE("results that a failed batch requested are dropped, and the next batch is right") {
-  Both both;
+  HostAndDevice both;
   BoxSearch search;
   search.head = {HeadLayout::v8, 64, 64, 3};
   const auto values = detector_output(1, 20, 1);

@@ -70,7 +70,7 @@ TEST_CASE("one upload serves both inputs, and keeps the raster until it is done"
   segmenter.width = segmenter.height = 72, segmenter.mode = ResizeMode::longest_side;
   segmenter.filter = ResizeFilter::pil_bilinear_antialias;
   segmenter.mean = {123.5F, 116, 103}, segmenter.std = {58, 57, 57.5F};
-  Both both;
+  HostAndDevice both;
   for (int round = 0; round < 2; ++round) {
     for (int i = 0; i < 40; ++i) {
       const int width = 1 + 7 * i, height = 200 - 4 * i;
@@ -107,7 +107,7 @@ TEST_CASE("letterboxes of reduced rasters equal the host's") {
   linear.rounding = SideRounding::half_even;
   triangle.width = triangle.height = 72, triangle.mode = ResizeMode::longest_side;
   triangle.filter = ResizeFilter::pil_bilinear_antialias;
-  Both both;
+  HostAndDevice both;
   for (const auto& [width, height] : {std::pair{1, 1}, {32, 24}, {128, 96}, {75, 50}, {33, 200}}) {
     const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, 5));
     const Image8 raster{pixels->data(), width, height};
@@ -133,7 +133,7 @@ TEST_CASE("inputs in 16 bits are the host's values, rounded to nearest") {
   InputSpec spec;
   spec.width = 64, spec.height = 48;
   spec.mean = {123.5F, 116, 103}, spec.std = {58, 57, 57.5F};
-  Both both;
+  HostAndDevice both;
   for (const auto& [width, height] : {std::pair{1, 1}, {7, 90}, {64, 48}, {201, 130}, {1920, 1080}}) {
     CAPTURE(width);
     const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, 5));

@@ -70,7 +70,7 @@ std::vector<OutlinedMask> outlined_on(Device& device, const std::vector<Call>& c
 }
 
 TEST_CASE("masks equal the host's, for any number of calls in a wait") {
-  Both both;
+  HostAndDevice both;
   std::int64_t waits = 0;
   for (unsigned seed = 0; seed < 20; ++seed) {
     const std::vector<Call> calls{{4, 16, false, {0, 1, 2, 3}}, {1, 16, false, {0}}, {6, 16, false, {5, 3, 0}}};
@@ -91,7 +91,7 @@ TEST_CASE("masks equal the host's, for any number of calls in a wait") {
 }
 
 TEST_CASE("masks whose outlines need more room than expected take one more wait, once") {
-  Both both;
+  HostAndDevice both;
   const std::vector<Call> smooth{{3, 16, false, {0, 1, 2}}}, rough{{2, 64, true, {0, 1}}, {3, 16, false, {0, 1, 2}}};
   for (const auto& calls : {smooth, rough, rough}) {
     const auto expected = outlined_on(both.host, calls, 1), got = outlined_on(both.device, calls, 1);
@@ -105,7 +105,7 @@ TEST_CASE("masks whose outlines need more room than expected take one more wait,
 }
 
 TEST_CASE("without masks nothing is copied, on host and device") {
-  Both both;
+  HostAndDevice both;
   for (Device* device : {&both.host, &both.device}) {
     outline(*device, {}, 0.0F);
     outline(*device,

@@ -41,7 +41,7 @@ TEST_CASE("a stream that ends without a wait frees the memory of its work") {
 }
 
 /// Outlines a mask that covers the whole picture, on a device with `memory` bytes. Returns whether they were enough.
-bool outline_disc(std::int64_t memory, bool abandoned, OutlinedMask& mask) {
+bool outline_whole_picture(std::int64_t memory, bool abandoned, OutlinedMask& mask) {
   Device device(std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(memory)));
   const auto outlined = std::make_shared<OutlinedMask>();
   bool enough = true;
@@ -63,20 +63,18 @@ bool outline_disc(std::int64_t memory, bool abandoned, OutlinedMask& mask) {
   return enough;
 }
 
-TEST_CASE(
-    "wherever memory runs out for masks, none is read that was never written, and a device that is abandoned writes "
-    "none") {
+TEST_CASE("masks stay empty wherever memory for them runs out, and on an abandoned device") {
   int failed = 0;
   OutlinedMask mask;
   std::int64_t memory = 0;
-  for (; memory < 10'000'000 && !outline_disc(memory, false, mask); memory += 256) {
+  for (; memory < 10'000'000 && !outline_whole_picture(memory, false, mask); memory += 256) {
     ++failed;
     CHECK(mask.counts.empty());
     CHECK(mask.fault.empty());
   }
   CHECK(failed > 10);
-  CHECK(mask.counts.size() == 2);  // all of the picture
-  CHECK(outline_disc(memory, true, mask));
+  CHECK(mask.counts.size() == 2);  // the whole picture
+  CHECK(outline_whole_picture(memory, true, mask));
   CHECK(mask.counts.empty());
 }
 

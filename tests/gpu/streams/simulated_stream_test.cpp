@@ -13,13 +13,13 @@
 namespace millrace {
 namespace {
 
-struct Given {
+struct SimulatedDevice {
   std::shared_ptr<SimulatedGpu> gpu = std::make_shared<SimulatedGpu>(
       SimulatedRates{1e12, 1e12, {{"letterbox", 0.001}, {"find_boxes", 0.002}, {"outline", 0.003}}});
   SimulatedStream* stream = nullptr;
   std::unique_ptr<Device> device;
 
-  Given() {
+  SimulatedDevice() {
     auto own = std::make_unique<SimulatedStream>(gpu);
     stream = own.get();
     device = std::make_unique<Device>(std::move(own));
@@ -37,7 +37,7 @@ MaskCall masks_of(Device& device, int masks, int width, int height, std::vector<
 }
 
 TEST_CASE("a simulated GPU counts the time of all its work, and computes nothing") {
-  Given given;
+  SimulatedDevice given;
   std::vector<std::uint8_t> pixels(64 * 36 * 3);
   const DeviceImage raster = given.device->upload({pixels.data(), 64, 36}, nullptr);
   InputSpec spec;
@@ -58,7 +58,7 @@ TEST_CASE("a simulated GPU counts the time of all its work, and computes nothing
 TEST_CASE("simulated masks are ellipses with the size of their picture, also if they need a second wait") {
   for (const auto& [width, height, overflows] : {std::tuple{1920, 1080, 0}, {64, 36, 0}, {3, 2, 0}, {30000, 2000, 1}}) {
     CAPTURE(width);
-    Given given;
+    SimulatedDevice given;
     std::vector<std::shared_ptr<OutlinedMask>> masks;
     const MaskCall call = masks_of(*given.device, 3, width, height, masks);
     outline(*given.device, std::span(&call, 1), 0);

@@ -14,7 +14,7 @@ namespace millrace::test {
 /// Checks that the file fails for this reason, with these words in its message.
 inline void expect(const File& file, Reason reason, const char* words, const DecodeLimits& limits = {}) {
   const Outcome outcome = outcome_of(file, limits);
-  REQUIRE_MESSAGE(outcome.reason.has_value(), "decoded, but should be ", std::string(to_string(reason)));
+  REQUIRE_MESSAGE(outcome.reason.has_value(), "decoded, but expected ", std::string(to_string(reason)));
   CHECK_MESSAGE(*outcome.reason == reason, outcome.detail);
   CHECK_MESSAGE(outcome.detail.find(words) != std::string::npos, outcome.detail);
 }

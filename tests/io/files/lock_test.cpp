@@ -46,7 +46,7 @@ TEST_CASE("a second run is refused with the process that holds the folder, until
     CHECK(lock_holder(folder.path())->pid == ::getpid());
     try {
       const FolderLock second(folder.path());
-      FAIL("two locks");
+      FAIL("two locks hold one folder at the same time");
     } catch (const LockedError& error) {
       const std::string text = error.what();
       CAPTURE(text);

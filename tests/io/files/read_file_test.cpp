@@ -41,7 +41,7 @@ Reason reason_of(const std::string& path, const FileExpectations& expected = {},
   } catch (const PictureError& error) {
     return error.reason();
   }
-  FAIL("read without an error");
+  FAIL("read_file() did not fail");
   return Reason::internal;
 }
 

@@ -18,7 +18,7 @@ class TestTree {
     const bool in_memory = ::access("/dev/shm", W_OK | X_OK) == 0;
     std::string name =
         (in_memory ? "/dev/shm" : std::filesystem::temp_directory_path().native()) + "/millrace-plan-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
     root_ = std::filesystem::canonical(name).native();
   }
   TestTree(const TestTree&) = delete;
