@@ -82,8 +82,8 @@ void fix_process_settings() {
   });
 }
 
-// OpenMP keeps the team size per thread, so each lane sets it, once.
 void set_team_of_this_thread(int threads) {
+  // OpenMP keeps the team size per thread, so each lane sets it, once.
   thread_local int team = 0;
   if (team == threads) return;
   at::set_num_threads(threads);
