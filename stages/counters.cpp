@@ -53,7 +53,7 @@ std::vector<std::string> Counters::notes() const {
   for (const Entry& entry : entries_) {
     const Tally pictures = entry.counter.named();
     if (pictures.count == 0 || entry.info.of_many.empty()) continue;
-    said.push_back(count_of(pictures.count, "picture") + ", " +
+    said.push_back(count_of(pictures.count, "picture") + " " +
                    std::string(pictures.count == 1 ? entry.info.of_one : entry.info.of_many) + ": " +
                    names_of(pictures));
   }

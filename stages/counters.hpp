@@ -20,7 +20,7 @@ namespace millrace {
 /// Every report then shows the counter, also at 0 and also if the recipe lacks the stage.
 struct CounterInfo {
   std::string_view name;  ///< its key in `calls` of report.json
-  /// Texts of a note in the report, for many pictures and for one: "2 pictures, <of_many>: a.jpg, b.jpg".
+  /// Texts of a note in the report, for many pictures and for one: "2 pictures <of_many>: a.jpg, b.jpg".
   /// Empty: no note.
   std::string_view of_many{}, of_one{};
 };

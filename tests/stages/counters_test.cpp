@@ -30,10 +30,10 @@ TEST_CASE("pictures counted by name have a note, with the words for one or for m
   ++counters[calls];
   counters[faulty].add("a.jpg");
   CHECK(counters[faulty].count() == 1);
-  CHECK(counters.notes() == std::vector<std::string>{"1 picture, taken although it is blue: a.jpg"});
+  CHECK(counters.notes() == std::vector<std::string>{"1 picture taken although it is blue: a.jpg"});
   for (const char* path : {"b.jpg", "c.jpg", "d.jpg"}) counters[faulty].add(path);
   CHECK(counters.notes() ==
-        std::vector<std::string>{"4 pictures, taken although they are blue: a.jpg, b.jpg, c.jpg, ..."});
+        std::vector<std::string>{"4 pictures taken although they are blue: a.jpg, b.jpg, c.jpg, ..."});
 }
 
 TEST_CASE("a counter that is not listed, and a name that two counters have, are errors of the program") {
