@@ -25,14 +25,15 @@ constexpr std::array shorthands{
     Shorthand{"segmenter", "segment.model",
               "package folder of the segmenter; without --detector and --segmenter, the built-in models run"},
     Shorthand{"format", "encode.format", nullptr},
-    Shorthand{"limit", "input.limit", "stop after N pictures"},
+    Shorthand{"limit", "input.limit", "take the first N pictures"},
     Shorthand{"every", "input.every", "take every N-th picture"},
     Shorthand{"sample", "input.sample", "take a share of the pictures, such as 1%"},
     Shorthand{"device", "device.kind", "auto, cpu, cuda, cuda:0,1 or cuda:all"},
-    Shorthand{"capture", "trace.capture", "pictures that a profiler captures, such as 100:200"},
-    Shorthand{"source", "input.source", "files, or memory: a picture that is listed again is not decoded again"},
+    Shorthand{"capture", "trace.capture", "range of pictures that a profiler captures, such as 100:200"},
+    Shorthand{"source", "input.source",
+              "files, or memory: decode each picture once, even if lists name it several times"},
     Shorthand{"engine", "models.engine", "auto, torchscript or simulated:TABLE.yaml"},
-    Shorthand{"gpu-memory", "device.memory", "share of a GPU's free memory to plan with, or bytes such as 8G"},
+    Shorthand{"gpu-memory", "device.memory", "share of a GPU's free memory that the run may use, or bytes such as 8G"},
     Shorthand{"precision", "device.precision", "auto, fp32, tf32, bf16 or fp16"},
 };
 
@@ -50,7 +51,7 @@ po::options_description describe() {
       "GROUP.NAME=VALUE: any option; `millrace stages` lists them");
   add("print-config", "print every setting with its origin, as a recipe, and exit");
   add("dry-run", "show which pictures the input has, and how many an existing output has left; write nothing");
-  add("add-new", "add new pictures of the input to a finished run");
+  add("add-new", "add new pictures of the input to the plan of the output");
   add("quiet,q", "print errors and warnings only: no progress, no table");
   add("help,h", "print this text and exit");
   return options;
@@ -140,7 +141,7 @@ std::string run_help() {
           "  1    internal error\n"
           "  2    wrong use, or no pictures\n"
           "  3    done, but some pictures failed or some folders could not be listed\n"
-          "  5    the problem is a model, a codec, a device or a limit of the system\n"
+          "  5    a problem with a model, codec, plug-in, device, CPU level or system limit\n"
           "  6    writing failed; the same command resumes\n"
           "  7    another run uses the output\n"
           "  8    the output is damaged, or belongs to other settings, models or input\n"

@@ -21,7 +21,11 @@ namespace {
 void print_fields(const char* label, const Fields& fields) {
   if (fields.empty()) return;
   std::printf("  %-12s   %s:", "", label);
-  for (const FieldBase* field : fields) std::printf(" %s", std::string(field->name).c_str());
+  const char* separator = " ";
+  for (const FieldBase* field : fields) {
+    std::printf("%s%s", separator, std::string(field->name).c_str());
+    separator = ", ";
+  }
   std::printf("\n");
 }
 

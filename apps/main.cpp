@@ -31,11 +31,11 @@ constexpr const char* usage =
     "\n"
     "Commands:\n"
     "  run       find and outline objects; the same command again resumes\n"
-    "  status    show what an output folder holds\n"
+    "  status    show the progress of an output folder\n"
     "  reduce    compute a summary of the finished segments of an output folder\n"
     "  inspect   check model packages and describe them\n"
     "  stages    list the stages for recipes, and all options\n"
-    "  doctor    show what this machine has, and what is missing\n"
+    "  doctor    list the libraries and devices of this machine, and missing parts\n"
     "\n"
     "`millrace COMMAND --help` describes a command. `millrace --version` prints the version.\n";
 

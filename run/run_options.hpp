@@ -26,7 +26,7 @@ struct InputOptions {
     v.option("follow_dirs", follow_dirs, "follow links to folders");
     v.option("nul_separated", nul_separated, "names in text lists and on stdin end with NUL, not with a newline");
     v.option("every", every, "take every N-th picture", {1, 1e9});
-    v.option("limit", limit, "stop after N pictures; 0: no limit", {0, 2e9});
+    v.option("limit", limit, "take the first N pictures; 0: no limit", {0, 2e9});
     v.option("sample", sample, "take this share of the pictures, such as 1%, chosen by name and seed");
     v.option("seed", seed, "seed of the sample", {0, 2e9});
     v.option("source", source,
@@ -48,7 +48,7 @@ struct ModelOptions {
   std::int64_t budget = std::int64_t{4} << 30;
   void visit(OptionVisitor& v) {
     v.option("engine", engine,
-             "auto, torchscript, or simulated:TABLE.yaml, which computes nothing but takes the time in the table");
+             "auto, torchscript, or simulated:TABLE.yaml, which only waits for the times in the table");
     v.bytes("budget", budget, "memory for loaded packages; the least recently used are evicted first", {},
             Affects::run);
   }
@@ -71,8 +71,8 @@ struct GateOptions {
     v.option("frames", frames, "maximum number of pictures in the pipeline; 0: six batches, at least 16", {0, 1e6},
              Affects::run);
     v.bytes("memory", memory,
-            "memory for pixels, decoding and files, which get an eighth of it; 0: two batches of slabs, at least 1G",
-            {}, Affects::run);
+            "memory for pixels and decoding (7/8) and for files (1/8); 0: two batches of gate.slab, at least 1G", {},
+            Affects::run);
     v.bytes("slab", slab, "maximum bytes of a picture's decoded pixels; larger pictures are reduced while decoding",
             {3 * 1024, 4e9});
   }
@@ -109,7 +109,7 @@ struct TraceOptions {
   static constexpr const char* name = "trace";
   std::string capture;
   void visit(OptionVisitor& v) {
-    v.option("capture", capture, "pictures that a profiler records, such as 100:200; see docs/tracing.md",
+    v.option("capture", capture, "range of pictures that a profiler captures, such as 100:200; see docs/tracing.md",
              Affects::run);
   }
 };
@@ -123,8 +123,8 @@ struct DeviceOptions {
   void visit(OptionVisitor& v) {
     v.option("kind", kind, "auto, cpu, cuda, cuda:0,1 or cuda:all");
     v.option("cpu", cpu,
-             "CPU instructions for models: avx512, avx2 or sse4.1, which all machines of a run must have; auto: those "
-             "of the plan, else the highest level of this CPU");
+             "CPU instructions for models: avx512, avx2 or sse4.1; every machine of a run must have them. auto: those "
+             "of the plan; for a new plan, the highest level of this CPU");
     v.option("precision", precision,
              "precision of models: fp32, tf32, bf16 or fp16; auto: fp32 on the CPU, fp16 on a GPU, where segmenters "
              "use bf16 if the GPU has it");

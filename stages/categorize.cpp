@@ -70,9 +70,9 @@ void Categorize::Options::visit(OptionVisitor& v) {
   v.package("model", model, "package folder of an embedder with a matrix of classes");
   v.option("top", top, "maximum number of classes of a picture; the best are kept", {1, 1000});
   v.option("threshold", threshold, "minimum probability of a class; a picture may have no class above it", {0, 1});
-  v.option("temperature", temperature, "divisor of the logits: above 1, probabilities come closer to each other",
+  v.option("temperature", temperature, "divisor of the logits; values above 1 make the probabilities more equal",
            {1e-3, 1e3});
-  v.option("exec_batch", exec_batch, "pictures in a model call, up to the maximum of the package; 0: the batch",
+  v.option("exec_batch", exec_batch, "pictures in a model call, up to the maximum of the package; 0: as batch.size",
            {0, 1024});
   v.option("pad", pad, "pad calls to a power of two of pictures, to call the model in few shapes");
   v.on_gpu("pad", "yes");

@@ -60,8 +60,8 @@ void Decode::Options::visit(OptionVisitor& v) {
   v.option("max_scans", max_scans, "progressive JPEGs with more scans fail as too_large", {1, 1e6});
   v.bytes("max_memory", max_memory,
           "pictures that need more memory for decoding, in addition to their pixels, fail as too_large", {1, 4e12});
-  v.option("accept_truncated", accept_truncated, "minimum share of complete rows to accept a cut JPEG or PNG; 1: never",
-           {0, 1});
+  v.option("accept_truncated", accept_truncated,
+           "minimum share of complete rows to accept a cut JPEG or PNG; 1: accept none", {0, 1});
 }
 
 StageInfo Decode::info(const Options& /*options*/) {

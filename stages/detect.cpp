@@ -71,7 +71,7 @@ void Detect::Options::visit(OptionVisitor& v) {
   v.option("min_area", min_area, "minimum area of a box in picture pixels; smaller boxes are dropped", {0, 1e12});
   v.option("classes", classes, "keep only these classes, by name or number");
   v.option("class_agnostic", class_agnostic, "drop overlapping boxes of different classes too");
-  v.option("exec_batch", exec_batch, "pictures in a model call, up to the maximum of the package; 0: the batch",
+  v.option("exec_batch", exec_batch, "pictures in a model call, up to the maximum of the package; 0: as batch.size",
            {0, 1024});
   v.option("pad", pad, "pad calls to a power of two of pictures, to call the model in few shapes");
   v.on_gpu("pad", "yes");

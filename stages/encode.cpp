@@ -59,7 +59,8 @@ std::vector<const SinkEntry*> Encode::Options::sinks() const {
 }
 
 StageInfo Encode::info(const Options& options) {
-  StageInfo info{name, Section::batch, "segment lines and side files", {}, {&segment_line}, {&detections, &masks}};
+  StageInfo info{name, Section::batch,  "lines of the segment files, and side files",
+                 {},   {&segment_line}, {&detections, &masks}};
   for (const auto& sink : sink_table())
     info.counters.insert(info.counters.end(), sink.counters.begin(), sink.counters.end());
   for (const SinkEntry* sink : options.sinks())

@@ -125,7 +125,7 @@ class Source::Impl {
     for (const std::string& input : spec_.inputs)
       text += (&input == spec_.inputs.data() ? " '" : ", '") + display_name(input) + "'";
     const std::string summary = counts_.summary();
-    text += summary.empty() ? ": the input is empty" : "; passed over: " + summary;
+    text += summary.empty() ? ": the input is empty" : "; skipped: " + summary;
     if (counts_[Skip::no_view].count > 0) {
       text += "; no view's pattern matches, for example, '" + display_name(counts_[Skip::no_view].first[0]) +
               "' (patterns:";
