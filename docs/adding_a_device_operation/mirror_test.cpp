@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 TEST_CASE("mirrored pictures have left and right exchanged, on host and stream") {
-  Both both;
+  HostAndDevice both;
   for (const std::vector<std::int64_t>& shape :
        {std::vector<std::int64_t>{1, 3, 1, 1}, {2, 3, 4, 5}, {1, 3, 7, 64}, {0, 3, 4, 4}}) {
     std::vector<float> values(static_cast<std::size_t>(shape[0] * 3 * shape[2] * shape[3]));
