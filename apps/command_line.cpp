@@ -80,6 +80,7 @@ std::string unknown_option(const std::string& given, const po::options_descripti
 RunArguments parse_run(const std::vector<std::string>& arguments) {
   const po::options_description visible = describe();
   po::options_description all;
+  // A list, so that a second recipe gets our message with a hint.
   all.add(visible).add_options()("recipe", po::value<std::vector<std::string>>());
   po::positional_options_description positional;
   positional.add("recipe", -1);
@@ -105,10 +106,12 @@ RunArguments parse_run(const std::vector<std::string>& arguments) {
       throw UsageError("'" + word + "' is " + (word == recipes[0] ? "one of several recipes" : "a second recipe") +
                        "; a run takes only one (name pictures with --input" + hint_of_value(word) + ")");
     }
+    // Before the options, which override the recipe.
     run.settings.read_recipe(recipes.front());
   }
   const auto origin_of = [](const std::string& flag) { return std::string(command_line) + ", --" + flag; };
   if (given.count("input") != 0U)
+    // As a list, because the text form is split at commas, and names of files may contain commas.
     run.settings.set("input.paths", given["input"].as<std::vector<std::string>>(), origin_of("input"));
   for (const auto& shorthand : shorthands) {
     if (given.count(shorthand.flag) == 0U) continue;

@@ -119,6 +119,7 @@ ExitCode reduce_command(const std::vector<std::string>& arguments) {
     throw UsageError("'" + name + "' is not a reducer" +
                      did_you_mean(name, names, "`millrace reduce --help` lists them"));
   }
+  // Before the reducer, because it also refuses a folder that is no output.
   const OutputState state = read_output_of(folder);
   const ReducerOutput output = run_reducer(*reducer, folder);
   for (const auto& sentence : output.summary) std::printf("%s\n", sentence.c_str());
@@ -147,6 +148,7 @@ ExitCode status_command(const std::vector<std::string>& arguments) {
   OutputContents& contents = state.contents;
   const auto& end = state.end;
   if (verify) {
+    // verify_segments() reads everything, so it finds these problems again.
     contents.problems.clear();
     for (const auto& damaged : verify_segments(folder)) {
       contents.problems.push_back(damaged.problem + (damaged.first_item < 0

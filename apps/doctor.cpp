@@ -21,6 +21,7 @@
 namespace millrace {
 namespace {
 
+/// A value of the first processor in /proc/cpuinfo; empty if the key is missing.
 std::string cpu_value(const std::string& key) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -32,6 +33,7 @@ std::string cpu_value(const std::string& key) {
 }
 
 std::string cpu_features() {
+  // Spaces around it, so that "avx512f" is not found inside a longer name.
   const std::string flags = " " + cpu_value("flags") + " ";
   std::string found;
   for (const char* feature : {"avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"}) {
@@ -45,6 +47,7 @@ double memory_bytes() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
 }
 
+/// The path of a library of this process whose path contains `stem`; empty if none is loaded.
 std::string loaded_library(const std::string& stem) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -86,6 +89,7 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   }
   const std::string allocator = loaded_library("libtcmalloc");
   row("allocator", allocator.empty() ? "the system's: models run at about half speed; build with tcmalloc" : allocator);
+  // torch_facts() has opened LibTorch, which brings OpenMP. The program itself is not linked to it.
   row("OpenMP", loaded_library("libgomp"));
   const std::string others = check_imgcodecs_plugin();
   row("codecs",

@@ -49,7 +49,7 @@ ExitCode exit_code_of(const std::exception_ptr& thrown) {
     return ExitCode::mismatch;
   } catch (const std::system_error& error) {
     return is_out_of_threads(error) ? ExitCode::environment : ExitCode::internal;
-  } catch (...) {
+  } catch (...) {  // bugs of ours, such as FramesLost and std::logic_error
     return ExitCode::internal;
   }
 }

@@ -77,7 +77,9 @@ ExitCode run_command(const std::vector<std::string>& arguments) {
   Devices& devices = run_arguments.devices;
   run_arguments.builtin_models = use_builtin_models(settings, find_builtin_models());
   devices = find_devices(settings.text("device.kind"), settings.text("models.engine"));
+  // After find_devices(): stages have other defaults on a GPU.
   use_defaults_of(devices, settings);
+  // parse_config() refuses stages in a wrong order. Settings that are only shown may have any order.
   if (run_arguments.print_config) {
     check_values(settings);
     std::fputs(settings.print().c_str(), stdout);
@@ -85,7 +87,9 @@ ExitCode run_command(const std::vector<std::string>& arguments) {
   }
   const Config config = parse_config(settings);
   use_cpu_level(config, devices);
+  // A dry run starts no pipeline and opens no LibTorch.
   if (!run_arguments.dry_run) prepare(config, devices);
+  // It starts a thread, so it comes after prepare(). Threads of the run inherit its blocked signals.
   StopSignals signals;
   return run(run_arguments, config, load_torch_engine, &signals);
 }
@@ -120,6 +124,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   using namespace millrace;
+  // Before any file is opened.
   fill_closed_descriptors();
   try {
     return static_cast<int>(dispatch({argv + 1, argv + argc}));

@@ -15,8 +15,8 @@
 namespace millrace {
 namespace {
 
-constexpr std::int64_t window_ns = 10'000'000'000;
-constexpr std::int64_t plain_ns = 10'000'000'000;
+constexpr std::int64_t window_ns = 10'000'000'000;  // rate and utilisation cover this time
+constexpr std::int64_t plain_ns = 10'000'000'000;   // from one line of a log to the next
 constexpr std::chrono::milliseconds tick(500);
 constexpr std::int64_t half_tick_ns = 250'000'000;  // tolerance: samples come a little early or late
 
@@ -76,12 +76,14 @@ std::string ProgressLines::add(ProgressSample now, int columns) {
   if (window_.empty()) due_ns_ = now_ns + plain_ns;
   // The rate leaves out the time before the first item: models load, or the input is empty.
   if (window_.empty() || now.snapshot.planned == 0) window_.assign(1, now);
+  // The sample before the last 10 s stays, so that a full window covers at least 10 s.
   while (window_.size() > 1 && now_ns - window_[1].snapshot.time_ns >= window_ns) window_.pop_front();
   std::string text;
   if (style_ == ProgressStyle::line) {
     text = "\r\033[K" + progress_line(window_.front(), now, columns);
   } else if (now_ns + half_tick_ns >= due_ns_) {
     text = progress_line(window_.front(), now, columns) + "\n";
+    // After a pause, the lines that were missed are left out.
     while (now_ns + half_tick_ns >= due_ns_) due_ns_ += plain_ns;
   }
   window_.push_back(std::move(now));
@@ -108,6 +110,7 @@ void Progress::run() {
   lines.add(sample_(), 0);  // the first window begins now, not after the first tick
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, tick, [&] { return ended_; })) {
+    // One column stays free: if a line wraps, \r cannot return to its start.
     const std::string text = lines.add(sample_(), line ? terminal_columns(STDERR_FILENO) - 1 : 0);
     if (text.empty()) continue;
     std::fputs(text.c_str(), stderr);

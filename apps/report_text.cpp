@@ -37,6 +37,7 @@ std::string ms_text(double ns) {
 /// A row has 79 columns. A value that is longer than its column moves the rest of the row to the right.
 std::string table_row(const Reading& reading, std::int64_t wall_ns, const std::string& label, bool waits) {
   std::string unit{to_string(reading.unit)};
+  // "batches" loses "es", other units lose "s".
   if (reading.items == 1) unit.resize(unit.size() - (reading.unit == Unit::batches ? 2 : 1));
   std::string row = format("  %-14s %9s %-8s %9s", label.c_str(), grouped(reading.items).c_str(), unit.c_str(),
                            duration(reading.busy_ns).c_str());
@@ -47,6 +48,7 @@ std::string table_row(const Reading& reading, std::int64_t wall_ns, const std::s
   return row + "\n";
 }
 
+/// "workers x4": only a resource with several stages and several servers has a number.
 std::string label_of(const ResourceReading& resource) {
   const bool one_stage = resource.parts.empty();
   return resource.total.name +
@@ -57,6 +59,7 @@ std::string stage_table(const Snapshot& window) {
   std::string text = format("  %-14s %9s %-8s %9s %5s %6s %6s %7s %5s\n", "stage", "items", "", "busy", "util",
                             "p50 ms", "p95 ms", "starved", "queue");
   for (const auto& resource : window.resources) {
+    // A stage or a resource that had nothing to do needs no row.
     if (resource.total.items == 0) continue;
     text += table_row(resource.total, window.time_ns, label_of(resource), !resource.waited_for_by_lanes);
     for (const auto& part : resource.parts)
@@ -65,6 +68,7 @@ std::string stage_table(const Snapshot& window) {
   return text;
 }
 
+/// Breaks lines at spaces. Each line begins with `indent`.
 std::string wrapped(const std::string& text, int columns, const std::string& indent) {
   std::string out;
   std::size_t start = 0;
@@ -73,6 +77,7 @@ std::string wrapped(const std::string& text, int columns, const std::string& ind
     std::size_t length = text.size() - start;
     if (length > width) {
       auto space = text.rfind(' ', start + width);
+      // A number and its percent sign stay on one line.
       if (space != std::string::npos && space > start && text[space + 1] == '%') space = text.rfind(' ', space - 1);
       length = space != std::string::npos && space > start ? space - start : width;
     }
@@ -120,6 +125,7 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
   }
   if (const std::string skipped = report.scan.summary(); !skipped.empty())
     text += wrapped("skipped: " + skipped, columns, "  ");
+  // If everything was done before, there is no time to report.
   if (window.committed > 0 && wall_s > 0) {
     text += format("  %.2f pictures/s over %s; loading %s and warm-up %s before that\n",
                    static_cast<double>(window.committed) / wall_s, duration(window.time_ns).c_str(),
@@ -146,6 +152,7 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
   for (const auto& name : report.side_outputs) text += "         " + folder + "/" + name + "\n";
   for (const auto& reduced : report.reduced) text += "         " + folder + "/" + reduced.file + "\n";
   if (report.counts.failed_items() > 0) {
+    // errors.jsonl has the failures of one attempt only; the counts are those of all attempts.
     const bool all = report.failed_now >= report.counts.failed_items();
     const std::string runs = folder + "/runs/";
     if (report.failed_now > 0) text += "errors   " + runs + report.run + "/errors.jsonl\n";

@@ -52,6 +52,7 @@ std::vector<std::string> warnings(const RunArguments& arguments, const Config& c
                     std::string(only_drawn_scenes));
   }
   if (config.chain.find("segment") == nullptr) {
+    // Several views can have the same sinks.
     std::set<std::string> said;
     const auto note = [&](const Chain& chain) {
       for (const SinkEntry* sink : chain.options<Encode>().sinks()) {
@@ -74,6 +75,7 @@ std::string planned_before(const RunArguments& arguments, const Config& config, 
   options.add_new = arguments.add_new;
   const auto settings =
       plan_settings(config, resolve_for(config, output, arguments.devices), packages, arguments.devices);
+  // It takes no lock, so a dry run works next to a run.
   if (!check_plan(output, settings, spec, options)) return {};
   const auto state = read_output(output);
   if (!state) return {};
@@ -95,6 +97,7 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
   if (!config.output.folder.empty() && std::filesystem::exists(config.output.folder)) {
     const std::string output = output_path(config);
     planned = planned_before(arguments, config, spec, packages, output);
+    // The run does not scan its output folder either.
     spec = without_output(std::move(spec), output);
   }
   const DryRun found = dry_run(spec);
@@ -155,6 +158,7 @@ class TerminalListener final : public JobListener {
   }
   void ended() noexcept override {
     progress_.reset();
+    // After the run its `stop` would refer to freed objects.
     if (signals_ != nullptr) signals_->on_stop({});
   }
 
@@ -165,6 +169,7 @@ class TerminalListener final : public JobListener {
   std::unique_ptr<Progress> progress_;
 };
 
+/// Flushes stdout before it writes to stderr, so that the table comes first if both go to one place.
 void show(const RunReport& report, bool quiet) {
   if (!quiet) std::fputs(to_text(report, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)).c_str(), stdout);
   std::fflush(stdout);

@@ -49,6 +49,7 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   const std::uint64_t one = 1;
+  // Without this wake-up, join() below would wait forever.
   while (::write(wake_, &one, sizeof one) < 0 && errno == EINTR) {
   }
   thread_.join();
@@ -71,6 +72,7 @@ void StopSignals::wait() {
     const int ready = ::poll(watched.data(), watched.size(), received_ == 0 ? -1 : drain_ms);
     if (ready == 0) {
       say("stopped now: batches in flight did not finish in 20 s; run the same command again to resume");
+      // Destructors would wait for the threads that did not finish.
       ::_exit(128 + received_);
     }
     if (ready < 0) continue;
@@ -85,6 +87,7 @@ void StopSignals::wait() {
     received_ = signal;
     say("stopping: finishing batches in flight (up to 20 s); press Ctrl-C again to stop now");
     const std::lock_guard lock(mutex_);
+    // Under the lock: when on_stop({}) returns, no call of `stop` is running.
     if (stop_) stop_(signal);
   }
   ::close(signals);

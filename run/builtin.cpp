@@ -65,6 +65,7 @@ std::string find_builtin_recipe(const std::string& name) {
 
 bool use_builtin_models(Settings& settings, const std::string& folder) {
   const auto& rules = settings.views();
+  // One named model keeps all built-in ones out, so that no result is from a model that the user did not mean.
   const bool named =
       !settings.text("detect.model").empty() || !settings.text("segment.model").empty() ||
       std::any_of(rules.begin(), rules.end(), [](const View& view) {
@@ -80,7 +81,7 @@ bool use_builtin_models(Settings& settings, const std::string& folder) {
   if (!detects) return true;
   settings.set("detect.model", {folder + "/front.pkg"}, origin);
   if (settings.values("detect").count("conf") == 0) settings.set("detect.conf", {score}, origin);
-  if (rules.size() > 1 || !rules.front().pattern.empty()) return true;
+  if (rules.size() > 1 || !rules.front().pattern.empty()) return true;  // the recipe has views
   const auto of_view = [&](const std::string& view, const std::string& pattern) {
     View own{view, pattern, rules.front().options};
     own.options["detect"]["model"] = {folder + "/" + view + ".pkg"};
@@ -93,6 +94,7 @@ bool use_builtin_models(Settings& settings, const std::string& folder) {
   }
   std::vector<View> own;
   for (const std::string view : views) own.push_back(of_view(view, "**/" + view + "/**"));
+  // All other pictures keep the recipe's view, with the front detector.
   own.push_back({rules.front().name, "**", rules.front().options});
   settings.set_views(std::move(own), origin);
   return true;

@@ -20,6 +20,7 @@ CaptureSpan parse_capture(const std::string& text) {
   return span;
 }
 
+// Frames enter on the source's thread and are committed on another. `open_` publishes `range_` to it.
 void Capture::enter() noexcept {
   if (span_.last == 0 || entered_++ != span_.first) return;
   if (profiler_.start) profiler_.start();
@@ -33,6 +34,7 @@ void Capture::commit(std::int64_t frames) noexcept {
 }
 
 void Capture::end() noexcept {
+  // The commit thread and the end of the run may both call it. Only one of them stops the profiler.
   if (!open_.exchange(false)) return;
   trace_.end(range_);
   if (profiler_.stop) profiler_.stop();

@@ -49,6 +49,7 @@ std::map<std::string, Chain> make_view_chains(const Settings& settings, const Ch
   check_rules(settings.views());
   std::map<std::string, Chain> chains;
   for (const View& rule : settings.views()) {
+    // A view can have several rules. values() merges their options, so the first rule makes the chain for all of them.
     if (rule.options.empty() || chains.count(rule.name) > 0) continue;
     try {
       chains.emplace(rule.name,

@@ -39,6 +39,7 @@ void use_cpu_level(const Config& config, Devices& devices) {
   const std::string& asked = config.device.cpu;
   if (asked != "auto" && !cpu_level_of(asked))
     throw UsageError("device.cpu is '" + asked + "'; it can be auto, avx512, avx2 or sse4.1");
+  // Fake devices run models on the CPU too. Without lane stages no model runs, so the plan needs no level.
   const bool on_cpu = devices.kind == Devices::Kind::cpu || devices.kind == Devices::Kind::fake;
   if (!on_cpu || config.chain.of(Section::lane).empty()) {
     if (asked == "auto") return;

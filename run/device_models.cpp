@@ -13,13 +13,16 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
     DeviceModels one;
     one.limits = std::make_shared<CallLimits>();
     if (devices.lanes_wait_for_gpu()) one.demand = std::make_shared<Demand>();
+    // Each engine records calls that run out of memory and, on a GPU, counts calls for the load.
     EngineFactory engines = [engines = engines_on(devices, i, resolved.precisions, factory), demand = one.demand,
                              limits = one.limits](const Package& package, const EngineOptions& options) {
       auto engine = limited(engines(package, options), package, limits);
       return demand == nullptr ? engine : counted(std::move(engine), package, demand);
     };
+    // engines_on() sets device and precision.
     one.cache = std::make_unique<ModelCache>(budget, std::move(engines), EngineOptions{resolved.team, -1, true});
     const std::size_t first = devices.first_of_gpu(i);
+    // Devices on one GPU share the mutex, because their calls would disturb each other's times.
     one.alone = first < i ? all[first].alone : std::make_shared<std::mutex>();
     all.push_back(std::move(one));
   }
@@ -71,6 +74,7 @@ void remember_limits(const KnownLimits& known, const std::string& kind, const Pa
   std::optional<std::int64_t> limit_bytes;
   for (const auto& device : models) {
     if (!device.memory) continue;
+    // The plan's own list counts too: a later call can make CallLimits forget what the plan has learned.
     for (const auto& learned : {device.memory->ran_out, device.limits->learned()}) {
       for (const auto& [key, rows] : learned) {
         const auto [entry, is_new] = smallest.try_emplace(key, rows);

@@ -33,6 +33,7 @@ int number(std::string_view text, const std::string& kind) {
   return value;
 }
 
+/// The numbers of a list such as "0,1".
 std::vector<int> resolved(std::string_view list, const std::string& kind) {
   std::vector<int> values;
   while (true) {
@@ -83,6 +84,7 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
+/// The device in the plan: a run can be resumed only on GPUs of the same compute capability.
 std::string cuda_name(int ordinal) { return "cuda sm_" + std::to_string(capability(ordinal)); }
 
 constexpr std::array<std::pair<std::string_view, Precision>, 4> precisions{
@@ -106,6 +108,7 @@ Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
   devices.name = cuda_name(devices.ordinals.front());
   devices.native_bf16 = capability(devices.ordinals.front()) >= 80;
 #ifdef MILLRACE_CUDA
+  // A GPU that is named twice has one row in the report.
   for (const int ordinal : std::set(devices.ordinals.begin(), devices.ordinals.end()))
     devices.buses.push_back(cuda_device(ordinal).bus);
 #endif
@@ -152,6 +155,7 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
   if (kind == "cpu") return {};
   if (kind == "auto") return usable_or_cpu();
   if (kind == "cuda") return cuda_devices({0}, kind);
+  // Without a GPU it asks for GPU 0, and cuda_devices() reports that none was found.
   if (kind == "cuda:all") return cuda_devices(first(std::max(1, gpus())), kind);
   if (kind.starts_with("cuda:")) return cuda_devices(resolved(std::string_view(kind).substr(5), kind), kind);
   if (kind.starts_with("fake:")) {
@@ -166,6 +170,7 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
     devices.fake_pinned = std::make_shared<FakePinned>();
     for (int i = 0; colon != std::string_view::npos && i < count; ++i)
       devices.fake_memory.push_back(std::make_shared<FakeMemory>(number(words.substr(colon + 1), kind)));
+    // The NVML of the tests knows a GPU of this name.
     for (const int ordinal : devices.ordinals) devices.buses.push_back("fake:" + std::to_string(ordinal));
     return devices;
   }
@@ -218,6 +223,7 @@ Precisions find_precisions(const std::string& name, const Devices& devices) {
   if (found == precisions.end())
     throw UsageError("device.precision is '" + name + "'; it can be auto, fp32, tf32, bf16 or fp16");
   const Precision precision = found->second;
+  // Fake devices accept every precision, so that tests run models in 16 bits.
   if (devices.kind == Devices::Kind::cpu && precision != Precision::fp32)
     throw UsageError("device.precision is '" + name +
                      "', but models run on the CPU, in fp32 only; leave the option out");
@@ -288,6 +294,7 @@ EngineFactory engines_on(const Devices& devices, std::size_t index, const Precis
       return make_simulated_engine(package, table, precisions.of(*package.task));
     };
   }
+  // Fake devices compute on the CPU. DeferredEngine makes their calls asynchronous, as on a GPU.
   const int ordinal = devices.kind == Devices::Kind::cuda ? devices.ordinals[index] : -1;
   EngineFactory engines = [factory = std::move(factory), ordinal, precisions](const Package& package,
                                                                               EngineOptions options) {

@@ -12,6 +12,7 @@
 namespace millrace {
 namespace {
 
+/// The graph fails the batch for any exception except a RunError. Storage that fails must end the run.
 void run_after_lane(const ChainLink& link, const BatchStage& stage, Batch& batch) {
   try {
     run_stage(link, stage, batch);
@@ -20,6 +21,7 @@ void run_after_lane(const ChainLink& link, const BatchStage& stage, Batch& batch
   }
 }
 
+// For segment lines: items have the index of their view, and the plan has applied the patterns.
 std::vector<View> names_of(const std::vector<PlannedView>& views) {
   std::vector<View> named;
   for (const PlannedView& view : views) named.push_back({view.name, "", {}});
@@ -40,6 +42,7 @@ int objects_in_a_picture(const std::vector<PlannedView>& views) {
   return objects;
 }
 
+/// Throws the error inside a RunEnded, because exit codes follow from its type.
 [[noreturn]] void rethrow(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -114,6 +117,7 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
   batch_stages_ = make_stages<const BatchStage>(setup_.views, Section::batch, [this](const ChainLink& link) {
     return std::shared_ptr<const BatchStage>(link.entry->make_batch_stage(link.options, context_, link.info));
   });
+  // The wanted number of lanes. plan_lanes() removes those for which a GPU has no memory.
   for (int lane = 0; lane < setup_.resolved.graph.lanes; ++lane) {
     const std::size_t device = setup_.devices.of_lane(lane);
     lanes_.push_back(std::make_unique<Lane>(setup_.views, context_, models_[device],
@@ -144,9 +148,10 @@ void Execution::request_stop() {
 Snapshot Execution::snapshot() const { return graph_->snapshot(); }
 
 Result Execution::run() {
-  if (lane_start_.stopped()) graph_->request_stop();
+  if (lane_start_.stopped()) graph_->request_stop();  // the stop came before the graph existed
   Result result = graph_->run();
-  capture_.end();
+  capture_.end();  // the run may end inside the span
+  // The run ended before the source asked for its first frame.
   if (!ready_) window_begun_ = with_gpus(result.begun);
   if (result.error) rethrow(result.error);
   return result;
@@ -154,8 +159,10 @@ Result Execution::run() {
 
 GraphBodies<Frame, Batch> Execution::bodies() {
   const Chain& chain = setup_.config.chain;
+  // Views differ in options and stage objects, not in stages. So the recipe's chain gives the names for all of them.
   GraphBodies<Frame, Batch> bodies;
   bodies.next = [this] { return next(); };
+  // The source may wait for the lanes or for the scan. A stop must wake it from both.
   bodies.stop_next = [this] {
     lane_start_.stop();
     if (ends_.stop_next) ends_.stop_next();
@@ -187,7 +194,9 @@ GraphBodies<Frame, Batch> Execution::bodies() {
                                    }});
     ++index;
   }
+  // Without lane stages the graph starts no lane, so no lane would arrive.
   lane_start_.expect(bodies.lane_stages.empty() ? 0 : static_cast<int>(lanes_.size()));
+  // If warm_up() throws, the graph ends the run and calls stop_next, which wakes the source.
   bodies.lane_start = [this](int lane) {
     warm_up_ns_ += lanes_[static_cast<std::size_t>(lane)]->warm_up(clock_);
     lane_start_.arrive();
@@ -203,7 +212,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   };
   bodies.batch_failed = [](Batch& batch, const std::string& stage, const std::exception_ptr& thrown) {
     for (const auto& frame : batch.frames) fail_frame(*frame, stage, thrown);
-    batch.columns.allow(nullptr);
+    batch.columns.allow(nullptr);  // the failed stage has left its restriction
   };
   return bodies;
 }
@@ -229,6 +238,7 @@ void Execution::prepare_again(Frame& frame) {
     return std::all_of(writes.begin(), writes.end(), [&](const FieldBase* field) { return frame.columns.has(*field); });
   });
   if (all_there) return;
+  // A field is written once, so stages can only run again on empty columns.
   frame.columns.clear();
   std::string stage = "read";
   try {
@@ -248,6 +258,7 @@ void Execution::plan_lanes() {
   if (chain.of(Section::lane).empty()) return;
   const int wanted = setup_.resolved.graph.lanes;
   const int used = std::min(wanted, setup_.devices.count());  // devices with a lane
+  // Lanes on each device, rounded up.
   int each = (wanted + used - 1) / used;
   for (int i = 0; i < used; ++i) {
     const auto index = static_cast<std::size_t>(i);  // of the device, and of its first lane
@@ -258,12 +269,15 @@ void Execution::plan_lanes() {
                      setup_.resolved.batch_size, setup_.resolved.graph.slab_bytes, each,
                      setup_.devices.sharing(index, used), kind_of_devices(), known_limits_},
                     lanes_[index]->device(), *models.cache, *models.limits);
+    // The device uses the memory of the host. So do all others, because the devices of a run are of one kind.
     if (!models.memory) return;
     warm_up_ns_ += clock_.now_ns() - begun_ns;
   }
   // All devices get the same number of lanes, so the device with room for the fewest lanes decides.
   for (int i = 0; i < used; ++i) each = std::min(each, models_[static_cast<std::size_t>(i)].memory->lanes);
+  // Lanes are on the devices in turn, so the first lanes are spread over all of them.
   lanes_.resize(static_cast<std::size_t>(std::min(wanted, each * used)));
+  // The plans get the number of lanes that their devices really have: the last turn may be incomplete.
   for (auto& models : models_) {
     if (models.memory) models.memory->lanes = 0;
   }
@@ -271,7 +285,7 @@ void Execution::plan_lanes() {
     ++models_[setup_.devices.of_lane(static_cast<int>(lane))].memory->lanes;
 }
 
-// The key of KnownLimits for the devices of this run.
+// The key of KnownLimits for the devices of this run. A call needs other memory in another precision.
 std::string Execution::kind_of_devices() const {
   return setup_.devices.name + ", " + setup_.resolved.precisions.name(setup_.packages);
 }

@@ -16,10 +16,13 @@ std::shared_ptr<Frame> Feed::next() {
 bool Feed::open_segment() {
   std::optional<PlannedSegment> segment = plan_.next_segment();
   if (!segment) return false;
+  // Throws if the finished segment was made of other items than the plan has.
   if (store_.segment_done(segment->index, segment->sha256)) return true;
   std::vector<std::int64_t> ids;
   ids.reserve(segment->items.size());
   for (const auto& item : segment->items) ids.push_back(item.id);
+  // Batches are cut from all items of the segment, also from finished ones.
+  // So a resumed run computes the same pictures together as an uninterrupted run.
   const std::vector<std::vector<int>> batches = cut_batches(segment->items, batch_size_);
   const std::vector<char> done = store_.open_segment(segment->index, ids, batches, segment->sha256);
   for (std::size_t b = 0; b < batches.size(); ++b) {

@@ -43,6 +43,7 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
+/// A line of errors.jsonl.
 std::string error_line(const Frame& frame) {
   JsonWriter json;
   json.begin_object().key("id").value(frame.item.id);
@@ -53,6 +54,7 @@ std::string error_line(const Frame& frame) {
 }
 
 /// Takes finished batches: writes lines into segments, and failed pictures into errors.jsonl and to the listener.
+/// The graph calls commit() on one thread. The counts are read after the run, so they need no lock.
 class Committer {
  public:
   Committer(SegmentStore& store, RunFolder& folder, JobListener& listener)
@@ -64,7 +66,7 @@ class Committer {
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const Frame& frame = *batch.frames[i];
       const Detections* found = frame.columns.find(detections);
-      written_bytes_ += static_cast<std::int64_t>(texts[i].size()) + 1;
+      written_bytes_ += static_cast<std::int64_t>(texts[i].size()) + 1;  // with the newline
       Line line{frame.item.id, std::move(texts[i]), !frame.failed(), Reason::internal, 0};
       if (frame.failed()) {
         line.reason = frame.failure->reason;
@@ -150,9 +152,11 @@ void fill_times(RunReport& report, const Execution& execution, const Result& res
   report.warm_up_ns = std::max<std::int64_t>(0, execution.warm_up_ns() - report.load_ns);
   report.window = execution.window(result);
   report.verdict = judge(execution.window_begun(), execution.finished(result));
+  // judge() names options as the graph does.
   report.verdict.sentence = in_users_words(report.verdict.sentence);
 }
 
+// A failed picture has a line too, so a finished run has one for each planned item.
 void check_accounts(const RunReport& report) {
   if (report.state != "finished" || report.planned == report.counts.items) return;
   throw RunError("results",
@@ -207,9 +211,11 @@ ExecutionEnds ends_of(Attempt& attempt) {
 Result execute(Attempt& attempt, RunReport& report) {
   Execution& execution = attempt.execution;
   const EndNotifier notifier(attempt.listener);
+  // Before prepare(): on a GPU it loads and calls the models, and a stop during that time must count.
   attempt.listener.on_stop([&execution] { execution.request_stop(); });
   execution.prepare(ends_of(attempt));
   for (const auto& memory : execution.memory_plans()) attempt.listener.planned(memory);
+  // After prepare(): before it there is no graph to take snapshots of.
   attempt.listener.began([&attempt, &execution] {
     const Counts counts = attempt.store.totals();
     const PlanTotals totals = attempt.plan.totals();
@@ -219,6 +225,7 @@ Result execute(Attempt& attempt, RunReport& report) {
   ResourceLog resources(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses, process_cpu_ns);
   Result result = execution.run();
   report.gpus = resources.finish();
+  // The store syncs journals every few seconds. After a stop, the last batches may not be durable yet.
   attempt.store.sync();
   return result;
 }
@@ -244,6 +251,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     fill_times(report, attempt.execution, result);
     check_accounts(report);
     if (report.state == "finished") {
+      // These files cover the whole output, so a stopped run does not make them.
       for (const SinkEntry* sink : attempt.sinks) {
         if (sink->finish != nullptr) sink->finish(attempt.output);
       }
@@ -302,7 +310,8 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
       {config, resolved, request.packages, request.devices, views, output, KnownLimits::usual_file(), cache}, factory,
       clock);
 
-  // The scan asks the store for finished segments. The store needs the hash of the plan, so it is made after the plan.
+  // Plan::next_segment() asks the store for finished segments. The store needs the hash of the plan, so it comes later.
+  // That is early enough: only Feed calls next_segment().
   std::optional<SegmentStore> store;
   PlanOptions plan_options;
   plan_options.tool = tool;
@@ -313,12 +322,14 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   const auto sinks = sinks_of(views);
   SegmentStoreOptions store_options;
   if (std::ranges::any_of(sinks, [](const SinkEntry* sink) { return sink->make != nullptr; }))
+    // Only sinks with `make` write files during the run.
     store_options.sync_side_files = [&] { sync_file_system(output); };
   store.emplace(output, plan.hash(), store_options);
 
   Feed feed(plan, *store, resolved.batch_size);
   Reader reader(plan.root(), decode_limits(views, resolved.graph.slab_bytes), config.read.max_file, cache);
   Committer committer(*store, folder, listener);
+  // All checks have passed. From here on, the attempt leaves a report.
   listener.accepted();
   folder.write_run(nlohmann::json{{"tool", tool}, {"started", utc_text(started)}, {"config", config.text}}.dump(2));
 
@@ -330,6 +341,7 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   report.team = resolved.team;
   Attempt attempt{request, output, sinks, lock, folder, execution, plan, *store, feed, reader, committer, listener};
   execute_and_report(attempt, report);
+  // After the sinks have finished, because the list contains only files that exist.
   report.side_outputs = sink_outputs(output);
   return report;
 }

@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t largest_file = 1 << 20;
 constexpr double slack = 1.05;  // free memory differs a little from run to run
 
+/// The entries of the file; none if it is missing or damaged.
 nlohmann::json read(const std::string& file) {
   try {
     auto json = nlohmann::json::parse(read_text_file(file, largest_file));
@@ -29,6 +30,7 @@ nlohmann::json read(const std::string& file) {
 std::string KnownLimits::usual_file() {
   const char* state = std::getenv("XDG_STATE_HOME");
   const char* home = std::getenv("HOME");
+  // The XDG specification says to ignore relative paths.
   if (state != nullptr && *state == '/') return std::string(state) + "/millrace/call_limits.json";
   return home != nullptr && *home == '/' ? std::string(home) + "/.local/state/millrace/call_limits.json" : "";
 }
@@ -63,6 +65,8 @@ void KnownLimits::remember(const std::string& device, std::int64_t limit_bytes, 
              learned.count({package.id(), entry.value("method", "")}) > 0;
     });
   };
+  // No lock: if two runs end at the same time, the file has the entries of one.
+  // The other entries only cost calls that fail again.
   nlohmann::json kept = nlohmann::json::array();
   try {
     for (const auto& entry : read(file_)) {

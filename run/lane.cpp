@@ -15,6 +15,7 @@ namespace {
 
 constexpr int timed_calls = 5;  // for each method and shape
 
+/// The models of the run, with the cache and the limits of the lane's device.
 StageModels of_lane(const StageModels& models, DeviceModels& device) {
   return {models.batch_size,   models.packages, device.cache.get(),
           device.limits.get(), models.images,   models.picture_inputs};
@@ -27,7 +28,7 @@ bool fits(const Work& work) {
     work();
     return true;
   } catch (const OutOfMemoryError&) {
-  } catch (const std::bad_alloc&) {
+  } catch (const std::bad_alloc&) {  // from the stream, or from the host
   }
   return false;
 }
@@ -62,6 +63,8 @@ DeviceCounts Lane::counts() const {
 }
 
 std::int64_t Lane::warm_up(const Clock& clock) {
+  // Calls of other lanes on the same GPU would lengthen the measured times.
+  // The time of the warm-up begins after the lock, so it contains no wait for other lanes.
   const std::lock_guard alone(*models_.alone);
   const auto begun_ns = clock.now_ns();
   const auto evictions = models_.cache->statistics().evictions;
@@ -83,6 +86,7 @@ std::int64_t Lane::warm_up(const Clock& clock) {
     } catch (const ModelError& error) {
       throw ModelError(model.use.folder + ": " + error.what());
     }
+    // The lane that measures calls every model, even if the cache evicts some.
     if (!measure && models_.cache->statistics().evictions > evictions)
       break;  // the models exceed the budget of the cache: stages load the others when they need them
   }
@@ -111,6 +115,7 @@ CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
       const MethodRows next = shape_now().rows;
       const bool smaller = std::any_of(next.begin(), next.end(),
                                        [&](const auto& entry) { return entry.second < shape.rows.at(entry.first); });
+      // All programs share the memory of the host, so smaller calls are not tried there.
       if (device_->stream() == nullptr || !smaller) throw;
       device_->wait();
       engine.trim();
@@ -122,9 +127,11 @@ CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
 // Stages split model calls that do not fit (call_rows).
 // Here memory has run out for the other data of a batch: its pictures, inputs of models, embeddings, logits.
 void Lane::run(std::size_t stage, Batch& batch) {
+  // redo_in_halves() has run all stages already.
   if (batch.through_lane) return;
   const auto& [link, object] = stages_of(batch)[stage];
   try {
+    // `&link = link`, because clang 14 cannot capture structured bindings by [&].
     if (fits([&, &link = link, &object = object] { run_stage(*link, *object, batch); })) return;
     redo_in_halves(batch);
     batch.through_lane = true;
@@ -148,6 +155,7 @@ void Lane::redo_in_halves(Batch& batch) {
     if (begin == end) continue;
     Batch part({begin, end});
     for (const auto& frame : part.frames) {
+      // `split` appears in the line as "exec". `retried` keeps counters from counting the picture twice.
       frame->split = frame->retried = true;
       prepare_again_(*frame);
     }
@@ -172,6 +180,7 @@ void Lane::redo_in_halves(Batch& batch) {
 
 // Frees the data of a failed attempt, and memory that stages keep for later batches.
 void Lane::release(Batch& batch) {
+  // Otherwise the next wait() would deliver results of the failed attempt.
   device_->abandon();
   batch.columns.clear();
   for (const auto& [link, object] : stages_of(batch)) {
@@ -180,6 +189,7 @@ void Lane::release(Batch& batch) {
       for (const FieldBase* field : link->info.writes) frame->columns.drop(*field);
     }
   }
+  // Stages of other views keep memory on this device too.
   for (const auto& of_view : stages_) {
     for (const auto& [link, object] : of_view) object->trim();
   }

@@ -27,6 +27,7 @@ void check_open_files(const GraphOptions& graph) {
   const auto needed = static_cast<rlim_t>(own_files + graph.read_threads + 3 * graph.workers);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  // A process may raise its own soft limit, so that the user does not have to.
   if (files.rlim_cur < files.rlim_max) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
@@ -38,6 +39,8 @@ void check_open_files(const GraphOptions& graph) {
                    "; raise the limit (ulimit -n) or lower --set read.threads=" + std::to_string(graph.read_threads));
 }
 
+/// Threads that only wait. Three limits can refuse threads: ulimit -u, pids.max, and ulimit -v for their stacks.
+/// So the program starts threads to find out.
 class TrialThreads {
  public:
   TrialThreads() = default;
@@ -90,6 +93,7 @@ void check_address_space(const GraphOptions& graph) {
   rlimit space{};
   if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return;
   std::int64_t pages = 0;
+  // The first number of statm: all mapped pages, which ulimit -v limits.
   std::ifstream("/proc/self/statm") >> pages;
   const std::int64_t taken = pages * sysconf(_SC_PAGESIZE);
   const std::int64_t needed = graph.byte_budget + model_bytes;
@@ -103,6 +107,8 @@ void check_address_space(const GraphOptions& graph) {
 
 }  // namespace
 
+// Without these checks, libraries crash or hang later if threads or address space run out.
+// With too few open files, pictures would fail as io_error.
 void check_limits(const ResolvedConfig& resolved) {
   check_open_files(resolved.graph);
   check_threads(resolved);

@@ -11,6 +11,7 @@
 namespace millrace {
 namespace {
 
+/// Reads device.memory with the rules of all options: "8G".
 struct Bytes {
   std::int64_t memory = 0;
   void visit(OptionVisitor& v) { v.bytes("memory", memory, "", {1 << 20, 9e18}); }
@@ -26,12 +27,14 @@ class Calls {
   Calls(const MemoryNeeds& needs, Device& device, ModelCache& models, CallLimits& limits)
       : needs_(needs), device_(device), models_(models), limits_(limits) {
     for (const PlannedModel& model : needs.models) {
+      // Loads the model: plan_memory() measures the memory of all models together.
       some_engine_ = models_.acquire(*model.package);
       images_[model.use.folder] = some_engine_->image_type();
     }
   }
 
   void call_all() {
+    // A call that runs out of memory lowers a limit. shrink() compares.
     called_with_ = rows(limits_);
     for (const PlannedModel& model : needs_.models) {
       try {
@@ -46,8 +49,10 @@ class Calls {
 
   /// Makes smaller the calls that ran out of memory; if none did, all calls. Returns false if none can be smaller.
   bool shrink() {
+    // Learned limits can be forgotten (CallLimits::ran_out). Limits that are set stay.
     for (const auto& [key, max_rows] : limits_.learned()) limits_.limit_rows(key.first, key.second, max_rows);
     if (rows(limits_) != called_with_) return true;
+    // limit_rows() rounds down, so this is the next smaller power of two.
     for (const auto& [key, max_rows] : called_with_) limits_.limit_rows(key.first, key.second, max_rows - 1);
     return rows(limits_) != called_with_;
   }
@@ -59,6 +64,7 @@ class Calls {
     device_.stream()->trim();
   }
 
+  /// The calls that are smaller than options and packages allow.
   std::map<CallLimits::Key, int> smaller() const {
     const auto allowed = rows({});
     std::map<CallLimits::Key, int> found;
@@ -94,6 +100,7 @@ class Calls {
     if (model.use.of_pictures)
       bytes += bytes_of_all(specs_of({picture_inputs()}, package.input, {needs_.batch_size, 0}, images));
     for (const ModelUse::Calls& calls : model.use.calls) {
+      // The rows of outputs that a lane keeps at once, such as embeddings and logits.
       const auto a_picture = std::int64_t{needs_.batch_size} * calls.kept_per_picture;
       const auto an_object = std::int64_t{needs_.batch_size} * needs_.objects * calls.kept_per_object;
       for (const std::int64_t rows : {a_picture, an_object}) {
@@ -105,6 +112,7 @@ class Calls {
   CallShape shape_of(const PlannedModel& model, const CallLimits& limits) const {
     return call_shape(model, needs_.batch_size, limits);
   }
+  /// The largest call of each method. Several stages can call the same package.
   std::map<CallLimits::Key, int> rows(const CallLimits& limits) const {
     std::map<CallLimits::Key, int> all;
     for (const PlannedModel& model : needs_.models) {
@@ -177,6 +185,7 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     throw OutOfMemoryError(plan.device + ": not even one picture fits into memory, with " +
                            bytes_text(plan.free_bytes) + " free at the start; use smaller models or another GPU");
   };
+  // Makes calls smaller until models and one lane fit.
   while (true) {
     try {
       calls.call_all();
@@ -187,6 +196,7 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
       smaller_or_throw();
       continue;
     }
+    // Allocators keep the memory of the largest calls, so the difference is the peak of a lane.
     plan.calls_bytes = std::max<std::int64_t>(0, loaded - stream->memory()->free_bytes);
     if (plan.models_bytes + plan.lane_bytes() <= plan.limit_bytes) break;
     // Smaller calls help only if models and pictures leave room for them.
@@ -201,8 +211,10 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
       plan.called.emplace(CallLimits::Key{model.package->id(), method.name},
                           std::pair(model.package->name, method.row));
   }
+  // A copy, because the run may forget a learned limit.
   plan.ran_out = limits.learned();
   const auto room = plan.limit_bytes - plan.models_bytes;
+  // At least one lane, even if it may need more than the limit. text() then says so.
   plan.lanes =
       static_cast<int>(std::clamp<std::int64_t>(room / std::max<std::int64_t>(1, plan.lane_bytes()), 1, needs.lanes));
   return plan;

@@ -9,6 +9,7 @@ bool is_out_of_threads(const std::system_error& error) {
 }
 
 std::string message_of(const std::exception& error) {
+  // what() of these errors does not say what the user can do.
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
     return "memory ran out; raise the limit (ulimit -v, or that of the container), or lower --set gate.memory, "
            "gate.slab and models.budget. Then run the same command again to resume";

@@ -48,6 +48,7 @@ CallShape call_shape(const PlannedModel& model, int batch_size, const CallLimits
 std::vector<CallShape> exec_shapes(const CallShape& largest) {
   if (!largest.padded) return {largest};
   std::vector<CallShape> shapes;
+  // Shape i has the i-th row count of each method. A method with fewer counts repeats its smallest.
   for (bool more = true; more;) {
     const std::size_t index = shapes.size();
     CallShape shape{{}, true};

@@ -9,6 +9,7 @@
 namespace millrace {
 namespace {
 
+/// Source::measure() leaves size and time of a missing file at 0.
 bool was_there_when_planned(const Item& item) { return item.mtime_ns != 0; }
 
 }  // namespace
@@ -21,6 +22,7 @@ std::int64_t Reader::file_bytes(const Frame& frame) const {
 }
 
 void Reader::read(Frame& frame) {
+  // input.source=memory: `decode` takes the pixels from the cache, so the file is not needed.
   if (cache_ != nullptr) {
     if (const auto known = cache_->find(frame.item.path)) {
       frame.info = known->info;

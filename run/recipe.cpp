@@ -13,6 +13,7 @@
 namespace millrace {
 namespace {
 
+/// "configs/a.yaml:12". yaml-cpp counts lines from 0.
 std::string location(const std::string& path, const YAML::Node& node) {
   return path + ":" + std::to_string(node.Mark().line + 1);
 }
@@ -55,6 +56,7 @@ std::string no_recipe(const std::string& path) {
   std::string text = "the recipe '" + path + "' cannot be read" + (missing ? ": no such file" : "");
   if (!path.starts_with('/')) text += "; relative paths start from " + current_folder();
   const std::string builtin = find_builtin_recipe("detect.yaml");
+  // Without a folder, it is a bare name: no built-in recipe was found.
   if (builtin.find('/') != std::string::npos)
     text += "; the built-in recipes are in " + std::filesystem::path(builtin).parent_path().string();
   return text + " (name pictures with --input" + hint_of_value(path) + ")";
@@ -80,6 +82,7 @@ RecipeStage Settings::read_stage(const YAML::Node& node, const std::string& path
   if (taken)
     throw UsageError(where + ": a stage cannot be called '" + own.name +
                      "', because the name is taken or empty; choose another");
+  // A stage without S::Own has no field of its own, so two of them would write the same fields.
   if (own.name != own.stage && entry.default_info().own == nullptr) {
     throw UsageError(where + ": '" + own.stage + "' can be in a recipe only once, under its own name; write {name: " +
                      own.stage + ", stage: " + own.stage + ", ...}");
@@ -88,6 +91,7 @@ RecipeStage Settings::read_stage(const YAML::Node& node, const std::string& path
     throw UsageError(where + ": a stage cannot be called '" + own.name + "', because its options are written " +
                      "NAME.OPTION; leave the dot out");
   }
+  // A stage with its own name has its own options. The constructor made the groups of all stages of the table.
   if (own.name != own.stage) add_group(own.name, entry.options);
   for (const auto& option : node) {
     const auto key = option.first.as<std::string>();
@@ -125,6 +129,7 @@ View Settings::read_view(const YAML::Node& node, const std::string& path) {
     const std::string where = location(path, pair.first);
     if (std::find(known.begin(), known.end(), key) == known.end())
       throw UsageError(where + ": a view has no '" + key + "'" + did_you_mean(key, known));
+    // A stage of the recipe, with the options of this view.
     if (runs(key) && pair.second.IsMap()) {
       refuse_twice(pair.second, path);
       for (const auto& option : pair.second) {
@@ -142,6 +147,7 @@ View Settings::read_view(const YAML::Node& node, const std::string& path) {
     } else if (key == "match") {
       view.pattern = value;
     } else if (key == "detector") {
+      // short for detect: {model: ...}
       set("detect", "model", {value}, pair.first);
     } else {
       throw UsageError(location(path, pair.second) + ": the view's " + key + " must be a map of options");

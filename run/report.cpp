@@ -35,6 +35,7 @@ Json window_json(const Snapshot& window) {
       if (resource.in_turn) one.erase("starved");  // a part waits for the one before it: only the whole can starve
       json["parts"].push_back(std::move(one));
     }
+    // The load of a GPU is a sum of calls, each with its time alone. Queues and latencies are not measured.
     if (resource.waited_for_by_lanes) {
       for (const char* unknown : {"starved", "mean_queue", "p50_ms", "p95_ms"}) {
         json.erase(unknown);

@@ -18,6 +18,7 @@ constexpr int lanes_of_a_gpu = 3;   // one uploads, one computes, one is process
 constexpr int pictures_on_gpu = 16;
 constexpr int worker_nice = 10;  // the whole team of a lane stalls if a worker takes a core from one of its threads
 
+/// Options of the graph, and their names for users.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"admission_items", "gate.frames"},
                                                                               {"byte_budget", "gate.memory"},
                                                                               {"slab_bytes", "gate.slab"},
@@ -38,6 +39,7 @@ ResolvedConfig resolve(const Config& config, int cores, std::optional<int> plann
   const int batch_size = config.batch.size;
   resolved.batch_size = batch_size > 0 ? batch_size : on_gpu ? pictures_on_gpu : 1;
   const int usual_team = on_gpu ? 1 : std::min(cores, cores_of_a_lane);
+  // The size of a team changes the last bits of results, so a resumed run keeps that of its plan.
   resolved.team = threads.team > 0 ? threads.team : planned_team.value_or(usual_team);
 
   resolved.precisions = find_precisions(config.device.precision, devices);

@@ -22,6 +22,7 @@ std::int64_t now_ns() {
 std::int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   std::int64_t size = 0, resident = 0;
+  // Both are numbers of pages.
   statm >> size >> resident;
   return resident * sysconf(_SC_PAGESIZE);
 }
@@ -38,7 +39,7 @@ ResourceLog::ResourceLog(const std::string& file, std::vector<std::string> buses
     : cpu_ns_(std::move(cpu_ns)),
       nvml_(buses.empty() ? nullptr : Nvml::open()),
       buses_(nvml_ == nullptr ? std::vector<std::string>{} : std::move(buses)),
-      file_(std::fopen(file.c_str(), "we")),
+      file_(std::fopen(file.c_str(), "we")),  // e: closed on exec
       begun_ns_(now_ns()),
       last_ns_(begun_ns_),
       last_cpu_ns_(cpu_ns_()) {

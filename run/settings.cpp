@@ -16,6 +16,7 @@
 namespace millrace {
 namespace {
 
+/// The parts without spaces around them. Empty parts are left out.
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   std::size_t start = 0;
@@ -49,6 +50,7 @@ std::string flow_list(const std::vector<std::string>& values) {
   return text + "]";
 }
 
+/// As in a recipe, because print() gives a recipe.
 std::string stage_list(const std::vector<RecipeStage>& stages) {
   std::string text = "[";
   for (const RecipeStage& stage : stages) {
@@ -95,6 +97,7 @@ Setting& Settings::find(const std::string& group, const std::string& name, const
   for (const Renamed& renamed : renamed_options) {
     if (group != renamed.group || name != renamed.name) continue;
     const std::string said = group + "." + name + " is called " + renamed.stage + "." + renamed.option + " now";
+    // One note for each old name: set() calls find() twice, with different places.
     if (std::none_of(notes_.begin(), notes_.end(), [&](const std::string& note) { return note.ends_with(said); }))
       notes_.push_back(where + ": " + said);
     return find(renamed.stage, renamed.option, where);
@@ -209,6 +212,7 @@ UsageError Settings::located(const UsageError& error) const {
   const std::string text = error.what();
   for (const auto& [group, options] : groups_) {
     for (const auto& [name, setting] : options) {
+      // Messages about a value begin with the name of its option.
       if (setting.origin != "default" && text.starts_with(group + "." + name + " "))
         return UsageError(setting.origin + ": " + text);
     }
@@ -252,6 +256,7 @@ std::string Settings::print() const {
     text += group + ":\n";
     for (const auto& [name, setting] : options) {
       const bool list = setting.option.type == "list";
+      // Text is quoted, because YAML could read it as something else.
       const bool plain = setting.option.type != "text" && setting.option.type != "package" && !list;
       const std::string value = list    ? flow_list(setting.values)
                                 : plain ? setting.values.front()
@@ -277,6 +282,7 @@ nlohmann::json results_of(const std::vector<std::pair<std::string, Setting>>& op
       std::sort(values.begin(), values.end());
       out[name] = std::move(values);
     } else {
+      // `understood` has the same options in the same order, each with its value as the default.
       out[name] = understood[i].default_value;
     }
   }

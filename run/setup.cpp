@@ -22,6 +22,7 @@ double parse_share(const std::string& text) {
   }
   char* end = nullptr;
   const double share = std::strtod(digits.c_str(), &end) * unit;
+  // "1" could mean 1 % or all pictures.
   if (unit == 1 && !digits.empty() && *end == '\0' && share >= 1) {
     throw UsageError("input.sample is '" + text + "': write " + text + "% for a percentage, or 100% for all pictures");
   }
@@ -48,6 +49,7 @@ template <class Visit>
 void each_model(const Config& config, const Visit& visit) {
   const auto of_chain = [&](const Chain& chain, const std::string& view) {
     for (const auto& link : chain.links()) {
+      // The view uses the recipe's model, which was visited already.
       if (!view.empty() && link.has_recipe_options) continue;
       for (const ModelUse& use : link.info.models) visit(use, link.info.name + "." + use.option, view);
     }
@@ -92,6 +94,7 @@ SourceSpec source_spec(const Config& config) {
   spec.selection.limit = input.limit;
   const auto& views = config.views;
   const bool everything = views.size() == 1 && views.front().pattern.empty();
+  // Without rules, all pictures are in default_view. A single view of another name needs a rule for all pictures.
   if (everything && views.front().name == default_view) return spec;
   for (const auto& view : views) spec.views.push_back({view.name, everything ? "**" : view.pattern});
   return spec;
@@ -102,6 +105,7 @@ void check_models(const Config& config, const SourceSpec& spec) {
   const auto views = planned_views(config, Views(spec.views).names());
   for (const PlannedView& view : views) {
     const auto& links = view.chain->links();
+    // All views have the same stages, so `at` is the same stage in each of them.
     for (std::size_t at = 0; at < links.size(); ++at) {
       for (const ModelUse& use : links[at].info.models) {
         if (!use.folder.empty() || (use.boxes_replace && may_have_boxes)) continue;
@@ -139,6 +143,7 @@ Packages read_packages(const Config& config) {
     if (use.check) use.check(*package);
     if (!use.one_width) return;
     const auto& shape = package->methods.front().outputs.front().shape;
+    // The first dimension is the number of rows.
     const std::vector<Side> row(shape.begin() + 1, shape.end());
     const auto [first, is_new] = widths.emplace(key, std::pair(use.folder, row));
     if (!is_new && first->second.second != row) {
@@ -196,6 +201,7 @@ std::optional<int> planned_team(const std::string& output_folder) {
 std::string output_path(const Config& config) {
   const std::string& folder = config.output.folder;
   std::string path = std::filesystem::absolute(folder).lexically_normal().string();
+  // lexically_normal() keeps a slash at the end. Both ways to write a folder must give one path.
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
 }
