@@ -88,6 +88,7 @@ Decoded decode(std::span<const std::uint8_t> bytes, const PictureInfo& info, con
         .pixels = {info.pixel_width, info.pixel_height, allocate(static_cast<std::size_t>(info.pixel_bytes))},
         .warnings = {}};
     std::uint8_t* const pixels = result.pixels.data.get();
+    // Becomes oom_host, as every std::bad_alloc of a decoder does.
     if (pixels == nullptr) throw std::bad_alloc();
     switch (info.format) {
       case PictureFormat::jpeg:

@@ -25,18 +25,22 @@ std::uint32_t need(Bytes bytes, std::uint64_t offset, int size, bool big_endian,
   return *value;
 }
 
+/// A side that fits into int. plan_raster() refuses such lengths as too_large anyway.
 int to_side(std::uint64_t value) {
   return static_cast<int>(std::min<std::uint64_t>(value, std::numeric_limits<int>::max()));
 }
 
+/// Bytes 10 to 13 are the position of the pixels, 14 to 17 the length of the header that follows.
 CodecHeader read_bmp(Bytes bytes) {
   const std::uint32_t data = need(bytes, 10, 4, false, "BMP"), header = need(bytes, 14, 4, false, "BMP");
   CodecHeader result;
   std::uint64_t depth = 0, compression = 0;
+  // The oldest header has sides of 16 bits. All later ones begin like the header of 40 bytes.
   if (header == 12) {
     result.size = {to_side(need(bytes, 18, 2, false, "BMP")), to_side(need(bytes, 20, 2, false, "BMP"))};
     depth = need(bytes, 24, 2, false, "BMP");
   } else if (header >= 40) {
+    // A negative height means that the rows begin at the top.
     const std::int64_t height = static_cast<std::int32_t>(need(bytes, 22, 4, false, "BMP"));
     result.size = {to_side(need(bytes, 18, 4, false, "BMP")),
                    to_side(static_cast<std::uint64_t>(height < 0 ? -height : height))};
@@ -46,6 +50,7 @@ CodecHeader read_bmp(Bytes bytes) {
     unsupported("a BMP with a header of " + std::to_string(header) + " bytes");
   }
   if (compression == 4 || compression == 5) unsupported("a BMP that wraps a JPEG or a PNG");
+  // Only uncompressed pixels have a length that the header tells. Rows are padded to 4 bytes.
   if (compression == 0 || compression == 3) {
     const std::uint64_t stride = (static_cast<std::uint64_t>(result.size.width) * depth + 31) / 32 * 4;
     result.data_end = data + stride * static_cast<std::uint64_t>(result.size.height);
@@ -58,6 +63,7 @@ std::optional<Bytes> find_chunk(Bytes webp, std::string_view name) {
   std::uint64_t at = 12;
   while (const auto length = number(webp, at + 4, 4, false)) {
     if (has(webp, at, name)) return slice(webp, at + 8, *length);
+    // Chunks are padded to an even length.
     at += std::uint64_t{8} + *length + (*length & 1);
   }
   return std::nullopt;
@@ -65,6 +71,7 @@ std::optional<Bytes> find_chunk(Bytes webp, std::string_view name) {
 
 /// The chunks of an animation's first frame. That frame must cover the canvas, as nearly all do.
 Bytes webp_first_frame(Bytes bytes, FileSize canvas) {
+  // x / 2, y / 2, width - 1, height - 1 in 24 bits each, then 4 bytes of duration and flags.
   constexpr std::uint64_t frame_header_bytes = 16;
   const auto frame = find_chunk(bytes, "ANMF");
   if (!frame) corrupt("an animated WebP without frames");
@@ -78,6 +85,8 @@ Bytes webp_first_frame(Bytes bytes, FileSize canvas) {
 CodecHeader read_webp(Bytes bytes) {
   CodecHeader result;
   result.data_end = std::uint64_t{8} + need(bytes, 4, 4, false, "WebP");
+  // VP8X: an extended file, with sides of 24 bits less 1. VP8L: lossless, with sides of 14 bits less 1.
+  // VP8: lossy, with sides of 14 bits.
   if (has(bytes, 12, "VP8X")) {
     const std::uint32_t flags = need(bytes, 20, 1, false, "WebP");
     result.size = {to_side(need(bytes, 24, 3, false, "WebP") + 1), to_side(need(bytes, 27, 3, false, "WebP") + 1)};
@@ -120,6 +129,7 @@ class TiffDirectory {
       if (need(bytes_, entry, 2, big_endian_, "TIFF") != tag) continue;
       TiffField field{need(bytes_, entry + 2, 2, big_endian_, "TIFF"), need(bytes_, entry + 4, 4, big_endian_, "TIFF"),
                       entry + 8};
+      // Values of up to 4 bytes are in the entry itself. For others, the entry has their position.
       if (std::uint64_t{field.count} * static_cast<std::uint64_t>(value_bytes(field)) > 4)
         field.values = need(bytes_, entry + 8, 4, big_endian_, "TIFF");
       return field;
@@ -143,6 +153,7 @@ class TiffDirectory {
   }
 
  private:
+  /// 3 is SHORT, 4 is LONG. The tags that we read have no wider types.
   static int value_bytes(const TiffField& field) { return field.type == 3 ? 2 : field.type == 4 ? 4 : 1; }
 
   Bytes bytes_;
@@ -189,6 +200,7 @@ CodecHeader read_tiff(Bytes bytes) {
   if (sample_count > 4) unsupported("a TIFF of " + std::to_string(sample_count) + " samples a pixel");
   result.bytes_per_pixel = sample_bits > 8 ? 8 : 4;
   const bool tiled = directory.find(tile_width).has_value();
+  // The codec holds whole tiles, which may be larger than the picture. The minimum prevents an overflow.
   if (tiled) {
     const std::uint64_t area = std::uint64_t{directory.first(tile_width, 0)} * directory.first(tile_height, 0);
     result.buffer_bytes =
@@ -198,6 +210,7 @@ CodecHeader read_tiff(Bytes bytes) {
   if (const auto field = directory.find(orientation); field && field->type == 3 && field->count == 1) {
     const std::uint32_t value = directory.value(*field, 0);
     result.orientation = value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+    // decode_imgcodecs() overwrites the value there (upright_tiff).
     result.orientation_offset = field->values;
   }
   if (directory.next() != 0) result.warning = "the TIFF has several pages: the first was taken";
@@ -219,6 +232,7 @@ CodecHeader read_pnm(Bytes bytes) {
     bool any = false;
     for (std::optional<std::uint32_t> c; (c = number(bytes, at, 1, false)) && std::isdigit(static_cast<int>(*c)) != 0;
          ++at, any = true) {
+      // A number of any length must not overflow; plan_raster() refuses the result.
       value = std::min<std::uint64_t>(value * 10 + (*c - '0'), std::numeric_limits<int>::max());
     }
     if (!any) corrupt("the PNM header is not numbers");
@@ -228,6 +242,7 @@ CodecHeader read_pnm(Bytes bytes) {
   CodecHeader result;
   result.size.width = next_number();
   result.size.height = next_number();
+  // P1 and P4 are black and white, P2 and P5 grey, P3 and P6 RGB. P1 to P3 are text, so the header gives no length.
   const bool bitmap = kind == 1 || kind == 4;
   const int top = bitmap ? 1 : next_number();
   if (!bitmap && top != 255 && top != 65535)
@@ -247,7 +262,9 @@ CodecHeader read_jpeg2000(Bytes bytes) {
   // The size of the codestream counts: the boxes around it may say anything.
   const std::size_t start = text.find("\xFF\x4F\xFF\x51"sv);
   if (start == std::string_view::npos) truncated("the JPEG 2000 file has no codestream");
+  // After the markers SOC and SIZ, the length of SIZ and the capabilities: 2 bytes each.
   const std::uint64_t at = start + 8;
+  // SIZ has the lower right end of the picture, then its upper left offset.
   const auto side = [&](std::uint64_t end, std::uint64_t begin) {
     const std::int64_t length =
         std::int64_t{need(bytes, at + end, 4, true, "JPEG 2000")} - need(bytes, at + begin, 4, true, "JPEG 2000");
@@ -259,6 +276,7 @@ CodecHeader read_jpeg2000(Bytes bytes) {
   if (components > 4) unsupported("a JPEG 2000 of " + std::to_string(components) + " components");
   result.bytes_per_pixel = 8;
   // OpenJPEG keeps 32 bits a sample, and twice that while it transforms a tile.
+  // No side is checked yet: the minimum prevents an overflow.
   result.buffer_bytes = std::int64_t{8} * components * result.size.width * std::min(result.size.height, 1 << 20);
   return result;
 }
@@ -320,6 +338,7 @@ std::string describe_content(Bytes bytes) {
   if (has(bytes, 0, "%PDF")) return "a PDF document";
   if (has(bytes, 0, "PK\3\4")) return "a ZIP archive";
   if (has(bytes, 0, "\x1F\x8B")) return "gzip-compressed data";
+  // sniff() knows the pictures in this container (AVIF, HEIC), so the rest are videos.
   if (has(bytes, 4, "ftyp")) return "a video";
   if (has(bytes, 0, "version https://git-lfs")) return "a Git LFS pointer: run 'git lfs pull'";
   if (!printable) {

@@ -44,6 +44,7 @@ void plan_raster(PictureInfo& info, FileSize file, const DecodeLimits& limits) {
   info.width = info.orientation >= 5 ? file.height : file.width;
   info.height = info.orientation >= 5 ? file.width : file.height;
   info.reduction = 1;
+  // The smallest reduction whose raster fits. One pixel always fits, so the loop ends.
   while (rgb_bytes(blocks(info.width, info.reduction), blocks(info.height, info.reduction)) >
          std::max<std::int64_t>(3, limits.slab_bytes)) {
     ++info.reduction;
@@ -68,6 +69,7 @@ Raster::Raster(const PictureInfo& info, std::uint8_t* out)
     : file_(file_size_of(info)),
       reduced_{blocks(file_.width, info.reduction), blocks(file_.height, info.reduction)},
       reduction_(info.reduction),
+      // EXIF orientation as flips along the axes of the file, then an exchange of the axes (5 to 8).
       flip_x_(info.orientation == 2 || info.orientation == 3 || info.orientation == 7 || info.orientation == 8),
       flip_y_(info.orientation == 3 || info.orientation == 4 || info.orientation == 6 || info.orientation == 7),
       swap_(info.orientation >= 5),
@@ -105,6 +107,7 @@ void Raster::commit(int end) {
 void Raster::reduce(const std::uint8_t* row) {
   for (int block = 0; block < reduced_.width; ++block) {
     const int length = block_length(file_.width, reduction_, block, flip_x_);
+    // One row of a block fits 32 bits (max_side x 255). The sums of the whole block may not.
     std::uint32_t red = 0, green = 0, blue = 0;
     for (int i = 0; i < length; ++i, row += 3) {
       red += row[0];

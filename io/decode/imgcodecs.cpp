@@ -25,6 +25,7 @@ ImgcodecsDecode* load_plugin() {
                            " is neither next to the program nor in ../lib/millrace: run 'make install' again, or set "
                            "MILLRACE_PLUGIN_DIR to its folder");
   }
+  // RTLD_LOCAL: OpenCV brings Debian's BLAS, and LibTorch must not find its functions (docs/architecture.md).
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   void* symbol = library == nullptr ? nullptr : dlsym(library, imgcodecs_decode_symbol);
   if (symbol == nullptr) {
@@ -55,6 +56,7 @@ void put_little(std::vector<std::uint8_t>& to, std::size_t value, int size) {
 std::vector<std::uint8_t> still_webp(const CodecHeader& header) {
   constexpr std::string_view riff = "RIFF", kind = "WEBPVP8X";
   constexpr std::size_t extended_bytes = 10;
+  // The frame may contain a chunk with alpha.
   constexpr std::uint8_t may_have_alpha = 0x10;
   std::vector<std::uint8_t> file(riff.begin(), riff.end());
   put_little(file, kind.size() + 4 + extended_bytes + header.first_frame.size(), 4);
@@ -98,6 +100,7 @@ PictureInfo probe_imgcodecs(std::span<const std::uint8_t> bytes, PictureFormat f
                                               " data end early: " + std::to_string(bytes.size()) + " of " +
                                               std::to_string(header.data_end) + " bytes");
   }
+  // still_webp() and upright_tiff() copy the file.
   const std::int64_t file_copy =
       header.orientation > 1 || !header.first_frame.empty() ? static_cast<std::int64_t>(bytes.size()) : 0;
   info.working_bytes =
@@ -116,6 +119,7 @@ void decode_imgcodecs(std::span<const std::uint8_t> bytes, const PictureInfo& in
   if (header.size.width != size.width || header.size.height != size.height) {
     throw PictureError(Reason::changed_since_plan, "the file changed after its header was read");
   }
+  // Not in probe: sizes are refused without loading any codec.
   ImgcodecsDecode* const run = load_plugin();
   std::vector<std::uint8_t> rewritten;
   if (!header.first_frame.empty()) rewritten = still_webp(header);

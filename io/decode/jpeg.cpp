@@ -71,6 +71,7 @@ class JpegFile {
         cinfo_.progress = &progress_;
       });
     } catch (...) {
+      // The destructor does not run if the constructor throws.
       jpeg_destroy_decompress(&cinfo_);
       throw;
     }
@@ -93,6 +94,7 @@ class JpegFile {
 
   void decode(Raster& raster, std::vector<std::string>& warnings) {
     const bool cmyk = cinfo_.jpeg_color_space == JCS_CMYK || cinfo_.jpeg_color_space == JCS_YCCK;
+    // libjpeg does not convert CMYK to RGB, so read_cmyk() does.
     cinfo_.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
     guarded([this] { jpeg_start_decompress(&cinfo_); });
     check_scans();
@@ -144,6 +146,7 @@ class JpegFile {
   void on_error() {
     errors_.format_message(reinterpret_cast<j_common_ptr>(&cinfo_), message_.data());
     const Reason reason = reason_of(errors_.msg_code, ended_);
+    // failure_text() gives the share of complete rows.
     if (reason == Reason::truncated) count_rows();
     leave(reason);
   }
@@ -151,6 +154,7 @@ class JpegFile {
   void on_message(int level) {
     if (level >= 0) return;  // a trace
     const int code = errors_.msg_code;
+    // These warnings are about headers only. The pixels are as the file has them.
     const bool harmless =
         code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_BOGUS_ICC || code == JWRN_NOT_SEQUENTIAL;
     if (harmless || (code == JWRN_EXTRANEOUS_DATA && cinfo_.input_scan_number == 0)) {

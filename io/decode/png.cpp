@@ -188,6 +188,7 @@ class PngFile {
 
   void decode(Raster& raster, double accept_truncated, std::vector<std::string>& warnings) {
     choose_format();
+    // Progressive: row by row, so no buffer of the whole picture is needed.
     check(spng_decode_image(context_.get(), nullptr, 0, format_, SPNG_DECODE_TRNS | SPNG_DECODE_PROGRESSIVE));
     const int code = interlaced() ? read_interlaced(raster) : read_rows(raster);
     if (is_early_end(code)) {
@@ -220,6 +221,7 @@ class PngFile {
     if (code != SPNG_OK && code != SPNG_ECHUNKAVAIL) throw error_of(code);
     const bool alpha = code == SPNG_OK || header_.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA ||
                        header_.color_type == SPNG_COLOR_TYPE_TRUECOLOR_ALPHA;
+    // Also without transparency: libspng then gives every pixel full alpha, and flatten16() rounds v / 257.
     if (header_.bit_depth == 16) {
       format_ = SPNG_FMT_RGBA16;
       pixel_bytes_ = 8;
@@ -233,6 +235,7 @@ class PngFile {
       pixel_bytes_ = 1;
       convert_ = repeat_grey;
     }
+    // RGB8 rows go straight into the raster, except passes, which have only some pixels of a row.
     if (format_ != SPNG_FMT_RGB8 || interlaced()) line_.resize(header_.width * pixel_bytes_);
   }
 
@@ -244,6 +247,7 @@ class PngFile {
       if (code == SPNG_OK) {
         std::uint8_t* target = line_.empty() ? to : line_.data();
         code = spng_decode_row(context_.get(), target, static_cast<std::size_t>(width) * pixel_bytes_);
+        // libspng returns SPNG_EOI with the last row.
         const bool done = code == SPNG_OK || code == SPNG_EOI;
         if (!done && !is_early_end(code)) return code;
         if (done && !line_.empty()) convert_(line_.data(), width, to, 3);

@@ -22,6 +22,7 @@
 namespace millrace {
 namespace {
 
+/// Bytes of one read while a file is hashed.
 constexpr std::size_t chunk_bytes = 1 << 20;
 
 std::string folder_of(const std::string& path) {
@@ -32,6 +33,7 @@ std::string folder_of(const std::string& path) {
 
 std::string free_space(const std::string& path) {
   struct statvfs status {};
+  // The file may not exist, because creating it failed: then its folder tells.
   if (::statvfs(path.c_str(), &status) != 0 && ::statvfs(folder_of(path).c_str(), &status) != 0) return {};
   return std::to_string(std::uint64_t{status.f_bavail} * status.f_frsize) + " bytes and " +
          std::to_string(status.f_favail) + " files are free there; ";
@@ -75,6 +77,7 @@ std::string hex_of(std::span<const unsigned char> bytes) {
   return text;
 }
 
+/// Always 16 digits, because hashes are compared as text.
 std::string hex_of(std::uint64_t value) {
   std::array<char, 17> text{};
   std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(value));
@@ -146,6 +149,7 @@ int FileSystem::list(const std::string& folder, std::vector<std::string>& names)
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(folder.c_str()), ::closedir);
   if (!stream) return -1;
   errno = 0;
+  // readdir returns null at the end and after an error: only errno tells which.
   while (const dirent* entry = ::readdir(stream.get())) {
     const std::string_view name = static_cast<const char*>(entry->d_name);
     if (name != "." && name != "..") names.emplace_back(name);
@@ -156,7 +160,9 @@ int FileSystem::list(const std::string& folder, std::vector<std::string>& names)
 
 File::File(std::string path, int flags, const FileSystem& files) : files_(&files), path_(std::move(path)) {
   constexpr mode_t mode = 0666;
+  // A signal can interrupt opening a file, for example on a network file system.
   do {
+    // O_CLOEXEC: programs that this process starts must not inherit the file or its lock.
     descriptor_ = files.open(path_, flags | O_CLOEXEC, mode);
   } while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0) fail((flags & O_CREAT) != 0 ? "create" : "open");
@@ -201,6 +207,7 @@ void File::write_all(std::string_view bytes) {
     if (count > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(count));
     } else if (count == 0 || errno != EINTR) {
+      // A write of nothing would repeat for ever.
       if (count == 0) errno = EIO;
       fail("write", static_cast<std::int64_t>(bytes.size()));
     }
@@ -270,10 +277,12 @@ AtomicFile::AtomicFile(const std::string& folder, const std::string& name, const
       file_(aside_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, files) {}
 
 AtomicFile::~AtomicFile() {
+  // Without a check: the next run removes what stays (remove_stale_temporaries).
   if (!renamed_) files_.unlink(aside_);
 }
 
 void AtomicFile::commit() {
+  // The content before the name: after a power cut the final name must not show an incomplete file.
   file_.sync();
   file_.close();
   if (files_.rename(aside_, final_) != 0) {
@@ -322,6 +331,7 @@ std::vector<std::string> list_folder(const std::string& folder, const FileSystem
     const int error_number = errno;
     throw StorageError("list folder", folder, error_number);
   }
+  // Readers of the folder must not depend on the order of the file system.
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -329,9 +339,11 @@ std::vector<std::string> list_folder(const std::string& folder, const FileSystem
 void remove_file(const std::string& path, const FileSystem& files) {
   if (files.unlink(path) == 0) return;
   const int error_number = errno;
+  // Nothing to remove is as good as removed: a killed run may have come this far.
   if (error_number != ENOENT) throw StorageError("remove", path, error_number);
 }
 
+/// Opens the file, so that a file without permission is an error and does not look absent.
 bool file_exists(const std::string& path, const FileSystem& files) {
   try {
     const File file(path, O_RDONLY | O_NONBLOCK, files);

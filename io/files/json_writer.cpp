@@ -53,6 +53,7 @@ void append_escaped(std::string& out, unsigned byte) {
 template <class T>
 void append_number(std::string& out, T number) {
   std::array<char, 32> buffer;
+  // to_chars ignores the locale and gives the shortest text that reads back as the same number.
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
   out.append(buffer.data(), end);
 }
@@ -123,6 +124,7 @@ JsonWriter& JsonWriter::rounded(double number, int decimals) {
   const std::int64_t power = powers.at(static_cast<std::size_t>(decimals));
   const double scaled = std::round(number * static_cast<double>(power));
   if (std::abs(scaled) >= 9007199254740992.0) return value(number);  // above 2^53 there are no decimals left to round
+  // Written as integers, so the text never has an exponent.
   const auto units = static_cast<std::int64_t>(scaled);
   separate();
   if (units < 0) text_ += '-';
@@ -177,6 +179,7 @@ void JsonWriter::append_string(std::string_view text) {
   text_ += '"';
   while (!text.empty()) {
     std::size_t run = 0;
+    // Almost all text is plain ASCII, so it is copied in runs.
     while (run < text.size() && plain[byte_at(text, run)]) ++run;
     text_.append(text.data(), run);
     text.remove_prefix(run);
@@ -196,6 +199,7 @@ void JsonWriter::append_string(std::string_view text) {
 
 void JsonWriter::check_finite(double number) const {
   if (std::isfinite(number)) return;
+  // The last 60 bytes normally contain the key, so the message shows which value it is.
   const std::string_view before = text();
   const std::string_view tail = before.substr(before.size() > 60 ? before.size() - 60 : 0);
   throw std::domain_error("a value is NaN or infinite, which JSON cannot contain; it would follow this text: " +

@@ -18,6 +18,7 @@
 namespace millrace {
 namespace {
 
+/// Our records have some 200 bytes. A longer file is not one of them.
 constexpr std::int64_t record_limit_bytes = 64 << 10;
 
 std::string path_of(const std::string& folder) { return folder + "/lock.json"; }
@@ -32,6 +33,7 @@ std::int64_t start_ticks_of(std::int64_t pid) {
   if (command_end == std::string::npos) return 0;
   std::istringstream rest(text.substr(command_end + 1));
   std::string field;
+  // Fields 1 and 2, pid and command, precede the text in `rest`.
   constexpr int fields_before = 22 - 2;
   for (int i = 0; i < fields_before; ++i) rest >> field;
   return rest ? std::stoll(field) : 0;
@@ -61,8 +63,10 @@ std::optional<LockHolder> from_text(const std::string& text) {
 }
 
 bool is_gone(const LockHolder& holder, const LockHolder& self) {
+  // Nobody can see the processes of another host.
   if (holder.host != self.host) return false;
   if (holder.boot_id != self.boot_id) return true;
+  // Another process may have the pid now. Only the start time shows that.
   const std::int64_t ticks = start_ticks_of(holder.pid);
   return ticks == 0 || ticks != holder.start_ticks;
 }
@@ -111,6 +115,7 @@ LockedError::LockedError(const std::string& path, LockHolder holder, const std::
 
 FolderLock::FolderLock(const std::string& folder, const LockHolder& self) : path_(path_of(folder)) {
   const std::string wait = "wait for it to end, or choose another output folder";
+  // Begins again if the file that it opened is no longer the lock.
   for (;;) {
     File file(path_, O_RDWR | O_CREAT | O_NOFOLLOW);
     const int result = ::flock(file.descriptor(), LOCK_EX | LOCK_NB);
@@ -124,6 +129,7 @@ FolderLock::FolderLock(const std::string& folder, const LockHolder& self) : path
     }
     // The owner removed the file between our open and flock, so this is no lock any more.
     if (!is_current(file)) continue;
+    // Some network file systems keep flocks on each host alone. So the record counts too.
     if (holder && !is_gone(*holder, self)) {
       throw LockedError(path_, *holder,
                         holder->host == self.host ? wait : wait + "; if that run is dead, delete the lock file");
@@ -133,6 +139,7 @@ FolderLock::FolderLock(const std::string& folder, const LockHolder& self) : path
               (holder ? holder->describe() : std::string("a run that was killed while it took the lock")) +
               ", which has ended";
     }
+    // In place: a renamed file would be another inode, which this flock does not cover.
     file.truncate(0);
     file.write_all(to_text(self));
     file.sync();

@@ -10,6 +10,7 @@
 namespace millrace {
 namespace {
 
+/// Not the File of files.hpp: its errors end the run, but here each one is the failure of one picture.
 /// An open file. Errors of close are ignored: a file that was only read cannot lose anything.
 class Descriptor {
  public:
@@ -62,6 +63,7 @@ struct stat status_of(const Descriptor& file) {
 }
 
 void check(const struct stat& status, const FileExpectations& expected) {
+  // First, because the size of a pipe or device means nothing.
   if (!S_ISREG(status.st_mode))
     throw PictureError(Reason::not_regular, S_ISDIR(status.st_mode) ? "a folder" : "a pipe, socket or device");
   if (expected.bytes && *expected.bytes != status.st_size) {
@@ -82,6 +84,7 @@ FileBytes read_once(const std::string& path, const FileExpectations& expected, c
   int opened = -1;
   do {
     // O_NONBLOCK: a pipe without a writer must not hang us.
+    // O_NOCTTY: a terminal in a list must not become the terminal of this process.
     opened = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   } while (opened < 0 && errno == EINTR);
   if (opened < 0) fail(errno, "open");
@@ -91,6 +94,7 @@ FileBytes read_once(const std::string& path, const FileExpectations& expected, c
   const auto size = static_cast<std::size_t>(before.st_size);
   ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
 
+  // Not make_unique: it would write zeros first, and files are large.
   FileBytes result{
       .data = std::unique_ptr<std::uint8_t[]>(new std::uint8_t[size]), .size = size, .mtime_ns = mtime_ns(before)};
   std::size_t done = 0;
@@ -101,6 +105,7 @@ FileBytes read_once(const std::string& path, const FileExpectations& expected, c
     if (count == 0) break;
     done += static_cast<std::size_t>(count);
   }
+  // A file that another program is writing could otherwise give half of the old and half of the new picture.
   const struct stat after = status_of(file);
   if (done < size || after.st_size != before.st_size || mtime_ns(after) != mtime_ns(before)) {
     throw PictureError(Reason::changed_since_plan, "the file changed while it was being read");
@@ -115,6 +120,7 @@ FileBytes read_file(const std::string& path, const FileExpectations& expected, c
     try {
       return read_once(path, expected, read_call);
     } catch (const Transient&) {
+      // The file is opened again, because ESTALE means that the open one is lost.
       return read_once(path, expected, read_call);
     }
   } catch (const Transient& transient) {

@@ -7,6 +7,7 @@
 namespace millrace {
 namespace {
 
+/// Segments, journals and manifests contain these words and are read back by them. So a word never changes.
 constexpr std::array<std::pair<Reason, std::string_view>, 19> names{{
     {Reason::empty, "empty"},
     {Reason::not_an_image, "not_an_image"},

@@ -17,6 +17,7 @@ std::string formatted(const char* format, Args... args) {
   return {buffer.data(), static_cast<std::size_t>(length)};
 }
 
+/// The number of the character of a valid UTF-8 sequence, as utf8_length() finds it.
 unsigned code_point(std::string_view sequence) {
   unsigned value = static_cast<unsigned char>(sequence[0]);
   if (sequence.size() > 1) value &= 0x7FU >> sequence.size();
@@ -25,6 +26,7 @@ unsigned code_point(std::string_view sequence) {
 }
 
 /// Characters that change the terminal or the order of the text around them.
+/// C1 controls; then the marks, separators, overrides and isolates of bidirectional text.
 bool is_dangerous(unsigned point) {
   return (point >= 0x80 && point < 0xA0) || point == 0x061C || point == 0x200E || point == 0x200F ||
          (point >= 0x2028 && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);
@@ -38,6 +40,7 @@ std::string escaped_ascii(char c) {
       return "\\r";
     case '\t':
       return "\\t";
+    // Otherwise a real backslash would look like one of our escapes.
     case '\\':
       return "\\\\";
     default:

@@ -6,6 +6,7 @@
 namespace millrace {
 namespace {
 
+/// Braces multiply: ten pairs of two already stand for 1,024 patterns, and each path is compared with all.
 constexpr std::size_t max_alternatives = 1024;
 constexpr std::size_t max_pattern_bytes = 4096;
 
@@ -59,11 +60,13 @@ std::vector<std::string> expand_braces(std::string_view pattern) {
     } else {
       std::size_t close = 0;
       const auto parts = brace_parts(text, at, close);
+      // A literal brace: it is escaped, and the search continues behind it.
       if (parts.size() < 2) {
         text.insert(at, "\\");
         open.push_back(std::move(text));
         from.push_back(at + 2);
       } else {
+        // In reverse, because the last one is expanded first. So the alternatives keep their order.
         for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
           open.push_back(text.substr(0, at) + std::string(*part) + text.substr(close + 1));
           from.push_back(at);
@@ -83,6 +86,7 @@ std::vector<std::string> split_names(std::string_view path) {
   std::size_t start = 0;
   while (start <= path.size()) {
     const std::size_t end = std::min(path.find('/', start), path.size());
+    // Doubled slashes vanish. An absolute path keeps its empty first name, so `/a/*` does not match `a/b`.
     if (end > start || (start == 0 && end < path.size())) names.emplace_back(path.substr(start, end - start));
     start = end + 1;
   }
@@ -93,6 +97,7 @@ std::vector<std::string> split_names(std::string_view path) {
 std::size_t set_end(std::string_view pattern, std::size_t open) {
   std::size_t i = open + 1;
   if (i < pattern.size() && (pattern[i] == '!' || pattern[i] == '^')) ++i;
+  // As in a shell, a ']' at the start is a member of the set.
   if (i < pattern.size() && pattern[i] == ']') ++i;
   while (i < pattern.size() && pattern[i] != ']') i += pattern[i] == '\\' ? 2 : 1;
   return i < pattern.size() ? i : std::string_view::npos;
@@ -207,6 +212,7 @@ std::vector<bool> positions_after(const std::vector<std::string>& names, const s
     for (std::size_t i = 0; i < names.size(); ++i) {
       if (!now[i]) continue;
       if (names[i] == "**") {
+        // "**" stays where it is and takes one more folder.
         if (name[0] != '.') next[i] = true;
       } else if (match_name(names[i], name)) {
         next[i + 1] = true;
@@ -240,6 +246,7 @@ bool Glob::may_match_below(std::string_view folder) const {
   const Names names = split_names(folder);
   return std::any_of(alternatives_.begin(), alternatives_.end(), [&](const Names& pattern) -> bool {
     const auto positions = positions_after(pattern, names);
+    // The last position is a match of the folder itself, which leads to nothing below.
     return std::find(positions.begin(), positions.end() - 1, true) != positions.end() - 1;
   });
 }

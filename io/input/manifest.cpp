@@ -56,6 +56,7 @@ PromptBox parse_box(const json& box, const std::string& where, std::size_t numbe
     fail(where, what + " is not [x, y, width, height] or [x, y, width, height, class] in numbers");
   }
   PromptBox result{box[0].get<float>(), box[1].get<float>(), box[2].get<float>(), box[3].get<float>(), 0};
+  // A number that is too large for float has become infinite.
   if (!std::isfinite(result.x) || !std::isfinite(result.y) || !std::isfinite(result.width) ||
       !std::isfinite(result.height)) {
     fail(where, what + " has a number out of range");
@@ -134,9 +135,11 @@ class CsvManifest final : public ItemList {
     do {
       if (const Step step = lines_->next(row_); step != Step::item) return step;
       row_line_ = lines_->line_number();
+      // Messages name the first line of a row that has several.
       name_ = lines_->where();
       drop_byte_order_mark(row_, row_line_);
     } while (row_.empty() || row_ == "\r");
+    // A quote inside a quoted field is doubled, so the number of quotes is even exactly where no field is open.
     auto quotes = std::count(row_.begin(), row_.end(), '"');
     while (quotes % 2 != 0) {
       const Step step = lines_->next(more_);

@@ -31,6 +31,7 @@ LineReader::LineReader(int descriptor, Options options, std::stop_token stop)
   // Reading later would be wrong, because the next file that is opened gets this number.
   ended_ = ::fcntl(descriptor_, F_GETFD) < 0 && errno == EBADF;
   if (ended_ || !stop_.stop_possible()) return;
+  // poll() cannot wait for a stop token, so a stop makes this descriptor readable.
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_ < 0) throw InputError("cannot wait for " + options_.name + ": " + std::strerror(errno));
   wake_on_stop_.emplace(stop_, [wake = wake_] {
@@ -40,6 +41,7 @@ LineReader::LineReader(int descriptor, Options options, std::stop_token stop)
 }
 
 LineReader::~LineReader() {
+  // First: the callback writes to `wake_`. reset() waits for one that is running.
   wake_on_stop_.reset();
   if (wake_ >= 0) ::close(wake_);
   if (owned_) ::close(descriptor_);
@@ -64,6 +66,7 @@ bool LineReader::take_line(std::string& line) {
 }
 
 Step LineReader::next(std::string& line) {
+  // A pause is told once. After that, the wait has no limit until the next line.
   const auto deadline = options_.idle && !idle_told_ ? options_.idle->clock() + options_.idle->after : never;
   while (!take_line(line)) {
     if (ended_) return Step::end;
@@ -82,15 +85,18 @@ Step LineReader::next(std::string& line) {
 Step LineReader::await(std::chrono::nanoseconds deadline) {
   while (true) {
     if (stop_.stop_requested()) return Step::end;
+    // poll() ignores a descriptor below 0, so `wake_` may be missing.
     std::array<pollfd, 2> waits{{{descriptor_, POLLIN, 0}, {wake_, POLLIN, 0}}};
     int timeout_ms = -1;
     if (deadline != never) {
+      // Rounded up, so that a list is never idle before its time.
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - options_.idle->clock()).count();
       timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left, 0, std::numeric_limits<int>::max()));
     }
     const int ready = ::poll(waits.data(), waits.size(), timeout_ms);
     if (ready < 0 && errno != EINTR) throw InputError("cannot wait for " + options_.name + ": " + std::strerror(errno));
     if (stop_.stop_requested()) return Step::end;
+    // Also for a closed pipe or an error, which the read will report.
     if (ready > 0 && waits[0].revents != 0) return Step::item;
     if (ready == 0) return Step::idle;
   }

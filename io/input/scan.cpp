@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, skip_count> skip_words{"without the exten
                                                               "outside the pattern",
                                                               "in no view"};
 
+/// Also formats that are not decoded: their pictures fail with a reason, and nobody misses them unnoticed.
 constexpr std::array<std::string_view, 24> picture_extensions{
     "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif",  "tiff", "gif",  "ppm",
     "pgm", "pbm",  "pnm", "pam",  "jp2", "j2k", "jpf", "jpx",  "avif", "heic", "heif", "jxl"};
@@ -137,6 +138,7 @@ void FolderWalk::enter(bool whole) {
   if (descriptor < 0 || ::fstat(descriptor, &status) != 0) {
     const int error = errno;
     if (descriptor >= 0) ::close(descriptor);
+    // The machine's fault, not the folder's: to skip the folder would lose its pictures.
     if (error == EMFILE || error == ENFILE || error == ENOMEM) {
       throw InputError("cannot list '" + display_name(path) + "': " + std::strerror(error) +
                        "; raise the limit (ulimit -n) and run the same command again");
@@ -151,6 +153,7 @@ void FolderWalk::enter(bool whole) {
   Level level;
   level.identity = {status.st_dev, status.st_ino};
   level.whole = whole;
+  // By device and inode, because links and mounts give a folder other names.
   const bool excluded = contains(options_.excluded, level.identity);
   const bool inside_itself =
       std::any_of(levels_.begin(), levels_.end(), [&](const Level& above) { return above.identity == level.identity; });
@@ -179,6 +182,7 @@ void FolderWalk::list(int descriptor, Level& level) {
     errno = 0;
   }
   if (errno != 0) counts_[Skip::unreadable_folder].add(std::string_view(relative_).substr(0, level.prefix));
+  // By bytes, so that every scan has the same order: a scan that was cut off continues by it (PlanScan).
   std::sort(level.entries.begin(), level.entries.end(),
             [&](const Entry& a, const Entry& b) { return level.name(a) < level.name(b); });
 }
@@ -190,6 +194,7 @@ void FolderWalk::consider(std::string_view name, unsigned char type, Level& leve
   const bool below =
       !level.whole && (options_.pattern->matches(relative_) || options_.pattern->may_match_below(relative_));
   Kind kind = Kind::unresolved;
+  // A pattern can name hidden entries; then they are not skipped.
   if (name.starts_with('.') && !below) {
     counts_[Skip::hidden].add(relative_);
     return;
@@ -205,6 +210,7 @@ void FolderWalk::consider(std::string_view name, unsigned char type, Level& leve
     if (!takes_file(name, level.whole)) return;
     kind = Kind::file;
   } else if (type != DT_LNK && type != DT_UNKNOWN) {
+    // Links, and entries whose kind the file system does not give, are resolved when the walk reaches them.
     counts_[Skip::not_regular].add(relative_);
     return;
   }
@@ -222,6 +228,7 @@ bool FolderWalk::takes_file(std::string_view name, bool whole) {
     counts_.videos.add(relative_);
     return false;
   }
+  // A pattern such as *.dat names an extension on purpose, so the table of extensions does not count.
   const bool asked_for = !whole && options_.pattern && options_.pattern->names_extension();
   if (asked_for || is_picture_extension(extension)) return true;
   counts_[Skip::other_extension].add(relative_);

@@ -79,6 +79,7 @@ class Source::Impl {
     for (const std::string& text : spec_.inputs) {
       inputs_.push_back(make_input(text, spec_, stdin_options, counts_, stop));
     }
+    // Inputs may have nothing in common, so the paths of several start from the current folder.
     root_ = inputs_.size() == 1 ? inputs_[0]->base() : current_folder();
   }
 
@@ -87,6 +88,7 @@ class Source::Impl {
       const Step step = inputs_[current_]->next(listed_);
       if (step == Step::idle) return step;
       if (step == Step::end) {
+        // A single input without pictures is an error with a sentence of its own (nothing_found).
         if (!std::exchange(has_given_, false) && inputs_.size() > 1) counts_.empty_inputs.add(spec_.inputs[current_]);
         ++current_;
         continue;
@@ -150,6 +152,7 @@ class Source::Impl {
       counts_.videos.add(path);
       return false;
     }
+    // Paths of a walk are clean already. Listed ones may contain "..", or be absolute.
     if (listed_.line > 0) path = clean_path(join_path(base, path));
     if (base != root_) path = join_path(base, path);
     path = relative_below(root_, path);
@@ -158,6 +161,7 @@ class Source::Impl {
       counts_[Skip::no_view].add(path);
       return false;
     }
+    // A hash of the path decides, so files that are added later change no choice.
     if (!sampled(spec_.selection, path) || sampled_++ % spec_.selection.every != 0) {
       ++counts_.not_selected;
       return false;
@@ -212,6 +216,7 @@ void Source::measure(Item& item) const {
 }
 
 DryRun dry_run(const SourceSpec& spec, std::size_t first_paths, StdinOptions stdin_options, std::stop_token stop) {
+  // Never idle: a dry run has nothing to do in a pause of stdin, and would take it for the end.
   stdin_options.idle.after = std::chrono::hours(24 * 365);
   Source source(spec, stdin_options, stop);
   DryRun found;

@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+/// A folder or a glob. The walk begins with the first next(): check_plan() makes a source only to describe it.
 class WalkInput final : public Input {
  public:
   WalkInput(FolderWalk::Options options, bool follow_dirs, ScanCounts& counts, std::stop_token stop)
@@ -79,6 +80,7 @@ class ListInput final : public Input {
     return {{"list", json_bytes(path_)}, {"root", json_bytes(base())}, {"nul_separated", nul_separated_}};
   }
 
+  /// Reads the file a second time, so a list must be a regular file.
   std::string content_hash() const override {
     try {
       return xxh3_64_file_hex(path_);
@@ -125,6 +127,7 @@ class StdinInput final : public Input {
   std::unique_ptr<ItemList> list_;
 };
 
+/// The path without links and "..". A plan compares this text, so all spellings of a folder must give the same.
 std::string resolved(const std::string& path) {
   std::error_code error;
   const fs::path canonical = fs::canonical(path, error);
@@ -148,6 +151,7 @@ std::optional<ListKind> list_kind(const std::string& path) {
 
 std::unique_ptr<Input> make_file_input(const std::string& text, const SourceSpec& spec, const struct stat& status) {
   const auto kind = list_kind(text);
+  // Only the folder is resolved: a link to a picture keeps its own name.
   if (!kind) return std::make_unique<FileInput>(resolved(parent_of(text)), text.substr(text.rfind('/') + 1));
   if (!S_ISREG(status.st_mode)) {
     throw InputError("the list '" + display_name(text) + "' is not a regular file: pipe it into '--input -' instead");
@@ -168,6 +172,7 @@ std::unique_ptr<Input> make_input(const std::string& text, const SourceSpec& spe
                                         spec.nul_separated, stop);
   }
   struct stat status {};
+  // Before patterns: a file may have wildcards in its name.
   if (::stat(text.c_str(), &status) == 0) {
     if (!S_ISDIR(status.st_mode)) return make_file_input(text, spec, status);
     return std::make_unique<WalkInput>(FolderWalk::Options{resolved(text), {}, false, spec.excluded}, spec.follow_dirs,

@@ -56,6 +56,7 @@ void CommittedLines::for_each(const std::function<void(const nlohmann::json& lin
 ReducerOutput run_reducer(const ReducerEntry& reducer, const std::string& out_folder, const FileSystem& files) {
   const std::string folder = out_folder + "/reduced";
   make_folder(folder, files);
+  // Finished segments never change, so no lock of the output is needed. Only reducers take turns.
   const FolderLock lock(folder);
   Reduced reduced = reducer.reduce(CommittedLines(out_folder, files));
   write_durably(folder, reducer.name + reducer.extension, reduced.content, files);

@@ -14,7 +14,9 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t hash_digits = 8;
+/// Bytes of one read while a journal is scanned.
 constexpr std::size_t chunk_bytes = 1 << 20;
+/// Maximum of what precedes the JSON in a line: check, batch, id, reason and objects need at most 73 bytes.
 constexpr std::size_t prefix_limit_bytes = 128;
 
 /// Hashes the bytes of the line, then the key with that hash. So no line is copied only to put the key in front.
@@ -94,6 +96,7 @@ JournalScan scan_file(const File& file, const std::optional<std::string>& key,
     }
     held.erase(0, begin);
     held_offset += static_cast<std::int64_t>(begin);
+    // Garbage without a newline must not fill the memory. What is dropped here still counts as one invalid line.
     if (held.size() > static_cast<std::size_t>(Journal::max_line_bytes) + prefix_limit_bytes) {
       held_offset += static_cast<std::int64_t>(held.size());
       held.clear();
@@ -106,6 +109,7 @@ JournalScan scan_file(const File& file, const std::optional<std::string>& key,
   return scan;
 }
 
+/// Throws for a line that a scan could not read back, or whose id item_id_of() (output_contents.cpp) could not find.
 void check_line(const Line& line) {
   if (line.json.find('\n') != std::string::npos ||
       line.json.size() > static_cast<std::size_t>(Journal::max_line_bytes)) {
@@ -115,6 +119,7 @@ void check_line(const Line& line) {
   }
   const std::string id = std::to_string(line.item_id);
   const std::string_view json = line.json;
+  // With and without a space after the colon, as item_id_of() accepts both.
   const bool spaced = json.starts_with("{\"id\": " + id);
   const std::size_t after = (spaced ? 7 : 6) + id.size();
   if ((!spaced && !json.starts_with("{\"id\":" + id)) || after >= json.size() ||
@@ -130,6 +135,7 @@ Journal::Journal(const std::string& path, std::string key, const std::function<v
     : key_(std::move(key)), file_(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, files) {
   scan_ = scan_file(file_, key_, recovered);
   end_ = scan_.valid_end;
+  // A new line after a torn one would continue it, and both would be invalid.
   if (scan_.total_bytes != end_) file_.truncate(end_);
   // An earlier attempt may have written these lines without a sync.
   unsynced_ = end_ > 0;
@@ -169,6 +175,7 @@ std::string Journal::read(const JournalEntry& entry) const {
 }
 
 void Journal::sync() {
+  // A deleted file can still be synced, but no later attempt would find its lines.
   if (!file_.still_linked()) throw StorageError("continue to write", path(), ENOENT, "it was deleted during the run");
   if (unsynced_) file_.sync_data();
   unsynced_ = false;

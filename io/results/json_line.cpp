@@ -21,6 +21,7 @@ Object parse_object(const nlohmann::json& json, int width, int height) {
   object.class_id = json.at("class").get<int>();
   object.name = json.value("name", std::string());
   if (const auto rle = json.find("rle"); rle != json.end()) {
+    // COCO gives the height first.
     const auto& size = rle->at("size");
     if (size.size() != 2 || size[0] != height || size[1] != width) {
       throw std::runtime_error("\"rle\" has size " + size.dump() + ", the picture [" + std::to_string(height) + "," +
@@ -36,6 +37,7 @@ Object parse_object(const nlohmann::json& json, int width, int height) {
 FrameRecord parse(const nlohmann::json& json) {
   FrameRecord frame;
   frame.id = json.at("id").get<std::int64_t>();
+  // "path" is lossy if the bytes are not UTF-8; then "path_b64" has them.
   const auto exact = json.find("path_b64");
   frame.path =
       exact == json.end() ? json.at("path").get<std::string>() : from_base64(exact->get_ref<const std::string&>());

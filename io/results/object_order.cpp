@@ -8,6 +8,7 @@
 namespace millrace {
 
 std::vector<std::size_t> best_first(std::span<const Object> objects) {
+  // A sort needs an order, which NaN does not have. It counts as the lowest score.
   const auto key = [&](std::size_t i) {
     return std::isnan(objects[i].score) ? -std::numeric_limits<float>::infinity() : objects[i].score;
   };

@@ -93,6 +93,7 @@ Folder look_at(const std::string& out_folder, const std::string& plan_hash, cons
     }
   }
   for (auto& [segment, revisions] : manifests) {
+    // Revisions have only the lines that they replace, so without its own manifest the segment is not done.
     if (!revisions.contains(0)) continue;
     for (auto& [revision, manifest] : revisions) folder.done[segment].push_back(std::move(manifest));
   }
@@ -140,6 +141,7 @@ std::int64_t item_id_of(std::string_view line, const std::string& path) {
 bool for_each_line_of_segment(const std::string& out_folder, const Revisions& revisions, const FileSystem& files,
                               const std::function<bool(const SegmentLine&)>& take) {
   const std::int64_t segment = revisions.front().segment;
+  // Revised lines are kept in memory until the item's place in plan order comes.
   struct Newer {
     int revision = 0;
     std::string line;
@@ -176,6 +178,7 @@ Counts recount(const std::string& out_folder, const Revisions& revisions, const 
 }
 
 std::int64_t count_journaled(const std::string& path, const FileSystem& files) {
+  // A set, because a batch that was cut off is computed again and leaves some items with two lines.
   std::set<std::int64_t> items;
   try {
     scan_journal(
@@ -220,6 +223,7 @@ OutputContents read_contents(const std::string& out_folder, const std::string& p
     contents.counts.add(revisions.size() == 1 ? revisions.front().counts : recount(out_folder, revisions, files));
   }
   for (const std::int64_t segment : folder.journals) {
+    // The journal of a done segment is a leftover, which the next run removes. Its items are counted above.
     if (folder.done.contains(segment)) continue;
     contents.open_segments.push_back(segment);
     contents.journaled_items += count_journaled(path_of(out_folder, {segment, 0, SegmentFile::Kind::journal}), files);

@@ -88,6 +88,7 @@ std::optional<StoredPlan> read_stored(const PlanFiles& files, const json& now, c
     throw PlanDamaged("'" + display_name(files.folder()) +
                       "' contains segments but no plan.json: restore it, or start over with a new output folder");
   }
+  // plan.json alone is of an attempt that was killed before its first segment. It binds nothing and is replaced.
   if (!stored || !(has_segments || file_exists(files.folder() + "/end.json", file_system))) return {};
   check_same(*stored, now, out_folder);
   StoredPlan plan{plan_hash(*stored), {}, {}};
@@ -113,6 +114,7 @@ void check_lists(const PlanEnd& end, const Source& source, const std::string& ou
 SourceSpec without_output(SourceSpec spec, const std::string& out_folder) {
   struct stat status {};
   if (::stat(out_folder.c_str(), &status) != 0) throw StorageError("open", out_folder, errno);
+  // By identity, because links can lead to the output folder by other names.
   spec.excluded.push_back({status.st_dev, status.st_ino});
   return spec;
 }
@@ -154,6 +156,7 @@ class Plan::Impl {
     json plan = plan_of(options_, settings, source_);
     open(out_folder, plan);
     if (totals_.complete) return;
+    // The last step of the constructor: the thread uses all members.
     scanner_ = std::thread([this, scan = scan_options(std::move(plan))]() mutable { scan_all(std::move(scan)); });
   }
 
@@ -164,6 +167,7 @@ class Plan::Impl {
 
   void stop() {
     stop_.request_stop();
+    // A waiter checks the stop under this lock. So it cannot miss the call between its check and its wait.
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
@@ -171,6 +175,7 @@ class Plan::Impl {
   std::optional<PlannedSegment> next_segment() {
     while (next_stored_ < stored_segments_ && !stop_.stop_requested()) {
       const std::int64_t index = next_stored_++;
+      // Stored segments need no queue: they are read one by one, as the run asks for them.
       if (!options_.is_done || !options_.is_done(index)) return files_.read_segment(index, hash_, views());
     }
     std::unique_lock lock(mutex_);
@@ -182,6 +187,7 @@ class Plan::Impl {
     }
     PlannedSegment segment = std::move(queue_.front());
     queue_.pop_front();
+    // publish() may wait for room in the queue.
     changed_.notify_all();
     return segment;
   }
@@ -206,6 +212,7 @@ class Plan::Impl {
     hash_ = plan_hash(plan);
     bool whole = false;
     if (auto stored = read_stored(files_, plan, out_folder, *options_.files)) {
+      // Only here, not in check_plan(): the caller of Plan holds the lock of the folder.
       remove_stale_temporaries(files_.folder(), *options_.files);
       whole = stored->is_whole() && !options_.add_new;
       reads_stdin_again_ = whole && stored->reads_stdin_again(source_);
@@ -275,6 +282,7 @@ class Plan::Impl {
     totals_.new_items += header.items;
     totals_.bytes += header.bytes;
     ++totals_.segments;
+    // A copy, because only the scan thread may look into the source's counts.
     counts_ = source_.counts();
     queue_.push_back(std::move(segment));
     changed_.notify_all();
@@ -291,6 +299,7 @@ class Plan::Impl {
   std::vector<PlanSegmentHeader> headers_;
   std::optional<PlanEnd> end_;
   std::int64_t stored_segments_ = 0;
+  // Only next_segment() uses it, so it needs no lock.
   std::int64_t next_stored_ = 0;
 
   mutable std::mutex mutex_;
@@ -301,6 +310,7 @@ class Plan::Impl {
   bool reads_stdin_again_ = false;  // the plan has one finished pass, and its list is on stdin
   PlanTotals totals_;
   ScanCounts counts_;
+  // The last member, because the thread uses the others.
   std::thread scanner_;
 };
 

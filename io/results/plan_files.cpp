@@ -19,14 +19,18 @@ namespace {
 using nlohmann::json;
 
 constexpr int schema = 1;
+/// A larger file of the plan is not read into memory.
 constexpr std::int64_t largest_file = 4LL << 30;
+/// read_headers() reads only this much of a segment. A header has some 600 bytes.
 constexpr std::size_t longest_header = 4096;
 
+/// The object as text, with a hash of its values. nlohmann::json sorts keys, so their order in a file is free.
 std::string seal(json object) {
   object["sha256"] = sha256_hex(object.dump());
   return object.dump();
 }
 
+/// The names are examples for people, so lossy text is enough.
 json tally_json(const Tally& tally) {
   json first = json::array();
   for (const std::string& name : tally.first) first.push_back(to_utf8_lossy(name));
@@ -228,6 +232,7 @@ std::optional<PlanEnd> PlanFiles::read_end(const std::string& plan_hash,
     end.counts.not_selected = object.at("not_selected").get<std::int64_t>();
     if (object.at("plan") != plan_hash) damaged("end.json", "belongs to another plan");
     const auto on_disk = static_cast<std::int64_t>(headers.size());
+    // More segments than end.json knows are of an --add-new that was cut off (StoredPlan::is_whole).
     if (on_disk < end.segments) damaged(plan_segment_name(on_disk), "is missing");
     std::vector<std::string> hashes;
     for (std::int64_t i = 0; i < end.segments; ++i) hashes.push_back(headers[static_cast<std::size_t>(i)].items_sha256);
@@ -262,6 +267,7 @@ PlannedSegment PlanFiles::read_segment(std::int64_t index, const std::string& pl
 
 void PlanFiles::write_plan(const json& plan) {
   make_folder(folder_, files_);
+  // make_folder() does not sync the name of a folder that a killed attempt has made.
   sync_folder(out_folder_, files_);
   // Indented, because people read this file. The hash covers the values, not the layout.
   write_durably(folder_, "plan.json", json::parse(seal(plan)).dump(2) + "\n", files_);

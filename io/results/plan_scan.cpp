@@ -36,6 +36,7 @@ PlanScan::PlanScan(PlanFiles& files, Source& source, Options options)
 
 /// Sorted hashes of 64 bits take 8 bytes an item. With 10^7 paths, two share a hash with a chance of 3 in a million.
 void PlanScan::collect_planned_paths() {
+  // Hashes instead of positions: with --add-new, new paths may be anywhere between the planned ones.
   known_.reserve(static_cast<std::size_t>(items_));
   for (const PlanSegmentHeader& header : options_.headers) {
     for (const Item& item : files_.read_segment(header.index, options_.plan_hash, source_.views().names()).items) {
@@ -51,6 +52,7 @@ std::optional<PlanEnd> PlanScan::run(const std::stop_token& stop, const Closed& 
   Item item;
   SourcePosition position;
   while (true) {
+    // Not while the scan catches up: items_ counts the items on disk, and the list must still be compared with them.
     const bool full = caught_up_ && limit > 0 && items_ + static_cast<std::int64_t>(open_.size()) >= limit;
     const Step step = full ? Step::end : source_.next(item, position);
     if (stop.stop_requested()) return {};
@@ -63,6 +65,7 @@ std::optional<PlanEnd> PlanScan::run(const std::stop_token& stop, const Closed& 
       open_last_ = position;
       open_chain_ = chain_;
     }
+    // A pause of stdin closes a short segment, so the run gets the pictures named so far.
     const bool due = step == Step::idle || static_cast<int>(open_.size()) == options_.segment_items;
     if (due && !open_.empty() && !close(closed)) return {};
   }
@@ -74,6 +77,7 @@ std::optional<PlanEnd> PlanScan::run(const std::stop_token& stop, const Closed& 
 }
 
 bool PlanScan::is_planned(const Item& item, const SourcePosition& position) {
+  // Each hash is the seed of the next. So the chain covers all paths of this input in their order.
   if (position.input != position_.input) chain_ = 0;
   chain_ = hash_path(item.path, chain_);
   position_ = position;
@@ -90,6 +94,7 @@ bool PlanScan::passed_over(const Item& item, const SourcePosition& position) {
     check_list("", true);
     return false;
   }
+  // The paths of a folder have a fixed order, so the path itself is the place.
   if (last.last.line == 0) {
     const auto order = compare_scan_order(item.path, options_.last_path);
     caught_up_ = order >= 0;
@@ -134,6 +139,7 @@ bool PlanScan::close(const Closed& closed) {
   // plan.json comes with the first segment: an input without items must not bind the output folder to its settings.
   if (header.index == 0) files_.write_plan(options_.plan);
   files_.write_segment(header, lines, options_.plan_hash);
+  // The segment is durable now, so the run may have it.
   hashes_.push_back(header.items_sha256);
   items_ += header.items;
   bytes_ += header.bytes;

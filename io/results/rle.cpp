@@ -34,11 +34,13 @@ std::string rle_to_string(std::span<const std::uint32_t> counts) {
   text.reserve(2 * counts.size());
   for (std::size_t i = 0; i < counts.size(); ++i) {
     std::int64_t value = counts[i];
+    // cocoapi also writes the third count whole, although a count two before it exists.
     if (i > 2) value -= counts[i - 2];
     bool more = true;
     while (more) {
       auto group = static_cast<unsigned>(value & value_bits);
       value >>= 5;
+      // A number ends when all bits left are copies of the sign bit. The reader extends that bit.
       more = (group & sign_bit) != 0 ? value != -1 : value != 0;
       if (more) group |= more_bit;
       text.push_back(static_cast<char>(group + first_character));
@@ -81,6 +83,7 @@ std::vector<std::uint32_t> rle_encode(std::span<const std::uint8_t> raster, int 
          std::to_string(height));
   }
   if (raster.size() > std::numeric_limits<std::uint32_t>::max()) fail("a mask of more than 2^32 - 1 pixels");
+  // Runs begin with pixels outside, so a mask that covers the first pixel has a first count of 0.
   std::vector<std::uint32_t> counts{0};
   bool inside = false;
   for (std::size_t x = 0; x < static_cast<std::size_t>(width); ++x) {
@@ -103,6 +106,7 @@ std::vector<std::uint8_t> rle_decode(std::span<const std::uint32_t> counts, int 
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const std::uint64_t end = position + counts[i];
     if (i % 2 == 1) {
+      // Runs go down the columns, the raster along the rows.
       std::uint64_t x = position / rows, y = position % rows;
       for (; position < end; ++position) {
         raster[y * stride + x] = 1;

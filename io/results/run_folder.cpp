@@ -33,6 +33,7 @@ std::string make_run_folder(const std::string& out_folder, const std::string& na
     } catch (const StorageError&) {  // such as another user's; it disturbs nobody
     }
   }
+  // Two attempts may start in the same second.
   for (int n = 1;; ++n) {
     std::string path = runs + "/" + name + "-" + std::to_string(n);
     if (real_files.mkdir(path, mode) == 0) {

@@ -12,6 +12,7 @@
 namespace millrace {
 namespace {
 
+/// Bytes of a data file that are collected before they are hashed and written.
 constexpr std::size_t chunk_bytes = 1 << 20;
 
 std::string in_segment(std::int64_t segment) { return " in segment " + std::to_string(segment); }
@@ -66,12 +67,14 @@ void SegmentStore::find_done_segments() {
     if (!file) continue;
     if (file->kind == SegmentFile::Kind::journal) journals.push_back(file->segment);
     if (file->kind == SegmentFile::Kind::column && file->revision == 0) columns.push_back(*file);
+    // Revisions only replace lines of a done segment: its own manifest decides whether it is done.
     if (file->kind != SegmentFile::Kind::manifest || file->revision > 0) continue;
     const auto manifest = read_manifest(out_folder_, *file, plan_hash_, files_);
     if (!manifest) {
       notes_.push_back("'" + folder_ + "/" + name + "' is damaged: its segment is computed again");
       continue;
     }
+    // Only lengths: hashes would make each start read the whole output. `millrace status --verify` compares them.
     if (const auto problem = length_problem(out_folder_, *manifest, files_)) {
       notes_.push_back(*problem + ": its segment is computed again");
       continue;
@@ -100,6 +103,8 @@ void SegmentStore::check_usable() const {
 }
 
 template <typename Action>
+/// Runs an action that writes. After a failed one, file and memory may differ, so nothing more is written.
+/// For example, a short write makes a journal longer than its object knows, so later offsets would be wrong.
 void SegmentStore::storing(const Action& action) {
   check_usable();
   try {
@@ -141,6 +146,8 @@ std::vector<char> SegmentStore::open_segment(std::int64_t segment, const std::ve
   open.batches_left = batches.size();
   open.entries.resize(item_ids.size());
   std::vector<char> finished;
+  // `open_` must contain the segment before commit(), which takes it from there.
+  // All batches are done here if a run was killed after the last lines and before the manifest.
   storing([&] {
     recover(segment, open);
     finished = open.batch_done;
@@ -151,14 +158,17 @@ std::vector<char> SegmentStore::open_segment(std::int64_t segment, const std::ve
 }
 
 void SegmentStore::recover(std::int64_t segment, OpenSegment& open) {
+  // The check has 32 bits, so a wrong line can pass it by chance. Batch and item are compared with the plan too.
   const auto take = [&](const JournalEntry& entry) {
     if (entry.batch < 0 || static_cast<std::size_t>(entry.batch) >= open.batches.size()) return;
     const auto row = row_of(entry.item_id, open.batches[static_cast<std::size_t>(entry.batch)], open.item_ids);
     if (row) open.entries[*row] = entry;
   };
   const std::string path = folder_ + "/" + SegmentFile{segment, 0, SegmentFile::Kind::journal}.name();
+  // The key makes lines invalid that belong to another plan, segment or list of items.
   const std::string key = plan_hash_ + "/" + std::to_string(segment) + "/" + open.items_hash + "/";
   open.journal.emplace(path, key, take, files_);
+  // Also for a file that existed: the attempt that created it may not have synced the folder.
   names_unsynced_ = true;
   if (open.journal->scan().invalid_lines > 0) {
     notes_.push_back("'" + path + "' had " + std::to_string(open.journal->scan().invalid_lines) +
@@ -192,6 +202,7 @@ void SegmentStore::append(std::int64_t segment, int batch, const std::vector<Lin
                            " was not expected: not opened, not planned or already there");
   }
   OpenSegment& open = found->second;
+  // All lines are checked first, so nothing is written of a batch that is refused.
   std::set<std::size_t> rows;
   for (const Line& line : lines) {
     const auto row = row_of(line.item_id, open.batches[index], open.item_ids);
@@ -235,6 +246,7 @@ Manifest SegmentStore::write_data(std::int64_t segment, const OpenSegment& open)
     bytes.clear();
   };
   for (const auto& entry : open.entries) {
+    // The lines are read back from the journal, so an open segment keeps only their positions in memory.
     bytes += columns.take_rows(open.journal->read(*entry));
     bytes += '\n';
     manifest.counts.add(entry->ok, entry->reason, entry->objects);
@@ -251,8 +263,10 @@ void SegmentStore::commit(std::int64_t segment) {
   const auto found = open_.find(segment);
   const std::string journal_path = found->second.journal->path();
   const Manifest manifest = write_data(segment, found->second);
+  // Before the manifest: no run processes the pictures of a done segment again, so its side files must be durable.
   if (options_.sync_side_files) options_.sync_side_files();
   write_durably(folder_, SegmentFile{segment, 0, SegmentFile::Kind::manifest}.name(), manifest.to_text(), files_);
+  // From here on the segment is done, even if the journal cannot be removed: the next start removes it.
   done_.emplace(segment, found->second.items_hash);
   open_.erase(found);
   remove_file(journal_path, files_);
@@ -264,6 +278,7 @@ void SegmentStore::sync() {
 }
 
 void SegmentStore::sync_journals() {
+  // Without an open segment, commit() has synced all side files already.
   if (options_.sync_side_files && !open_.empty()) options_.sync_side_files();
   for (auto& [segment, open] : open_) open.journal->sync();
   // If a power cut takes the name of a journal, it takes all its lines.

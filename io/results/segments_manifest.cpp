@@ -12,8 +12,10 @@
 namespace millrace {
 namespace {
 
+// `check` covers the text, so parsing and writing must keep the order of the keys.
 using Json = nlohmann::ordered_json;
 
+/// A manifest has some hundred bytes, so a larger file is not read.
 constexpr std::int64_t manifest_limit_bytes = 1 << 20;
 constexpr std::string_view column_suffix = ".f16";
 
@@ -99,6 +101,7 @@ std::optional<Manifest> Manifest::from_text(std::string_view text) {
     Json json = Json::parse(text);
     const auto check = json.at("check").get<std::string>();
     json.erase("check");
+    // The check comes before the schema: damage to "schema" must not look like another version.
     if (xxh3_64_hex(json.dump()) != check) return std::nullopt;
     if (json.at("schema").get<int>() != schema) {
       throw OutputMismatchError("segment " + json.at("segment").dump() + " has schema " + json.at("schema").dump() +
@@ -109,6 +112,7 @@ std::optional<Manifest> Manifest::from_text(std::string_view text) {
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   } catch (const std::invalid_argument&) {
+    // From reason_from_string(): a reason that this program does not know.
     return std::nullopt;
   }
 }
@@ -159,6 +163,7 @@ std::optional<Manifest> read_manifest(const std::string& out_folder, const Segme
                                       std::string_view plan_hash, const FileSystem& files) {
   const std::string path = segments_folder(out_folder) + "/" + file.name();
   auto manifest = Manifest::from_text(read_text_file(path, manifest_limit_bytes, files));
+  // A valid manifest under a wrong name, such as a copy, counts as damaged.
   if (!manifest || manifest->segment != file.segment || manifest->revision != file.revision) return std::nullopt;
   if (!plan_hash.empty() && manifest->plan_hash != plan_hash) {
     throw OutputMismatchError("'" + path + "' belongs to plan " + manifest->plan_hash + ", this run has plan " +

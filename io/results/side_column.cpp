@@ -21,6 +21,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_column_name(std::string_view name) {
   const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
   if (name.empty() || name.size() > longest_name || !is_letter(name.front())) return false;
+  // 000123.r1.f16 would look like a file of revision 1.
   if (name.size() > 1 && name.front() == 'r' && std::ranges::all_of(name.substr(1), is_digit)) return false;
   return std::ranges::all_of(name, [&](char c) { return is_letter(c) || is_digit(c) || c == '_'; });
 }
@@ -30,6 +31,7 @@ void write_row(std::string_view column, std::span<const std::uint16_t> row, Json
   std::string bytes;
   bytes.reserve(2 * row.size());
   for (const std::uint16_t value : row) {
+    // stages/encode.cpp makes the picture fail as non_finite.
     if ((value & exponent_bits) == exponent_bits)
       throw std::domain_error("a row of '" + std::string(column) + "' has a number that is not finite");
     bytes += static_cast<char>(value & 0xff);
@@ -83,6 +85,7 @@ std::int64_t ColumnWriter::append(std::string_view name, std::string_view bytes)
     const SegmentFile file{segment_, 0, SegmentFile::Kind::column, std::string(name)};
     found = columns_.emplace(name, std::make_unique<Column>(folder_, file.name(), files_)).first;
     found->second->summary.name = name;
+    // The first row of a segment sets the width.
     found->second->summary.width = static_cast<int>(bytes.size() / 2);
   }
   Column& column = *found->second;

@@ -215,6 +215,7 @@ class Exporter {
 
   CocoExport finish() {
     parts_.back()->close_lists();
+    // Only now all categories and the number of parts are known, which every file contains.
     std::set<std::string> written;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const std::string name = parts_.size() == 1 ? name_.stem + name_.extension : name_.numbered(i + 1);
@@ -222,6 +223,7 @@ class Exporter {
       parts_[i]->finish(tail(i), result_.files.back());
       written.insert(name);
     }
+    // Last, so that a failure before it leaves the files of an earlier export.
     for (const auto& name : list_folder(name_.folder)) {
       if (name_.may_have_written(name) && !written.contains(name)) remove_file(name_.folder + "/" + name);
     }

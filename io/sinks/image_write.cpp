@@ -29,6 +29,7 @@ struct JpegErrors {
   std::longjmp(errors->back, 1);
 }
 
+/// libjpeg allocates and enlarges the buffer with malloc. compress() cannot own it, because longjmp skips destructors.
 struct MallocedBytes {
   unsigned char* data = nullptr;
   unsigned long size = 0;
@@ -108,6 +109,7 @@ std::vector<std::uint8_t> encode_grey16_png(int width, int height, const Grey16R
   for (int y = 0; y < height; ++y) {
     fill_row(y, row);
     const int status = spng_encode_row(context.get(), row.data(), row.size() * sizeof(row[0]));
+    // libspng returns SPNG_EOI with the last row.
     if (status != SPNG_EOI || y + 1 < height) check_spng(status, "take a row");
   }
   std::size_t size = 0;

@@ -62,6 +62,7 @@ std::vector<std::uint8_t> encode_label_map(int width, int height, std::span<cons
   std::vector<std::uint16_t> band(static_cast<std::size_t>(width) * band_rows);
   return encode_grey16_png(width, height, [&](int y, std::span<std::uint16_t> row) {
     const int line = y % band_rows;
+    // Masks are stored by column, a PNG by row. Painting a band at a time needs no raster of the whole picture.
     if (line == 0) {
       std::fill(band.begin(), band.end(), std::uint16_t{0});
       for (const auto& layer : layers) paint(layer, y, width, band);

@@ -17,6 +17,7 @@ std::vector<ColumnSpan> column_spans(std::span<const std::uint32_t> counts, int 
   std::int64_t position = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const std::int64_t run_end = position + counts[i];
+    // Runs with an even index are outside of the mask.
     if (i % 2 == 0) position = run_end;
     while (position < run_end) {
       const std::int64_t column = position / height;

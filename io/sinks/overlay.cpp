@@ -14,6 +14,7 @@ namespace {
 
 constexpr int fill_percent = 40;
 
+/// Relative luminance of an sRGB colour, 0 to 1 (WCAG 2.1).
 double luminance(Colour colour) {
   const auto linear = [](std::uint8_t value) {
     const double v = value / 255.0;
@@ -71,6 +72,7 @@ void draw_mask(cv::Mat& picture, const RasterMask& mask, Colour colour, int line
   cv::distanceTransform(mask.inside, depth, cv::DIST_L2, cv::DIST_MASK_3);
   const cv::Vec3b full = as_pixel(colour);
   std::array<cv::Vec3b, 256> mixed;  // per value of a channel
+  // A table, because a mask can have millions of pixels.
   for (int value = 0; value < 256; ++value) {
     const auto grey = static_cast<std::uint8_t>(value);
     mixed[grey] = as_pixel(mix({grey, grey, grey}, colour, fill_percent));
@@ -144,6 +146,7 @@ void draw_overlay(const PixelBuffer& raster, const PictureInfo& info, std::span<
   const LabelFont font(overlay_font_height(raster.width, raster.height));
   const int line_width = std::max(2, font.height / 7);
   auto order = best_first(objects);
+  // The highest score is drawn last and so is on top. All boxes follow all masks, so no mask covers a box.
   std::reverse(order.begin(), order.end());
   for (const auto i : order) {
     if (!objects[i].rle_counts.empty())

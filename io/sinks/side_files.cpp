@@ -44,12 +44,15 @@ std::string fit(const std::string& name, std::size_t room, NameRules rules) {
   if (rules == NameRules::exact) return name.size() <= room ? name : with_hash(name, room);
   if (name.size() <= room && is_portable(name)) return name;
   std::string fitted = with_hash(name, room);
+  // The hash before was made from the real name, so two names stay different after this.
   for (char& c : fitted) {
     if (c != '~' && !is_portable(std::string_view(&c, 1)) && c != '.') c = '_';
   }
   return fitted;
 }
 
+/// Picture `x` has the side file `x.jpg`, so a folder `x.jpg` must get another name (`x.jpg_`).
+/// A folder `x.jpg_` then gets one more underscore, and so on.
 std::string fit_folder(std::string name, std::string_view suffix, NameRules rules) {
   const std::size_t end = name.find_last_not_of('_') + 1;
   if (std::string_view(name).substr(0, end).ends_with(suffix)) name += '_';
@@ -160,6 +163,7 @@ SideFiles::~SideFiles() { ::close(descriptor_); }
 
 void SideFiles::write(std::int64_t id, std::string_view picture_path, std::span<const std::uint8_t> content) const {
   const auto names = side_path(picture_path, suffix_, rules_);
+  // A copy, because the loop closes each folder when it opens the next.
   Descriptor folder(fcntl(descriptor_, F_DUPFD_CLOEXEC, 0));
   if (folder.get() < 0) throw StorageError("open the folder", folder_, errno);
   std::string path = folder_;
