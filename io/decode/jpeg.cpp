@@ -154,7 +154,7 @@ class JpegFile {
   void on_message(int level) {
     if (level >= 0) return;  // a trace
     const int code = errors_.msg_code;
-    // These warnings are about headers only. The pixels are as the file has them.
+    // These warnings are about headers, not about the coded pixels.
     const bool harmless =
         code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_BOGUS_ICC || code == JWRN_NOT_SEQUENTIAL;
     if (harmless || (code == JWRN_EXTRANEOUS_DATA && cinfo_.input_scan_number == 0)) {

@@ -207,7 +207,7 @@ void File::write_all(std::string_view bytes) {
     if (count > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(count));
     } else if (count == 0 || errno != EINTR) {
-      // A write of nothing would repeat for ever.
+      // Without an error, a write of nothing would be repeated for ever.
       if (count == 0) errno = EIO;
       fail("write", static_cast<std::int64_t>(bytes.size()));
     }
@@ -274,10 +274,11 @@ AtomicFile::AtomicFile(const std::string& folder, const std::string& name, const
       folder_(folder),
       aside_(folder + "/.tmp-" + name),
       final_(folder + "/" + name),
+      // O_TRUNC: a killed run may have left this file. O_NOFOLLOW: a link of that name could lead out of the folder.
       file_(aside_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, files) {}
 
 AtomicFile::~AtomicFile() {
-  // Without a check: the next run removes what stays (remove_stale_temporaries).
+  // Errors are ignored: the next run removes what stays (remove_stale_temporaries).
   if (!renamed_) files_.unlink(aside_);
 }
 
@@ -290,6 +291,7 @@ void AtomicFile::commit() {
     throw StorageError("rename a file to", final_, error_number);
   }
   renamed_ = true;
+  // A rename survives a power cut only after the sync of its folder.
   sync_folder(folder_, files_);
 }
 
@@ -369,6 +371,7 @@ std::string read_text_file(const std::string& path, std::int64_t limit_bytes, co
                            std::to_string(limit_bytes) + " bytes");
   }
   std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  // The file may have become shorter since fstat.
   text.resize(file.read_at(text, 0));
   return text;
 }

@@ -179,7 +179,6 @@ void JsonWriter::append_string(std::string_view text) {
   text_ += '"';
   while (!text.empty()) {
     std::size_t run = 0;
-    // Almost all text is plain ASCII, so it is copied in runs.
     while (run < text.size() && plain[byte_at(text, run)]) ++run;
     text_.append(text.data(), run);
     text.remove_prefix(run);

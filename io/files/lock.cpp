@@ -63,7 +63,7 @@ std::optional<LockHolder> from_text(const std::string& text) {
 }
 
 bool is_gone(const LockHolder& holder, const LockHolder& self) {
-  // Nobody can see the processes of another host.
+  // This host cannot see the processes of another one.
   if (holder.host != self.host) return false;
   if (holder.boot_id != self.boot_id) return true;
   // Another process may have the pid now. Only the start time shows that.

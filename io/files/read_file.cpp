@@ -10,8 +10,8 @@
 namespace millrace {
 namespace {
 
-/// Not the File of files.hpp: its errors end the run, but here each one is the failure of one picture.
 /// An open file. Errors of close are ignored: a file that was only read cannot lose anything.
+/// Not the File of files.hpp: its errors end the run, but here each one is the failure of one picture.
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}

@@ -64,6 +64,7 @@ PromptBox parse_box(const json& box, const std::string& where, std::size_t numbe
   if (!(result.width > 0) || !(result.height > 0)) fail(where, what + " has a width or height that is not above 0");
   if (box.size() == 5) {
     const double class_id = box[4].get<double>();
+    // Within this limit, the conversion to int is exact.
     if (class_id != std::floor(class_id) || class_id < 0 || class_id > 1e9) {
       fail(where, what + " has a class that is not a whole number from 0 to 1e9");
     }

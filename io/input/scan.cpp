@@ -193,6 +193,7 @@ void FolderWalk::consider(std::string_view name, unsigned char type, Level& leve
   relative_ += name;
   const bool below =
       !level.whole && (options_.pattern->matches(relative_) || options_.pattern->may_match_below(relative_));
+  // Stays so for links, and where the file system gives no kind: resolve() looks when the walk reaches them.
   Kind kind = Kind::unresolved;
   // A pattern can name hidden entries; then they are not skipped.
   if (name.starts_with('.') && !below) {
@@ -210,7 +211,6 @@ void FolderWalk::consider(std::string_view name, unsigned char type, Level& leve
     if (!takes_file(name, level.whole)) return;
     kind = Kind::file;
   } else if (type != DT_LNK && type != DT_UNKNOWN) {
-    // Links, and entries whose kind the file system does not give, are resolved when the walk reaches them.
     counts_[Skip::not_regular].add(relative_);
     return;
   }

@@ -40,6 +40,7 @@ Views::Views(const std::vector<ViewRule>& rules) : everything_(rules.empty()) {
   for (const ViewRule& rule : rules) {
     if (rule.name.empty())
       throw InputError("the view with the pattern '" + rule.pattern + "' has no name: give it one");
+    // A view may have several rules.
     auto known = index_of(rule.name);
     if (!known) {
       known = static_cast<int>(names_.size());
@@ -161,7 +162,7 @@ class Source::Impl {
       counts_[Skip::no_view].add(path);
       return false;
     }
-    // A hash of the path decides, so files that are added later change no choice.
+    // The sample goes by a hash of the path, so files that are added later change none of its choices.
     if (!sampled(spec_.selection, path) || sampled_++ % spec_.selection.every != 0) {
       ++counts_.not_selected;
       return false;

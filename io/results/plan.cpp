@@ -310,7 +310,6 @@ class Plan::Impl {
   bool reads_stdin_again_ = false;  // the plan has one finished pass, and its list is on stdin
   PlanTotals totals_;
   ScanCounts counts_;
-  // The last member, because the thread uses the others.
   std::thread scanner_;
 };
 

@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr int schema = 1;
 /// A larger file of the plan is not read into memory.
 constexpr std::int64_t largest_file = 4LL << 30;
-/// read_headers() reads only this much of a segment. A header has some 600 bytes.
+/// read_headers() reads only this much of a segment. A header has some 400 bytes.
 constexpr std::size_t longest_header = 4096;
 
 /// The object as text, with a hash of its values. nlohmann::json sorts keys, so their order in a file is free.
@@ -49,6 +49,7 @@ Item item_from(const json& line, const std::vector<std::string>& views) {
       exact != line.end() ? from_base64(exact->get_ref<const std::string&>()) : line.at("path").get<std::string>();
   item.bytes = line.at("bytes").get<std::int64_t>();
   item.mtime_ns = line.at("mtime_ns").get<std::int64_t>();
+  // The plan names the view, because its index depends on the order in the recipe.
   const auto& name = line.at("view").get_ref<const std::string&>();
   const auto view = std::find(views.begin(), views.end(), name);
   if (view == views.end()) throw std::runtime_error("the view '" + display_name(name) + "' is not in the recipe");

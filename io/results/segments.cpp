@@ -102,9 +102,9 @@ void SegmentStore::check_usable() const {
   if (failure_) throw StorageError(*failure_);
 }
 
-template <typename Action>
 /// Runs an action that writes. After a failed one, file and memory may differ, so nothing more is written.
 /// For example, a short write makes a journal longer than its object knows, so later offsets would be wrong.
+template <typename Action>
 void SegmentStore::storing(const Action& action) {
   check_usable();
   try {

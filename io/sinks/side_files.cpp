@@ -44,7 +44,7 @@ std::string fit(const std::string& name, std::size_t room, NameRules rules) {
   if (rules == NameRules::exact) return name.size() <= room ? name : with_hash(name, room);
   if (name.size() <= room && is_portable(name)) return name;
   std::string fitted = with_hash(name, room);
-  // The hash before was made from the real name, so two names stay different after this.
+  // with_hash() hashes the real name, so two names still differ after this.
   for (char& c : fitted) {
     if (c != '~' && !is_portable(std::string_view(&c, 1)) && c != '.') c = '_';
   }
