@@ -30,8 +30,7 @@ constexpr std::array shorthands{
     Shorthand{"sample", "input.sample", "take a share of the pictures, such as 1%"},
     Shorthand{"device", "device.kind", "auto, cpu, cuda, cuda:0,1 or cuda:all"},
     Shorthand{"capture", "trace.capture", "range of pictures that a profiler captures, such as 100:200"},
-    Shorthand{"source", "input.source",
-              "files, or memory: decode each picture once, even if lists name it several times"},
+    Shorthand{"source", "input.source", nullptr},
     Shorthand{"engine", "models.engine", "auto, torchscript or simulated:TABLE.yaml"},
     Shorthand{"gpu-memory", "device.memory", "share of a GPU's free memory that the run may use, or bytes such as 8G"},
     Shorthand{"precision", "device.precision", "auto, fp32, tf32, bf16 or fp16"},
@@ -50,7 +49,7 @@ po::options_description describe() {
   add("set", po::value<std::vector<std::string>>()->composing(),
       "GROUP.NAME=VALUE: any option; `millrace stages` lists them");
   add("print-config", "print every setting with its origin, as a recipe, and exit");
-  add("dry-run", "show which pictures the input has, and how many an existing output has left; write nothing");
+  add("dry-run", "show the pictures of the input and how many of them the output still lacks; write nothing");
   add("add-new", "add new pictures of the input to the plan of the output");
   add("quiet,q", "print errors and warnings only: no progress, no table");
   add("help,h", "print this text and exit");

@@ -37,8 +37,7 @@ std::string not_checked(const std::string& folder) {
     if (std::filesystem::is_directory(std::filesystem::path(folder) / name, error)) name += '/';
   }
   if (there.empty()) return {};
-  const std::string text = listed(there);
-  return "; " + text + (there.size() == 1 && !text.ends_with('/') ? " is" : " are") + " not checked";
+  return "; " + listed(there) + (there.size() == 1 ? " is" : " are") + " not checked";
 }
 
 OutputState read_output_of(const std::string& folder) {

@@ -82,8 +82,8 @@ void parse(const Settings& settings, RunOptions& options) {
 
 void OutputOptions::visit(OptionVisitor& v) {
   v.option("folder", folder, "folder for segments, plan and reports", Affects::run);
-  v.option("reduce", reduce, "summaries to make in reduced/ when the run has finished: " + listed(reducer_names()),
-           Affects::run);
+  v.option("reduce", reduce,
+           "summaries to make in reduced/ when the run has finished (" + listed(reducer_names()) + ")", Affects::run);
 }
 
 void check_values(const Settings& settings) {

@@ -10,7 +10,7 @@
 #include "stages/options.hpp"
 #include "stages/stage.hpp"
 
-namespace YAML {
+namespace YAML {  // NOLINT(readability-identifier-naming): the name belongs to yaml-cpp
 class Node;
 }
 

@@ -74,7 +74,7 @@ void Categorize::Options::visit(OptionVisitor& v) {
            {1e-3, 1e3});
   v.option("exec_batch", exec_batch, "pictures in a model call, up to the maximum of the package; 0: as batch.size",
            {0, 1024});
-  v.option("pad", pad, "pad calls to a power of two of pictures, to call the model in few shapes");
+  v.option("pad", pad, "pad the batch of a call to a power of two, so that the model sees few input shapes");
   v.on_gpu("pad", "yes");
 }
 
