@@ -1,4 +1,4 @@
-"""encode and decode of SAM and MobileSAM, rewritten for any number of pictures and boxes. Each box gives one mask."""
+"""encode and decode of SAM and MobileSAM for any number of pictures and boxes. Each box gives one mask."""
 
 import math
 import types
@@ -6,6 +6,7 @@ import types
 import torch
 from torch import nn
 
+from box_decoder import BoxDecoder
 from segmenter import outline_bias, positions
 
 
@@ -32,7 +33,7 @@ class BoxPromptSam(nn.Module):
     Positions stay in float32: boxes, their frequencies, and the bias.
 
     The ViT's windows take their sizes from tensors, which a trace follows. So only code of TinyViT is replaced.
-    The original decoder repeats one picture for all boxes; ours takes the picture of each box by index.
+    box_decoder.py replaces the mask decoder.
     """
 
     def __init__(self, sam, bias=False):
@@ -44,10 +45,10 @@ class BoxPromptSam(nn.Module):
             elif hasattr(module, "attention_biases"):
                 module.forward = types.MethodType(attend, module)
         self.prompt = sam.prompt_encoder
-        self.decoder = sam.mask_decoder
+        # A trace would fix the number of boxes in the decoder's loop, so it is scripted.
+        self.decoder = torch.jit.script(BoxDecoder(sam.prompt_encoder, sam.mask_decoder).eval())
         self.side = self.prompt.input_image_size[0]
         self.bias = bias
-        self.register_buffer("position", self.prompt.get_dense_pe())
         self.frequencies = self.prompt.pe_layer.positional_encoding_gaussian_matrix.detach().clone()  # a plain tensor stays in float32
         self.positions = positions(self.side // 4, 4)
 
@@ -62,16 +63,8 @@ class BoxPromptSam(nn.Module):
         return self.encoder(images)
 
     def decode(self, embedding, boxes, image_index):
-        decoder = self.decoder
-        own = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight])
-        tokens = torch.cat([own.expand(boxes.shape[0], -1, -1), self.corners(boxes)], dim=1)
-        picture = (embedding + self.prompt.no_mask_embed.weight[0, :, None, None]).index_select(0, image_index)
-        tokens, keys = decoder.transformer(picture, self.position, tokens)
-        upscaled = decoder.output_upscaling(keys.transpose(1, 2).unflatten(2, embedding.shape[2:]))
-        # Without multimask output, only the first mask token counts.
-        weights = decoder.output_hypernetworks_mlps[0](tokens[:, 1])
-        logits = torch.einsum("nc,nchw->nhw", weights, upscaled).float()
-        iou = decoder.iou_prediction_head(tokens[:, 0])[:, 0].float()
+        logits, iou = self.decoder(embedding, self.corners(boxes), image_index)
+        logits, iou = logits.float(), iou.float()
         if self.bias:
             logits = logits + outline_bias(boxes, self.positions, self.positions)
         return logits, iou
