@@ -177,6 +177,7 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
   }
   if (!node.IsMap()) throw PackageError(not_a_mapping(file));
   YamlSection root(node, file, "");
+  if (!root.has("schema")) root.fail("schema", fmt::format("is missing; expected {}", schema_version));
   if (root.number("schema", 1, 1'000'000) != schema_version)
     root.fail(
         "schema",

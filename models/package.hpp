@@ -37,6 +37,9 @@ struct ClassMatrix {
   std::shared_ptr<const std::vector<float>> numbers{};  ///< all finite; the lanes share them
 };
 
+/// Value of `output.resize` of a segmenter: logits are resized to the picture in one step, not via the input.
+constexpr int masks_direct = 1;  // index of the word in OutputKey::words
+
 /// A model package: a folder with model.yaml and the files that it lists. docs/packages.md describes the keys.
 struct Package {
   std::filesystem::path folder;

@@ -38,14 +38,9 @@ void Postprocess::run(Batch& batch) {
     (*outlined)[slot].resize(logits.objects.size());
     for (std::size_t i = 0; i < logits.objects.size(); ++i) {
       const MaskLogits& object = logits.objects[i];
-      const auto& shape = object.outputs->front().shape;
       const auto [call, is_new] = known.emplace(object.outputs.get(), calls.size());
       if (is_new) calls.push_back({object.outputs->front(), object.outputs->back(), {}});
-      calls[call->second].targets.push_back(
-          {object.row,
-           {static_cast<int>(shape[2]), static_cast<int>(shape[1]), logits.input_width, logits.input_height,
-            logits.geometry.resized_width, logits.geometry.resized_height, frame.info.width, frame.info.height},
-           {outlined, &(*outlined)[slot][i]}});
+      calls[call->second].targets.push_back({object.row, logits.geometry, {outlined, &(*outlined)[slot][i]}});
     }
   }
   outline(*context_.device, calls, static_cast<float>(options_.mask_threshold));

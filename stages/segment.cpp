@@ -47,6 +47,21 @@ Tensor stack(Device& device, const std::vector<const Tensor*>& rows) {
 
 }  // namespace
 
+MaskGeometry mask_geometry(const Package& package, const LetterboxGeometry& picture) {
+  const int height = package.numbers("logits")[0], width = package.numbers("logits")[1];
+  // The first of two resizings does nothing if the input has the size of the logits.
+  if (package.number("resize") == masks_direct)
+    return {width, height, width, height, width, height, picture.picture_width, picture.picture_height};
+  return {width,
+          height,
+          package.input.width,
+          package.input.height,
+          picture.resized_width,
+          picture.resized_height,
+          picture.picture_width,
+          picture.picture_height};
+}
+
 void Segment::Options::visit(OptionVisitor& v) {
   v.package("model", model, "package folder of the segmenter");
   v.option("box_batch", box_batch, "maximum boxes in a decoder call, up to the maximum of the package", {1, 4096});
@@ -95,9 +110,7 @@ void Segment::run(Batch& batch) {
     if (frame.failed()) continue;
     const LetterboxGeometry& geometry = geometries[slot];
     PictureLogits& result = work.results[slot];
-    result.geometry = geometry;
-    result.input_width = model_.package().input.width;
-    result.input_height = model_.package().input.height;
+    result.geometry = mask_geometry(model_.package(), geometry);
     const auto& list = frame.columns.get(detections).list;
     result.objects.resize(list.size());
     for (std::size_t i = 0; i < list.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/tensor.hpp"
+#include "gpu/outline.hpp"
 #include "stages/detect.hpp"
 #include "stages/preprocess.hpp"
 #include "stages/stage.hpp"
@@ -17,12 +18,14 @@ struct MaskLogits {
   int row = 0;                                         ///< of the object in both
 };
 
-/// The logits of all objects of a picture, in the order of `detections`, and their position on the picture.
+/// The logits of all objects of a picture, in the order of `detections`.
 struct PictureLogits {
   std::vector<MaskLogits> objects;
-  LetterboxGeometry geometry;             ///< of the picture in the segmenter's input
-  int input_width = 0, input_height = 0;  ///< the segmenter's input, padding included
+  MaskGeometry geometry;  ///< of the masks
 };
+
+/// The steps from the logits of a segmenter to a mask of a picture at this position in its input.
+MaskGeometry mask_geometry(const Package& package, const LetterboxGeometry& picture);
 
 inline constexpr Field<PictureLogits> mask_logits{"mask_logits"};
 

@@ -106,7 +106,7 @@ def segmenter_package(model, seed, out):
                 "task": "segment",
                 "architecture": "millrace-demo-segmenter",
                 "input": {"width": side, "height": side, **COLOURS, "resize": "longest_side", "filter": FILTER, "pad": PAD},
-                "output": {"embedding": list(embedding.shape[1:]), "logits": list(logits.shape[1:])},
+                "output": {"embedding": list(embedding.shape[1:]), "logits": list(logits.shape[1:]), "resize": "via_input"},
                 "max_batch": 16,
                 "max_boxes": 64,
                 "licence": LICENCE,

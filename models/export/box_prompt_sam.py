@@ -68,3 +68,18 @@ class BoxPromptSam(nn.Module):
         if self.bias:
             logits = logits + outline_bias(boxes, self.positions, self.positions)
         return logits, iou
+
+
+def original_outputs(sam, picture, boxes):
+    """Embedding, logits and predicted IoU of one picture, by the original code, without multimask output."""
+    with torch.inference_mode():
+        embedding = sam.image_encoder(picture)
+        sparse, dense = sam.prompt_encoder(points=None, boxes=boxes, masks=None)
+        logits, iou = sam.mask_decoder(
+            image_embeddings=embedding,
+            image_pe=sam.prompt_encoder.get_dense_pe(),
+            sparse_prompt_embeddings=sparse,
+            dense_prompt_embeddings=dense,
+            multimask_output=False,
+        )
+    return embedding, logits[:, 0], iou[:, 0]

@@ -48,6 +48,16 @@ SAM_INPUT = {
     "pad": [123.675, 116.28, 103.53],
 }
 
+# The preprocessing of SAM 2: ImageNet's mean and deviation of values in 0..1. The whole input is the picture.
+SAM2_INPUT = {
+    "colour": "rgb",
+    "scale": 1 / 255,
+    "mean": [0.485, 0.456, 0.406],
+    "std": [0.229, 0.224, 0.225],
+    "resize": "stretch",
+    "filter": "pil_bilinear_antialias",
+}
+
 # The preprocessing of Ultralytics' YOLO detectors.
 ULTRALYTICS_INPUT = {
     "colour": "rgb",

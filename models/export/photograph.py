@@ -7,7 +7,7 @@ import numpy
 import torch
 from PIL import Image
 
-from package import Refused, SAM_INPUT
+from package import Refused, SAM2_INPUT, SAM_INPUT
 
 
 def drawn(seed=0, width=810, height=1080):
@@ -66,9 +66,9 @@ def yolox_letterbox(pixels, height, width):
 
 
 def sam_longest_side(pixels, side):
-    """SAM's input: the longest side is `side`, by Pillow's antialiased bilinear filter.
+    """SAM's input, and the scales of the picture in it along x and y.
 
-    It is normalised, with zeros at the right and bottom.
+    The longest side is `side`, by Pillow's antialiased bilinear filter. It is normalised, with zeros at the right and bottom.
     """
     scale = side / max(pixels.shape[:2])
     rows, columns = (int(length * scale + 0.5) for length in pixels.shape[:2])
@@ -76,4 +76,11 @@ def sam_longest_side(pixels, side):
     mean, std = (torch.tensor(SAM_INPUT[key])[:, None, None] for key in ("mean", "std"))
     padded = torch.zeros(1, 3, side, side)
     padded[0, :, :rows, :columns] = (planes(resized) - mean) / std
-    return padded, scale
+    return padded, (scale, scale)
+
+
+def sam2_square(pixels, side):
+    """SAM 2's input: both sides are `side`, by the same filter; and the scales of the picture in it along x and y."""
+    resized = numpy.asarray(Image.fromarray(pixels[:, :, ::-1]).resize((side, side), Image.Resampling.BILINEAR))
+    mean, std = (torch.tensor(SAM2_INPUT[key])[:, None, None] for key in ("mean", "std"))
+    return ((planes(resized) / 255 - mean) / std)[None], (side / pixels.shape[1], side / pixels.shape[0])

@@ -38,8 +38,11 @@ def random_boxes(count, side):
     return torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(count, 2))], dim=1)
 
 
-def write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, picture, check=None, max_batch=16, max_boxes=64):
-    """Traces encode with one picture, decode with two boxes. Writes the package. `check` should test other counts."""
+def write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, picture, check=None, max_batch=16, max_boxes=64, resize="via_input"):
+    """Traces encode with one picture, decode with two boxes. Writes the package. `check` should test other counts.
+
+    `resize` is how logits become masks of the picture: the key of docs/packages.md.
+    """
     with torch.inference_mode():
         example = {"encode": (picture,), "decode": (embedding, boxes[:2], torch.zeros(2, dtype=torch.int64))}
         traced = torch.jit.trace_module(model, example, check_trace=False)
@@ -51,7 +54,7 @@ def write_segmenter(model, embedding, boxes, name, architecture, licence, prepro
             "task": "segment",
             "architecture": architecture,
             "input": {"width": model.side, "height": model.side, **preprocessing},
-            "output": {"embedding": list(embedding.shape[1:]), "logits": list(logits.shape[1:])},
+            "output": {"embedding": list(embedding.shape[1:]), "logits": list(logits.shape[1:]), "resize": resize},
             "max_batch": max_batch,
             "max_boxes": max_boxes,
             "licence": licence,

@@ -7,7 +7,7 @@ from package import Refused
 
 SUPPORTED = (
     "the exporters support detectors of Ultralytics YOLOv8 and YOLO11 (.pt), YOLOX (.onnx), the original checkpoints of "
-    "MobileSAM and SAM ViT-B, and torchvision's classifiers (state dicts)"
+    "SAM, MobileSAM and SAM 2, and torchvision's classifiers (state dicts)"
 )
 
 ORIGINAL = "export from the original checkpoint (.pt, .pth) or, for YOLOX, from the ONNX file"

@@ -20,6 +20,9 @@ void read(YamlSection& root, YamlSection& /*output*/, Package& package) {
     root.fail("input", "padding must be top_left for a segmenter, since its masks are cut from the top left");
   if (package.input.mode == ResizeMode::centre_crop)
     root.fail("input", "resize cannot be centre_crop for a segmenter, since its input must show the whole picture");
+  if (package.number("resize") == masks_direct && package.input.mode != ResizeMode::stretch)
+    root.fail("output",
+              "resize cannot be direct unless input.resize is stretch, since logits have no whole row for padding");
   package.output["max_boxes"] = {root.number("max_boxes", 1, max_boxes)};
   root.refuse("classes", "has no meaning for a segmenter; remove it");
 }
@@ -75,7 +78,9 @@ Task make_task<SegmentTask>() {
   return {.name = "segment",
           .model = "segmenter",
           .method_names = {"encode", "decode"},
-          .output = {{.name = "embedding", .count = 3}, {.name = "logits", .count = 2}},
+          .output = {{.name = "embedding", .count = 3},
+                     {.name = "logits", .count = 2},
+                     {.name = "resize", .words = {"via_input", "direct"}}},
           .native_precision = Precision::bf16,
           .older_precision = Precision::fp16,
           .read = read,

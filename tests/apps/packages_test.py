@@ -35,7 +35,7 @@ task: segment
 architecture: stub
 input: {{width: 64, height: 64, colour: rgb, scale: 0.00392156862745098, mean: [0, 0, 0], std: [1, 1, 1], resize: longest_side,
   filter: pil_bilinear_antialias, pad: [0, 0, 0]}}
-output: {{embedding: [1, 4, 4], logits: [16, 16]}}
+output: {{embedding: [1, 4, 4], logits: [16, 16], resize: via_input}}
 max_batch: 4
 max_boxes: 16
 licence: none

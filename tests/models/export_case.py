@@ -153,6 +153,20 @@ def plain_yolo(config, classes=3):
     return kinds.get(config.rpartition("-")[2], tasks.DetectionModel)(f"{config}.yaml", nc=classes, verbose=False).eval()
 
 
+def perturbed(sam):
+    """Random values for the weights that are zeros or ones in a new SAM. Then a test can see whether they are used."""
+    import mobile_sam_seeded
+
+    with torch.no_grad():
+        for name, parameter in sam.named_parameters():
+            if any(part in name for part in ("attention_biases", "rel_pos", "pos_embed", "no_mem_embed")):
+                parameter.normal_(0, 0.1)
+        for part in ("prompt_encoder", "mask_decoder", "sam_prompt_encoder", "sam_mask_decoder"):
+            if hasattr(sam, part):
+                mobile_sam_seeded.perturb(getattr(sam, part))
+    return sam.eval()
+
+
 def seeded_sam(family):
     """A segmenter of the original architecture with seeded weights."""
     import mobile_sam_seeded

@@ -1,5 +1,6 @@
 """Exporters on seeded weights of the real architectures: packages agree with the original, at any batch size."""
 
+import functools
 import os
 import pathlib
 import re
@@ -7,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-import unittest.mock
+from unittest import mock
 
 import export_case
 import numpy
@@ -60,7 +61,7 @@ class UltralyticsDetectors(ExportCase):
         model.args = IterableSimpleNamespace(imgsz=96)
         model.half()
         arguments = {"imgsz": 90, "save_dir": pathlib.PosixPath("runs/1")}
-        with unittest.mock.patch.object(Conv, "__module__", "ultralytics.nn.modules"):  # the module's name before version 8.0.44
+        with mock.patch.object(Conv, "__module__", "ultralytics.nn.modules"):  # the module's name before version 8.0.44
             around = {"train_args": arguments, "best_fitness": numpy.float64(0.1), "scores": numpy.ones(3)}
             torch.save({"model": None, "ema": model, **around}, self.folder / "best.pt")
         described = self.check_written(self.export(self.folder / "best.pt"), "input rounded up to 96 x 96", "picture drawn from a seed")
@@ -102,7 +103,7 @@ class UltralyticsDetectors(ExportCase):
     def test_a_package_beyond_the_bounds_is_not_kept(self):
         path = save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
         for bound, says in (("BOX_BOUND", "from the original's, allowed are -1;"), ("MAX_BOUND", "allowed are -1 (rms")):
-            with self.subTest(bound), unittest.mock.patch.object(package, bound, -1.0):
+            with self.subTest(bound), mock.patch.object(package, bound, -1.0):
                 done = self.export(path, "--imgsz", 64)
                 self.assertIn(says, done.refusal)
                 self.assertFalse(self.out.exists() or list(self.folder.glob("*.part")))
@@ -163,7 +164,7 @@ class Segmenters(ExportCase):
             self.assertTrue(float(largest) <= export_case.MAX_BOUND and float(rms) <= export_case.RMS_BOUND, done)
 
     def test_mobile_sam(self):
-        import sam_checkpoint
+        import box_prompt_sam
 
         options, pixels = picture()
         sam = seeded_sam("mobile_sam")
@@ -176,11 +177,11 @@ class Segmenters(ExportCase):
         described = self.check_written(done, "in a batch of 3: logits")
         self.check_largest(done)
         self.assertEqual((described["name"], described["task"], described["architecture"]), ("mobile_sam", "segment", "mobile_sam"))
-        self.assertEqual((described["input"]["resize"], described["output"]), ("longest_side", {"embedding": [256, 64, 64], "logits": [256, 256]}))
+        self.assertEqual((described["input"]["resize"], described["output"]), ("longest_side", {"embedding": [256, 64, 64], "logits": [256, 256], "resize": "via_input"}))
 
-        view, scale = photograph.sam_longest_side(pixels, 1024)
+        view, (scale, _) = photograph.sam_longest_side(pixels, 1024)
         boxes = torch.tensor([[50.0, 400.0, 250.0, 900.0], [20.0, 230.0, 800.0, 750.0]]) * scale
-        _, logits, iou = sam_checkpoint.original_outputs(sam, view, boxes)
+        _, logits, iou = box_prompt_sam.original_outputs(sam, view, boxes)
         saved = package.load(self.out)
         with torch.inference_mode():
             found, quality = saved.decode(saved.encode(torch.cat([view.flip(3), view])), boxes, torch.tensor([1, 1]))
@@ -201,6 +202,39 @@ class Segmenters(ExportCase):
         self.check_largest(done)
         self.assertEqual((described["name"], described["architecture"]), ("sam_b", "sam_vit_b"))
         shutil.rmtree(self.out)
+
+    def test_shallow_vits_and_hieras(self):
+        """The larger families by shallow encoders of the same classes. Parts for videos are in the files of SAM 2 only."""
+        import sam_checkpoint
+        from ultralytics.models.sam import build
+
+        vit = functools.partial(build._build_sam, 64, 2, 4, [1])
+        hiera = functools.partial(build._build_sam2, 24, (1, 1, 3, 1), 1, (3,), [192, 96, 48, 24], encoder_window_spec=(8, 4, 14, 7))
+        small = {"sam_shallow": sam_checkpoint.Family("vit"), "sam2_shallow": sam_checkpoint.Family("hiera", **sam_checkpoint.SAM2)}
+        options, _ = picture()
+        with (
+            mock.patch.multiple(build, create=True, vit=vit, hiera=hiera),
+            mock.patch.dict(sam_checkpoint.FAMILIES, small),
+            mock.patch.dict(sam_checkpoint.VIT, {64: "sam_shallow"}),
+            mock.patch.dict(sam_checkpoint.HIERA, {(24, 6): "sam2_shallow"}),
+        ):
+            for family, architecture, embedding, resize in (
+                ("sam_shallow", vit, 256, ("longest_side", "via_input")),
+                ("sam2_shallow", hiera, 1024, ("stretch", "direct")),
+            ):
+                with self.subTest(family):
+                    state = export_case.perturbed(architecture()).state_dict()
+                    if family == "sam2_shallow":
+                        self.assertIn("memory_attention.layers.0.self_attn.q_proj.weight", state)
+                        state = {"model": state}
+                    torch.save(state, self.folder / f"{family}.pt")
+                    done = self.export(self.folder / f"{family}.pt", *options)
+                    described = self.check_written(done, "in a batch of 3: logits", moves=family != "sam_shallow")
+                    self.check_largest(done)
+                    self.assertEqual((described["name"], described["architecture"]), (family, family))
+                    self.assertEqual((described["input"]["resize"], described["output"]["resize"]), resize)
+                    self.assertEqual(described["output"]["embedding"], [embedding, 64, 64])
+                    shutil.rmtree(self.out)
 
     def test_weights_that_do_not_fit(self):
         state = seeded_sam("mobile_sam").state_dict()

@@ -88,7 +88,7 @@ name: tiny-sam
 task: segment
 architecture: small_sam
 input: {width: 256, height: 256, colour: rgb, scale: 1.0, mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375], resize: longest_side, filter: pil_bilinear_antialias, pad: [123.675, 116.28, 103.53]}
-output: {embedding: [32, 16, 16], logits: [64, 64]}
+output: {embedding: [32, 16, 16], logits: [64, 64], resize: via_input}
 max_batch: 16
 max_boxes: 64
 licence: Apache-2.0

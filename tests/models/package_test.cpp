@@ -350,6 +350,9 @@ TEST_CASE("wrong keys of a segmenter's model.yaml") {
       {
           {"embedding: [32, 16, 16]", "embedding: [32, 16]", {"output.embedding", "3 whole numbers"}},
           {"logits: [64, 64]", "logits: [64, -64]", {"output.logits: entry 1"}},
+          {", resize: via_input", "", {"output.resize: is missing", "one of via_input, direct"}},
+          {"resize: via_input", "resize: nearest", {"output.resize: expected one of via_input, direct"}},
+          {"resize: via_input", "resize: direct", {"output: resize cannot be direct unless input.resize is stretch"}},
           {"max_boxes: 64\n", "", {"max_boxes: is missing"}},
           {"max_boxes: 64", "max_boxes: 64\nclasses: [a]", {"classes: has no meaning for a segmenter"}},
           {"resize: longest_side", "resize: longest_side, padding: centred", {"input.padding: has no meaning"}},

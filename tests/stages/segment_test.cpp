@@ -323,5 +323,15 @@ TEST_CASE("a recipe with 'segment' needs a segmenter") {
                        std::invalid_argument);
 }
 
+TEST_CASE("masks via the input, and directly") {
+  Package sam = segmenter_package();  // an input of 64 x 64, logits of 16 x 16
+  const auto geometry = [&] { return mask_geometry(sam, letterbox_geometry(200, 100, sam.input)); };
+  CHECK(geometry() == MaskGeometry{16, 16, 64, 64, 64, 32, 200, 100});
+  sam.input.mode = ResizeMode::stretch;
+  CHECK(geometry() == MaskGeometry{16, 16, 64, 64, 64, 64, 200, 100});
+  sam.output["resize"] = {masks_direct};
+  CHECK(geometry() == MaskGeometry{16, 16, 16, 16, 16, 16, 200, 100});
+}
+
 }  // namespace
 }  // namespace millrace

@@ -97,7 +97,7 @@ Package segmenter_package(int max_batch, int max_boxes) {
   package.task = &find_task("segment");
   package.input.width = package.input.height = side;
   package.input.mode = ResizeMode::longest_side;
-  package.output = {{"embedding", {1, 2, 2}}, {"logits", {16, 16}}, {"max_boxes", {max_boxes}}};
+  package.output = {{"embedding", {1, 2, 2}}, {"logits", {16, 16}}, {"resize", {0}}, {"max_boxes", {max_boxes}}};
   package.max_batch = max_batch;
   package.fingerprint = "hash of fake-sam";
   set_methods(package);
