@@ -33,7 +33,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-SHARED = ("k0", "v0", "q0")
 MAPS = ("norm1", "k1", "v1", "q1", "norm2_first", "norm2_second", "kf", "vf")
 
 
@@ -76,21 +75,28 @@ class SelfAttention(nn.Module):
 
 
 class Picture(NamedTuple):
-    """What the boxes of one picture share in `loop`."""
+    """What the boxes of one picture share in `loop`.
 
-    layer0: Tensor  # [3, H, K, N]: keys, values and queries of layer 0
-    maps: Tensor  # [8, H, K, N]: the maps of MAPS
-    squares: Tensor  # [3, N]: the squares of both norms that do not depend on the box
-    up: Tensor  # [N, D]: the first transposed convolution
-    details: List[Tensor]  # features at four and at sixteen times the tokens: [N, D], [4N, D / 2]; may be empty
+    - layer0 [3, H, K, N]: keys, values and queries of layer 0
+    - maps [8, H, K, N]: the maps of MAPS
+    - squares [3, N]: the parts of the norms' squares that do not depend on the box
+    - up [N, D]: the picture's part of the first transposed convolution
+    - details: features of two and of four times the resolution, [N, D] and [4N, D / 2]; may be empty
+    """
+
+    layer0: Tensor
+    maps: Tensor
+    squares: Tensor
+    up: Tensor
+    details: List[Tensor]
 
 
 class BoxDecoder(nn.Module):
     """decode(embedding [P, C, h, w], corners [B, T', D], image_index [B]) -> logits [B, 4h, 4w], predicted IoU [B].
 
     `corners` are the prompt tokens of the boxes. `image_index` has the picture of each box.
-    With `best_of`, the decoder has SAM 2's rule for one mask: it takes mask 0 if that is stable, otherwise the one of
-    the other masks with the highest predicted IoU. Without, it takes mask 0.
+    With `best_of`, the decoder chooses a mask by SAM 2's rule. It takes mask 0 if that is stable.
+    Otherwise it takes the one of the other masks with the highest predicted IoU. Without `best_of`, it takes mask 0.
     With `details`, the channels D to 4D of the embedding are SAM 2's features of higher resolution (see `unshuffle`).
     """
 

@@ -1,7 +1,7 @@
 """encode and decode of SAM 2 for any number of pictures and boxes. Each box gives one mask.
 
-The embedding of a picture has D channels of SAM's image embedding, then the features of two and of four times its
-resolution, with the places of each cell as channels (`box_decoder.unshuffle`). So it is one tensor, like SAM's.
+The embedding of a picture is one tensor, like SAM's. Its first D channels are the image embedding. The others are the
+features of two and of four times the resolution, with the places of each cell as channels (`box_decoder.unshuffle`).
 """
 
 import math
