@@ -132,8 +132,9 @@ ExitCode reduce_command(const std::vector<std::string>& arguments) {
 ExitCode status_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     std::fputs(
-        "Usage: millrace status OUT [--verify]\n\nShows what an output folder holds. It takes no lock and changes "
-        "nothing.\n\n  --verify  read every byte of the finished segments and compare it with their manifests;\n"
+        "Usage: millrace status OUT [--verify]\n\nShows what an output folder holds. It changes nothing, and you can "
+        "call it "
+        "during a run.\n\n  --verify  read every byte of the finished segments and compare their checksums;\n"
         "            overlays, label maps and COCO files are not checked\n",
         stdout);
     return ExitCode::ok;

@@ -118,7 +118,8 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
                 models.c_str());
   }
   for (const auto& [extension, count] : found.per_extension) {
-    std::printf("  .%s: %s\n", display_name(extension).c_str(), grouped(count).c_str());
+    const std::string name = extension.empty() ? "without an extension" : "." + display_name(extension);
+    std::printf("  %s: %s\n", name.c_str(), grouped(count).c_str());
   }
   for (const auto& path : found.first_paths) std::printf("  %s\n", display_name(path).c_str());
   if (const std::string skipped = found.counts.summary(); !skipped.empty())

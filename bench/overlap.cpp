@@ -47,8 +47,8 @@ struct Shape {
 constexpr Shape shapes[] = {
     {"waiting, lanes bind", false, 3, {1, 0.3, 30, 1, 3}},
     {"waiting, readers bind", false, 3, {5, 0.3, 12, 1, 3}},
-    {"waiting, commit binds", false, 3, {1, 0.3, 12, 1, 12}},
-    {"burning, one lane binds", true, 1, {0.05, 0.2, 12, 1, 0.1}},
+    {"waiting, commit is the limit", false, 3, {1, 0.3, 12, 1, 12}},
+    {"burning, one lane is the limit", true, 1, {0.05, 0.2, 12, 1, 0.1}},
     {"burning, decode fills the cores", true, 1, {0.1, 2, 3, 1, 0.1}},
     {"burning, all alike fill the cores", true, 2, {0.5, 0.5, 4, 4, 4}},
 };

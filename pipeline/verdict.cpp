@@ -59,7 +59,7 @@ std::string owner(const Candidate& it) {
   return it.stage == it.resource ? quoted(it.stage) : resource_name(it) + " (mostly " + quoted(it.stage) + ")";
 }
 
-/// "the lane section was busy 97 % of the time, 3 at a time (of that detect 71 %, segment 26 %, preprocess 3 %)"
+/// "the lane section was busy 97 % of the time, 3 at a time (of that time: detect 71 %, segment 26 %, preprocess 3 %)"
 std::string busy_clause(const Candidate& it) {
   const auto servers = it.reading->total.servers;
   std::string text = it.stage == it.resource ? "it" : resource_name(it);
@@ -69,7 +69,7 @@ std::string busy_clause(const Candidate& it) {
   auto parts = it.reading->parts;
   if (parts.size() < 2) return text;
   std::ranges::sort(parts, std::ranges::greater{}, &Reading::busy_ns);
-  text += " (of that ";
+  text += " (of that time: ";
   for (std::size_t i = 0; i < parts.size(); ++i) {
     text += (i > 0 ? ", " : "") + parts[i].name + " " + percent(share_of(parts[i], *it.reading));
   }
@@ -105,9 +105,9 @@ std::string what_if_clause(const Verdict& verdict) {
   const auto start =
       "If " + quoted(verdict.stage) + " were twice as fast, the run would gain at most " + percent(verdict.gain);
   if (verdict.then_binds == verdict.stage) return start + ", and it would still be the slowest.";
-  if (verdict.then_binds == "cores") return start + ": then the cores bind.";
-  if (verdict.then_binds == "input") return start + ": then the input binds.";
-  return start + ": then " + quoted(verdict.then_binds) + " binds.";
+  if (verdict.then_binds == "cores") return start + ": then the cores are the limit.";
+  if (verdict.then_binds == "input") return start + ": then the input is the limit.";
+  return start + ": then " + quoted(verdict.then_binds) + " is the limit.";
 }
 
 std::string runner_up_clause(const Candidate& next) {

@@ -27,7 +27,7 @@ struct InputOptions {
     v.option("nul_separated", nul_separated, "names in text lists and on stdin end with NUL, not with a newline");
     v.option("every", every, "take every N-th picture", {1, 1e9});
     v.option("limit", limit, "take the first N pictures; 0: no limit", {0, 2e9});
-    v.option("sample", sample, "take this share of the pictures, such as 1%, chosen by name and seed");
+    v.option("sample", sample, "take this share of the pictures, such as 1%, chosen by path and seed");
     v.option("seed", seed, "seed of the sample", {0, 2e9});
     v.option("source", source,
              "files, or memory: decode each picture once and reuse its pixels, to measure the other stages",

@@ -68,7 +68,7 @@ std::vector<double> class_probabilities(std::span<const float> matrix, bool bias
 }
 
 void Categorize::Options::visit(OptionVisitor& v) {
-  v.package("model", model, "package folder of an embedder with a matrix of classes");
+  v.package("model", model, "package folder of a classifier");
   v.option("top", top, "maximum number of classes of a picture; the best are kept", {1, 1000});
   v.option("threshold", threshold, "minimum probability of a class; a picture may have no class above it", {0, 1});
   v.option("temperature", temperature, "divisor of the logits; values above 1 make the probabilities more equal",

@@ -35,7 +35,10 @@ std::string sentence(const ByName& counts) {
   std::string text;
   for (std::size_t i = 0; i < std::min(sorted.size(), max_messages); ++i)
     text += (i == 0 ? "" : ", ") + grouped(sorted[i].second) + " " + sorted[i].first;
-  if (sorted.size() > max_messages) text += " and " + std::to_string(sorted.size() - max_messages) + " other names";
+  if (sorted.size() > max_messages) {
+    const std::size_t others = sorted.size() - max_messages;
+    text += " and " + std::to_string(others) + (others == 1 ? " other name" : " other names");
+  }
   return text;
 }
 

@@ -46,8 +46,8 @@ std::optional<std::string> hash_problem(const std::string& out_folder, const Seg
                                         const std::string& planned, const FileSystem& files) {
   const std::string hash = xxh3_64_file_hex(path_of(out_folder, file), files);
   if (hash == planned) return std::nullopt;
-  return "'" + path_of(out_folder, file) + "' has hash " + hash + ", its manifest says " + planned + ": delete '" +
-         path_of(out_folder, {file.segment, file.revision, SegmentFile::Kind::manifest}) +
+  return "'" + path_of(out_folder, file) + "' has hash " + hash + "; its segment manifest says " + planned +
+         ": delete '" + path_of(out_folder, {file.segment, file.revision, SegmentFile::Kind::manifest}) +
          "', then repeat the run to compute its segment again";
 }
 

@@ -180,7 +180,8 @@ std::optional<std::string> length_problem(const std::string& out_folder, const M
     try {
       const std::int64_t bytes = File(path, O_RDONLY, files).size();
       if (bytes == planned) return std::nullopt;
-      return "'" + path + "' has " + std::to_string(bytes) + " bytes, its manifest says " + std::to_string(planned);
+      return "'" + path + "' has " + std::to_string(bytes) + " bytes; its segment manifest says " +
+             std::to_string(planned);
     } catch (const StorageError& error) {
       if (error.error_number() != ENOENT) throw;
       return "'" + path + "' is missing, but its manifest exists";

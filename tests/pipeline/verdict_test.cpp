@@ -43,7 +43,7 @@ Snapshot lane_bound() {
   return it;
 }
 
-TEST_CASE("a lane that binds is named by its largest part, with evidence and a what-if") {
+TEST_CASE("a lane that is the limit is named by its largest part, with evidence and a what-if") {
   const auto verdict = judge({}, lane_bound());
   CHECK(verdict.kind == Verdict::Kind::stage);
   CHECK(verdict.stage == "detect");
@@ -58,13 +58,13 @@ TEST_CASE("a lane that binds is named by its largest part, with evidence and a w
   CHECK(verdict.gain == doctest::Approx(1 / 0.73 - 1));
   CHECK(verdict.then_binds == "decode");
   CHECK(verdict.sentence ==
-        "`detect` holds the run back: the lane section was busy 97 % of the time, 3 at a time (of that detect 72 "
+        "`detect` holds the run back: the lane section was busy 97 % of the time, 3 at a time (of that time: detect 72 "
         "%, segment 21 %, preprocess 7 %), and starved 1 %, with 3.2 batches waiting before it; the source had no "
         "credits "
         "90 % "
         "of the time. Runner-up: the workers (mostly `decode`) at 73 %. If `detect` were twice as fast, the run would "
         "gain at most 37 %: then "
-        "`decode` binds.");
+        "`decode` is the limit.");
 }
 
 TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not the lanes that wait for it") {
@@ -82,10 +82,11 @@ TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not 
   CHECK(verdict.then_binds == "decode");  // 0.73, against 0.94 - 0.30
   CHECK(
       verdict.sentence ==
-      "`encoder` holds the run back: the GPU was busy 94 % of the time (of that encoder 64 %, decoder 26 %, detector "
+      "`encoder` holds the run back: the GPU was busy 94 % of the time (of that time: encoder 64 %, decoder 26 %, "
+      "detector "
       "11 %), by the time that each call takes alone; lanes wait for each other there. The source had no credits 90 % "
       "of the time. Runner-up: the workers (mostly `decode`) at 73 %. If `encoder` were twice as fast, the run would "
-      "gain at most 37 %: then `decode` binds.");
+      "gain at most 37 %: then `decode` is the limit.");
 
   // If the GPU is not full, lanes are busy with something else: launches, or a host that is too slow.
   window.resources.back().total.busy_ns = seconds(5);
@@ -112,7 +113,7 @@ TEST_CASE("only the window between two snapshots counts") {
       "`read` holds the run back: it was busy 95 % of the time, 4 at a time, and starved"));
 }
 
-TEST_CASE("commit and workers can bind") {
+TEST_CASE("commit and workers can be the limit") {
   auto it = lane_bound();
   it.resources[3].total = reading("commit", 1, 9.9, 0, 40);
   CHECK(judge({}, it).stage == "commit");
@@ -120,11 +121,11 @@ TEST_CASE("commit and workers can bind") {
   it.resources[1].total.busy_ns = seconds(19.8);
   const auto verdict = judge({}, it);
   CHECK(verdict.stage == "decode");
-  CHECK(verdict.sentence.find("the workers were busy 99 % of the time, 2 at a time (of that decode 64 %") !=
+  CHECK(verdict.sentence.find("the workers were busy 99 % of the time, 2 at a time (of that time: decode 64 %") !=
         std::string::npos);
 }
 
-TEST_CASE("twice as fast can still bind") {
+TEST_CASE("twice as fast can still be the limit") {
   auto it = lane_bound();
   it.resources[2].total.busy_ns = seconds(30);
   it.resources[2].parts[1].busy_ns = seconds(3);
@@ -149,7 +150,7 @@ TEST_CASE("full cores are the bottleneck") {
                                    "`detect`: the lane section was busy 97 % of the time"));
 }
 
-TEST_CASE("the cores bind after a what-if") {
+TEST_CASE("the cores are the limit after a what-if") {
   auto it = lane_bound();
   it.resources[1].total.busy_ns = seconds(2);
   it.resources[1].parts[0].busy_ns = seconds(1);
@@ -260,7 +261,8 @@ TEST_CASE("a short run has a verdict, and the sentence says how short it was") {
         "a short run: 14 pictures came out in 14 batches, and filling and draining the pipeline takes 16 pictures");
   CHECK(verdict.sentence ==
         "`segment` holds the run back (" + verdict.thin +
-            "): the lane section was busy 100 % of the time (of that segment 94 %, detect 4 %, preprocess 2 %), and "
+            "): the lane section was busy 100 % of the time (of that time: segment 94 %, detect 4 %, preprocess 2 %), "
+            "and "
             "starved "
             "0 %, with 5.0 batches waiting before it; the source had no credits 0 % of the time. Runner-up: the "
             "workers (mostly `decode`) at 10 %. If `segment` were twice as fast, the run would gain at most 90 %, and "
@@ -351,7 +353,8 @@ TEST_CASE("resources that a caller appends are judged like the others") {
   const auto verdict = judge({}, it);
   CHECK(verdict.stage == "GPU encoder");
   CHECK(verdict.resource == "GPU");
-  CHECK(verdict.sentence.find("the GPU was busy 98 % of the time (of that GPU encoder 71 %") != std::string::npos);
+  CHECK(verdict.sentence.find("the GPU was busy 98 % of the time (of that time: GPU encoder 71 %") !=
+        std::string::npos);
 }
 
 }  // namespace
