@@ -49,7 +49,7 @@ class CpuLevels(Case):
             self.assertEqual(planned, level)
             self.assertEqual(self.bytes_of(f"{level}-b", "--set", f"device.cpu={level}")[0], first)
             seen[level] = first
-        self.assertEqual(len(set(seen.values())), len(seen))  # levels differ in their bytes, else this test could not fail
+        self.assertNotEqual(seen["sse4.1"], seen[best])  # else this test could not fail; avx2 and avx512 may agree
         self.assertEqual(self.bytes_of("auto"), (seen[best], best))
         for i, pretence in enumerate(LIMITED_CPUS):  # a limit on one library limits all three
             self.assertEqual(self.bytes_of(f"less{i}", **pretence), (seen["sse4.1"], "sse4.1"), pretence)
