@@ -7,7 +7,6 @@ Run it with the interpreter of the Python set. LD_PRELOAD chooses the allocator.
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -68,12 +67,19 @@ def times(runs):
 
 
 def growth(name):
-    """MB by which the peak of this process grows in a call with 50 boxes, after one with 1 box."""
-    decode = decoders()[name]
+    """MB by which the peak memory of this process grows in a call with 50 boxes, after one with 1 box."""
+    decode, given = decoders()[name], inputs(50)
     decode(*inputs(1))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    decode(*inputs(50))
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    Path("/proc/self/clear_refs").write_text("5")  # the peak becomes the memory of now
+    before = memory("VmRSS")
+    decode(*given)
+    return memory("VmHWM") - before
+
+
+def memory(kind):
+    """MB of this process: VmRSS (now) or VmHWM (peak)."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(kind)]
+    return int(line.split()[1]) / 1024
 
 
 def main():
