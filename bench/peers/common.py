@@ -85,15 +85,19 @@ def encode(mask):
     return coco.encode(numpy.asfortranarray(mask, dtype=numpy.uint8))
 
 
-def serve(run, all_items, settings):
-    """Answers each line of the input, a number of pictures, with a line of JSON: seconds, and the masks of the first picture."""
-    for item in all_items[:WARM_UP]:
+def serve(run, manifest, settings):
+    """Processes the first pictures of `manifest` to warm up. Then it answers each line of the input with a line of JSON.
+
+    A line is a manifest and a number of pictures. The answer has the seconds for them, and the masks of the first picture.
+    """
+    for item in list(items(manifest))[:WARM_UP]:
         run([item])
     print(json.dumps({"ready": settings}), flush=True)
     for line in sys.stdin:
-        count = int(line)
+        asked = json.loads(line)
+        count, given = asked["pictures"], list(items(asked["manifest"]))
         begin = time.perf_counter()
-        masks = run(all_items[:count])
+        masks = run(given[:count])
         seconds = time.perf_counter() - begin
         first = [{"size": m["size"], "counts": m["counts"].decode()} for m in masks[0]]
         print(json.dumps({"pictures": count, "seconds": seconds, "masks": first}), flush=True)

@@ -121,7 +121,7 @@ def main():
             table.append(entry)
         with contextlib.suppress(Exception):
             run.build()
-        common.serve(run, items, {"threads": torch.get_num_threads(), "steps": table})
+        common.serve(run, sys.argv[1], {"threads": torch.get_num_threads(), "steps": table})
 
 
 if __name__ == "__main__":

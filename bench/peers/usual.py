@@ -26,7 +26,7 @@ def main():
                 results.append([common.encode(mask) for mask in masks])
             return results
 
-        common.serve(run, list(common.items(sys.argv[1])), {"threads": threads})
+        common.serve(run, sys.argv[1], {"threads": threads})
 
 
 if __name__ == "__main__":

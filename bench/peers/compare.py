@@ -1,0 +1,131 @@
+"""Compares Millrace with the scripts in this folder on a CPU: compare.py --out FILE.json [--boxes 1 5 10 20 50] [--busy]
+
+All programs have the same weights (seed 0), pictures, boxes and bias. They take turns; the order changes with each turn.
+Loading and warm-up do not count. The first masks of each program are compared with those of the usual script.
+The packages are those that tests/models/make_packages.py makes (`ctest -R make_test_packages`).
+
+--busy runs one more process that only computes, at the same time.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from pycocotools import mask as coco
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
+SCRIPTS = {
+    "script": ("usual.py", {}),
+    "script, tcmalloc": ("usual.py", {"LD_PRELOAD": TCMALLOC}),
+    "tuned, tcmalloc": ("tuned.py", {"LD_PRELOAD": TCMALLOC}),
+}
+MILLRACE = "millrace"
+SAME = 0.99  # minimum mean IoU with the masks of the usual script
+
+
+def write_manifest(file, pictures, count, boxes):
+    """Writes `count` lines, each a picture with `boxes` boxes. The pictures repeat."""
+    own = [[60 + 29 * i % 1400, 40 + 17 * i % 700, 380, 260, 0] for i in range(boxes)]
+    file.write_text("".join(json.dumps({"path": str(pictures[i % len(pictures)]), "boxes": own}) + "\n" for i in range(count)))
+    return file
+
+
+class Script:
+    def __init__(self, file, environment, manifest):
+        command = [sys.executable, HERE / file, manifest]
+        self.process = subprocess.Popen(command, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.settings = json.loads(self.process.stdout.readline())["ready"]
+
+    def __call__(self, manifest, count):
+        print(json.dumps({"manifest": str(manifest), "pictures": count}), file=self.process.stdin, flush=True)
+        done = json.loads(self.process.stdout.readline())
+        return done["seconds"] / count, done["masks"]
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Millrace:
+    settings = {}
+
+    def __init__(self, program, packages):
+        self.command = [program, "run", "--quiet", "--detector", packages / "yolov8n.pkg", "--segmenter", packages / "mobile_sam.pkg"]
+
+    def __call__(self, manifest, count):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out"
+            more = ["--input", manifest, "--limit", str(count), "--output", out, "--set", "detect.skip_with_boxes=no"]
+            subprocess.run([str(part) for part in (*self.command, *more)], check=True)
+            (report,) = out.glob("runs/*/report.json")
+            line = json.loads((out / "segments/000000.jsonl").read_text().splitlines()[0])
+            return 1 / json.loads(report.read_text())["run_window"]["pictures_per_s"], [o["rle"] for o in line["objects"]]
+
+    def end(self):
+        pass
+
+
+def agreement(masks, others):
+    """Mean IoU of masks of the same boxes."""
+    pairs = zip(masks, others, strict=True)
+    return statistics.mean(float(coco.iou([a], [b], [False])[0][0]) for a, b in pairs)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", type=Path, default=ROOT / "build/release/apps/millrace")
+    parser.add_argument("--packages", type=Path, default=ROOT / "build/test-packages")
+    parser.add_argument("--pictures", type=Path, default=ROOT / "build/demo/pictures", help="folder of JPEGs")
+    parser.add_argument("--boxes", type=int, nargs="+", default=[10, 1, 5, 20, 50])
+    parser.add_argument("--count", type=int, default=8, help="pictures per turn")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    pictures = sorted(arguments.pictures.rglob("*.jpg"))
+    if not pictures:
+        sys.exit(f"{arguments.pictures}: has no .jpg files; run 'make demo', or name another folder with --pictures")
+    cpu = next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    record = {"cpu": cpu, "instructions": torch.backends.cpu.get_cpu_capability(), "cores": os.cpu_count(), "torch": torch.__version__}
+    record |= {"pictures_per_turn": arguments.count, "busy_process": arguments.busy, "seconds_per_picture": {}, "load": {}, "agreement": {}}
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        manifests = {y: write_manifest(folder / f"{y}.jsonl", pictures, arguments.count, y) for y in arguments.boxes}
+        first = manifests[arguments.boxes[0]]
+        programs = {script: Script(*how, first) for script, how in SCRIPTS.items()} | {MILLRACE: Millrace(arguments.program, arguments.packages)}
+        for program in programs.values():
+            stack.callback(program.end)
+        record["settings"] = {name: program.settings for name, program in programs.items()}
+        if arguments.busy:
+            busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(busy.kill)
+        for y, manifest in manifests.items():
+            times, masks = {name: [] for name in programs}, {}
+            for turn in range(arguments.turns):
+                order = [*programs][turn % len(programs) :] + [*programs][: turn % len(programs)]
+                for name in order:
+                    seconds, masks[name] = programs[name](manifest, arguments.count)
+                    times[name].append(round(seconds, 4))
+                record["load"].setdefault(y, []).append(os.getloadavg()[0])
+            record["agreement"][y] = {name: round(agreement(masks[name], masks["script"]), 4) for name in programs}
+            if min(record["agreement"][y].values()) < SAME:
+                sys.exit(f"the masks differ: {record['agreement'][y]}")
+            record["seconds_per_picture"][y] = times
+            own = statistics.median(times[MILLRACE])
+            for name, values in times.items():
+                ratio = statistics.median(values) / own
+                print(f"{y:3} boxes, {name:17} {1 / statistics.median(values):.2f} pictures/s [{1 / max(values):.2f} to {1 / min(values):.2f}], Millrace is {ratio:.2f} times as fast", flush=True)
+            arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
