@@ -51,7 +51,7 @@ po::options_description describe() {
   add("print-config", "print every setting with its origin, as a recipe, and exit");
   add("dry-run", "show the pictures of the input and how many of them the output still lacks; write nothing");
   add("add-new", "add new pictures of the input to the plan of the output");
-  add("quiet,q", "print errors and warnings only: no progress, no table");
+  add("quiet,q", "print errors and warnings only: no progress, no table, no notes");
   add("help,h", "print this text and exit");
   return options;
 }

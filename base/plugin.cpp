@@ -45,6 +45,7 @@ void* open_plugin(const std::string& file_name, const char* symbol, const Plugin
   // If the library is already open, dlopen returns at once, so this function keeps nothing between calls.
   // No plug-in is unloaded, because its libraries have threads.
   // RTLD_LOCAL: two plug-ins bring a BLAS, and LibTorch would otherwise call the functions of the other one.
+  // RTLD_NOW: a missing function is an error here, and not in the middle of a run.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   void* found = library == nullptr ? nullptr : dlsym(library, symbol);
   if (found != nullptr) return found;

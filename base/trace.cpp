@@ -14,6 +14,7 @@ nvtxDomainHandle_t handle(void* domain) { return static_cast<nvtxDomainHandle_t>
 // An event of NVTX with the text that it points to.
 struct Event {
   Event(const char* prefix, const std::string& stage, std::int64_t id, std::size_t frames) noexcept {
+    // Without an allocation, because the constructor must not throw. Long names are cut.
     if (frames == 0) {
       std::snprintf(text.data(), text.size(), "%s%s", prefix, stage.c_str());
     } else {
@@ -52,6 +53,7 @@ Trace::Range::~Range() {
 std::uint64_t Trace::begin_wait(const std::string& stage, std::int64_t id, std::size_t frames) const noexcept {
   if (domain_ == nullptr) return 0;
   const Event event("queue: ", stage, id, frames);
+  // Not push and pop, because the range may end on another thread.
   return nvtxDomainRangeStartEx(handle(domain_), &event.attributes);
 }
 

@@ -16,6 +16,7 @@ Tensor Device::empty(std::vector<std::int64_t> shape, DType dtype) {
   tensor.shape = std::move(shape);
   tensor.dtype = dtype;
   tensor.device = stream_->device();
+  // Streams allocate at least 1 byte, but a tensor may have no elements.
   tensor.storage = stream_->allocate(std::max<std::size_t>(tensor.bytes(), 1));
   tensor.data = tensor.storage.get();
   return tensor;
@@ -37,7 +38,9 @@ void Device::download(const void* from, void* to, std::size_t bytes) {
 }
 
 void Device::wait() {
+  // Freed at the return and not after each round, because a second round still reads memory of the first.
   std::vector<std::shared_ptr<const void>> kept;
+  // A second round follows if a result asked for more work, as masks do that did not fit.
   for (bool again = false; !again || !at_wait_.empty(); again = true) {
     // Removed first, so that a failure of the stream does not run them twice.
     const auto hooks = std::exchange(at_wait_, {});
@@ -59,6 +62,7 @@ void Device::wait() {
 }
 
 void Device::abandon() {
+  // Both live until the wait has ended, because the device still uses their memory. No hook runs.
   const auto hooks = std::exchange(at_wait_, {});
   const auto kept = std::exchange(kept_, {});
   if (!on_host()) ++counts_.waits;

@@ -16,6 +16,7 @@ namespace millrace {
 namespace {
 
 /// Makes three planes of interleaved pixels: out[i] = (pixels[3 * x + i] * scale - mean[i]) / std[i].
+/// It divides, because a product with 1 / std would have other last bits.
 MILLRACE_CLONES void normalise_row(const std::uint8_t* __restrict pixels, int width, float scale, const float* mean,
                                    const float* std, float* __restrict out0, float* __restrict out1,
                                    float* __restrict out2) {
@@ -38,6 +39,7 @@ int resized_side(int side, double ratio, int limit, const InputSpec& spec) {
   const double exact = side * ratio;
   double rounded = 0;
   if (spec.mode == ResizeMode::longest_side) {
+    // SAM's ResizeLongestSide: int(x + 0.5).
     rounded = std::floor(exact + 0.5);
   } else {
     rounded = spec.rounding == SideRounding::down ? std::floor(exact) : round_half_even(exact);
@@ -56,6 +58,7 @@ LetterboxGeometry centre_crop_geometry(int picture_width, int picture_height, co
     throw std::invalid_argument("letterbox: centre_crop needs a shorter side and the filter pil_bilinear_antialias");
   constexpr double longest = 1 << 30;  // a longer side might not fit an int
   const auto resized = [&](int side, int other) {
+    // torchvision's int(size * long / short). With size * (long / short), the result could be one less.
     const double exact = static_cast<double>(static_cast<std::int64_t>(spec.shorter_side) * side) / other;
     return side <= other ? spec.shorter_side : static_cast<int>(std::min(exact, longest));
   };
@@ -99,7 +102,9 @@ const std::uint8_t* resize(const Image8& pixels, const LetterboxGeometry& geomet
                            const ShownPixels& down, ResizeFilter filter, std::vector<std::uint8_t>& storage) {
   const int width = geometry.resized_width, height = geometry.resized_height;
   const bool whole = across.size == width && down.size == height;
+  // Neither filter changes a pixel if the size stays the same.
   if (whole && width == pixels.width && height == pixels.height) return pixels.data;
+  // The linear filter needs no window: only centre_crop cuts, and it requires the triangle filter.
   storage = filter == ResizeFilter::pil_bilinear_antialias
                 ? resample_triangle(pixels, width, height, {across.begin, down.begin, across.size, down.size})
                 : resize_linear(pixels, width, height);
@@ -143,6 +148,7 @@ LetterboxGeometry letterbox_geometry(int picture_width, int picture_height, cons
     geometry.resized_height = resized_side(picture_height, ratio, spec.height, spec);
     geometry.scale_x = geometry.scale_y = ratio;
   }
+  // YOLOX maps boxes by the ratio itself. The others map each axis by its rounded side.
   if (spec.mode != ResizeMode::letterbox || spec.rounding != SideRounding::down) {
     geometry.scale_x = static_cast<double>(geometry.resized_width) / picture_width;
     geometry.scale_y = static_cast<double>(geometry.resized_height) / picture_height;
@@ -165,6 +171,7 @@ void letterbox_cpu(const Image8& pixels, const LetterboxGeometry& geometry, cons
   const std::ptrdiff_t plane = input_width * spec.height;
   std::array<float*, 3> planes{out, out + plane, out + 2 * plane};
   std::array<float, 3> mean = spec.mean, std = spec.std;
+  // First the padding: above and below the picture, then left and right of each of its rows.
   for (std::size_t i = 0; i < 3; ++i) {
     const float fill = (spec.pad[i] * spec.scale - mean[i]) / std[i];
     float* const first = planes[i] + top * input_width;
@@ -176,6 +183,7 @@ void letterbox_cpu(const Image8& pixels, const LetterboxGeometry& geometry, cons
       std::fill(row + left + width, row + input_width, fill);
     }
   }
+  // After the padding: mean, std and pad are in plane order, but the loop below goes by the order of the pixels.
   if (spec.bgr) {  // pixels are red, green, blue
     std::swap(planes[0], planes[2]);
     std::swap(mean[0], mean[2]);

@@ -39,6 +39,7 @@ MILLRACE_CLONES bool suppressed(const Kept& kept, const Box& box, float area, in
   for (std::size_t begin = 0; begin < count; begin += block) {
     const std::size_t end = std::min(begin + block, count);
     int found = 0;
+    // No branches, so that this loop vectorises. The IoU is a float and the threshold a double, as in torchvision.
     for (std::size_t i = begin; i < end; ++i) {
       const float width = std::min(box.x1, x1[i]) - std::max(box.x0, x0[i]);
       const float height = std::min(box.y1, y1[i]) - std::max(box.y0, y0[i]);
@@ -59,11 +60,13 @@ std::vector<int> nms_cpu(std::span<const Box> boxes, std::span<const float> scor
     throw std::invalid_argument("nms: " + std::to_string(boxes.size()) + " boxes, " + std::to_string(scores.size()) +
                                 " scores and " + std::to_string(classes.size()) + " classes; these must be equal");
   }
+  // Checked first, because std::sort needs a strict order, which NaN would break.
   if (std::any_of(scores.begin(), scores.end(), [](float score) { return std::isnan(score); })) {
     throw NonFinite("nms: a score is NaN");
   }
   std::vector<int> order(boxes.size());
   std::iota(order.begin(), order.end(), 0);
+  // The index decides between equal scores. So the order is total, and an unstable sort gives one result.
   std::sort(order.begin(), order.end(), [&](int a, int b) {
     const float score_a = scores[static_cast<std::size_t>(a)], score_b = scores[static_cast<std::size_t>(b)];
     return score_a != score_b ? score_a > score_b : a < b;

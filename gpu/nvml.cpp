@@ -16,6 +16,7 @@ struct Utilisation {
 struct Memory {
   unsigned long long total, free, used;
 };
+// Values of nvmlClockType_t and nvmlTemperatureSensors_t.
 constexpr int sm_clock = 1, memory_clock = 2, gpu_temperature = 0;
 
 }  // namespace
@@ -56,6 +57,7 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& library) {
                    f->find(f->utilisation, "nvmlDeviceGetUtilizationRates") &&
                    f->find(f->memory, "nvmlDeviceGetMemoryInfo") && f->find(f->clock, "nvmlDeviceGetClockInfo") &&
                    f->find(f->power, "nvmlDeviceGetPowerUsage") && f->find(f->temperature, "nvmlDeviceGetTemperature");
+  // An object exists only after a successful init, because its destructor calls shutdown.
   if (!all || f->init() != 0) return nullptr;
   return std::unique_ptr<Nvml>(new Nvml(std::move(f)));
 }
@@ -66,6 +68,7 @@ GpuSample Nvml::sample(const std::string& bus) const {
   const Functions& f = *functions_;
   GpuSample sample;
   Handle gpu = nullptr;
+  // By bus id: NVML and CUDA may number GPUs in different orders, and NVML ignores CUDA_VISIBLE_DEVICES.
   if (f.handle(bus.c_str(), &gpu) != 0) return sample;
   if (Utilisation value{}; f.utilisation(gpu, &value) == 0) sample.utilisation_percent = static_cast<int>(value.gpu);
   if (Memory value{}; f.memory(gpu, &value) == 0) {

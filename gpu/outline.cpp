@@ -16,6 +16,7 @@ namespace millrace {
 namespace {
 
 // Sides are combined by "or". A block needs no computation if all its logits are inside, or all are outside.
+// `near` has both bits: a block with logits on both sides also needs computation.
 constexpr unsigned char inside = 1, outside = 2, near = 3;
 
 constexpr unsigned char side_of(float value, float upper, float lower) {
@@ -42,6 +43,7 @@ MILLRACE_CLONES void combine_sides(const unsigned char* sides, std::size_t count
 /// Interpolates a part of a column along x: one tap for all rows.
 MILLRACE_CLONES void mix_columns(const float* column0, const float* column1, float weight0, float weight1, int count,
                                  float* out) {
+  // Fused, because PyTorch's kernel fuses too. The sum of two rounded products would have other last bits.
   for (int i = 0; i < count; ++i) out[i] = std::fma(weight0, column0[i], weight1 * column1[i]);
 }
 
@@ -59,6 +61,7 @@ MILLRACE_CLONES void outline_rows(const float* column, const unsigned char* side
   for (int row = begin; row < end;) {
     const BilinearTap& pair = taps[row];
     const int pair_end = std::min(same_tap_end[row], end);
+    // The values of these rows are between the same two values. If both are clearly on one side, all rows are.
     const unsigned char side = sides[pair.index0] | sides[pair.index1];
     if (side != near) {
       runs.append(side == inside, static_cast<std::uint32_t>(pair_end - row));
@@ -119,6 +122,7 @@ std::vector<BilinearTap> bilinear_taps(int from, int to) { return taps_of(from, 
 MaskOutliner::Axis MaskOutliner::axis(int logits, int input, int crop, int picture) {
   Axis axis;
   axis.middle = taps_of(logits, input);
+  // The crop starts at the top left of the input, so its taps come first.
   axis.middle.resize(index(crop));
   axis.outer = taps_of(crop, picture);
   axis.same_tap_end.resize(index(picture));
@@ -139,6 +143,7 @@ MaskOutliner::MaskOutliner(const MaskGeometry& geometry) : geometry_(geometry) {
   x_ = axis(geometry.logits_width, geometry.input_width, geometry.crop_width, geometry.picture_width);
   y_ = axis(geometry.logits_height, geometry.input_height, geometry.crop_height, geometry.picture_height);
   for (int row = 0; row < geometry.logits_height; ++row) {
+    // `low` and `high` never fall from one row to the next, so binary search works.
     const auto from = std::lower_bound(y_.low.begin(), y_.low.end(), row);
     const auto until = std::upper_bound(y_.high.begin(), y_.high.end(), row);
     first_row_from_.push_back(static_cast<int>(from - y_.low.begin()));
@@ -169,6 +174,7 @@ std::vector<std::uint32_t> MaskOutliner::outline(std::span<const float> logits, 
     }
     find_spans(x_.low[index(begin)], x_.high[index(begin)]);
     if (spans_.size() == 1 && spans_.front().side != near) {
+      // Runs go down the columns, so all columns of the strip are one run.
       runs.append(spans_.front().side == inside, rows * static_cast<std::uint32_t>(end - begin));
     } else {
       compute_strip(begin, end, threshold, runs);
@@ -186,12 +192,14 @@ void MaskOutliner::classify(std::span<const float> logits, float threshold) {
   for (int y0 = 0; y0 < height; y0 += tile) {
     for (int x = 0; x < width; ++x) {
       for (int y = y0; y < std::min(y0 + tile, height); ++y) {
+        // Column by column, because masks are computed down the columns.
         columns_[index(x) * index(height) + index(y)] = logits[index(y) * index(width) + index(x)];
       }
     }
   }
   // Two resizings round about a dozen times, each time by at most 2^-24 of the largest value.
   // A margin of 2^-18 is five times as much.
+  // min(): the first term may be 0 for denormal logits.
   margin_ = std::ldexp(largest, -18) + std::numeric_limits<float>::min();
   sides_of(columns_.data(), columns_.size(), threshold + margin_, threshold - margin_, sides_.data());
 }
@@ -207,6 +215,7 @@ void MaskOutliner::find_spans(int low_column, int high_column) {
   for (int y = 0; y < height;) {
     const int y_end = uniform_end(strip_sides_.data(), y, height);
     const unsigned char side = strip_sides_[index(y)];
+    // The picture rows that depend on no other logit rows than these.
     const int begin = std::max(row, first_row_from_[index(y)]), end = row_end_until_[index(y_end - 1)];
     if (side != near && begin < end) {
       if (row < begin) spans_.push_back({row, begin, near});
@@ -221,11 +230,14 @@ void MaskOutliner::find_spans(int low_column, int high_column) {
 void MaskOutliner::compute_strip(int begin, int end, float threshold, RunBuilder& runs) {
   const std::size_t low_height = index(geometry_.logits_height), middle_height = index(geometry_.crop_height);
   const int first_middle = x_.outer[index(begin)].index0, last_middle = x_.outer[index(end - 1)].index1;
+  // Only grows, so that strips share the memory.
   middle_.resize(std::max(middle_.size(), index(last_middle - first_middle + 1) * middle_height));
   const auto middle_column = [&](int x) { return middle_.data() + index(x - first_middle) * middle_height; };
   const auto middle_begin = [&](const RowSpan& s) { return y_.outer[index(s.begin)].index0; };
   const auto middle_end = [&](const RowSpan& s) { return y_.outer[index(s.end - 1)].index1 + 1; };
 
+  // First resizing: columns of the cropped input, only where pixels must be computed.
+  // Both resizings go along x, then along y, as in PyTorch. The other order would have other last bits.
   for (int x = first_middle; x <= last_middle; ++x) {
     const BilinearTap& tap = x_.middle[index(x)];
     const float* column0 = columns_.data() + index(tap.index0) * low_height;
@@ -237,6 +249,7 @@ void MaskOutliner::compute_strip(int begin, int end, float threshold, RunBuilder
       mix_rows(across_.data(), y_.middle.data(), middle_begin(span), middle_end(span), middle_column(x));
     }
   }
+  // Second resizing: columns of the picture.
   for (int x = begin; x < end; ++x) {
     const BilinearTap& tap = x_.outer[index(x)];
     const float *column0 = middle_column(tap.index0), *column1 = middle_column(tap.index1);
@@ -247,6 +260,7 @@ void MaskOutliner::compute_strip(int begin, int end, float threshold, RunBuilder
       }
       const int first = middle_begin(span), count = middle_end(span) - first;
       mix_columns(column0 + first, column1 + first, tap.weight0, tap.weight1, count, column_.data() + first);
+      // Values of the cropped input may be clear although not all of their logits are. outline_rows() skips their rows.
       sides_of(column_.data() + first, index(count), threshold + margin_, threshold - margin_,
                column_sides_.data() + first);
       outline_rows(column_.data(), column_sides_.data(), y_.outer.data(), y_.same_tap_end.data(), span.begin, span.end,

@@ -14,11 +14,13 @@ namespace {
 constexpr int fraction_bits = 22;  // of the weights
 constexpr std::int32_t half = 1 << (fraction_bits - 1);
 
+// Sums start with `half`, so the shift rounds to the nearest value.
 std::uint8_t rounded(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> fraction_bits, 0, 255)); }
 
 /// Filters one row along x. Loads four bytes for each pixel, so it reads one byte past the last pixel of `row`.
 MILLRACE_CLONES void filter_row(const std::uint8_t* row, const int* first, const int* count,
                                 const std::int32_t* weights, int taps, int width, std::uint8_t* out) {
+  // Three channels in four lanes. The fourth has the next pixel's first channel, and nothing uses its sum.
   using Lanes8 = std::uint8_t __attribute__((vector_size(4)));
   using Lanes32 = std::int32_t __attribute__((vector_size(16)));
   for (int x = 0; x < width; ++x) {
@@ -102,6 +104,7 @@ std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int
   if (!across && !down) return {pixels.data, pixels.data + row_bytes(width) * static_cast<std::size_t>(height)};
   if (!down) return rows(pixels).data;
   if (!across) return columns(pixels).data;
+  // The order of Pillow 13. Each pass rounds to 8 bits, so the order changes results.
   const bool columns_first =
       width != pixels.width && height < pixels.height && pixels.height - height > 2 * (pixels.width - width);
   if (columns_first) return rows(columns(pixels).view()).data;

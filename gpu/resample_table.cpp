@@ -10,6 +10,7 @@ ResampleTable table_of(int taps, int size, const Taps& taps_of) {
   ResampleTable table;
   table.taps = taps;
   table.weights.resize(static_cast<std::size_t>(size) * static_cast<std::size_t>(taps));
+  // Each value has room for the maximum number of weights. Weights that it does not need stay 0.
   for (int i = 0; i < size; ++i) {
     const TapRange range = taps_of(i, table.weights.data() + static_cast<std::ptrdiff_t>(i) * taps);
     table.first.push_back(range.first);

@@ -23,12 +23,14 @@ std::vector<Column> columns(int from, int to) {
   const ResampleTable table = linear_table(from, to, false);
   std::vector<Column> result(static_cast<std::size_t>(to));
   for (std::size_t i = 0; i < result.size(); ++i) {
+    // The last column has no right neighbour. Its right weight is 0, so any pixel serves.
     result[i] = {3 * table.first[i], 3 * std::min(table.first[i] + 1, from - 1), table.weights[2 * i],
                  table.weights[2 * i + 1]};
   }
   return result;
 }
 
+/// Its results are at most 255 * 2048 >> 4 = 32,640, so they fit 16 bits.
 MILLRACE_CLONES void across(const std::uint8_t* __restrict from, const Column* columns, int width,
                             std::int16_t* __restrict to) {
   for (int x = 0; x < width; ++x) {
@@ -43,6 +45,7 @@ MILLRACE_CLONES void down(const std::int16_t* __restrict upper, const std::int16
                           std::int16_t upper_weight, std::int16_t lower_weight, int count,
                           std::uint8_t* __restrict to) {
   for (int i = 0; i < count; ++i) {
+    // OpenCV shifts each product before the sum. One shift of the sum would round differently.
     const int sum = ((upper[i] * upper_weight) >> 16) + ((lower[i] * lower_weight) >> 16);
     to[i] = static_cast<std::uint8_t>((sum + 2) >> 2);
   }
@@ -64,6 +67,7 @@ std::vector<std::uint8_t> resize_linear(const Image8& pixels, int width, int hei
   const std::ptrdiff_t from_row = 3 * static_cast<std::ptrdiff_t>(pixels.width);
   const std::ptrdiff_t to_row = 3 * static_cast<std::ptrdiff_t>(width);
   std::vector<std::uint8_t> result(static_cast<std::size_t>(to_row) * static_cast<std::size_t>(height));
+  // OpenCV replaces INTER_LINEAR by INTER_AREA in this case.
   if (pixels.width == 2 * width && pixels.height == 2 * height) {
     for (std::ptrdiff_t y = 0; y < height; ++y) {
       const std::uint8_t* upper = pixels.data + 2 * y * from_row;
@@ -76,6 +80,7 @@ std::vector<std::uint8_t> resize_linear(const Image8& pixels, int width, int hei
   // The last two rows after the first pass. The lower row of one output is often the upper row of the next.
   std::array<Row, 2> done{Row(static_cast<std::size_t>(to_row)), Row(static_cast<std::size_t>(to_row))};
   std::array<int, 2> which{-1, -1};
+  // `other` is the second row of the same output, so the new row must not overwrite it.
   const auto done_across = [&](int row, int other) {
     const int y = std::clamp(row, 0, pixels.height - 1);
     const std::size_t keep = static_cast<std::size_t>(which[0] == std::clamp(other, 0, pixels.height - 1) ? 0 : 1);

@@ -26,6 +26,7 @@ std::string shape_text(const Tensor& tensor) {
 void add(Candidates& candidates, float x, float y, float width, float height, float score, int class_id) {
   const float half_width = width / 2, half_height = height / 2;
   const Box box{x - half_width, y - half_height, x + half_width, y + half_height};
+  // The exponential of a large output is infinite. The sum is finite only if all corners are.
   if (!std::isfinite(box.x0 + box.y0 + box.x1 + box.y1)) throw NonFinite(box_not_finite);
   candidates.boxes.push_back(box);
   candidates.scores.push_back(score);
@@ -40,6 +41,7 @@ Candidates decode_yolox(const float* anchor, const HeadSpec& spec, float score_t
       for (int column = 0; column < spec.input_width / stride; ++column, anchor += 5 + spec.classes) {
         const float objectness = anchor[4];
         if (objectness < score_threshold) continue;  // class scores are at most 1
+        // The first of equal scores: the lowest class.
         const float* const best = std::max_element(anchor + 5, anchor + 5 + spec.classes);
         const float score = objectness * *best;
         if (score < score_threshold) continue;
@@ -64,6 +66,7 @@ MILLRACE_CLONES void take_better(const float* scores, int class_id, std::size_t 
 Candidates decode_v8(const float* picture, std::size_t anchors, const HeadSpec& spec, float score_threshold) {
   const float *x = picture, *y = x + anchors, *width = y + anchors, *height = width + anchors,
               *scores = height + anchors;
+  // Class by class, because the scores of one class are adjacent for all anchors.
   std::vector<float> best(scores, scores + anchors);
   std::vector<int> best_class(anchors, 0);
   for (int class_id = 1; class_id < spec.classes; ++class_id) {
@@ -108,6 +111,7 @@ Candidates decode_head(const Tensor& output, int batch_index, const HeadSpec& sp
   }
   const auto size = static_cast<std::size_t>(output.shape[1] * output.shape[2]);
   const auto picture = output.host<float>().subspan(static_cast<std::size_t>(batch_index) * size, size);
+  // All anchors count, also those below the threshold, as in the kernels.
   if (!all_finite(picture)) throw NonFinite(output_not_finite);
   if (spec.layout == HeadLayout::yolox_raw) return decode_yolox(picture.data(), spec, score_threshold);
   return decode_v8(picture.data(), static_cast<std::size_t>(output.shape[2]), spec, score_threshold);

@@ -26,6 +26,7 @@ std::shared_ptr<Engine> ModelCache::acquire(const Package& package) {
     }
     if (entry->loading.valid()) {
       ++statistics_.hits;
+      // A copy, because the entry disappears if the load fails. Without the lock, because the load needs it to finish.
       const auto loading = entry->loading;
       lock.unlock();
       return loading.get();
@@ -69,6 +70,7 @@ std::shared_ptr<Engine> ModelCache::load(const Package& package, const std::stri
   {
     const std::lock_guard lock(mutex_);
     statistics_.loads.push_back({package.name, clock_() - start_ns, engine->memory_bytes()});
+    // Again the first, because other packages may have been used during the load.
     const auto entry = touch(key);
     entry->loading = {};
     hold(*entry, engine);

@@ -21,9 +21,11 @@ class LimitedEngine final : public WrappedEngine {
     try {
       return engine_->call(method, inputs, device);
     } catch (const OutOfMemoryError&) {
+      // The rows as the model saw them, with padding.
       limits_->ran_out(package_.id(), method, rows_of_call(package_, method, inputs));
       throw;
     } catch (const std::bad_alloc&) {
+      // From engines that allocate on the device themselves, such as DeferredEngine.
       limits_->ran_out(package_.id(), method, rows_of_call(package_, method, inputs));
       throw OutOfMemoryError(package_.name + ": " + std::string(method) + ": out of memory");
     }
@@ -45,6 +47,7 @@ int CallLimits::max_rows(const std::string& package, std::string_view method) co
 void CallLimits::ran_out(const std::string& package, std::string_view method, int rows) {
   const std::lock_guard lock(mutex_);
   int& learned = limits_[{package, std::string(method)}].learned;
+  // rows - 1, so that a power of two becomes the next smaller one.
   learned = rows > 1 ? std::min(learned, floor_power(rows - 1)) : none;
 }
 

@@ -68,12 +68,14 @@ void compare(YamlSection& section, const std::string& key, const std::vector<Ten
 
 }  // namespace
 
+// Does not close `section`, because it may declare further methods.
 void check_methods(YamlSection section, const Package& package) {
   for (const Method& expected : package.methods) {
     YamlSection method = section.section(expected.name);
     const RowKind row = method.choice<RowKind>("row", kinds);
     if (row != expected.row)
       method.fail("row", fmt::format("expected {}, got {}", word_of(expected.row), word_of(row)));
+    // 4096 is the highest maximum of all tasks: max_boxes of a segmenter.
     const int maximum = method.number("maximum", 1, 4096);
     if (maximum != expected.maximum)
       method.fail("maximum",

@@ -16,6 +16,7 @@ class CountedEngine final : public WrappedEngine {
 
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    // A call that throws does not count.
     auto outputs = engine_->call(method, inputs, device);
     demand_->count(package_, package_.method(method), rows_of_call(package_, method, inputs));
     return outputs;
@@ -72,9 +73,11 @@ void measure_alone(Engine& engine, const Package& package, const MethodRows& row
     for (int i = 0; i < 1 + repeats; ++i) {
       seconds.push_back(stream->time([&] { engine.call(method.name, inputs, device); }));
     }
+    // The first call only warms up.
     seconds.erase(seconds.begin());
     std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
     const double median = seconds[static_cast<std::size_t>(repeats) / 2];
+    // 0: the stream has no clock.
     if (median > 0) demand.measured(package, method.name, rows.find(method.name)->second, median);
   }
 }

@@ -56,6 +56,7 @@ std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package,
 }
 
 void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Device& device) {
+  // Checks all methods before it calls the first one.
   for (const Method& method : package.methods) {
     const int asked = rows.find(method.name)->second;
     if (asked >= 1 && asked <= method.maximum) continue;
@@ -67,6 +68,7 @@ void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Dev
     const auto inputs = warm_up_inputs(engine, package, method, call, device);
     check_outputs(package, method.name, call, engine.call(method.name, inputs, device), engine.image_type());
   }
+  // Shapes are known before the wait. Some errors of a device appear only here.
   device.wait();
 }
 

@@ -9,6 +9,7 @@
 namespace millrace {
 
 bool says_out_of_memory(std::string_view message) {
+  // Lower case, because each library writes these words in its own way.
   std::string text(message);
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

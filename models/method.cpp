@@ -11,6 +11,7 @@
 namespace millrace {
 namespace {
 
+// In the order of RowKind.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kinds{
     {{"picture", "pictures"}, {"box", "boxes"}, {"crop", "crops"}, {"window", "windows"}}};
 

@@ -41,6 +41,7 @@ constexpr int max_side = 8192;
 }
 
 std::string read_yaml(const std::filesystem::path& file) {
+  // Before it is read, so that a huge file does not fill the memory.
   if (std::filesystem::file_size(file) > max_yaml_bytes)
     throw PackageError(
         fmt::format("{}: is larger than 1 MB, so it cannot be a model.yaml; export the package again", file.string()));
@@ -116,6 +117,7 @@ void read_output(YamlSection& root, Package& package) {
     package.output[key.name] = {output.choice<int>(key.name, words)};
   }
   package.task->read(root, output, package);
+  // After read(), which may ask for more keys of this section.
   output.close();
 }
 
@@ -149,6 +151,7 @@ void check_file(const std::filesystem::path& folder, PackageFile& file) {
 
 void read_files(YamlSection& root, Package& package) {
   for (auto& [name, hash] : root.pairs("files")) {
+    // A path could lead out of the package's folder.
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
       root.fail("files", fmt::format("'{}' is not a plain file name; put the file into the package's folder", name));
     if (!is_sha256(hash))
@@ -177,6 +180,7 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
   }
   if (!node.IsMap()) throw PackageError(not_a_mapping(file));
   YamlSection root(node, file, "");
+  // Any number, so that a package of a later schema gets this message and not one about a range.
   if (root.number("schema", 1, 1'000'000) != schema_version)
     root.fail(
         "schema",
@@ -190,6 +194,7 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
   package.input = read_input(root.section("input"));
   package.max_batch = root.number("max_batch", 1, 1024);
   read_output(root, package);
+  // After input and output, from which the task derives the methods.
   set_methods(package);
   if (root.has("methods")) check_methods(root.section("methods"), package);
   package.licence = root.text("licence");
@@ -218,11 +223,13 @@ Package read_package(const std::filesystem::path& folder) {
     if (!std::filesystem::is_regular_file(file)) refuse_folder(folder);
     const std::string text = read_yaml(file);
     Package package = parse_package(folder, file.string(), text);
+    // Of the text as it was read: a second read could find another file.
     package.fingerprint = sha256_hex(text);
     for (PackageFile& listed : package.files) check_file(folder, listed);
     if (package.task->read_files != nullptr) package.task->read_files(package);
     return package;
   } catch (const std::system_error& error) {
+    // From std::filesystem or sniff().
     throw PackageError(fmt::format("{}: cannot be read: {}", folder.string(), error.code().message()));
   }
 }

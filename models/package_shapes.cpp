@@ -45,6 +45,7 @@ std::string maximum_text(const Package& package) {
 constexpr std::ptrdiff_t told_classes = 100;  // a thousand names would fill the terminal
 
 std::string wrapped_list(const std::vector<std::string>& names, const std::string& line_break) {
+  // The column of the keys takes 14 more.
   constexpr std::size_t columns = 84;
   std::string text = names.front();
   std::size_t line_start = 0;

@@ -18,6 +18,7 @@ using namespace std::literals;
 
 std::string read_at(std::ifstream& stream, std::uint64_t offset, std::size_t count) {
   std::string bytes(count, '\0');
+  // An earlier read may have reached the end of the file.
   stream.clear();
   stream.seekg(static_cast<std::streamoff>(offset));
   stream.read(bytes.data(), static_cast<std::streamsize>(count));
@@ -40,6 +41,7 @@ struct ZipDirectory {
 // Finds the directory by the end record of a zip or zip64 (APPNOTE.TXT 4.3.14 to 4.3.16). PyTorch always writes zip64.
 std::optional<ZipDirectory> find_directory(std::ifstream& stream, std::uint64_t size) {
   constexpr std::size_t end_bytes = 22, locator_bytes = 20, end64_bytes = 56;
+  // A comment of at most 65,535 bytes may follow the end record.
   const std::uint64_t tail_bytes = std::min<std::uint64_t>(size, end_bytes + 65535);
   const std::string tail = read_at(stream, size - tail_bytes, static_cast<std::size_t>(tail_bytes));
   const std::size_t end = tail.rfind("PK\x05\x06"sv);
@@ -52,6 +54,7 @@ std::optional<ZipDirectory> find_directory(std::ifstream& stream, std::uint64_t 
     if (end64.size() < end64_bytes || !end64.starts_with("PK\x06\x06"sv)) return std::nullopt;
     directory = {number_at<std::uint64_t>(end64, 48), number_at<std::uint64_t>(end64, 40)};
   }
+  // The numbers may be hostile. The difference cannot overflow, because the offset is checked first.
   if (directory.offset > size || directory.bytes > size - directory.offset) return std::nullopt;
   return directory;
 }
@@ -84,6 +87,7 @@ FileKind kind_of_zip(std::ifstream& stream, std::uint64_t size) {
   const auto inside = [](const std::string& name) {
     return std::string_view(name).substr(std::min(name.size(), name.find('/') + 1));
   };
+  // Before data.pkl, which TorchScript archives contain too.
   if (any([&](const std::string& name) { return inside(name).starts_with("code/"); })) return FileKind::torchscript;
   if (any([&](const std::string& name) {
         return inside(name).starts_with("archive_format") || inside(name).starts_with("models/") ||
@@ -113,6 +117,7 @@ bool looks_like_onnx(std::string_view head) {
 }
 
 bool looks_like_safetensors(std::string_view head, std::uint64_t size) {
+  // The file begins with the length of its header, in 8 bytes, then the header in JSON.
   if (head.size() < 10 || head[8] != '{') return false;
   const auto header = number_at<std::uint64_t>(head, 0);
   return header >= 2 && header <= size - 8;
@@ -136,6 +141,7 @@ FileKind sniff(const std::filesystem::path& file) {
   if (head.starts_with("ftrt") || head.starts_with("ptrt") ||
       (head.size() > 5 && head[4] == '{' && head.find("ftrt") != std::string::npos))
     return FileKind::tensorrt;
+  // These three tests look at few bytes, so they come after the marks.
   if (looks_like_safetensors(head, size)) return FileKind::safetensors;
   if (head.size() > 2 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5) return FileKind::legacy_pickle;
   if (looks_like_onnx(head)) return FileKind::onnx;

@@ -54,6 +54,7 @@ YamlSection::YamlSection(YAML::Node node, std::string file, std::string prefix)
 void YamlSection::fail(const std::string& key, const std::string& what) const {
   std::string where = file_;
   const YAML::Node value = node_[key];
+  // yaml-cpp counts lines from 0.
   if (value && !value.Mark().is_null()) where += ":" + std::to_string(value.Mark().line + 1);
   throw PackageError(where + ": " + prefix_ + key + ": " + what);
 }
@@ -171,6 +172,7 @@ std::size_t YamlSection::index_of(const std::string& key, const std::vector<std:
 }
 
 void YamlSection::refuse(const std::string& key, std::string_view why) {
+  // close() would refuse the key too, but without the reason.
   if (has(key)) fail(key, std::string(why));
 }
 

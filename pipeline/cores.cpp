@@ -23,9 +23,11 @@ double allowed_by_affinity() {
 double quota(const std::string& folder, double otherwise) {
   double limit = 0;
   double period = 0;
+  // Without a limit the file says "max 100000", which does not read as a number.
   if (std::ifstream v2(folder + "/cpu.max"); v2 >> limit >> period && period > 0) return limit / period;
   std::ifstream v1_limit(folder + "/cpu.cfs_quota_us");
   std::ifstream v1_period(folder + "/cpu.cfs_period_us");
+  // A quota of -1 means no limit.
   if (v1_limit >> limit && v1_period >> period && limit > 0 && period > 0) return limit / period;
   return otherwise;
 }
@@ -33,6 +35,8 @@ double quota(const std::string& folder, double otherwise) {
 // Returns the lowest quota from this process's cgroup up to the root of the hierarchy mounted at `mount`.
 double quota_above(const std::string& mount, std::string group, double otherwise) {
   double tightest = otherwise;
+  // The quota of a cgroup also limits the groups below it, so every level counts.
+  // A folder that does not exist sets no limit: in a container, `group` can be a path that only the host has.
   for (;;) {
     tightest = std::min(tightest, quota(mount + group, otherwise));
     const auto slash = group.rfind('/');
@@ -61,6 +65,7 @@ double available_cores() {
     std::getline(fields, hierarchy, ':');
     std::getline(fields, controllers, ':');
     std::getline(fields, path);
+    // Commas around `cpu`, because v1 also has the controllers cpuset and cpuacct.
     if (controllers.empty()) {
       cores = std::min(cores, quota_above("/sys/fs/cgroup", path, cores));
     } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {

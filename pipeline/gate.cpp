@@ -5,6 +5,7 @@
 namespace millrace {
 
 Gate::Gate(int credits, int ahead, Meter& without_credits) : ahead_(ahead), without_credits_(without_credits) {
+  // Highest number first: take() takes from the back, so the first frame gets credit 0.
   for (int credit = credits; credit-- > 0;) free_.push_back(credit);
 }
 
@@ -16,6 +17,7 @@ void Gate::open(std::function<void()> reserve, std::function<void()> release) {
   reserved_ = true;
 }
 
+// A stop admits the rest of a batch that has begun. Without that rest, the batch would never be complete.
 bool Gate::refuses(bool begins_batch) const {
   return state_ == State::closed || (state_ == State::stopped && begins_batch);
 }
@@ -23,11 +25,13 @@ bool Gate::refuses(bool begins_batch) const {
 std::optional<int> Gate::take(bool begins_batch) {
   std::unique_lock lock(mutex_);
   if (!has_credit() && !refuses(begins_batch)) {
+    // The lock is held from the check until wait() releases it, so no credit can come back unnoticed in between.
     without_credits_.arrive();
     const auto begun_ns = without_credits_.begin();
     waiting_ = true;
     reserved_ = false;
     release_();
+    // After a wake-up with a reservation a credit is free: wake_source() saw it, and no other thread takes credits.
     wake_.wait(lock, [&] { return reserved_ || refuses(begins_batch); });
     waiting_ = false;
     without_credits_.end(begun_ns, false);
@@ -41,10 +45,13 @@ std::optional<int> Gate::take(bool begins_batch) {
 
 void Gate::finish() {
   const std::lock_guard lock(mutex_);
+  // A source that was refused while it waited has no reservation.
   if (std::exchange(reserved_, false)) release_();
 }
 
+// Runs on a thread inside the graph, so the graph cannot finish before reserve_().
 void Gate::wake_source() {
+  // One reservation is enough: finish() releases only one.
   if (!waiting_ || reserved_ || !has_credit()) return;
   reserve_();
   reserved_ = true;
@@ -53,6 +60,7 @@ void Gate::wake_source() {
 
 void Gate::settle() {
   const std::lock_guard lock(mutex_);
+  // The source may have free credits and still wait, because of `ahead_`.
   --unsettled_;
   wake_source();
 }
@@ -65,6 +73,7 @@ void Gate::give_back(std::span<const int> credits) {
 
 void Gate::stop() {
   const std::lock_guard lock(mutex_);
+  // A stop after close() must not open the gate for the rest of a batch.
   if (state_ == State::open) state_ = State::stopped;
   wake_.notify_one();
 }

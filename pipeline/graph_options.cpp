@@ -9,6 +9,7 @@
 namespace millrace {
 namespace {
 
+// `why` follows the number at the end of the message. `text` writes the numbers.
 void at_least(const char* name, std::int64_t value, std::int64_t smallest, const std::string& why,
               std::string (*text)(std::int64_t) = std::to_string) {
   if (value >= smallest) return;
@@ -29,6 +30,7 @@ void check(const GraphOptions& options) {
   const auto two_batches = 2 * std::int64_t{options.max_batch};
   const auto batch = count_of(options.max_batch, "picture");
   at_least("admission_items", options.admission_items, two_batches, ": two batches of " + batch);
+  // Otherwise the product in the last check would overflow.
   if (options.slab_bytes > std::numeric_limits<std::int64_t>::max() / two_batches) {
     throw std::invalid_argument("slab_bytes is " + option_bytes(options.slab_bytes) + ", which is too large for " +
                                 "batches of " + batch + ": make it smaller");

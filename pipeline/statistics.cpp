@@ -46,6 +46,7 @@ double Reading::starved(std::int64_t wall_ns) const {
 }
 double Reading::mean_queue(std::int64_t wall_ns) const { return ratio(queued_ns, static_cast<double>(wall_ns)); }
 
+// `queue_length` is no sum over time: a window has the value at its end.
 Reading operator-(Reading to, const Reading& from) {
   to.items -= from.items;
   to.failed -= from.failed;
@@ -64,6 +65,7 @@ Snapshot operator-(Snapshot to, const Snapshot& from) {
   to.without_credits = std::move(to.without_credits) - from.without_credits;
   to.bytes = std::move(to.bytes) - from.bytes;
   to.batch = std::move(to.batch) - from.batch;
+  // Resources and parts match by position: all snapshots of a run list them in the same order.
   for (std::size_t r = 0; r < std::min(to.resources.size(), from.resources.size()); ++r) {
     auto& resource = to.resources[r];
     const auto& earlier = from.resources[r];
@@ -91,6 +93,7 @@ void Meter::advance(std::int64_t now_ns) noexcept {
 void Meter::integrate(Reading& reading, std::int64_t elapsed_ns) const noexcept {
   reading.busy_ns += in_service_ * elapsed_ns;
   reading.queued_ns += reading.queue_length * elapsed_ns;
+  // With work in the queue an idle server is not starved: no thread has picked the work up yet.
   if (reading.queue_length == 0) {
     reading.starved_ns += std::max<std::int64_t>(reading.servers - in_service_, 0) * elapsed_ns;
   }
@@ -103,6 +106,7 @@ void Meter::arrive(int items) noexcept {
     advance(clock_.now_ns());
     reading_.queue_length += items;
   }
+  // After its own lock: no thread ever holds the locks of two meters.
   if (within_ != nullptr) within_->arrive(items);
 }
 
@@ -116,6 +120,7 @@ void Meter::leave(int items) noexcept {
 }
 
 std::int64_t Meter::begin() noexcept {
+  // The outer meter begins first and ends last, so its busy time covers that of its parts.
   if (within_ != nullptr) static_cast<void>(within_->begin());
   const std::lock_guard lock(mutex_);
   const auto now = clock_.now_ns();
@@ -140,6 +145,7 @@ void Meter::end(std::int64_t begun_ns, bool failed) noexcept {
 
 Reading Meter::read() const {
   const std::lock_guard lock(mutex_);
+  // Adds the time since the last event. Otherwise a stage inside one long call would look idle.
   Reading now = reading_;
   integrate(now, clock_.now_ns() - since_ns_);
   return now;
@@ -160,12 +166,14 @@ Statistics::Statistics(const GraphOptions& options, const std::vector<std::strin
       cores_(available_cores()),
       admission_items_(options.admission_items) {
   for (const auto& name : frame_names) frame_stages.emplace_back(name, options.workers, clock, Unit::frames, &workers);
+  // Not within `lane`: StageRunner::lane() counts a batch there once, for all stages together.
   for (const auto& name : lane_names) lane_stages.emplace_back(name, options.lanes, clock, Unit::batches);
   for (const auto& name : batch_names) batch_stages.emplace_back(name, options.workers, clock, Unit::batches, &workers);
 }
 
 Snapshot Statistics::snapshot() const {
   Snapshot now;
+  // The meters are read one after another while the graph runs, so their moments differ by microseconds.
   now.time_ns = clock_.now_ns();
   now.input = input.read();
   now.without_credits = without_credits.read();
@@ -175,6 +183,7 @@ Snapshot Statistics::snapshot() const {
   if (!frame_stages.empty() || !batch_stages.empty()) {
     now.resources.push_back({workers.read(), read_all(frame_stages, batch_stages)});
   }
+  // `true`: a batch goes through the lane stages in turn, on one lane.
   if (!lane_stages.empty()) now.resources.push_back({lane.read(), read_all(lane_stages), true});
   now.resources.push_back({commit.read(), {}});
   now.cpu_ns = process_cpu_ns();

@@ -21,11 +21,13 @@ ThreadPool::ThreadPool(const std::string& name, int threads, std::function<bool(
       threads_.emplace_back([this, i, own_name = name + " " + std::to_string(i)] {
         name_this_thread(own_name);
         const bool started = start_ && start_(i);
+        // Also if `start_` failed: messages of the graph must leave the queue, or the graph would never finish.
         work(i);
         if (started && stop_) stop_(i);
       });
     }
   } catch (...) {
+    // The destructor does not run after a constructor that throws, and a thread that is not joined ends the program.
     end_and_join();
     throw;
   }
@@ -47,6 +49,7 @@ void ThreadPool::work(int thread) {
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [&] { return ending_ || !tasks_.empty(); });
+      // The pool is ending, and all posted tasks have begun.
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

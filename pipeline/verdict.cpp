@@ -53,6 +53,7 @@ std::string resource_name(const Candidate& it) {
 }
 
 // Names the candidate that a utilisation belongs to: "`commit`", "the workers (mostly `decode`)", "the input".
+// Only the input has no reading.
 std::string owner(const Candidate& it) {
   if (it.reading == nullptr) return "the " + it.stage;
   return it.stage == it.resource ? quoted(it.stage) : resource_name(it) + " (mostly " + quoted(it.stage) + ")";
@@ -78,7 +79,9 @@ std::string busy_clause(const Candidate& it) {
 // Sets `gain` and `then_binds`, for the case that `it.stage` were twice as fast.
 void what_if(Verdict& verdict, const Candidate& it, const std::vector<Candidate>& others, const Snapshot& window) {
   const auto wall_ns = static_cast<double>(window.time_ns);
+  // Busy time that the stage saves, summed over the servers of its resource.
   const double saved_ns = it.utilisation * it.share / 2 * it.reading->total.servers * wall_ns;
+  // Utilisations after the change are in today's time. Other resources do the same work, so theirs stay the same.
   double busiest = it.utilisation * (1 - it.share / 2);
   verdict.then_binds = it.stage;
   for (const auto& other : others) {
@@ -93,6 +96,8 @@ void what_if(Verdict& verdict, const Candidate& it, const std::vector<Candidate>
     busiest = cores;
     verdict.then_binds = "cores";
   }
+  // The run time can shrink until the next resource is always busy.
+  // One stage twice as fast at most doubles the throughput.
   verdict.gain = std::clamp(1 / std::max(busiest, 0.5) - 1, 0.0, 1.0);
 }
 
@@ -119,6 +124,7 @@ std::string busiest_clause(const Candidate& it, const Candidate& next) {
 }
 
 std::string evidence(const Verdict& verdict, const Candidate& it) {
+  // The reading of the GPUs is a sum of call times, without queue and starvation.
   if (it.reading->waited_for_by_lanes) {
     return busy_clause(it) +
            ", by the time that each call takes alone; lanes wait for each other there. The source had no credits " +
@@ -162,6 +168,7 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
                          percent(verdict.without_credits) + " of the time. The busiest part is " + owner(it) +
                          " with " + percent(verdict.utilisation) + "." + runner_up_clause(next) + " ";
       verdict.sentence +=
+          // Frames that wait for bytes keep their credits: more credits would only make more frames wait.
           for_bytes >= 1 ? one_decimal(for_bytes) + " pictures waited for bytes: raise byte_budget."
                          : "Raise admission_items, now " + std::to_string(window.admission_items) + ", or read_ahead.";
       break;
@@ -178,6 +185,7 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
 // Returns why the window says little: it is mostly filling and draining, or it has only a few batches.
 // Empty if it says enough.
 std::string thin_because(const Snapshot& from, const Snapshot& window) {
+  // `commit` is the only resource that counts batches in every run: lanes and batch stages are optional.
   const auto commit = std::ranges::find(window.resources, "commit", [](const auto& it) { return it.total.name; });
   const auto batches = commit != window.resources.end() ? commit->total.items : 0;
   const bool from_start = from.committed == 0;
@@ -230,10 +238,12 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   if (gpu != ranked.end()) {
     const Candidate own = *gpu;
     std::erase_if(ranked, [](const Candidate& it) { return it.resource == "lane"; });
+    // erase_if() moved the elements, so the iterators from before are not valid.
     first = std::ranges::find(ranked, own.reading, &Candidate::reading);
   }
   if (first != ranked.end() && first->utilisation > 0) {
     busiest = *first;
+    // The others compete for the runner-up and for the next bottleneck.
     ranked.erase(first);
     verdict.stage = busiest.stage;
     verdict.resource = busiest.resource;
@@ -252,6 +262,7 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   if (input.utilisation > next.utilisation && input.utilisation <= busiest.utilisation) next = input;
   verdict.runner_up = next.stage;
   verdict.runner_up_utilisation = next.utilisation;
+  // After the choice of the runner-up, where the input has a rule of its own. what_if() considers the input always.
   ranked.push_back(input);
   if (busiest.reading != nullptr) what_if(verdict, busiest, ranked, window);
 

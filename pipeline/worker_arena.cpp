@@ -35,6 +35,7 @@ void WorkerNiceness::apply() const {
   }
   if (level_ <= *current) return;
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), level_);
+  // Also after a failure, so that the thread tries only once for each level.
   current = level_;
 }
 

@@ -31,6 +31,7 @@ ModelUse use_of(const Categorize::Options& options, const std::string& own_name)
           .padded = options.pad,
           .check =
               [own_name](const Package& package) {
+                // An embedder without classes is refused before the run starts, in a dry run too.
                 if (package.matrix) return;
                 throw UsageError(own_name + ".model: the package " + package.name +
                                  " has no matrix of classes; export it from a classifier, or use the stage 'embed'");
@@ -93,11 +94,13 @@ Categorize::Categorize(const Options& options, const StageContext& context, cons
     : options_(options), context_(context), own_(own), model_(context.models, use_of(options, own.name)) {}
 
 void Categorize::run(Batch& batch) {
+  // The matrix is multiplied on the host, so embed_pictures() waits for the vectors.
   const HostRows vectors = embed_pictures(batch, context_, model_, own_.name, categorizer_calls);
   const auto package = model_.shared_package();
   const ClassMatrix& matrix = package->matrix.value();
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     Frame& frame = *batch.frames[slot];
+    // The rows of failed pictures are not valid.
     if (frame.failed()) continue;
     const auto probabilities =
         class_probabilities(*matrix.numbers, matrix.bias, embedding(*package, vectors.row(slot)), options_.temperature);
@@ -110,9 +113,12 @@ void Categorize::run(Batch& batch) {
     const auto probability = [&](int id) { return probabilities[static_cast<std::size_t>(id)]; };
     const auto kept = std::min(order.size(), static_cast<std::size_t>(options_.top));
     std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(kept), [&](int a, int b) {
+      // partial_sort is not stable. The number decides between equals, so the same plan gives the same line.
       return probability(a) != probability(b) ? probability(a) > probability(b) : a < b;
     });
+    // The pointer to the names owns the package, so the names live as long as the field.
     Categories categories{{}, {package, &package->classes}};
+    // `order` is sorted, so the first class below the threshold ends the list.
     for (std::size_t i = 0; i < kept && probability(order[i]) >= options_.threshold; ++i)
       categories.top.emplace_back(order[i], probability(order[i]));
     frame.columns.set(own_.categories, std::move(categories));

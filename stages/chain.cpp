@@ -15,6 +15,8 @@ bool contains(const Fields& fields, const FieldBase* field) {
   return std::find(fields.begin(), fields.end(), field) != fields.end();
 }
 
+// The stage that writes the field with default options, for advice in a message. Empty if there is none.
+// Finds no field of a stage with S::Own: each declaration makes such fields anew, and a field is its address.
 std::string writer_of(const FieldBase* field, const std::vector<StageEntry>& table) {
   for (const auto& entry : table) {
     if (contains(entry.default_info().writes, field)) return entry.name;
@@ -93,6 +95,7 @@ void check_keys(const std::vector<ChainLink>& links) {
       }
       for (const std::string_view key : field->object_keys) claim(object_keys, key, writer, "object key");
       const auto reserved = line_keys.all();
+      // A field with object keys writes into the objects, so its name is no key of the line.
       if (field->in_line && field->object_keys.empty() && std::ranges::find(reserved, field->name) != reserved.end()) {
         refuse(writer, writer.text() + " has the name of a key that segment lines already have");
       }
@@ -118,6 +121,7 @@ void plan_frees(std::vector<ChainLink>& links) {
 void free_columns(const ChainLink& link, Columns& columns, bool failed) {
   columns.allow(nullptr);
   for (const FieldBase* field : link.frees) columns.drop(*field);
+  // A failed frame gives its memory back at once, not after the last reader of each field.
   if (failed) columns.drop_unwritten();
 }
 
@@ -146,6 +150,7 @@ Chain Chain::for_view(const std::function<bool(const std::string& name)>& differ
   view.table_ = table_;
   for (const ChainLink& base : links_) {
     ChainLink link = base;
+    // finish() plans them anew: a stage with other options may read and write other fields.
     link.frees.clear();
     link.has_recipe_options = !differs(base.info.name);
     if (!link.has_recipe_options) {
@@ -167,12 +172,14 @@ void Chain::add(ChainLink link, const std::vector<StageEntry>& table) {
   check_reads(links_, info, table);
   check_writes(links_, info);
   link.access = {info.name, info.reads, info.writes};
+  // Uses count as reads, but check_reads() does not demand a writer for them.
   link.access.reads.insert(link.access.reads.end(), info.uses.begin(), info.uses.end());
   links_.push_back(std::move(link));
 }
 
 void Chain::finish() {
   check_keys(links_);
+  // After the last stage, because it looks for later readers.
   plan_frees(links_);
 }
 
@@ -186,6 +193,7 @@ std::vector<const ChainLink*> Chain::of(Section section) const {
 
 const ChainLink* Chain::find(const std::string& stage) const {
   for (const auto& link : links_) {
+    // By the name in the table. A recipe may give the stage other names.
     if (link.entry->name == stage) return &link;
   }
   return nullptr;
@@ -207,6 +215,7 @@ void run_stage(const ChainLink& link, LaneStage& stage, Batch& batch) {
   allow(link, batch);
   stage.run(batch);
   for (const auto& frame : batch.frames) free_columns(link, frame->columns, frame->failed());
+  // `false`: a batch does not fail, only its frames do.
   free_columns(link, batch.columns, false);
 }
 
@@ -230,6 +239,7 @@ void fail_frame(Frame& frame, const std::string& stage, const std::exception_ptr
   } catch (...) {
     frame.fail(stage, Reason::internal, stage + ": an exception of unknown type");
   }
+  // If the stage threw, run_stage() did not get to free_columns().
   frame.columns.allow(nullptr);
   frame.columns.drop_unwritten();
 }

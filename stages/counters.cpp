@@ -21,6 +21,7 @@ Tally Counter::named() const {
 Counters::Counters(const CounterInfos& infos) {
   for (const CounterInfo* info : infos) {
     const auto same_name = std::ranges::find(entries_, info->name, [](const Entry& entry) { return entry.info.name; });
+    // Several stages may list one counter, but a name must mean one thing in the report.
     if (same_name == entries_.end()) {
       entries_.emplace_back(*info);
     } else if (&same_name->info != info) {
@@ -32,6 +33,7 @@ Counters::Counters(const CounterInfos& infos) {
 
 const Counter& Counters::operator[](const CounterInfo& info) const {
   for (const Entry& entry : entries_) {
+    // By address: a misspelt counter does not compile, and the lookup needs no lock.
     if (&entry.info == &info) return entry.counter;
   }
   throw std::logic_error("counter '" + std::string(info.name) +

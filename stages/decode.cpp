@@ -18,6 +18,7 @@ namespace {
 // Decoding goes by content, so a wrong extension does no harm. Users should still hear of it.
 bool wrong_extension(const Frame& frame) {
   const std::string extension = extension_of(frame.item.path);
+  // Other extensions promise no format.
   if (!is_picture_extension(extension)) return false;
   const auto is_one_of = [&](std::initializer_list<const char*> names) {
     return std::find(names.begin(), names.end(), extension) != names.end();
@@ -37,6 +38,7 @@ bool wrong_extension(const Frame& frame) {
       return !is_one_of({"pbm", "pgm", "ppm", "pnm", "pam"});
     case PictureFormat::jpeg2000:
       return !is_one_of({"jp2", "j2k", "jpf", "jpx", "jpc", "j2c"});
+    // The other formats are not decoded: probe() has failed their pictures already.
     default:
       return false;
   }
@@ -104,7 +106,9 @@ void Decode::run(Frame& frame) const {
   };
   Decoded decoded =
       decode(frame.file.span(), frame.info, source_.limits.at(static_cast<std::size_t>(frame.item.view)), allocate);
+  // The gate takes the bytes of the file back after the frame stages, so they must be free by then.
   frame.file = {};
+  // A picture may be decoded again when a lane runs out of memory. It counts once.
   if (!decoded.warnings.empty() && !frame.retried) counters_[decode_warnings].add(frame.item.path);
   if (wrong_extension(frame) && !frame.retried) counters_[wrong_extensions].add(frame.item.path);
   if (source_.cache != nullptr) source_.cache->put(frame.item.path, {frame.info, decoded.pixels});

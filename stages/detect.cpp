@@ -15,6 +15,7 @@ constexpr const char* forward = "forward";
 
 HeadSpec head_of(const Package& package) {
   HeadSpec head;
+  // The number is the position of the word in models/tasks/detect.cpp, where the order is that of HeadLayout.
   head.layout = static_cast<HeadLayout>(package.number("layout"));
   head.input_width = package.input.width;
   head.input_height = package.input.height;
@@ -29,6 +30,7 @@ bool is_class(const std::string& entry, std::size_t id, const std::vector<std::s
   return entry == names[id] || entry == std::to_string(id);
 }
 
+// Runs before the run starts (ModelUse::check). A misspelt class would match nothing.
 void check_classes(const std::vector<std::string>& wanted, const std::string& folder, const Package& package) {
   const auto& names = package.classes;
   for (const auto& entry : wanted) {
@@ -101,13 +103,16 @@ StageInfo Detect::info(const Options& options) {
 }
 
 Detect::Detect(const Options& options, const StageContext& context) : options_(options), context_(context) {
+  // Such a view takes all its boxes from the manifest.
   if (options.model.empty()) return;
+  // The same ModelUse as in the plan of memory and the warm-up, so all three agree on the calls.
   model_.emplace(context.models, info(options).models.front());
 }
 
 void Detect::run(Batch& batch) {
   for (const auto& frame : batch.frames) {
     if (frame->failed() || !frame->item.boxes) continue;
+    // Without the option the detector sees the picture too, although its boxes are not used.
     if (options_.skip_with_boxes) ++context_.counters[detector_skipped];
     from_manifest(*frame);
   }
@@ -121,6 +126,8 @@ void Detect::run(Batch& batch) {
     return;
   }
   const auto& geometry = batch.columns.get(model_inputs).at(options_.model).geometry;
+  // The device fills it at the next wait. That can be the wait of a later batch, if a call throws before the wait here.
+  // So the targets share ownership.
   const auto found = std::make_shared<std::vector<FoundBoxes>>(batch.frames.size());
   const std::vector<int> slots = every_slot(batch);
   const BoxSearch wanted = search();
@@ -139,6 +146,7 @@ void Detect::run(Batch& batch) {
                                                     [&](const TakenRow& row) { return row.outputs != first->outputs; });
                      std::vector<BoxTarget> targets;
                      for (const TakenRow& row : std::span(first, next)) {
+                       // Each picture has one row (every_slot), so the index of a row is a slot.
                        const auto slot = static_cast<std::size_t>(row.row);
                        targets.push_back({row.at, geometry[slot], {found, &(*found)[slot]}});
                      }
@@ -146,6 +154,7 @@ void Detect::run(Batch& batch) {
                      first = next;
                    }
                  }});
+  // The only wait of the stage: take() and `segment` need the boxes on the host.
   context_.device->wait();
   for (std::size_t slot = 0; slot < found->size(); ++slot) {
     Frame& frame = *batch.frames[slot];
@@ -172,6 +181,7 @@ void Detect::from_manifest(Frame& frame) const {
   frame.columns.set(detections, std::move(found));
 }
 
+// Needs a model: run() calls it only for views with a detector.
 BoxSearch Detect::search() const {
   const Package& package = model_->package();
   BoxSearch search;
@@ -183,6 +193,7 @@ BoxSearch Detect::search() const {
   search.max_boxes = options_.max_detections;
   if (options_.classes.empty()) return search;
   for (std::size_t id = 0; id < package.classes.size(); ++id) {
+    // One flag for each class, because kernels have no names to compare.
     search.wanted.push_back(std::any_of(options_.classes.begin(), options_.classes.end(),
                                         [&](const std::string& entry) { return is_class(entry, id, package.classes); })
                                 ? 1
@@ -200,6 +211,7 @@ void Detect::take(Frame& frame, FoundBoxes found) const {
     const Box& box = found.boxes[i];
     result.list.push_back({box.x0, box.y0, box.x1, box.y1, found.scores[i], found.classes[i]});
   }
+  // The name and not the folder, so that segments do not depend on where the package is.
   frame.columns.set(detector, model_->package().name);
   frame.columns.set(detections, std::move(result));
 }

@@ -12,12 +12,14 @@ namespace millrace {
 namespace {
 
 constexpr const char* method = "embed";
+// Rows of a call for exec_batch = 0: the batch size counts pictures, not objects.
 constexpr int objects_a_call = 16;
 
 // The crops of the rows, then zeros up to `count` rows. Blank rows are zeros too.
 Tensor crop_rows(Device& device, std::span<const CallRow> rows, std::span<const Crop> crops, const InputSpec& spec,
                  DType type, int count) {
   const Tensor inputs = device.empty({count, 3, spec.height, spec.width}, type);
+  // The rows from `first` to before `next`, in the same memory.
   const auto part = [&](std::size_t first, std::size_t next) {
     Tensor some = inputs;
     some.data = inputs.row(static_cast<std::int64_t>(first)).data;
@@ -26,6 +28,7 @@ Tensor crop_rows(Device& device, std::span<const CallRow> rows, std::span<const 
   };
   const auto total = static_cast<std::size_t>(count);
   const auto is_blank = [&](std::size_t i) { return i >= rows.size() || rows[i].blank; };
+  // Runs of rows, because one crop() fills all its rows with one launch.
   for (std::size_t first = 0, next = 0; first < total; first = next) {
     while (next < total && is_blank(next) == is_blank(first)) ++next;
     if (is_blank(first)) {
@@ -47,6 +50,7 @@ ModelUse use_of(const Embed::Options& options, const std::string& own_name) {
           .task = "embed",
           .calls = {{.method = method, .rows = rows}},
           .padded = options.pad,
+          // For objects the stage makes its inputs itself, from crops.
           .of_pictures = !of_objects,
           .one_width = true,
           .remedy = "add --set " + own_name + ".model=PACKAGE, or leave '" + own_name + "' out of the recipe"};
@@ -102,6 +106,7 @@ StageInfo Embed::info(const Options& options, const Own& own) {
                  .counters = {&embedder_calls},
                  .models = {use_of(options, own.name)}};
   if (of_objects) {
+    // Crops come from the uploaded raster, so no stage uploads it twice.
     info.reads = {&detections, &uploaded};
     info.writes = {&own.of_objects};
   }
@@ -128,6 +133,7 @@ void Embed::embed_objects(Batch& batch) const {
     if (frame.failed()) continue;
     for (const Detection& object : frame.columns.get(detections).list) {
       owners.push_back(static_cast<int>(slot));
+      // Boxes are in picture pixels. The raster may be smaller, by `reduction`.
       crops.push_back({frame.columns.get(uploaded),
                        frame.info.width,
                        frame.info.height,
@@ -149,6 +155,7 @@ void Embed::embed_objects(Batch& batch) const {
                  },
              .take = [&](std::span<const TakenRow> rows) { vectors.take(rows); }});
   device.wait();
+  // Rows are in the order of slots. A picture that failed in a call still has its rows, so `first` counts them too.
   std::size_t first = 0;
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     const auto count = static_cast<std::size_t>(std::ranges::count(owners, static_cast<int>(slot)));
@@ -165,6 +172,7 @@ void Embed::set(Frame& frame, const Field<HalfRows>& field, const HostRows& vect
   for (std::size_t i = 0; i < count; ++i) {
     for (const float value : embedding(package, vectors.row(first + i))) {
       if (!(std::abs(value) < 65520)) {  // larger numbers round to infinity in float16; also true for NaN
+        // One such object fails the picture: a side column must have a row for each object.
         return frame.fail(own_.name, Reason::non_finite,
                           "a vector has the number " + std::to_string(value) + ", which float16 cannot hold");
       }

@@ -44,6 +44,7 @@ std::vector<Object> objects_of(const Frame& frame) {
 
 void Encode::Options::visit(OptionVisitor& v) {
   std::string known;
+  // From the table, so the help also names a new sink.
   for (const auto& sink : sink_table())
     known += (known.empty() ? "" : ", ") + sink.name + (sink.help.empty() ? "" : " (" + sink.help + ")");
   v.option("format", format, "sinks, in addition to the segments: " + known);
@@ -53,6 +54,7 @@ std::vector<const SinkEntry*> Encode::Options::sinks() const {
   std::vector<const SinkEntry*> named;
   for (const auto& kind : format) {
     const SinkEntry* const sink = &find_sink(kind);
+    // A sink that is named twice would write each file twice.
     if (std::ranges::find(named, sink) == named.end()) named.push_back(sink);
   }
   return named;
@@ -61,6 +63,7 @@ std::vector<const SinkEntry*> Encode::Options::sinks() const {
 StageInfo Encode::info(const Options& options) {
   StageInfo info{name, Section::batch,  "lines of the segment files, and side files",
                  {},   {&segment_line}, {&detections, &masks}};
+  // Of all sinks, so that the keys in report.json do not depend on the format.
   for (const auto& sink : sink_table())
     info.counters.insert(info.counters.end(), sink.counters.begin(), sink.counters.end());
   for (const SinkEntry* sink : options.sinks())
@@ -70,6 +73,7 @@ StageInfo Encode::info(const Options& options) {
 
 Encode::Encode(const Options& options, const StageContext& context) : context_(context) {
   for (const SinkEntry* entry : options.sinks()) {
+    // Such a sink has only finish(), which the run calls at its end.
     if (entry->make == nullptr) continue;
     Sink& sink = sinks_.emplace_back();
     sink.entry = entry;
@@ -77,11 +81,13 @@ Encode::Encode(const Options& options, const StageContext& context) : context_(c
   }
 }
 
+// Here, because the header only declares PictureSink.
 Encode::~Encode() = default;
 
 // Files are written after all sinks and the line of the picture have succeeded, so a failed picture leaves no file.
 void Encode::run(Batch& batch) const {
   for (const auto& frame : batch.frames) {
+    // Before the line, which must say so if a sink fails the picture.
     const Contents contents = encode_sinks(*frame);
     std::string line = finish_segment_line(*frame, context_.views);
     if (!frame->failed()) write(contents, frame->item);
@@ -105,6 +111,7 @@ std::string make_segment_line(const Frame& frame, const std::vector<View>& views
   JsonWriter json;
   json.begin_object();
   write_head(head, json);
+  // A failed picture has no fields in its line, also not those of stages that succeeded.
   if (!frame.failed()) {
     frame.columns.write_line(json);
     if (const Detections* found = frame.columns.find(detections)) {
@@ -129,8 +136,10 @@ std::string finish_segment_line(Frame& frame, const std::vector<View>& views) {
                "its segment line with the rows of side columns has " + std::to_string(line.size()) +
                    " bytes; the maximum is " + std::to_string(Journal::max_line_bytes) + " bytes");
   } catch (const std::domain_error& error) {
+    // JSON has no NaN and no infinity, so writing one throws.
     frame.fail(Encode::name, Reason::non_finite, error.what());
   }
+  // Cannot fail: the second line has only the head and the failure.
   return make_segment_line(frame, views);
 }
 

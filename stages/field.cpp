@@ -7,11 +7,13 @@ namespace millrace {
 void Columns::write_key(JsonWriter& json, std::string_view name) { json.key(name); }
 
 void Columns::write_picture_row(const FieldBase& field, const HalfRows& rows, JsonWriter& json) {
+  // Columns calls both functions for every field of rows. Only a column of objects has object keys.
   if (!field.in_side_column || !field.object_keys.empty()) return;
   if (rows.count() != 1) {
     throw std::logic_error("side column '" + std::string(field.name) +
                            "' has one row for each picture, but was given " + std::to_string(rows.count()));
   }
+  // Writes the row itself as text. Its number replaces it when the segment is put together.
   write_row(field.name, rows.row(0), json.key(field.name));
 }
 

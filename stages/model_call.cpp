@@ -15,6 +15,7 @@
 namespace millrace {
 namespace {
 
+// One model call of call_rows(), with all its repetitions, halves and searches.
 class Calls {
  public:
   Calls(std::span<const int> pictures, const MakeInputs& make, const ModelCall& call, const MaxRows& max_rows,
@@ -40,19 +41,25 @@ class Calls {
 
   void run(const std::vector<int>& rows, bool split) {
     bool repeated = false;
+    // Each round tries the same rows. A bad picture costs a round and is blank in the next.
     while (!std::all_of(rows.begin(), rows.end(), [&](int row) { return is_blank(row); })) {
+      // Asked in every round, because the engine lowers the limit when a call runs out of memory.
       if (rows.size() > static_cast<std::size_t>(max_rows_())) return run_halves(rows);
       try {
         keep(rows, call_(make_(rows, blank_)), split);
         return;
       } catch (const OutOfMemoryError&) {
+        // An OutOfMemoryError is a ModelError too, but no picture is to blame for it.
         if (rows.size() == 1) throw;
         return run_halves(rows);
       } catch (const std::bad_alloc&) {
+        // From make_(), which allocates the inputs.
         if (rows.size() == 1) throw;
         return run_halves(rows);
       } catch (const ModelError& error) {
         const std::optional<int> culprit = find_culprit(rows);
+        // A first failure without a culprit may not happen again, so the same call gets a second try.
+        // A second one can depend on the number of rows, so halves may succeed.
         if (culprit) {
           blame(*culprit, error.what());
         } else if (std::exchange(repeated, true)) {
@@ -65,6 +72,7 @@ class Calls {
   void run_halves(const std::vector<int>& rows) {
     ++counters_[split_calls];
     const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
+    // `true` marks the lines of these pictures: a call of another size may change the last bits of results.
     run({rows.begin(), middle}, true);
     run({middle, rows.end()}, true);
   }
@@ -72,12 +80,14 @@ class Calls {
   void keep(const std::vector<int>& rows, std::vector<Tensor> result, bool split) {
     const auto outputs = std::make_shared<const std::vector<Tensor>>(std::move(result));
     for (std::size_t i = 0; i < rows.size(); ++i) {
+      // blame() has written the outcome of a blank row already.
       if (is_blank(rows[i])) continue;
       outcomes_[static_cast<std::size_t>(rows[i])] = {outputs, static_cast<int>(i), split, {}};
     }
   }
 
   void blame(int picture, const std::string& error) {
+    // Also rows of the picture outside the failed half, so that the picture fails as a whole.
     for (std::size_t row = 0; row < blank_.size(); ++row) {
       if (pictures_[row] != picture) continue;
       blank_[row] = true;
@@ -93,17 +103,20 @@ class Calls {
       if (suspects.empty() || suspects.back() != picture_of(row)) suspects.push_back(picture_of(row));
     }
     const auto fail = [&](std::span<const int> these) {
+      // Other pictures are left out, not blank, so calls of the search get smaller and smaller.
       std::vector<int> taken;
       std::copy_if(rows.begin(), rows.end(), std::back_inserter(taken),
                    [&](int row) { return std::find(these.begin(), these.end(), picture_of(row)) != these.end(); });
       return fails(taken);
     };
     std::span<const int> left = suspects;
+    // The call that failed had only this picture, so it needs no other proof.
     bool seen_failing = left.size() == 1;
     while (left.size() > 1) {
       const auto first = left.first(left.size() / 2);
       const bool failed = fail(first);
       seen_failing = seen_failing || failed;
+      // If the first half works, the other is not called: a picture that fails alone can only be there.
       left = failed ? first : left.subspan(first.size());
     }
     // If no call of the search failed, the last suspect may be innocent, so it gets a call of its own.
@@ -176,9 +189,12 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
   const auto frame_of = [&](std::size_t row) -> Frame& { return *batch.frames[static_cast<std::size_t>(owners[row])]; };
   const auto is_wanted = [&](std::size_t row) { return !rows.wanted || rows.wanted(static_cast<int>(row)); };
   const auto max_rows = static_cast<std::size_t>(rows.model.maximum(rows.method));
+  // Loaded for the first call that is needed: a batch without wanted rows loads no model.
+  // Held until the end, so that the cache cannot free the model between two calls.
   std::shared_ptr<Engine> engine;
   std::size_t count = 0;
   for (std::size_t first = 0; first < owners.size(); first += count) {
+    // The cut does not depend on failures in these calls: a failed picture keeps its rows, as blanks.
     count = std::min(max_rows, owners.size() - first);
     if (!rows.pack) {
       const auto others =
@@ -188,6 +204,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
     bool any = false;
     for (std::size_t row = first; row < first + count; ++row)
       any = any || (!frame_of(row).failed() && (rows.call_unwanted || is_wanted(row)));
+    // A call of blanks and unwanted rows has no result that anyone takes.
     if (!any) continue;
     if (engine == nullptr) engine = rows.model.engine();
 
@@ -195,6 +212,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
       std::vector<CallRow> these;
       for (const int i : chunk) {
         const std::size_t row = first + static_cast<std::size_t>(i);
+        // A picture may have failed before this stage, or in an earlier call with other rows of it.
         these.push_back({static_cast<int>(row), blank[static_cast<std::size_t>(i)] || frame_of(row).failed()});
       }
       const int total = rows.model.padded(static_cast<int>(these.size()), rows.method);
@@ -203,6 +221,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
       return std::vector<Tensor>{gather(*context.device, images, these, owners, total)};
     };
     const auto call = [&](const std::vector<Tensor>& inputs) {
+      // Counts every try, so repeated calls and calls of a search count too.
       ++context.counters[rows.calls];
       return engine->call(rows.method, inputs, *context.device);
     };
@@ -212,6 +231,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t row = first + i;
       Frame& frame = frame_of(row);
+      // A picture does not fail with a row that nobody wants. Its boxes are in the manifest, for example.
       if (frame.failed() || !is_wanted(row)) continue;
       if (outcomes[i].outputs == nullptr) {
         frame.fail(rows.stage, Reason::model_failed, outcomes[i].error);
@@ -220,6 +240,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
       frame.split = frame.split || outcomes[i].split;
       taken.push_back({static_cast<int>(row), outcomes[i].outputs, outcomes[i].row});
     }
+    // Before the next call: outputs that `take` does not keep are freed at the end of this round.
     rows.take(taken);
   }
 }
@@ -234,6 +255,7 @@ void HostRows::take(std::span<const TakenRow> rows) {
     if (row.outputs.get() != brought) {  // rows of one call are adjacent
       brought = row.outputs.get();
       const Tensor& output = brought->front();
+      // The outputs are in host memory already, so the rows point into them.
       if (device_.on_host()) {
         values = output.host<const float>().data();
         kept_.push_back(row.outputs);

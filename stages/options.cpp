@@ -12,6 +12,7 @@ namespace {
 
 using Written = std::vector<std::string>;
 
+// A scalar is a list of one value.
 const std::string& one(const Written& written, const std::string& name) {
   if (written.size() != 1) {
     throw UsageError(name + " takes one value, but was given " + std::to_string(written.size()));
@@ -19,6 +20,7 @@ const std::string& one(const Written& written, const std::string& name) {
   return written.front();
 }
 
+// The shortest text that reads back as the same number, in any locale.
 std::string number_text(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
@@ -40,6 +42,7 @@ void check_range(double value, Range range, const std::string& name, const std::
                  std::string (*bound)(double) = bound_text) {
   if (value >= range.min && value <= range.max) return;
   std::string allowed =
+      // 1e300 is the default of Range: no maximum.
       range.max >= 1e300 ? "at least " + bound(range.min) : "between " + bound(range.min) + " and " + bound(range.max);
   throw UsageError(name + " is " + written + "; it must be " + allowed);
 }
@@ -47,6 +50,7 @@ void check_range(double value, Range range, const std::string& name, const std::
 template <class T>
 T number(const std::string& text, const std::string& name, const char* what) {
   T value{};
+  // from_chars reads the same text in every locale.
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) {
     throw UsageError(name + " is '" + text + "'; it must be " + what);
@@ -57,6 +61,7 @@ T number(const std::string& text, const std::string& name, const char* what) {
 void parse_double(void* member, const Written& written, const std::string& name, Range range) {
   const std::string& text = one(written, name);
   const auto value = number<double>(text, name, "a number");
+  // from_chars accepts inf and nan.
   if (!std::isfinite(value)) throw UsageError(name + " is '" + text + "'; it must be a finite number");
   check_range(value, range, name, text);
   *static_cast<double*>(member) = value;
@@ -80,8 +85,10 @@ void parse_bytes(void* member, const Written& written, const std::string& name, 
       digits.pop_back();
     }
   }
+  // A double, so that users can write 1.5G.
   const double value = number<double>(digits, name, "a number of bytes such as 512M or 2G") * unit;
   check_range(value, range, name, text, bound_of_bytes);
+  // The value must fit into int64_t, also if the option has no range.
   if (!(value >= 0 && value < 9e18))
     throw UsageError(name + " is '" + text + "'; it must be a size of memory such as 512M or 2G");
   *static_cast<std::int64_t*>(member) = static_cast<std::int64_t>(value);
@@ -158,6 +165,7 @@ void Describe::on_gpu(std::string_view name, std::string_view value) {
 }
 
 void Parse::visit(const Access& access) {
+  // For check_all_taken(), which runs after the last option.
   names_.push_back(access.info.name);
   const auto given = values_.find(access.info.name);
   if (given != values_.end()) {

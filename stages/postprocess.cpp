@@ -27,6 +27,7 @@ StageInfo Postprocess::info(const Options& /*options*/) {
 Postprocess::Postprocess(const Options& options, const StageContext& context) : options_(options), context_(context) {}
 
 void Postprocess::run(Batch& batch) {
+  // Shared with the targets: if outline() throws, a later wait may still fill it.
   const auto outlined = std::make_shared<std::vector<std::vector<OutlinedMask>>>(batch.frames.size());
   // One entry for each decoder call, because a call packs objects of several pictures.
   std::vector<MaskCall> calls;
@@ -35,6 +36,7 @@ void Postprocess::run(Batch& batch) {
     const Frame& frame = *batch.frames[slot];
     if (frame.failed()) continue;
     const PictureLogits& logits = frame.columns.get(mask_logits);
+    // To its full size before the targets point into it.
     (*outlined)[slot].resize(logits.objects.size());
     for (std::size_t i = 0; i < logits.objects.size(); ++i) {
       const MaskLogits& object = logits.objects[i];
@@ -49,6 +51,7 @@ void Postprocess::run(Batch& batch) {
     }
   }
   outline(*context_.device, calls, static_cast<float>(options_.mask_threshold));
+  // The masks of all calls come down together, so one wait is enough here.
   context_.device->wait();
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     if (!batch.frames[slot]->failed()) take(*batch.frames[slot], std::move((*outlined)[slot]));

@@ -22,9 +22,11 @@ void Preprocess::run(Batch& batch) {
     const PixelBuffer* raster = frame.failed() ? nullptr : frame.columns.find(pixels);
     if (raster == nullptr) continue;
     rasters[i] = context_.device->upload({raster->data.get(), raster->width, raster->height}, raster->data);
+    // The chain frees `uploaded` right after this stage if no later stage crops from it.
     frame.columns.set(uploaded, rasters[i]);
   }
   ModelInputs inputs;
+  // A raster goes up once, for all models of the view.
   for (const auto& [folder, buffer] : context_.models.picture_inputs.at(static_cast<std::size_t>(batch.view()))) {
     if (buffers_.size() <= buffer) buffers_.resize(buffer + 1);
     inputs[folder] = make(batch, rasters, context_.models.package(folder), buffers_[buffer]);
@@ -32,6 +34,7 @@ void Preprocess::run(Batch& batch) {
   batch.columns.set(model_inputs, std::move(inputs));
 }
 
+// The lane calls it when memory ran out. The next run() allocates the buffers again.
 void Preprocess::trim() { buffers_.clear(); }
 
 ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& rasters, const Package& package,
@@ -44,6 +47,7 @@ ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& 
     buffer = context_.device->empty(shape, type);
   }
   ModelInput input;
+  // The next batch writes to the same memory. That is safe: the stream runs its kernels after the calls of this batch.
   input.images = buffer;
   input.images.shape = shape;
   input.images.dtype = type;  // the buffer may come from a model of another type
@@ -51,6 +55,7 @@ ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& 
   for (std::size_t i = 0; i < batch.frames.size(); ++i) {
     const Tensor row = input.images.row(static_cast<std::int64_t>(i));
     if (rasters[i].data == nullptr) {
+      // The row has pixels of an earlier batch, or nobody has written it yet.
       context_.device->zero(row);
       continue;
     }

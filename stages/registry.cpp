@@ -60,6 +60,7 @@ const StageEntry& find_stage(std::string_view name, const std::vector<StageEntry
 }
 
 CounterInfos counters_of(const std::vector<StageEntry>& table) {
+  // Counters of call_rows(), which is no stage.
   CounterInfos all{&split_calls, &bisect_calls};
   for (const auto& entry : table) {
     const CounterInfos counters = entry.default_info().counters;

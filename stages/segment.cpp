@@ -87,6 +87,7 @@ void Segment::run(Batch& batch) {
   Work work;
   work.embeddings.resize(batch.frames.size());
   work.results.resize(batch.frames.size());
+  // First all pictures, then all boxes, so that a decoder call can have boxes of several pictures.
   encode_pictures(batch, work);
 
   const auto& geometries = batch.columns.get(model_inputs).at(options_.model).geometry;
@@ -102,11 +103,13 @@ void Segment::run(Batch& batch) {
     result.objects.resize(list.size());
     for (std::size_t i = 0; i < list.size(); ++i) {
       const Box box{list[i].x0, list[i].y0, list[i].x1, list[i].y1};
+      // In the order of slots, so the rows of a picture are adjacent, as call_rows() needs it.
       work.prompts.push_back({static_cast<int>(slot), static_cast<int>(i), geometry.to_input(box)});
     }
   }
   decode_boxes(batch, work);
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
+    // Also without objects: `postprocess` needs the field, which is then empty.
     if (!batch.frames[slot]->failed()) batch.frames[slot]->columns.set(mask_logits, std::move(work.results[slot]));
   }
   batch.columns.set(image_embeddings, {options_.model, std::move(work.embeddings)});
@@ -116,6 +119,7 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
   std::vector<int> slots;
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     const Frame& frame = *batch.frames[slot];
+    // Pictures without boxes, often the majority, need no embedding.
     if (!frame.failed() && !frame.columns.get(detections).list.empty()) slots.push_back(static_cast<int>(slot));
   }
   call_rows(batch, context_,
@@ -127,6 +131,7 @@ void Segment::encode_pictures(Batch& batch, Work& work) const {
              .take = [&](std::span<const TakenRow> rows) {
                for (const TakenRow& row : rows) {
                  const int slot = slots[static_cast<std::size_t>(row.row)];
+                 // A view that keeps the output of the whole call alive.
                  work.embeddings[static_cast<std::size_t>(slot)] = row.outputs->front().row(row.at);
                }
              }});
@@ -141,12 +146,15 @@ void Segment::decode_boxes(Batch& batch, Work& work) const {
     std::vector<const Tensor*> embeddings;
     std::vector<int> slots;
     const auto total = static_cast<std::size_t>(count);
+    // Rows of padding keep the empty box and image 0. call_rows() drops their results.
     std::vector<Box> boxes(total);
     std::vector<int> image_index(total);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Prompt& prompt = work.prompts[static_cast<std::size_t>(rows[i].row)];
       const auto slot = static_cast<std::size_t>(prompt.slot);
+      // Zeros in place of a failed picture's embedding, so that its values cannot make the call fail again.
       if (rows[i].blank && nothing.data == nullptr) nothing = zeros_like(device, work.embeddings[slot]);
+      // Rows of a picture are adjacent, so each embedding is in the call once.
       if (slots.empty() || slots.back() != prompt.slot) {
         slots.push_back(prompt.slot);
         embeddings.push_back(rows[i].blank ? &nothing : &work.embeddings[slot]);
@@ -154,6 +162,7 @@ void Segment::decode_boxes(Batch& batch, Work& work) const {
       image_index[i] = static_cast<int>(slots.size()) - 1;
       if (!rows[i].blank) boxes[i] = prompt.box;
     }
+    // Counted here, because only `make` knows the padding.
     context_.counters[decoder_slots] += count;
     Prompts prompts = make_prompts(device, boxes, image_index);
     return std::vector<Tensor>{stack(device, embeddings), std::move(prompts.boxes), std::move(prompts.image_index)};
@@ -165,6 +174,7 @@ void Segment::decode_boxes(Batch& batch, Work& work) const {
           row.outputs, row.at};
     }
   };
+  // Boxes are counted once, also if their call is repeated or split.
   context_.counters[decoder_boxes] += static_cast<std::int64_t>(owners.size());
   call_rows(batch, context_,
             {.stage = name,

@@ -19,6 +19,7 @@ const ModelUse::Calls& calls_of(const ModelUse& use, std::string_view method) {
   return *found;
 }
 
+// Maximum rows of a call by options and package. They are part of the plan, unlike limits of memory.
 int allowed(const ModelUse& use, const Package& package, int batch_size, std::string_view method) {
   const int wanted = calls_of(use, method).rows;
   return std::min(wanted > 0 ? wanted : std::max(1, batch_size), package.method(method).maximum);
@@ -34,6 +35,7 @@ StageModel::StageModel(StageModels& models, const ModelUse& use) : models_(model
 
 int StageModel::maximum(std::string_view method) const { return allowed(use_, *package_, models_.batch_size, method); }
 
+// Ask before each call: another lane of the device may lower it at any time.
 int StageModel::limit(std::string_view method) const {
   return models_.limits == nullptr ? CallLimits::none : models_.limits->max_rows(package_->id(), method);
 }
@@ -45,6 +47,7 @@ int StageModel::padded(int rows, std::string_view method) const {
 std::shared_ptr<Engine> StageModel::engine() const { return models_.cache->acquire(*package_); }
 
 MethodRows rows_of(const ModelUse& use, const Package& package, int batch_size, const CallLimits* limits) {
+  // All methods of the package, because a warm-up calls all of them.
   MethodRows rows;
   for (const Method& method : package.methods) {
     const int limit = limits == nullptr ? CallLimits::none : limits->max_rows(package.id(), method.name);

@@ -14,6 +14,7 @@ constexpr std::size_t maximum_rows = 65535;  // limit of a grid's third dimensio
 void on_host(const CropJob& job) {
   std::vector<std::uint8_t> packed;
   for (LetterboxJob row : job.request) {
+    // letterbox_on_host reads rows without gaps, so a part of a wider raster is packed first.
     if (row.width != row.row_pixels) {
       packed.clear();
       for (int y = 0; y < row.height; ++y) {
@@ -36,6 +37,7 @@ constexpr Operation<CropJob> operation{.name = "crop", .host = on_host, .body = 
 
 /// Returns the part of the raster that shows this part of the picture.
 DeviceImage part_of(const Crop& crop, const PixelRectangle& rectangle) {
+  // Rounds outwards, so that the part shows every pixel of the rectangle.
   const int left = rectangle.left / crop.reduction, top = rectangle.top / crop.reduction;
   const auto end = [&](int first, int size, int limit) {
     return std::min((first + size + crop.reduction - 1) / crop.reduction, limit);
@@ -47,6 +49,7 @@ DeviceImage part_of(const Crop& crop, const PixelRectangle& rectangle) {
           end(rectangle.top, rectangle.height, crop.raster.height) - top};
 }
 
+/// The geometry comes from the rectangle at full size, so a reduced raster changes no position.
 LetterboxJob job_of(const Crop& crop, const InputSpec& spec, const Tensor& input) {
   const PixelRectangle rectangle = crop_rectangle(crop);
   LetterboxJob job =
@@ -60,7 +63,7 @@ LetterboxJob job_of(const Crop& crop, const InputSpec& spec, const Tensor& input
 }  // namespace
 
 PixelRectangle crop_rectangle(const Crop& crop) {
-  // NaN becomes the lowest.
+  // Before the conversion, because a large or infinite value does not fit an int. NaN becomes the lowest.
   const auto limited = [](float value, int lowest, int highest) {
     return value > static_cast<float>(lowest) ? static_cast<int>(std::min(static_cast<double>(value), 1.0 * highest))
                                               : lowest;
@@ -79,6 +82,7 @@ void crop(Device& device, std::span<const Crop> crops, const InputSpec& spec, co
                                 " rows for " + std::to_string(crops.size()) +
                                 " crops; these must be equal, and at most " + std::to_string(maximum_rows));
   }
+  // CUDA refuses a launch without blocks.
   if (crops.empty()) return;
   CropJob job;
   job.count = static_cast<int>(crops.size());
@@ -92,12 +96,14 @@ void crop(Device& device, std::span<const Crop> crops, const InputSpec& spec, co
     job.longest_axis = std::max({job.longest_axis, rows.back().x.size, rows.back().y.size});
     words += tap_words(rows.back().x) + tap_words(rows.back().y);
   }
+  // This vector ends with the function. Only the CPU reads the span, before device.run() returns.
   job.request = rows;
   std::shared_ptr<std::int32_t[]> taps;  // later calls can reuse the memory
   if (!device.on_host()) {
     taps = device.allocate<std::int32_t>(words);
     std::int32_t* next = taps.get();
     for (LetterboxJob& row : rows) next = place_taps(row.y, place_taps(row.x, next));
+    // Stored, because the arguments of a kernel have at most 4 kB.
     job.rows = device.store(std::span<const LetterboxJob>(rows));
   }
   device.run(operation, job);

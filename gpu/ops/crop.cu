@@ -4,6 +4,7 @@
 namespace millrace {
 namespace {
 
+/// Block y is the axis (0: columns, 1: rows), block z the crop.
 __global__ void fill_taps_of_rows(const CropJob job) {
   const LetterboxJob& row = job.rows[blockIdx.z];
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -27,8 +28,10 @@ __global__ void crop(const CropJob job) {
 void launch(const CropJob& job, Stream& stream) {
   const cudaStream_t cuda = cuda_stream(stream);
   const auto count = static_cast<unsigned>(job.count);
+  // As many threads as the longest axis of all crops needs. Those beyond their own axis return at once.
   fill_taps_of_rows<<<dim3(blocks_of(job.longest_axis, 128), 2, count), 128, 0, cuda>>>(job);
   check_launch("fill_taps_of_rows");
+  // The 32 threads of a warp write neighbours of one row. The stream starts it after all taps are filled.
   const dim3 block(32, 8), grid(blocks_of(job.width, 32), blocks_of(job.height, 8), count);
   if (job.type == DType::f32) {
     crop<float><<<grid, block, 0, cuda>>>(job);

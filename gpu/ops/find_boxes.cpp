@@ -24,6 +24,7 @@ FoundBoxes find(const Tensor& output, const BoxTarget& target, const BoxSearch& 
     kept.scores.push_back(all.scores[i]);
     kept.classes.push_back(all.classes[i]);
   }
+  // One box more than wanted tells whether there were more.
   const auto order =
       nms_cpu(kept.boxes, kept.scores, kept.classes, search.iou_threshold, search.max_boxes + 1, search.class_aware);
   FoundBoxes found;
@@ -42,6 +43,7 @@ void on_host(const HeadJob& job) {
     try {
       *target.found = find(*job.request.output, target, *job.request.search);
     } catch (const NonFinite& error) {
+      // Only this picture fails. The others of the batch keep their boxes.
       target.found->fault = error.what();
     }
   }
@@ -79,6 +81,7 @@ HeadJob job_of(const BoxSearch& search, int slots, int anchors) {
   job.iou_threshold = search.iou_threshold;
   job.min_area = search.min_area;
   job.class_aware = search.class_aware;
+  // An anchor has at most one box, so more room is never used. The extra one tells whether there were more.
   job.max_kept = std::min(search.max_boxes, anchors) + 1;
   return job;
 }
@@ -111,6 +114,7 @@ void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, s
     return device.run(operation, job);
   }
   const auto count = static_cast<std::size_t>(slots), cells = count * static_cast<std::size_t>(anchors);
+  // A slot without a target keeps an empty geometry, and the kernels skip it.
   std::vector<LetterboxGeometry> geometry(count);
   for (const BoxTarget& target : targets) geometry[static_cast<std::size_t>(target.row)] = target.geometry;
   job.output = static_cast<const float*>(output.data);
@@ -120,6 +124,7 @@ void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, s
   job.boxes = device.scratch<Box>(cells);
   job.best = device.scratch<std::int32_t>(cells);
   job.faults = device.scratch<std::int32_t>(count);
+  // Threads of a slot combine faults by "or". The other scratch memory is written before it is read.
   device.zero(job.faults, count * sizeof(std::int32_t));
   // Kernels write the few kept boxes directly to host memory, so no copy is needed.
   const auto summaries = device.mapped<std::int32_t>(2 * count);
@@ -128,6 +133,7 @@ void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, s
   job.kept = kept.get();
   device.keep(output.storage);
   device.run(operation, job);
+  // The function owns the mapped memory until the wait. It copies the targets, because the caller's span may end first.
   device.at_wait({}, [summaries, kept, max_kept = static_cast<std::size_t>(job.max_kept), max_boxes = search.max_boxes,
                       own = std::vector<BoxTarget>(targets.begin(), targets.end())] {
     for (const BoxTarget& target : own) {

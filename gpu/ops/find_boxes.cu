@@ -23,6 +23,7 @@ struct WholeBlock {
     __shared__ typename Reduce::TempStorage storage;
     __shared__ std::uint64_t result;
     const std::uint64_t largest =
+        // Only thread 0 gets the result.
         Reduce(storage).Reduce(value, [](std::uint64_t a, std::uint64_t b) { return a < b ? b : a; });
     if (rank == 0) result = largest;
     __syncthreads();
@@ -32,6 +33,8 @@ struct WholeBlock {
   }
 };
 
+// One block per slot, because each round ends with a barrier of all threads that search this slot.
+// The launch bound limits the registers of a thread, so that a block of this size can start.
 __global__ void __launch_bounds__(team) keep_best(const HeadJob job) {
   find_boxes_kernel::keep_best(job, static_cast<int>(blockIdx.x), WholeBlock{static_cast<int>(threadIdx.x), team});
 }
@@ -42,6 +45,7 @@ void launch(const HeadJob& job, Stream& stream) {
   if (job.slots == 0) return;
   const cudaStream_t cuda = cuda_stream(stream);
   const auto slots = static_cast<unsigned>(job.slots);
+  // CUDA refuses a launch without blocks. keep_best runs also without anchors, because it writes the summaries.
   if (job.anchors > 0) {
     find_candidates<<<dim3(blocks_of(job.anchors, 128), slots), 128, 0, cuda>>>(job);
     check_launch("find_candidates");

@@ -59,6 +59,7 @@ LetterboxJob letterbox_job(const DeviceImage& raster, const LetterboxGeometry& g
 }
 
 std::size_t tap_words(const ResampleTaps& taps) {
+  // Each value has `first`, `count` and its weights.
   return static_cast<std::size_t>(taps.size) * (2 + static_cast<std::size_t>(taps.taps));
 }
 
@@ -71,6 +72,7 @@ std::int32_t* place_taps(ResampleTaps& taps, std::int32_t* memory) {
 
 void check_input_type(const Device& device, DType type) {
   if (type == DType::f32) return;
+  // On the CPU, models run in fp32.
   if (device.on_host()) throw std::invalid_argument("letterbox: the host makes inputs only in f32");
   if (type != DType::f16 && type != DType::bf16)
     throw std::invalid_argument("letterbox: the type of an input must be f32, f16 or bf16");
@@ -94,6 +96,7 @@ void letterbox(Device& device, const DeviceImage& raster, const LetterboxGeometr
   job.out = input.data;
   check_input_type(device, job.type);
   std::shared_ptr<std::int32_t[]> taps;  // later calls can reuse the memory
+  // letterbox_cpu() makes its own tables.
   if (!device.on_host()) {
     taps = device.allocate<std::int32_t>(tap_words(job.x) + tap_words(job.y));
     place_taps(job.y, place_taps(job.x, taps.get()));

@@ -4,6 +4,8 @@
 namespace millrace {
 namespace {
 
+/// Computes each weight once, not for each pixel. Block y is the axis (0: columns, 1: rows).
+/// The host does not send the weights, since a table would add some kilobytes for each picture size.
 __global__ void fill_taps(const LetterboxJob job) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const bool rows = blockIdx.y == 1;
@@ -26,6 +28,7 @@ void launch(const LetterboxJob& job, Stream& stream) {
   const cudaStream_t cuda = cuda_stream(stream);
   fill_taps<<<dim3(blocks_of(job.x.size > job.y.size ? job.x.size : job.y.size, 128), 2), 128, 0, cuda>>>(job);
   check_launch("fill_taps");
+  // The 32 threads of a warp write neighbours of one row. The stream starts it after all taps are filled.
   const dim3 block(32, 8), grid(blocks_of(job.spec.width, 32), blocks_of(job.spec.height, 8));
   if (job.type == DType::f32) {
     letterbox<<<grid, block, 0, cuda>>>(job, static_cast<float*>(job.out));

@@ -23,6 +23,7 @@ void outline_on_host(const MaskCall& call, const MaskTarget& target, float thres
     mask.fault = iou_not_finite;
     return;
   }
+  // Targets come picture by picture, so the tables of one geometry serve all objects of a picture.
   if (!outliner || !(outliner->geometry() == target.geometry)) outliner.emplace(target.geometry);
   try {
     mask.counts = outliner->outline(logits.host<const float>(), threshold);
@@ -56,6 +57,7 @@ void body(const OutlineJob& job) {
   }
   if (!job.counted) {
     for_each_column(job, outline_kernel::count_column);
+    // The entry after the last count is 0 (count_column), so its sum is the total.
     std::exclusive_scan(job.counts, job.counts + job.masks * job.widest + 1, job.counts, 0U);
   }
   for_each_column(job, outline_kernel::write_column);
@@ -82,6 +84,7 @@ void simulate(const OutlineJob& job) {
   std::uint32_t at = 0;
   for (int n = 0; n < job.masks; ++n) {
     job.starts[n] = at;
+    // Finite values, or the mask would count as faulty.
     job.iou[n] = 0.9F;
     job.largest[n] = 1;
     if (job.slots[n] < 0) continue;
@@ -89,12 +92,14 @@ void simulate(const OutlineJob& job) {
       const MaskGeometry& geometry = job.geometry[job.slots[n]];
       positions = ellipse(geometry.picture_width, geometry.picture_height);
     }
+    // Masks that do not fit count too, so that a second wait follows, as on a GPU.
     if (at + positions.size() <= job.capacity) std::ranges::copy(positions, job.positions + at);
     at += static_cast<std::uint32_t>(positions.size());
   }
   job.starts[job.masks] = at;
 }
 
+/// The table has the time of a whole mask. The repeated last step adds nothing.
 double masks_of(const OutlineJob& job) { return job.counted ? 0 : job.masks; }
 
 constexpr Operation<OutlineJob> operation{
@@ -114,6 +119,7 @@ std::vector<std::uint32_t> runs_of(std::span<const std::uint32_t> positions, std
 }
 
 /// One decoder call whose masks are pending. Its results are starts, iou, largest, positions (OutlineJob).
+/// All four have 32 bits, so one buffer holds them and one copy brings them down.
 struct PendingMasks {
   OutlineJob job;
   std::vector<MaskTarget> targets;
@@ -121,6 +127,7 @@ struct PendingMasks {
 
   [[nodiscard]] std::size_t head_words() const { return 3 * static_cast<std::size_t>(job.masks) + 1; }
   [[nodiscard]] std::size_t words() const { return head_words() + job.capacity; }
+  // `starts` has one entry more than there are masks: the total.
   void place_at(std::uint32_t* part) {
     const auto masks = static_cast<std::size_t>(job.masks);
     job.starts = part;
@@ -132,6 +139,7 @@ struct PendingMasks {
 };
 
 void PendingMasks::deliver(const std::uint32_t* part) const {
+  // The same layout as in place_at(), in the copy on the host.
   const auto masks = static_cast<std::size_t>(job.masks);
   const auto* iou = reinterpret_cast<const float*>(part + masks + 1);
   const auto* largest = reinterpret_cast<const float*>(part + 2 * masks + 1);
@@ -140,11 +148,13 @@ void PendingMasks::deliver(const std::uint32_t* part) const {
     const auto n = static_cast<std::size_t>(target.row);
     OutlinedMask& mask = *target.mask;
     mask.predicted_iou = iou[n];
+    // The predicted IoU comes first, as on the CPU, so that both devices name the same fault.
     if (!std::isfinite(iou[n])) {
       mask.fault = iou_not_finite;
     } else if (!std::isfinite(largest[n])) {
       mask.fault = logits_not_finite;
     } else {
+      // It fits 32 bits: check_geometry() has refused larger pictures.
       const auto pixels = static_cast<std::uint32_t>(target.geometry.picture_width) *
                           static_cast<std::uint32_t>(target.geometry.picture_height);
       mask.counts = runs_of({positions + part[n], part[n + 1] - part[n]}, pixels);
@@ -172,9 +182,11 @@ PendingMasks begin(Device& device, const MaskCall& call, float threshold) {
   job.logits_height = static_cast<int>(call.logits.shape[1]);
   job.logits_width = static_cast<int>(call.logits.shape[2]);
   job.threshold = threshold;
+  // -1 marks rows without a target, such as padding.
   std::vector<std::int32_t> slots(static_cast<std::size_t>(job.masks), -1);
   std::vector<MaskGeometry> geometry;
   for (const MaskTarget& target : call.targets) {
+    // Targets come picture by picture, so a comparison with the last one finds most repetitions.
     if (geometry.empty() || !(geometry.back() == target.geometry)) {
       check_geometry(target.geometry);
       geometry.push_back(target.geometry);
@@ -192,6 +204,7 @@ PendingMasks begin(Device& device, const MaskCall& call, float threshold) {
       std::max(min_positions_per_mask, headroom * device.state<OutlineState>().max_positions);
   job.capacity = static_cast<std::uint32_t>(std::ceil(positions_per_mask * job.masks));
   masks.targets = call.targets;
+  // If the masks do not fit, the last step reads the outputs again after the first wait.
   device.keep(call.logits.storage);
   device.keep(call.predicted_iou.storage);
   return masks;
@@ -228,6 +241,7 @@ void deliver(Device& device, const Results& results) {
   for (const PendingMasks& masks : results.pending) {
     const std::uint32_t* part = results.host.get() + masks.offset;
     const std::uint32_t total = part[masks.job.masks];
+    // Also for masks that do not fit, so that the next estimate is large enough.
     max_positions = std::max(max_positions, static_cast<double>(total) / masks.job.masks);
     if (total <= masks.job.capacity) {
       masks.deliver(part);
@@ -241,6 +255,7 @@ void deliver(Device& device, const Results& results) {
   const auto again = make_results(device, cut);
   for (std::size_t i = 0; i < cut.size(); ++i) {
     const OutlineJob& job = again->pending[i].job;
+    // The last step writes `starts` and `iou` itself, but reads `largest`.
     device.copy(cut[i].job.largest, job.largest, sizeof(float) * static_cast<std::size_t>(job.masks));
     device.run(operation, job);
   }

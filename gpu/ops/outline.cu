@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(team) largest_magnitude(const OutlineJob job) 
 
 constexpr int columns = 64;  // picture columns of a block
 
+/// A thread handles one picture column. Block y is the mask.
 __global__ void count_changes(const OutlineJob job) {
   const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (x < job.widest) outline_kernel::count_column(job, static_cast<int>(blockIdx.y), x);
@@ -43,8 +44,10 @@ void count(const OutlineJob& job, Stream& stream) {
   check_launch("count_changes");
   const int total = job.masks * job.widest + 1;
   std::size_t bytes = 0;
+  // The first call only returns the size of the scratch memory.
   check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, job.counts, job.counts, total, cuda),
         "the sums of the masks' changes");
+  // Freed at the return, but in stream order: after the sums.
   const auto scratch = stream.allocate(bytes);
   check(cub::DeviceScan::ExclusiveSum(scratch.get(), bytes, job.counts, job.counts, total, cuda),
         "the sums of the masks' changes");
@@ -53,6 +56,7 @@ void count(const OutlineJob& job, Stream& stream) {
 }  // namespace
 
 void launch(const OutlineJob& job, Stream& stream) {
+  // CUDA refuses a launch without blocks.
   if (job.masks == 0) return;
   if (!job.counted) count(job, stream);
   write_changes<<<grid_of(job), columns, 0, cuda_stream(stream)>>>(job);

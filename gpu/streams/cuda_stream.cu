@@ -19,6 +19,7 @@ namespace {
 
 /// Bytes that are an argument of a kernel. Arguments have at most 4 kB.
 struct Parcel {
+  // The other arguments of store_parcel need room too.
   static constexpr int capacity = 3584;
   unsigned char bytes[capacity];
 };
@@ -39,6 +40,7 @@ using EventHandle = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyE
 
 StreamHandle make_stream() {
   cudaStream_t stream{};
+  // Otherwise work on this stream would wait for work on the default stream, and the reverse.
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
   return StreamHandle(stream);
 }
@@ -63,6 +65,7 @@ struct Handles {
     std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
     check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "the memory pool");
     stream = make_stream();
+    // The lane's thread sleeps until the event. A spinning thread would take a core from the workers.
     done = make_event(cudaEventBlockingSync | cudaEventDisableTiming);
     nvtxNameCudaStreamA(stream.get(), name.c_str());
   }
@@ -85,6 +88,8 @@ class CudaStream final : public Stream {
             [handles = handles_](std::size_t bytes) {
               void* block = nullptr;
               handles->use();
+              // Mapped: kernels write to it, under the same address as on the host.
+              // Portable: one stream allocates the pixels of all pictures, and lanes on any GPU upload them.
               check(cudaHostAlloc(&block, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "pinned memory");
               return block;
             },
@@ -99,10 +104,13 @@ class CudaStream final : public Stream {
   std::shared_ptr<void> allocate(std::size_t bytes) override {
     void* memory = nullptr;
     handles_->use();
+    // In stream order, so neither allocating nor freeing waits for queued work.
     cudaError_t error = cudaMallocAsync(&memory, bytes, handles_->stream.get());
     if (error == cudaErrorMemoryAllocation) {
+      // Clears the error, or the next check_launch() would report it.
       cudaGetLastError();
       give_all_back();
+      // give_all_back() calls LibTorch, which selects GPUs too.
       handles_->use();
       error = cudaMallocAsync(&memory, bytes, handles_->stream.get());
     }
@@ -117,6 +125,7 @@ class CudaStream final : public Stream {
 
   void trim() override {
     cudaMemPool_t pool{};
+    // The pool returns only blocks whose queued free is known to be done.
     wait();
     check(cudaDeviceGetDefaultMemPool(&pool, handles_->device), "the memory pool");
     check(cudaMemPoolTrimTo(pool, 0), "the memory pool");
@@ -167,9 +176,11 @@ class CudaStream final : public Stream {
 
   double time(const std::function<void()>& work) override {
     wait();
+    // Own events, because `done` records no time.
     const EventHandle begin = make_event(cudaEventDefault), end = make_event(cudaEventDefault);
     check(cudaEventRecord(begin.get(), handles_->stream.get()), "an event");
     work();
+    // The work may have selected another GPU.
     handles_->use();
     check(cudaEventRecord(end.get(), handles_->stream.get()), "an event");
     wait();
@@ -181,6 +192,7 @@ class CudaStream final : public Stream {
  protected:
   void take(std::shared_ptr<const OperationCall> call) override {
     handles_->use();
+    // A launch copies its arguments, so the call may end here.
     call->launch(*this);
   }
 
@@ -199,6 +211,7 @@ class CudaStream final : public Stream {
 int cuda_device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    // Clears the error, or the first check_launch() would report it.
     cudaGetLastError();
     return 0;
   }

@@ -10,6 +10,7 @@
 namespace millrace {
 namespace {
 
+// As on GPUs (Stream::allocate).
 constexpr std::align_val_t alignment{256};
 constexpr int garbage = 0xa5;
 
@@ -30,12 +31,14 @@ std::size_t hash_of(const void* memory, std::size_t bytes) {
 std::shared_ptr<void> FakeStream::allocate(std::size_t bytes) {
   if (bytes == 0) throw std::invalid_argument("a GPU has no memory of 0 bytes");
   const auto size = static_cast<std::int64_t>(bytes);
+  // The order of CudaStream: before an allocation fails, others return the memory that they keep.
   if (!queue_->take(size)) {
     give_all_back();
     if (!queue_->take(size)) throw std::bad_alloc();
   }
   const std::shared_ptr<void> block(allocate_garbage(bytes), release);
   return {block.get(), [queue = queue_, block, size](void*) {
+            // Queued work may still use the block, so it lives until the wait. Its bytes are free at once, as on a GPU.
             queue->released.push_back(block);
             queue->used_bytes -= size;
           }};
@@ -50,8 +53,10 @@ std::optional<DeviceMemory> FakeStream::memory() const {
 void FakeStream::trim() { queue_->trim(); }
 
 bool FakeStream::Queue::take(std::int64_t bytes) {
+  // Memory that this stream has kept is used first. Only the rest comes from the device.
   const std::int64_t more = std::max<std::int64_t>(0, used_bytes + bytes - kept_bytes);
   if (memory != nullptr) {
+    // Adds first and checks afterwards, because other streams take from the same memory at the same time.
     const std::int64_t before = memory->kept_bytes.fetch_add(more);
     if (before + more > memory->total_bytes) {
       memory->kept_bytes -= more;
@@ -99,6 +104,7 @@ void FakeStream::check_host(const void* host, std::size_t bytes) const {
 void FakeStream::upload(const void* host, void* device, std::size_t bytes) {
   check_host(host, bytes);
   defer([this, host, device, bytes, hash = hash_of(host, bytes)] {
+    // Again at the wait, because the caller may have freed the memory since.
     check_host(host, bytes);
     if (hash_of(host, bytes) != hash) throw std::logic_error("host memory changed between its upload and the wait");
     std::memcpy(device, host, bytes);
@@ -120,6 +126,7 @@ void FakeStream::zero(void* device, std::size_t bytes) {
   defer([=] { std::memset(device, 0, bytes); });
 }
 void FakeStream::store(const void* host, void* device, std::size_t bytes) {
+  // `host` may be null then.
   if (bytes == 0) return;
   const auto* data = static_cast<const std::byte*>(host);
   defer([device, kept = std::vector<std::byte>(data, data + bytes)] {
@@ -132,6 +139,7 @@ FakeStream::~FakeStream() { queue_->work.clear(); }
 
 void FakeStream::wait() {
   ++counts_.waits;
+  // In a scope: the end of the work frees memory into `released`, which the line after the scope clears.
   {
     const auto work = std::exchange(queue_->work, {});  // after a failure, the rest is dropped
     for (const auto& one : work) one();

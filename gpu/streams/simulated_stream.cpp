@@ -45,15 +45,18 @@ void SimulatedStream::compute(double seconds) {
 // GPUs have separate engines for copies, so kernels of other streams continue.
 void SimulatedStream::transfer(double seconds) { done_ns_ = std::max(done_ns_, now_ns()) + as_ns(seconds); }
 
+// An upload only takes time. Nothing reads its result, because models and operations compute nothing.
 void SimulatedStream::upload(const void* /*host*/, void* /*device*/, std::size_t bytes) {
   transfer(static_cast<double>(bytes) / gpu_->rates().upload_bytes_per_s);
 }
 
 void SimulatedStream::download(const void* device, void* host, std::size_t bytes) {
   transfer(static_cast<double>(bytes) / gpu_->rates().download_bytes_per_s);
+  // Copied at the wait and not before, as on a GPU.
   downloads_.emplace_back([=] { std::memcpy(host, device, bytes); });
 }
 
+// The table has no cost for these two.
 void SimulatedStream::copy(const void* /*from*/, void* /*to*/, std::size_t /*bytes*/) {}
 void SimulatedStream::zero(void* /*device*/, std::size_t /*bytes*/) {}
 
@@ -64,6 +67,7 @@ void SimulatedStream::take(std::shared_ptr<const OperationCall> call) {
   const auto& known = gpu_->rates().operations_s;
   const auto found = known.find(call->name());
   if (found == known.end())
+    // Ends the run. Otherwise every picture would fail for the same reason.
     throw DeviceError("the table of the simulated device has no time for the operation '" + std::string(call->name()) +
                       "'; add the key '" + std::string(call->name()) + "_ms'");
   compute(found->second * call->units());
@@ -79,6 +83,7 @@ void SimulatedStream::wait() {
 double SimulatedStream::time(const std::function<void()>& work) {
   asked_ns_ = 0;
   work();
+  // The time of this stream's calls. The clock would add the time of other streams.
   const auto seconds = static_cast<double>(asked_ns_) / 1e9;
   wait();
   return seconds;

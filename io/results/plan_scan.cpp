@@ -71,7 +71,7 @@ std::optional<PlanEnd> PlanScan::run(const std::stop_token& stop, const Closed& 
   }
   // Nothing came on stdin: the finished plan stays as it is.
   if (options_.finished && position_.line == 0) return options_.finished;
-  if (!caught_up_) check_list("", true);
+  if (!caught_up_) check_list(true);
   if (!open_.empty() && !close(closed)) return {};
   return finish();
 }
@@ -91,7 +91,7 @@ bool PlanScan::passed_over(const Item& item, const SourcePosition& position) {
   const PlanSegmentHeader& last = options_.headers.back();
   if (position.input < last.last.input) return true;
   if (position.input > last.last.input) {
-    check_list("", true);
+    check_list(true);
     return false;
   }
   // The paths of a folder have a fixed order, so the path itself is the place.
@@ -103,23 +103,22 @@ bool PlanScan::passed_over(const Item& item, const SourcePosition& position) {
   if (position.line < last.last.line) return true;
   // A list has no order of its own, so its line number is the place.
   // All paths up to that line must be those that were planned.
-  if (position.line > last.last.line || hex(chain_) != last.chain) check_list(item.path, false);
+  if (position.line > last.last.line || hex(chain_) != last.chain) check_list(false);
   caught_up_ = true;
   return true;
 }
 
 /// Throws if a list ended or changed before the line of the last item on disk. A folder that shrank is no error.
-void PlanScan::check_list(const std::string& path, bool at_end) {
+void PlanScan::check_list(bool at_end) {
   const PlanSegmentHeader& last = options_.headers.back();
   caught_up_ = true;
   if (last.last.line == 0) return;
   const auto input = static_cast<std::size_t>(last.last.input);
   throw PlanMismatch(
-      "the list '" + display_name(source_.spec().inputs.at(input)) +
-      "' is not the one that this plan began with: up to line " + std::to_string(last.last.line) + " ('" +
-      display_name(options_.last_path) + "') the plan has taken " +
-      (at_end ? "more lines than it has now" : "other paths than it has now (there: '" + display_name(path) + "')") +
-      ". Give the same list again, or start with a new output folder");
+      "the list '" + display_name(source_.spec().inputs.at(input)) + "' " +
+      (at_end ? "is shorter than before: this plan already has" : "has changed: this plan has other paths in") +
+      " its first " + std::to_string(last.last.line) + " lines, up to '" + display_name(options_.last_path) +
+      "'. Give the same list again, or start with a new output folder");
 }
 
 bool PlanScan::close(const Closed& closed) {

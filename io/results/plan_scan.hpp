@@ -38,7 +38,7 @@ class PlanScan {
  private:
   bool is_planned(const Item& item, const SourcePosition& position);
   bool passed_over(const Item& item, const SourcePosition& position);
-  void check_list(const std::string& path, bool at_end);
+  void check_list(bool at_end);
   bool close(const Closed& closed);
   void collect_planned_paths();
   PlanEnd finish();

@@ -119,7 +119,7 @@ def frame_terms(boxes, x, y, minimum=1.0):
     The terms are 1, u, v, uu, vv, uv, and the distances beyond the box's edges along u and v.
     Both u and v run from -1 to 1 across the box.
     With these terms, a token can draw an outline finer than a logit. Objects of a few pixels need that.
-    Half a side counts as at least `least` pixels.
+    Half a side counts as at least `minimum` pixels.
     """
     centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, ((boxes[:, 2:] - boxes[:, :2]) / 2).clamp(min=minimum)
     u = ((x - centre[:, :1]) / half[:, :1]).clamp(-3, 3)[:, None, :].expand(-1, y.shape[0], -1)

@@ -30,6 +30,8 @@ struct Word {
 };
 
 constexpr std::array<Word, 2> aten_words{{{"default", CpuLevel::sse41}, {"avx2", CpuLevel::avx2}}};
+// In each of these lists, AVX2 is before AVX, because asked() compares beginnings.
+// AVX alone is between two of our levels, so it counts as the lower one.
 constexpr std::array<Word, 3> onednn_words{
     {{"SSE41", CpuLevel::sse41}, {"AVX2", CpuLevel::avx2}, {"AVX", CpuLevel::sse41}}};
 constexpr std::array<Word, 3> mkl_words{
@@ -53,6 +55,7 @@ std::string without_prefix(const std::string& text, std::string_view prefix) {
   return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
 }
 
+// ATen compares whole words, in lower case only.
 std::optional<CpuLevel> asked_of_aten(std::string_view text) {
   for (const Word& word : aten_words) {
     if (text == word.text) return word.level;
@@ -81,6 +84,7 @@ std::string maker_of_cpu() {
   return maker;
 }
 
+// The table has the order of CpuLevel.
 const Row& row_of(CpuLevel level) { return table[static_cast<std::size_t>(level)]; }
 
 }  // namespace
@@ -109,6 +113,7 @@ CpuLevel lowered_by(const Environment& environment, CpuLevel highest) {
     if (to) level = std::min(level, *to);
   };
   if (const char* text = environment("ATEN_CPU_CAPABILITY")) lower(asked_of_aten(text));
+  // The second name is older. oneDNN reads it only if the first one is not set.
   const char* onednn = environment("ONEDNN_MAX_CPU_ISA");
   if (onednn == nullptr) onednn = environment("DNNL_MAX_CPU_ISA");
   if (onednn != nullptr) lower(asked(onednn_words, upper(onednn)));
@@ -130,6 +135,7 @@ std::string mkl_instructions(CpuLevel level) { return mkl_instructions(level, ma
 
 std::vector<EnvironmentSetting> environment_for_level(CpuLevel level) {
   const Row& row = row_of(level);
+  // An empty value removes the variable, because any value of MKL_CBWR may change MKL's results.
   return {{"ATEN_CPU_CAPABILITY", row.aten},
           {"ONEDNN_MAX_CPU_ISA", row.onednn},
           {"MKL_ENABLE_INSTRUCTIONS", row.mkl},

@@ -85,6 +85,7 @@ std::vector<Tensor> FakeEngine::call(std::string_view method, std::span<const Te
   int number = 0;
   {
     const std::lock_guard lock(mutex_);
+    // Scripts count the calls of all methods together.
     number = ++all_calls_;
     ++calls_[std::string(method)];
   }
@@ -96,6 +97,7 @@ std::vector<Tensor> FakeEngine::call(std::string_view method, std::span<const Te
     throw OutOfMemoryError(fmt::format("{}: out of memory, as the script says for call {}", method, number));
   if (scripted(ScriptedFault::Kind::throws))
     throw ModelError(fmt::format("{}: failed, as the script says for call {}", method, number));
+  // Without the lock, so that lanes can call at the same time.
   std::vector<Tensor> outputs = function_(method, inputs);
   if (scripted(ScriptedFault::Kind::nan)) std::for_each(outputs.begin(), outputs.end(), poison_first_row);
   if (scripted(ScriptedFault::Kind::shape)) outputs.front() = longer(outputs.front());

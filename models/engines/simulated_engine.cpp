@@ -30,6 +30,7 @@ class SimulatedEngine final : public Engine {
       // Larger outputs go to operations, which are simulated too.
       if (spec.shape.size() <= 2) std::memset(outputs.back().data, 0, outputs.back().bytes());
     }
+    // It exists: make_simulated_engine() has checked all methods.
     const SimulatedCall& call = table_->calls.find(method)->second;
     stream->compute(call.call_s + call.each_s * static_cast<double>(called.rows(rows)));
     return outputs;
@@ -67,13 +68,16 @@ SimulatedTable read_simulated_table(const std::string& file) {
   table.rates.download_bytes_per_s = 1e9 * positive(section, "download_gb_per_s");
   for (const auto& [key, bytes] : {std::pair{"upload_gb_per_s", table.rates.upload_bytes_per_s},
                                    {"download_gb_per_s", table.rates.download_bytes_per_s}}) {
+    // Otherwise a copy would never end.
     if (bytes == 0) section.fail(key, "must be above 0");
   }
   constexpr std::string_view milliseconds = "_ms";
+  // Any key with this ending, because only the rows of operations contain their names.
   for (const std::string& key : section.keys()) {
     if (key.ends_with(milliseconds))
       table.rates.operations_s[key.substr(0, key.size() - milliseconds.size())] = positive(section, key) / 1e3;
   }
+  // A table needs only the methods that its runs call (make_simulated_engine).
   for (const Task& task : task_table()) {
     for (const std::string& method : task.method_names) {
       if (!section.has(method)) continue;

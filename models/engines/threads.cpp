@@ -12,6 +12,7 @@ namespace millrace {
 
 std::vector<EnvironmentSetting> environment_for_teams(int threads) {
   return {{"OMP_WAIT_POLICY", "passive", true},
+          // Not the user's value, because the plan fixes the size of a team.
           {"OMP_NUM_THREADS", std::to_string(threads)},
           {"OMP_DYNAMIC", "false"},
           {"OMP_PROC_BIND", "false", true}};

@@ -16,12 +16,14 @@ const TorchInterface& open_torch() {
       plugin_name, torch_interface_symbol,
       {"runs models", "run 'make install' again, which also installs LibTorch, or put LibTorch back into its folder"});
   const TorchInterface* plugin = reinterpret_cast<TorchInterfaceFunction*>(symbol)();
+  // Before any other use, because only the first three members have the same place in all versions.
   if (plugin->version != torch_interface_version || std::string_view(plugin->program) != MILLRACE_VERSION) {
     throw PluginError(fmt::format(
         "'{}' belongs to millrace {} (interface {}), and this program is millrace {} (interface {}); run "
         "'make install' again, so that both come from one build",
         find_plugin(plugin_name), plugin->program, plugin->version, MILLRACE_VERSION, torch_interface_version));
   }
+  // The loader may have found another LibTorch, for example by LD_LIBRARY_PATH.
   const TorchFacts found = plugin->facts();
   if (found.version != plugin->torch) {
     throw PluginError(

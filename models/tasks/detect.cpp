@@ -23,6 +23,7 @@ std::int64_t anchors(const Package& package) {
 void read(YamlSection& root, YamlSection& output, Package& package) {
   for (const int stride : package.numbers("strides")) {
     if (package.input.width % stride != 0 || package.input.height % stride != 0)
+      // Otherwise the cells would not cover the whole input.
       output.fail("strides", fmt::format("{} must divide width and height of the input, {} x {}", stride,
                                          package.input.width, package.input.height));
   }

@@ -29,6 +29,7 @@ std::vector<float> read_numbers(const std::filesystem::path& path, std::int64_t 
   std::ifstream file(path, std::ios::binary);
   if (!file.read(reinterpret_cast<char*>(numbers.data()), bytes))
     throw PackageError(fmt::format("{}: cannot be read", path.string()));
+  // Checked once, with the package. Otherwise every picture would fail for this reason.
   const auto bad = std::ranges::find_if_not(numbers, [](float number) { return std::isfinite(number); });
   if (bad != numbers.end())
     throw PackageError(fmt::format("{}: number {} is {}, which is not finite; export the package again", path.string(),
@@ -43,6 +44,7 @@ void read_files(Package& package) {
   const std::int64_t expected = 4 * classes * (package.number("dimensions") + (package.matrix->bias ? 1 : 0));
   for (const PackageFile& file : package.files) {
     if (file.name != package.matrix->file) continue;
+    // Before it is read, because read_numbers() allocates as many bytes as the file has.
     if (file.bytes == expected) {
       package.matrix->numbers =
           std::make_shared<const std::vector<float>>(read_numbers(package.folder / file.name, file.bytes));

@@ -53,11 +53,13 @@ std::vector<Tensor> warm_up_inputs(const Package& package, const Method& method,
   const auto specs = specs_of(method.inputs, package.input, call, images);
   std::vector<Tensor> inputs{device.empty(specs.front().shape, specs.front().dtype)};
   device.zero(inputs.front());
+  // `encode` takes pictures only. The other inputs are those of `decode`.
   if (specs.size() == 1) return inputs;
   const auto width = static_cast<float>(package.input.width), height = static_cast<float>(package.input.height);
   const auto count = static_cast<std::size_t>(call.others);
   Prompts prompts =
       make_prompts(device, std::vector<Box>(count, {width / 4, height / 4, width * 3 / 4, height * 3 / 4}),
+                   // All boxes are in the first picture.
                    std::vector<int>(count, 0));
   inputs.push_back(std::move(prompts.boxes));
   inputs.push_back(std::move(prompts.image_index));

@@ -44,9 +44,11 @@ class OverlaySink final : public PictureSink {
   // Empty for a picture that is too large for a JPEG.
   std::vector<std::uint8_t> encode(const Frame& frame, std::span<const Object> objects) const override {
     PictureInfo info = frame.info;
+    // The gate has granted no bytes for a second raster.
     std::unique_lock<std::mutex> one_at_a_time(large_, std::defer_lock);
     if (info.reduction > 1) one_at_a_time.lock();
     const PixelBuffer raster = raster_of(frame, info);
+    // The picture keeps its results and only has no overlay.
     if (std::max(raster.width, raster.height) > longest_jpeg_side) {
       ++context_.counters[overlays_left_out];
       return {};
@@ -65,8 +67,10 @@ class OverlaySink final : public PictureSink {
     }
     DecodeLimits limits = context_.source.limits.at(static_cast<std::size_t>(frame.item.view));
     limits.slab_bytes = std::max(limits.slab_bytes, overlay_bytes);
+    // `decode` has freed the file.
     const FileBytes file = read_file(open_path(context_.source.root, frame.item), {});
     context_.counters.bytes_read_again += static_cast<std::int64_t>(file.size);
+    // With the new limits, so that `info` describes the raster that decode() makes.
     info = probe(file.span(), limits);
     return decode(file.span(), info, limits, new_raster).pixels;
   }

@@ -22,6 +22,7 @@ std::string loaded_version() {
 
 TorchFacts facts() {
   Dl_info where{};
+  // Any function of LibTorch serves to find its file.
   const bool found = dladdr(reinterpret_cast<void*>(&at::get_cpu_capability), &where) != 0;
   return {found ? where.dli_fname : "", loaded_version(), at::get_cpu_capability()};
 }

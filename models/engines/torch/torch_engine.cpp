@@ -103,6 +103,7 @@ void convert(const torch::jit::Module& module, c10::ScalarType type) {
 // For `shapes_only`: tensors on the meta device have shapes but no values.
 void forget_values(const torch::jit::Module& module) {
   for (torch::jit::Module part : module.modules()) {
+    // false: only its own weights, because modules() lists all parts.
     for (const auto& weight : part.named_parameters(false)) part.setattr(weight.name, weight.value.to(c10::kMeta));
     for (const auto& buffer : part.named_buffers(false)) part.setattr(buffer.name, buffer.value.to(c10::kMeta));
   }
@@ -114,10 +115,12 @@ void forget_values(const torch::jit::Module& module) {
 // each read of one from a GPU would wait for the GPU.
 void adapt_trace(torch::jit::Block& block, c10::Device device, bool tf32) {
   const auto convolution = c10::Symbol::fromQualString("aten::_convolution");
+  // The older form of this operator has 12 inputs and no allow_tf32.
   constexpr std::size_t convolution_inputs = 13, allow_tf32 = 12;
   for (torch::jit::Node* node : block.nodes()) {
     for (torch::jit::Block* inner : node->blocks()) adapt_trace(*inner, device, tf32);
     if (node->kind() == convolution && node->inputs().size() == convolution_inputs) {
+      // The constant must be before the node that uses it.
       const torch::jit::WithInsertPoint before(node);
       node->replaceInput(allow_tf32, node->owningGraph()->insertConstant(tf32));
     }
@@ -202,8 +205,10 @@ class TorchEngine final : public Engine {
         threads_(options.threads),
         device_(options.device),
         image_type_(millrace::image_type(options.precision)) {
+    // First, because LibTorch knows no GPU before this library is open.
     if (options.device >= 0) load_cuda();
     fix_process_settings();
+    // For the whole process. Convolutions of a trace have a setting of their own (adapt_trace).
     at::globalContext().setAllowTF32CuBLAS(options.precision == Precision::tf32);
     at::globalContext().setAllowTF32CuDNN(options.precision == Precision::tf32);
     set_team_of_this_thread(threads_);
@@ -212,6 +217,7 @@ class TorchEngine final : public Engine {
       // Loading compares the values of constants, which meta tensors do not have.
       module_ = torch::jit::load(model.file.string(), device.is_meta() ? c10::Device(c10::kCPU) : device);
       if (device.is_meta()) forget_values(module_);
+      // The order matters. Freezing comes last: it turns weights into constants, which convert() does not change.
       module_.eval();
       convert(module_, scalar_type(image_type_));
       adapt_trace(module_, device, options.precision == Precision::tf32);
@@ -238,6 +244,8 @@ class TorchEngine final : public Engine {
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
     set_team_of_this_thread(threads_);
     return guarded(method, inputs, [&] {
+      // Both guards are settings of the thread, and several lanes share an engine. So each call sets them.
+      // They live until wrap() returns, because it may convert or copy outputs, on the lane's stream.
       const c10::InferenceMode inference;
       const OnStream on_stream(device);
       std::vector<c10::IValue> arguments;
@@ -311,6 +319,7 @@ class TorchEngine final : public Engine {
     tensor.shape = kept->sizes().vec();
     tensor.dtype = *dtype;
     tensor.device = kept->is_meta() ? shapes_only : kept->is_cuda() ? kept->get_device() : -1;
+    // LibTorch's tensor owns the memory. It lives as long as a tensor of ours uses it.
     tensor.storage = std::move(kept);
     return tensor;
   }
@@ -339,6 +348,7 @@ class TorchEngine final : public Engine {
     } catch (const std::bad_alloc&) {
       throw OutOfMemoryError(where() + ": out of memory");
     } catch (const std::exception& failure) {
+      // TorchScript turns errors of operators into std::runtime_error. Then only the text tells what failed.
       const auto* torch_error = dynamic_cast<const c10::Error*>(&failure);
       const std::string text = what_happened(torch_error ? torch_error->what_without_backtrace() : failure.what());
       if (says_out_of_memory(text)) throw OutOfMemoryError(where() + ": out of memory: " + text);
