@@ -31,7 +31,7 @@ constexpr std::array shorthands{
     Shorthand{"device", "device.kind", "auto, cpu, cuda, cuda:0,1 or cuda:all"},
     Shorthand{"capture", "trace.capture", "range of pictures that a profiler captures, such as 100:200"},
     Shorthand{"source", "input.source", nullptr},
-    Shorthand{"engine", "models.engine", "auto, torchscript or simulated:TABLE.yaml"},
+    Shorthand{"engine", "models.engine", "auto, torchscript, aoti or simulated:TABLE.yaml"},
     Shorthand{"gpu-memory", "device.memory", "share of a GPU's free memory that the run may use, or bytes such as 8G"},
     Shorthand{"precision", "device.precision", "auto, fp32, tf32, bf16 or fp16"},
 };

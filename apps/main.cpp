@@ -91,7 +91,7 @@ ExitCode run_command(const std::vector<std::string>& arguments) {
   if (!run_arguments.dry_run) prepare(config, devices);
   // It starts a thread, so it comes after prepare(). Threads of the run inherit its blocked signals.
   StopSignals signals;
-  return run(run_arguments, config, load_torch_engine, &signals);
+  return run(run_arguments, config, load_torch_engine, open_variant, &signals);
 }
 
 ExitCode dispatch(const std::vector<std::string>& arguments) {

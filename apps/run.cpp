@@ -20,6 +20,7 @@
 #include "run/capture.hpp"
 #include "run/job.hpp"
 #include "run/output_state.hpp"
+#include "run/variants.hpp"
 #include "stages/encode.hpp"
 #include "stages/sinks/sink.hpp"
 
@@ -188,7 +189,8 @@ ExitCode exit_code(const RunReport& report, const StopSignals* signals) {
 
 }  // namespace
 
-ExitCode run(const RunArguments& arguments, const Config& config, const EngineFactory& factory, StopSignals* signals) {
+ExitCode run(const RunArguments& arguments, const Config& config, const EngineFactory& factory,
+             const VariantOpener& open_variant, StopSignals* signals) {
   SourceSpec spec = source_spec(config);
   if (!arguments.dry_run && config.output.folder.empty()) {
     throw UsageError("no output folder is named; add --output FOLDER");
@@ -199,7 +201,11 @@ ExitCode run(const RunArguments& arguments, const Config& config, const EngineFa
   (void)parse_capture(config.trace.capture);
   (void)memory_limit(config.device.memory, {});
   Packages packages = read_packages(config);
-  const std::vector<std::string> notes = warnings(arguments, config, spec, packages);
+  std::vector<std::string> notes = warnings(arguments, config, spec, packages);
+  // A dry run opens no LibTorch.
+  for (auto& note :
+       use_variants(packages, config, arguments.devices, arguments.dry_run ? VariantOpener() : open_variant))
+    notes.push_back(std::move(note));
   if (arguments.dry_run) {
     const ExitCode code = show_dry_run(arguments, config, std::move(spec), packages);
     for (const auto& note : notes) say(note);

@@ -3,6 +3,7 @@
 #include "apps/command_line.hpp"
 #include "apps/exit_code.hpp"
 #include "models/engine.hpp"
+#include "run/variants.hpp"
 
 namespace millrace {
 
@@ -16,6 +17,7 @@ struct Config;
 /// - `config`: the parsed settings of `arguments`.
 /// - `factory` loads packages: with LibTorch in the program, a fake in tests.
 /// - `signals` may be null: then no signal stops the run.
-ExitCode run(const RunArguments& arguments, const Config& config, const EngineFactory& factory, StopSignals* signals);
+ExitCode run(const RunArguments& arguments, const Config& config, const EngineFactory& factory,
+             const VariantOpener& open_variant, StopSignals* signals);
 
 }  // namespace millrace

@@ -145,7 +145,7 @@ double run_pipeline(const ExecutionSetup& setup, const std::string& input, const
 /// CPU seconds of the same bodies in a loop on this thread.
 double run_bare(const ExecutionSetup& setup, const std::string& input, const std::vector<Item>& items) {
   const DecodeLimits limits;
-  ModelCache cache(std::int64_t{1} << 40, load_torch_engine, EngineOptions{setup.resolved.team, -1, true});
+  ModelCache cache(std::int64_t{1} << 40, load_torch_engine, EngineOptions{.threads = setup.resolved.team});
   StageModels models{setup.resolved.batch_size, setup.packages, &cache, nullptr, {}, picture_inputs(setup.views)};
   Counters counters{counters_of_run()};
   Device device;

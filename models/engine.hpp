@@ -36,6 +36,7 @@ struct EngineOptions {
   int device = -1;     ///< number of the CUDA device; -1: the CPU
   bool freeze = true;  ///< fold weights into the graph; false only in tests that compare
   Precision precision = Precision::fp32;
+  int lanes = 1;  ///< maximum number of threads that call it at once
 };
 
 /// A loaded model. Several threads may run call() at once. Each thread is a lane with its own OpenMP team.

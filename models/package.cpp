@@ -126,7 +126,8 @@ bool is_sha256(const std::string& text) {
 }
 
 // Checks the kind before the hash: "this file is a Git LFS pointer" helps more than two hashes.
-void check_file(const std::filesystem::path& folder, PackageFile& file) {
+void check_file(const std::filesystem::path& folder, PackageFile& file, CheckFiles checked) {
+  if (checked == CheckFiles::of_runs && file.name.ends_with(".pt2")) return;
   const auto path = folder / file.name;
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
@@ -218,7 +219,7 @@ const std::vector<int>& Package::numbers(std::string_view key) const {
   return found->second;
 }
 
-Package read_package(const std::filesystem::path& folder) {
+Package read_package(const std::filesystem::path& folder, CheckFiles checked) {
   try {
     const auto file = folder / "model.yaml";
     if (!std::filesystem::is_regular_file(file)) refuse_folder(folder);
@@ -226,7 +227,7 @@ Package read_package(const std::filesystem::path& folder) {
     Package package = parse_package(folder, file.string(), text);
     // Of the text as it was read: a second read could find another file.
     package.fingerprint = sha256_hex(text);
-    for (PackageFile& listed : package.files) check_file(folder, listed);
+    for (PackageFile& listed : package.files) check_file(folder, listed, checked);
     if (package.task->read_files != nullptr) package.task->read_files(package);
     return package;
   } catch (const std::system_error& error) {

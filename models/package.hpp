@@ -18,6 +18,8 @@
 
 namespace millrace {
 
+struct Variant;
+
 /// A package cannot be used. The message names file and key, the expected value, and what to do. Exit code 5.
 struct PackageError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -55,7 +57,8 @@ struct Package {
   std::string licence;
   std::vector<std::pair<std::string, std::string>> quality;  ///< measured figures, for people; may be empty
   std::vector<PackageFile> files;
-  std::string fingerprint;  ///< SHA-256 of model.yaml, which has the hashes of all other files
+  std::string fingerprint;                   ///< SHA-256 of model.yaml, which has the hashes of all other files
+  std::shared_ptr<const Variant> variant{};  ///< compiled code that this run uses; null: TorchScript alone
 
   /// Differs for two packages of the same name.
   std::string id() const { return name + " " + fingerprint; }
@@ -72,8 +75,11 @@ struct Package {
   const Method& method(std::string_view method_name) const;
 };
 
-/// Reads and checks `folder`/model.yaml, and checks kind and hash of every file that it lists. Throws PackageError.
-Package read_package(const std::filesystem::path& folder);
+/// The files whose kind and hash read_package() checks. Runs do not open model.ep.pt2, from which variants are compiled.
+enum class CheckFiles { of_runs, all };
+
+/// Reads and checks `folder`/model.yaml and the files that it lists. Throws PackageError.
+Package read_package(const std::filesystem::path& folder, CheckFiles checked = CheckFiles::of_runs);
 
 /// Sets `package.methods` from the task and the other members. read_package() does this itself.
 void set_methods(Package& package);

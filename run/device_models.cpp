@@ -20,7 +20,8 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
       return demand == nullptr ? engine : counted(std::move(engine), package, demand);
     };
     // engines_on() sets device and precision.
-    one.cache = std::make_unique<ModelCache>(budget, std::move(engines), EngineOptions{resolved.team, -1, true});
+    one.cache = std::make_unique<ModelCache>(budget, std::move(engines),
+                                             EngineOptions{.threads = resolved.team, .lanes = resolved.graph.lanes});
     const std::size_t first = devices.first_of_gpu(i);
     // Devices on one GPU share the mutex, because their calls would disturb each other's times.
     one.alone = first < i ? all[first].alone : std::make_shared<std::mutex>();

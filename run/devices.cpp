@@ -150,8 +150,8 @@ Devices find_devices(const std::string& kind, const std::string& engine) {
     devices.name = "simulated: " + devices.table->name;
     return devices;
   }
-  if (engine != "auto" && engine != "torchscript")
-    throw UsageError("models.engine is '" + engine + "'; it can be auto, torchscript or simulated:TABLE.yaml");
+  if (engine != "auto" && engine != "torchscript" && engine != "aoti")
+    throw UsageError("models.engine is '" + engine + "'; it can be auto, torchscript, aoti or simulated:TABLE.yaml");
   if (kind == "cpu") return {};
   if (kind == "auto") return usable_or_cpu();
   if (kind == "cuda") return cuda_devices({0}, kind);

@@ -45,10 +45,14 @@ struct OutputOptions {
 struct ModelOptions {
   static constexpr const char* name = "models";
   std::string engine = "auto";
+  std::string variants;
   std::int64_t budget = std::int64_t{4} << 30;
   void visit(OptionVisitor& v) {
     v.option("engine", engine,
-             "auto, torchscript, or simulated:TABLE.yaml, which only waits for the times in the table");
+             "auto, torchscript, aoti, or simulated:TABLE.yaml, which only waits for the times in the table; auto: "
+             "aoti for packages that `millrace compile` compiled and checked for this machine");
+    v.option("variants", variants, "folder with compiled variants; default: PACKAGE.variants and the user's cache",
+             Affects::run);
     v.bytes("budget", budget, "memory for loaded packages; the least recently used are evicted first", {},
             Affects::run);
   }

@@ -8,6 +8,7 @@
 
 #include "io/files/files.hpp"
 #include "io/results/plan_files.hpp"
+#include "models/variant.hpp"
 #include "run/builtin.hpp"
 
 namespace millrace {
@@ -155,6 +156,11 @@ Packages read_packages(const Config& config) {
   return packages;
 }
 
+std::string planned_text(const Package& package) {
+  const std::string id = package.name + " " + package.fingerprint.substr(0, 16);
+  return package.variant == nullptr ? id : id + " " + package.variant->id();
+}
+
 std::vector<PlannedView> planned_views(const Config& config, const std::vector<std::string>& names) {
   std::vector<PlannedView> views;
   for (const auto& name : names) views.push_back({name, &config.chain_of(name)});
@@ -177,8 +183,7 @@ nlohmann::json plan_settings(const Config& config, const ResolvedConfig& resolve
   for (const char* group : {"batch", "threads", "input", "models", "device"}) plan["options"].erase(group);
   each_model(config, [&](const ModelUse& use, const std::string& key, const std::string& view) {
     const auto found = packages.find(use.folder);
-    const std::string fingerprint =
-        found == packages.end() ? std::string() : found->second->name + " " + found->second->fingerprint.substr(0, 16);
+    const std::string fingerprint = found == packages.end() ? std::string() : planned_text(*found->second);
     (view.empty() ? plan["packages"] : plan["packages"]["views"][view])[key] = fingerprint;
   });
   return plan;

@@ -27,6 +27,9 @@ void check_models(const Config& config, const SourceSpec& spec);
 /// Throws PackageError, or UsageError if a stage cannot use a package.
 Packages read_packages(const Config& config);
 
+/// The text about a package in a plan: its name, the first digits of its fingerprint, and the variant that a run uses.
+std::string planned_text(const Package& package);
+
 /// A view with the chain of its pictures.
 struct PlannedView {
   std::string name;

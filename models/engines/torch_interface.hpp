@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/engine.hpp"
+#include "models/variant.hpp"
 
 namespace millrace {
 
@@ -16,7 +17,8 @@ struct TorchModel {
   std::string folder;          ///< of the package, for messages during loading
   std::string name;            ///< of the package, for messages of calls
   std::vector<Method> methods;
-  std::int64_t bytes = 0;  ///< of the package's files
+  std::int64_t bytes = 0;                    ///< of the package's files
+  std::shared_ptr<const Variant> variant{};  ///< compiled calls, or null
 };
 
 /// Facts about the loaded LibTorch.
@@ -35,10 +37,12 @@ struct TorchInterface {
   const char* torch;     ///< version of LibTorch that the plug-in was compiled for
   std::shared_ptr<Engine> (*load)(const TorchModel& model, const EngineOptions& options);
   TorchFacts (*facts)();
+  /// Opens a library of a variant. Returns the reason if that fails, else an empty text.
+  std::string (*open_library)(const std::filesystem::path& file);
 };
 
 /// Raise it when TorchInterface, Engine, EngineOptions, Device, Stream, Tensor or an exception class changes.
-inline constexpr std::int32_t torch_interface_version = 2;
+inline constexpr std::int32_t torch_interface_version = 3;
 
 /// The only function that the plug-in exports.
 using TorchInterfaceFunction = const TorchInterface*();

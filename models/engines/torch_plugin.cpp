@@ -56,8 +56,20 @@ std::shared_ptr<Engine> load_torch_engine(const Package& package, const EngineOp
                        .folder = package.folder.string(),
                        .name = package.name,
                        .methods = package.methods,
-                       .bytes = package.file_bytes()},
+                       .bytes = package.file_bytes(),
+                       .variant = package.variant},
                       options);
+}
+
+std::string open_variant(const Variant& variant) {
+  if (const std::string version = torch().torch; variant.torch != version)
+    return fmt::format("it was compiled for LibTorch {}, and this program has {}", variant.torch, version);
+  for (const auto& [name, calls] : variant.methods) {
+    for (const CompiledCall& call : calls) {
+      if (std::string reason = torch().open_library(call.library); !reason.empty()) return reason;
+    }
+  }
+  return {};
 }
 
 TorchFacts torch_facts() { return torch().facts(); }

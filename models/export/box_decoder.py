@@ -203,7 +203,7 @@ class BoxDecoder(nn.Module):
         constant("up2_bias", up[3].bias.repeat(4))
 
     def forward(self, embedding: Tensor, corners: Tensor, image_index: Tensor) -> Tuple[Tensor, Tensor]:
-        if embedding.is_cpu:
+        if torch.jit.is_scripting() and embedding.is_cpu:
             return self.loop(embedding, corners, image_index)
         return self.batch(embedding, corners, image_index)
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from box_decoder import BoxDecoder
-from segmenter import outline_bias, positions
+from segmenter import BoxPrompt, positions
 
 
 def merge_patches(self, tokens):
@@ -25,7 +25,7 @@ def attend(self, tokens):
     return self.proj((scores.softmax(3) @ values).transpose(1, 2).flatten(2))
 
 
-class BoxPromptSam(nn.Module):
+class BoxPromptSam(BoxPrompt):
     """encode and decode of `sam`, a SAM of the ultralytics package with either image encoder.
 
     It takes over the modules of `sam` and changes them.
@@ -45,8 +45,7 @@ class BoxPromptSam(nn.Module):
             elif hasattr(module, "attention_biases"):
                 module.forward = types.MethodType(attend, module)
         self.prompt = sam.prompt_encoder
-        # A trace would fix the number of boxes in the decoder's loop, so it is scripted.
-        self.decoder = torch.jit.script(BoxDecoder(sam.prompt_encoder, sam.mask_decoder).eval())
+        self.set_decoder(BoxDecoder(sam.prompt_encoder, sam.mask_decoder))
         self.side = self.prompt.input_image_size[0]
         self.bias = bias
         self.frequencies = self.prompt.pe_layer.positional_encoding_gaussian_matrix.detach().clone()  # a plain tensor stays in float32
@@ -61,13 +60,6 @@ class BoxPromptSam(nn.Module):
 
     def encode(self, images):
         return self.encoder(images)
-
-    def decode(self, embedding, boxes, image_index):
-        logits, iou = self.decoder(embedding, self.corners(boxes), image_index)
-        logits, iou = logits.float(), iou.float()
-        if self.bias:
-            logits = logits + outline_bias(boxes, self.positions, self.positions)
-        return logits, iou
 
 
 def original_outputs(sam, picture, boxes):

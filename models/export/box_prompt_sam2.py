@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from box_decoder import BoxDecoder, unshuffle
-from segmenter import outline_bias, positions
+from segmenter import BoxPrompt, positions
 
 
-class BoxPromptSam2(nn.Module):
+class BoxPromptSam2(BoxPrompt):
     """encode and decode of `sam`: image_encoder, sam_prompt_encoder, sam_mask_decoder and no_mem_embed of SAM 2.
 
     The parts for videos do not take part: without a memory, the original adds `no_mem_embed` to each picture.
@@ -25,8 +25,7 @@ class BoxPromptSam2(nn.Module):
         self.trunk, self.neck = sam.image_encoder.trunk, sam.image_encoder.neck
         prompt, decoder = sam.sam_prompt_encoder, sam.sam_mask_decoder
         self.fine, self.coarse = decoder.conv_s0, decoder.conv_s1
-        # A trace would fix the number of boxes in the decoder's loop, so it is scripted.
-        self.decoder = torch.jit.script(BoxDecoder(prompt, decoder).eval())
+        self.set_decoder(BoxDecoder(prompt, decoder))
         self.side = prompt.input_image_size[0]
         self.cells = prompt.image_embedding_size[0]
         self.bias = bias
@@ -56,13 +55,6 @@ class BoxPromptSam2(nn.Module):
         image = lateral[1] + F.interpolate(lateral[0], scale_factor=2.0)
         details = (self.coarse(lateral[2]), self.fine(lateral[3]))
         return torch.cat([image + self.no_memory, *(unshuffle(detail, self.cells) for detail in details)], dim=1)
-
-    def decode(self, embedding, boxes, image_index):
-        logits, iou = self.decoder(embedding, self.corners(boxes), image_index)
-        logits, iou = logits.float(), iou.float()
-        if self.bias:
-            logits = logits + outline_bias(boxes, self.positions, self.positions)
-        return logits, iou
 
 
 def original_outputs(sam, picture, boxes):

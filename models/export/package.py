@@ -73,7 +73,7 @@ ULTRALYTICS_INPUT = {
 
 
 # The files that a package may have. model.yaml is written last, since it has the hashes of the others.
-FILES = ("model.yaml", "model.ts", "classes.f32")
+FILES = ("model.yaml", "model.ts", "model.ep.pt2", "classes.f32")
 
 
 class Refused(Exception):
@@ -165,11 +165,13 @@ def write_yaml(file, document):
     Path(file).write_text(text, encoding="utf-8")
 
 
-def write_package(folder, description, module, check=None, files=None):
+def write_package(folder, description, module, check=None, files=None, source=None):
     """Writes `module` (TorchScript) and `description` to the package `folder`.
 
     `description` has the keys of model.yaml except schema, methods and files.
     `files` are further files of the package, by name: bytes.
+    `source` is the model before tracing, and examples of at least two rows for each method, by name. If torch.export
+    takes the model, the package gets a model.ep.pt2.
     The folder appears whole or not at all: it is made under another name and renamed at the end.
     Before that, `check` gets its loaded model.
     """
@@ -183,9 +185,10 @@ def write_package(folder, description, module, check=None, files=None):
         module.save(str(aside / "model.ts"))
         for name, data in (files or {}).items():
             (aside / name).write_bytes(data)
-        hashes = {name: sha256(aside / name) for name in ("model.ts", *(files or {}))}
-        document = {"schema": 1, **description, "methods": methods.TASKS[description["task"]](description), "files": hashes}
-        write_yaml(aside / "model.yaml", document)
+        declared = methods.TASKS[description["task"]](description)
+        programs = write_programs(aside, declared, *source) if source else ()
+        hashes = {name: sha256(aside / name) for name in ("model.ts", *programs, *(files or {}))}
+        write_yaml(aside / "model.yaml", {"schema": 1, **description, "methods": declared, "files": hashes})
         if check:
             check(load(aside))
         shutil.rmtree(folder, ignore_errors=True)
@@ -194,6 +197,21 @@ def write_package(folder, description, module, check=None, files=None):
         shutil.rmtree(aside, ignore_errors=True)
         raise
     print(f"wrote {folder}")
+
+
+def write_programs(folder, declared, model, inputs):
+    """Writes model.ep.pt2 and compares it with model.ts. Returns its name, or nothing if torch.export refuses the model."""
+    import programs  # it imports this module
+
+    try:
+        exported = {name: programs.export(model, name, method, inputs[name]) for name, method in declared.items()}
+    except Exception as error:  # torch.export throws many types
+        reason = (str(error).strip() or type(error).__name__).split("\n")[0][:200]
+        print(f"no {programs.NAME}, so 'millrace compile' cannot use this package: torch.export refuses the model ({reason})")
+        return ()
+    programs.write(folder / programs.NAME, exported)
+    programs.check(folder / programs.NAME, inputs, load(folder))
+    return (programs.NAME,)
 
 
 def load(folder):

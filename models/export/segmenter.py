@@ -7,9 +7,36 @@ Boxes are x1, y1, x2, y2 in input pixels. image_index has the picture of each bo
 So one call can decode boxes of many pictures.
 """
 
+import copy
+
 import torch
+from torch import nn
 
 from package import compare, load, write_package
+
+
+class BoxPrompt(nn.Module):
+    """A segmenter whose decode calls a BoxDecoder. Subclasses have `encode`, `corners` (prompt tokens of boxes),
+    `side`, `bias` and `positions`.
+    """
+
+    def set_decoder(self, decoder):
+        # A trace would fix the number of boxes in the decoder's loop, so it is scripted.
+        self.decoder = torch.jit.script(decoder.eval())
+        self.batched = [decoder]  # in a list: as a module of its own, it would be in model.ts too
+
+    def for_export(self):
+        """A copy with the same weights for torch.export, which takes no scripted decoder."""
+        other = copy.copy(self)
+        other._modules = {**self._modules, "decoder": self.batched[0]}
+        return other
+
+    def decode(self, embedding, boxes, image_index):
+        logits, iou = self.decoder(embedding, self.corners(boxes), image_index)
+        logits, iou = logits.float(), iou.float()
+        if self.bias:
+            logits = logits + outline_bias(boxes, self.positions, self.positions)
+        return logits, iou
 
 
 def positions(count, stride):
@@ -47,6 +74,9 @@ def write_segmenter(model, embedding, boxes, name, architecture, licence, prepro
         example = {"encode": (picture,), "decode": (embedding, boxes[:2], torch.zeros(2, dtype=torch.int64))}
         traced = torch.jit.trace_module(model, example, check_trace=False)
         logits, _ = traced.decode(*example["decode"])
+    exportable = model.for_export() if isinstance(model, BoxPrompt) else model
+    # Not inference tensors: torch.export refuses those.
+    several = {"encode": (torch.cat([picture] * 2),), "decode": (torch.cat([embedding] * 3).clone(), boxes[:2].clone(), torch.tensor([2, 0]))}
     write_package(
         out,
         {
@@ -61,6 +91,7 @@ def write_segmenter(model, embedding, boxes, name, architecture, licence, prepro
         },
         traced,
         check,
+        source=(exportable, several),
     )
 
 

@@ -160,7 +160,8 @@ def export(path, loaded, out, pixels, names=None, asked=None):
     matrix = matrix_bytes(linear)
     with torch.inference_mode():
         logits = torch.cat([model(view[None]) for view in views])
-        traced = torch.jit.trace_module(Embedder(model, head).eval(), {"embed": views[2:]}, check_trace=False)
+        embedder = Embedder(model, head).eval()
+        traced = torch.jit.trace_module(embedder, {"embed": views[2:]}, check_trace=False)
 
     def check(saved):
         rows, bias = read_matrix(matrix, len(classes))
@@ -185,4 +186,5 @@ def export(path, loaded, out, pixels, names=None, asked=None):
         traced,
         check,
         {"classes.f32": matrix},
+        source=(embedder, {"embed": (views[:2],)}),
     )

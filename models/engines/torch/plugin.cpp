@@ -27,11 +27,16 @@ TorchFacts facts() {
   return {found ? where.dli_fname : "", loaded_version(), at::get_cpu_capability()};
 }
 
+// It stays open. An engine that loads it later gets the same one.
+std::string open_library(const std::filesystem::path& file) {
+  return ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) == nullptr ? ::dlerror() : "";
+}
+
 }  // namespace
 
 extern "C" const TorchInterface* millrace_torch() {
   static constexpr TorchInterface interface {
-    torch_interface_version, MILLRACE_VERSION, TORCH_VERSION, make_torch_engine, facts
+    torch_interface_version, MILLRACE_VERSION, TORCH_VERSION, make_torch_engine, facts, open_library
   };
   return &interface;
 }

@@ -15,11 +15,14 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
+#include <algorithm>
+#include <map>
 #include <mutex>
 #include <new>
 #include <optional>
 
 #include "gpu/stream.hpp"
+#include "models/engines/torch/compiled_method.hpp"
 
 namespace millrace {
 namespace {
@@ -235,6 +238,8 @@ class TorchEngine final : public Engine {
     at::globalContext().setAllowTF32CuDNN(options.precision == Precision::tf32);
     set_team_of_this_thread(threads_);
     guarded("load", {}, [&] {
+      if (model.variant) load_variant(*model.variant, options);
+      if (compiled_.size() == methods_.size()) return;  // nothing is left for TorchScript
       const c10::Device device = device_of(options.device);
       // Loading compares the values of constants, which meta tensors do not have.
       module_ = torch::jit::load(model.file.string(), device.is_meta() ? c10::Device(c10::kCPU) : device);
@@ -270,6 +275,11 @@ class TorchEngine final : public Engine {
       // They live until wrap() returns, because it may convert or copy outputs, on the lane's stream.
       const c10::InferenceMode inference;
       const OnStream on_stream(device);
+      if (const auto compiled = compiled_.find(method); compiled != compiled_.end()) {
+        std::vector<at::Tensor> given;
+        for (const Tensor& input : inputs) given.push_back(borrow(input));
+        return wrap(method, compiled->second.call(given, native_of(device)));
+      }
       std::vector<c10::IValue> arguments;
       arguments.reserve(inputs.size());
       for (const Tensor& input : inputs) arguments.emplace_back(borrow(input));
@@ -297,6 +307,22 @@ class TorchEngine final : public Engine {
       torch::jit::EliminateDeadCode(graph);  // the weights in the other layout
     }
     return result;
+  }
+
+  void load_variant(const Variant& variant, const EngineOptions& options) {
+    for (const auto& [name, calls] : variant.methods) {
+      const auto method = std::find_if(model_.methods.begin(), model_.methods.end(),
+                                       [name = name](const Method& one) { return one.name == name; });
+      compiled_.try_emplace(name, *method, calls, options.device >= 0 ? "cuda" : "cpu", options.lanes);
+    }
+  }
+
+  static void* native_of(Device& device) { return device.stream() == nullptr ? nullptr : device.stream()->native(); }
+
+  std::vector<Tensor> wrap(std::string_view method, const std::vector<at::Tensor>& results) const {
+    std::vector<Tensor> outputs;
+    for (const at::Tensor& result : results) outputs.push_back(wrap_one(method, outputs.size(), result));
+    return outputs;
   }
 
   std::vector<Tensor> wrap(std::string_view method, const c10::IValue& result) const {
@@ -390,6 +416,7 @@ class TorchEngine final : public Engine {
   int device_;
   DType image_type_;
   torch::jit::Module module_;
+  std::map<std::string, CompiledMethod, std::less<>> compiled_;
 };
 
 }  // namespace

@@ -1,0 +1,56 @@
+#include "models/engines/torch/compiled_method.hpp"
+
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+
+namespace millrace {
+
+CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, const std::string& device,
+                               int lanes) {
+  const Side row = method.outputs.front().shape.front();
+  for (const TensorForm& input : method.inputs) by_row_.push_back(input.shape.front() == row);
+  const auto& makers = torch::inductor::getAOTIModelRunnerRegistry();
+  const auto make = makers.find(device);
+  TORCH_CHECK(make != makers.end(), "this LibTorch has no AOTInductor for ", device);
+  for (const CompiledCall& call : calls) {
+    libraries_.push_back(
+        {call.rows, make->second(call.library.string(), static_cast<std::size_t>(lanes), device, "", false)});
+  }
+}
+
+std::vector<at::Tensor> CompiledMethod::call(const std::vector<at::Tensor>& inputs, void* stream) const {
+  const auto first = std::find(by_row_.begin(), by_row_.end(), true) - by_row_.begin();
+  const std::int64_t rows = inputs[static_cast<std::size_t>(first)].size(0);
+  std::vector<std::vector<at::Tensor>> parts;  // by call
+  for (std::int64_t done = 0; done < rows;) {
+    const auto fits =
+        std::find_if(libraries_.begin(), libraries_.end(), [&](const Library& one) { return one.rows >= rows - done; });
+    const Library& library = fits == libraries_.end() ? libraries_.back() : *fits;
+    const std::int64_t taken = std::min(library.rows, rows - done);
+    std::vector<at::Tensor> given;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      at::Tensor input = by_row_[i] ? inputs[i].narrow(0, done, taken) : inputs[i];
+      if (by_row_[i] && taken < library.rows) {
+        std::vector<std::int64_t> shape = input.sizes().vec();
+        shape[0] = library.rows - taken;
+        input = at::cat({input, input.narrow(0, taken - 1, 1).expand(shape)});
+      }
+      // Compiled code takes the strides of a dense tensor for granted.
+      given.push_back(input.contiguous());
+    }
+    parts.push_back(library.runner->run(given, stream));
+    for (at::Tensor& output : parts.back()) output = output.narrow(0, 0, taken);
+    done += taken;
+  }
+  if (parts.size() == 1) return std::move(parts.front());
+  std::vector<at::Tensor> outputs;
+  for (std::size_t i = 0; i < parts.front().size(); ++i) {
+    std::vector<at::Tensor> pieces;
+    for (const auto& part : parts) pieces.push_back(part[i]);
+    outputs.push_back(at::cat(pieces));
+  }
+  return outputs;
+}
+
+}  // namespace millrace

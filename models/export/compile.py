@@ -1,0 +1,243 @@
+"""Compiles a package for this machine: compile.py PACKAGE [--out FOLDER]
+
+AOTInductor makes machine code from model.ep.pt2, for a short list of row counts of each method. The result is a
+variant: a folder with one library for each method and row count, and variant.yaml. It changes nothing in the package.
+"""
+
+import argparse
+import logging
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+import zipfile
+from pathlib import Path
+
+from package import Differs, Refused, compare, sha256, write_yaml
+
+import torch
+import yaml
+from torch.utils.cpp_extension import TORCH_LIB_PATH
+
+import programs
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# Default row counts. On a CPU, calls with several pictures are slower than as many calls with one, and TorchScript's
+# loop over boxes is faster than a compiled call with several (docs/performance.md).
+ROWS = {"cpu": {"picture": [1], "crop": [1], "box": []}, "cuda": {"picture": [1, 4, 16], "crop": [16, 64], "box": [16, 64, 160, 256]}}
+REPEATS = 7
+# Beginnings of the names of CPU flags that concern instructions for arithmetic.
+VECTOR_FLAGS = ("abm", "adx", "amx", "avx", "bmi", "f16c", "fma", "gfni", "movbe", "popcnt", "sse", "ssse")
+
+
+def read_package(folder):
+    """model.yaml and its SHA-256. Raises Refused unless model.ep.pt2 is the one that it lists."""
+    file = folder / "model.yaml"
+    if not file.is_file():
+        raise Refused(f"{folder}: is not a model package: it has no model.yaml")
+    described = yaml.safe_load(file.read_text(encoding="utf-8"))
+    listed = described["files"].get(programs.NAME)
+    if listed is None or "methods" not in described:
+        raise Refused(f"{folder}: has no {programs.NAME}, so it cannot be compiled; export the weights again with this version of millrace")
+    if sha256(folder / programs.NAME) != listed:
+        raise Refused(f"{folder / programs.NAME}: its SHA-256 is not the one in model.yaml; fetch or export the package again")
+    return described, sha256(file)
+
+
+def check_machine(device):
+    """The instructions or the GPU that the code needs. Raises Refused if this machine cannot compile."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        get_cpp_compiler()
+    except Exception as error:
+        raise Refused("no C++ compiler was found, and compiling a model needs one; install g++") from error
+    if device == "cuda":
+        if not torch.cuda.is_available():
+            raise Refused("--device cuda needs a GPU in this machine, because AOTInductor compiles for the GPU that it finds; use --device cpu")
+        return "sm_%d%d" % torch.cuda.get_device_capability()
+    capability = torch.backends.cpu.get_cpu_capability().lower()
+    if capability not in ("avx2", "avx512"):
+        raise Refused(f"compiled models need a CPU with AVX2, and this one offers {capability}; run the package as it is")
+    return capability
+
+
+def cpu_flags():
+    """The instructions of this CPU that compiled code may use: -march=native lets the compiler take any of them."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    flags = next(line.partition(":")[2].split() for line in lines if line.startswith("flags"))
+    return " ".join(sorted(flag for flag in flags if flag.startswith(VECTOR_FLAGS)))
+
+
+def example(declared, rows, described, dtype, device):
+    """Inputs of a call with this number of rows: pictures of noise, and boxes in the middle of the input."""
+    sides = {"H": described["input"]["height"], "W": described["input"]["width"], "B": rows if declared["row"] != "box" else 1, "N": rows}
+    generator, inputs = torch.Generator().manual_seed(0), []
+    for name, tensor in declared["inputs"].items():
+        shape = [sides.get(size, size) for size in tensor["shape"]]
+        if name == "boxes":
+            values = torch.tensor([0.25, 0.25, 0.75, 0.75]).mul(sides["W"]).expand(shape).clone()
+        elif tensor["dtype"] == "i64":
+            values = torch.zeros(shape, dtype=torch.int64)
+        else:
+            values = torch.randn(shape, generator=generator)
+        inputs.append(values.to(device, dtype if tensor["dtype"] == "image" else values.dtype))
+    return tuple(inputs)
+
+
+class In16Bits(torch.nn.Module):
+    """Computes in 16 bits what autocast chooses. Weights are cast when the code is compiled."""
+
+    def __init__(self, module, device, dtype):
+        super().__init__()
+        self.module, self.device, self.dtype = module, device, dtype
+
+    def forward(self, *inputs):
+        with torch.autocast(self.device, dtype=self.dtype):
+            return self.module(*inputs)
+
+
+def compile_call(program, inputs, device, dtype, library):
+    """Writes the library for calls with inputs of these shapes. Returns a function that makes such calls."""
+    module = program.module().to(device)
+    if dtype != torch.float32:
+        module = In16Bits(module, device, dtype)
+    options = {
+        # The program and its LibTorch are one; libtorch.so would also load LibTorch's libraries for GPUs.
+        "aot_inductor.link_libtorch": False,
+        "aot_inductor.custom_op_libs": ["torch_cpu"] + (["torch_cuda", "c10_cuda", "c10"] if device == "cuda" else []),
+        # `cpp.dynamic_threads`: the run chooses the number of threads.
+        **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else {"max_autotune": True}),
+    }
+    with torch.no_grad():
+        static = torch.export.export(module, inputs, strict=False)
+        archive = torch._inductor.aoti_compile_and_package(static, package_path=str(library.with_suffix(".pt2")), inductor_configs=options)
+    # The program opens the library itself. LibTorch unpacks an archive for each load, and a killed run leaves that behind.
+    with zipfile.ZipFile(archive) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".so"))
+        library.write_bytes(files.read(name))
+    call = torch._inductor.aoti_load_package(archive)
+    os.unlink(archive)
+    return call
+
+
+def outputs_of(result):
+    return [result] if torch.is_tensor(result) else list(result)
+
+
+def milliseconds(call, inputs):
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        call(*inputs)
+        if inputs[0].is_cuda:
+            torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times)
+
+
+def compile_package(package, described, arguments, folder):
+    """Writes the libraries of a variant to `folder`. Returns the section `methods` of variant.yaml."""
+    dtype, compiled = PRECISIONS[arguments.precision], {}
+    for name, program in programs.load(package / programs.NAME).items():
+        declared = described["methods"][name]
+        kind = declared["row"]
+        given = arguments.boxes if kind == "box" else arguments.rows
+        counts = sorted(set(ROWS[arguments.device][kind] if given is None else given))
+        for rows in counts:
+            if not 1 <= rows <= declared["maximum"]:
+                raise Refused(f"{package}: {name} takes 1 to {declared['maximum']} rows in a call, not {rows}")
+            inputs = example(declared, rows, described, dtype, arguments.device)
+            wide = tuple(value.float() if value.is_floating_point() else value for value in inputs)
+            with torch.no_grad():
+                expected = outputs_of(program.module().to(arguments.device)(*wide))
+                start = time.monotonic()
+                library = folder / f"{name}_{rows}.so"
+                call = compile_call(program, inputs, arguments.device, dtype, library)
+                seconds = time.monotonic() - start
+                for i, (own, other) in enumerate(zip(outputs_of(call(*inputs)), expected)):
+                    if dtype == torch.float32:
+                        compare(f"{name} for {rows}, output {i}", own, other, deviation=torch.maximum(other.double().std(), torch.tensor(0.1)))
+                print(f"{name} for {rows} {kind}{'' if rows == 1 else 'es' if kind == 'box' else 's'}: {milliseconds(call, inputs):.1f} ms a call, compiled in {seconds:.0f} s")
+            compiled.setdefault(name, {})[rows] = {"file": library.name, "sha256": sha256(library)}
+    if not compiled:
+        raise Refused(f"{package}: no row counts are named, so there is nothing to compile")
+    return compiled
+
+
+def place_of(package, fingerprint, name, out):
+    """Where the variant goes: the folder `out`, or next to the package, or where that cannot be written, the user's cache."""
+    if out:
+        return Path(out) / name
+    beside = package.with_name(package.name + ".variants")
+    if os.access(beside if beside.exists() else beside.parent, os.W_OK):
+        return beside / name
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "millrace" / "variants" / fingerprint[:16] / name
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="millrace compile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", metavar="PACKAGE", help="folder of a package with a model.ep.pt2")
+    parser.add_argument("--out", metavar="FOLDER", help="folder for the variant; default: PACKAGE.variants, or the user's cache")
+    parser.add_argument("--device", choices=ROWS, default="cpu", help="the device that will run the code (default cpu)")
+    parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU, bf16 on a GPU")
+    parser.add_argument("--rows", type=int, nargs="*", metavar="N", help="pictures or crops of a call (default: 1 on the CPU; 1 4 16 on a GPU)")
+    parser.add_argument("--boxes", type=int, nargs="*", metavar="N", help="boxes of a call (default: none on the CPU; 16 64 160 256 on a GPU)")
+    parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an unexpected error")
+    arguments = parser.parse_args()
+    arguments.precision = arguments.precision or ("fp32" if arguments.device == "cpu" else "bf16")
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    try:
+        compile_variant(arguments)
+    except (Refused, Differs) as error:
+        sys.exit(f"compile: {error}")
+    except Exception as error:  # PyTorch and the compiler throw many types
+        if arguments.traceback:
+            raise
+        first = (str(error).strip() or "no reason given").split("\n")[0][:300]
+        sys.exit(f"compile: {arguments.package}: {type(error).__name__}: {first}; nothing was written; --traceback shows where")
+
+
+def compile_variant(arguments):
+    package = Path(os.path.abspath(arguments.package))
+    described, fingerprint = read_package(package)
+    instructions = check_machine(arguments.device)
+    variant = f"{arguments.device}-{instructions}-{arguments.precision}"
+    place = place_of(package, fingerprint, variant, arguments.out)
+    aside = place.with_name(place.name + ".part")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir(parents=True)
+        document = {
+            "schema": 1,
+            "package": described["name"],
+            "fingerprint": fingerprint,
+            "source": described["files"][programs.NAME],
+            "device": arguments.device,
+            "instructions": instructions,
+            "cpu_flags": cpu_flags(),
+            "precision": arguments.precision,
+            "torch": torch.__version__.split("+")[0],
+            "gate": "ungated",
+            "methods": compile_package(package, described, arguments, aside),
+        }
+        write_yaml(aside / "variant.yaml", document)
+        shutil.rmtree(place, ignore_errors=True)
+        aside.rename(place)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    print(f"wrote {place}")
+
+
+if __name__ == "__main__":
+    # Before torch reads them. The compiler's files are of no use later.
+    with tempfile.TemporaryDirectory(prefix="millrace-compile-") as scratch:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = scratch
+        os.environ["LIBRARY_PATH"] = TORCH_LIB_PATH  # for the linker
+        main()
