@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "io/files/source_names.hpp"
+
 namespace millrace {
 namespace {
 
@@ -85,7 +87,8 @@ std::vector<std::string> use_variants(Packages& packages, const Config& config, 
                                                        : std::vector<std::filesystem::path>{config.models.variants};
     Choice choice = choose(*package, places, needs, of_plan, by_name, open);
     std::string text;
-    for (const auto& reason : choice.reasons) text += (text.empty() ? "" : "; ") + reason;
+    // Reasons quote files, which may contain any bytes.
+    for (const auto& reason : choice.reasons) text += (text.empty() ? "" : "; ") + display_name(reason);
     if (choice.variant != nullptr) {
       auto with_variant = *package;
       with_variant.variant = std::move(choice.variant);

@@ -20,15 +20,16 @@ from package import Differs, Refused, compare, sha256, write_yaml
 
 import torch
 import yaml
-from torch.utils.cpp_extension import TORCH_LIB_PATH
 
 import programs
+import verify
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Default row counts. On a CPU, calls with several pictures are slower than as many calls with one, and TorchScript's
 # loop over boxes is faster than a compiled call with several (docs/performance.md).
 ROWS = {"cpu": {"picture": [1], "crop": [1], "box": []}, "cuda": {"picture": [1, 4, 16], "crop": [16, 64], "box": [16, 64, 160, 256]}}
 REPEATS = 7
+PICTURES = 3  # in an example of a call with boxes
 # Beginnings of the names of CPU flags that concern instructions for arithmetic.
 VECTOR_FLAGS = ("abm", "adx", "amx", "avx", "bmi", "f16c", "fma", "gfni", "movbe", "popcnt", "sse", "ssse")
 
@@ -73,15 +74,16 @@ def cpu_flags():
 
 
 def example(declared, rows, described, dtype, device):
-    """Inputs of a call with this number of rows: pictures of noise, and boxes in the middle of the input."""
-    sides = {"H": described["input"]["height"], "W": described["input"]["width"], "B": rows if declared["row"] != "box" else 1, "N": rows}
+    """Inputs of a call with this number of rows: noise, and boxes in the middle of each of several pictures."""
+    pictures = rows if declared["row"] != "box" else PICTURES
+    sides = {"H": described["input"]["height"], "W": described["input"]["width"], "B": pictures, "N": rows}
     generator, inputs = torch.Generator().manual_seed(0), []
     for name, tensor in declared["inputs"].items():
         shape = [sides.get(size, size) for size in tensor["shape"]]
         if name == "boxes":
             values = torch.tensor([0.25, 0.25, 0.75, 0.75]).mul(sides["W"]).expand(shape).clone()
         elif tensor["dtype"] == "i64":
-            values = torch.zeros(shape, dtype=torch.int64)
+            values = torch.arange(rows) % pictures
         else:
             values = torch.randn(shape, generator=generator)
         inputs.append(values.to(device, dtype if tensor["dtype"] == "image" else values.dtype))
@@ -100,20 +102,25 @@ class In16Bits(torch.nn.Module):
             return self.module(*inputs)
 
 
-def compile_call(program, inputs, device, dtype, library):
-    """Writes the library for calls with inputs of these shapes. Returns a function that makes such calls."""
+def compile_call(program, inputs, declared, device, dtype, library):
+    """Writes the library for calls with inputs of these shapes. Returns a function that makes such calls.
+
+    Only the number of rows is fixed. A call with boxes may have any number of pictures.
+    """
     module = program.module().to(device)
     if dtype != torch.float32:
         module = In16Bits(module, device, dtype)
     options = {
         # The program and its LibTorch are one; libtorch.so would also load LibTorch's libraries for GPUs.
         "aot_inductor.link_libtorch": False,
+        "aot_inductor.precompile_headers": False,
         "aot_inductor.custom_op_libs": ["torch_cpu"] + (["torch_cuda", "c10_cuda", "c10"] if device == "cuda" else []),
         # `cpp.dynamic_threads`: the run chooses the number of threads.
         **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else {"max_autotune": True}),
     }
     with torch.no_grad():
-        static = torch.export.export(module, inputs, strict=False)
+        shapes = programs.dynamic_shapes(declared, "B") if declared["row"] == "box" else None
+        static = torch.export.export(module, inputs, dynamic_shapes=(shapes,) if shapes and dtype != torch.float32 else shapes, strict=False)
         archive = torch._inductor.aoti_compile_and_package(static, package_path=str(library.with_suffix(".pt2")), inductor_configs=options)
     # The program opens the library itself. LibTorch unpacks an archive for each load, and a killed run leaves that behind.
     with zipfile.ZipFile(archive) as files:
@@ -139,32 +146,41 @@ def milliseconds(call, inputs):
     return statistics.median(times)
 
 
-def compile_package(package, described, arguments, folder):
+def row_counts(package, described, arguments):
+    """The row counts of each method that is compiled."""
+    counts = {}
+    for name, declared in described["methods"].items():
+        given = arguments.boxes if declared["row"] == "box" else arguments.rows
+        usual = [rows for rows in ROWS[arguments.device][declared["row"]] if rows <= declared["maximum"]]
+        counts[name] = sorted(set(usual if given is None else given))
+        for rows in counts[name]:
+            if not 1 <= rows <= declared["maximum"]:
+                raise Refused(f"{package}: {name} takes 1 to {declared['maximum']} rows in a call, not {rows}")
+    if not any(counts.values()):
+        raise Refused(f"{package}: no row counts are named, so there is nothing to compile")
+    return counts
+
+
+def compile_package(package, described, counts, arguments, folder):
     """Writes the libraries of a variant to `folder`. Returns the section `methods` of variant.yaml."""
     dtype, compiled = PRECISIONS[arguments.precision], {}
     for name, program in programs.load(package / programs.NAME).items():
         declared = described["methods"][name]
         kind = declared["row"]
-        given = arguments.boxes if kind == "box" else arguments.rows
-        counts = sorted(set(ROWS[arguments.device][kind] if given is None else given))
-        for rows in counts:
-            if not 1 <= rows <= declared["maximum"]:
-                raise Refused(f"{package}: {name} takes 1 to {declared['maximum']} rows in a call, not {rows}")
+        for rows in counts[name]:
             inputs = example(declared, rows, described, dtype, arguments.device)
             wide = tuple(value.float() if value.is_floating_point() else value for value in inputs)
             with torch.no_grad():
                 expected = outputs_of(program.module().to(arguments.device)(*wide))
                 start = time.monotonic()
                 library = folder / f"{name}_{rows}.so"
-                call = compile_call(program, inputs, arguments.device, dtype, library)
+                call = compile_call(program, inputs, declared, arguments.device, dtype, library)
                 seconds = time.monotonic() - start
                 for i, (own, other) in enumerate(zip(outputs_of(call(*inputs)), expected)):
                     if dtype == torch.float32:
                         compare(f"{name} for {rows}, output {i}", own, other, deviation=torch.maximum(other.double().std(), torch.tensor(0.1)))
                 print(f"{name} for {rows} {kind}{'' if rows == 1 else 'es' if kind == 'box' else 's'}: {milliseconds(call, inputs):.1f} ms a call, compiled in {seconds:.0f} s")
             compiled.setdefault(name, {})[rows] = {"file": library.name, "sha256": sha256(library)}
-    if not compiled:
-        raise Refused(f"{package}: no row counts are named, so there is nothing to compile")
     return compiled
 
 
@@ -187,6 +203,9 @@ def main():
     parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU, bf16 on a GPU")
     parser.add_argument("--rows", type=int, nargs="*", metavar="N", help="pictures or crops of a call (default: 1 on the CPU; 1 4 16 on a GPU)")
     parser.add_argument("--boxes", type=int, nargs="*", metavar="N", help="boxes of a call (default: none on the CPU; 16 64 160 256 on a GPU)")
+    parser.add_argument("--images", metavar="WHAT", nargs="+", help="pictures and folders: compare the results on them with TorchScript in fp32")
+    parser.add_argument("--limit", metavar="N", type=int, default=100, help="maximum number of pictures for the comparison (default 100)")
+    parser.add_argument("--truth", metavar="FILE", help="COCO annotations of these pictures")
     parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an unexpected error")
     arguments = parser.parse_args()
     arguments.precision = arguments.precision or ("fp32" if arguments.device == "cpu" else "bf16")
@@ -203,16 +222,33 @@ def main():
         sys.exit(f"compile: {arguments.package}: {type(error).__name__}: {first}; nothing was written; --traceback shows where")
 
 
+def check_results(package, variants, pictures, arguments):
+    """The gate: compares the results of the compiled code with those of TorchScript. Returns the text for variant.yaml."""
+    if not pictures:
+        print("the results were not compared, so only --engine aoti uses this variant; name pictures with --images to compare them")
+        return "ungated"
+    candidate = ["--engine", "aoti", "--device", arguments.device, "--precision", arguments.precision, "--set", f"models.variants={variants}"]
+    measures = verify.verify(verify.program_path(), package, pictures, candidate, arguments.truth)
+    text = verify.text_of(measures)
+    print(text)
+    if not measures["within"]:
+        raise Refused(f"{package}: the compiled code does not keep the limits: {text}; nothing was written")
+    return f"passed: {text}"
+
+
 def compile_variant(arguments):
     package = Path(os.path.abspath(arguments.package))
     described, fingerprint = read_package(package)
+    counts = row_counts(package, described, arguments)
     instructions = check_machine(arguments.device)
+    pictures = verify.pictures_of(arguments.images, arguments.limit) if arguments.images else []
     variant = f"{arguments.device}-{instructions}-{arguments.precision}"
     place = place_of(package, fingerprint, variant, arguments.out)
-    aside = place.with_name(place.name + ".part")
+    aside = place.with_name(place.name + ".part")  # a folder with one variant, so that a run can use it before it is in place
+    folder = aside / place.name
     shutil.rmtree(aside, ignore_errors=True)
+    folder.mkdir(parents=True)
     try:
-        aside.mkdir(parents=True)
         document = {
             "schema": 1,
             "package": described["name"],
@@ -224,14 +260,15 @@ def compile_variant(arguments):
             "precision": arguments.precision,
             "torch": torch.__version__.split("+")[0],
             "gate": "ungated",
-            "methods": compile_package(package, described, arguments, aside),
+            "methods": compile_package(package, described, counts, arguments, folder),
         }
-        write_yaml(aside / "variant.yaml", document)
+        write_yaml(folder / "variant.yaml", document)
+        document["gate"] = check_results(package, aside, pictures, arguments)
+        write_yaml(folder / "variant.yaml", document)
         shutil.rmtree(place, ignore_errors=True)
-        aside.rename(place)
-    except BaseException:
+        folder.rename(place)
+    finally:
         shutil.rmtree(aside, ignore_errors=True)
-        raise
     print(f"wrote {place}")
 
 
@@ -239,5 +276,5 @@ if __name__ == "__main__":
     # Before torch reads them. The compiler's files are of no use later.
     with tempfile.TemporaryDirectory(prefix="millrace-compile-") as scratch:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = scratch
-        os.environ["LIBRARY_PATH"] = TORCH_LIB_PATH  # for the linker
+        os.environ["LIBRARY_PATH"] = str(Path(torch.__file__).parent / "lib")  # for the linker
         main()

@@ -26,9 +26,9 @@ class Method(nn.Module):
         return getattr(self.model, self.name)(*inputs)
 
 
-def dynamic_shapes(declared):
-    """The symbols of a method of model.yaml that differ from call to call."""
-    symbols = {name: torch.export.Dim(name, min=1, max=declared["maximum"]) for name in "BN"}
+def dynamic_shapes(declared, symbols="BN"):
+    """The sides of a method's inputs that differ from call to call: those that model.yaml declares by these symbols."""
+    symbols = {name: torch.export.Dim(name, min=1, max=declared["maximum"]) for name in symbols}
     return tuple({axis: symbols[size] for axis, size in enumerate(tensor["shape"]) if size in symbols} for tensor in declared["inputs"].values())
 
 

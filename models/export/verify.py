@@ -1,0 +1,260 @@
+"""Compares what a model finds with one engine and precision with what it finds as it is.
+
+The reference is TorchScript in fp32, one picture and one box at a time. Both runs are runs of the program, so the
+comparison covers everything between a file and its results.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import cv2
+import numpy
+import yaml
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from package import Refused
+
+# Limits for every fast path. IoUs are those of the masks of the same boxes.
+MEAN_IOU, LOW_IOU, AP50_LOSS = 0.995, 0.97, 0.002
+# The score from which a box counts as found. Below, boxes only serve the average precision.
+SCORE = 0.25
+# Prompts for a segmenter, if no truth has boxes: x, y, width, height as shares of the picture.
+BOXES = ((0.05, 0.05, 0.4, 0.5), (0.5, 0.1, 0.45, 0.8), (0.3, 0.3, 0.2, 0.2), (0.0, 0.0, 1.0, 1.0), (0.6, 0.6, 0.1, 0.3), (0.1, 0.7, 0.5, 0.25))
+DETECT = "stages: [decode, preprocess, detect, encode]\n"
+SEGMENT = "stages: [decode, preprocess, detect, segment, postprocess, encode]\n"
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+
+
+def pictures_of(places, limit):
+    """Paths of at most `limit` pictures, by name."""
+    files = []
+    for place in map(Path, places):
+        files += sorted(f for f in place.rglob("*") if f.suffix.lower() in EXTENSIONS) if place.is_dir() else [place]
+    found = [file for file in files if file.is_file()][:limit]
+    if not found:
+        raise Refused(f"{', '.join(map(str, places))}: no pictures were found; --images takes pictures and folders")
+    return found
+
+
+def read_truth(path):
+    """(COCO ground truth, boxes with class number by file name)."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            truth = COCO(str(path))
+        names = {image["id"]: Path(image["file_name"]).name for image in truth.dataset["images"]}
+        boxes = {name: [] for name in names.values()}
+        for mark in truth.dataset["annotations"]:
+            boxes[names[mark["image_id"]]].append(mark["bbox"])
+    except (OSError, ValueError, KeyError, AssertionError) as error:
+        raise Refused(f"{path}: cannot be read as COCO annotations ({type(error).__name__}: {error}); --truth takes a JSON file of that format") from error
+    return truth, boxes
+
+
+def write_manifest(file, pictures, boxes):
+    """A manifest with prompts: the boxes of the truth by file name, or drawn ones."""
+    with open(file, "w", encoding="utf-8") as lines:
+        for picture in pictures:
+            pixels = cv2.imread(str(picture))
+            if pixels is None:
+                continue
+            height, width = pixels.shape[:2]
+            drawn = [[x * width, y * height, w * width, h * height] for x, y, w, h in BOXES]
+            own = boxes.get(picture.name, []) if boxes is not None else drawn
+            lines.write(json.dumps({"path": str(picture.resolve()), "boxes": own}) + "\n")
+
+
+def run(program, recipe, arguments, out):
+    """Runs the program. Returns the lines of its segments, by path."""
+    done = subprocess.run([program, "run", str(recipe), *map(str, arguments), "--output", str(out), "--quiet"], capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 3):
+        raise Refused(f"a run for the comparison ended with exit code {done.returncode}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'no message'}")
+    lines = [json.loads(line) for file in sorted((out / "segments").glob("*.jsonl")) for line in file.read_text(encoding="utf-8").splitlines()]
+    return {line["path"]: line for line in lines if line["state"] == "ok"}
+
+
+def corners(boxes):
+    boxes = numpy.asarray(boxes, dtype=numpy.float64).reshape(-1, 4)
+    return numpy.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
+
+
+def matches(ours, theirs):
+    """Pairs of objects of one class that overlap by half, best scores first: indices."""
+    if not ours or not theirs:
+        return []
+    overlap = coco_mask.iou([o["box"] for o in theirs], [o["box"] for o in ours], [0] * len(ours))
+    pairs, taken = [], set()
+    for i in sorted(range(len(theirs)), key=lambda i: -theirs[i]["score"]):
+        best = max((j for j in range(len(ours)) if j not in taken and ours[j]["class"] == theirs[i]["class"]), key=lambda j: overlap[i][j], default=None)
+        if best is not None and overlap[i][best] >= 0.5:
+            taken.add(best)
+            pairs.append((best, i))
+    return pairs
+
+
+def ap50(truth, lines, ids):
+    """Average precision at IoU 0.5 of the boxes of `lines` (by path). `ids` are the image ids of the truth by path."""
+    found = [
+        {"image_id": ids[path], "category_id": o["class"], "bbox": o["box"], "score": o["score"]}
+        for path, line in lines.items() if path in ids for o in line["objects"]
+    ]  # fmt: skip
+    if not found:
+        return 0.0
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluation = COCOeval(truth, truth.loadRes(found), "bbox")
+        evaluation.params.iouThrs = numpy.array([0.5])
+        evaluation.params.imgIds = sorted(ids.values())
+        evaluation.evaluate()
+        evaluation.accumulate()
+    precision = evaluation.eval["precision"][0, :, :, 0, -1]
+    return float(precision[precision > -1].mean()) if (precision > -1).any() else 0.0
+
+
+def as_truth(lines):
+    """The objects of the reference with a high score, as COCO ground truth, and image ids by path."""
+    ids = {path: i + 1 for i, path in enumerate(lines)}
+    marks = [
+        {"id": 0, "image_id": ids[path], "category_id": o["class"], "bbox": o["box"], "area": o["box"][2] * o["box"][3], "iscrowd": 0}
+        for path, line in lines.items() for o in line["objects"] if o["score"] >= SCORE
+    ]  # fmt: skip
+    for i, mark in enumerate(marks):
+        mark["id"] = i + 1
+    truth = COCO()
+    truth.dataset = {
+        "images": [{"id": i} for i in ids.values()],
+        "annotations": marks,
+        "categories": [{"id": c} for c in sorted({m["category_id"] for m in marks})],
+    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth.createIndex()
+    return truth, ids
+
+
+def compare_boxes(reference, ours, truth):
+    """Measures of a detector."""
+    shift, pairs, counts = 0.0, 0, [0, 0]
+    for path, line in reference.items():
+        theirs = [o for o in line["objects"] if o["score"] >= SCORE]
+        own = [o for o in ours[path]["objects"] if o["score"] >= SCORE]
+        counts = [counts[0] + len(theirs), counts[1] + len(own)]
+        for i, j in matches(own, theirs):
+            pairs += 1
+            shift = max(shift, float(numpy.abs(corners(own[i]["box"]) - corners(theirs[j]["box"])).max()))
+    if truth is None:
+        against, ids, of = *as_truth(reference), "the reference's boxes"
+    else:
+        against, of = truth, "the truth"
+        known = {Path(image["file_name"]).name: image["id"] for image in truth.dataset["images"]}
+        ids = {path: known[Path(path).name] for path in reference if Path(path).name in known}
+    if counts[0] == 0:
+        raise Refused(f"the reference finds no object with a score of {SCORE} or more, so there is nothing to compare; name other pictures")
+    scores = [ap50(against, lines, ids) for lines in (reference, ours)]
+    return {
+        "pictures": len(reference), "boxes_reference": counts[0], "boxes": counts[1], "matched": pairs, "largest_shift_px": shift,
+        "ap50_of": of, "ap50_reference": scores[0], "ap50": scores[1], "within": scores[0] - scores[1] <= AP50_LOSS,
+    }  # fmt: skip
+
+
+def compare_masks(reference, ours):
+    """Measures of a segmenter. Both runs had the same boxes in the same order."""
+    overlaps, empty = [], 0
+    for path, line in reference.items():
+        for theirs, own in zip(line["objects"], ours[path]["objects"]):
+            if theirs["area"] == 0 and own["area"] == 0:
+                empty += 1
+            else:
+                overlaps.append(float(coco_mask.iou([own["rle"]], [theirs["rle"]], [0])[0][0]))
+    if not overlaps:
+        raise Refused("all masks of the reference are empty, so there is nothing to compare; name other pictures")
+    mean, low = float(numpy.mean(overlaps)), float(numpy.percentile(overlaps, 1))
+    return {
+        "pictures": len(reference), "masks": len(overlaps), "empty_masks": empty, "iou_mean": mean, "iou_p1": low, "iou_min": min(overlaps),
+        "within": mean >= MEAN_IOU and low >= LOW_IOU,
+    }  # fmt: skip
+
+
+def verify(program, package, pictures, candidate, truth_file=None):
+    """The measures of a package, run with the options `candidate`, against the reference."""
+    task = yaml.safe_load((package / "model.yaml").read_text(encoding="utf-8"))["task"]
+    if task not in ("detect", "segment"):
+        raise Refused(f"{package}: its task is {task}; the comparison knows detectors and segmenters")
+    truth, boxes = read_truth(truth_file) if truth_file else (None, None)
+    with tempfile.TemporaryDirectory(prefix="millrace-verify-") as folder:
+        folder = Path(folder)
+        recipe, given = folder / "recipe.yaml", folder / "pictures.txt"
+        if task == "detect":
+            recipe.write_text(DETECT)
+            given.write_text("".join(f"{picture.resolve()}\n" for picture in pictures))
+            options = ["--input", given, "--detector", package, "--set", "detect.conf=0.01"]
+            alone = []
+        else:
+            recipe.write_text(SEGMENT)
+            given = folder / "pictures.jsonl"
+            write_manifest(given, pictures, boxes)
+            options = ["--input", given, "--segmenter", package]
+            alone = ["--set", "segment.box_batch=1"]
+        reference = run(program, recipe, [*options, *alone, "--set", "batch.size=1", "--engine", "torchscript", "--precision", "fp32"], folder / "reference")
+        ours = run(program, recipe, [*options, *candidate], folder / "ours")
+        missing = sorted(set(reference) - set(ours))
+        if missing or not reference:
+            raise Refused(f"{missing[0] if missing else pictures[0]}: failed in a run for the comparison, so it cannot be compared")
+        return compare_boxes(reference, ours, truth) if task == "detect" else compare_masks(reference, ours)
+
+
+def text_of(measures):
+    """The measures as lines for people."""
+    if "iou_mean" in measures:
+        return (
+            f"{measures['masks']} masks in {measures['pictures']} pictures: IoU mean {measures['iou_mean']:.5f} (limit {MEAN_IOU}), "
+            f"1st percentile {measures['iou_p1']:.5f} (limit {LOW_IOU}), minimum {measures['iou_min']:.5f}"
+        )
+    return (
+        f"{measures['pictures']} pictures: {measures['boxes']} boxes, reference {measures['boxes_reference']}, {measures['matched']} of them in both; "
+        f"largest shift {measures['largest_shift_px']:.3f} pixels; AP50 against {measures['ap50_of']} {100 * measures['ap50']:.2f}, "
+        f"reference {100 * measures['ap50_reference']:.2f} (limit of the loss {100 * AP50_LOSS:g})"
+    )
+
+
+def program_path():
+    """The program that called this script, or the one in PATH."""
+    named = os.environ.get("MILLRACE_PROGRAM") or shutil.which("millrace")
+    if not named:
+        raise Refused("the program was not found; call `millrace verify`, or set MILLRACE_PROGRAM to its path")
+    return named
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="millrace verify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", metavar="PACKAGE", type=Path, help="folder of a detector or segmenter")
+    parser.add_argument("--images", metavar="WHAT", nargs="+", required=True, help="pictures and folders of pictures")
+    parser.add_argument("--limit", metavar="N", type=int, default=100, help="maximum number of pictures (default 100)")
+    parser.add_argument("--truth", metavar="FILE", help="COCO annotations: boxes for a segmenter, average precision for a detector")
+    parser.add_argument("--engine", default="auto", help="auto, torchscript or aoti (default auto)")
+    parser.add_argument("--precision", default="auto", help="auto, fp32, tf32, bf16 or fp16")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--set", metavar="GROUP.NAME=VALUE", action="append", default=[], help="any option of the run that is compared")
+    parser.add_argument("--json", action="store_true", help="print the measures as JSON")
+    arguments = parser.parse_args()
+    try:
+        candidate = ["--engine", arguments.engine, "--precision", arguments.precision, "--device", arguments.device]
+        for option in arguments.set:
+            candidate += ["--set", option]
+        measures = verify(program_path(), arguments.package, pictures_of(arguments.images, arguments.limit), candidate, arguments.truth)
+    except Refused as error:
+        sys.exit(f"verify: {error}")
+    print(json.dumps(measures) if arguments.json else text_of(measures))
+    if not measures["within"]:
+        sys.exit("verify: the results are not within the limits")
+
+
+if __name__ == "__main__":
+    main()

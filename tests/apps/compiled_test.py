@@ -1,0 +1,305 @@
+"""Compiled variants: how they are made, which ones a run uses, and that results are exact with them.
+
+A variant of the small segmenter is compiled once. Its calls have 2 pictures or 3 boxes, so that runs cut and pad calls.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import program
+import resume_test
+from program import Case
+
+EXPORT = program.ROOT / "models" / "export"
+COMPILED = None  # a folder with sam_small.pkg and its variant
+
+
+def compile_package(folder, *options):
+    environment = {**os.environ, "MILLRACE_PROGRAM": str(Path(program.PROGRAM).resolve())}
+    command = [sys.executable, str(EXPORT / "compile.py"), str(folder), *map(str, options)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def setUpModule():
+    global COMPILED
+    source = program.package("sam_small")
+    temporary = tempfile.TemporaryDirectory(prefix="millrace-compiled-")
+    unittest.addModuleCleanup(temporary.cleanup)
+    COMPILED = Path(temporary.name)
+    shutil.copytree(source, COMPILED / "sam_small.pkg")
+    done = compile_package(COMPILED / "sam_small.pkg", "--rows", 2, "--boxes", 3)
+    if "needs a CPU with AVX2" in done.stderr:
+        raise unittest.SkipTest(done.stderr)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+
+
+def the_package(name):
+    """For the tests of resume_test: the package that has a variant."""
+    return str(COMPILED / f"{name}.pkg") if name == "sam_small" else PACKAGE(name)
+
+
+PACKAGE = program.package
+
+
+class Exact:
+    """Runs the tests of resume_test with the compiled segmenter."""
+
+    def setUp(self):
+        super().setUp()
+        program.package = the_package
+        self.addCleanup(setattr, program, "package", PACKAGE)
+
+    def run_ok(self, *arguments, **options):
+        done = super().run_ok(*arguments, "--engine", "aoti", **options)
+        output = Path(arguments[arguments.index("--output") + 1])
+        planned = json.loads((output / "plan" / "plan.json").read_text())["settings"]["packages"]["segment.model"]
+        self.assertIn("cpu-", planned)
+        return done
+
+
+class SameBytes(Exact, resume_test.Level1):
+    test_with_the_detector_too = None  # a test of the detector
+
+
+class SameBytesAfterKills(Exact, resume_test.Kills):
+    test_three_segments = None  # it runs no model
+
+    def kill_until_done(self, arguments, output, kills, step, chance):
+        return super().kill_until_done([*arguments, "--engine", "aoti"], output, kills, step, chance)
+
+
+class Variants(Case):
+    def setUp(self):
+        super().setUp()
+        self.package = self.folder / "sam_small.pkg"
+        shutil.copytree(COMPILED / "sam_small.pkg", self.package)
+        shutil.copytree(COMPILED / "sam_small.pkg.variants", self.folder / "sam_small.pkg.variants")
+        (self.variant,) = (self.folder / "sam_small.pkg.variants").iterdir()
+        rows = []
+        for i in range(5):
+            program.write_picture(self.folder / "in" / f"{i}.jpg", 120 + 30 * i, 90, seed=i)
+            rows.append(json.dumps({"path": f"{i}.jpg", "boxes": [[4 + 9 * j, 5, 60, 70] for j in range(i)]}))
+        self.manifest = self.write("in/list.jsonl", "\n".join(rows))
+
+    def run_engine(self, engine, output, *more, code=program.OK):
+        return self.run_ok("--input", self.manifest, "--segmenter", self.package, "--output", self.folder / output, "--engine", engine,
+                           "--set", "batch.size=5", "--set", "threads.team=1", *more, code=code)
+
+    def edit(self, change):
+        file = self.variant / "variant.yaml"
+        file.write_text(change(file.read_text()))
+
+    def pass_the_gate(self):
+        self.edit(lambda text: text.replace("gate: ungated", "gate: passed"))
+
+    def planned(self, output):
+        return json.loads((self.folder / output / "plan" / "plan.json").read_text())["settings"]["packages"]["segment.model"]
+
+    def overlaps(self, first, second):
+        from pycocotools import mask
+
+        found = []
+        for a, b in zip(program.lines(self.folder / first), program.lines(self.folder / second)):
+            self.assertEqual(len(a["objects"]), len(b["objects"]))
+            for one, other in zip(a["objects"], b["objects"]):
+                self.assertLess(abs(one["iou"] - other["iou"]) if "iou" in one else 0, 1e-3)
+                if one["area"] or other["area"]:
+                    found.append(mask.iou([one["rle"]], [other["rle"]], [0])[0][0])
+        return found
+
+    def test_masks_are_those_of_torchscript(self):
+        """Five pictures and ten boxes in calls of two and three: calls are cut, and the last ones padded."""
+        self.run_engine("torchscript", "script")
+        self.run_engine("aoti", "compiled")
+        self.assertNotIn("cpu-", self.planned("script"))
+        found = self.overlaps("script", "compiled")
+        self.assertEqual(len(found), 10)
+        self.assertGreater(min(found), 0.99)
+
+    def test_auto_takes_a_variant_that_passed_the_gate(self):
+        done = self.run_engine("auto", "ungated")
+        self.assertIn("its results were not checked", done.err)
+        self.assertNotIn("cpu-", self.planned("ungated"))
+        self.pass_the_gate()
+        done = self.run_engine("auto", "gated", "--quiet")
+        self.assertEqual(done.err, "")
+        self.assertIn(self.variant.name, self.planned("gated"))
+        # The plan keeps its choice: this output began without the variant.
+        done = self.run_engine("auto", "ungated", "--quiet")
+        self.assertEqual(done.err, "")
+
+    def test_a_resume_without_the_variant_is_refused(self):
+        self.pass_the_gate()
+        self.run_engine("auto", "out")
+        before = program.tree(self.folder / "out" / "segments")
+        shutil.rmtree(self.variant.parent)
+        done = self.run_engine("auto", "out", code=program.MISMATCH)
+        self.assertIn(self.variant.name, done.err)
+        self.assertIn("segment.model", done.err)
+        self.assertEqual(program.tree(self.folder / "out" / "segments"), before)
+
+    def test_a_variant_in_the_cache_or_in_a_named_folder(self):
+        self.pass_the_gate()
+        import hashlib
+
+        fingerprint = hashlib.sha256((self.package / "model.yaml").read_bytes()).hexdigest()
+        cached = self.folder / "cache" / "millrace" / "variants" / fingerprint[:16]
+        cached.parent.mkdir(parents=True)
+        self.variant.parent.rename(cached)
+        done = self.run_ok("--input", self.manifest, "--segmenter", self.package, "--output", self.folder / "a", env={"XDG_CACHE_HOME": str(self.folder / "cache")})
+        self.assertIn(self.variant.name, self.planned("a"), done)
+        self.run_engine("aoti", "b", "--set", f"models.variants={cached}")
+        self.assertIn(self.variant.name, self.planned("b"))
+        self.run_engine("auto", "c", "--quiet")
+        self.assertNotIn(self.variant.name, self.planned("c"))
+
+    def test_what_cannot_be_used_is_passed_over_and_refused_by_name(self):
+        """Damaged, swapped and foreign variants. With auto, the run says so in one line and goes on without."""
+        encode, decode = self.variant / "encode_2.so", self.variant / "decode_3.so"
+
+        def swap():
+            encode.rename(self.variant / "other"), decode.rename(encode), (self.variant / "other").rename(decode)
+
+        def not_a_library():
+            import hashlib
+
+            old = hashlib.sha256(encode.read_bytes()).hexdigest()
+            encode.write_bytes(b"no machine code")
+            self.edit(lambda text: text.replace(old, hashlib.sha256(encode.read_bytes()).hexdigest()))
+
+        for name, damage, says in (
+            ("cut", lambda: os.truncate(encode, encode.stat().st_size // 2), "encode_2.so: sha256 is"),
+            ("gone", encode.unlink, "encode_2.so: is missing"),
+            ("swapped", swap, "sha256 is"),
+            ("not a library", not_a_library, "encode_2.so"),
+            ("another torch", lambda: self.edit(lambda text: text.replace("torch: 2.", "torch: 1.")), "it was compiled for LibTorch 1."),
+            ("another package", lambda: self.edit(lambda text: text.replace("fingerprint: ", "fingerprint: 0")), "fingerprint"),
+            ("no text", lambda: (self.variant / "variant.yaml").write_bytes(b"\0\xff"), "variant.yaml"),
+        ):
+            with self.subTest(name):
+                shutil.rmtree(self.variant.parent)
+                shutil.copytree(COMPILED / "sam_small.pkg.variants", self.variant.parent)
+                self.pass_the_gate()
+                damage()
+                done = self.run_engine("auto", name, "--quiet")
+                self.assertIn("runs without its compiled variant", done.err)
+                self.assertIn(says, done.err)
+                self.assertEqual(len(done.err.splitlines()), 1, done)
+                self.assertNotIn("cpu-", self.planned(name))
+                done = self.run_engine("aoti", f"{name} by name", code=program.ENVIRONMENT)
+                self.assertIn(says, done.err)
+                self.assertFalse((self.folder / f"{name} by name").exists())
+        for name, change in (("another machine", ("instructions: ", "instructions: x")), ("another CPU", ("cpu_flags: ", "cpu_flags: avx9000 "))):
+            with self.subTest(name):
+                shutil.rmtree(self.variant.parent)
+                shutil.copytree(COMPILED / "sam_small.pkg.variants", self.variant.parent)
+                self.pass_the_gate()
+                self.edit(lambda text: text.replace(*change))
+                done = self.run_engine("auto", name, "--quiet")
+                self.assertEqual(done.err, "")  # a variant for another machine is no fault
+                done = self.run_engine("aoti", f"{name} by name", code=program.ENVIRONMENT)
+                self.assertIn("no variant of", done.err)
+
+    def test_a_run_leaves_no_temporary_files(self):
+        place = self.folder / "tmp"
+        place.mkdir()
+        self.pass_the_gate()
+        self.run_ok("--input", self.manifest, "--segmenter", self.package, "--output", self.folder / "out", env={"TMPDIR": str(place)})
+        self.assertEqual(list(place.iterdir()), [])
+
+
+class Compile(Case):
+    """compile.py. It refuses what it cannot compile before it takes any time."""
+
+    def refused(self, says, *arguments, folder=None):
+        done = compile_package(folder or self.folder / "sam.pkg", *arguments)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn(says, done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertEqual(list(self.folder.glob("*.variants*")), [])
+
+    def test_packages_that_cannot_be_compiled(self):
+        self.refused("is not a model package")
+        shutil.copytree(COMPILED / "sam_small.pkg", self.folder / "sam.pkg")
+        self.refused("encode takes 1 to 16 rows in a call, not 17", "--rows", 17)
+        self.refused("no row counts are named", "--rows", "--boxes")
+        self.refused("--device cuda needs a GPU", "--device", "cuda")
+        program_file = self.folder / "sam.pkg" / "model.ep.pt2"
+        data = program_file.read_bytes()
+        program_file.write_bytes(data[: len(data) // 2])
+        self.refused("its SHA-256 is not the one in model.yaml")
+        yaml = self.folder / "sam.pkg" / "model.yaml"
+        yaml.write_text("".join(line for line in yaml.read_text().splitlines(keepends=True)).replace("model.ep.pt2", "other.pt2"))
+        self.refused("has no model.ep.pt2")
+
+    def test_the_variant_goes_to_the_cache_if_the_packages_folder_is_read_only(self):
+        sys.path.insert(0, str(EXPORT))
+        with contextlib.redirect_stdout(io.StringIO()):
+            import compile as compiler
+        from unittest import mock
+
+        package = self.folder / "sam.pkg"
+        with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": "/cache"}):
+            self.assertEqual(compiler.place_of(package, "0123456789abcdef00", "v", None), self.folder / "sam.pkg.variants" / "v")
+            with mock.patch.object(os, "access", lambda path, mode: False):
+                self.assertEqual(compiler.place_of(package, "0123456789abcdef00", "v", None), Path("/cache/millrace/variants/0123456789abcdef/v"))
+        self.assertEqual(compiler.place_of(package, "0", "v", "out"), Path("out/v"))
+
+
+class Verify(Case):
+    def verify(self, *arguments):
+        environment = {**os.environ, "MILLRACE_PROGRAM": str(Path(program.PROGRAM).resolve())}
+        return subprocess.run([sys.executable, str(EXPORT / "verify.py"), *map(str, arguments)], env=environment, capture_output=True, text=True, check=False)
+
+    def test_masks_of_the_compiled_segmenter(self):
+        program.write_pictures(self.folder / "in", 2, 160, 120)
+        done = self.verify(COMPILED / "sam_small.pkg", "--images", self.folder / "in", "--engine", "aoti", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        measures = json.loads(done.stdout)
+        self.assertEqual((measures["pictures"], measures["masks"] + measures["empty_masks"]), (2, 12))
+        self.assertGreater(measures["iou_min"], 0.99)
+
+    def test_boxes_of_a_detector(self):
+        package = program.package("yolox")
+        done = self.verify(package, "--images", program.picture("street.jpg"), "--set", "batch.size=4", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        measures = json.loads(done.stdout)
+        self.assertGreater(measures["boxes_reference"], 3)
+        self.assertEqual((measures["boxes"], measures["matched"]), (measures["boxes_reference"],) * 2)
+        self.assertAlmostEqual(measures["ap50"], 1)
+
+    def test_a_model_that_finds_something_else_is_refused(self):
+        """A candidate that drops boxes by another option: the gate must see that."""
+        package = program.package("yolox")
+        done = self.verify(package, "--images", program.picture("street.jpg"), "--set", "detect.min_area=100000")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("not within the limits", done.stderr)
+
+    def test_truth(self):
+        package, picture = program.package("yolox"), program.picture("street.jpg")
+        truth = {
+            "images": [{"id": 7, "file_name": f"pictures/{picture.name}"}],
+            "categories": [{"id": 0, "name": "person"}, {"id": 5, "name": "bus"}],
+            "annotations": [{"id": 1, "image_id": 7, "category_id": 5, "bbox": [20, 230, 785, 510], "area": 400350, "iscrowd": 0}],
+        }
+        file = self.write("truth.json", json.dumps(truth))
+        done = self.verify(package, "--images", picture, "--truth", file, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        measures = json.loads(done.stdout)
+        self.assertEqual(measures["ap50_of"], "the truth")
+        self.assertAlmostEqual(measures["ap50"], 1)
+        done = self.verify(package, "--images", picture, "--truth", self.write("bad.json", "{"))
+        self.assertIn("cannot be read as COCO annotations", done.stderr)
+
+
+if __name__ == "__main__":
+    program.main()
