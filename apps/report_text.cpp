@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <set>
 
 #include "base/text.hpp"
 #include "io/files/source_names.hpp"
@@ -138,6 +139,11 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
     text += format("  read %s/s, results written %s/s\n",
                    readable_bytes(static_cast<double>(report.read_bytes) / wall_s).c_str(),
                    readable_bytes(static_cast<double>(report.written_bytes) / wall_s).c_str());
+    std::set<std::string> compiled;  // each GPU loads a package of its own
+    for (const auto& load : report.models.loads) {
+      if (!load.variant.empty()) compiled.insert("  compiled " + load.package + ": " + load.variant + "\n");
+    }
+    for (const auto& line : compiled) text += line;
     std::string sentence = wrapped(report.verdict.sentence, columns, "");
     sentence.insert(sentence.size() - 1, plain);  // before the newline, so that bold ends on this line
     text += "\n" + std::string(bold) + sentence;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "models/variant.hpp"
+
 namespace millrace {
 
 ModelCache::ModelCache(std::int64_t budget_bytes, EngineFactory factory, EngineOptions options, Clock clock)
@@ -69,7 +71,8 @@ std::shared_ptr<Engine> ModelCache::load(const Package& package, const std::stri
   }
   {
     const std::lock_guard lock(mutex_);
-    statistics_.loads.push_back({package.name, clock_() - start_ns, engine->memory_bytes()});
+    const std::string variant = package.variant == nullptr ? "" : package.variant->id();
+    statistics_.loads.push_back({package.name, variant, clock_() - start_ns, engine->memory_bytes()});
     // Again the first, because other packages may have been used during the load.
     const auto entry = touch(key);
     entry->loading = {};

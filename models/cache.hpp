@@ -17,6 +17,7 @@ namespace millrace {
 struct CacheStatistics {
   struct Load {
     std::string package;  ///< its name
+    std::string variant;  ///< Variant::id(), or empty
     std::int64_t wall_ns = 0;
     std::int64_t bytes = 0;
   };

@@ -124,7 +124,10 @@ Json to_json(const RunReport& report) {
   for (const auto& [reason, count] : report.counts.failed) failed[std::string(to_string(reason))] = count;
   Json loads = Json::array();
   for (const auto& load : report.models.loads)
-    loads.push_back({{"package", load.package}, {"load_s", seconds(load.wall_ns)}, {"bytes", load.bytes}});
+    loads.push_back({{"package", load.package},
+                     {"variant", load.variant},
+                     {"load_s", seconds(load.wall_ns)},
+                     {"bytes", load.bytes}});
   Json gpus = Json::array();
   for (const auto& gpu : report.gpus) {
     gpus.push_back({{"bus", gpu.bus},

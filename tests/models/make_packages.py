@@ -2,6 +2,7 @@
 
 Writes OUT/{sam_small,yolox,yolov8n,mobile_sam,mobilenet_v2}.pkg.
 Writes YOLOX's input for street.jpg and ONNX Runtime's output as raw floats to OUT/yolox_reference.
+Writes OUT/compiled/sam_small.pkg with a compiled variant, whose calls have 2 pictures or 3 boxes, if this CPU can run one.
 Keeps packages that the same scripts and libraries have already made.
 """
 
@@ -49,6 +50,17 @@ def export(out, script, *arguments):
     make(out, (script, *arguments), lambda: subprocess.run([sys.executable, str(EXPORT / script), *arguments, str(out)], check=True))
 
 
+def compile_package(source, out):
+    """Copies a package to `out` and compiles it there. In a folder of its own, so that only the tests of variants use it."""
+    shutil.rmtree(out.parent, ignore_errors=True)
+    shutil.copytree(source, out)
+    done = subprocess.run([sys.executable, str(EXPORT / "compile.py"), str(out), "--rows", "2", "--boxes", "3"], stderr=subprocess.PIPE, text=True, check=False)
+    if "needs a CPU with AVX2" in done.stderr:
+        print(f"{out}: not compiled: {done.stderr}")
+    elif done.returncode != 0:
+        sys.exit(done.stderr)
+
+
 def write_yolox_reference(out, onnx, picture):
     import cv2
     import numpy
@@ -76,6 +88,11 @@ def main():
     with open(out / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may share the folder
         export(out / "sam_small.pkg", "mobile_sam_seeded.py", "--seed", "0", "--small")
+        small, compiled = out / "sam_small.pkg", out / "compiled" / "sam_small.pkg"
+        # Machine code fits only the CPU that it was compiled on.
+        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+        stamped = ("compile", str(small / "model.yaml"), hashlib.sha256(flags.encode()).hexdigest())
+        make(compiled.parent, stamped, lambda: compile_package(small, compiled))
         export(out / "yolov8n.pkg", "yolov8_seeded.py", "--seed", "0")
         onnx, picture = data / "models" / "yolox_nano.onnx", data / "pictures" / "street.jpg"
         if onnx.is_file() and picture.is_file():

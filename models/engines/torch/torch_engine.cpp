@@ -16,6 +16,7 @@
 #include <torch/script.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <new>
@@ -239,7 +240,10 @@ class TorchEngine final : public Engine {
     set_team_of_this_thread(threads_);
     guarded("load", {}, [&] {
       if (model.variant) load_variant(*model.variant, options);
-      if (compiled_.size() == methods_.size()) return;  // nothing is left for TorchScript
+      if (compiled_.size() == methods_.size()) {  // nothing is left for TorchScript
+        bytes_ -= model.bytes;
+        return;
+      }
       const c10::Device device = device_of(options.device);
       // Loading compares the values of constants, which meta tensors do not have.
       module_ = torch::jit::load(model.file.string(), device.is_meta() ? c10::Device(c10::kCPU) : device);
@@ -313,6 +317,8 @@ class TorchEngine final : public Engine {
     for (const auto& [name, calls] : variant.methods) {
       const auto method = std::find_if(model_.methods.begin(), model_.methods.end(),
                                        [name = name](const Method& one) { return one.name == name; });
+      for (const CompiledCall& call : calls)
+        bytes_ += static_cast<std::int64_t>(std::filesystem::file_size(call.library));
       compiled_.try_emplace(name, *method, calls, options.device >= 0 ? "cuda" : "cpu", options.lanes);
     }
   }
