@@ -109,7 +109,8 @@ class Variants(Case):
     def test_masks_are_those_of_torchscript(self):
         """Five pictures and ten boxes in calls of two and three: calls are cut, and the last ones padded."""
         self.run_engine("torchscript", "script")
-        self.run_engine("aoti", "compiled")
+        done = self.run_engine("aoti", "compiled")
+        self.assertIn(f"compiled small_sam-seed0: {self.variant.name} ", done.out)
         self.assertNotIn("cpu-", self.planned("script"))
         found = self.overlaps("script", "compiled")
         self.assertEqual(len(found), 10)

@@ -178,6 +178,15 @@ class Options(Case):
         done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--engine", "warp")
         self.assertEqual(done.code, program.USAGE, done)
 
+    def models_variants(self):
+        compiled = program.PACKAGES / "compiled" / "sam_small.pkg.variants"
+        if not compiled.is_dir():
+            self.skipTest(f"{compiled} is missing: this CPU cannot run compiled models")
+        self.segment(models__variants=compiled, models__engine="aoti")
+        self.assertIn(next(compiled.iterdir()).name, program.report(self.out)["models"]["loads"][0]["variant"])
+        self.segment(models__variants=compiled, models__engine="torchscript")
+        self.assertEqual(program.report(self.out)["models"]["loads"][0]["variant"], "")
+
     def input_source(self):
         program.write_pictures(self.input, 1)
         names = self.write("names.txt", f"{self.input}/0000.jpg\n" * 40)

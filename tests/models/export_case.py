@@ -20,6 +20,7 @@ import yaml
 import export
 import photograph
 import program
+import programs
 from package import load, quiet_threads
 
 CALLS = ((1, 2), (2, 3))  # pictures and other rows of the calls that check methods
@@ -62,7 +63,9 @@ class ExportCase(program.Case):
         self.assertIsNone(done.refusal, done)
         for part in (*printed, f"wrote {self.out}", "it computes what the original does"):
             self.assertIn(part, done.out)
-        self.assertEqual(sorted(f.name for f in self.out.iterdir()), sorted(["model.ts", "model.yaml", *others]))
+        written = {f.name for f in self.out.iterdir()}
+        self.assertEqual(written - {programs.NAME}, {"model.ts", "model.yaml", *others})
+        self.assertEqual(programs.NAME in written, f"{programs.NAME}, " in done.out, done)
         if moves:
             self.check_moves(load(self.out))
         self.check_methods(self.out, calls)
@@ -74,6 +77,8 @@ class ExportCase(program.Case):
         Also checks that calls with (B, N) of `calls` give the declared outputs.
         """
         described, saved = yaml.safe_load((folder / "model.yaml").read_text()), load(folder).float()
+        exported = programs.load(folder / programs.NAME) if (folder / programs.NAME).exists() else {}
+        self.assertIn(set(exported), (set(), set(described["methods"])))
         self.assertEqual(set(described["methods"]), set(saved._c._method_names()))
         for name, method in described["methods"].items():
             taken = [argument.name for argument in saved._c._get_method(name).schema.arguments[1:]]
@@ -88,6 +93,10 @@ class ExportCase(program.Case):
                 given = [given] if torch.is_tensor(given) else given
                 outputs = [declared(tensor, sizes) for tensor in method["outputs"].values()]
                 self.assertEqual([(list(tensor.shape), tensor.dtype) for tensor in given], outputs, (name, sizes))
+                if name in exported:  # its number of rows is dynamic
+                    with torch.no_grad():
+                        own = exported[name].module()(*(torch.zeros(shape, dtype=dtype) for shape, dtype in inputs))
+                    self.assertEqual([tensor.shape for tensor in ([own] if torch.is_tensor(own) else own)], [tensor.shape for tensor in given])
 
     def check_moves(self, saved):
         """Checks that the trace has no fixed device: Millrace would repair one, but programs in Python would not."""
