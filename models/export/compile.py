@@ -51,6 +51,7 @@ def read_package(folder):
 def check_machine(device):
     """The instructions or the GPU that the code needs. Raises Refused if this machine cannot compile."""
     from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
 
     try:
         get_cpp_compiler()
@@ -63,6 +64,10 @@ def check_machine(device):
     capability = torch.backends.cpu.get_cpu_capability().lower()
     if capability not in ("avx2", "avx512"):
         raise Refused(f"compiled models need a CPU with AVX2, and this one offers {capability}; run the package as it is")
+    # Inductor finds out by a small program, which it cannot link with the options of compile_call(). It keeps the answer.
+    # Without it, the code would use no vector instructions, and take twice as long.
+    if not pick_vec_isa():
+        raise Refused("the C++ compiler cannot make programs with this CPU's vector instructions; install a newer g++")
     return capability
 
 
