@@ -6,6 +6,7 @@
 #include "apps/command_line.hpp"
 #include "apps/commands.hpp"
 #include "apps/exit_code.hpp"
+#include "apps/python_command.hpp"
 #include "apps/run.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
@@ -34,6 +35,8 @@ constexpr const char* usage =
     "  status    show the progress of an output folder\n"
     "  reduce    compute a summary of the finished segments of an output folder\n"
     "  inspect   check model packages and describe them\n"
+    "  compile   compile a model package for this machine, so that it runs faster\n"
+    "  verify    compare the results of a compiled package, or of another precision, with the original\n"
     "  stages    list the stages for recipes, and all options\n"
     "  doctor    list the libraries and devices of this machine, and missing parts\n"
     "\n"
@@ -113,9 +116,11 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (command == "status") return status_command(rest);
   if (command == "reduce") return reduce_command(rest);
   if (command == "inspect") return inspect_command(rest);
+  if (command == "compile" || command == "verify") run_python(command + ".py", rest);
   if (command == "stages") return stages_command(rest);
   if (command == "doctor") return doctor_command(rest);
-  const std::vector<std::string> known{"run", "status", "reduce", "inspect", "stages", "doctor", "help"};
+  const std::vector<std::string> known{"run",    "status", "reduce", "inspect", "compile",
+                                       "verify", "stages", "doctor", "help"};
   throw UsageError("'" + command + "' is not a command" + did_you_mean(command, known, "`millrace --help` lists them"));
 }
 

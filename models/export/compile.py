@@ -9,14 +9,13 @@ import logging
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 import warnings
 import zipfile
 from pathlib import Path
 
-from package import Differs, Refused, compare, sha256, write_yaml
+from package import ENVIRONMENT, Differs, Refused, compare, sha256, stop, write_yaml
 
 import torch
 import yaml
@@ -219,12 +218,12 @@ def main():
     try:
         compile_variant(arguments)
     except (Refused, Differs) as error:
-        sys.exit(f"compile: {error}")
+        stop(ENVIRONMENT, f"compile: {error}")
     except Exception as error:  # PyTorch and the compiler throw many types
         if arguments.traceback:
             raise
         first = (str(error).strip() or "no reason given").split("\n")[0][:300]
-        sys.exit(f"compile: {arguments.package}: {type(error).__name__}: {first}; nothing was written; --traceback shows where")
+        stop(ENVIRONMENT, f"compile: {arguments.package}: {type(error).__name__}: {first}; nothing was written; --traceback shows where")
 
 
 def check_results(package, variants, pictures, arguments):

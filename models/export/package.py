@@ -84,6 +84,16 @@ class Differs(Exception):
     """The saved model does not compute the same as the original. The text says how much it differs."""
 
 
+# Exit codes of `millrace compile` and `millrace verify`, as in apps/exit_code.hpp.
+LIMITS_EXCEEDED, ENVIRONMENT = 3, 5
+
+
+def stop(code, text):
+    """Ends the program with a message."""
+    print(text, file=sys.stderr)
+    sys.exit(code)
+
+
 def quiet_threads(count=2):
     """Limits the threads of this process, since comparisons should not use the whole machine."""
     torch.set_num_threads(min(count, os.cpu_count() or 1))

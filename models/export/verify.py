@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from package import Refused
+from package import ENVIRONMENT, LIMITS_EXCEEDED, Refused, stop
 
 # Limits for every fast path. IoUs are those of the masks of the same boxes.
 MEAN_IOU, LOW_IOU, AP50_LOSS = 0.995, 0.97, 0.002
@@ -250,10 +249,10 @@ def main():
             candidate += ["--set", option]
         measures = verify(program_path(), arguments.package, pictures_of(arguments.images, arguments.limit), candidate, arguments.truth)
     except Refused as error:
-        sys.exit(f"verify: {error}")
+        stop(ENVIRONMENT, f"verify: {error}")
     print(json.dumps(measures) if arguments.json else text_of(measures))
     if not measures["within"]:
-        sys.exit("verify: the results are not within the limits")
+        stop(LIMITS_EXCEEDED, "verify: the results are not within the limits")
 
 
 if __name__ == "__main__":

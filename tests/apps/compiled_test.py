@@ -8,23 +8,16 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 import unittest
 from pathlib import Path
 
 import program
 import resume_test
-from program import Case
+from program import Case, millrace
 
 EXPORT = program.ROOT / "models" / "export"
 COMPILED = program.PACKAGES / "compiled"  # a folder with sam_small.pkg and its variant
-
-
-def compile_package(folder, *options):
-    environment = {**os.environ, "MILLRACE_PROGRAM": str(Path(program.PROGRAM).resolve())}
-    command = [sys.executable, str(EXPORT / "compile.py"), str(folder), *map(str, options)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def setUpModule():
@@ -209,13 +202,13 @@ class Variants(Case):
 
 
 class Compile(Case):
-    """compile.py. It refuses what it cannot compile before it takes any time."""
+    """`millrace compile` refuses what it cannot compile before it takes any time."""
 
     def refused(self, says, *arguments, folder=None):
-        done = compile_package(folder or self.folder / "sam.pkg", *arguments)
-        self.assertEqual(done.returncode, 1, done)
-        self.assertIn(says, done.stderr)
-        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        done = millrace("compile", folder or self.folder / "sam.pkg", *arguments)
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertIn(says, done.err)
+        self.assertEqual(len(done.err.splitlines()), 1, done)
         self.assertEqual(list(self.folder.glob("*.variants*")), [])
 
     def test_packages_that_cannot_be_compiled(self):
@@ -231,6 +224,23 @@ class Compile(Case):
         yaml = self.folder / "sam.pkg" / "model.yaml"
         yaml.write_text("".join(line for line in yaml.read_text().splitlines(keepends=True)).replace("model.ep.pt2", "other.pt2"))
         self.refused("has no model.ep.pt2")
+
+    def test_without_the_python_set(self):
+        for command in ("compile", "verify"):
+            done = millrace(command, self.folder, env={"MILLRACE_PYTHON": str(self.folder / "nowhere")})
+            self.assertEqual(done.code, program.ENVIRONMENT, done)
+            self.assertIn(f"install it with `{program.ROOT}/tools/setup.sh python`", done.err)
+
+    def test_the_scripts_get_arguments_and_environment_unchanged(self):
+        interpreter = self.write("python", '#!/bin/sh\necho "$MILLRACE_PROGRAM|$OMP_WAIT_POLICY|${PYTHONPATH-none}"\nprintf "%s\\n" "$@"\nexit 42\n')
+        interpreter.chmod(0o755)
+        words = ["with blank", "--odd", "new\nline", "'", "$HOME"]
+        done = millrace("verify", *words, env={"MILLRACE_PYTHON": str(interpreter), "PYTHONPATH": "/elsewhere"})
+        self.assertEqual(done.code, 42)
+        first, script, *rest = done.out.split("\n", 2)
+        self.assertEqual(first, f"{Path(program.PROGRAM).resolve()}|passive|none")
+        self.assertEqual(script, str(EXPORT / "verify.py"))
+        self.assertEqual(rest[0], "\n".join(words) + "\n")
 
     def test_the_variant_goes_to_the_cache_if_the_packages_folder_is_read_only(self):
         sys.path.insert(0, str(EXPORT))
@@ -248,22 +258,21 @@ class Compile(Case):
 
 class Verify(Case):
     def verify(self, *arguments):
-        environment = {**os.environ, "MILLRACE_PROGRAM": str(Path(program.PROGRAM).resolve())}
-        return subprocess.run([sys.executable, str(EXPORT / "verify.py"), *map(str, arguments)], env=environment, capture_output=True, text=True, check=False)
+        return millrace("verify", *arguments)
 
     def test_masks_of_the_compiled_segmenter(self):
         program.write_pictures(self.folder / "in", 2, 160, 120)
         done = self.verify(COMPILED / "sam_small.pkg", "--images", self.folder / "in", "--engine", "aoti", "--json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        measures = json.loads(done.stdout)
+        self.assertEqual(done.code, program.OK, done)
+        measures = json.loads(done.out)
         self.assertEqual((measures["pictures"], measures["masks"] + measures["empty_masks"]), (2, 12))
         self.assertGreater(measures["iou_min"], 0.99)
 
     def test_boxes_of_a_detector(self):
         package = program.package("yolox")
         done = self.verify(package, "--images", program.picture("street.jpg"), "--set", "batch.size=4", "--json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        measures = json.loads(done.stdout)
+        self.assertEqual(done.code, program.OK, done)
+        measures = json.loads(done.out)
         self.assertGreater(measures["boxes_reference"], 3)
         self.assertEqual((measures["boxes"], measures["matched"]), (measures["boxes_reference"],) * 2)
         self.assertAlmostEqual(measures["ap50"], 1)
@@ -272,8 +281,8 @@ class Verify(Case):
         """A candidate that drops boxes by another option: the gate must see that."""
         package = program.package("yolox")
         done = self.verify(package, "--images", program.picture("street.jpg"), "--set", "detect.min_area=100000")
-        self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertIn("not within the limits", done.stderr)
+        self.assertEqual(done.code, program.SOME_FAILED, done)
+        self.assertIn("not within the limits", done.err)
 
     def test_truth(self):
         package, picture = program.package("yolox"), program.picture("street.jpg")
@@ -284,12 +293,12 @@ class Verify(Case):
         }
         file = self.write("truth.json", json.dumps(truth))
         done = self.verify(package, "--images", picture, "--truth", file, "--json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        measures = json.loads(done.stdout)
+        self.assertEqual(done.code, program.OK, done)
+        measures = json.loads(done.out)
         self.assertEqual(measures["ap50_of"], "the truth")
         self.assertAlmostEqual(measures["ap50"], 1)
         done = self.verify(package, "--images", picture, "--truth", self.write("bad.json", "{"))
-        self.assertIn("cannot be read as COCO annotations", done.stderr)
+        self.assertIn("cannot be read as COCO annotations", done.err)
 
 
 if __name__ == "__main__":
