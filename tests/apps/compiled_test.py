@@ -147,7 +147,7 @@ class Variants(Case):
         self.assertNotIn(self.variant.name, self.planned("c"))
 
     def test_what_cannot_be_used_is_passed_over_and_refused_by_name(self):
-        """Damaged, swapped and foreign variants. With auto, the run says so in one line and goes on without."""
+        """Damaged, swapped and foreign variants. With auto, the run says so in one line and uses TorchScript."""
         encode, decode = self.variant / "encode_2.so", self.variant / "decode_3.so"
 
         def swap():

@@ -180,12 +180,10 @@ class Options(Case):
 
     def models_variants(self):
         compiled = program.PACKAGES / "compiled" / "sam_small.pkg.variants"
-        if not compiled.is_dir():
-            self.skipTest(f"{compiled} is missing: this CPU cannot run compiled models")
-        self.segment(models__variants=compiled, models__engine="aoti")
-        self.assertIn(next(compiled.iterdir()).name, program.report(self.out)["models"]["loads"][0]["variant"])
-        self.segment(models__variants=compiled, models__engine="torchscript")
-        self.assertEqual(program.report(self.out)["models"]["loads"][0]["variant"], "")
+        if compiled.is_dir():  # it is missing on a CPU without AVX2
+            for engine, used in (("aoti", next(compiled.iterdir()).name), ("torchscript", "")):
+                self.segment(models__variants=compiled, models__engine=engine)
+                self.assertEqual(program.report(self.out)["models"]["loads"][0]["variant"].split(" ")[0], used)
 
     def input_source(self):
         program.write_pictures(self.input, 1)
