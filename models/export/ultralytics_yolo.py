@@ -91,17 +91,29 @@ def expected_distances(self, boxes):
     return (boxes.unflatten(1, (4, self.c1)).float().softmax(2) * self.bins).sum(2)
 
 
+def decoded_boxes(self, found):
+    """Replaces Detect._get_decode_boxes, which computes the anchors again for another batch."""
+    return self.decode_bboxes(self.dfl(found["boxes"]), self.anchors.unsqueeze(0)) * self.strides
+
+
 def traced(model, head, picture):
     """The model as TorchScript. It fuses nothing: Millrace folds norms into convolutions when it loads a package."""
+    prepare(model, head, picture)
+    with torch.inference_mode():
+        return torch.jit.trace(model, picture, check_trace=False)
+
+
+def prepare(model, head, picture):
+    """Changes the head for trace and export: one output, constant anchors, distances in float32."""
     for module in head.modules():
         if type(module).__name__ == "DFL":
             module.bins = torch.arange(module.c1, dtype=torch.float32)[:, None]  # a plain tensor stays in float32
             module.forward = types.MethodType(expected_distances, module)
     head.export = True  # one output: boxes xywh in input pixels and class probabilities
     head.shape = None
-    with torch.inference_mode():
-        model(picture)  # fills the head's cache of anchors, which the trace then takes as a constant
-        return torch.jit.trace(model, picture, check_trace=False)
+    with torch.no_grad():  # torch.export takes no tensors of inference_mode()
+        model(picture)  # computes the anchors
+    head._get_decode_boxes = types.MethodType(decoded_boxes, head)
 
 
 def export(path, loaded, out, pixels, imgsz=None):
@@ -137,4 +149,5 @@ def export(path, loaded, out, pixels, imgsz=None):
         },
         traced(model, head, views[2]),
         check,
+        source=(model, {"forward": (torch.cat(views[:2]),)}),
     )

@@ -79,6 +79,7 @@ def main():
             "licence": "AGPL-3.0",
         },
         module,
+        source=(model, {"forward": (pictures[:2],)}),
     )
     saved = load(arguments.out)
     with torch.inference_mode():
