@@ -33,6 +33,7 @@ constexpr const char* usage =
     "  run       find and outline objects; the same command again resumes\n"
     "  status    show the progress of an output folder\n"
     "  reduce    compute a summary of the finished segments of an output folder\n"
+    "  model     convert weights into model packages\n"
     "  inspect   check model packages and describe them\n"
     "  stages    list the stages for recipes, and all options\n"
     "  doctor    list the libraries and devices of this machine, and missing parts\n"
@@ -46,7 +47,7 @@ constexpr const char* what_to_type =
     "overlay\n"
     "\n"
     "--input also takes single pictures, globs, lists, CSV and JSONL manifests, and - for names on stdin.\n"
-    "To make packages, run `make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt`.\n"
+    "To make packages, run `millrace model yolov8n.pt mobile_sam.pt`.\n"
     "`millrace run --help` shows all options.\n";
 
 constexpr const char* of_builtin_models =
@@ -112,10 +113,11 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (command == "run") return run_command(rest);
   if (command == "status") return status_command(rest);
   if (command == "reduce") return reduce_command(rest);
+  if (command == "model") return model_command(rest);
   if (command == "inspect") return inspect_command(rest);
   if (command == "stages") return stages_command(rest);
   if (command == "doctor") return doctor_command(rest);
-  const std::vector<std::string> known{"run", "status", "reduce", "inspect", "stages", "doctor", "help"};
+  const std::vector<std::string> known{"run", "status", "reduce", "model", "inspect", "stages", "doctor", "help"};
   throw UsageError("'" + command + "' is not a command" + did_you_mean(command, known, "`millrace --help` lists them"));
 }
 

@@ -17,17 +17,6 @@ constexpr const char* truth_file = "drawn-scenes.json";  // written by models/de
 constexpr std::array views{"front", "left", "right"};
 constexpr const char* score = "0.5";  // 91 % of objects found, 90 % of results right: models/demo/README.md
 
-/// The folder with `file`: in share/millrace of the installation, else in the sources of the program. Empty if neither.
-std::string find_file(const char* shared, const char* in_sources, const std::string& file) {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  for (const fs::path& folder :
-       {program.parent_path().parent_path() / "share" / "millrace" / shared, fs::path(MILLRACE_SOURCES) / in_sources}) {
-    if (fs::exists(folder / file, error)) return folder.string();
-  }
-  return {};
-}
-
 /// The folder of drawn scenes that an input is, or that contains it at most two folders deep. Empty if there is none.
 fs::path scenes_of(const std::string& input) {
   std::error_code error;  // a path that cannot be read is no folder of drawn scenes
@@ -56,10 +45,20 @@ std::string common_view(const std::vector<std::string>& inputs) {
 
 }  // namespace
 
-std::string find_builtin_models() { return find_file("models", "models/builtin", "segmenter.pkg/model.yaml"); }
+std::string find_data(const char* shared, const char* in_sources, const std::string& file) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  for (const fs::path& folder :
+       {program.parent_path().parent_path() / "share" / "millrace" / shared, fs::path(MILLRACE_SOURCES) / in_sources}) {
+    if (fs::exists(folder / file, error)) return folder.string();
+  }
+  return {};
+}
+
+std::string find_builtin_models() { return find_data("models", "models/builtin", "segmenter.pkg/model.yaml"); }
 
 std::string find_builtin_recipe(const std::string& name) {
-  const std::string folder = find_file("configs", "configs", name);
+  const std::string folder = find_data("configs", "configs", name);
   return folder.empty() ? name : folder + "/" + name;
 }
 

@@ -7,6 +7,11 @@
 
 namespace millrace {
 
+/// The folder with `file`: share/millrace/SHARED of the installation.
+/// For a program that is not installed: IN_SOURCES, a folder in the sources from which it was built.
+/// Empty if the file is in neither.
+std::string find_data(const char* shared, const char* in_sources, const std::string& file);
+
 // The built-in packages are detectors for three views and a segmenter, trained by models/demo/train.py.
 // They know only the scenes that models/demo/scenes.py draws.
 

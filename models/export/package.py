@@ -3,19 +3,17 @@
 import hashlib
 import os
 import shutil
-import sys
 from pathlib import Path
 
-NEEDS = (
-    "the exporters need the interpreter of the python set; run in the folder of the sources: "
-    'tools/setup.sh python; "$(tools/setup.sh where)/python/bin/python" models/export/... (models/export/README.md)'
-)
+from command_line import MODEL, end
+
+NEEDS = "the exporters need the interpreter of the Python set, which `millrace model` starts, unless MILLRACE_PYTHON names another one"
 
 try:
     import torch
     import yaml
 except ImportError as error:
-    sys.exit(f"{error}; {NEEDS}")
+    end(MODEL, f"{error}; {NEEDS}")
 
 import methods
 

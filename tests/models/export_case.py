@@ -54,8 +54,8 @@ class ExportCase(program.Case):
         try:
             with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
                 export.main([str(weights), str(out or self.out), *map(str, options)])
-        except SystemExit as end:
-            return Exported(printed.getvalue() + errors.getvalue(), str(end.code))
+        except SystemExit:
+            return Exported(printed.getvalue(), errors.getvalue())
         return Exported(printed.getvalue(), None)
 
     def check_written(self, done, *printed, moves=True, others=(), calls=CALLS):
