@@ -33,6 +33,13 @@ def package_of(weights, out):
     return Path(os.path.abspath(Path(out or os.path.dirname(weights)) / f"{Path(weights).stem}.pkg"))
 
 
+def is_utf8(path):
+    try:
+        return bool(str(path).encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def check_folder(folder):
     """Finds out before the work, which can take minutes, whether a package can be written to `folder`."""
     there = next(place for place in (folder, *folder.parents) if place.exists())
@@ -85,6 +92,8 @@ def main():
     if len(set(packages)) < len(packages):
         end(USAGE, f"{files[1]}: its package would overwrite {packages[0]}, that of {files[0]}; rename one of the files; nothing was written")
     for package in packages:
+        if not is_utf8(package):
+            end(USAGE, f"{package}: is not UTF-8, and LibTorch writes no such path; rename the file, or name another folder with --out (make: OUT=FOLDER)")
         check_folder(package.parent)
 
     import export  # takes seconds
