@@ -32,7 +32,7 @@ constexpr const char* help =
     "  --out FOLDER       folder for the packages; default: that of the weights\n"
     "  --photograph FILE  picture for the comparison with the original; default: one drawn from a seed\n"
     "  --imgsz N | H W    Ultralytics: side of the input, or height and width; default: that of the training\n"
-    "  --names FILE       names of the classes, one per line; default: COCO's 80 (YOLOX), ImageNet's 1000 (classifier)\n"
+    "  --names FILE       names of the classes, one per line; default: COCO's (YOLOX), ImageNet's (classifier)\n"
     "  --preset V1|V2     classifier: preprocessing of the training; default: that of the file, or V1\n"
     "  --trust            load a pickle that contains more than weights and known classes; it may run commands\n"
     "  --traceback        show the Python traceback of an unexpected error\n"

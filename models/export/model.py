@@ -1,6 +1,9 @@
 """The command `millrace model`: makes packages from weights, and prints the command that runs them.
 
-The program starts it in the Python set: model.py PROGRAM RECIPES WEIGHTS [SEGMENTER] [options]
+The program starts it in the Python set:
+
+    model.py PROGRAM RECIPES WEIGHTS [SEGMENTER] [options]
+
 PROGRAM is the path of the program, RECIPES the folder of its recipes.
 """
 
@@ -50,7 +53,8 @@ def check_folder(folder):
 def check_two(files, tasks):
     """Refuses two files that are not a detector and a segmenter."""
     if "embedder" in tasks:
-        end(USAGE, f"{files[tasks.index('embedder')]}: is an embedder, which has its own recipe, without detector and segmenter; name it alone; nothing was written")
+        embedder = files[tasks.index("embedder")]
+        end(USAGE, f"{embedder}: is an embedder, which has its own recipe, without detector and segmenter; name it alone; nothing was written")
     if tasks[0] == tasks[1]:
         end(USAGE, f"{files[1]}: is a {tasks[1]}, as {files[0]} is; name one detector and one segmenter; nothing was written")
 

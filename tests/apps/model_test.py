@@ -64,7 +64,8 @@ class Start(Recorded):
     def test_settings_of_the_callers_python_have_no_effect(self):
         hostile = self.write("site/argparse.py", "raise SystemExit(99)\n").parent
         done = self.model("a.pt", "--wrong", MILLRACE_PYTHON=sys.executable, PYTHONPATH=str(hostile), PYTHONHOME="/nowhere")
-        self.assertEqual((done.code, done.out, done.err), (program.USAGE, "", "export: unrecognized arguments: --wrong; `millrace model --help` describes the command\n"))
+        said = "export: unrecognized arguments: --wrong; `millrace model --help` describes the command\n"
+        self.assertEqual((done.code, done.out, done.err), (program.USAGE, "", said))
 
     def test_exit_code_and_signal_are_those_of_the_exporter(self):
         for end, code in (("exit 42", 42), ("kill -TERM $$", -signal.SIGTERM), ("kill -INT $$", -signal.SIGINT)):
@@ -116,6 +117,22 @@ class Start(Recorded):
         taken = {option for action in model.make_parser()._actions for option in action.option_strings}
         self.assertEqual(set(re.findall(r"^  (--\w+)", done.out, re.MULTILINE)), taken | {"--help"})
         self.assertIn("  model ", millrace("--help").out)
+
+
+class Stop(Case):
+    def test_a_stopped_export_leaves_nothing(self):
+        sys.path.append(str(program.ROOT / "tests/models"))
+        import export_case
+
+        export_case.save_ultralytics(self.folder / "nano.pt", export_case.plain_yolo("yolov8n"))
+        for number, code in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, program.TERMINATED)):
+            options = {"cwd": self.folder, "env": {**os.environ, "MILLRACE_PYTHON": sys.executable}, "text": True}
+            with self.subTest(number.name), subprocess.Popen([PROGRAM, "model", "nano.pt"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as running:
+                self.assertIn("comparing on a picture", running.stdout.readline())  # the work has begun
+                running.send_signal(number)
+                out, err = running.communicate(timeout=120)
+                self.assertEqual((running.returncode, err), (code, "export: stopped\n"), out)
+                self.assertEqual([file.name for file in self.folder.iterdir()], ["nano.pt"])
 
 
 class Refusals(Case):
@@ -184,7 +201,8 @@ class Installed(Case):
     def test_every_installed_module_finds_those_that_it_imports(self):
         names = sorted(file.stem for file in (self.share / "export").glob("*.py"))
         self.assertIn("sam_checkpoint", names)
-        done = subprocess.run([sys.executable, "-B", "-c", f"import {', '.join(names)}"], cwd=self.share / "export", capture_output=True, text=True, check=False)
+        command = [sys.executable, "-B", "-c", f"import {', '.join(names)}"]
+        done = subprocess.run(command, cwd=self.share / "export", capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_the_installed_set_up_script(self):
@@ -193,7 +211,8 @@ class Installed(Case):
             return subprocess.run([script, "where"], cwd="/", env=environment, capture_output=True, text=True, check=True).stdout
 
         self.assertEqual(where(self.share / "tools/setup.sh"), where(program.ROOT / "tools/setup.sh"))
-        done = subprocess.run([self.prefix / "bin/millrace", "model", "a.pt"], cwd="/", env={"MILLRACE_DEPS": str(self.folder)}, capture_output=True, text=True, check=False)
+        command = [self.prefix / "bin/millrace", "model", "a.pt"]
+        done = subprocess.run(command, cwd="/", env={"MILLRACE_DEPS": str(self.folder)}, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, program.ENVIRONMENT, done)
         self.assertEqual(shlex.split(done.stderr.splitlines()[-1]), [f"MILLRACE_DEPS={self.folder}", str(self.share / "tools/setup.sh"), "python"])
 
@@ -225,7 +244,11 @@ class Make(Recorded):
         self.assertEqual(self.words(), ["model", "--", "sam.pt"])
 
     def test_nothing_is_installed_or_built_without_weights(self):
-        for variables, says in (((), "no weights named; make model WEIGHTS=yolov8n.pt"), (("WEIGHTS=no where.pt",), "no where.pt: no such file; fetch the weights first")):
+        for variables, says in (
+            ((), "no weights named; make model WEIGHTS=yolov8n.pt"),
+            (("WEIGHTS=no where.pt",), "no where.pt: no such file; fetch the weights first"),
+            (("SEGMENTER=none.pt",), "none.pt: no such file; fetch the weights first"),
+        ):
             done = self.make(*variables)
             self.assertEqual((done.returncode, done.stdout), (2, ""), done)
             self.assertIn(says, done.stderr)

@@ -84,8 +84,8 @@ class UltralyticsDetectors(ExportCase):
         done = self.run_model("sam's.pt", nano.name, "--imgsz", 64, "--out", "new/packages")  # the size is for the detector
         self.assertEqual(done.returncode, 0, done)
         out = self.folder / "new/packages"
-        self.assertEqual(shlex.split(done.stdout.splitlines()[-1]),
-                         ["bin/millrace", "run", "--input", "PICTURES", "--segmenter", f"{out}/sam's.pkg", "--detector", f"{out}/nano.pkg", "--output", "RESULTS"])
+        models = ["--segmenter", f"{out}/sam's.pkg", "--detector", f"{out}/nano.pkg"]
+        self.assertEqual(shlex.split(done.stdout.splitlines()[-1]), ["bin/millrace", "run", "--input", "PICTURES", *models, "--output", "RESULTS"])
         described = yaml.safe_load((out / "nano.pkg/model.yaml").read_text())
         self.assertEqual((described["input"]["height"], described["input"]["width"]), (64, 64))
 
