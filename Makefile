@@ -53,24 +53,21 @@ gpu-bundle: ## pack program, tests and benchmarks for a machine with a GPU and P
 	@tools/setup.sh core python
 	@tools/gpu_bundle.sh
 
-# Passed through the environment: a name with blanks or quotes reaches the script unchanged.
-model: export WEIGHTS := $(WEIGHTS)
-model: export SEGMENTER := $(SEGMENTER)
-model: export OUT := $(OUT)
-model: export PHOTOGRAPH := $(PHOTOGRAPH)
-model: export IMGSZ := $(IMGSZ)
-model: export NAMES := $(NAMES)
-model: export PRESET := $(PRESET)
-model: export TRUST := $(TRUST)
+# Make exports variables of its command line, so a name with blanks or quotes reaches the program unchanged.
 model: ## make model packages: WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLDER]
-	@tools/model.sh check
-	@tools/setup.sh core python
-	@tools/model.sh
+	@[ -n "$$WEIGHTS$$SEGMENTER" ] || { echo "model: no weights named; make model WEIGHTS=yolov8n.pt [SEGMENTER=mobile_sam.pt] [OUT=FOLDER]" \
+	  "(models/export/README.md says which files)" >&2; exit 2; }
+	@for file in "$$WEIGHTS" "$$SEGMENTER"; do [ -z "$$file" ] || [ -e "$$file" ] || { echo "model: $$file: no such file; fetch the weights first" \
+	  "(models/export/README.md says where they come from)" >&2; exit 2; }; done
+	@$(MAKE) --no-print-directory build
+	@tools/setup.sh python
+	@build/release/apps/millrace model $${OUT:+--out="$$OUT"} $${PHOTOGRAPH:+--photograph="$$PHOTOGRAPH"} $${IMGSZ:+--imgsz $$IMGSZ} \
+	  $${NAMES:+--names="$$NAMES"} $${PRESET:+--preset="$$PRESET"} $${TRUST:+--trust} -- $${WEIGHTS:+"$$WEIGHTS"} $${SEGMENTER:+"$$SEGMENTER"}
 
 install: build ## install the program and its recipes into PREFIX
 	@cmake --install build/release --prefix "$(PREFIX)" > build/release/install.log 2>&1 \
 	  || { echo "install: writing to $(PREFIX) failed (build/release/install.log says why); choose another folder: make install PREFIX=FOLDER" >&2; exit 1; }
-	@echo "installed: $(PREFIX)/bin/millrace, its plug-ins in $(PREFIX)/lib/millrace, recipes in $(PREFIX)/share/millrace/configs"
+	@echo "installed: $(PREFIX)/bin/millrace, its plug-ins in $(PREFIX)/lib/millrace, recipes and exporters in $(PREFIX)/share/millrace"
 	@deps="$$(tools/setup.sh where)"; case "$$deps" in "$$HOME"/* | /home/* | /root/*) \
 	  echo "models load LibTorch from $$deps/core: other users need the right to read it; MILLRACE_DEPS=FOLDER chooses another place" ;; esac
 	@case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "$(PREFIX)/bin is not in PATH: add it, or run $(PREFIX)/bin/millrace" ;; esac

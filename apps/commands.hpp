@@ -23,6 +23,9 @@ ExitCode reduce_command(const std::vector<std::string>& arguments);
 /// `millrace inspect PACKAGE...`: checks model packages and describes them.
 ExitCode inspect_command(const std::vector<std::string>& arguments);
 
+/// `millrace model WEIGHTS...`: replaces this process by the exporters (models/export/model.py) in the Python set.
+ExitCode model_command(const std::vector<std::string>& arguments);
+
 /// `millrace stages`: all stages, and all options by group.
 ExitCode stages_command(const std::vector<std::string>& arguments);
 

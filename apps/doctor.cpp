@@ -47,16 +47,6 @@ double memory_bytes() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
 }
 
-/// The path of a library of this process whose path contains `stem`; empty if none is loaded.
-std::string loaded_library(const std::string& stem) {
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    const auto slash = line.find('/');
-    if (slash != std::string::npos && line.find(stem, slash) != std::string::npos) return line.substr(slash);
-  }
-  return "";
-}
-
 void row(const char* name, const std::string& value) { std::printf("%-12s %s\n", name, value.c_str()); }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "apps/command_line.hpp"
 #include "apps/commands.hpp"
 #include "apps/exit_code.hpp"
-#include "apps/python_command.hpp"
+#include "apps/python_set.hpp"
 #include "apps/run.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
@@ -34,6 +34,7 @@ constexpr const char* usage =
     "  run       find and outline objects; the same command again resumes\n"
     "  status    show the progress of an output folder\n"
     "  reduce    compute a summary of the finished segments of an output folder\n"
+    "  model     convert weights into model packages\n"
     "  inspect   check model packages and describe them\n"
     "  compile   compile a model package for this machine, so that it runs faster\n"
     "  verify    compare the results of a compiled package, or of another precision, with the original\n"
@@ -49,7 +50,7 @@ constexpr const char* what_to_type =
     "overlay\n"
     "\n"
     "--input also takes single pictures, globs, lists, CSV and JSONL manifests, and - for names on stdin.\n"
-    "To make packages, run `make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt`.\n"
+    "To make packages, run `millrace model yolov8n.pt mobile_sam.pt`.\n"
     "`millrace run --help` shows all options.\n";
 
 constexpr const char* of_builtin_models =
@@ -115,12 +116,13 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (command == "run") return run_command(rest);
   if (command == "status") return status_command(rest);
   if (command == "reduce") return reduce_command(rest);
+  if (command == "model") return model_command(rest);
   if (command == "inspect") return inspect_command(rest);
-  if (command == "compile" || command == "verify") run_python(command + ".py", rest);
+  if (command == "compile" || command == "verify") run_in_python_set(command + ".py", rest);
   if (command == "stages") return stages_command(rest);
   if (command == "doctor") return doctor_command(rest);
-  const std::vector<std::string> known{"run",    "status", "reduce", "inspect", "compile",
-                                       "verify", "stages", "doctor", "help"};
+  const std::vector<std::string> known{"run",     "status", "reduce", "model",  "inspect",
+                                       "compile", "verify", "stages", "doctor", "help"};
   throw UsageError("'" + command + "' is not a command" + did_you_mean(command, known, "`millrace --help` lists them"));
 }
 

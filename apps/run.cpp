@@ -29,7 +29,7 @@ namespace {
 
 constexpr const char* only_drawn_scenes =
     ": they know only the drawn scenes of make demo, so their results on other pictures mean nothing. For real models: "
-    "make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt, then --detector yolov8n.pkg --segmenter mobile_sam.pkg";
+    "millrace model yolov8n.pt mobile_sam.pt, then --detector yolov8n.pkg --segmenter mobile_sam.pkg";
 
 /// Notes about runs that succeed but may not do what the user expects: their results may mean nothing, for example.
 /// They are printed even with --quiet.

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <vector>
 
 namespace millrace {
@@ -52,6 +53,15 @@ void* open_plugin(const std::string& file_name, const char* symbol, const Plugin
   const char* error = dlerror();
   throw PluginError("'" + path + "', which " + words.task + ", does not load (" +
                     (error == nullptr ? "no reason given" : error) + "); " + words.advice);
+}
+
+std::string loaded_library(const std::string& stem) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const auto slash = line.find('/');
+    if (slash != std::string::npos && line.find(stem, slash) != std::string::npos) return line.substr(slash);
+  }
+  return "";
 }
 
 }  // namespace millrace

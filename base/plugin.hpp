@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-/// A plug-in of the program is missing, cannot be loaded or belongs to another build.
+/// A plug-in or another part of the installation is missing, cannot be loaded or belongs to another build.
 /// The program then ends with exit code 5.
 struct PluginError : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -27,5 +27,8 @@ struct PluginWords {
 /// Other libraries cannot use the symbols of the plug-in and its libraries.
 /// Only the plug-in itself can change that, as the one with LibTorch does for a GPU.
 void* open_plugin(const std::string& file_name, const char* symbol, const PluginWords& words);
+
+/// The path of a library of this process whose path contains `stem`; empty if none is loaded.
+std::string loaded_library(const std::string& stem);
 
 }  // namespace millrace

@@ -194,11 +194,11 @@ std::string advice_for(FileKind kind) {
       return "save the model as TorchScript (torch.jit.trace, then save) and make a package of it";
     case FileKind::pickle_checkpoint:
     case FileKind::legacy_pickle:
-      return "it has no graph and could run code, so Millrace never loads it; in the sources, 'make model "
-             "WEIGHTS=FILE' converts YOLOv8, YOLO11, MobileSAM, SAM ViT-B and torchvision's classifiers, and "
+      return "it has no graph and could run code, so Millrace never loads it; 'millrace model FILE' "
+             "converts YOLOv8, YOLO11, MobileSAM, SAM ViT-B and torchvision's classifiers, and "
              "models/export shows how to export others";
     case FileKind::onnx:
-      return "in the sources, 'make model WEIGHTS=FILE' converts a YOLOX; convert others with onnx2torch and "
+      return "'millrace model FILE' converts a YOLOX; convert others with onnx2torch and "
              "torch.jit.trace";
     case FileKind::tensorrt:
       return "it fits one GPU and one TensorRT version; export the original model as TorchScript instead";

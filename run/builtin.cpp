@@ -45,7 +45,7 @@ std::string common_view(const std::vector<std::string>& inputs) {
 
 }  // namespace
 
-std::string find_shared(const std::string& shared, const std::string& in_sources, const std::string& file) {
+std::string find_data(const char* shared, const char* in_sources, const std::string& file) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   for (const fs::path& folder :
@@ -55,10 +55,10 @@ std::string find_shared(const std::string& shared, const std::string& in_sources
   return {};
 }
 
-std::string find_builtin_models() { return find_shared("models", "models/builtin", "segmenter.pkg/model.yaml"); }
+std::string find_builtin_models() { return find_data("models", "models/builtin", "segmenter.pkg/model.yaml"); }
 
 std::string find_builtin_recipe(const std::string& name) {
-  const std::string folder = find_shared("configs", "configs", name);
+  const std::string folder = find_data("configs", "configs", name);
   return folder.empty() ? name : folder + "/" + name;
 }
 

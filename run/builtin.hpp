@@ -7,12 +7,13 @@
 
 namespace millrace {
 
+/// The folder with `file`: share/millrace/SHARED of the installation.
+/// For a program that is not installed: IN_SOURCES, a folder in the sources from which it was built.
+/// Empty if the file is in neither.
+std::string find_data(const char* shared, const char* in_sources, const std::string& file);
+
 // The built-in packages are detectors for three views and a segmenter, trained by models/demo/train.py.
 // They know only the scenes that models/demo/scenes.py draws.
-
-/// The folder with `file`: `shared` in share/millrace of the installation, else `in_sources` in the sources from which the
-/// program was built. Empty if neither has the file.
-std::string find_shared(const std::string& shared, const std::string& in_sources, const std::string& file);
 
 /// The folder of the built-in packages: share/millrace/models of the installation.
 /// For a program that is not installed: models/builtin of the sources from which it was built.

@@ -10,6 +10,7 @@
 # - tsan: check, and a oneTBB that is instrumented for ThreadSanitizer, built from Debian's source package
 #
 # Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights}, shared by all clones.
+# `make install` copies this script, core.txt and python.txt, since `millrace model` prints its path where the Python set is missing.
 # The system's own Python does not change. `tools/setup.sh where` prints that folder and installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -15,7 +15,8 @@ import warnings
 import zipfile
 from pathlib import Path
 
-from package import ENVIRONMENT, Differs, Refused, compare, sha256, stop, write_yaml
+from command_line import MODEL, end
+from package import Differs, Refused, compare, sha256, write_yaml
 
 import torch
 import yaml
@@ -218,12 +219,12 @@ def main():
     try:
         compile_variant(arguments)
     except (Refused, Differs) as error:
-        stop(ENVIRONMENT, f"compile: {error}")
+        end(MODEL, error, "compile")
     except Exception as error:  # PyTorch and the compiler throw many types
         if arguments.traceback:
             raise
         first = (str(error).strip() or "no reason given").split("\n")[0][:300]
-        stop(ENVIRONMENT, f"compile: {arguments.package}: {type(error).__name__}: {first}; nothing was written; --traceback shows where")
+        end(MODEL, f"{arguments.package}: {type(error).__name__}: {first}; nothing was written; --traceback shows where", "compile")
 
 
 def check_results(package, variants, pictures, arguments):

@@ -8,15 +8,17 @@ WEIGHTS can be:
 
 The content of the file decides which it is.
 The exporter compares the package with the original, and deletes it if they differ.
+`millrace model` calls export() of this file; tests also need its command line.
 """
 
 import argparse
+import contextlib
 import os
-import sys
 import tempfile
 import warnings
 from pathlib import Path
 
+from command_line import INTERNAL, MODEL, STORAGE, Parser, add_options, end
 from package import Differs, Refused, check_target, quiet_threads
 
 import photograph
@@ -58,6 +60,7 @@ def family_of(weights, trust):
 
 
 def export(arguments):
+    """Makes the package `arguments.out` and returns its task."""
     weights, out = Path(arguments.weights), Path(arguments.out)
     check_readable(weights)
     check_target(out)
@@ -82,41 +85,42 @@ def export(arguments):
         import sam_checkpoint
 
         sam_checkpoint.export(weights, loaded, out, pixels)
+    print("it computes what the original does: every difference above is within its bound")
+    return TASKS[family]
 
 
-def main(argv=None):
-    parser = argparse.ArgumentParser(prog="export.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("weights", metavar="WEIGHTS", help=".pt, .pth or .onnx file")
-    parser.add_argument("out", metavar="OUT.pkg", nargs="?", help="folder to write; an older package is replaced")
-    parser.add_argument("--photograph", metavar="FILE", help="picture for the comparison of package and original")
-    parser.add_argument("--imgsz", metavar="N", type=int, nargs="+", help="Ultralytics: input side, or height and width; default: that of the training")
-    parser.add_argument("--names", metavar="FILE", help="YOLOX, torchvision: names of the classes, one per line; default: COCO's 80, ImageNet's 1000")
-    parser.add_argument("--preset", metavar="V1|V2", help="torchvision: preprocessing that the weights were trained for; default: that of the file, or V1")
-    parser.add_argument("--trust", action="store_true", help="load a pickle that contains more than weights and known classes; it may run commands")
-    parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an unexpected error")
-    parser.add_argument("--task", action="store_true", help="print the kind of model (detector, segmenter or embedder) and write nothing")
-    arguments = parser.parse_args(argv)
-    if not (arguments.out or arguments.task):
-        parser.error("OUT.pkg is missing: the folder to write")
-    warnings.filterwarnings("ignore")
-    quiet_threads()
+@contextlib.contextmanager
+def reported(arguments):
+    """Ends the process with a message and an exit code if the export inside fails."""
     try:
-        if arguments.task:
-            print(TASKS[family_of(Path(arguments.weights), arguments.trust)[0]])
-            return
-        export(arguments)
-        print("it computes what the original does: every difference above is within its bound")
+        yield
     except Refused as error:
-        sys.exit(f"export: {error}")
+        end(MODEL, error)
     except Differs as error:
-        sys.exit(f"export: {arguments.weights}: {error}; nothing was written. Please report this with the source of the weights")
+        end(INTERNAL, f"{arguments.weights}: {error}; nothing was written. Please report this with the source of the weights")
     except OSError as error:
-        sys.exit(f"export: {error.filename or arguments.out}: {error.strerror or error}; nothing was written")
+        end(STORAGE, f"{error.filename or arguments.out}: {error.strerror or error}; nothing was written")
     except Exception as error:  # PyTorch, onnx2torch and Ultralytics throw many types for a model that is not like the tested ones
         if arguments.traceback:
             raise
         first = (str(error).strip() or "no reason given").split("\n")[0][:200]
-        sys.exit(f"export: {arguments.weights}: cannot be run or traced ({type(error).__name__}: {first}); nothing was written; --traceback shows where")
+        end(MODEL, f"{arguments.weights}: cannot be run or traced ({type(error).__name__}: {first}); nothing was written; --traceback shows where")
+
+
+def be_quiet():
+    warnings.filterwarnings("ignore")
+    quiet_threads()
+
+
+def main(argv=None):
+    parser = Parser("--help lists the options", prog="export.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weights", metavar="WEIGHTS", help=".pt, .pth or .onnx file")
+    parser.add_argument("out", metavar="OUT.pkg", help="folder to write; an older package is replaced")
+    add_options(parser)
+    arguments = parser.parse_args(argv)
+    be_quiet()
+    with reported(arguments):
+        export(arguments)
 
 
 if __name__ == "__main__":

@@ -3,19 +3,17 @@
 import hashlib
 import os
 import shutil
-import sys
 from pathlib import Path
 
-NEEDS = (
-    "the exporters need the interpreter of the python set; run in the folder of the sources: "
-    'tools/setup.sh python; "$(tools/setup.sh where)/python/bin/python" models/export/... (models/export/README.md)'
-)
+from command_line import MODEL, end
+
+NEEDS = "the exporters need the interpreter of the Python set, which `millrace model` starts, unless MILLRACE_PYTHON names another one"
 
 try:
     import torch
     import yaml
 except ImportError as error:
-    sys.exit(f"{error}; {NEEDS}")
+    end(MODEL, f"{error}; {NEEDS}")
 
 import methods
 
@@ -82,16 +80,6 @@ class Refused(Exception):
 
 class Differs(Exception):
     """The saved model does not compute the same as the original. The text says how much it differs."""
-
-
-# Exit codes of `millrace compile` and `millrace verify`, as in apps/exit_code.hpp.
-LIMITS_EXCEEDED, ENVIRONMENT = 3, 5
-
-
-def stop(code, text):
-    """Ends the program with a message."""
-    print(text, file=sys.stderr)
-    sys.exit(code)
 
 
 def quiet_threads(count=2):

@@ -21,7 +21,8 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from package import ENVIRONMENT, LIMITS_EXCEEDED, Refused, stop
+from command_line import MODEL, SOME_FAILED, end
+from package import Refused
 
 # Limits for every fast path. IoUs are those of the masks of the same boxes.
 MEAN_IOU, LOW_IOU, AP50_LOSS = 0.995, 0.97, 0.002
@@ -249,10 +250,10 @@ def main():
             candidate += ["--set", option]
         measures = verify(program_path(), arguments.package, pictures_of(arguments.images, arguments.limit), candidate, arguments.truth)
     except Refused as error:
-        stop(ENVIRONMENT, f"verify: {error}")
+        end(MODEL, error, "verify")
     print(json.dumps(measures) if arguments.json else text_of(measures))
     if not measures["within"]:
-        stop(LIMITS_EXCEEDED, "verify: the results are not within the limits")
+        end(SOME_FAILED, "the results are not within the limits", "verify")
 
 
 if __name__ == "__main__":

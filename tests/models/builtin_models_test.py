@@ -99,7 +99,7 @@ class Program(unittest.TestCase):
     def test_one_note_for_pictures_that_are_not_drawn_scenes(self):
         done = self.dry_run()
         self.assertEqual(len(done.stderr.splitlines()), 1, done)
-        for part in (self.NOTE, "drawn scenes", "make model WEIGHTS=", "--detector", "--segmenter"):
+        for part in (self.NOTE, "drawn scenes", "millrace model yolov8n.pt", "--detector", "--segmenter"):
             self.assertIn(part, done.stderr)
         for package in DETECTORS:
             self.assertIn(f"{package}.pkg", done.stdout)

@@ -1,9 +1,6 @@
 """The exporter of torchvision's classifiers: packages agree with the original, with trained and with seeded weights."""
 
-import os
 import shlex
-import subprocess
-import sys
 from unittest import mock
 
 import export_case
@@ -165,20 +162,19 @@ class Seeded(ClassifierCase):
             done = self.export(self.save(seeded("mobilenet_v2", 3).state_dict()))
         self.assertEqual(self.written(done, "preset V2, since the SHA-256")["input"]["shorter_side"], 232)
 
-    def test_make_model_prints_how_to_run_it(self):
+    def test_millrace_model_prints_how_to_run_it(self):
         weights = self.save(seeded("mobilenet_v2", 3).state_dict(), "my classes.pth")
-        script = [export_case.REPOSITORY / "tools/model.sh"]
-        environment = {**os.environ, "WEIGHTS": str(weights), "PRESET": "V2", "MILLRACE_PYTHON": sys.executable}
-        done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+        done = self.run_model(weights, "--preset", "V2")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("preset V2, as --preset says", done.stdout)
         words = shlex.split(done.stdout.splitlines()[-1])
         package_set = f"categorize.model={self.folder / 'my classes.pkg'}"
         expected = [str(export_case.REPOSITORY / "configs/categories.yaml"), "--input", "PICTURES", "--set", package_set, "--output", "RESULTS"]
         self.assertEqual(words[words.index("run") + 1 :], expected)
-        done = subprocess.run(script, env={**environment, "SEGMENTER": str(weights)}, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertIn("an embedder has its own recipe", done.stderr)
+        done = self.run_model(weights, self.save(seeded("resnet18", 3).state_dict(), "other.pth"))
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+        self.assertIn("my classes.pth: is an embedder, which has its own recipe", done.stderr)
+        self.assertFalse((self.folder / "other.pkg").exists())
 
 
 class Refused(ClassifierCase):

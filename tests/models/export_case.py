@@ -6,6 +6,7 @@ They call export.py, make checkpoints with seeded weights, and check bounds.
 import contextlib
 import copy
 import io
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -55,9 +56,14 @@ class ExportCase(program.Case):
         try:
             with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
                 export.main([str(weights), str(out or self.out), *map(str, options)])
-        except SystemExit as end:
-            return Exported(printed.getvalue() + errors.getvalue(), str(end.code))
+        except SystemExit:
+            return Exported(printed.getvalue(), errors.getvalue())
         return Exported(printed.getvalue(), None)
+
+    def run_model(self, *words):
+        """Runs the command `millrace model` in the folder of the test, as the program does."""
+        command = [sys.executable, "-B", REPOSITORY / "models/export/model.py", "bin/millrace", REPOSITORY / "configs", *words]
+        return subprocess.run([str(word) for word in command], cwd=self.folder, capture_output=True, text=True, check=False)
 
     def check_written(self, done, *printed, moves=True, others=(), calls=CALLS):
         self.assertIsNone(done.refusal, done)

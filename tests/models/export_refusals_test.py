@@ -4,12 +4,10 @@ import io
 import os
 import pathlib
 import pickle
-import subprocess
-import sys
 import zipfile
 
 import torch
-from export_case import REPOSITORY, ExportCase, plain_yolo, save_ultralytics
+from export_case import ExportCase, plain_yolo, save_ultralytics
 
 import checkpoint
 import program
@@ -92,16 +90,6 @@ class Files(ExportCase):
             self.assertIn(says, str(done.refusal))
         self.assertEqual((folder / "thesis.tex").read_text(), "years\n")
         self.assertEqual(file.read_bytes(), b"years")
-
-    def test_make_model_without_weights(self):
-        script = [str(REPOSITORY / "tools" / "model.sh")]
-        names = ("WEIGHTS", "SEGMENTER", "OUT", "PHOTOGRAPH", "TRUST", "IMGSZ", "NAMES")
-        environment = {**{key: value for key, value in os.environ.items() if key not in names}, "MILLRACE_PYTHON": sys.executable}
-        done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
-        self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertIn("no weights named; make model WEIGHTS=yolov8n.pt", done.stderr)
-        done = subprocess.run(script, env={**environment, "WEIGHTS": "/no where.pt"}, capture_output=True, text=True, check=False)
-        self.assertEqual(done.stderr, "export: /no where.pt: no such file; name the file with the weights (exporters download nothing)\n")
 
 
 class OtherModels(ExportCase):

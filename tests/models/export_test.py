@@ -1,7 +1,6 @@
 """Exporters on seeded weights of the real architectures: packages agree with the original, at any batch size."""
 
 import functools
-import os
 import pathlib
 import re
 import shlex
@@ -70,31 +69,33 @@ class UltralyticsDetectors(ExportCase):
         self.check_written(self.export(self.folder / "best.pt", "--imgsz", 64, 128), "input 128 x 64")  # replaces the package
         self.assertEqual(list(package.load(self.out)(torch.zeros(2, 3, 64, 128)).shape), [2, 7, 168])
 
-    def test_make_model_prints_how_to_run_a_detector_alone(self):
+    def test_millrace_model_prints_how_to_run_a_detector_alone(self):
         weights = save_ultralytics(self.folder / "my nano.pt", plain_yolo("yolov8n"))
-        environment = {**os.environ, "WEIGHTS": str(weights), "IMGSZ": "64", "MILLRACE_PYTHON": sys.executable}
-        done = subprocess.run([export_case.REPOSITORY / "tools/model.sh"], env=environment, capture_output=True, text=True, check=False)
+        done = self.run_model(weights, "--imgsz", 64)
         self.assertEqual(done.returncode, 0, done.stderr)
         words = shlex.split(done.stdout.splitlines()[-1])
         recipe, detector = words[words.index("run") + 1], words[words.index("--detector") + 1]
         self.assertIn("stages: [decode, preprocess, detect, encode]", pathlib.Path(recipe).read_text())
         self.assertEqual(detector, str(self.folder / "my nano.pkg"))
 
-    def test_make_model_says_when_a_segmenter_is_a_detector(self):
-        weights = save_ultralytics(self.folder / "nano.pt", plain_yolo("yolov8n"))
-        other = save_ultralytics(self.folder / "other.pt", plain_yolo("yolov8n"))
-        script = [export_case.REPOSITORY / "tools/model.sh"]
-        environment = {**os.environ, "SEGMENTER": weights.name, "MILLRACE_PYTHON": sys.executable}
-        both = {**environment, "WEIGHTS": other.name}
-        done = subprocess.run(script, env=both, cwd=self.folder, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertIn("nano.pt: is a detector, as other.pt is; name one detector and one segmenter; nothing was written", done.stderr)
+    def test_millrace_model_takes_a_detector_and_a_segmenter_in_any_order(self):
+        nano = save_ultralytics(self.folder / "nano.pt", plain_yolo("yolov8n"))
+        torch.save(seeded_sam("mobile_sam").state_dict(), self.folder / "sam's.pt")
+        done = self.run_model("sam's.pt", nano.name, "--imgsz", 64, "--out", "new/packages")  # the size is for the detector
+        self.assertEqual(done.returncode, 0, done)
+        out = self.folder / "new/packages"
+        models = ["--segmenter", f"{out}/sam's.pkg", "--detector", f"{out}/nano.pkg"]
+        self.assertEqual(shlex.split(done.stdout.splitlines()[-1]), ["bin/millrace", "run", "--input", "PICTURES", *models, "--output", "RESULTS"])
+        described = yaml.safe_load((out / "nano.pkg/model.yaml").read_text())
+        self.assertEqual((described["input"]["height"], described["input"]["width"]), (64, 64))
+
+    def test_millrace_model_refuses_two_models_of_one_task(self):
+        for name in ("nano.pt", "other.pt"):
+            save_ultralytics(self.folder / name, plain_yolo("yolov8n"))
+        done = self.run_model("other.pt", "nano.pt")
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+        self.assertEqual(done.stderr, "export: nano.pt: is a detector, as other.pt is; name one detector and one segmenter; nothing was written\n")
         self.assertEqual(list(self.folder.glob("*.pkg")), [])
-        done = subprocess.run(script, env=environment, cwd=self.folder, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("nano.pt was named as SEGMENTER, but is a detector", done.stdout)
-        words = shlex.split(done.stdout.splitlines()[-1])
-        self.assertEqual(words[words.index("--detector") + 1], str(self.folder / "nano.pkg"))
 
     def test_a_family_without_tests_says_so(self):
         path = save_ultralytics(self.folder / "five.pt", plain_yolo("yolov5n"))

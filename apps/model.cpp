@@ -1,0 +1,60 @@
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "apps/commands.hpp"
+#include "apps/python_set.hpp"
+#include "run/builtin.hpp"
+#include "stages/options.hpp"
+
+namespace millrace {
+namespace {
+
+// models/export/command_line.py declares these options. tests/apps/model_test.py compares the two lists.
+constexpr const char* help =
+    "Usage: millrace model WEIGHTS [SEGMENTER] [options]\n"
+    "\n"
+    "Converts published weights into model packages, compares each package with the original model, and prints the\n"
+    "`millrace run` command for them. WEIGHTS is a detector, a segmenter or a classifier. With two files, one is a\n"
+    "detector and one a segmenter, in any order. yolov8n.pt becomes yolov8n.pkg, next to the file.\n"
+    "\n"
+    "  --out FOLDER       folder for the packages; default: that of the weights\n"
+    "  --photograph FILE  picture for the comparison with the original; default: one drawn from a seed\n"
+    "  --imgsz N | H W    Ultralytics: side of the input, or height and width; default: that of the training\n"
+    "  --names FILE       names of the classes, one per line; default: COCO's (YOLOX), ImageNet's (classifier)\n"
+    "  --preset V1|V2     classifier: preprocessing of the training; default: that of the file, or V1\n"
+    "  --trust            load a pickle that contains more than weights and known classes; it may run commands\n"
+    "  --traceback        show the Python traceback of an unexpected error\n"
+    "  --help             print this text and exit\n"
+    "\n"
+    "With two files, --imgsz and --names are for the detector. Put -- before a file whose name begins with a dash.\n"
+    "\n"
+    "The exporters run in the Python set (5.7 GB); if it is missing, a message shows the command that installs it.\n"
+    "MILLRACE_DEPS=FOLDER is the folder of that set, MILLRACE_PYTHON=FILE another interpreter.\n"
+    "\n"
+    "Exit codes:\n"
+    "  0    done\n"
+    "  1    a package differs from its original: please report it\n"
+    "  2    wrong use\n"
+    "  5    a problem with the weights, or the Python set is missing\n"
+    "  6    writing failed\n"
+    "  130  stopped by Ctrl-C\n"
+    "  143  stopped by SIGTERM\n";
+
+}  // namespace
+
+ExitCode model_command(const std::vector<std::string>& arguments) {
+  if (asks_for_help(arguments)) {
+    std::fputs(help, stdout);
+    return ExitCode::ok;
+  }
+  if (arguments.empty())
+    throw UsageError("`millrace model` needs a file with weights: `millrace model yolov8n.pt [mobile_sam.pt]`");
+  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(),
+                                 find_data("configs", "configs", "detect.yaml")};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  run_in_python_set("model.py", words);
+}
+
+}  // namespace millrace

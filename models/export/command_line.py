@@ -1,0 +1,34 @@
+"""Command lines of the exporters: options, exit codes, last words. It imports no library, so usage errors come at once."""
+
+import argparse
+import sys
+
+# Exit codes of apps/exit_code.hpp.
+INTERNAL, USAGE, SOME_FAILED, MODEL, STORAGE, TERMINATED = 1, 2, 3, 5, 6, 143
+
+
+def end(code, text, name="export"):
+    """Ends the process with a line on stderr."""
+    print(f"{name}: {text}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes no abbreviations of options, as `millrace run`. A usage error is one line that ends with `advice`."""
+
+    def __init__(self, advice, **options):
+        super().__init__(allow_abbrev=False, **options)
+        self.advice = advice
+
+    def error(self, message):
+        end(USAGE, f"{message}; {self.advice}")
+
+
+def add_options(parser):
+    """The options of every export. `millrace model --help` (apps/model.cpp) describes them, too."""
+    parser.add_argument("--photograph", metavar="FILE", help="picture for the comparison of package and original")
+    parser.add_argument("--imgsz", metavar="N", type=int, nargs="+", help="Ultralytics: input side, or height and width; default: that of the training")
+    parser.add_argument("--names", metavar="FILE", help="YOLOX, torchvision: names of the classes, one per line; default: COCO's 80, ImageNet's 1000")
+    parser.add_argument("--preset", metavar="V1|V2", help="torchvision: preprocessing that the weights were trained for; default: that of the file, or V1")
+    parser.add_argument("--trust", action="store_true", help="load a pickle that contains more than weights and known classes; it may run commands")
+    parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an unexpected error")
