@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests what a new user does, in a new Debian 12 that has only git, make, ca-certificates and sudo.
-# A new user clones HEAD and runs `make demo`, `make test`, `make install` and, from another folder, `millrace doctor`.
+# A new user clones HEAD and runs `make demo`, `make test`, `make install`. Then they move the sources away, and run
+# `millrace doctor` and `millrace model` in another folder.
 # Needs root and about 20 GB of disk. Uses the mirrors, proxies, certificates and pip settings of this machine.
 #
 #   MILLRACE_FRESH_SHARE_DEPS=1   use the wheels of this machine instead of downloading them
@@ -51,7 +52,7 @@ inside() {
     if [[ -n "${!name:-}" ]]; then keep+=("$name=${!name}"); fi
   done
   if [[ -n "$data" ]]; then keep+=(MILLRACE_TEST_DATA=/home/fresh/shared/data); fi
-  say "make demo, make test, make install and millrace doctor as a new user"
+  say "make demo, make test, make install, millrace doctor and millrace model as a new user"
   chroot "$root" /usr/sbin/runuser -u fresh -- env -i "${keep[@]}" bash -c 'set -e
     cd ~/millrace
     timed() { local begun=$SECONDS; "$@"; echo "fresh: $*: $((SECONDS - begun)) s"; }
@@ -59,8 +60,12 @@ inside() {
     test "$(find build/demo/out/overlay -name "*.jpg" -size +50k | wc -l)" = 48
     timed make test
     make install
+    mv ~/millrace ~/away
     cd /
-    ~/.local/bin/millrace doctor'
+    ~/.local/bin/millrace doctor
+    for weights in ~/.cache/millrace/*/test-weights/*.pth; do  # without network, make test has no weights
+      if test -e "$weights"; then ~/.local/bin/millrace model "$weights" --out ~/packages; fi
+    done'
 }
 if [[ "${1:-}" == --inside ]]; then
   inside "$2" "$3" "$4"

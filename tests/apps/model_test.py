@@ -126,8 +126,9 @@ class Stop(Case):
 
         export_case.save_ultralytics(self.folder / "nano.pt", export_case.plain_yolo("yolov8n"))
         for number, code in ((signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, program.TERMINATED)):
-            options = {"cwd": self.folder, "env": {**os.environ, "MILLRACE_PYTHON": sys.executable}, "text": True}
-            with self.subTest(number.name), subprocess.Popen([PROGRAM, "model", "nano.pt"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as running:
+            environment = {**os.environ, "MILLRACE_PYTHON": sys.executable}
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            with self.subTest(number.name), subprocess.Popen([PROGRAM, "model", "nano.pt"], cwd=self.folder, env=environment, **pipes) as running:
                 self.assertIn("comparing on a picture", running.stdout.readline())  # the work has begun
                 running.send_signal(number)
                 out, err = running.communicate(timeout=120)
