@@ -63,7 +63,7 @@ ExitCode inspect_command(const std::vector<std::string>& arguments) {
     return ExitCode::ok;
   }
   if (arguments.empty()) throw UsageError("`millrace inspect` needs a package folder: `millrace inspect PACKAGE`");
-  for (const auto& folder : arguments) std::printf("%s\n", describe(read_package(folder)).c_str());
+  for (const auto& folder : arguments) std::printf("%s\n", describe(read_package(folder, CheckFiles::all)).c_str());
   return ExitCode::ok;
 }
 
