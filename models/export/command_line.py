@@ -1,6 +1,9 @@
 """Command lines of the exporters: options, exit codes, last words. It imports no library, so usage errors come at once."""
 
 import argparse
+import os
+import shutil
+import signal
 import sys
 
 # Exit codes of apps/exit_code.hpp.
@@ -11,6 +14,25 @@ def end(code, text, name="export"):
     """Ends the process with a line on stderr."""
     print(f"{name}: {text}", file=sys.stderr)
     raise SystemExit(code)
+
+
+unfinished = []  # folders that a stopped command removes
+
+
+def stop_on_signals(name="export"):
+    """SIGINT and SIGTERM end the process in their handler. Libraries would catch an exception and go on."""
+
+    def stop(number, frame):
+        print(f"{name}: stopped", file=sys.stderr)
+        for folder in unfinished:
+            shutil.rmtree(folder, ignore_errors=True)
+        if number == signal.SIGINT:  # the process ends by the signal, as shells expect
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        os._exit(TERMINATED)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
 
 
 class Parser(argparse.ArgumentParser):

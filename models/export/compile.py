@@ -15,7 +15,7 @@ import warnings
 import zipfile
 from pathlib import Path
 
-from command_line import MODEL, end
+from command_line import MODEL, end, stop_on_signals, unfinished
 from package import Differs, Refused, compare, sha256, write_yaml
 
 import torch
@@ -252,6 +252,7 @@ def compile_variant(arguments):
     aside = place.with_name(place.name + ".part")  # a folder with one variant, so that a run can use it before it is in place
     folder = aside / place.name
     shutil.rmtree(aside, ignore_errors=True)
+    unfinished.append(aside)
     folder.mkdir(parents=True)
     try:
         document = {
@@ -280,6 +281,8 @@ def compile_variant(arguments):
 if __name__ == "__main__":
     # Before torch reads them. The compiler's files are of no use later.
     with tempfile.TemporaryDirectory(prefix="millrace-compile-") as scratch:
+        unfinished.append(scratch)
+        stop_on_signals("compile")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = scratch
         os.environ["LIBRARY_PATH"] = str(Path(torch.__file__).parent / "lib")  # for the linker
         main()

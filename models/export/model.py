@@ -11,11 +11,10 @@ import argparse
 import os
 import shlex
 import shutil
-import signal
 import sys
 from pathlib import Path
 
-from command_line import STORAGE, TERMINATED, USAGE, Parser, add_options, end
+from command_line import STORAGE, USAGE, Parser, add_options, end, stop_on_signals
 
 # Options for detectors and classifiers. Of two files, they are not for the segmenter.
 NOT_FOR_SEGMENTERS = ("imgsz", "names", "preset")
@@ -73,19 +72,9 @@ def command_for(program, recipes, packages):
     return [*words, "--output", "RESULTS"]
 
 
-def quiet_interrupt(kind, error, trace):
-    """An exception hook without the traceback of Ctrl-C. After it, Python ends by SIGINT, as shells expect."""
-    if issubclass(kind, KeyboardInterrupt):
-        print("export: stopped", file=sys.stderr)
-    else:
-        sys.__excepthook__(kind, error, trace)
-
-
 def main():
     program, recipes, *words = sys.argv[1:]
-    sys.excepthook = quiet_interrupt
-    # An exception, so that unfinished packages and temporary files are removed.
-    signal.signal(signal.SIGTERM, lambda number, frame: end(TERMINATED, "stopped"))
+    stop_on_signals()
     sys.stdout.reconfigure(errors="surrogateescape", line_buffering=True)  # names of files need not be UTF-8
     parser = make_parser()
     arguments = parser.parse_args(words)

@@ -21,7 +21,7 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from command_line import MODEL, SOME_FAILED, end
+from command_line import MODEL, SOME_FAILED, end, stop_on_signals, unfinished
 from package import Refused
 
 # Limits for every fast path. IoUs are those of the masks of the same boxes.
@@ -189,6 +189,7 @@ def verify(program, package, pictures, candidate, truth_file=None):
         raise Refused(f"{package}: its task is {task}; the comparison knows detectors and segmenters")
     truth, boxes = read_truth(truth_file) if truth_file else (None, None)
     with tempfile.TemporaryDirectory(prefix="millrace-verify-") as folder:
+        unfinished.append(folder)
         folder = Path(folder)
         recipe, given = folder / "recipe.yaml", folder / "pictures.txt"
         if task == "detect":
@@ -257,4 +258,5 @@ def main():
 
 
 if __name__ == "__main__":
+    stop_on_signals("verify")
     main()
