@@ -14,15 +14,10 @@ namespace {
 constexpr const char* forward = "forward";
 
 HeadSpec head_of(const Package& package) {
-  HeadSpec head;
   // The number is the position of the word in models/tasks/detect.cpp, where the order is that of HeadLayout.
-  head.layout = static_cast<HeadLayout>(package.number("layout"));
-  head.input_width = package.input.width;
-  head.input_height = package.input.height;
-  head.classes = static_cast<int>(package.classes.size());
-  const auto& strides = package.numbers("strides");
-  std::copy_n(strides.begin(), std::min(strides.size(), head.strides.size()), head.strides.begin());
-  return head;
+  return {.layout = static_cast<HeadLayout>(package.number("layout")),
+          .boxes = package.number("boxes"),
+          .classes = static_cast<int>(package.classes.size())};
 }
 
 // Whether an entry of detect.classes means this class, by name or number.
@@ -67,7 +62,9 @@ void write_detector(const std::string& package, JsonWriter& json) { json.value(p
 void Detect::Options::visit(OptionVisitor& v) {
   v.package("model", model, "package folder of the detector; views may name others");
   v.option("conf", conf, "minimum score of a detection", {0, 1});
-  v.option("iou", iou, "overlap (IoU) above which the box with the lower score is dropped, within a class", {0, 1});
+  v.option("iou", iou,
+           "overlap (IoU) above which the box with the lower score is dropped, within a class; no effect on end_to_end",
+           {0, 1});
   v.option("max_detections", max_detections, "maximum number of detections in a picture; the best are kept",
            {1, 65535});
   v.option("min_area", min_area, "minimum area of a box in picture pixels; smaller boxes are dropped", {0, 1e12});
@@ -187,7 +184,8 @@ BoxSearch Detect::search() const {
   BoxSearch search;
   search.head = head_of(package);
   search.min_score = static_cast<float>(options_.conf);
-  search.iou_threshold = options_.iou;
+  // Nothing overlaps by more than 1: the model has removed overlaps.
+  search.iou_threshold = search.head.layout == HeadLayout::end_to_end ? 1 : options_.iou;
   search.min_area = options_.min_area;
   search.class_aware = !options_.class_agnostic;
   search.max_boxes = options_.max_detections;
@@ -203,7 +201,8 @@ BoxSearch Detect::search() const {
 }
 
 void Detect::take(Frame& frame, FoundBoxes found) const {
-  if (!found.fault.empty()) return frame.fail(name, Reason::non_finite, found.fault);
+  if (!found.fault.empty())
+    return frame.fail(name, found.unknown_class ? Reason::model_failed : Reason::non_finite, found.fault);
   if (found.more) ++context_.counters[truncated_detections];
   Detections result;
   result.class_names = class_names();

@@ -48,6 +48,7 @@ inline constexpr CounterInfo truncated_detections{"truncated_detections"};
 /// The detector does not see pictures with boxes in the manifest, unless skip_with_boxes is off.
 /// Failures:
 /// - non_finite: the detector's outputs for the picture are not finite
+/// - model_failed: the detector returned a class number that it does not have
 /// - model_failed: the picture makes the model call fail; the others get the results of a call in which it is blank
 /// - no_boxes: the view has no detector, and the manifest has no boxes for the picture
 class Detect final : public LaneStage {

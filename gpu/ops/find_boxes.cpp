@@ -45,6 +45,9 @@ void on_host(const HeadJob& job) {
     } catch (const NonFinite& error) {
       // Only this picture fails. The others of the batch keep their boxes.
       target.found->fault = error.what();
+    } catch (const UnknownClass& error) {
+      target.found->fault = error.what();
+      target.found->unknown_class = true;
     }
   }
 }
@@ -57,8 +60,7 @@ struct OneThread {
 
 void body(const HeadJob& job) {
   for (int slot = 0; slot < job.slots; ++slot) {
-    for (int anchor = 0; anchor < job.anchors; ++anchor)
-      job.faults[slot] |= find_boxes_kernel::find_candidate(job, slot, anchor);
+    for (int i = 0; i < job.candidates; ++i) job.faults[slot] |= find_boxes_kernel::find_candidate(job, slot, i);
     find_boxes_kernel::keep_best(job, slot, OneThread{});
   }
 }
@@ -68,21 +70,18 @@ void simulate(const HeadJob& job) { std::fill_n(job.summaries, 2 * job.slots, 0)
 
 constexpr Operation<HeadJob> operation{.name = "find_boxes", .host = on_host, .body = body, .simulate = simulate};
 
-HeadJob job_of(const BoxSearch& search, int slots, int anchors) {
+HeadJob job_of(const BoxSearch& search, int slots) {
   HeadJob job;
-  job.yolox = search.head.layout == HeadLayout::yolox_raw;
+  job.end_to_end = search.head.layout == HeadLayout::end_to_end;
   job.slots = slots;
-  job.anchors = anchors;
+  job.candidates = search.head.boxes;
   job.classes = search.head.classes;
-  std::copy(search.head.strides.begin(), search.head.strides.end(), job.strides);
-  job.input_width = search.head.input_width;
-  job.input_height = search.head.input_height;
   job.min_score = search.min_score;
   job.iou_threshold = search.iou_threshold;
   job.min_area = search.min_area;
   job.class_aware = search.class_aware;
-  // An anchor has at most one box, so more room is never used. The extra one tells whether there were more.
-  job.max_kept = std::min(search.max_boxes, anchors) + 1;
+  // A candidate has at most one box, so more room is never used. The extra one tells whether there were more.
+  job.max_kept = std::min(search.max_boxes, job.candidates) + 1;
   return job;
 }
 
@@ -90,7 +89,11 @@ HeadJob job_of(const BoxSearch& search, int slots, int anchors) {
 FoundBoxes found_of(std::int32_t fault, std::int32_t number, const KeptBox* kept, int max_boxes) {
   FoundBoxes found;
   if (fault != 0) {
-    found.fault = (fault & not_finite) != 0 ? output_not_finite : box_not_finite;
+    // In the order of decode_head(), which throws for the first of them.
+    found.unknown_class = fault == unknown_class;
+    found.fault = (fault & not_finite) != 0     ? output_not_finite
+                  : (fault & infinite_box) != 0 ? box_not_finite
+                                                : class_not_known;
     return found;
   }
   found.more = number > max_boxes;
@@ -106,14 +109,13 @@ FoundBoxes found_of(std::int32_t fault, std::int32_t number, const KeptBox* kept
 
 void find_boxes(Device& device, const Tensor& output, const BoxSearch& search, std::span<const BoxTarget> targets) {
   check_head_output(output, search.head);
-  const bool yolox = search.head.layout == HeadLayout::yolox_raw;
-  const int slots = static_cast<int>(output.shape[0]), anchors = static_cast<int>(output.shape[yolox ? 1 : 2]);
-  HeadJob job = job_of(search, slots, anchors);
+  const int slots = static_cast<int>(output.shape[0]);
+  HeadJob job = job_of(search, slots);
   if (device.on_host()) {
     job.request = {&output, &search, targets};
     return device.run(operation, job);
   }
-  const auto count = static_cast<std::size_t>(slots), cells = count * static_cast<std::size_t>(anchors);
+  const auto count = static_cast<std::size_t>(slots), cells = count * static_cast<std::size_t>(job.candidates);
   // A slot without a target keeps an empty geometry, and the kernels skip it.
   std::vector<LetterboxGeometry> geometry(count);
   for (const BoxTarget& target : targets) geometry[static_cast<std::size_t>(target.row)] = target.geometry;

@@ -7,9 +7,9 @@ namespace millrace {
 namespace {
 
 __global__ void find_candidates(const HeadJob job) {
-  const int anchor = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), slot = static_cast<int>(blockIdx.y);
-  if (anchor >= job.anchors) return;
-  const std::int32_t fault = find_boxes_kernel::find_candidate(job, slot, anchor);
+  const int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), slot = static_cast<int>(blockIdx.y);
+  if (index >= job.candidates) return;
+  const std::int32_t fault = find_boxes_kernel::find_candidate(job, slot, index);
   if (fault != 0) atomicOr(job.faults + slot, fault);
 }
 
@@ -45,9 +45,9 @@ void launch(const HeadJob& job, Stream& stream) {
   if (job.slots == 0) return;
   const cudaStream_t cuda = cuda_stream(stream);
   const auto slots = static_cast<unsigned>(job.slots);
-  // CUDA refuses a launch without blocks. keep_best runs also without anchors, because it writes the summaries.
-  if (job.anchors > 0) {
-    find_candidates<<<dim3(blocks_of(job.anchors, 128), slots), 128, 0, cuda>>>(job);
+  // CUDA refuses a launch without blocks. keep_best runs also without candidates, because it writes the summaries.
+  if (job.candidates > 0) {
+    find_candidates<<<dim3(blocks_of(job.candidates, 128), slots), 128, 0, cuda>>>(job);
     check_launch("find_candidates");
   }
   keep_best<<<slots, team, 0, cuda>>>(job);

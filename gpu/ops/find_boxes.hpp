@@ -34,8 +34,9 @@ struct FoundBoxes {
   std::vector<Box> boxes;
   std::vector<float> scores;
   std::vector<int> classes;
-  bool more = false;  ///< there were more than max_boxes
-  std::string fault;  ///< not empty: the output is not finite, so there are no boxes
+  bool more = false;           ///< there were more than max_boxes
+  std::string fault;           ///< not empty: what is wrong with the output. Then there are no boxes
+  bool unknown_class = false;  ///< the fault is a class number; else NaN or infinity
 };
 
 /// Row `row` of a detector's output, the position of its picture in the input, and the destination of the boxes.
@@ -65,11 +66,9 @@ struct HeadJob {
     std::span<const BoxTarget> targets{};
   } request;
 
-  const float* output = nullptr;  ///< v8: [S, 4 + classes, anchors]; yolox: [S, anchors, 5 + classes]
-  bool yolox = false;
-  int slots = 0, anchors = 0, classes = 0;
-  int strides[3]{8, 16, 32};  ///< yolox only
-  int input_width = 0, input_height = 0;
+  const float* output = nullptr;  ///< v8: [S, 4 + classes, candidates]; end_to_end: [S, candidates, 6]
+  bool end_to_end = false;
+  int slots = 0, candidates = 0, classes = 0;
   float min_score = 0;
   double iou_threshold = 0, min_area = 0;
   bool class_aware = true;
@@ -77,15 +76,15 @@ struct HeadJob {
   const std::uint8_t* wanted = nullptr;         ///< [classes], or null: all
   const LetterboxGeometry* geometry = nullptr;  ///< [S]; picture_width 0: the slot needs no boxes
   // Outputs and scratch memory:
-  std::uint64_t* keys = nullptr;      ///< [S, anchors] scratch; 0: not a candidate, or not any more
-  Box* boxes = nullptr;               ///< [S, anchors] scratch, in input pixels
-  std::int32_t* best = nullptr;       ///< [S, anchors] scratch: classes
-  std::int32_t* faults = nullptr;     ///< [S] bits: not_finite, infinite_box; 0 before the call
+  std::uint64_t* keys = nullptr;      ///< [S, candidates] scratch; 0: not a candidate, or not any more
+  Box* boxes = nullptr;               ///< [S, candidates] scratch, in input pixels
+  std::int32_t* best = nullptr;       ///< [S, candidates] scratch: classes
+  std::int32_t* faults = nullptr;     ///< [S] bits of HeadFault; 0 before the call
   std::int32_t* summaries = nullptr;  ///< [S, 2]: faults, number of kept boxes; on the host
   KeptBox* kept = nullptr;            ///< [S, max_kept]; on the host
 };
 
-enum HeadFault : std::int32_t { not_finite = 1, infinite_box = 2 };
+enum HeadFault : std::int32_t { not_finite = 1, infinite_box = 2, unknown_class = 4 };
 
 /// Queues the kernels (find_boxes.cu).
 void launch(const HeadJob& job, Stream& stream);
@@ -101,16 +100,16 @@ MILLRACE_DEVICE T higher_of(T a, T b) {
   return a < b ? b : a;
 }
 
-/// A higher key comes first: higher score, then lower anchor.
+/// A higher key comes first: higher score, then lower index.
 /// Scores are not negative, so the order of their bits is the order of their values.
-MILLRACE_DEVICE inline std::uint64_t key_of(float score, int anchor) {
+MILLRACE_DEVICE inline std::uint64_t key_of(float score, int candidate) {
   union {
     float value;
     std::uint32_t bits;
   } pun{score + 0.0F};  // turns a negative zero into zero
-  return (static_cast<std::uint64_t>(pun.bits) << 32) | (0xffffffffU - static_cast<std::uint32_t>(anchor));
+  return (static_cast<std::uint64_t>(pun.bits) << 32) | (0xffffffffU - static_cast<std::uint32_t>(candidate));
 }
-MILLRACE_DEVICE inline int anchor_of(std::uint64_t key) {
+MILLRACE_DEVICE inline int candidate_of(std::uint64_t key) {
   return static_cast<int>(0xffffffffU - static_cast<std::uint32_t>(key));
 }
 MILLRACE_DEVICE inline float score_of(std::uint64_t key) {
@@ -133,13 +132,13 @@ MILLRACE_DEVICE inline Box to_picture(const Box& box, const LetterboxGeometry& g
 struct Candidate {
   Box box;
   float score;
-  int class_id;
+  int class_id;  ///< -1: not a class of the detector
   bool finite;
 };
 
-MILLRACE_DEVICE inline Candidate candidate_v8(const HeadJob& job, int slot, int anchor) {
-  const float* column = job.output + static_cast<std::int64_t>(slot) * (4 + job.classes) * job.anchors + anchor;
-  const auto at = [&](int row) { return column[static_cast<std::int64_t>(row) * job.anchors]; };
+MILLRACE_DEVICE inline Candidate candidate_v8(const HeadJob& job, int slot, int index) {
+  const float* column = job.output + static_cast<std::int64_t>(slot) * (4 + job.classes) * job.candidates + index;
+  const auto at = [&](int row) { return column[static_cast<std::int64_t>(row) * job.candidates]; };
   float finite = at(0) * 0 + at(1) * 0 + at(2) * 0 + at(3) * 0;  // NaN if any of them is not finite
   float best = at(4);
   int class_id = 0;
@@ -157,45 +156,35 @@ MILLRACE_DEVICE inline Candidate candidate_v8(const HeadJob& job, int slot, int 
       {at(0) - half_width, at(1) - half_height, at(0) + half_width, at(1) + half_height}, best, class_id, finite == 0};
 }
 
-MILLRACE_DEVICE inline Candidate candidate_yolox(const HeadJob& job, int slot, int anchor) {
-  const int width = 5 + job.classes;
-  const float* row = job.output + (static_cast<std::int64_t>(slot) * job.anchors + anchor) * width;
+MILLRACE_DEVICE inline Candidate candidate_end_to_end(const HeadJob& job, int slot, int index) {
+  const float* row = job.output + (static_cast<std::int64_t>(slot) * job.candidates + index) * 6;
   float finite = 0;
-  for (int i = 0; i < width; ++i) finite += row[i] * 0;
-  int class_id = 0;
-  for (int c = 1; c < job.classes; ++c) class_id = row[5 + c] > row[5 + class_id] ? c : class_id;
-  int cell = anchor, level = 0;
-  while (level < 2 && cell >= (job.input_width / job.strides[level]) * (job.input_height / job.strides[level])) {
-    cell -= (job.input_width / job.strides[level]) * (job.input_height / job.strides[level]);
-    ++level;
-  }
-  const int columns = job.input_width / job.strides[level], column = cell % columns, line = cell / columns;
-  const auto pixels = static_cast<float>(job.strides[level]);
-  const float x = (row[0] + static_cast<float>(column)) * pixels, y = (row[1] + static_cast<float>(line)) * pixels;
-  const float half_width = std::exp(row[2]) * pixels / 2, half_height = std::exp(row[3]) * pixels / 2;
-  const float objectness = row[4];
-  const float score = objectness < job.min_score ? -1 : objectness * row[5 + class_id];
-  return {{x - half_width, y - half_height, x + half_width, y + half_height}, score, class_id, finite == 0};
+  for (int i = 0; i < 6; ++i) finite += row[i] * 0;
+  // The conversion of a number outside the range of int would be undefined.
+  int class_id = row[5] >= 0 && row[5] < static_cast<float>(job.classes) ? static_cast<int>(row[5]) : -1;
+  if (static_cast<float>(class_id) != row[5]) class_id = -1;
+  return {{row[0], row[1], row[2], row[3]}, row[4], class_id, finite == 0};
 }
 
-/// Handles one anchor of one slot. A candidate has the score, a wanted class, and area in the picture.
-MILLRACE_DEVICE inline std::int32_t find_candidate(const HeadJob& job, int slot, int anchor) {
-  const std::int64_t at = static_cast<std::int64_t>(slot) * job.anchors + anchor;
+/// Handles one row of the output of one slot. A candidate has the score, a wanted class, and area in the picture.
+MILLRACE_DEVICE inline std::int32_t find_candidate(const HeadJob& job, int slot, int index) {
+  const std::int64_t at = static_cast<std::int64_t>(slot) * job.candidates + index;
   job.keys[at] = 0;
   const LetterboxGeometry& geometry = job.geometry[slot];
   if (geometry.picture_width == 0) return 0;
-  const Candidate found = job.yolox ? candidate_yolox(job, slot, anchor) : candidate_v8(job, slot, anchor);
+  const Candidate found = job.end_to_end ? candidate_end_to_end(job, slot, index) : candidate_v8(job, slot, index);
   if (!found.finite) return not_finite;
   if (!(found.score >= job.min_score)) return 0;
   const float sum = found.box.x0 + found.box.y0 + found.box.x1 + found.box.y1;
   if (!(sum * 0 == 0)) return infinite_box;
+  if (found.class_id < 0) return unknown_class;
   if (job.wanted != nullptr && job.wanted[found.class_id] == 0) return 0;
   const Box shown = to_picture(found.box, geometry);
   const double area = static_cast<double>(shown.x1 - shown.x0) * static_cast<double>(shown.y1 - shown.y0);
   if (!(shown.x1 > shown.x0 && shown.y1 > shown.y0) || area < job.min_area) return 0;
   job.boxes[at] = found.box;
   job.best[at] = found.class_id;
-  job.keys[at] = key_of(found.score, anchor);
+  job.keys[at] = key_of(found.score, index);
   return 0;
 }
 
@@ -212,24 +201,24 @@ MILLRACE_DEVICE inline bool overlaps(const Box& kept, const Box& box, double thr
 /// `block` has rank, size, and max(value) over its threads. All threads call max, and it is a barrier.
 template <class Block>
 MILLRACE_DEVICE void keep_best(const HeadJob& job, int slot, const Block& block) {
-  const std::int64_t first = static_cast<std::int64_t>(slot) * job.anchors;
+  const std::int64_t first = static_cast<std::int64_t>(slot) * job.candidates;
   std::uint64_t* keys = job.keys + first;
   int count = 0, last = -1;
   while (count < job.max_kept) {
     std::uint64_t best = 0;
-    for (int anchor = block.rank; anchor < job.anchors; anchor += block.size) {
-      const std::uint64_t key = keys[anchor];
+    for (int i = block.rank; i < job.candidates; i += block.size) {
+      const std::uint64_t key = keys[i];
       if (key == 0) continue;
-      const bool same = last >= 0 && (!job.class_aware || job.best[first + anchor] == job.best[first + last]);
-      if (anchor == last || (same && overlaps(job.boxes[first + last], job.boxes[first + anchor], job.iou_threshold))) {
-        keys[anchor] = 0;
+      const bool same = last >= 0 && (!job.class_aware || job.best[first + i] == job.best[first + last]);
+      if (i == last || (same && overlaps(job.boxes[first + last], job.boxes[first + i], job.iou_threshold))) {
+        keys[i] = 0;
       } else {
         best = higher_of(best, key);
       }
     }
     best = block.max(best);
     if (best == 0) break;
-    last = anchor_of(best);
+    last = candidate_of(best);
     if (block.rank == 0) {
       job.kept[static_cast<std::int64_t>(slot) * job.max_kept + count] = {
           to_picture(job.boxes[first + last], job.geometry[slot]), score_of(best), job.best[first + last]};

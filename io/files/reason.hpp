@@ -24,7 +24,7 @@ enum class Reason {
   oom_host,            ///< no host memory for this picture
   oom_device,          ///< too little device memory for this picture, even alone
   non_finite,          ///< a model returned NaN or infinity for it
-  model_failed,        ///< the model call failed for this picture alone
+  model_failed,        ///< the model call failed for this picture alone, or returned an unknown class
   internal,            ///< a stage threw an unexpected exception
 };
 

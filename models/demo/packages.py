@@ -65,7 +65,7 @@ def detector_package(model, view, seed, out):
                     "padding": "top_left",
                     "pad": PAD,
                 },
-                "output": {"layout": "v8", "strides": list(demo_detector.STRIDES)},
+                "output": {"layout": "v8", "boxes": len(model.strides)},
                 "classes": list(scenes.VIEWS[view].classes),
                 "max_batch": 64,
                 "licence": LICENCE,

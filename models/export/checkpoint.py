@@ -14,50 +14,28 @@ from torch import nn
 from package import Refused
 from sniff import FETCH_AGAIN, SUPPORTED
 
-# The classes of YOLOv8 and YOLO11 detectors. Checkpoints from before Ultralytics 8.0.44 name them without their file.
-ULTRALYTICS_CLASSES = {
-    "ultralytics.nn.modules.conv": ("Conv", "DWConv", "Concat"),
-    "ultralytics.nn.modules.block": ("Attention", "Bottleneck", "C2f", "C2PSA", "C3", "C3k", "C3k2", "DFL", "PSABlock", "SPPF"),
-    "ultralytics.nn.modules.head": ("Detect",),
-    "ultralytics.nn.tasks": ("DetectionModel",),
-}
-TORCH_CLASSES = {
-    "torch.nn.modules.activation": ("Hardswish", "LeakyReLU", "ReLU", "SiLU"),
-    "torch.nn.modules.batchnorm": ("BatchNorm2d",),
-    "torch.nn.modules.container": ("ModuleList", "Sequential"),
-    "torch.nn.modules.conv": ("Conv2d",),
-    "torch.nn.modules.linear": ("Identity",),
-    "torch.nn.modules.pooling": ("MaxPool2d",),
-    "torch.nn.modules.upsampling": ("Upsample",),
-}
-# Objects of the training in a checkpoint. They are read and thrown away.
+# A checkpoint may hold layers (subclasses of nn.Module) of these places, and the models of ultralytics.nn.tasks.
+LAYERS = ("ultralytics.nn.modules", "torch.nn.modules")
+MODELS = "ultralytics.nn.tasks"
+# Checkpoints from before Ultralytics 8.0.44 name layers without their file.
+BLOCKS = "ultralytics.nn.modules"
+# Models that Ultralytics has renamed.
+RENAMED = {"YOLOv10DetectionModel": "DetectionModel"}
+# Objects of the training in a checkpoint: a place, and all of it. They are read and thrown away.
 LEFT_OVERS = (
-    *(f"ultralytics.{place}.IterableSimpleNamespace" for place in ("utils", "yolo.utils")),
-    *(f"ultralytics.{place}.loss.{name}" for place in ("utils", "yolo.utils") for name in ("BboxLoss", "DFLoss", "v8DetectionLoss")),
-    *(f"ultralytics.{place}.tal.TaskAlignedAssigner" for place in ("utils", "yolo.utils")),
-    "torch.nn.modules.loss.BCEWithLogitsLoss",
+    "ultralytics.utils.",
+    "ultralytics.yolo.utils.",
+    "ultralytics.models.",
+    "torch.nn.modules.loss.",
     "numpy.dtype",
-    *(f"{place}.multiarray.{name}" for place in ("numpy.core", "numpy._core") for name in ("scalar", "_reconstruct")),
+    "numpy.core.multiarray.",
+    "numpy._core.multiarray.",
     "numpy.ndarray",
-    *(f"pathlib{place}.{name}Path" for place in ("", "._local") for name in ("Posix", "Windows")),
+    "pathlib.PosixPath",
+    "pathlib.WindowsPath",
+    "pathlib._local.",
     "argparse.Namespace",
 )
-
-# Models and heads of Ultralytics without an exporter.
-OTHER_KINDS = {
-    "SegmentationModel": "a segmentation model (YOLO-seg, FastSAM)",
-    "Segment": "a segmentation model (YOLO-seg, FastSAM)",
-    "PoseModel": "a pose model",
-    "Pose": "a pose model",
-    "OBBModel": "a model of rotated boxes (OBB)",
-    "OBB": "a model of rotated boxes (OBB)",
-    "ClassificationModel": "a classifier",
-    "Classify": "a classifier",
-    "RTDETRDetectionModel": "RT-DETR",
-    "RTDETRDecoder": "RT-DETR",
-    "YOLOv10DetectionModel": "YOLOv10",
-    "v10Detect": "YOLOv10",
-}
 
 WHAT_A_PICKLE_CAN_DO = "a pickle can run any command with your rights while it is loaded"
 
@@ -84,26 +62,39 @@ def shell(original):
     return type(original.__name__, (original,), {"__init__": refuse, "shell_of": original})
 
 
-def aliases(module, name):
-    """The names that a class can have in a checkpoint."""
-    return (f"{module}.{name}", f"ultralytics.nn.modules.{name}") if module.startswith("ultralytics.nn.modules.") else (f"{module}.{name}",)
+def layer_of(name):
+    """The installed class of a layer or model that a checkpoint names; None if a checkpoint may not hold it.
+
+    Only modules of installed packages are imported: those directly below LAYERS, and MODELS.
+    """
+    module, _, last = name.rpartition(".")
+    package = module.rpartition(".")[0]
+    if module == MODELS:
+        last = RENAMED.get(last, last)
+    elif module != BLOCKS and package not in LAYERS:
+        return None
+    try:
+        found = getattr(importlib.import_module(module), last, None)
+    except ImportError:
+        return None
+    is_layer = isinstance(found, type) and issubclass(found, nn.Module) and found.__module__.startswith((*LAYERS, MODELS))
+    return found if is_layer else None
 
 
-KNOWN = {
-    alias: (module, name)
-    for module, names in {**ULTRALYTICS_CLASSES, **TORCH_CLASSES}.items()
-    for name in names
-    for alias in aliases(module, name)
-}
+def is_left_over(name):
+    return name.startswith(LEFT_OVERS)
 
 
 def allowed_globals(names):
     """(class, name) pairs that weights_only may create, for the names of a checkpoint: its shell, or LeftOver."""
-    allowed = {name: LeftOver for name in LEFT_OVERS}
-    for alias in names & set(KNOWN):
-        module, name = KNOWN[alias]
-        allowed[alias] = shell(getattr(importlib.import_module(module), name))
-    return [(made, alias) for alias, made in allowed.items()]
+    allowed = []
+    for name in names:
+        layer = None if is_left_over(name) else layer_of(name)
+        if layer is not None:
+            allowed.append((shell(layer), name))
+        elif is_left_over(name):
+            allowed.append((LeftOver, name))
+    return allowed
 
 
 def names_in(path):
@@ -118,8 +109,6 @@ def refuse_by_name(path, names):
     """Refuses checkpoints whose class names belong to a family without an exporter."""
     for name in sorted(names):
         module, _, last = name.rpartition(".")
-        if module in ("ultralytics.nn.tasks", "ultralytics.nn.modules.head") and last not in ULTRALYTICS_CLASSES[module]:
-            raise Refused(f"{path}: is {OTHER_KINDS.get(last, f'a model with {last}')} of Ultralytics; {SUPPORTED}")
         if module.split(".")[0] == "models" and module.split(".")[-1] in ("yolo", "common"):
             raise Refused(f"{path}: is a checkpoint of the YOLOv5 or YOLOv7 repositories (it contains {name}); {SUPPORTED}")
 
@@ -141,7 +130,7 @@ def load(path, trust=False):
 def refusal(path, names, error, trust):
     first = str(error).strip().split("\n")[0][:200]
     asked = re.findall(r"GLOBAL (\S+)", str(error))  # a pickle from before PyTorch 1.6: names_in() cannot read its names
-    foreign = sorted(names - set(KNOWN) - set(LEFT_OVERS)) or asked
+    foreign = sorted(name for name in names if not is_left_over(name) and layer_of(name) is None) or asked
     if isinstance(error, pickle.UnpicklingError) and not trust and (foreign or "constructs" in str(error)):
         holds = f"holds {', '.join(foreign[:3])}" if foreign else re.findall(r"constructs [^\n]*", str(error))[0]
         return Refused(

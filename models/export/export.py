@@ -1,9 +1,9 @@
 """Makes a model package from published weights: export.py WEIGHTS OUT.pkg
 
 WEIGHTS can be:
-- a detector of Ultralytics (YOLOv8, YOLO11)
-- a YOLOX in ONNX
-- an original checkpoint of MobileSAM or SAM ViT-B
+- a detector of Ultralytics (YOLOv3 to YOLO26, RT-DETR)
+- a YOLO in ONNX: YOLOX, YOLOv5, YOLOv7, or an export of Ultralytics
+- an original checkpoint of SAM, MobileSAM or SAM 2
 - a state dict of a torchvision classifier
 
 The content of the file decides which it is.
@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from command_line import INTERNAL, MODEL, STORAGE, Parser, add_options, end
+from command_line import INTERNAL, MODEL, STORAGE, Parser, add_options, end, unfinished
 from package import Differs, Refused, check_target, quiet_threads
 
 import photograph
@@ -27,6 +27,7 @@ from sniff import check_readable
 # By default, the ultralytics package looks for updates, installs missing packages,
 # and writes settings into the home folder.
 settings = tempfile.TemporaryDirectory(prefix="millrace-export-")
+unfinished.append(settings.name)
 os.environ.setdefault("YOLO_CONFIG_DIR", settings.name)
 os.environ.setdefault("YOLO_OFFLINE", "true")
 os.environ.setdefault("YOLO_AUTOINSTALL", "false")
@@ -34,12 +35,12 @@ os.environ.setdefault("YOLO_VERBOSE", "false")
 
 
 # The families of weights, and the task of each.
-TASKS = {"yolox": "detector", "ultralytics": "detector", "sam": "segmenter", "torchvision": "embedder"}
+TASKS = {"onnx": "detector", "ultralytics": "detector", "sam": "segmenter", "torchvision": "embedder"}
 
 # Options that only some families take: these families, and a text for messages.
 OPTIONS = {
-    "imgsz": (("ultralytics",), "detectors of Ultralytics; other models have a fixed input, or that of their preset"),
-    "names": (("yolox", "torchvision"), "models that may not name their classes: YOLOX in ONNX and torchvision's classifiers"),
+    "imgsz": (("ultralytics", "onnx"), "detectors; other models have a fixed input, or that of their preset"),
+    "names": (("onnx", "torchvision"), "models that may not name their classes: YOLO in ONNX and torchvision's classifiers"),
     "preset": (("torchvision",), "torchvision's classifiers"),
 }
 
@@ -47,7 +48,7 @@ OPTIONS = {
 def family_of(weights, trust):
     """A key of TASKS, and the loaded checkpoint (None for an ONNX file)."""
     if check_readable(weights) == "onnx":
-        return "yolox", None
+        return "onnx", None
     import checkpoint
     import torchvision_classifier
     import ultralytics_yolo
@@ -69,10 +70,10 @@ def export(arguments):
     for option, (families, purpose) in OPTIONS.items():
         if getattr(arguments, option) and family not in families:
             raise Refused(f"{weights}: --{option} is for {purpose}; leave --{option} out")
-    if family == "yolox":
-        import yolox_onnx
+    if family == "onnx":
+        import yolo_onnx
 
-        yolox_onnx.export(weights, out, pixels, arguments.names)
+        yolo_onnx.export(weights, out, pixels, arguments.names, arguments.imgsz)
     elif family == "ultralytics":
         import ultralytics_yolo
 

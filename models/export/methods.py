@@ -21,10 +21,8 @@ def images():
 
 
 def detect(package):
-    width, height, strides = package["input"]["width"], package["input"]["height"], package["output"]["strides"]
-    anchors = sum((width // stride) * (height // stride) for stride in strides)
-    classes = len(package["classes"])
-    shape = {"v8": (4 + classes, anchors), "yolox_raw": (anchors, 5 + classes)}[package["output"]["layout"]]
+    boxes = package["output"]["boxes"]
+    shape = {"v8": (4 + len(package["classes"]), boxes), "end_to_end": (boxes, 6)}[package["output"]["layout"]]
     return {"forward": method("picture", package["max_batch"], {"images": images()}, {"detections": tensor("B", *shape)})}
 
 

@@ -1,11 +1,14 @@
 """Writes a model package: a folder with model.yaml, model.ts and further files. All exporters use it."""
 
+import contextlib
 import hashlib
+import io
+import logging
 import os
 import shutil
 from pathlib import Path
 
-from command_line import MODEL, end
+from command_line import MODEL, end, unfinished
 
 NEEDS = "the exporters need the interpreter of the Python set, which `millrace model` starts, unless MILLRACE_PYTHON names another one"
 
@@ -178,6 +181,7 @@ def write_package(folder, description, module, check=None, files=None, source=No
     for replaced in (folder, aside):  # a killed export leaves `aside`
         check_target(replaced)
     shutil.rmtree(aside, ignore_errors=True)
+    unfinished.append(aside)
     try:
         aside.mkdir(parents=True)
         module.save(str(aside / "model.ts"))
@@ -191,9 +195,9 @@ def write_package(folder, description, module, check=None, files=None, source=No
             check(load(aside))
         shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
-    except BaseException:
+    finally:
         shutil.rmtree(aside, ignore_errors=True)
-        raise
+        unfinished.remove(aside)
     print(f"wrote {folder}")
 
 
@@ -201,12 +205,17 @@ def write_programs(folder, declared, model, inputs):
     """Writes model.ep.pt2 and compares it with model.ts. Returns its name, or nothing if torch.export refuses the model."""
     import programs  # it imports this module
 
+    logging.disable(logging.CRITICAL)
     try:
-        exported = {name: programs.export(model, name, method, inputs[name]) for name, method in declared.items()}
+        # torch.export prints the graph that it refuses.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            exported = {name: programs.export(model, name, method, inputs[name]) for name, method in declared.items()}
     except Exception as error:  # torch.export throws many types
         reason = (str(error).strip() or type(error).__name__).split("\n")[0][:200]
         print(f"no {programs.NAME}, so 'millrace compile' cannot use this package: torch.export refuses the model ({reason})")
         return ()
+    finally:
+        logging.disable(logging.NOTSET)
     programs.write(folder / programs.NAME, exported)
     programs.check(folder / programs.NAME, inputs, load(folder))
     return (programs.NAME,)

@@ -56,6 +56,14 @@ def ultralytics_letterbox(pixels, height, width):
     return planes(boxed[:, :, ::-1])[None] / 255, min(height / pixels.shape[0], width / pixels.shape[1])
 
 
+def ultralytics_stretch(pixels, height, width):
+    """The input of Ultralytics' RT-DETR, [1, 3, height, width], RGB in 0..1, and the smaller scale of the picture in it."""
+    from ultralytics.data.augment import LetterBox
+
+    stretched = LetterBox((height, width), auto=False, scale_fill=True)(image=pixels)
+    return planes(stretched[:, :, ::-1])[None] / 255, min(height / pixels.shape[0], width / pixels.shape[1])
+
+
 def yolox_letterbox(pixels, height, width):
     """YOLOX's input: at the top left on 114, sides rounded down, BGR in 0..255; and the scale of the picture in it."""
     scale = min(height / pixels.shape[0], width / pixels.shape[1])

@@ -6,11 +6,11 @@ from pathlib import Path
 from package import Refused
 
 SUPPORTED = (
-    "the exporters support detectors of Ultralytics YOLOv8 and YOLO11 (.pt), YOLOX (.onnx), the original checkpoints of "
-    "SAM, MobileSAM and SAM 2, and torchvision's classifiers (state dicts)"
+    "the exporters support detectors of Ultralytics from YOLOv3 to YOLO26 and RT-DETR (.pt), YOLO in ONNX (.onnx), the original "
+    "checkpoints of SAM, MobileSAM and SAM 2, and torchvision's classifiers (state dicts)"
 )
 
-ORIGINAL = "export from the original checkpoint (.pt, .pth) or, for YOLOX, from the ONNX file"
+ORIGINAL = "export from the original checkpoint (.pt, .pth) or, for YOLO, from the ONNX file"
 FETCH_AGAIN = "the copy or download was probably interrupted; fetch it again"
 
 # By kind: its description and advice. Kinds without advice are those that exporters read.

@@ -5,7 +5,7 @@ import sys
 import warnings
 
 from package import COCO_NAMES, NEEDS, ULTRALYTICS_INPUT, compare, load, quiet_threads, write_package
-from ultralytics_yolo import traced
+from ultralytics_yolo import head_of, prepared, traced
 
 try:
     import torch
@@ -17,23 +17,23 @@ except ImportError as error:
 SIDE = 640
 
 
-def soft_noise(batch):
+def soft_noise(batch, pixels=SIDE):
     """Noise at several scales, with many contrasts and colours: closer to photographs than white noise."""
-    scales = [F.interpolate(torch.rand(batch, 3, side, side) - 0.5, SIDE, mode="bilinear") for side in (5, 20, 80, 320)]
+    scales = [F.interpolate(torch.rand(batch, 3, side, side) - 0.5, pixels, mode="bilinear") for side in (5, 20, 80, 320)]
     contrast, colour = 1 + 4 * torch.rand(batch, 1, 1, 1), 0.2 + 0.6 * torch.rand(batch, 3, 1, 1)
     return (colour + contrast * torch.stack(scales).mean(0)).clamp(0, 1)
 
 
-def seeded(seed, config="yolov8n.yaml"):
+def seeded(seed, config="yolov8n.yaml", pixels=SIDE, kind=DetectionModel, classes=len(COCO_NAMES)):
     """The architecture with random weights from `seed`.
 
-    Its norms fit its activations, and few anchors have a score above 0.25.
+    Its norms fit its activations on inputs of `pixels`, and few anchors have a score above 0.25.
     """
     torch.manual_seed(seed)
-    model = DetectionModel(config, nc=len(COCO_NAMES), verbose=False)
+    model = kind(config, nc=classes, verbose=False)
     norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     head = model.model[-1]
-    pictures = soft_noise(12)
+    pictures = soft_noise(12, pixels)
     with torch.no_grad():
         for norm in norms:
             norm.weight.uniform_(0.8, 1.2)
@@ -42,9 +42,10 @@ def seeded(seed, config="yolov8n.yaml"):
         model.train()(pictures)
         model.eval()
         logits = []
-        hooks = [branch[-1].register_forward_hook(lambda _, __, output: logits.append(output)) for branch in head.cv3]
+        branches = [branch for name in ("cv3", "one2one_cv3") for branch in getattr(head, name, None) or ()]
+        hooks = [branch[-1].register_forward_hook(lambda _, __, output: logits.append(output)) for branch in branches]
         model(pictures)
-        for branch, hook, level in zip(head.cv3, hooks, logits):
+        for branch, hook, level in zip(branches, hooks, logits):
             hook.remove()
             last = branch[-1]
             spread, mean = level.std(dim=(0, 2, 3)), level.mean(dim=(0, 2, 3))
@@ -64,8 +65,9 @@ def main():
     model = seeded(arguments.seed)
     pictures = soft_noise(3)
     with torch.inference_mode():
-        originals = {batch: model(pictures[:batch])[0] for batch in (1, 3)}  # before traced() changes the head
-    module = traced(model, model.model[-1], pictures[:1])
+        originals = {batch: model(pictures[:batch])[0] for batch in (1, 3)}  # before prepared() changes the head
+    model = prepared(model, head_of(arguments.out, model), SIDE, SIDE)
+    module = traced(model, pictures[:2])
     write_package(
         arguments.out,
         {
@@ -73,7 +75,7 @@ def main():
             "task": "detect",
             "architecture": "yolov8",
             "input": {"width": SIDE, "height": SIDE, **ULTRALYTICS_INPUT},
-            "output": {"layout": "v8", "strides": [8, 16, 32]},
+            "output": {"layout": "v8", "boxes": model.model[-1].kept},
             "classes": COCO_NAMES,
             "max_batch": 64,
             "licence": "AGPL-3.0",

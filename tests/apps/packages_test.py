@@ -22,7 +22,7 @@ task: detect
 architecture: stub
 input: {{width: 64, height: 64, colour: rgb, scale: 0.00392156862745098, mean: [0, 0, 0], std: [1, 1, 1], resize: letterbox,
   filter: cv2_linear, rounding: down, padding: top_left, pad: [0, 0, 0]}}
-output: {{layout: v8, strides: [8, 16, 32]}}
+output: {{layout: v8, boxes: 84}}
 classes: [thing, other]
 max_batch: 4
 licence: none

@@ -139,17 +139,13 @@ void decode(const std::string& in, const std::string& out, std::istream& argumen
   write(out, rle_decode(rle_from_string({text.data(), text.size()}, width, height), width, height));
 }
 
-/// layout, input width and height, classes, anchors, threshold: output to rows of box, score, class.
+/// classes, boxes, threshold: output of layout v8 to rows of box, score, class.
 void head(const std::string& in, const std::string& out, std::istream& arguments) {
-  std::string layout;
   HeadSpec spec;
-  int anchors = 0;
   float threshold = 0;
-  arguments >> layout >> spec.input_width >> spec.input_height >> spec.classes >> anchors >> threshold;
-  spec.layout = layout == "v8" ? HeadLayout::v8 : HeadLayout::yolox_raw;
+  arguments >> spec.classes >> spec.boxes >> threshold;
   auto values = read<float>(in);
-  Tensor tensor = spec.layout == HeadLayout::v8 ? Tensor::empty({1, 4 + spec.classes, anchors})
-                                                : Tensor::empty({1, anchors, 5 + spec.classes});
+  Tensor tensor = Tensor::empty({1, 4 + spec.classes, spec.boxes});
   std::memcpy(tensor.data, values.data(), tensor.bytes());
   const Candidates found = decode_head(tensor, 0, spec, threshold);
   std::vector<float> rows;

@@ -228,9 +228,9 @@ def test_rle(run):
 
 
 def test_heads(run):
-    anchors = 8400
-    output = np.concatenate([rng.uniform(0, 640, (4, anchors)), rng.uniform(0, 1, (80, anchors)) ** 8]).astype(np.float32)
-    got = run("head", output, np.float32, "v8", 640, 640, 80, anchors, 0.9).reshape(-1, 6)
+    boxes = 8400
+    output = np.concatenate([rng.uniform(0, 640, (4, boxes)), rng.uniform(0, 1, (80, boxes)) ** 8]).astype(np.float32)
+    got = run("head", output, np.float32, 80, boxes, 0.9).reshape(-1, 6)
     best = output[4:].max(0)
     keep = best >= np.float32(0.9)
     centre, half = output[:2, keep].T, output[2:4, keep].T / 2
@@ -248,7 +248,10 @@ def test_heads(run):
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     output = session.run(None, {session.get_inputs()[0].name: tensor})[0]
     check("scores come after their sigmoid", 0 <= output[..., 4:].min() and output[..., 4:].max() <= 1)
-    found = run("head", output, np.float32, "yolox_raw", 416, 416, 80, 3549, 0.3).reshape(-1, 6)
+    cells = np.concatenate([np.stack([*np.meshgrid(np.arange(416 // s), np.arange(416 // s)), np.full((416 // s,) * 2, s)], -1).reshape(-1, 3) for s in (8, 16, 32)])
+    centres, sides = (output[0, :, :2] + cells[:, :2]) * cells[:, 2:], np.exp(output[0, :, 2:4]) * cells[:, 2:]
+    decoded = np.concatenate([centres, sides, output[0, :, 4:5] * output[0, :, 5:]], 1).T.astype(np.float32)
+    found = run("head", decoded, np.float32, 80, 3549, 0.3).reshape(-1, 6)
     order = run("nms", np.concatenate([found[:, :4].ravel(), found[:, 4], found[:, 5]]).astype(np.float32), np.int32, len(found), 0.45, 100, 1)
     boxes = run("to_picture", found[order, :4], np.float32, "yolox", 416, 416, width, height).reshape(-1, 4)
     persons = boxes[found[order, 5] == 0]

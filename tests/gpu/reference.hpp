@@ -59,10 +59,10 @@ class Search {
  public:
   Search(const BoxSearch& search, const LetterboxGeometry& geometry) : search_(search), g_(geometry) {}
 
-  std::vector<Found> run(std::span<const float> output, int anchors) {
+  std::vector<Found> run(std::span<const float> output) {
     std::vector<Found> all;
-    for (int anchor = 0; anchor < anchors; ++anchor) {
-      const Found found = search_.head.layout == HeadLayout::v8 ? v8(output, anchors, anchor) : yolox(output, anchor);
+    for (int i = 0; i < search_.head.boxes; ++i) {
+      const Found found = search_.head.layout == HeadLayout::v8 ? v8(output, i) : end_to_end(output, i);
       decide(found.score - double{search_.min_score});
       if (found.score < double{search_.min_score}) continue;
       if (!search_.wanted.empty() && search_.wanted[static_cast<std::size_t>(found.class_id)] == 0) continue;
@@ -96,28 +96,17 @@ class Search {
  private:
   void decide(double difference) { margin = std::min(margin, std::abs(difference)); }
 
-  Found v8(std::span<const float> output, int anchors, int anchor) const {
-    const auto at = [&](int channel) { return double{output[static_cast<std::size_t>(channel * anchors + anchor)]}; };
+  Found v8(std::span<const float> output, int i) const {
+    const auto at = [&](int channel) {
+      return double{output[static_cast<std::size_t>(channel * search_.head.boxes + i)]};
+    };
     return best_class({at(0) - at(2) / 2, at(1) - at(3) / 2, at(0) + at(2) / 2, at(1) + at(3) / 2, -1, 0},
                       [&](int c) { return at(4 + c); });
   }
 
-  Found yolox(std::span<const float> output, int anchor) const {
-    const auto at = [&](int channel) {
-      return double{output[static_cast<std::size_t>(anchor * (5 + search_.head.classes) + channel)]};
-    };
-    int cell = anchor;
-    for (const int stride : search_.head.strides) {
-      const int across = search_.head.input_width / stride, down = search_.head.input_height / stride;
-      if (cell < across * down) {
-        const double x = (at(0) + cell % across) * stride, y = (at(1) + cell / across) * stride,  // NOLINT
-            w = std::exp(at(2)) * stride, h = std::exp(at(3)) * stride;
-        return best_class({x - w / 2, y - h / 2, x + w / 2, y + h / 2, -1, 0},
-                          [&](int c) { return at(4) * at(5 + c); });
-      }
-      cell -= across * down;
-    }
-    return {};
+  static Found end_to_end(std::span<const float> output, int i) {
+    const auto at = [&](int channel) { return double{output[static_cast<std::size_t>(i * 6 + channel)]}; };
+    return {at(0), at(1), at(2), at(3), at(4), static_cast<int>(at(5))};
   }
 
   template <class Score>

@@ -76,41 +76,43 @@ TEST_CASE("letterboxes of host and stream equal the definition, for whole and fo
 
 struct Shape {
   HeadLayout layout;
-  int slots, classes, width, height, objects;
+  int slots, classes, width, height, boxes, objects;
 };
 
-int anchors_of(const Shape& s) {
-  int anchors = 0;
-  for (const int stride : {8, 16, 32}) anchors += (s.width / stride) * (s.height / stride);
-  return anchors;
+std::vector<std::int64_t> output_shape(const Shape& s) {
+  if (s.layout == HeadLayout::v8) return {s.slots, 4 + s.classes, s.boxes};
+  return {s.slots, s.boxes, 6};
 }
 
-/// Floats represent the products of these scores exactly, so equal scores are equal in any precision.
-/// The same holds for the corners of v8.
+/// Floats represent the corners exactly, so equal boxes are equal in any precision.
 std::vector<float> output_of(const Shape& s, unsigned seed) {
   std::mt19937 random(seed);
   const auto draw = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
-  const auto share = [&](int parts) { return static_cast<float>(draw(parts + 1)) / static_cast<float>(parts); };
+  const auto whole = [&](int limit) { return static_cast<float>(draw(limit)); };
   const bool v8 = s.layout == HeadLayout::v8;
-  const int anchors = anchors_of(s), channels = (v8 ? 4 : 5) + s.classes;
-  std::vector<float> output(static_cast<std::size_t>(s.slots * channels * anchors));
+  const auto shape = output_shape(s);
+  const int rows = static_cast<int>(shape[1]), columns = static_cast<int>(shape[2]);
+  std::vector<float> output(static_cast<std::size_t>(s.slots * rows * columns));
   for (int slot = 0; slot < s.slots; ++slot) {
-    const auto at = [&](int channel, int anchor) -> float& {
-      const int index =
-          v8 ? (slot * channels + channel) * anchors + anchor : (slot * anchors + anchor) * channels + channel;
-      return output[static_cast<std::size_t>(index)];
+    const auto at = [&](int channel, int box) -> float& {
+      const int row = v8 ? channel : box, column = v8 ? box : channel;
+      return output[static_cast<std::size_t>((slot * rows + row) * columns + column)];
     };
-    for (int a = 0; a < anchors; ++a) {
-      at(0, a) = v8 ? static_cast<float>(draw(s.width)) : 4 * share(1000) - 2;
-      at(1, a) = v8 ? static_cast<float>(draw(s.height)) : 4 * share(1000) - 2;
-      at(2, a) = v8 ? static_cast<float>(1 + draw(60)) : 2 * share(1000);
-      at(3, a) = v8 ? static_cast<float>(1 + draw(60)) : 2 * share(1000);
+    for (int i = 0; i < s.boxes; ++i) {
+      at(0, i) = whole(s.width), at(1, i) = whole(s.height);
+      // Some sides are 0 or negative, which a model without training can return.
+      at(2, i) = v8 ? 1 + whole(60) : at(0, i) - 3 + whole(60);
+      at(3, i) = v8 ? 1 + whole(60) : at(1, i) - 3 + whole(60);
     }
-    for (int i = 0; i < s.objects; ++i) {
-      const int a = draw(anchors);
-      if (!v8) at(4, a) = share(16);
-      at((v8 ? 4 : 5) + draw(s.classes), a) = share(64);
-      if (v8) at(0, a) = static_cast<float>(i % 5) * 20, at(1, a) = static_cast<float>(i % 3) * 25;
+    for (int object = 0; object < s.objects; ++object) {
+      const int i = draw(s.boxes);
+      const float score = whole(65) / 64;
+      if (v8) {
+        at(0, i) = static_cast<float>(object % 5) * 20, at(1, i) = static_cast<float>(object % 3) * 25;
+        at(4 + draw(s.classes), i) = score;
+      } else {
+        at(4, i) = score, at(5, i) = whole(s.classes);
+      }
     }
   }
   return output;
@@ -120,16 +122,16 @@ TEST_CASE("boxes of host and stream equal the definition") {
   unsigned seed = 0;
   int compared = 0, near = 0, boxes = 0;
   for (const Shape& s :
-       {Shape{HeadLayout::v8, 1, 1, 32, 32, 5}, Shape{HeadLayout::v8, 3, 6, 416, 416, 200},
-        Shape{HeadLayout::v8, 2, 80, 640, 384, 3000}, Shape{HeadLayout::v8, 2, 3, 96, 64, 0},
-        Shape{HeadLayout::yolox_raw, 2, 80, 416, 416, 300}, Shape{HeadLayout::yolox_raw, 1, 1, 64, 32, 20},
-        Shape{HeadLayout::yolox_raw, 5, 3, 96, 64, 60}}) {
+       {Shape{HeadLayout::v8, 1, 1, 32, 32, 21, 5}, Shape{HeadLayout::v8, 3, 6, 416, 416, 3549, 200},
+        Shape{HeadLayout::v8, 2, 80, 640, 384, 5040, 3000}, Shape{HeadLayout::v8, 2, 3, 96, 64, 126, 0},
+        Shape{HeadLayout::end_to_end, 2, 80, 416, 416, 300, 300}, Shape{HeadLayout::end_to_end, 1, 1, 64, 32, 1, 1},
+        Shape{HeadLayout::end_to_end, 5, 3, 96, 64, 120, 60}}) {
     for (const bool class_aware : {true, false}) {
       for (const int max_rows : {1, 8, 101}) {
         BoxSearch search;
-        search.head = {s.layout, s.width, s.height, s.classes};
+        search.head = {s.layout, s.boxes, s.classes};
         search.min_score = 0.2F;
-        search.iou_threshold = 0.4493;
+        search.iou_threshold = s.layout == HeadLayout::v8 ? 0.4493 : 1;
         search.min_area = max_rows == 8 ? 401 : 0;
         search.class_aware = class_aware;
         search.max_boxes = max_rows;
@@ -139,10 +141,8 @@ TEST_CASE("boxes of host and stream equal the definition") {
         }
         InputSpec spec;
         spec.width = s.width, spec.height = s.height, spec.placement = Placement::centred;
-        const int anchors = anchors_of(s), channels = (s.layout == HeadLayout::v8 ? 4 : 5) + s.classes;
         const auto output = output_of(s, ++seed);
-        const auto shape = s.layout == HeadLayout::v8 ? std::vector<std::int64_t>{s.slots, channels, anchors}
-                                                      : std::vector<std::int64_t>{s.slots, anchors, channels};
+        const auto shape = output_shape(s);
         const auto slots = static_cast<std::size_t>(s.slots);
         std::vector<LetterboxGeometry> geometry;
         for (int slot = 0; slot < s.slots; ++slot) geometry.push_back(letterbox_geometry(1000 + 300 * slot, 700, spec));
@@ -160,8 +160,8 @@ TEST_CASE("boxes of host and stream equal the definition") {
             CAPTURE(max_rows);
             CAPTURE(i);
             reference::Search expecting(search, geometry[i]);
-            const auto size = static_cast<std::size_t>(anchors * channels);
-            const auto expected = expecting.run(std::span(output).subspan(i * size, size), anchors);
+            const auto size = static_cast<std::size_t>(shape[1] * shape[2]);
+            const auto expected = expecting.run(std::span(output).subspan(i * size, size));
             if (expecting.margin < 1e-5) {  // floats may decide otherwise
               ++near;
               continue;

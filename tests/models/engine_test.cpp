@@ -19,7 +19,7 @@ Package detector() {
   package.name = "tiny";
   package.task = &find_task("detect");
   package.input.width = package.input.height = 32;
-  package.output = {{"layout", {0}}, {"strides", {16}}};
+  package.output = {{"layout", {1}}, {"boxes", {4}}};
   package.classes = {"a", "b"};
   package.max_batch = 4;
   set_methods(package);
@@ -111,13 +111,13 @@ TEST_CASE("a model whose outputs differ from its package's declaration") {
     FakeEngine engine([outputs](std::string_view, std::span<const Tensor>) { return outputs; });
     return model_error([&] { warm_up(engine, detector(), {{"forward", 1}}, host); });
   };
-  CHECK(answer({Tensor::empty({1, 4, 7})}) == "no error");
+  CHECK(answer({Tensor::empty({1, 4, 6})}) == "no error");
   check_says(answer({Tensor::empty({1, 4, 85})}),
-             {"/packages/tiny: forward: unexpected shape of output 0", "expected detections f32 [1, 4, 7]",
+             {"/packages/tiny: forward: unexpected shape of output 0", "expected detections f32 [1, 4, 6]",
               "got detections f32 [1, 4, 85]"});
-  check_says(answer({Tensor::empty({1, 4, 7}, DType::f16)}),
+  check_says(answer({Tensor::empty({1, 4, 6}, DType::f16)}),
              {"unexpected type of output 0", "expected detections f32", "got detections f16"});
-  check_says(answer({Tensor::empty({1, 4, 7}), Tensor::empty({1})}),
+  check_says(answer({Tensor::empty({1, 4, 6}), Tensor::empty({1})}),
              {"unexpected number of outputs, expected 1, got 2"});
   check_says(answer({}), {"expected 1, got 0"});
 }
@@ -142,12 +142,12 @@ TEST_CASE("a fake engine fails as scripted, and only then") {
   CHECK_THROWS_AS(call(), ModelError);
   const auto poisoned = call();
   const auto values = poisoned[0].host<float>();
-  for (std::size_t i = 0; i < 28; ++i) CHECK(std::isnan(values[i]));
-  for (std::size_t i = 28; i < 56; ++i) CHECK(values[i] == 0);  // the other picture does not change
+  for (std::size_t i = 0; i < 24; ++i) CHECK(std::isnan(values[i]));
+  for (std::size_t i = 24; i < 48; ++i) CHECK(values[i] == 0);  // the other picture does not change
   const auto longer = call();
-  CHECK(longer[0].shape == std::vector<std::int64_t>{2, 4, 8});
+  CHECK(longer[0].shape == std::vector<std::int64_t>{2, 4, 7});
   check_says(model_error([&] { check_outputs(detector(), "forward", {2, 0}, longer); }), {"unexpected shape"});
-  CHECK(call()[0].shape == std::vector<std::int64_t>{2, 4, 7});
+  CHECK(call()[0].shape == std::vector<std::int64_t>{2, 4, 6});
   CHECK(engine.calls("forward") == 6);
   CHECK(engine.calls("encode") == 0);
 }

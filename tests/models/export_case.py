@@ -152,18 +152,46 @@ def save_ultralytics(path, model, **more):
     return path
 
 
-def seeded_yolo(config, seed=0):
-    """A detector with seeded weights, rounded to half precision as in a checkpoint."""
+def seeded_yolo(config, seed=0, pixels=640, classes=80):
+    """A model of Ultralytics with seeded weights, rounded to half precision as in a checkpoint."""
     import yolov8_seeded
+    from ultralytics.nn import tasks
 
-    return yolov8_seeded.seeded(seed, config).half().float().eval()
+    kinds = {"seg": tasks.SegmentationModel, "pose": tasks.PoseModel}
+    kind = kinds.get(config.rpartition("-")[2], tasks.DetectionModel)
+    return yolov8_seeded.seeded(seed, f"{config}.yaml", pixels, kind, classes).half().float().eval()
+
+
+def seeded_detr(config, pixels, classes):
+    """An RT-DETR with seeded weights. In a new one, boxes are the anchors and all scores are almost equal."""
+    import yolov8_seeded
+    from ultralytics.nn import tasks
+
+    torch.manual_seed(0)
+    model = tasks.RTDETRDetectionModel(f"{config}.yaml", nc=classes, verbose=False).eval()
+    head = model.model[-1]
+    with torch.no_grad():
+        norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+        for norm in norms:
+            norm.momentum = 1.0  # take over the statistics of these pictures
+            norm.train()
+        model(yolov8_seeded.soft_noise(4, pixels))
+        for norm in norms:
+            norm.eval()
+        for layer in (head.enc_score_head, *head.dec_score_head):
+            layer.weight.normal_(0, 0.1)
+            layer.bias.fill_(-2.0)
+        for layers in (head.enc_bbox_head, *head.dec_bbox_head):
+            layers.layers[-1].weight.normal_(0, 0.02)
+    return model.half().float().eval()
 
 
 def plain_yolo(config, classes=3):
     """A newly constructed model of Ultralytics, for tests of its kind only."""
     from ultralytics.nn import tasks
 
-    kinds = {"seg": tasks.SegmentationModel, "pose": tasks.PoseModel, "obb": tasks.OBBModel, "cls": tasks.ClassificationModel}
+    kinds = {"seg": tasks.SegmentationModel, "pose": tasks.PoseModel, "obb": tasks.OBBModel, "cls": tasks.ClassificationModel,
+             "rtdetr": tasks.RTDETRDetectionModel, "sem": tasks.SemanticSegmentationModel, "world": tasks.WorldModel}
     torch.manual_seed(0)
     return kinds.get(config.rpartition("-")[2], tasks.DetectionModel)(f"{config}.yaml", nc=classes, verbose=False).eval()
 

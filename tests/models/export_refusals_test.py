@@ -12,7 +12,7 @@ from export_case import ExportCase, plain_yolo, save_ultralytics
 import checkpoint
 import program
 
-SUPPORTED = "the exporters support detectors of Ultralytics YOLOv8 and YOLO11"
+SUPPORTED = "the exporters support detectors of Ultralytics from YOLOv3 to YOLO26 and RT-DETR"
 
 
 class Command:
@@ -37,6 +37,13 @@ class Construction:
         command = f"__import__('pathlib').Path({str(self.marker)!r}).touch()"
         backbone = [[-1, 1, "Conv", [16, 3, 2]]]
         return DetectionModel, ({"activation": command, "nc": 1, "depth_multiple": 1.0, "width_multiple": 1.0, "backbone": backbone, "head": []},)
+
+
+class OwnActivation(torch.nn.Module):
+    """A layer that Ultralytics does not have."""
+
+    def forward(self, x):
+        return x.relu()
 
 
 class Files(ExportCase):
@@ -95,12 +102,11 @@ class Files(ExportCase):
 class OtherModels(ExportCase):
     def test_models_of_ultralytics(self):
         for config, says in (
-            ("yolov8n-seg", "is a segmentation model (YOLO-seg, FastSAM)"),
-            ("yolo11n-pose", "is a pose model"),
             ("yolov8n-obb", "is a model of rotated boxes"),
+            ("yolo26n-obb", "is a model of rotated boxes"),
             ("yolov8n-cls", "is a classifier"),
-            ("yolov10n", "is YOLOv10"),
-            ("yolo26n", "is an end-to-end detector"),
+            ("yolo26n-sem", "is a model of semantic segmentation"),
+            ("yolov8s-world", "is a model that searches for texts"),
         ):
             with self.subTest(config):
                 path = save_ultralytics(self.folder / "model.pt", plain_yolo(config))
@@ -166,10 +172,44 @@ class Pickles(ExportCase):
         self.check_refused(self.folder / "x.pt", "holds a dict with model, weight", options=["--trust"])
         self.assertTrue(self.marker.exists())  # the command did run, so the tests above would notice it
 
-    def test_a_family_that_needs_trust(self):
-        path = save_ultralytics(self.folder / "twelve.pt", plain_yolo("yolo12n"))
-        self.check_refused(path, "ultralytics.nn.modules.block.A2C2f", "--trust", SUPPORTED)
-        self.check_written(self.export(path, "--trust", "--imgsz", 64), "only the comparison below covers yolo12n")
+    def test_a_layer_of_your_own_needs_trust(self):
+        model = plain_yolo("yolov8n")
+        model.model[0].act = OwnActivation()
+        path = save_ultralytics(self.folder / "x.pt", model)
+        self.check_refused(path, "OwnActivation", "can run any command with your rights", "--trust", SUPPORTED)
+        self.check_written(self.export(path, "--trust", "--imgsz", 64))
+
+    def test_names_that_only_look_like_layers(self):
+        """Functions and other objects of the modules of layers are not created either."""
+        for name in ("ultralytics.nn.tasks.torch_safe_load", "ultralytics.nn.modules.block.torch", "torch.nn.modules.utils._pair",
+                     "ultralytics.nn.modules.os.system", "torch.nn.modules.module.Module.eval", "ultralytics.nn.autobackend.AutoBackend"):
+            self.assertIsNone(checkpoint.layer_of(name), name)
+        for name in ("ultralytics.nn.modules.head.v10Detect", "ultralytics.nn.modules.Conv", "torch.nn.modules.activation.SiLU",
+                     "ultralytics.nn.tasks.YOLOv10DetectionModel"):
+            self.assertTrue(issubclass(checkpoint.layer_of(name), torch.nn.Module), name)
+
+    def test_more_queries_than_boxes(self):
+        model = plain_yolo("yolov8-rtdetr")
+        model.model[-1].num_queries = 10**9
+        described = self.check_written(self.export(save_ultralytics(self.folder / "x.pt", model), "--imgsz", 64), moves=False)
+        self.assertEqual(described["output"]["boxes"], 252)  # 84 anchors, three classes
+
+    def test_a_damaged_or_hostile_model_of_every_kind_of_head(self):
+        """Values that a pickle can set in a head: a wrong number of classes, layers, anchors, or none."""
+        for config, edits in (
+            ("yolov8n", {"nc": 5, "reg_max": 7, "stride": torch.zeros(3), "cv3": torch.nn.ModuleList(), "cv2": None}),
+            ("yolo26n", {"nc": 5, "max_det": -1, "one2one_cv2": torch.nn.ModuleList(), "one2one_cv3": None}),
+            ("yolov8-rtdetr", {"nc": 5, "num_queries": 0, "dec_score_head": None, "decoder": torch.nn.Identity()}),
+        ):
+            for name, value in edits.items():
+                with self.subTest(config=config, name=name):
+                    model = plain_yolo(config)
+                    head = model.model[-1]
+                    (head._modules if name in head._modules else head.__dict__)[name] = value
+                    done = self.export(save_ultralytics(self.folder / "x.pt", model), "--imgsz", 64)
+                    self.assertIsNotNone(done.refusal, done)
+                    self.assertEqual(len(done.refusal.splitlines()), 1, done)
+                    self.assertFalse(self.out.exists())
 
     def test_objects_outside_the_model_are_not_constructed(self):
         """Loading with weights_only does not construct the other objects in a checkpoint."""

@@ -74,7 +74,13 @@ def write_yolox_reference(out, onnx, picture):
     padded[: resized.shape[0], : resized.shape[1]] = resized
     images = numpy.ascontiguousarray(padded.transpose(2, 0, 1)[None], dtype=numpy.float32)
     session = onnxruntime.InferenceSession(str(onnx), providers=["CPUExecutionProvider"])
-    output = session.run(None, {session.get_inputs()[0].name: images})[0]
+    raw = session.run(None, {session.get_inputs()[0].name: images})[0][0]
+    # Decodes in double precision, as YOLOX's own code with --decode_in_inference.
+    cells = [numpy.stack([*numpy.meshgrid(*[numpy.arange(side // stride)] * 2), numpy.full([side // stride] * 2, stride)], -1).reshape(-1, 3) for stride in (8, 16, 32)]
+    cells = numpy.concatenate(cells).astype(numpy.float64)
+    centres, sides = (raw[:, :2] + cells[:, :2]) * cells[:, 2:], numpy.exp(raw[:, 2:4].astype(numpy.float64)) * cells[:, 2:]
+    output = numpy.concatenate([centres, sides, raw[:, 4:5] * raw[:, 5:]], 1).T.astype(numpy.float32)  # layout v8
+    output = numpy.ascontiguousarray(output)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     images.tofile(out / "input.f32")
@@ -96,7 +102,7 @@ def main():
         export(out / "yolov8n.pkg", "yolov8_seeded.py", "--seed", "0")
         onnx, picture = data / "models" / "yolox_nano.onnx", data / "pictures" / "street.jpg"
         if onnx.is_file() and picture.is_file():
-            export(out / "yolox.pkg", "yolox_onnx.py", str(onnx))
+            export(out / "yolox.pkg", "export.py", str(onnx))
             reference = out / "yolox_reference"
             make(reference, (str(onnx), str(picture)), lambda: write_yolox_reference(reference, onnx, picture))
         else:

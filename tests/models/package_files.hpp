@@ -74,7 +74,7 @@ name: tiny
 task: detect
 architecture: yolox
 input: {width: 32, height: 64, colour: bgr, scale: 1.0, mean: [0, 0, 0], std: [1, 1, 1], resize: letterbox, filter: cv2_linear, rounding: down, padding: top_left, pad: [114, 114, 114]}
-output: {layout: yolox_raw, strides: [8, 16, 32]}
+output: {layout: end_to_end, boxes: 42}
 classes: [cat, dog, "yes"]
 max_batch: 1
 licence: Apache-2.0

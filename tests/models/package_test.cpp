@@ -62,8 +62,8 @@ TEST_CASE("all of a detector's package is read") {
   CHECK(package.input.placement == Placement::top_left);
   CHECK(package.input.filter == ResizeFilter::cv2_linear);
   CHECK(package.input.pad == std::array<float, 3>{114, 114, 114});
-  CHECK(package.number("layout") == 0);
-  CHECK(package.numbers("strides") == std::vector<int>{8, 16, 32});
+  CHECK(package.number("layout") == 1);
+  CHECK(package.number("boxes") == 42);
   CHECK(package.classes == std::vector<std::string>{"cat", "dog", "yes"});
   CHECK(package.max_batch == 1);
   CHECK(package.licence == "Apache-2.0");
@@ -73,13 +73,12 @@ TEST_CASE("all of a detector's package is read") {
   REQUIRE(package.methods.size() == 1);
   CHECK(package.methods[0].name == "forward");
   CHECK(package.methods[0].maximum == 1);
-  // 4 x 8 + 2 x 4 + 1 x 2 anchors
-  CHECK(outputs_of(package, "forward", {1, 0})[0].shape == std::vector<std::int64_t>{1, 42, 8});
+  CHECK(outputs_of(package, "forward", {1, 0})[0].shape == std::vector<std::int64_t>{1, 42, 6});
   CHECK(inputs_of(package, "forward", {5, 0})[0].shape == std::vector<std::int64_t>{5, 3, 64, 32});
   CHECK_THROWS_AS(outputs_of(package, "encode", {1, 1}), std::invalid_argument);
   const std::string text = describe(package);
   for (const char* part :
-       {"tiny", "32 x 64 BGR", "letterbox", "42 anchors", "cat, dog, yes", "Apache-2.0", package.fingerprint.c_str()})
+       {"tiny", "32 x 64 BGR", "letterbox", "42 boxes", "cat, dog, yes", "Apache-2.0", package.fingerprint.c_str()})
     CHECK(text.find(part) != std::string::npos);
 }
 
@@ -98,7 +97,7 @@ std::string with_methods(const std::string& methods) {
 const char* forward_method =
     "  forward:\n    row: picture\n    maximum: 1\n"
     "    inputs: {images: {shape: [B, 3, H, W], dtype: image}}\n"
-    "    outputs: {detections: {shape: [B, 42, 8], dtype: f32}}\n";
+    "    outputs: {detections: {shape: [B, 42, 6], dtype: f32}}\n";
 
 TEST_CASE("methods are in model.yaml, and a package without them is read, too") {
   const TemporaryFolder folder;
@@ -113,19 +112,19 @@ TEST_CASE("wrong methods") {
                   {"maximum: 1", "maximum: 0", {"methods.forward.maximum", "1 to 4096"}},
                   {"maximum: 1", "maximum: 1\n    rows: 1", {"methods.forward.rows: is not a key"}},
                   {"[B, 3, H, W]", "[B, 3, H, Z]", {"methods.forward.inputs.images.shape", "B, N, H or W", "'Z'"}},
-                  {"[B, 42, 8]", "[B, 42, 0]", {"methods.forward.outputs.detections.shape", "'0'"}},
-                  {"[B, 42, 8]", "[B, -1, 8]", {"methods.forward.outputs.detections.shape", "'-1'"}},
+                  {"[B, 42, 6]", "[B, 42, 0]", {"methods.forward.outputs.detections.shape", "'0'"}},
+                  {"[B, 42, 6]", "[B, -1, 8]", {"methods.forward.outputs.detections.shape", "'-1'"}},
                   {"dtype: f32", "dtype: f64", {"methods.forward.outputs.detections.dtype", "image, f32, i64"}},
                   {"dtype: f32", "dtype: f32, unit: pixel", {"methods.forward.outputs.detections.unit: is not a key"}},
-                  {"{detections: {shape: [B, 42, 8], dtype: f32}}", "{}", {"methods.forward.outputs", "got none"}},
+                  {"{detections: {shape: [B, 42, 6], dtype: f32}}", "{}", {"methods.forward.outputs", "got none"}},
                   {"    row: picture\n", "", {"methods.forward.row: is missing"}},
                   {forward_method, "  forward: 1\n", {"methods.forward: expected a mapping"}},
               });
 }
 
-TEST_CASE("the v8 layout has classes before anchors") {
+TEST_CASE("the v8 layout has classes before boxes") {
   const TemporaryFolder folder;
-  write_package(folder.path(), replaced(detector_yaml(), "yolox_raw", "v8"));
+  write_package(folder.path(), replaced(detector_yaml(), "end_to_end", "v8"));
   CHECK(outputs_of(read_package(folder.path()), "forward", {3, 0})[0].shape == std::vector<std::int64_t>{3, 7, 42});
 }
 
@@ -183,7 +182,6 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
           {"width: 32", "width: 0", {"input.width", "1 to 8192", "'0'"}},
           {"width: 32", "width: 1000000000", {"input.width"}},
           {"width: 32", "width: 1e2", {"input.width"}},
-          {"width: 32", "width: 33", {"output.strides: 8 must divide width and height of the input, 33 x 64"}},
           {"width: 32, ", "", {"input.width: is missing"}},
           {"colour: bgr", "color: bgr", {"input.colour: is missing", "'color'"}},
           {"colour: bgr", "colour: bgra", {"rgb, bgr", "did you mean 'bgr'"}},
@@ -199,10 +197,10 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
           {"rounding: down, ", "", {"input.rounding: is missing", "down, half_even"}},
           {"pad: [114, 114, 114]", "pad: 114", {"input.pad", "3 numbers"}},
           {"pad: [114, 114, 114]", "pad: [114, 114, 114], gamma: 2", {"input.gamma: is not a key"}},
-          {"layout: yolox_raw", "layout: yolox", {"output.layout", "yolox_raw, v8"}},
-          {"strides: [8, 16, 32]", "strides: []", {"output.strides"}},
-          {"strides: [8, 16, 32]", "strides: [8, 16, 32, 64]", {"output.strides", "3"}},
-          {"strides: [8, 16, 32]", "strides: [8, 0, 32]", {"output.strides: entry 1"}},
+          {"layout: end_to_end", "layout: yolox", {"output.layout", "v8, end_to_end"}},
+          {", boxes: 42", "", {"output.boxes: is missing"}},
+          {"boxes: 42", "boxes: 0", {"output.boxes", "1 to 1000000"}},
+          {"boxes: 42", "boxes: 42, strides: [8, 16, 32]", {"output.strides: is not a key"}},
           {"classes: [cat, dog, \"yes\"]\n", "", {"classes: is missing"}},
           {"classes: [cat, dog, \"yes\"]", "classes: [cat, [dog]]", {"classes: entry 1"}},
           {"max_batch: 1", "max_batch: 0", {"max_batch", "1 to 1024"}},

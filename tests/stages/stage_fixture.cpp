@@ -82,7 +82,7 @@ Package detector_package(const std::string& name, int max_batch) {
   package.name = name;
   package.task = &find_task("detect");
   package.input.width = package.input.height = side;
-  package.output = {{"layout", {1}}, {"strides", {8, 16, 32}}};
+  package.output = {{"layout", {0}}, {"boxes", {84}}};
   package.classes = {"cat", "dog", "bird"};
   package.max_batch = max_batch;
   package.fingerprint = "hash of " + name;
@@ -138,12 +138,12 @@ int code_of(const Tensor& images, std::int64_t row) {
 
 FakeEngine::Function detector_by_code(std::map<int, std::vector<Answer>> answers, Before before) {
   return [answers = std::move(answers), before = std::move(before)](std::string_view, std::span<const Tensor> inputs) {
-    constexpr std::size_t anchors = 64 + 16 + 4, channels = 4 + 3;
+    constexpr std::size_t boxes = 84, channels = 4 + 3;
     const std::int64_t batch = inputs[0].shape[0];
     std::vector<int> codes;
     for (std::int64_t b = 0; b < batch; ++b) codes.push_back(code_of(inputs[0], b));
     if (before) before(codes);
-    Tensor output = Tensor::empty({batch, channels, anchors});
+    Tensor output = Tensor::empty({batch, channels, boxes});
     const auto values = output.host<float>();
     std::fill(values.begin(), values.end(), 0.0F);
     for (std::size_t b = 0; b < codes.size(); ++b) {
@@ -151,7 +151,7 @@ FakeEngine::Function detector_by_code(std::map<int, std::vector<Answer>> answers
       if (found == answers.end()) continue;
       for (std::size_t i = 0; i < found->second.size(); ++i) {
         const Answer& a = found->second[i];
-        const auto channel = [&](std::size_t c) -> float& { return values[(b * channels + c) * anchors + i]; };
+        const auto channel = [&](std::size_t c) -> float& { return values[(b * channels + c) * boxes + i]; };
         channel(0) = (a.x0 + a.x1) / 2;
         channel(1) = (a.y0 + a.y1) / 2;
         channel(2) = a.x1 - a.x0;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "gpu/finite.hpp"
@@ -52,44 +53,44 @@ void keep_best_by_team(const HeadJob& job, int slot) {
 }
 
 struct Shape {
-  bool yolox;
-  int slots, classes, width, height;
+  HeadLayout layout;
+  int slots, classes, width, height, boxes;
   int objects;
   float conf;
   double min_area;
 };
 
-int anchors_of(const Shape& s) {
-  int anchors = 0;
-  for (const int stride : {8, 16, 32}) anchors += (s.width / stride) * (s.height / stride);
-  return anchors;
+std::vector<std::int64_t> output_shape(const Shape& s) {
+  if (s.layout == HeadLayout::v8) return {s.slots, 4 + s.classes, s.boxes};
+  return {s.slots, s.boxes, 6};
 }
 
-/// `objects` anchors get a score, in clusters for v8 so that NMS has work. The others score less than 0.01.
+/// `objects` boxes get a score, in clusters for v8 so that NMS has work. The others score less than 0.01.
 std::vector<float> output_of(const Shape& s, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> uniform(0, 1);
-  const int anchors = anchors_of(s), channels = (s.yolox ? 5 : 4) + s.classes;
-  std::vector<float> output(static_cast<std::size_t>(s.slots * channels * anchors));
+  const bool v8 = s.layout == HeadLayout::v8;
+  const auto shape = output_shape(s);
+  const int rows = static_cast<int>(shape[1]), columns = static_cast<int>(shape[2]);
+  std::vector<float> output(static_cast<std::size_t>(s.slots * rows * columns));
+  const auto below = [&](int limit) { return static_cast<int>(uniform(random) * 0.999F * static_cast<float>(limit)); };
   for (int slot = 0; slot < s.slots; ++slot) {
-    const auto at = [&](int channel, int anchor) -> float& {
-      const int index =
-          s.yolox ? (slot * anchors + anchor) * channels + channel : (slot * channels + channel) * anchors + anchor;
-      return output[static_cast<std::size_t>(index)];
+    const auto at = [&](int channel, int box) -> float& {
+      const int row = v8 ? channel : box, column = v8 ? box : channel;
+      return output[static_cast<std::size_t>((slot * rows + row) * columns + column)];
     };
-    for (int a = 0; a < anchors; ++a) {
-      for (int c = 4; c < channels; ++c) at(c, a) = 0.01F * uniform(random);
-      at(0, a) = s.yolox ? uniform(random) * 4 - 2 : uniform(random) * static_cast<float>(s.width);
-      at(1, a) = s.yolox ? uniform(random) * 4 - 2 : uniform(random) * static_cast<float>(s.height);
-      at(2, a) = s.yolox ? uniform(random) * 2 : uniform(random) * 60;
-      at(3, a) = s.yolox ? uniform(random) * 2 : uniform(random) * 60;
+    for (int i = 0; i < s.boxes; ++i) {
+      at(0, i) = uniform(random) * static_cast<float>(s.width);
+      at(1, i) = uniform(random) * static_cast<float>(s.height);
+      at(2, i) = uniform(random) * 60 + (v8 ? 0 : at(0, i));
+      at(3, i) = uniform(random) * 60 + (v8 ? 0 : at(1, i));
+      for (int c = 4; c < (v8 ? rows : 5); ++c) at(c, i) = 0.01F * uniform(random);
+      if (!v8) at(5, i) = static_cast<float>(below(s.classes));
     }
-    for (int i = 0; i < s.objects; ++i) {
-      const auto a = static_cast<int>(uniform(random) * static_cast<float>(anchors - 1));
-      if (s.yolox) at(4, a) = uniform(random);
-      const auto c = static_cast<int>(uniform(random) * static_cast<float>(s.classes - 1) + 0.5F);
-      at((s.yolox ? 5 : 4) + c, a) = std::round(uniform(random) * 50) / 50;  // equal scores occur
-      if (!s.yolox) at(0, a) = static_cast<float>(i % 5) * 20, at(1, a) = static_cast<float>(i % 3) * 25;
+    for (int object = 0; object < s.objects; ++object) {
+      const int i = below(s.boxes);
+      at(v8 ? 4 + below(s.classes) : 4, i) = std::round(uniform(random) * 50) / 50;  // equal scores occur
+      if (v8) at(0, i) = static_cast<float>(object % 5) * 20, at(1, i) = static_cast<float>(object % 3) * 25;
     }
   }
   return output;
@@ -97,23 +98,22 @@ std::vector<float> output_of(const Shape& s, unsigned seed) {
 
 TEST_CASE("the detection kernels keep the boxes that head, NMS and clipping of the host keep") {
   unsigned seed = 0;
-  for (const Shape& s : {Shape{false, 1, 1, 32, 32, 5, 0.25F, 0},
-                         {false, 3, 6, 416, 416, 200, 0.25F, 0},
-                         {false, 2, 80, 640, 384, 3000, 0.1F, 40},
-                         {false, 2, 3, 96, 64, 0, 0.5F, 0},
-                         {false, 1, 2, 64, 64, 50, 0.0F, 0},
-                         {true, 2, 80, 416, 416, 300, 0.3F, 0},
-                         {true, 1, 1, 64, 32, 20, 0.0F, 0}}) {
+  for (const Shape& s : {Shape{HeadLayout::v8, 1, 1, 32, 32, 21, 5, 0.25F, 0},
+                         {HeadLayout::v8, 3, 6, 416, 416, 3549, 200, 0.25F, 0},
+                         {HeadLayout::v8, 2, 80, 640, 384, 5040, 3000, 0.1F, 40},
+                         {HeadLayout::v8, 2, 3, 96, 64, 126, 0, 0.5F, 0},
+                         {HeadLayout::v8, 1, 2, 64, 64, 84, 50, 0.0F, 0},
+                         {HeadLayout::end_to_end, 2, 80, 416, 416, 300, 300, 0.3F, 0},
+                         {HeadLayout::end_to_end, 1, 1, 64, 32, 1, 1, 0.0F, 0}}) {
     for (const bool class_aware : {true, false}) {
       for (const int max_rows : {1, 8, 101}) {
-        CAPTURE(s.yolox);
+        CAPTURE(static_cast<int>(s.layout));
         CAPTURE(s.classes);
         CAPTURE(s.width);
         CAPTURE(class_aware);
         CAPTURE(max_rows);
-        const int anchors = anchors_of(s);
         auto output = output_of(s, ++seed);
-        HeadSpec head{s.yolox ? HeadLayout::yolox_raw : HeadLayout::v8, s.width, s.height, s.classes};
+        const HeadSpec head{s.layout, s.boxes, s.classes};
         InputSpec spec;
         spec.width = s.width;
         spec.height = s.height;
@@ -121,7 +121,7 @@ TEST_CASE("the detection kernels keep the boxes that head, NMS and clipping of t
 
         std::vector<LetterboxGeometry> geometry;
         for (int slot = 0; slot < s.slots; ++slot) geometry.push_back(letterbox_geometry(1000 + 300 * slot, 700, spec));
-        const auto total = static_cast<std::size_t>(s.slots * anchors);
+        const auto total = static_cast<std::size_t>(s.slots * s.boxes);
         std::vector<std::uint64_t> keys(total);
         std::vector<Box> boxes(total);
         std::vector<std::int32_t> best(total), faults(static_cast<std::size_t>(s.slots)),
@@ -129,12 +129,10 @@ TEST_CASE("the detection kernels keep the boxes that head, NMS and clipping of t
         std::vector<KeptBox> kept(static_cast<std::size_t>(s.slots * max_rows));
         HeadJob job;
         job.output = output.data();
-        job.yolox = s.yolox;
+        job.end_to_end = s.layout == HeadLayout::end_to_end;
         job.slots = s.slots;
-        job.anchors = anchors;
+        job.candidates = s.boxes;
         job.classes = s.classes;
-        job.input_width = s.width;
-        job.input_height = s.height;
         job.min_score = s.conf;
         job.iou_threshold = 0.45;
         job.min_area = s.min_area;
@@ -150,7 +148,7 @@ TEST_CASE("the detection kernels keep the boxes that head, NMS and clipping of t
 
         for (int slot = 0; slot < s.slots; ++slot) {
           const auto i = static_cast<std::size_t>(slot);
-          for (int a = 0; a < anchors; ++a) REQUIRE(find_boxes_kernel::find_candidate(job, slot, a) == 0);
+          for (int c = 0; c < s.boxes; ++c) REQUIRE(find_boxes_kernel::find_candidate(job, slot, c) == 0);
           const auto keys_before = keys;
           find_boxes_kernel::keep_best(job, slot, OneThread{});
           const auto kept_by_one = kept;
@@ -169,9 +167,7 @@ TEST_CASE("the detection kernels keep the boxes that head, NMS and clipping of t
           }
           CHECK(by_team_different == 0);
 
-          const Tensor tensor{nullptr, output.data(),
-                              s.yolox ? std::vector<std::int64_t>{s.slots, anchors, 5 + s.classes}
-                                      : std::vector<std::int64_t>{s.slots, 4 + s.classes, anchors}};
+          const Tensor tensor{nullptr, output.data(), output_shape(s)};
           const Candidates all = decode_head(tensor, slot, head, s.conf);
           Candidates some;
           for (std::size_t c = 0; c < all.boxes.size(); ++c) {
@@ -199,14 +195,14 @@ TEST_CASE("the detection kernels keep the boxes that head, NMS and clipping of t
 }
 
 /// v8 outputs of three classes with clusters of boxes.
-std::vector<float> detector_output(int slots, int anchors, unsigned seed) {
+std::vector<float> detector_output(int slots, int boxes, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> uniform(0, 1);
-  std::vector<float> values(static_cast<std::size_t>(slots * 7 * anchors));
+  std::vector<float> values(static_cast<std::size_t>(slots * 7 * boxes));
   for (int s = 0; s < slots; ++s) {
-    for (int a = 0; a < anchors; ++a) {
+    for (int i = 0; i < boxes; ++i) {
       const auto at = [&](int channel) -> float& {
-        return values[static_cast<std::size_t>((s * 7 + channel) * anchors + a)];
+        return values[static_cast<std::size_t>((s * 7 + channel) * boxes + i)];
       };
       at(0) = 10 * std::floor(uniform(random) * 6);
       at(1) = 10 * std::floor(uniform(random) * 6);
@@ -218,52 +214,109 @@ std::vector<float> detector_output(int slots, int anchors, unsigned seed) {
   return values;
 }
 
-std::vector<FoundBoxes> found_on(Device& device, const std::vector<float>& values, int slots, int anchors,
-                                 const BoxSearch& search, const std::vector<int>& rows) {
+/// end_to_end outputs of three classes. Scores are equal for some.
+std::vector<float> final_output(int slots, int boxes, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(0, 1);
+  std::vector<float> values;
+  for (int row = 0; row < slots * boxes; ++row) {
+    const float x = 60 * uniform(random), y = 60 * uniform(random);
+    const float score = std::floor(uniform(random) * 20) / 20;
+    // The class of a row without a score has no meaning.
+    const float class_id = score < 0.25F ? -1 : std::floor(uniform(random) * 2.99F);
+    for (const float value : {x, y, x + 30 * uniform(random) - 2, y + 30 * uniform(random) - 2, score, class_id})
+      values.push_back(value);
+  }
+  return values;
+}
+
+std::vector<FoundBoxes> found_on(Device& device, const std::vector<float>& values, int slots, const BoxSearch& search,
+                                 const std::vector<int>& rows) {
   const auto found = std::make_shared<std::vector<FoundBoxes>>(rows.size());
   InputSpec spec;
   spec.width = spec.height = 64;
   std::vector<BoxTarget> targets;
   for (std::size_t i = 0; i < rows.size(); ++i)
     targets.push_back({rows[i], letterbox_geometry(100 + 10 * rows[i], 90, spec), {found, &(*found)[i]}});
-  find_boxes(device, on(device, values, {slots, 7, anchors}), search, targets);
+  const bool v8 = search.head.layout == HeadLayout::v8;
+  find_boxes(device, on(device, values, {slots, v8 ? 7 : search.head.boxes, v8 ? search.head.boxes : 6}), search,
+             targets);
   device.wait();
   return *found;
 }
 
+void check_equal(const std::vector<FoundBoxes>& got, const std::vector<FoundBoxes>& expected) {
+  REQUIRE(got.size() == expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    CHECK(got[i].boxes == expected[i].boxes);
+    CHECK(got[i].scores == expected[i].scores);
+    CHECK(got[i].classes == expected[i].classes);
+    CHECK(got[i].more == expected[i].more);
+    CHECK(got[i].fault == expected[i].fault);
+    CHECK(got[i].unknown_class == expected[i].unknown_class);
+  }
+}
+
 TEST_CASE("a device finds the boxes of the host, best first, and the same faults") {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   BoxSearch search;
-  search.head = {HeadLayout::v8, 64, 64, 3};
-  for (unsigned seed = 0; seed < 60; ++seed) {
-    const int slots = 1 + static_cast<int>(seed % 40), anchors = 1 + static_cast<int>(seed * 7 % 90);
+  for (unsigned seed = 0; seed < 120; ++seed) {
+    const int slots = 1 + static_cast<int>(seed % 40), boxes = 1 + static_cast<int>(seed * 7 % 90);
+    const bool v8 = seed < 60;
+    CAPTURE(v8);
     CAPTURE(slots);
-    CAPTURE(anchors);
-    auto values = detector_output(slots, anchors, seed);
+    CAPTURE(boxes);
+    search.head = {v8 ? HeadLayout::v8 : HeadLayout::end_to_end, boxes, 3};
+    search.iou_threshold = v8 ? 0.45 : 1;
     search.max_boxes = seed % 3 == 0 ? 2 : 100;
     search.class_aware = seed % 2 == 0;
     search.min_area = seed % 5 == 0 ? 400 : 0;
     search.wanted = seed % 4 == 0 ? std::vector<std::uint8_t>{1, 0, 1} : std::vector<std::uint8_t>{};
-    if (seed % 6 == 1) values[static_cast<std::size_t>(4 * anchors)] = std::numeric_limits<float>::quiet_NaN();
-    if (seed % 6 == 2) values[0] = std::numeric_limits<float>::infinity();
+    auto values = v8 ? detector_output(slots, boxes, seed) : final_output(slots, boxes, seed);
+    if (seed % 6 == 1) values[static_cast<std::size_t>(v8 ? 4 * boxes : 4)] = nan;
+    if (seed % 6 == 2) values[0] = infinity;
     std::vector<int> rows;
     for (int row = slots - 1; row >= 0; row -= 1 + static_cast<int>(seed % 2)) rows.push_back(row);
     HostAndDevice both;
-    const auto expected = found_on(both.host, values, slots, anchors, search, rows);
-    const auto got = found_on(both.device, values, slots, anchors, search, rows);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      CHECK(got[i].boxes == expected[i].boxes);
-      CHECK(got[i].scores == expected[i].scores);
-      CHECK(got[i].classes == expected[i].classes);
-      CHECK(got[i].more == expected[i].more);
-      CHECK(got[i].fault == expected[i].fault);
-    }
+    check_equal(found_on(both.device, values, slots, search, rows), found_on(both.host, values, slots, search, rows));
+  }
+}
+
+TEST_CASE("boxes of a model without NMS are kept though they overlap, and an unknown class fails its picture only") {
+  BoxSearch search;
+  search.head = {HeadLayout::end_to_end, 2, 3};
+  search.iou_threshold = 1;
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  // Two equal boxes of one class: one picture of the batch is right, the other has `class_id` and `side`.
+  for (const auto& [class_id, score, side, fault] : {std::tuple{1.0F, 0.5F, 40.0F, ""},
+                                                     {-1.0F, 0.2F, 40.0F, ""},
+                                                     {-1.0F, 0.5F, 40.0F, class_not_known},
+                                                     {3.0F, 0.5F, 40.0F, class_not_known},
+                                                     {0.5F, 0.5F, 40.0F, class_not_known},
+                                                     {1e30F, 0.5F, 40.0F, class_not_known},
+                                                     {3.0F, 0.5F, 3e38F, box_not_finite},
+                                                     {infinity, 0.2F, 40.0F, output_not_finite}}) {
+    CAPTURE(class_id);
+    CAPTURE(score);
+    const std::vector<float> values{10,   10,   40,   40,   0.5F,  1,  //
+                                    10,   10,   40,   40,   0.5F,  1,  //
+                                    10,   10,   40,   40,   0.5F,  1,  //
+                                    side, side, side, side, score, class_id};
+    HostAndDevice both;
+    const auto expected = found_on(both.host, values, 2, search, {0, 1});
+    check_equal(found_on(both.device, values, 2, search, {0, 1}), expected);
+    CHECK(expected[0].boxes.size() == 2);
+    CHECK(expected[0].boxes[0] == expected[0].boxes[1]);
+    CHECK(expected[1].fault == fault);
+    CHECK(expected[1].unknown_class == (expected[1].fault == class_not_known));
+    if (expected[1].fault.empty()) CHECK(expected[1].boxes.size() == 1);
   }
 }
 
 TEST_CASE("an output of another shape is refused at once, on host and device") {
   HostAndDevice both;
   BoxSearch search;
-  search.head = {HeadLayout::v8, 64, 64, 80};
+  search.head = {HeadLayout::v8, 4, 80};
   const std::vector<float> values(7 * 4);
   for (Device* device : {&both.host, &both.device}) {
     const std::vector<BoxTarget> targets{{0, {}, std::make_shared<FoundBoxes>()}};
@@ -271,15 +324,17 @@ TEST_CASE("an output of another shape is refused at once, on host and device") {
   }
 }
 
-TEST_CASE("a search without pictures or anchors finds nothing, on host and device") {
+TEST_CASE("a search without pictures or boxes finds nothing, on host and device") {
   HostAndDevice both;
   BoxSearch search;
-  search.head = {HeadLayout::v8, 64, 64, 3};
+  search.head = {HeadLayout::v8, 20, 3};
   for (Device* device : {&both.host, &both.device}) {
+    search.head.boxes = 20;
     const auto found = std::make_shared<FoundBoxes>();
     const auto geometry = letterbox_geometry(64, 64, {.width = 64, .height = 64});
     find_boxes(*device, device->empty({0, 7, 20}), search, {});
     find_boxes(*device, on(*device, detector_output(2, 20, 1), {2, 7, 20}), search, {});
+    search.head.boxes = 0;
     find_boxes(*device, device->empty({1, 7, 0}), search, std::vector<BoxTarget>{{0, geometry, found}});
     device->wait();
     CHECK(found->boxes.empty());
@@ -291,15 +346,15 @@ TEST_CASE("a search without pictures or anchors finds nothing, on host and devic
 TEST_CASE("results that a failed batch requested are dropped, and the next batch is right") {
   HostAndDevice both;
   BoxSearch search;
-  search.head = {HeadLayout::v8, 64, 64, 3};
+  search.head = {HeadLayout::v8, 20, 3};
   const auto values = detector_output(1, 20, 1);
   {
     const std::vector<BoxTarget> targets{
         {0, letterbox_geometry(64, 64, {.width = 64, .height = 64}), std::make_shared<FoundBoxes>()}};
     find_boxes(both.device, on(both.device, values, {1, 7, 20}), search, targets);
   }  // without a wait
-  const auto got = found_on(both.device, values, 1, 20, search, {0});
-  CHECK(got[0].boxes == found_on(both.host, values, 1, 20, search, {0})[0].boxes);
+  const auto got = found_on(both.device, values, 1, search, {0});
+  CHECK(got[0].boxes == found_on(both.host, values, 1, search, {0})[0].boxes);
 }
 
 }  // namespace
