@@ -20,7 +20,7 @@ unfinished = []  # folders that a stopped command removes
 
 
 def stop_on_signals(name="export"):
-    """SIGINT and SIGTERM end the process in their handler. Libraries would catch an exception and go on."""
+    """SIGINT and SIGTERM end the process in their handler. Libraries would catch an exception and continue."""
 
     def stop(number, frame):
         print(f"{name}: stopped", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Makes a model package from a YOLO in ONNX. export.py calls it.
 
 It knows YOLOX, the outputs of Ultralytics' exporter (YOLOv8 and later), and those of YOLOv5 and YOLOv7.
-The shape of the output tells them apart, and for YOLOX its values: boxes can be raw or decoded.
+The shape of the output distinguishes them. For YOLOX, its values do too: boxes can be raw or decoded.
 Many files have a fixed batch of 1. The exporter removes it where the graph allows that.
 """
 
