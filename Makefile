@@ -3,7 +3,7 @@ JOBS ?= 2
 PREFIX ?= $(HOME)/.local
 export JOBS
 
-.PHONY: help setup demo build test unit quick asan tsan lint format bench gpu-bundle model install demo-models demo-quality fresh clean
+.PHONY: help setup demo build test unit quick asan tsan lint format bench parity gpu-bundle model install demo-models demo-quality fresh clean
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,11 @@ bench: ## run the benchmarks; every number has its warm-up and spread
 	@tools/setup.sh core python
 	@tools/build.sh release
 	@tools/bench.sh
+
+parity: ## compare packages of every family in full size with the original software (needs the test data, about 40 minutes)
+	@tools/setup.sh core python
+	@tools/build.sh release millrace millrace_imgcodecs
+	@"$$(tools/setup.sh where)/python/bin/python" -B tests/models/parity_table.py build/release/apps/millrace build/parity
 
 gpu-bundle: ## pack program, tests and benchmarks for a machine with a GPU and PyTorch
 	@tools/setup.sh core python

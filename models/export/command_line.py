@@ -49,8 +49,8 @@ class Parser(argparse.ArgumentParser):
 def add_options(parser):
     """The options of every export. `millrace model --help` (apps/model.cpp) describes them, too."""
     parser.add_argument("--photograph", metavar="FILE", help="picture for the comparison of package and original")
-    parser.add_argument("--imgsz", metavar="N", type=int, nargs="+", help="Ultralytics: input side, or height and width; default: that of the training")
-    parser.add_argument("--names", metavar="FILE", help="YOLOX, torchvision: names of the classes, one per line; default: COCO's 80, ImageNet's 1000")
+    parser.add_argument("--imgsz", metavar="N", type=int, nargs="+", help="detectors: input side, or height and width; default: that of the training")
+    parser.add_argument("--names", metavar="FILE", help="YOLO in ONNX, torchvision: names of the classes, one per line; default: COCO's 80, ImageNet's 1000")
     parser.add_argument("--preset", metavar="V1|V2", help="torchvision: preprocessing that the weights were trained for; default: that of the file, or V1")
     parser.add_argument("--trust", action="store_true", help="load a pickle that contains more than weights and known classes; it may run commands")
     parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an unexpected error")

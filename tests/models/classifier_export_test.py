@@ -195,7 +195,7 @@ class Refused(ClassifierCase):
     def test_options(self):
         path = self.save(seeded("resnet18", 10).state_dict())
         self.check_refused(path, "torchvision has no preset V2 of resnet18; --preset takes V1", options=("--preset", "V2"))
-        self.check_refused(path, "--imgsz is for detectors of Ultralytics", "leave --imgsz out", options=("--imgsz", 224))
+        self.check_refused(path, "--imgsz is for detectors;", "leave --imgsz out", options=("--imgsz", 224))
         sam = self.save({"image_encoder.trunk.pos_embed": torch.zeros(1)}, "sam.pt")
         for option in ("--names", "--preset"):
             self.check_refused(sam, f"{option} is for", f"leave {option} out", options=(option, "V1"))
