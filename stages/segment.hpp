@@ -51,7 +51,7 @@ class Segment final : public LaneStage {
   static constexpr const char* name = "segment";
   struct Options {
     std::string model;
-    int box_batch = 16;
+    int box_batch = 64;
     bool pack = true;
     int image_batch = 1;
     bool pad = false;

@@ -369,7 +369,7 @@ class Options(Case):
 
     def segment_pack(self):
         # 16 pictures of 3 boxes have 48 boxes: 3 calls of 16 when packed, else one call for each picture.
-        calls = [self.segment([3] * 16, batch__size=16, segment__pack=pack)["decoder_calls"] for pack in ("yes", "no")]
+        calls = [self.segment([3] * 16, batch__size=16, segment__box_batch=16, segment__pack=pack)["decoder_calls"] for pack in ("yes", "no")]
         self.assertEqual(calls, [3, 16])
 
     def segment_pad(self):

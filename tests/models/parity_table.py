@@ -46,13 +46,29 @@ DETR = ("rtdetr-l",)
 NAMES = ("yolox_nano", *YOLO, *DETR, *sam_checkpoint.FAMILIES)
 
 
-def pictures(folder):
-    """The photographs as PNG files."""
+def pictures(folder, fit):
+    """The photographs as PNG files.
+
+    `fit` gives them the size of the input for a height and a width. Resizing differs by one level of 255 at most
+    (parity_test), which is nothing for trained weights, but large models with seeded weights amplify it.
+    """
     files = []
     for name in PICTURES:
         files.append(folder / f"{Path(name).stem}.png")
-        cv2.imwrite(str(files[-1]), cv2.imread(str(program.DATA / "pictures" / name)))
+        pixels = cv2.imread(str(program.DATA / "pictures" / name))
+        height, width = fit(*pixels.shape[:2])
+        cv2.imwrite(str(files[-1]), cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA))
     return files
+
+
+def sizes_for(name):
+    """The function `fit` of a family."""
+    family = sam_checkpoint.FAMILIES.get(name)
+    if family is None:
+        return (lambda height, width: (640, 640)) if "detr" in name else lambda height, width: (height, width)
+    if family.resize == "direct":
+        return lambda height, width: (1024, 1024)
+    return lambda height, width: tuple(int(side * 1024 / max(height, width) + 0.5) for side in (height, width))
 
 
 def exported(weights, package):
@@ -197,7 +213,7 @@ def check(name, millrace):
     torch.set_num_threads(os.cpu_count())
     with tempfile.TemporaryDirectory(prefix="millrace-parity-") as folder:
         folder = Path(folder)
-        files = pictures(folder)
+        files = pictures(folder, sizes_for(name))
 
         def run(recipe, options):
             return found_by_program(millrace, recipe, [*options, "--engine", "torchscript", "--precision", "fp32"], folder / "out")
