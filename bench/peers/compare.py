@@ -2,7 +2,8 @@
 
 All programs have the same weights (seed 0), pictures, boxes and bias. They take turns; the order changes with each turn.
 Loading and warm-up do not count. The first masks of each program are compared with those of the usual script.
-The packages are those that tests/models/make_packages.py makes (`ctest -R make_test_packages`).
+The packages are those that tests/models/make_packages.py makes (`ctest -R make_test_packages`). `millrace compile`
+compiles a copy of them in build/peers, unless --torchscript is given.
 
 --busy runs one more process that only computes, at the same time.
 """
@@ -11,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -29,6 +31,8 @@ SCRIPTS = {
     "tuned, tcmalloc": ("tuned.py", {"LD_PRELOAD": TCMALLOC}),
 }
 MILLRACE = "millrace"
+DETECTOR, SEGMENTER = "yolov8n.pkg", "mobile_sam.pkg"
+PICTURES = 5  # for the comparison of compiled models
 SAME = 0.99  # minimum mean IoU with the masks of the usual script
 
 
@@ -37,6 +41,23 @@ def write_manifest(file, pictures, count, boxes):
     own = [[60 + 29 * i % 1400, 40 + 17 * i % 700, 380, 260, 0] for i in range(boxes)]
     file.write_text("".join(json.dumps({"path": str(pictures[i % len(pictures)]), "boxes": own}) + "\n" for i in range(count)))
     return file
+
+
+def compiled(program, packages, pictures, folder):
+    """Copies of the packages in `folder`, each with a variant that passed the comparison on these pictures."""
+    for name in (DETECTOR, SEGMENTER):
+        package = folder / name
+        if package.is_dir() and (package / "model.yaml").read_bytes() == (packages / name / "model.yaml").read_bytes():
+            continue
+        for old in (package, package.with_name(f"{name}.variants")):
+            shutil.rmtree(old, ignore_errors=True)
+        shutil.copytree(packages / name, package)
+        command = [program, "compile", package, "--images", *pictures[:PICTURES]]
+        environment = {**os.environ, "MILLRACE_PYTHON": sys.executable}
+        if subprocess.run([str(word) for word in command], env=environment, check=False).returncode != 0:
+            shutil.rmtree(package)
+            sys.exit(f"{name}: could not be compiled; --torchscript compares without compiled models")
+    return folder
 
 
 class Script:
@@ -56,10 +77,9 @@ class Script:
 
 
 class Millrace:
-    settings = {}
-
     def __init__(self, program, packages):
-        self.command = [program, "run", "--quiet", "--detector", packages / "yolov8n.pkg", "--segmenter", packages / "mobile_sam.pkg"]
+        self.settings = {}
+        self.command = [program, "run", "--quiet", "--detector", packages / DETECTOR, "--segmenter", packages / SEGMENTER]
 
     def __call__(self, manifest, count):
         with tempfile.TemporaryDirectory() as folder:
@@ -67,8 +87,10 @@ class Millrace:
             more = ["--input", manifest, "--limit", str(count), "--output", out, "--set", "detect.skip_with_boxes=no"]
             subprocess.run([str(part) for part in (*self.command, *more)], check=True)
             (report,) = out.glob("runs/*/report.json")
+            report = json.loads(report.read_text())
+            self.settings = {load["package"]: load.get("variant") or "torchscript" for load in report["models"]["loads"]}
             line = json.loads((out / "segments/000000.jsonl").read_text().splitlines()[0])
-            return 1 / json.loads(report.read_text())["run_window"]["pictures_per_s"], [o["rle"] for o in line["objects"]]
+            return 1 / report["run_window"]["pictures_per_s"], [o["rle"] for o in line["objects"]]
 
     def end(self):
         pass
@@ -89,6 +111,7 @@ def main():
     parser.add_argument("--count", type=int, default=8, help="pictures per turn")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--torchscript", action="store_true", help="without compiled models")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     pictures = sorted(arguments.pictures.rglob("*.jpg"))
@@ -96,15 +119,17 @@ def main():
         sys.exit(f"{arguments.pictures}: has no .jpg files; run 'make demo', or name another folder with --pictures")
     cpu = next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     record = {"cpu": cpu, "instructions": torch.backends.cpu.get_cpu_capability(), "cores": os.cpu_count(), "torch": torch.__version__}
-    record |= {"pictures_per_turn": arguments.count, "busy_process": arguments.busy, "seconds_per_picture": {}, "load": {}, "agreement": {}}
+    record |= {"pictures": [picture.name for picture in pictures], "pictures_per_turn": arguments.count, "busy_process": arguments.busy, "seconds_per_picture": {}, "load": {}, "agreement": {}}
+    packages = arguments.packages
+    if not arguments.torchscript:
+        packages = compiled(arguments.program, packages, pictures, ROOT / "build/peers")
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         manifests = {y: write_manifest(folder / f"{y}.jsonl", pictures, arguments.count, y) for y in arguments.boxes}
         first = manifests[arguments.boxes[0]]
-        programs = {script: Script(*how, first) for script, how in SCRIPTS.items()} | {MILLRACE: Millrace(arguments.program, arguments.packages)}
+        programs = {script: Script(*how, first) for script, how in SCRIPTS.items()} | {MILLRACE: Millrace(arguments.program, packages)}
         for program in programs.values():
             stack.callback(program.end)
-        record["settings"] = {name: program.settings for name, program in programs.items()}
         if arguments.busy:
             busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
             stack.callback(busy.kill)
@@ -120,6 +145,7 @@ def main():
             if min(record["agreement"][y].values()) < SAME:
                 sys.exit(f"the masks differ: {record['agreement'][y]}")
             record["seconds_per_picture"][y] = times
+            record["settings"] = {name: program.settings for name, program in programs.items()}
             own = statistics.median(times[MILLRACE])
             for name, values in times.items():
                 ratio = statistics.median(values) / own
