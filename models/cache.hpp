@@ -32,6 +32,7 @@ struct CacheStatistics {
 /// When a load exceeds the budget, the cache evicts the least recently used engines, never the one just loaded.
 /// An evicted engine lives until its last user frees it. Until then, acquire() returns it without a second load.
 /// So the budget limits the memory of engines that are kept for later, not of engines in use.
+/// A package whose files are larger than the budget is refused before it loads.
 class ModelCache {
  public:
   /// Nanoseconds of a steady clock.
@@ -42,6 +43,7 @@ class ModelCache {
 
   /// The engine of this package; loads it if necessary.
   /// If another thread is loading the package, it waits for that load.
+  /// Throws PackageError if the package is larger than the budget.
   /// Throws the factory's errors, also in waiting threads. The next acquire() tries again.
   std::shared_ptr<Engine> acquire(const Package& package);
 

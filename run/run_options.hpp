@@ -53,8 +53,9 @@ struct ModelOptions {
              "aoti for packages that `millrace compile` compiled and checked for this machine");
     v.option("variants", variants, "folder with compiled variants; default: PACKAGE.variants and the user's cache",
              Affects::run);
-    v.bytes("budget", budget, "memory for loaded packages; the least recently used are evicted first", {},
-            Affects::run);
+    v.bytes("budget", budget,
+            "memory for loaded packages; the least recently used are evicted first, and a larger package is refused",
+            {}, Affects::run);
   }
 };
 

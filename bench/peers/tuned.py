@@ -76,8 +76,10 @@ class Tuned:
             group.append(loaded)
             if len(group) < self.batch() and len(results) + len(group) < len(items):
                 continue
-            non_max_suppression(self.detector(torch.stack([g[0] for g in group]).contiguous(memory_format=self.format)), 0.25, 0.7)
-            embeddings = self.encoder(torch.cat([g[1] for g in group]).contiguous(memory_format=self.format)).contiguous()
+            # A traced model takes batches of one size only.
+            padded = group + group[-1:] * (self.batch() - len(group))
+            non_max_suppression(self.detector(torch.stack([g[0] for g in padded]).contiguous(memory_format=self.format)), 0.25, 0.7)
+            embeddings = self.encoder(torch.cat([g[1] for g in padded]).contiguous(memory_format=self.format)).contiguous()
             for embedding, (_, _, part, size, boxes) in zip(embeddings, group):
                 masks = self.sam.full_size(self.sam.decode(embedding[None], boxes), part, size).numpy()
                 if "one_encode" in self.kept:

@@ -88,6 +88,22 @@ TEST_CASE("an engine larger than the budget is kept until another is loaded") {
   CHECK(cache.statistics().resident_bytes == 100);
 }
 
+TEST_CASE("a package whose files are larger than the budget is not loaded, and the message has both numbers") {
+  Factory factory;
+  ModelCache cache(2'000'000, factory.function());
+  Package large = package_named("large");
+  large.files = {{"model.ts", "", 1'500'000}, {"classes.f32", "", 600'000}};
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    CHECK_THROWS_WITH_AS(cache.acquire(large),
+                         "/packages/large: its files have 2.1 MB, and models.budget is 2.0 MB; set a higher "
+                         "models.budget if the memory suffices, or use a smaller model",
+                         PackageError);
+  }
+  CHECK(factory.loads.empty());
+  large.files.pop_back();
+  CHECK(cache.acquire(large) != nullptr);
+}
+
 TEST_CASE("an evicted engine stays alive while it is used, and returns without a load") {
   Factory factory;
   ModelCache cache(100, factory.function());
