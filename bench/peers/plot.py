@@ -35,7 +35,7 @@ def draw(axes, record):
     axes.set_ylim(bottom=0)
     axes.set_xlabel("boxes per picture")
     axes.grid(alpha=0.3)
-    axes.set_title("with a busy process beside" if record["busy_process"] else "no other process", fontsize=10)
+    axes.set_title("with a busy process" if record["busy_process"] else "no other process", fontsize=10)
 
 
 def main():
