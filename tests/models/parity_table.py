@@ -233,7 +233,7 @@ def check(name, millrace):
 
 
 def table(rows):
-    lines = ["| model | weights | package against the original: largest difference | program against the original software |", "|---|---|---|---|"]
+    lines = ["| model | weights | logits of the package against the original | program against the original software |", "|---|---|---|---|"]
     for row in rows:
         if "error" in row:
             lines.append(f"| {row['name']} | | | failed: {row['error']} |")
@@ -245,7 +245,7 @@ def table(rows):
         )
         kind = f" ({row['layout']})" if "layout" in row else ""
         weights = "trained" if row["name"] == "yolox_nano" else "seeded"
-        share = f"{row['largest_share']:.1e} of the deviation" if row["largest_share"] else "bit-equal"
+        share = f"{row['largest_share']:.1e} of the deviation" if row["largest_share"] else "equal"
         lines.append(f"| {row['name']}{kind} | {weights} | {share} | {result} |")
     return "\n".join(lines) + "\n"
 
