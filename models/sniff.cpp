@@ -195,10 +195,10 @@ std::string advice_for(FileKind kind) {
     case FileKind::pickle_checkpoint:
     case FileKind::legacy_pickle:
       return "it has no graph and could run code, so Millrace never loads it; 'millrace model FILE' "
-             "converts YOLOv8, YOLO11, MobileSAM, SAM ViT-B and torchvision's classifiers, and "
+             "converts YOLO and RT-DETR of Ultralytics, SAM, MobileSAM, SAM 2 and torchvision's classifiers, and "
              "models/export shows how to export others";
     case FileKind::onnx:
-      return "'millrace model FILE' converts a YOLOX; convert others with onnx2torch and "
+      return "'millrace model FILE' converts a YOLO; convert others with onnx2torch and "
              "torch.jit.trace";
     case FileKind::tensorrt:
       return "it fits one GPU and one TensorRT version; export the original model as TorchScript instead";
