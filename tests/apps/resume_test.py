@@ -18,7 +18,7 @@ SEED = 20240
 THREADS = (
     {"threads.workers": 1, "threads.lanes": 1, "read.threads": 1, "read.ahead": 1},
     {"threads.workers": 2, "threads.lanes": 2, "gate.frames": 7, "gate.memory": "1G"},
-    {"threads.workers": 8, "threads.lanes": 3, "read.threads": 16, "gate.frames": 64, "models.budget": 1},
+    {"threads.workers": 8, "threads.lanes": 3, "read.threads": 16, "gate.frames": 64, "models.budget": 5_000_000},
 )
 
 

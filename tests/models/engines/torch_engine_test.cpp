@@ -125,8 +125,8 @@ TEST_CASE("wrong returns are named") {
              {"expected a tensor or a tuple of tensors, got Int"});
   check_says(message("def forward(self, images):\n    return images.double()\n"), {"type Double"});
   check_says(message("def forward(self, images):\n    return images\n"),
-             {"unexpected shape of output 0, expected detections f32 [1, 42, 8], got detections f32 [1, 3, 64, 32]"});
-  CHECK(message("def forward(self, images):\n    return torch.zeros([images.size(0), 42, 8])\n") == "no error");
+             {"unexpected shape of output 0, expected detections f32 [1, 42, 6], got detections f32 [1, 3, 64, 32]"});
+  CHECK(message("def forward(self, images):\n    return torch.zeros([images.size(0), 42, 6])\n") == "no error");
 }
 
 TEST_CASE("a model that lacks a method is refused at load") {
