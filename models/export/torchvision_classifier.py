@@ -25,7 +25,7 @@ FAMILIES = {
 }
 # Names of the layers of a ViT's MLP: in published checkpoints, and in torchvision now.
 FORMER_NAMES = ((".mlp.linear_1.", ".mlp.0."), (".mlp.linear_2.", ".mlp.3."))
-LICENCE = "BSD-3-Clause (architecture), that of their maker (weights)"
+LICENCE = "BSD-3-Clause for the architecture; the weights have the licence of their maker"
 
 
 class Embedder(nn.Module):

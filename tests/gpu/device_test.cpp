@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-TEST_CASE("prompts are on the device in order") {
+TEST_CASE("the boxes for the segmenter arrive on the device in their order") {
   HostAndDevice both;
   std::vector<Box> boxes;
   std::vector<int> index;
@@ -47,7 +47,7 @@ TEST_CASE("empty tensors and prompts are no error, on host and device") {
   CHECK(both.host.counts().waits == 0);
 }
 
-TEST_CASE("the CPU uses a raster in place, without a copy") {
+TEST_CASE("the CPU reads the pixels of a picture where they are, without a copy") {
   Device host;
   auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(4, 3, 1));
   const std::weak_ptr<std::vector<std::uint8_t>> watched = pixels;
@@ -61,7 +61,7 @@ TEST_CASE("the CPU uses a raster in place, without a copy") {
   CHECK(host.counts().uploads == 0);
 }
 
-TEST_CASE("an image on a device lives as long as its owner, and the host's raster until the wait") {
+TEST_CASE("a picture stays on the device as long as its owner exists; its pixels stay on the host until the next `wait()`") {
   Device device(make_stream());
   auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(4, 3, 1));
   const std::weak_ptr<std::vector<std::uint8_t>> watched = pixels;
@@ -76,7 +76,7 @@ TEST_CASE("an image on a device lives as long as its owner, and the host's raste
   CHECK(values_of<std::uint8_t>(device, own) == expected);
 }
 
-TEST_CASE("a result that asks for more gets it in the same wait(), and an abandoned device delivers nothing") {
+TEST_CASE("a result that needs a second download gets it in the same `wait()`; a device that was given up delivers no results") {
   Device device(make_stream());
   int asked = 0, handed_over = 0;
   device.at_wait([&] { ++asked; },
