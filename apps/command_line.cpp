@@ -33,7 +33,7 @@ constexpr std::array shorthands{
     Shorthand{"source", "input.source", nullptr},
     Shorthand{"engine", "models.engine", "auto, torchscript, aoti or simulated:TABLE.yaml"},
     Shorthand{"gpu-memory", "device.memory", "share of a GPU's free memory that the run may use, or bytes such as 8G"},
-    Shorthand{"precision", "device.precision", "auto, fp32, tf32, bf16 or fp16"},
+    Shorthand{"precision", "device.precision", "auto, fp32, tf32, bf16 or fp16; also by task: segment=bf16"},
 };
 
 po::options_description describe() {

@@ -67,9 +67,10 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   const GpuState gpus = look_for_gpus();
   row("GPU", gpus.text);
   healthy = healthy && gpus.healthy;
-  const std::string level(name_of(best_level()));
-  row("CPU level", level + (best_level() == level_of_cpu() ? "" : ": an environment variable limits it"));
-  set_environment(environment_for_level(best_level()));  // before LibTorch is opened, as in a run
+  const CpuLevel best = best_level(), level = fp32_level(best);
+  row("CPU level", std::string(name_of(level)) + (has_bf16(best) ? ", for bf16 " + std::string(name_of(best)) : "") +
+                       (best == level_of_cpu() ? "" : ": an environment variable limits it"));
+  set_environment(environment_for_level(level));  // before LibTorch is opened, as in a run
   try {
     const TorchFacts torch = torch_facts();
     row("LibTorch", torch.version + " with kernels for " + torch.cpu_capability + ", " + torch.library);

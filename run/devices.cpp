@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -89,6 +90,28 @@ std::string cuda_name(int ordinal) { return "cuda sm_" + std::to_string(capabili
 
 constexpr std::array<std::pair<std::string_view, Precision>, 4> precisions{
     {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16}}};
+
+std::string_view word_of(Precision precision) {
+  return std::find_if(precisions.begin(), precisions.end(),
+                      [&](const auto& entry) { return entry.second == precision; })
+      ->first;
+}
+
+Precision precision_named(const std::string& word, const Devices& devices) {
+  const auto found =
+      std::find_if(precisions.begin(), precisions.end(), [&](const auto& entry) { return entry.first == word; });
+  if (found == precisions.end())
+    throw UsageError("device.precision names '" + word + "'; a precision is auto, fp32, tf32, bf16 or fp16");
+  const Precision precision = found->second;
+  // use_cpu_level() refuses bf16 on CPUs without it. Fake devices accept every precision.
+  if (devices.kind == Devices::Kind::cpu && precision != Precision::fp32 && precision != Precision::bf16)
+    throw UsageError("device.precision names '" + word + "', but models run on the CPU; use fp32 or bf16");
+  if (devices.lanes_wait_for_gpu() && !devices.native_bf16 &&
+      (precision == Precision::bf16 || precision == Precision::tf32))
+    throw UsageError("device.precision names '" + word + "', which " + devices.name +
+                     " does not have; use fp16 or fp32, or a GPU of compute capability 8.0 or higher");
+  return precision;
+}
 
 Devices cuda_devices(std::vector<int> ordinals, const std::string& kind) {
 #ifndef MILLRACE_CUDA
@@ -212,43 +235,54 @@ GpuState look_for_gpus() {
   return {joined(there) + ", which this program cannot use: " + why_none(), !built_for_cuda};
 }
 
-Precisions find_precisions(const std::string& name, const Devices& devices) {
-  const bool on_gpu = devices.lanes_wait_for_gpu();
-  if (name == "auto") {
-    if (!on_gpu) return {};
-    return {std::nullopt, devices.native_bf16};
-  }
-  const auto found =
-      std::find_if(precisions.begin(), precisions.end(), [&](const auto& entry) { return entry.first == name; });
-  if (found == precisions.end())
-    throw UsageError("device.precision is '" + name + "'; it can be auto, fp32, tf32, bf16 or fp16");
-  const Precision precision = found->second;
-  // Fake devices accept every precision, so that tests run models in 16 bits.
-  if (devices.kind == Devices::Kind::cpu && precision != Precision::fp32)
-    throw UsageError("device.precision is '" + name +
-                     "', but models run on the CPU, in fp32 only; leave the option out");
-  if (on_gpu && !devices.native_bf16 && (precision == Precision::bf16 || precision == Precision::tf32))
-    throw UsageError("device.precision is '" + name + "', which " + devices.name +
-                     " does not have; use fp16 or fp32, or a GPU of compute capability 8.0 or higher");
-  return {precision, devices.native_bf16};
+Precision Precisions::of(const Task& task) const {
+  const auto found = by_task.find(task.name);
+  return found == by_task.end() ? Precision::fp32 : found->second;
+}
+
+bool Precisions::has(Precision precision) const {
+  return std::any_of(by_task.begin(), by_task.end(), [&](const auto& entry) { return entry.second == precision; });
 }
 
 std::string Precisions::name(const Packages& packages) const {
-  const auto name_of = [](Precision precision) {
-    return std::string(std::find_if(precisions.begin(), precisions.end(), [&](const auto& entry) {
-                         return entry.second == precision;
-                       })->first);
-  };
-  if (all) return name_of(*all);
-  std::map<std::string_view, std::string> by_task;
-  std::set<std::string> names;
+  std::map<std::string_view, std::string_view> words;
+  std::set<std::string_view> different;
   for (const auto& [folder, package] : packages)
-    names.insert(by_task[package->task->name] = name_of(of(*package->task)));
-  if (names.size() == 1) return *names.begin();
+    different.insert(words[package->task->name] = word_of(of(*package->task)));
+  if (different.size() == 1) return std::string(*different.begin());
   std::string text;
-  for (const auto& [task, precision] : by_task)
-    text += (text.empty() ? "" : ", ") + std::string(task) + " " + precision;
+  for (const auto& [task, word] : words)
+    text += (text.empty() ? "" : ", ") + std::string(task) + " " + std::string(word);
   return text;
+}
+
+Precisions find_precisions(const std::string& name, const Devices& devices) {
+  const bool on_gpu = devices.lanes_wait_for_gpu();
+  Precisions found;
+  for (const Task& task : task_table()) {
+    const Precision of_gpu = devices.native_bf16 ? task.native_precision : task.older_precision;
+    found.by_task[std::string(task.name)] = on_gpu ? of_gpu : Precision::fp32;
+  }
+  if (name == "auto") return found;
+  if (name.find('=') == std::string::npos) {
+    for (auto& [task, precision] : found.by_task) precision = precision_named(name, devices);
+    return found;
+  }
+  std::istringstream parts(name);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t equals = part.find('=');
+    const auto entry = found.by_task.find(part.substr(0, equals));
+    if (equals == std::string::npos || entry == found.by_task.end()) {
+      std::vector<std::string> tasks;
+      for (const auto& [task, precision] : found.by_task) tasks.push_back(task);
+      throw UsageError("device.precision has the part '" + part +
+                       "'; expected TASK=PRECISION with a task of: " + joined(tasks));
+    }
+    entry->second = precision_named(part.substr(equals + 1), devices);
+    if (entry->second == Precision::tf32)
+      throw UsageError("device.precision is '" + name + "', but tf32 applies to all models; use 'tf32' alone");
+  }
+  return found;
 }
 
 std::unique_ptr<Device> make_device(const Devices& devices, std::size_t index,

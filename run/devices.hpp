@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -83,19 +84,17 @@ struct GpuState {
 };
 GpuState look_for_gpus();
 
-/// The precisions in which models compute.
+/// The precisions in which models compute, by task.
 struct Precisions {
-  std::optional<Precision> all = Precision::fp32;  ///< of all models; nothing: each task has its own on GPUs
-  bool native_bf16 = true;                         ///< as Devices::native_bf16
+  std::map<std::string, Precision, std::less<>> by_task{};  ///< of all tasks; empty: fp32
 
-  [[nodiscard]] Precision of(const Task& task) const {
-    return all.value_or(native_bf16 ? task.native_precision : task.older_precision);
-  }
+  [[nodiscard]] Precision of(const Task& task) const;
+  [[nodiscard]] bool has(Precision precision) const;
   /// For the plan: "fp32" if all these packages compute in it, otherwise by task: "detect fp16, segment bf16".
   [[nodiscard]] std::string name(const Packages& packages) const;
 };
 
-/// The precisions that device.precision names.
+/// The precisions that device.precision names, such as "auto", "bf16" or "detect=fp32,segment=bf16".
 /// Throws UsageError for other words, and for a precision that these devices do not have.
 Precisions find_precisions(const std::string& name, const Devices& devices);
 

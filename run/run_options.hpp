@@ -127,12 +127,14 @@ struct DeviceOptions {
   std::string cpu = "auto";
   void visit(OptionVisitor& v) {
     v.option("kind", kind, "auto, cpu, cuda, cuda:0,1 or cuda:all");
-    v.option("cpu", cpu,
-             "CPU instructions for models: avx512, avx2 or sse4.1; every machine of a run must have them. auto: those "
-             "of the plan; for a new plan, the highest level of this CPU");
-    v.option("precision", precision,
-             "precision of models: fp32, tf32, bf16 or fp16; auto: fp32 on the CPU, fp16 on a GPU, where segmenters "
-             "use bf16 if the GPU has it");
+    v.option(
+        "cpu", cpu,
+        "CPU instructions for models: avx512, avx2 or sse4.1, for bf16 amx or avx512_bf16; every machine of a run "
+        "must have them. auto: those of the plan; for a new plan, the highest level of this CPU for the precision");
+    v.option(
+        "precision", precision,
+        "precision of models: fp32, tf32, bf16 or fp16, also by task, such as segment=bf16; a CPU has fp32, and bf16 "
+        "with avx512_bf16 or amx. auto: fp32 on the CPU, fp16 on a GPU, where segmenters use bf16 if it has that");
     v.option("memory", memory, "memory of each GPU for the run: a share of the free memory, or bytes such as 8G",
              Affects::run);
   }

@@ -75,7 +75,7 @@ PixelRectangle crop_rectangle(const Crop& crop) {
 }
 
 void crop(Device& device, std::span<const Crop> crops, const InputSpec& spec, const Tensor& inputs) {
-  check_input_type(device, inputs.dtype);
+  check_input_type(inputs.dtype);
   if (inputs.shape.size() != 4 || inputs.shape[0] != static_cast<std::int64_t>(crops.size()) ||
       crops.size() > maximum_rows) {
     throw std::invalid_argument("crop: an input of " + std::to_string(inputs.shape.empty() ? 0 : inputs.shape[0]) +

@@ -70,16 +70,18 @@ std::int32_t* place_taps(ResampleTaps& taps, std::int32_t* memory) {
   return memory + tap_words(taps);
 }
 
-void check_input_type(const Device& device, DType type) {
-  if (type == DType::f32) return;
-  // On the CPU, models run in fp32.
-  if (device.on_host()) throw std::invalid_argument("letterbox: the host makes inputs only in f32");
-  if (type != DType::f16 && type != DType::bf16)
+void check_input_type(DType type) {
+  if (type != DType::f32 && type != DType::f16 && type != DType::bf16)
     throw std::invalid_argument("letterbox: the type of an input must be f32, f16 or bf16");
 }
 
 void letterbox_on_host(const LetterboxJob& job) {
-  letterbox_cpu({job.pixels, job.width, job.height}, job.geometry, job.spec, static_cast<float*>(job.out));
+  const Image8 pixels{job.pixels, job.width, job.height};
+  if (job.type == DType::f32) return letterbox_cpu(pixels, job.geometry, job.spec, static_cast<float*>(job.out));
+  std::vector<float> wide(3 * static_cast<std::size_t>(job.spec.width) * static_cast<std::size_t>(job.spec.height));
+  letterbox_cpu(pixels, job.geometry, job.spec, wide.data());
+  std::transform(wide.begin(), wide.end(), static_cast<std::uint16_t*>(job.out),
+                 job.type == DType::f16 ? to_f16 : to_bf16);
 }
 
 void letterbox_body(const LetterboxJob& job) {
@@ -94,7 +96,7 @@ void letterbox(Device& device, const DeviceImage& raster, const LetterboxGeometr
   LetterboxJob job = letterbox_job(raster, geometry, spec);
   job.type = input.dtype;
   job.out = input.data;
-  check_input_type(device, job.type);
+  check_input_type(job.type);
   std::shared_ptr<std::int32_t[]> taps;  // later calls can reuse the memory
   // letterbox_cpu() makes its own tables.
   if (!device.on_host()) {

@@ -11,7 +11,7 @@
 namespace millrace {
 
 /// Operation `letterbox`: fills the `input` [3, H, W] of a model from an uploaded raster, equal to letterbox_cpu to the
-/// bit. Types are f32, f16 and bf16; on the host, only f32. Throws std::invalid_argument for another type.
+/// bit. Types are f32, f16 and bf16. Throws std::invalid_argument for another type.
 void letterbox(Device& device, const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
                const Tensor& input);
 
@@ -51,8 +51,8 @@ std::size_t tap_words(const ResampleTaps& taps);
 /// Places the taps in this memory. Returns the end of them.
 std::int32_t* place_taps(ResampleTaps& taps, std::int32_t* memory);
 
-/// Throws std::invalid_argument if the device cannot make inputs of this type.
-void check_input_type(const Device& device, DType type);
+/// Throws std::invalid_argument unless inputs can have this type.
+void check_input_type(DType type);
 
 /// Runs the job on the CPU.
 void letterbox_on_host(const LetterboxJob& job);

@@ -18,9 +18,12 @@ struct Row {
   CpuLevel level;
   const char *name, *aten, *onednn, *mkl, *mkl_branch;
 };
-constexpr std::array<Row, 3> table{{{CpuLevel::sse41, "sse4.1", "default", "SSE41", "SSE4_2", "COMPATIBLE"},
-                                    {CpuLevel::avx2, "avx2", "avx2", "AVX2", "AVX2", nullptr},
-                                    {CpuLevel::avx512, "avx512", "avx512", "AVX512_CORE", "AVX512", nullptr}}};
+constexpr std::array<Row, 5> table{
+    {{CpuLevel::sse41, "sse4.1", "default", "SSE41", "SSE4_2", "COMPATIBLE"},
+     {CpuLevel::avx2, "avx2", "avx2", "AVX2", "AVX2", nullptr},
+     {CpuLevel::avx512, "avx512", "avx512", "AVX512_CORE", "AVX512", nullptr},
+     {CpuLevel::avx512_bf16, "avx512_bf16", "avx512", "AVX512_CORE_BF16", "AVX512_E2", nullptr},
+     {CpuLevel::amx, "amx", "avx512", "AVX512_CORE_AMX", "AVX512_E4", nullptr}}};
 
 // A word with which a user limits a library, and the highest level within that limit.
 // A longer word that begins with one of these, such as AVX2_VNNI, has the same level.
@@ -30,19 +33,29 @@ struct Word {
 };
 
 constexpr std::array<Word, 2> aten_words{{{"default", CpuLevel::sse41}, {"avx2", CpuLevel::avx2}}};
-// In each of these lists, AVX2 is before AVX, because asked() compares beginnings.
-// AVX alone is between two of our levels, so it counts as the lower one.
-constexpr std::array<Word, 3> onednn_words{
-    {{"SSE41", CpuLevel::sse41}, {"AVX2", CpuLevel::avx2}, {"AVX", CpuLevel::sse41}}};
-constexpr std::array<Word, 3> mkl_words{
-    {{"SSE4_2", CpuLevel::sse41}, {"AVX2", CpuLevel::avx2}, {"AVX", CpuLevel::sse41}}};
-constexpr std::array<Word, 5> branch_words{{{"COMPATIBLE", CpuLevel::sse41},
-                                            {"SSE", CpuLevel::sse41},
-                                            {"SSSE3", CpuLevel::sse41},
+// In each of these lists, longer words are first, because asked() compares beginnings.
+// AVX alone is between two of our levels, so it counts as the lower one. AVX10 limits nothing.
+// LibTorch computes in bf16 by oneDNN. So words for MKL do not limit AVX-512.
+constexpr std::array<Word, 8> onednn_words{{{"SSE41", CpuLevel::sse41},
+                                            {"AVX512_CORE_AMX", CpuLevel::amx},
+                                            {"AVX512_CORE_FP16", CpuLevel::avx512_bf16},
+                                            {"AVX512_CORE_BF16", CpuLevel::avx512_bf16},
+                                            {"AVX512", CpuLevel::avx512},
+                                            {"AVX10", CpuLevel::amx},
                                             {"AVX2", CpuLevel::avx2},
                                             {"AVX", CpuLevel::sse41}}};
-// Words that begin with AVX but limit nothing.
-constexpr std::array<std::string_view, 2> higher{"AVX512", "AVX10"};
+constexpr std::array<Word, 5> mkl_words{{{"SSE4_2", CpuLevel::sse41},
+                                         {"AVX512", CpuLevel::amx},
+                                         {"AVX10", CpuLevel::amx},
+                                         {"AVX2", CpuLevel::avx2},
+                                         {"AVX", CpuLevel::sse41}}};
+constexpr std::array<Word, 7> branch_words{{{"COMPATIBLE", CpuLevel::sse41},
+                                            {"SSE", CpuLevel::sse41},
+                                            {"SSSE3", CpuLevel::sse41},
+                                            {"AVX512", CpuLevel::amx},
+                                            {"AVX10", CpuLevel::amx},
+                                            {"AVX2", CpuLevel::avx2},
+                                            {"AVX", CpuLevel::sse41}}};
 
 std::string upper(std::string_view text) {
   std::string result(text);
@@ -65,9 +78,6 @@ std::optional<CpuLevel> asked_of_aten(std::string_view text) {
 
 template <std::size_t count>
 std::optional<CpuLevel> asked(const std::array<Word, count>& words, const std::string& text) {
-  for (const std::string_view word : higher) {
-    if (text.starts_with(word)) return std::nullopt;
-  }
   for (const Word& word : words) {
     if (text.starts_with(word.text)) return word.level;
   }
@@ -100,9 +110,13 @@ std::optional<CpuLevel> cpu_level_of(std::string_view name) {
 
 CpuLevel level_of_cpu() {
   // The same features that LibTorch and oneDNN check.
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return CpuLevel::avx512;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (avx512 && __builtin_cpu_supports("avx512bf16"))
+    return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") ? CpuLevel::amx
+                                                                                    : CpuLevel::avx512_bf16;
+  if (avx512) return CpuLevel::avx512;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return CpuLevel::avx2;
   return CpuLevel::sse41;
 }
@@ -128,7 +142,8 @@ CpuLevel best_level() {
 
 std::string mkl_instructions(CpuLevel level, std::string_view maker, CpuLevel level_of_cpu) {
   if (maker == "GenuineIntel" || level == CpuLevel::sse41) return std::string(name_of(level));
-  return std::string(maker) + " " + std::string(name_of(level_of_cpu));
+  // In fp32, MKL chooses among the first three.
+  return std::string(maker) + " " + std::string(name_of(std::min(level_of_cpu, std::max(level, CpuLevel::avx512))));
 }
 
 std::string mkl_instructions(CpuLevel level) { return mkl_instructions(level, maker_of_cpu(), level_of_cpu()); }

@@ -50,7 +50,7 @@ def read_package(folder):
     return described, sha256(file)
 
 
-def check_machine(device):
+def check_machine(device, precision):
     """The instructions or the GPU that the code needs. Raises Refused if this machine cannot compile."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.cpu_vec_isa import pick_vec_isa
@@ -66,6 +66,14 @@ def check_machine(device):
     capability = torch.backends.cpu.get_cpu_capability().lower()
     if capability not in ("avx2", "avx512"):
         raise Refused(f"compiled models need a CPU with AVX2, and this one offers {capability}; run the package as it is")
+    if precision == "fp16":
+        raise Refused("--precision fp16 is for GPUs; on a CPU, use fp32, or bf16 where the CPU has it")
+    if precision == "bf16":
+        # As in models/engines/cpu_level.cpp.
+        flags = cpu_flags().split()
+        if capability != "avx512" or "avx512_bf16" not in flags:
+            raise Refused("--precision bf16 needs a CPU with avx512_bf16 or amx_bf16, and this one has neither; use fp32")
+        capability = "amx" if {"amx_tile", "amx_bf16"} <= set(flags) else "avx512_bf16"
     # Inductor finds out by a small program, which it cannot link with the options of compile_call(). It keeps the answer.
     # Without it, the code would use no vector instructions, and take twice as long.
     if not pick_vec_isa():
@@ -120,6 +128,11 @@ def compile_call(program, inputs, declared, device, dtype, library):
     """
     module = program.module().to(device)
     if dtype != torch.float32:
+        # The export asserts the types of some tensors, which are others now.
+        for node in list(module.graph.nodes):
+            if node.target is torch.ops.aten._assert_tensor_metadata.default:
+                module.graph.erase_node(node)
+        module.recompile()
         module = In16Bits(module, device, dtype)
     options = {
         # The program and its LibTorch are one; libtorch.so would also load LibTorch's libraries for GPUs.
@@ -264,7 +277,7 @@ def compile_variant(arguments):
     package = Path(os.path.abspath(arguments.package))
     described, fingerprint = read_package(package)
     counts = row_counts(package, described, arguments)
-    instructions = check_machine(arguments.device)
+    instructions = check_machine(arguments.device, arguments.precision)
     pictures = verify.pictures_of(arguments.images, arguments.limit) if arguments.images else []
     variant = f"{arguments.device}-{instructions}-{arguments.precision}"
     place = place_of(package, fingerprint, variant, arguments.out)

@@ -121,6 +121,25 @@ class Variants(Case):
         done = self.run_engine("auto", "ungated", "--quiet")
         self.assertEqual(done.err, "")
 
+    def test_a_variant_in_bf16(self):
+        """It passes the gate, runs in bf16 use it beside a detector in fp32, and runs in fp32 do not see it."""
+        shutil.rmtree(self.variant.parent)
+        interpreter = {"MILLRACE_PYTHON": sys.executable}
+        done = millrace("compile", self.package, "--precision", "bf16", "--images", self.folder / "in", env=interpreter)
+        if "needs a CPU with avx512_bf16 or amx_bf16" in done.err:
+            self.assertEqual(done.code, program.ENVIRONMENT)
+            raise unittest.SkipTest("this CPU has no bf16")
+        self.assertEqual(done.code, program.OK, done)
+        self.assertIn("30 masks in 5 pictures: IoU mean 0.99", done.out)
+        self.run_engine("auto", "fp32")
+        self.assertNotIn("cpu-", self.planned("fp32"))
+        self.run_engine("auto", "bf16", "--precision", "segment=bf16")
+        self.assertRegex(self.planned("bf16"), "cpu-(amx|avx512_bf16)-bf16")
+        found = self.overlaps("fp32", "bf16")
+        self.assertEqual(len(found), 10)
+        self.assertGreater(min(found), 0.97)
+        self.assertLess(min(found), 1)
+
     def test_a_resume_without_the_variant_is_refused(self):
         self.pass_the_gate()
         self.run_engine("auto", "out")
@@ -217,6 +236,7 @@ class Compile(Case):
         self.refused("encode takes 1 to 16 rows in a call, not 17", "--rows", 17)
         self.refused("no row counts are named", "--rows", "--boxes")
         self.refused("--device cuda needs a GPU", "--device", "cuda")
+        self.refused("--precision fp16 is for GPUs", "--precision", "fp16")
         program_file = self.folder / "sam.pkg" / "model.ep.pt2"
         data = program_file.read_bytes()
         program_file.write_bytes(data[: len(data) // 2])

@@ -35,7 +35,7 @@ class CpuLevels(Case):
         return json.loads((self.folder / out / "plan/plan.json").read_text())["settings"]["cpu_level"]
 
     def best(self):
-        level = next(line.split()[2] for line in millrace("doctor").out.splitlines() if line.startswith("CPU level"))
+        level = next(line.split()[2].rstrip(",:") for line in millrace("doctor").out.splitlines() if line.startswith("CPU level"))
         self.assertIn(level, LEVELS)
         if level == "sse4.1":
             raise unittest.SkipTest("this CPU has one level only")
@@ -53,6 +53,22 @@ class CpuLevels(Case):
         self.assertEqual(self.bytes_of("auto"), (seen[best], best))
         for i, pretence in enumerate(LIMITED_CPUS):  # a limit on one library limits all three
             self.assertEqual(self.bytes_of(f"less{i}", **pretence), (seen["sse4.1"], "sse4.1"), pretence)
+
+    def test_bf16_takes_a_level_of_its_own_and_repeats_its_bytes(self):
+        self.best()
+        line = next(line for line in millrace("doctor").out.splitlines() if line.startswith("CPU level"))
+        if "for bf16 " not in line:
+            raise unittest.SkipTest("this CPU has no bf16")
+        level = line.partition("for bf16 ")[2].split(":")[0]
+        fast = ("--precision", "segment=bf16")
+        whole, planned = self.bytes_of("bf16", *fast)
+        self.assertEqual(planned, level)
+        self.assertEqual(json.loads((self.folder / "bf16/plan/plan.json").read_text())["settings"]["precision"], "detect fp32, segment bf16")
+        self.assertEqual(self.bytes_of("again", *fast), (whole, level))
+        self.assertNotEqual(self.bytes_of("fp32")[0], whole)
+        done = millrace(*self.words("bf16", *fast), env={"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"})
+        self.assertEqual(done.code, program.MISMATCH, done)
+        self.assertIn(f"needs a CPU with '{level}'; this machine has at most 'avx512'", done.err)
 
     def test_a_plan_keeps_its_level_on_a_cpu_with_a_higher_one(self):
         self.best()
@@ -98,10 +114,13 @@ class CpuLevels(Case):
     def test_unknown_levels_and_levels_above_this_cpu_are_refused(self):
         done = millrace(*self.words("out", "--set", "device.cpu=sse"))
         self.assertEqual(done.code, program.USAGE, done)
-        self.assertIn("device.cpu is 'sse'; it can be auto, avx512, avx2 or sse4.1", done.err)
+        self.assertIn("device.cpu is 'sse'; it can be auto, amx, avx512_bf16, avx512, avx2 or sse4.1", done.err)
         done = millrace(*self.words("out", "--set", "device.cpu=avx512"), env=LIMITED_CPUS[0])
         self.assertEqual(done.code, program.ENVIRONMENT, done)
         self.assertIn("device.cpu is 'avx512', but this machine has at most 'sse4.1'", done.err)
+        done = millrace(*self.words("out", "--precision", "segment=bf16"), env=LIMITED_CPUS[0])
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertIn("device.precision names bf16, but models compute with the instructions 'sse4.1', which have no bf16", done.err)
         self.assertFalse((self.folder / "out").exists())
 
 

@@ -116,7 +116,7 @@ class FakeDevice(Case):
 
     def test_impossible_precisions_are_refused(self):
         program.write_pictures(self.folder / "in", 1, 90, 70)
-        for precision, says in (("fp8", "it can be auto, fp32, tf32, bf16 or fp16"), ("bf16", "models run on the CPU, in fp32 only")):
+        for precision, says in (("fp8", "a precision is auto, fp32, tf32, bf16 or fp16"), ("fp16", "models run on the CPU; use fp32 or bf16"), ("track=bf16", "with a task of: detect, embed, segment")):
             done = millrace("run", "--input", self.folder / "in", "--output", self.folder / "o", "--device", "cpu", "--precision", precision)
             self.assertEqual(done.code, program.USAGE, done)
             self.assertIn(says, done.err)

@@ -45,8 +45,18 @@ TEST_CASE("device.precision: the precision of detectors and segmenters") {
   CHECK(find_precisions("auto", gpu).of(find_task("segment")) == Precision::bf16);
   CHECK(find_precisions("auto", gpu).of(find_task("detect")) == Precision::fp16);
   for (const char* name : {"bf16", "tf32"}) CHECK_THROWS_AS(find_precisions(name, old_gpu), UsageError);
-  for (const char* name : {"bf16", "tf32", "fp16"}) CHECK_THROWS_AS(find_precisions(name, cpu), UsageError);
-  CHECK_THROWS_AS(find_precisions("fp8", gpu), UsageError);
+  for (const char* name : {"tf32", "fp16"}) CHECK_THROWS_AS(find_precisions(name, cpu), UsageError);
+  CHECK(find_precisions("bf16", cpu).name(both) == "bf16");
+  CHECK(find_precisions("segment=bf16", cpu).name(both) == "detect fp32, segment bf16");
+  CHECK(find_precisions("detect=fp32", gpu).name(both) == "detect fp32, segment bf16");
+  CHECK(find_precisions("detect=fp16,segment=fp16", gpu).name(both) == "fp16");
+  CHECK(find_precisions("segment=bf16", cpu).has(Precision::bf16));
+  CHECK(!find_precisions("auto", cpu).has(Precision::bf16));
+  for (const char* name : {"fp8", "", "segment=", "segment=fp8", "track=fp32", "=bf16", "segment=bf16,,",
+                           "fp32,segment=bf16", "segment=tf32", "segment=bf16,detect"}) {
+    CAPTURE(name);
+    CHECK_THROWS_AS(find_precisions(name, gpu), UsageError);
+  }
 }
 
 TEST_CASE("lanes take turns on the devices") {

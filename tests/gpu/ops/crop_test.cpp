@@ -140,14 +140,15 @@ TEST_CASE("a crop of the whole picture equals its letterbox") {
   }
 }
 
-TEST_CASE("crops in 16 bits are the host's values, rounded to nearest") {
+TEST_CASE("crops in 16 bits are the values in float32, rounded to nearest") {
   const InputSpec spec = input_specs()[2];
   HostAndDevice both;
   const auto wide = values_of<float>(both.host, cropped_on(both.host, spec, DType::f32));
   for (const auto& [type, rounded] : {std::pair{DType::bf16, &to_bf16}, {DType::f16, &to_f16}}) {
     std::vector<std::uint16_t> nearest(wide.size());
     std::transform(wide.begin(), wide.end(), nearest.begin(), rounded);
-    CHECK(values_of<std::uint16_t>(both.device, cropped_on(both.device, spec, type)) == nearest);
+    for (Device* device : {&both.host, &both.device})
+      CHECK(values_of<std::uint16_t>(*device, cropped_on(*device, spec, type)) == nearest);
   }
 }
 
@@ -164,7 +165,6 @@ TEST_CASE("impossible crops are refused, and no crops are no error") {
     CHECK_NOTHROW(crop(*device, {}, spec, device->empty({0, 3, 8, 8})));
     device->wait();
   }
-  CHECK_THROWS_AS(cropped_on(both.host, spec, DType::f16), std::invalid_argument);
 }
 
 TEST_CASE("every simulated crop counts its own time") {

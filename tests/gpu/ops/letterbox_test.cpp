@@ -58,6 +58,19 @@ TEST_CASE("the letterbox kernel computes the same bits as letterbox_cpu") {
         job.out = body.data();
         letterbox_body(job);
         CHECK(same_bits(body, twin));
+
+        // Without gaps between rows, the host computes the same job.
+        for (const DType type : {DType::f16, DType::bf16}) {
+          std::vector<std::uint16_t> host(3 * plane);
+          job.type = type;
+          job.out = host.data();
+          letterbox_on_host(job);
+          const auto wrong =
+              std::mismatch(host.begin(), host.end(), twin.begin(), [&](std::uint16_t bits, float value) {
+                return bits == (type == DType::f16 ? to_f16(value) : to_bf16(value));
+              });
+          CHECK(wrong.first == host.end());
+        }
       }
     }
   }
