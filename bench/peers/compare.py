@@ -3,7 +3,8 @@
 All programs have the same weights (seed 0), pictures, boxes and bias. They take turns; the order changes with each turn.
 Loading and warm-up do not count. The first masks of each program are compared with those of the usual script.
 The packages are those that tests/models/make_packages.py makes (`ctest -R make_test_packages`). `millrace compile`
-compiles a copy of them in build/peers, unless --torchscript is given.
+compiles a copy of them in build/peers, unless --torchscript is given. If the CPU has bf16, Millrace also runs with the
+segmenter in bf16.
 
 --busy runs one more process that only computes, at the same time. If FILE.json has results of the same machine, pictures
 and counts, only the missing numbers of boxes are measured.
@@ -31,7 +32,7 @@ SCRIPTS = {
     "script, tcmalloc": ("usual.py", {"LD_PRELOAD": TCMALLOC}),
     "tuned, tcmalloc": ("tuned.py", {"LD_PRELOAD": TCMALLOC}),
 }
-MILLRACE = "millrace"
+MILLRACE, BF16 = "millrace", "millrace, bf16"
 DETECTOR, SEGMENTER = "yolov8n.pkg", "mobile_sam.pkg"
 PICTURES = 5  # for the comparison of compiled models
 SAME = 0.99  # minimum mean IoU with the masks of the usual script
@@ -56,12 +57,22 @@ def compiled(program, packages, pictures, folder):
         for old in (package, package.with_name(f"{name}.variants")):
             shutil.rmtree(old, ignore_errors=True)
         shutil.copytree(packages / name, package)
-        command = [program, "compile", package, "--images", *pictures[:PICTURES]]
-        environment = {**os.environ, "MILLRACE_PYTHON": sys.executable}
-        if subprocess.run([str(word) for word in command], env=environment, check=False).returncode != 0:
-            shutil.rmtree(package)
-            sys.exit(f"{name}: could not be compiled; --torchscript compares without compiled models")
+        for precision in ("fp32", "bf16") if name == SEGMENTER and bf16_of_cpu() else ("fp32",):
+            command = [program, "compile", package, "--precision", precision, "--images", *pictures[:PICTURES]]
+            environment = {**os.environ, "MILLRACE_PYTHON": sys.executable}
+            if subprocess.run([str(word) for word in command], env=environment, check=False).returncode != 0:
+                shutil.rmtree(package)
+                sys.exit(f"{name}: could not be compiled; --torchscript compares without compiled models")
     return folder
+
+
+def cpu_line(key):
+    return next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(key))
+
+
+def bf16_of_cpu():
+    """Instructions for bf16 that this CPU has."""
+    return [flag for flag in ("avx512_bf16", "amx_bf16") if flag in cpu_line("flags").split()]
 
 
 class Script:
@@ -81,9 +92,9 @@ class Script:
 
 
 class Millrace:
-    def __init__(self, program, packages):
+    def __init__(self, program, packages, *options):
         self.settings = {}
-        self.command = [program, "run", "--quiet", "--detector", packages / DETECTOR, "--segmenter", packages / SEGMENTER]
+        self.command = [program, "run", "--quiet", "--detector", packages / DETECTOR, "--segmenter", packages / SEGMENTER, *options]
 
     def __call__(self, manifest, count):
         with tempfile.TemporaryDirectory() as folder:
@@ -121,8 +132,8 @@ def main():
     pictures = sorted(arguments.pictures.rglob("*.jpg"))
     if not pictures:
         sys.exit(f"{arguments.pictures}: has no .jpg files; run 'make demo', or name another folder with --pictures")
-    cpu = next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    record = {"cpu": cpu, "instructions": torch.backends.cpu.get_cpu_capability(), "cores": os.cpu_count(), "torch": torch.__version__}
+    instructions = " ".join([torch.backends.cpu.get_cpu_capability(), *bf16_of_cpu()])
+    record = {"cpu": cpu_line("model name"), "instructions": instructions, "cores": os.cpu_count(), "torch": torch.__version__}
     record |= {"pictures": [picture.name for picture in pictures], "pictures_per_turn": arguments.count, "busy_process": arguments.busy, "seconds_per_picture": {}, "load": {}, "agreement": {}}
     if arguments.out.exists():
         old = json.loads(arguments.out.read_text())
@@ -137,6 +148,8 @@ def main():
         manifests = {y: write_manifest(folder / f"{y}.jsonl", pictures, arguments.count, y) for y in wanted}
         first = manifests[wanted[0]]
         programs = {script: Script(*how, first) for script, how in SCRIPTS.items()} | {MILLRACE: Millrace(arguments.program, packages)}
+        if bf16_of_cpu() and not arguments.torchscript:
+            programs[BF16] = Millrace(arguments.program, packages, "--precision", "segment=bf16")
         for program in programs.values():
             stack.callback(program.end)
         if arguments.busy:
