@@ -15,7 +15,8 @@ from matplotlib import pyplot
 
 # Name in the JSON, name for people, colour, line.
 SERIES = (
-    ("millrace", "Millrace, compiled models", "#0b6e4f", "-"),
+    ("millrace, bf16", "Millrace, segmenter in bf16", "#12a150", "-"),
+    ("millrace", "Millrace", "#0b6e4f", "-"),
     ("tuned, tcmalloc", "tuned Python script, tcmalloc", "#c44536", "--"),
     ("script, tcmalloc", "usual Python script, tcmalloc", "#5b6b8c", "--"),
     ("script", "usual Python script", "#9aa5b8", ":"),
@@ -25,6 +26,8 @@ SERIES = (
 def draw(axes, record):
     boxes = sorted(map(int, record["seconds_per_picture"]))
     for name, label, colour, line in SERIES:
+        if name not in record["seconds_per_picture"][str(boxes[0])]:
+            continue  # this CPU has no bf16
         turns = [record["seconds_per_picture"][str(y)][name] for y in boxes]
         speeds = [1 / statistics.median(times) for times in turns]
         spread = [[s - 1 / max(times) for s, times in zip(speeds, turns)], [1 / min(times) - s for s, times in zip(speeds, turns)]]
@@ -46,7 +49,9 @@ def main():
         draw(axes, record)
     all_axes[0][0].set_ylabel("pictures per second")
     cpu = records[0]
-    figure.suptitle(f"YOLOv8n + MobileSAM, fp32, {cpu['cores']} cores ({cpu['cpu']}, {cpu['instructions']})", fontsize=10)
+    if any(record["cpu"] != cpu["cpu"] for record in records):
+        sys.exit("the files are of different CPUs; draw one plot for each")
+    figure.suptitle(f"YOLOv8n + MobileSAM in fp32, {cpu['cores']} cores ({cpu['cpu']}, {cpu['instructions']})", fontsize=10)
     handles, labels = all_axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=2, frameon=False, fontsize=9)
     figure.tight_layout(rect=(0, 0.13, 1, 1))

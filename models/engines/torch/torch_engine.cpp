@@ -240,7 +240,11 @@ class TorchEngine final : public Engine {
     set_team_of_this_thread(threads_);
     guarded("load", {}, [&] {
       if (model.variant) load_variant(*model.variant, options);
-      if (compiled_.size() == methods_.size()) {  // nothing is left for TorchScript
+      std::vector<std::string> scripted;  // the methods that are left for TorchScript
+      for (const std::string& method : methods_) {
+        if (compiled_.count(method) == 0) scripted.push_back(method);
+      }
+      if (scripted.empty()) {
         bytes_ -= model.bytes;
         return;
       }
@@ -252,11 +256,11 @@ class TorchEngine final : public Engine {
       module_.eval();
       convert(module_, scalar_type(image_type_));
       adapt_trace(module_, device, options.precision == Precision::tf32);
-      for (const std::string& method : methods_) {
+      for (const std::string& method : scripted) {
         if (!module_.find_method(method))
           throw error("model.ts has no method '", method, "'; it needs ", c10::Join(", ", methods_));
       }
-      if (options.freeze) module_ = frozen(module_);
+      if (options.freeze) freeze(module_, scripted);
       if (device.is_cuda()) finish_all(options.device);
     });
     name_ = model.name;
@@ -301,16 +305,15 @@ class TorchEngine final : public Engine {
 
  private:
   // Makes weights constants of the graphs and folds norms into convolutions.
-  // torch::jit::freeze would do this for `forward` only.
-  torch::jit::Module frozen(const torch::jit::Module& module) const {
-    torch::jit::Module result = torch::jit::freeze_module(module, methods_);
-    for (const std::string& method : methods_) {
-      auto graph = result.get_method(method).graph();
+  // torch::jit::freeze would do this for `forward` only. The weights of other methods are freed.
+  static void freeze(torch::jit::Module& module, const std::vector<std::string>& methods) {
+    torch::jit::freeze_module_inplace(&module, methods);
+    for (const std::string& method : methods) {
+      auto graph = module.get_method(method).graph();
       torch::jit::OptimizeFrozenGraph(graph, true);
       put_channels_last(*graph->block());
       torch::jit::EliminateDeadCode(graph);  // the weights in the other layout
     }
-    return result;
   }
 
   void load_variant(const Variant& variant, const EngineOptions& options) {
