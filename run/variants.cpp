@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "io/files/source_names.hpp"
+#include "models/engines/cpu_level.hpp"
 
 namespace millrace {
 namespace {
@@ -25,6 +26,14 @@ std::optional<std::string> planned_variant(const std::vector<std::string>& plann
     if (text.starts_with(id + " ")) return text.substr(id.size() + 1);
   }
   return std::nullopt;
+}
+
+// The machine that a variant of this precision must name. In fp32, code for AVX-512 also fits the levels for bf16.
+std::string machine_of(const Devices& devices, Precision precision) {
+  if (devices.kind != Devices::Kind::cpu) return devices.name;
+  const auto level = cpu_level_of(devices.cpu_level);
+  if (level && precision == Precision::fp32) return "cpu " + std::string(name_of(fp32_level(*level)));
+  return "cpu " + devices.cpu_level;
 }
 
 struct Choice {
@@ -80,9 +89,9 @@ std::vector<std::string> use_variants(Packages& packages, const Config& config, 
   for (auto& [folder, package] : packages) {
     const auto of_plan = planned_variant(planned, *package);
     if (of_plan && of_plan->empty() && !by_name) continue;
-    const VariantNeeds needs{.machine = on_cpu ? "cpu " + devices.cpu_level : devices.name,
-                             .cpu_flags = cpu_flags(),
-                             .precision = precisions.of(*package->task)};
+    const Precision precision = precisions.of(*package->task);
+    const VariantNeeds needs{
+        .machine = machine_of(devices, precision), .cpu_flags = cpu_flags(), .precision = precision};
     const auto places = config.models.variants.empty() ? variant_places(*package)
                                                        : std::vector<std::filesystem::path>{config.models.variants};
     Choice choice = choose(*package, places, needs, of_plan, by_name, open);

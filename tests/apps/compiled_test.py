@@ -135,6 +135,13 @@ class Variants(Case):
         self.assertNotIn("cpu-", self.planned("fp32"))
         self.run_engine("auto", "bf16", "--precision", "segment=bf16")
         self.assertRegex(self.planned("bf16"), "cpu-(amx|avx512_bf16)-bf16")
+        # A variant in fp32 fits the level of a run in which another model computes in bf16.
+        (half,) = (self.folder / "sam_small.pkg.variants").iterdir()
+        done = millrace("compile", self.package, "--rows", 1, env=interpreter)
+        self.assertEqual(done.code, program.OK, done)
+        level = half.name.split("-")[1]
+        self.run_engine("aoti", "wide", "--set", f"device.cpu={level}")
+        self.assertIn("cpu-avx512-fp32", self.planned("wide"))
         found = self.overlaps("fp32", "bf16")
         self.assertEqual(len(found), 10)
         self.assertGreater(min(found), 0.97)
