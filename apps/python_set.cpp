@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 
 #include "base/plugin.hpp"
 #include "models/engines/threads.hpp"
@@ -46,6 +47,18 @@ std::string interpreter_of_set() {
                     shell_word(deps.string()) + " " + shell_word(setup + "/setup.sh") + " python");
 }
 
+// Removes the caller's settings of Python. With a fixed seed of hashes, an export of the same file writes the same bytes:
+// TorchScript writes the constants of a module in the order of a set.
+void replace_python_settings() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view setting = *entry;
+    if (setting.starts_with("PYTHON")) names.emplace_back(setting.substr(0, setting.find('=')));
+  }
+  for (const std::string& name : names) ::unsetenv(name.c_str());
+  set_environment({{"PYTHONHASHSEED", "0"}});
+}
+
 }  // namespace
 
 void run_in_python_set(const std::string& script, const std::vector<std::string>& arguments) {
@@ -55,12 +68,13 @@ void run_in_python_set(const std::string& script, const std::vector<std::string>
   const char* own = std::getenv("MILLRACE_PYTHON");
   const std::string python = own != nullptr && *own != '\0' ? own : interpreter_of_set();
 
-  // -E and -s: the caller's Python settings and packages have no effect. -B: nothing is written next to the scripts.
-  std::vector<std::string> words{python, "-E", "-s", "-B", folder + "/" + script};
+  // -s: the caller's Python packages have no effect. -B: nothing is written next to the scripts.
+  std::vector<std::string> words{python, "-s", "-B", folder + "/" + script};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  replace_python_settings();
   // `millrace compile` and `millrace verify` call the program.
   set_environment({{"MILLRACE_PROGRAM", fs::read_symlink("/proc/self/exe").string()}});
   // While other programs run, a spinning OpenMP team takes several times as long.

@@ -139,7 +139,8 @@ Packages read_packages(const Config& config) {
     }
     if (package->task->name != use.task) {
       throw PackageError("'" + use.folder + "' is named as " + role_of(use, view) + " (" + origin +
-                         "), but its model.yaml says task: " + std::string(package->task->name));
+                         "), but its model.yaml says task: " + std::string(package->task->name) +
+                         "; name a package of task " + std::string(use.task));
     }
     if (use.check) use.check(*package);
     if (!use.one_width) return;

@@ -52,7 +52,7 @@ void check_same(json planned, json now, const std::string& out_folder) {
   if (differences.empty()) return;
   std::string text = "the plan in '" + display_name(out_folder) + "' was made with other settings:";
   for (const std::string& difference : differences) text += "\n  " + difference;
-  throw PlanMismatch(text + "\nUse the same settings to continue, or a new output folder");
+  throw PlanMismatch(text + "\nUse the same settings and packages to continue, or a new output folder");
 }
 
 json plan_of(const PlanOptions& options, const json& settings, const Source& source) {

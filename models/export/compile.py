@@ -40,11 +40,15 @@ def read_package(folder):
     """model.yaml and its SHA-256. Raises Refused unless model.ep.pt2 is the one that it lists."""
     file = folder / "model.yaml"
     if not file.is_file():
-        raise Refused(f"{folder}: is not a model package: it has no model.yaml")
+        if not folder.exists():
+            raise Refused(f"{folder}: no such folder")
+        raise Refused(f"{folder}: is not a model package: it has no model.yaml; make one of weights with: millrace model FILE")
     described = yaml.safe_load(file.read_text(encoding="utf-8"))
     listed = described["files"].get(programs.NAME)
     if listed is None or "methods" not in described:
         raise Refused(f"{folder}: has no {programs.NAME}, so it cannot be compiled; export the weights again with this version of millrace")
+    if not (folder / programs.NAME).is_file():
+        raise Refused(f"{folder / programs.NAME}: is missing, but model.yaml lists it; fetch or export the package again")
     if sha256(folder / programs.NAME) != listed:
         raise Refused(f"{folder / programs.NAME}: its SHA-256 is not the one in model.yaml; fetch or export the package again")
     return described, sha256(file)
@@ -208,6 +212,7 @@ def compile_package(package, described, counts, arguments, folder):
         for rows in counts[name]:
             inputs = example(declared, rows, described, dtype, arguments.device)
             wide = tuple(value.float() if value.is_floating_point() else value for value in inputs)
+            print(f"compiling {name} for {rows} {kind}{'' if rows == 1 else 'es' if kind == 'box' else 's'}, about a minute", flush=True)
             with torch.no_grad():
                 expected = outputs_of(program.module().to(arguments.device)(*wide))
                 start = time.monotonic()

@@ -39,6 +39,8 @@ def pictures_of(places, limit):
     """Paths of at most `limit` pictures, by name."""
     files = []
     for place in map(Path, places):
+        if not place.exists():
+            raise Refused(f"{place}: no such file or folder; --images takes pictures and folders")
         files += sorted(f for f in place.rglob("*") if f.suffix.lower() in EXTENSIONS) if place.is_dir() else [place]
     found = [file for file in files if file.is_file()][:limit]
     if not found:

@@ -266,7 +266,7 @@ class Compile(Case):
         self.assertEqual(done.code, 42)
         first, rest = done.out.split("\n", 1)
         self.assertEqual(first, f"{Path(program.PROGRAM).resolve()}|passive")
-        self.assertEqual(rest, "\n".join(["-E", "-s", "-B", str(EXPORT / "verify.py"), *words]) + "\n")
+        self.assertEqual(rest, "\n".join(["-s", "-B", str(EXPORT / "verify.py"), *words]) + "\n")
 
     def test_the_variant_goes_to_the_cache_if_the_packages_folder_is_read_only(self):
         sys.path.insert(0, str(EXPORT))

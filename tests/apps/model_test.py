@@ -50,14 +50,16 @@ class Start(Recorded):
         done = self.model("--", *words, MILLRACE_PYTHON=self.recorder())
         self.assertEqual((done.code, done.out, done.err), (program.OK, "", ""))
         *flags, script, own, recipes, dashes = self.words()[: -len(words)]
-        self.assertEqual((flags, script, own, dashes), (["-E", "-s", "-B"], str(program.ROOT / "models/export/model.py"), str(PROGRAM), "--"))
+        self.assertEqual((flags, script, own, dashes), (["-s", "-B"], str(program.ROOT / "models/export/model.py"), str(PROGRAM), "--"))
         self.assertTrue((Path(recipes) / "detect.yaml").is_file())
         self.assertEqual(self.words()[-len(words) :], [os.fsdecode(word) for word in words])
 
     def test_the_environment_of_the_interpreter(self):
-        self.model("a.pt", MILLRACE_PYTHON=self.recorder(), OMP_WAIT_POLICY="active", LD_PRELOAD="", OWN="kept")
+        self.model("a.pt", MILLRACE_PYTHON=self.recorder(), OMP_WAIT_POLICY="active", LD_PRELOAD="", OWN="kept", PYTHONPATH="/x", PYTHONHASHSEED="7")
         environment = dict(part.decode().split("=", 1) for part in self.parts("environment"))
         self.assertEqual((environment["OMP_WAIT_POLICY"], environment["OWN"]), ("passive", "kept"))
+        # Exports of the same file have the same bytes only with the same seed.
+        self.assertEqual({name: value for name, value in environment.items() if name.startswith("PYTHON")}, {"PYTHONHASHSEED": "0"})
         allocator = re.search(r"^allocator +(/\S*libtcmalloc\S*)", millrace("doctor").out, re.MULTILINE)
         self.assertEqual(environment["LD_PRELOAD"], allocator[1] if allocator else "")
 

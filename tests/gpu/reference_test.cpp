@@ -44,7 +44,7 @@ double largest_difference(Device& device, const Image8& raster, const std::share
   return worst;
 }
 
-TEST_CASE("letterboxes of host and stream equal the definition, for whole and for reduced rasters") {
+TEST_CASE("letterboxes of host and stream equal the definition, for pictures decoded at full and at reduced size") {
   const auto devices = both_devices();
   for (const InputSpec& spec : input_specs()) {
     for (const auto& [width, height] : {std::pair{1, 1},
