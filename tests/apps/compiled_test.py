@@ -122,7 +122,7 @@ class Variants(Case):
         self.assertEqual(done.err, "")
 
     def test_a_variant_in_bf16(self):
-        """It passes the gate, runs in bf16 use it beside a detector in fp32, and runs in fp32 do not see it."""
+        """It passes the gate, runs in bf16 use it, and runs in fp32 do not see it."""
         shutil.rmtree(self.variant.parent)
         interpreter = {"MILLRACE_PYTHON": sys.executable}
         done = millrace("compile", self.package, "--precision", "bf16", "--images", self.folder / "in", env=interpreter)

@@ -61,7 +61,7 @@ TEST_CASE("the CPU reads the pixels of a picture where they are, without a copy"
   CHECK(host.counts().uploads == 0);
 }
 
-TEST_CASE("a picture stays on the device as long as its owner exists; its pixels stay on the host until the next `wait()`") {
+TEST_CASE("a picture stays on the device while its owner exists; its pixels stay on the host until the next wait") {
   Device device(make_stream());
   auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(4, 3, 1));
   const std::weak_ptr<std::vector<std::uint8_t>> watched = pixels;
@@ -76,7 +76,7 @@ TEST_CASE("a picture stays on the device as long as its owner exists; its pixels
   CHECK(values_of<std::uint8_t>(device, own) == expected);
 }
 
-TEST_CASE("a result that needs a second download gets it in the same `wait()`; a device that was given up delivers no results") {
+TEST_CASE("a result that needs a second download gets it in the same wait; a device given up delivers nothing") {
   Device device(make_stream());
   int asked = 0, handed_over = 0;
   device.at_wait([&] { ++asked; },
