@@ -238,7 +238,8 @@ class Compile(Case):
         self.assertEqual(list(self.folder.glob("*.variants*")), [])
 
     def test_packages_that_cannot_be_compiled(self):
-        self.refused("is not a model package")
+        self.refused("no such folder")
+        self.refused("is not a model package", folder=self.folder)
         shutil.copytree(COMPILED / "sam_small.pkg", self.folder / "sam.pkg")
         self.refused("encode takes 1 to 16 rows in a call, not 17", "--rows", 17)
         self.refused("no row counts are named", "--rows", "--boxes")
@@ -248,6 +249,8 @@ class Compile(Case):
         data = program_file.read_bytes()
         program_file.write_bytes(data[: len(data) // 2])
         self.refused("its SHA-256 is not the one in model.yaml")
+        program_file.unlink()
+        self.refused("model.ep.pt2: is missing, but model.yaml lists it")
         yaml = self.folder / "sam.pkg" / "model.yaml"
         yaml.write_text("".join(line for line in yaml.read_text().splitlines(keepends=True)).replace("model.ep.pt2", "other.pt2"))
         self.refused("has no model.ep.pt2")
