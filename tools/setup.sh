@@ -45,10 +45,13 @@ want tsan && packages+=("${tsan_packages[@]}")
 
 install_debian_packages() {
   local missing=() package
+  mkdir -p "$deps" || fail "making the folder $deps failed; MILLRACE_DEPS=FOLDER chooses another"
+  exec 9> "$deps/debian.lock"  # apt-get update does not wait for another one
+  flock 9
   for package in "${packages[@]}"; do
     [[ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] || missing+=("$package")
   done
-  if ((${#missing[@]} == 0)); then return; fi
+  if ((${#missing[@]} == 0)); then exec 9>&-; return; fi
   local root=() by_hand="apt-get install --no-install-recommends ${missing[*]}"
   if ((EUID != 0)); then
     command -v sudo > /dev/null || fail "Debian packages are missing, and installing them needs root or sudo. As root: $by_hand"
@@ -59,6 +62,7 @@ install_debian_packages() {
     || fail "apt-get update failed, see its message above: is the mirror in /etc/apt reachable?"
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" > /dev/null \
     || fail "apt-get could not install the packages, see its message above. For more details, as root: $by_hand"
+  exec 9>&-
 }
 
 # A set is complete when its marker .complete exists. An incomplete one is deleted and made again.

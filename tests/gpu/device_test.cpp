@@ -76,7 +76,7 @@ TEST_CASE("a picture stays on the device while its owner exists; its pixels stay
   CHECK(values_of<std::uint8_t>(device, own) == expected);
 }
 
-TEST_CASE("a result that needs a second download gets it in the same wait; a device given up delivers nothing") {
+TEST_CASE("a result that needs a second download is complete when `wait()` returns; a lost device delivers nothing") {
   Device device(make_stream());
   int asked = 0, handed_over = 0;
   device.at_wait([&] { ++asked; },

@@ -44,7 +44,7 @@ double largest_difference(Device& device, const Image8& raster, const std::share
   return worst;
 }
 
-TEST_CASE("letterboxes of host and stream equal the definition, for pictures decoded at full and at reduced size") {
+TEST_CASE("letterboxes of host and stream equal a reference in double precision, at full and at reduced size") {
   const auto devices = both_devices();
   for (const InputSpec& spec : input_specs()) {
     for (const auto& [width, height] : {std::pair{1, 1},
@@ -118,7 +118,7 @@ std::vector<float> output_of(const Shape& s, unsigned seed) {
   return output;
 }
 
-TEST_CASE("boxes of host and stream equal the definition") {
+TEST_CASE("boxes of host and stream equal a reference in double precision") {
   unsigned seed = 0;
   int compared = 0, near = 0, boxes = 0;
   for (const Shape& s :
