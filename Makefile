@@ -49,7 +49,7 @@ bench: ## run the benchmarks; every number has its warm-up and spread
 	@tools/build.sh release
 	@tools/bench.sh
 
-parity: ## compare packages of every family in full size with the original software (needs the test data, about 40 minutes)
+parity: ## compare packages of every family in full size with the original software (needs the test data, about 80 minutes)
 	@tools/setup.sh core python
 	@tools/build.sh release millrace millrace_imgcodecs
 	@"$$(tools/setup.sh where)/python/bin/python" -B tests/models/parity_table.py build/release/apps/millrace build/parity
