@@ -113,16 +113,18 @@ def example(declared, rows, described, dtype, device):
     return tuple(inputs)
 
 
-class In16Bits(torch.nn.Module):
-    """Computes in 16 bits what autocast chooses. Weights are cast when the code is compiled."""
-
-    def __init__(self, module, device, dtype):
-        super().__init__()
-        self.module, self.device, self.dtype = module, device, dtype
-
-    def forward(self, *inputs):
-        with torch.autocast(self.device, dtype=self.dtype):
-            return self.module(*inputs)
+def with_weights(program, dtype):
+    """The module of a program with its weights in this type. As in TorchScript, its plain tensors, such as positions, stay in float32."""
+    module = program.module()
+    if dtype != torch.float32:
+        weights = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in program.state_dict.items()}
+        module.load_state_dict(weights, strict=False, assign=True)
+        # The export asserts the types of some tensors, which are others now.
+        for node in list(module.graph.nodes):
+            if node.target is torch.ops.aten._assert_tensor_metadata.default:
+                module.graph.erase_node(node)
+        module.recompile()
+    return module
 
 
 def compile_call(program, inputs, declared, device, dtype, library):
@@ -130,14 +132,7 @@ def compile_call(program, inputs, declared, device, dtype, library):
 
     Only the number of rows is fixed. A call with boxes may have any number of pictures.
     """
-    module = program.module().to(device)
-    if dtype != torch.float32:
-        # The export asserts the types of some tensors, which are others now.
-        for node in list(module.graph.nodes):
-            if node.target is torch.ops.aten._assert_tensor_metadata.default:
-                module.graph.erase_node(node)
-        module.recompile()
-        module = In16Bits(module, device, dtype)
+    module = with_weights(program, dtype).to(device)
     options = {
         # The program and its LibTorch are one; libtorch.so would also load LibTorch's libraries for GPUs.
         "aot_inductor.link_libtorch": False,
@@ -148,7 +143,7 @@ def compile_call(program, inputs, declared, device, dtype, library):
     }
     with torch.no_grad():
         shapes = programs.dynamic_shapes(declared, "B") if declared["row"] == "box" else None
-        static = torch.export.export(module, inputs, dynamic_shapes=(shapes,) if shapes and dtype != torch.float32 else shapes, strict=False)
+        static = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
         archive = torch._inductor.aoti_compile_and_package(static, package_path=str(library.with_suffix(".pt2")), inductor_configs=options)
     # The program opens the library itself. LibTorch unpacks an archive for each load, and a killed run leaves that behind.
     with zipfile.ZipFile(archive) as files:
