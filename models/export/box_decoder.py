@@ -365,11 +365,18 @@ class BoxDecoder(nn.Module):
 
     # All boxes at once.
 
+    def by_head(self, rows: Tensor, matrices: Tensor) -> Tensor:
+        """A matrix of each head for the rows of all boxes: [B, H, T, m], [H, m, n] -> [B, H, T, n].
+
+        The product of these shapes would copy the matrices for each box.
+        """
+        return (rows.transpose(0, 1).flatten(1, 2) @ matrices).unflatten(1, [-1, rows.shape[2]]).transpose(0, 1)
+
     def attend(self, q: Tensor, image: Tensor, k: Tensor, position: Tensor, v_weight: Tensor) -> Tensor:
         """What prompt tokens get from image tokens [B, N, D], without the bias of the values: [B, T, H * K]."""
-        score = ((q @ k).flatten(1, 2) @ image.transpose(1, 2)).unflatten(1, [self.H, -1]) + q @ position
+        score = (self.by_head(q, k).flatten(1, 2) @ image.transpose(1, 2)).unflatten(1, [self.H, -1]) + self.by_head(q, position)
         seen = (torch.softmax(score, 3).flatten(1, 2) @ image).unflatten(1, [self.H, -1])
-        return (seen @ v_weight.unflatten(0, [self.H, self.K]).transpose(1, 2)).transpose(1, 2).flatten(2)
+        return self.by_head(seen, v_weight.unflatten(0, [self.H, self.K]).transpose(1, 2)).transpose(1, 2).flatten(2)
 
     def batch(self, embedding: Tensor, corners: Tensor, image_index: Tensor) -> Tuple[Tensor, Tensor]:
         H, D = self.H, self.D
@@ -384,7 +391,7 @@ class BoxDecoder(nn.Module):
         tokens = self.norms[1](tokens + self.out0((weight @ layer0[:, 1].transpose(2, 3)).transpose(1, 2).flatten(2)))
         tokens = self.norms[2](tokens + self.mlp0(tokens))
         weight = torch.softmax(self.heads(F.linear(tokens + prompt, self.k0_weight)) @ layer0[:, 2], 2).flatten(1, 2)
-        rows = (self.heads(self.v0(tokens)) @ self.to_tokens0_out).flatten(1, 2)
+        rows = self.by_head(self.heads(self.v0(tokens)), self.to_tokens0_out).flatten(1, 2)
         image = (x + self.out0_bias).transpose(1, 2).index_select(0, image_index) + weight.transpose(1, 2) @ rows
         image = F.layer_norm(image, [D], self.gamma1, None, self.eps[0])
 
@@ -393,8 +400,8 @@ class BoxDecoder(nn.Module):
         tokens = self.norms[4](tokens + self.out1(seen + self.v1_bias))
         tokens = self.norms[5](tokens + self.mlp1(tokens))
         k = self.heads(F.linear(tokens + prompt, self.k1_weight))
-        score = ((k @ self.image_q1).flatten(1, 2) @ image.transpose(1, 2)).unflatten(1, [H, -1]) + k @ self.image_q1_position
-        rows = (self.heads(self.v1(tokens)) @ self.to_tokens1_out).flatten(1, 2)
+        score = (self.by_head(k, self.image_q1).flatten(1, 2) @ image.transpose(1, 2)).unflatten(1, [H, -1]) + self.by_head(k, self.image_q1_position)
+        rows = self.by_head(self.heads(self.v1(tokens)), self.to_tokens1_out).flatten(1, 2)
         image = image + self.between + torch.softmax(score, 2).flatten(1, 2).transpose(1, 2) @ rows
         image = F.layer_norm(image, [D], self.gamma2, None, self.eps[1])
 
@@ -410,5 +417,7 @@ class BoxDecoder(nn.Module):
         y = F.gelu(y) @ self.up2_weight + self.up2_bias
         if self.details:
             y = y + embedding[:, 2 * D :].transpose(1, 2).unflatten(2, [4, -1]).index_select(0, image_index)
-        logits = F.gelu(y).unflatten(3, [4, -1]).flatten(1, 3) @ weights
-        return self.choose(logits, quality)
+        y = F.gelu(y).unflatten(3, [4, -1]).flatten(1, 3)
+        # Sums, not a matrix product: a compiler fuses them with GELU, so the largest tensor is not written again.
+        masks = [(y * weight[:, None]).sum(2) for weight in weights.unbind(2)]
+        return self.choose(torch.stack(masks, 2), quality)
