@@ -6,12 +6,14 @@ import sys
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "models" / "export"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "models" / "export"), str(ROOT / "bench")]
 
 import torch
 from torch import nn
 
 import package
+import compiled_bytes
 from box_decoder import BoxDecoder, unshuffle
 from mobile_sam_seeded import perturb
 from segmenter import random_boxes
@@ -127,6 +129,18 @@ class BoxDecoderTest(unittest.TestCase):
                 with self.subTest(seed=seed, kind=kind):
                     decoder.dynamic_multimask_stability_thresh = share
                     self.check(prompt, decoder, details=True)
+
+    @torch.no_grad()
+    def test_a_gpu_moves_few_bytes_for_a_box(self):
+        """In the compiled batched form, in 16 bits. bench/compiled_bytes.py counts; the figure is in docs/performance.md."""
+        ours = BoxDecoder(*architecture("sam", 0, channels=256, side=64)).eval().to(torch.bfloat16)
+        boxes = 16
+        call = (torch.randn(2, 256, 64, 64), torch.randn(boxes, 2, 256))
+        call = (*(tensor.to(torch.bfloat16) for tensor in call), torch.arange(boxes) % 2)
+        found = compiled_bytes.kernels(torch.export.export(ours, call, strict=False), call)
+        moved = sum(size for size, _ in found) / boxes / 1e6
+        self.assertLess(moved, 70)
+        self.assertGreater(moved, 20)  # the image tokens of a box have 2 MB, and ten kernels read them
 
 
 if __name__ == "__main__":
