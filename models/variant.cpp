@@ -89,8 +89,8 @@ Variant parse(const std::filesystem::path& folder, const std::string& file, cons
   (void)root.text("package");  // for people
   variant.package = root.text("fingerprint");
   if (variant.package != package.fingerprint)
-    root.fail("fingerprint", fmt::format("is {}, but that of {} is {}; {}", variant.package, package.folder.string(),
-                                         package.fingerprint, compile_again));
+    root.fail("fingerprint", fmt::format("it was compiled from another package ({:.16}) than {} ({:.16}); {}",
+                                         variant.package, package.folder.string(), package.fingerprint, compile_again));
   (void)root.text("source");  // the hash of model.ep.pt2, which a run does not open
   variant.machine =
       root.choice<std::string>("device", {{"cpu", "cpu "}, {"cuda", "cuda "}}) + root.text("instructions");
