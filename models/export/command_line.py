@@ -38,12 +38,19 @@ def stop_on_signals(name="export"):
 class Parser(argparse.ArgumentParser):
     """Takes no abbreviations of options, as `millrace run`. A usage error is one line that ends with `advice`."""
 
-    def __init__(self, advice, **options):
+    def __init__(self, advice, name="export", **options):
         super().__init__(allow_abbrev=False, **options)
-        self.advice = advice
+        self.advice, self.name = advice, name
 
     def error(self, message):
-        end(USAGE, f"{message}; {self.advice}")
+        end(USAGE, f"{message}; {self.advice}", self.name)
+
+
+def exit_codes(**special):
+    """The end of a help text: all exit codes of a command. `special` has those that not every command has."""
+    texts = {0: "done", INTERNAL: "internal error", USAGE: "wrong use"} | {globals()[name]: text for name, text in special.items()}
+    texts |= {128 + signal.SIGINT: "stopped by Ctrl-C", TERMINATED: "stopped by SIGTERM"}
+    return "exit codes:\n" + "\n".join(f"  {code:<4} {text}" for code, text in sorted(texts.items()))
 
 
 def add_options(parser):

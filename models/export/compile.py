@@ -15,7 +15,7 @@ import warnings
 import zipfile
 from pathlib import Path
 
-from command_line import MODEL, end, stop_on_signals, unfinished
+from command_line import MODEL, STORAGE, Parser, end, exit_codes, stop_on_signals, unfinished
 from package import Differs, Refused, compare, sha256, write_yaml
 
 import torch
@@ -233,7 +233,8 @@ def place_of(package, fingerprint, name, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="millrace compile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    codes = exit_codes(MODEL="a problem with the package, the machine or the compiler, or the results miss the limits", STORAGE="writing failed")
+    parser = Parser("--help lists the options", "compile", prog="millrace compile", description=__doc__, epilog=codes, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", metavar="PACKAGE", help="folder of a package with a model.ep.pt2")
     parser.add_argument("--out", metavar="FOLDER", help="folder for the variant; default: PACKAGE.variants, or the user's cache")
     parser.add_argument("--device", choices=ROWS, default="cpu", help="the device that will run the code (default cpu)")
@@ -252,6 +253,8 @@ def main():
         compile_variant(arguments)
     except (Refused, Differs) as error:
         end(MODEL, error, "compile")
+    except OSError as error:
+        end(STORAGE, f"{error.filename or arguments.package}: {error.strerror or error}; nothing was written", "compile")
     except Exception as error:  # PyTorch and the compiler throw many types
         if arguments.traceback:
             raise

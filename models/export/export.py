@@ -65,11 +65,11 @@ def export(arguments):
     weights, out = Path(arguments.weights), Path(arguments.out)
     check_readable(weights)
     check_target(out)
-    pixels = photograph.read(arguments.photograph)
     family, loaded = family_of(weights, arguments.trust)
     for option, (families, purpose) in OPTIONS.items():
         if getattr(arguments, option) and family not in families:
             raise Refused(f"{weights}: --{option} is for {purpose}; leave --{option} out")
+    pixels = photograph.read(arguments.photograph)
     if family == "onnx":
         import yolo_onnx
 

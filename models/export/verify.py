@@ -21,7 +21,7 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from command_line import MODEL, SOME_FAILED, end, stop_on_signals, unfinished
+from command_line import MODEL, SOME_FAILED, Parser, end, exit_codes, stop_on_signals, unfinished
 from package import Refused
 
 # Limits for every fast path. IoUs are those of the masks of the same boxes.
@@ -236,7 +236,8 @@ def program_path():
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="millrace verify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    codes = exit_codes(SOME_FAILED="the results are not within the limits", MODEL="a problem with the package, the pictures or a run")
+    parser = Parser("--help lists the options", "verify", prog="millrace verify", description=__doc__, epilog=codes, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", metavar="PACKAGE", type=Path, help="folder of a detector or segmenter")
     parser.add_argument("--images", metavar="WHAT", nargs="+", required=True, help="pictures and folders of pictures")
     parser.add_argument("--limit", metavar="N", type=int, default=100, help="maximum number of pictures (default 100)")
