@@ -45,7 +45,7 @@ def use_tf32(precision):
 GFLOP = {("yolov8n", "forward"): 8.7, ("mobile_sam", "encode"): 77.5, ("mobile_sam", "decode"): 3.6, ("front", "forward"): 1.2, ("left", "forward"): 1.2,
          ("right", "forward"): 1.2, ("segmenter", "encode"): 2.7, ("segmenter", "decode"): 0.22}
 # Megabytes that they read and write in 16 bits if each operation goes through memory; in 32 bits it is twice that.
-# See docs/performance.md, "Prediction for an H200". Those of the built-in models were not counted.
+# See docs/performance_gpu.md, "Prediction for an H200". Those of the built-in models were not counted.
 MB_IN_16_BITS = {("yolov8n", "forward"): 76, ("mobile_sam", "encode"): 963, ("mobile_sam", "decode"): 82}
 BOXES = 64  # in a call of a decoder
 

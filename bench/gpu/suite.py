@@ -17,7 +17,7 @@ Another call measures what has no record in RESULTS.json, or a failed one. The d
 
 FOLDER has yolov8n.pkg, mobile_sam.pkg and pictures/.
 Without these packages, the suite measures only the built-in models.
-The script tables.py makes the tables and plots of docs/performance.md from RESULTS.json.
+The script tables.py makes the tables and plots of docs/performance_gpu.md from RESULTS.json.
 With --rehearse, the suite runs everything on a CPU with almost no work: its figures mean nothing.
 """
 

@@ -27,7 +27,7 @@ import verify
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Default row counts. On a CPU, calls with several pictures are slower than as many calls with one, and TorchScript's
-# loop over boxes is faster than a compiled call with several (docs/performance.md).
+# loop over boxes is faster than a compiled call with several (docs/performance_cpu.md).
 ROWS = {"cpu": {"picture": [1], "crop": [1], "box": []}, "cuda": {"picture": [1, 4, 16], "crop": [16, 64], "box": [16, 64, 160, 256]}}
 REPEATS = 7
 ANOTHER_ORDER = 10  # times the bounds for a copy

@@ -48,7 +48,7 @@ Task make_task<DetectTask>() {
           .method_names = {"forward"},
           .output = {{.name = "layout", .words = {"v8", "end_to_end"}}, {.name = "boxes", .highest = 1'000'000}},
           // fp16 even where bf16 exists: activations of detectors are small, and boxes need the longer mantissa.
-          // docs/performance.md has figures.
+          // docs/performance_cpu.md has figures.
           .native_precision = Precision::fp16,
           .older_precision = Precision::fp16,
           .read = read,

@@ -132,7 +132,7 @@ class BoxDecoderTest(unittest.TestCase):
 
     @torch.no_grad()
     def test_a_gpu_moves_few_bytes_for_a_box(self):
-        """In the compiled batched form, in 16 bits. bench/compiled_bytes.py counts; the figure is in docs/performance.md."""
+        """In the compiled batched form, in 16 bits. bench/compiled_bytes.py counts; the figure is in docs/performance_gpu.md."""
         ours = BoxDecoder(*architecture("sam", 0, channels=256, side=64)).eval().to(torch.bfloat16)
         boxes = 16
         call = (torch.randn(2, 256, 64, 64), torch.randn(boxes, 2, 256))

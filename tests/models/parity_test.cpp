@@ -163,7 +163,7 @@ TEST_CASE("YOLOX-nano in float16 finds the same objects as in float32") {
   CHECK(seen > 10);
 }
 
-// Bounds relative to the standard deviation, with seeded weights; docs/performance.md has them, too.
+// Bounds relative to the standard deviation, with seeded weights; docs/performance_cpu.md has them, too.
 constexpr double largest_rms = 0.03, largest_of_all = 0.2;
 
 void segmenter_stands_16_bits(const char* name, Precision precision) {
