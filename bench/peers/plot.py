@@ -17,6 +17,7 @@ from matplotlib import pyplot
 SERIES = (
     ("millrace, bf16", "Millrace, segmenter in bf16", "#12a150", "-"),
     ("millrace", "Millrace", "#0b6e4f", "-"),
+    ("tuned, tcmalloc, passive", "tuned Python script, tcmalloc, passive threads", "#e08a1e", "--"),
     ("tuned, tcmalloc", "tuned Python script, tcmalloc", "#c44536", "--"),
     ("script, tcmalloc", "usual Python script, tcmalloc", "#5b6b8c", "--"),
     ("script", "usual Python script", "#9aa5b8", ":"),
@@ -27,7 +28,7 @@ def draw(axes, record):
     boxes = sorted(map(int, record["seconds_per_picture"]))
     for name, label, colour, line in SERIES:
         if name not in record["seconds_per_picture"][str(boxes[0])]:
-            continue  # this CPU has no bf16
+            continue  # this CPU has no bf16, or an older file has no passive threads
         turns = [record["seconds_per_picture"][str(y)][name] for y in boxes]
         speeds = [1 / statistics.median(times) for times in turns]
         spread = [[s - 1 / max(times) for s, times in zip(speeds, turns)], [1 / min(times) - s for s, times in zip(speeds, turns)]]
