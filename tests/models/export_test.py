@@ -121,7 +121,8 @@ class UltralyticsDetectors(ExportCase):
             expected = [original(view) for view in views]
             together, alone = saved(torch.cat(views)), saved(views[2])
         self.assertEqual(list(together.shape), [3, 84, 8400])
-        self.assertGreater(max(raw["scores"].sigmoid().max().item() for _, raw in expected), 0.25)  # the picture has objects to compare
+        # Scores of a class differ between the boxes by far more than the bounds: on a photograph and on a drawn picture.
+        self.assertGreater(min(raw["scores"].std(dim=2).mean().item() for _, raw in expected), 0.1)
         for output, (boxes, raw) in [*zip(together.split(1), expected), (alone, expected[2])]:
             self.hold_boxes(output[:, :4], boxes[:, :4], scales[0])
             below = raw["scores"] < 5  # for higher scores, float32 probabilities are too coarse for the bound on logits
