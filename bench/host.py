@@ -98,7 +98,7 @@ def median_of(runs):
 def by_step(memory, files):
     """CPU ms per picture from JPEG, by step.
 
-    The rest is start, end, and threads that live too short for thread_seconds() to see them.
+    The rest is the work of threads that live too short for thread_seconds() to see them.
     """
     thread, decoded = files["by_thread_ms"], memory["by_thread_ms"]
     encode = decoded.get("worker", 0)
