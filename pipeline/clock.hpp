@@ -2,19 +2,47 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace millrace {
 
-/// The pipeline's source of time. Tests replace it with a clock that they move by hand.
+/// Time that threads spent on cores and waiting for one, since an arbitrary start. `to - from` describes a span.
+struct CoreTime {
+  std::int64_t on_core_ns = 0;       ///< of the calling thread
+  std::int64_t waiting_ns = 0;       ///< of the calling thread: it could have run, but others had the cores
+  std::int64_t team_on_core_ns = 0;  ///< of the threads that work for it, summed
+  std::int64_t team_waiting_ns = 0;  ///< likewise
+};
+[[nodiscard]] constexpr CoreTime operator-(const CoreTime& to, const CoreTime& from) {
+  return {to.on_core_ns - from.on_core_ns, to.waiting_ns - from.waiting_ns, to.team_on_core_ns - from.team_on_core_ns,
+          to.team_waiting_ns - from.team_waiting_ns};
+}
+
+/// Times of the cores that the process may use, with all programs on them, since an arbitrary start.
+/// A time that the system does not provide is empty.
+struct MachineTime {
+  std::optional<std::int64_t> busy_ns;          ///< programs ran, summed over cores
+  std::optional<std::int64_t> stolen_ns;        ///< the hypervisor ran other guests, summed over cores
+  std::optional<std::int64_t> throttled_ns;     ///< a CPU quota stopped the process
+  std::optional<std::int64_t> memory_stall_ns;  ///< some thread of the machine waited for memory (swapping, reclaim)
+  std::optional<std::int64_t> io_stall_ns;      ///< some thread of the machine waited for a disk
+};
+
+/// The pipeline's source of times. Tests replace it with a clock that they move by hand.
 class Clock {
  public:
   virtual ~Clock() = default;
   /// Returns nanoseconds since an arbitrary start; never runs backwards. Called from any thread.
   [[nodiscard]] virtual std::int64_t now_ns() const noexcept = 0;
+  /// Returns the times of the calling thread and its team; nothing if the system does not provide them.
+  [[nodiscard]] virtual std::optional<CoreTime> core_time() const noexcept { return std::nullopt; }
+  /// From now on, the team of the calling thread are the threads that it has started, or starts later.
+  virtual void adopt_team() const noexcept {}
+  [[nodiscard]] virtual MachineTime machine_time() const { return {}; }
 };
 
-/// The system's monotonic clock.
-class SteadyClock final : public Clock {
+/// Times of a monotonic clock alone.
+class SteadyClock : public Clock {
  public:
   [[nodiscard]] std::int64_t now_ns() const noexcept override {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())

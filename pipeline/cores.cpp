@@ -19,32 +19,6 @@ double allowed_by_affinity() {
   return std::max(1U, std::thread::hardware_concurrency());
 }
 
-// Returns quota / period from the files in `folder`, or `otherwise` if they set no limit.
-double quota(const std::string& folder, double otherwise) {
-  double limit = 0;
-  double period = 0;
-  // Without a limit the file says "max 100000", which does not read as a number.
-  if (std::ifstream v2(folder + "/cpu.max"); v2 >> limit >> period && period > 0) return limit / period;
-  std::ifstream v1_limit(folder + "/cpu.cfs_quota_us");
-  std::ifstream v1_period(folder + "/cpu.cfs_period_us");
-  // A quota of -1 means no limit.
-  if (v1_limit >> limit && v1_period >> period && limit > 0 && period > 0) return limit / period;
-  return otherwise;
-}
-
-// Returns the lowest quota from this process's cgroup up to the root of the hierarchy mounted at `mount`.
-double quota_above(const std::string& mount, std::string group, double otherwise) {
-  double tightest = otherwise;
-  // The quota of a cgroup also limits the groups below it, so every level counts.
-  // A folder that does not exist sets no limit: in a container, `group` can be a path that only the host has.
-  for (;;) {
-    tightest = std::min(tightest, quota(mount + group, otherwise));
-    const auto slash = group.rfind('/');
-    if (slash == std::string::npos) return tightest;
-    group.resize(slash);
-  }
-}
-
 }  // namespace
 
 std::int64_t process_cpu_ns() noexcept {
@@ -53,9 +27,30 @@ std::int64_t process_cpu_ns() noexcept {
   return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-double available_cores() {
-  double cores = allowed_by_affinity();
-  std::ifstream groups("/proc/self/cgroup");
+std::optional<double> cpu_quota(const std::string& folder) {
+  double limit = 0;
+  double period = 0;
+  // Without a limit the file says "max 100000", which does not read as a number.
+  if (std::ifstream v2(folder + "/cpu.max"); v2 >> limit >> period && period > 0) return limit / period;
+  std::ifstream v1_limit(folder + "/cpu.cfs_quota_us");
+  std::ifstream v1_period(folder + "/cpu.cfs_period_us");
+  // A quota of -1 means no limit.
+  if (v1_limit >> limit && v1_period >> period && limit > 0 && period > 0) return limit / period;
+  return std::nullopt;
+}
+
+std::vector<std::string> cpu_cgroups(const std::string& proc, const std::string& mount) {
+  std::vector<std::string> folders;
+  // In a container, `group` can be a path that only the host has. Then its folders do not exist and set no limit.
+  const auto add_with_parents = [&](const std::string& hierarchy, std::string group) {
+    for (;;) {
+      folders.push_back(hierarchy + group);
+      const auto slash = group.rfind('/');
+      if (slash == std::string::npos) return;
+      group.resize(slash);
+    }
+  };
+  std::ifstream groups(proc + "/self/cgroup");
   // A line is hierarchy:controllers:path, in v2 without controllers.
   for (std::string line; std::getline(groups, line);) {
     std::istringstream fields(line);
@@ -67,10 +62,19 @@ double available_cores() {
     std::getline(fields, path);
     // Commas around `cpu`, because v1 also has the controllers cpuset and cpuacct.
     if (controllers.empty()) {
-      cores = std::min(cores, quota_above("/sys/fs/cgroup", path, cores));
+      add_with_parents(mount, path);
     } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
-      cores = std::min(cores, quota_above("/sys/fs/cgroup/cpu", path, cores));
+      add_with_parents(mount + "/cpu", path);
     }
+  }
+  return folders;
+}
+
+double available_cores() {
+  double cores = allowed_by_affinity();
+  // The quota of a cgroup also limits the groups below it, so every level counts.
+  for (const std::string& folder : cpu_cgroups("/proc", "/sys/fs/cgroup")) {
+    if (const auto limit = cpu_quota(folder)) cores = std::min(cores, *limit);
   }
   return std::max(cores, 0.01);
 }

@@ -27,14 +27,14 @@ std::optional<int> Gate::take(bool begins_batch) {
   if (!has_credit() && !refuses(begins_batch)) {
     // The lock is held from the check until wait() releases it, so no credit can come back unnoticed in between.
     without_credits_.arrive();
-    const auto begun_ns = without_credits_.begin();
+    const auto service = without_credits_.begin();
     waiting_ = true;
     reserved_ = false;
     release_();
     // After a wake-up with a reservation a credit is free: wake_source() saw it, and no other thread takes credits.
     wake_.wait(lock, [&] { return reserved_ || refuses(begins_batch); });
     waiting_ = false;
-    without_credits_.end(begun_ns, false);
+    without_credits_.end(service, false);
   }
   if (refuses(begins_batch)) return std::nullopt;
   const int credit = free_.back();

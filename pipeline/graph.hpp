@@ -130,15 +130,15 @@ Result Graph<Frame, Batch>::run() {
 template <GraphFrame Frame, GraphBatch Batch>
 std::shared_ptr<Frame> Graph<Frame, Batch>::next_frame() {
   statistics_.input.arrive();
-  const auto begun_ns = statistics_.input.begin();
+  const auto service = statistics_.input.begin();
   std::shared_ptr<Frame> frame;
   try {
     frame = bodies_.next();
   } catch (...) {
-    statistics_.input.end(begun_ns, true);
+    statistics_.input.end(service, true);
     throw;
   }
-  statistics_.input.end(begun_ns, false);
+  statistics_.input.end(service, false);
   return frame;
 }
 

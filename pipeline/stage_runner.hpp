@@ -99,17 +99,18 @@ class StageRunner {
     trace_.end(joined.waiting);
     if (state_.stopping()) joined.batch = nullptr;
     if (joined.batch == nullptr) return statistics_.lane.leave();
-    const auto begun_ns = statistics_.lane.begin();
+    const auto service = statistics_.lane.begin();
     for (std::size_t i = 0; i < bodies_.lane_stages.size(); ++i) {
       arrive(joined, statistics_.lane_stages[i]);
       on_batch(joined, statistics_.lane_stages[i], [&](Batch& batch) { bodies_.lane_stages[i].run(batch, lane); });
     }
-    statistics_.lane.end(begun_ns, false);
+    statistics_.lane.end(service, false);
   }
   /// Returns whether the lane is ready for batches.
   bool lane_start(int lane) noexcept {
     return guarded("lane", [&] {
       if (bodies_.lane_start) bodies_.lane_start(lane);
+      statistics_.clock().adopt_team();
     });
   }
   void lane_stop(int lane) noexcept {
@@ -130,12 +131,12 @@ class StageRunner {
       statistics_.commit.leave();
       if (!state_.ended() && state_.stopping()) given_up_ += static_cast<std::int64_t>(joined.credits.size());
     } else {
-      const auto begun_ns = statistics_.commit.begin();
+      const auto service = statistics_.commit.begin();
       const bool committed = guarded("commit", [&] {
         const Trace::Range range(trace_, statistics_.commit.name(), id(joined), joined.credits.size());
         bodies_.commit(*joined.batch);
       });
-      statistics_.commit.end(begun_ns, !committed);
+      statistics_.commit.end(service, !committed);
       if (committed) statistics_.count_committed(static_cast<std::int64_t>(joined.credits.size()));
     }
     joined.batch = nullptr;
@@ -166,7 +167,7 @@ class StageRunner {
     auto& frame = *admitted.frame;
     admitted.given_up = admitted.given_up || state_.stopping();
     if (state_.ended() || admitted.given_up || frame.failed()) return meter.leave();
-    const auto begun_ns = meter.begin();
+    const auto service = meter.begin();
     std::exception_ptr error;
     try {
       const Trace::Range range(trace_, meter.name(), admitted.sequence);
@@ -174,7 +175,7 @@ class StageRunner {
     } catch (...) {
       error = std::current_exception();
     }
-    meter.end(begun_ns, error != nullptr || frame.failed());
+    meter.end(service, error != nullptr || frame.failed());
     if (error == nullptr) return;
     state_.judge(meter.name(), error,
                  [&](const std::exception_ptr& e) { bodies_.frame_failed(frame, meter.name(), e); });
@@ -184,7 +185,7 @@ class StageRunner {
   void on_batch(Joined& joined, Meter& meter, const Run& run) noexcept {
     if (state_.ended() || joined.batch == nullptr || joined.batch->empty()) return meter.leave();
     auto& batch = *joined.batch;
-    const auto begun_ns = meter.begin();
+    const auto service = meter.begin();
     std::exception_ptr error;
     try {
       const Trace::Range range(trace_, meter.name(), id(joined), joined.credits.size());
@@ -192,7 +193,7 @@ class StageRunner {
     } catch (...) {
       error = std::current_exception();
     }
-    meter.end(begun_ns, error != nullptr);
+    meter.end(service, error != nullptr);
     if (error == nullptr) return;
     state_.judge(meter.name(), error,
                  [&](const std::exception_ptr& e) { bodies_.batch_failed(batch, meter.name(), e); });

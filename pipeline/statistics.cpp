@@ -17,6 +17,11 @@ double ratio(std::int64_t part_ns, double whole_ns) {
   return whole_ns > 0 ? static_cast<double>(part_ns) / whole_ns : 0;
 }
 
+/// Counters of the system can be missing, or fall behind by a tick.
+void subtract(std::optional<std::int64_t>& to, const std::optional<std::int64_t>& from) {
+  to = to && from ? std::optional(std::max<std::int64_t>(*to - *from, 0)) : std::nullopt;
+}
+
 std::vector<Reading> read_all(const std::deque<Meter>& first, const std::deque<Meter>& second = {}) {
   std::vector<Reading> readings;
   for (const auto& meter : first) readings.push_back(meter.read());
@@ -46,11 +51,22 @@ double Reading::starved(std::int64_t wall_ns) const {
 }
 double Reading::mean_queue(std::int64_t wall_ns) const { return ratio(queued_ns, static_cast<double>(wall_ns)); }
 
+std::optional<double> Reading::no_core() const {
+  return measured_ns > 0 ? std::optional(ratio(no_core_ns, static_cast<double>(measured_ns))) : std::nullopt;
+}
+std::optional<double> Reading::on_core() const {
+  return measured_ns > 0 ? std::optional(ratio(on_core_ns, static_cast<double>(measured_ns))) : std::nullopt;
+}
+
 // `queue_length` is no sum over time: a window has the value at its end.
 Reading operator-(Reading to, const Reading& from) {
   to.items -= from.items;
   to.failed -= from.failed;
   to.busy_ns -= from.busy_ns;
+  to.measured_ns -= from.measured_ns;
+  to.on_core_ns -= from.on_core_ns;
+  to.no_core_ns -= from.no_core_ns;
+  to.core_ns -= from.core_ns;
   to.starved_ns -= from.starved_ns;
   to.queued_ns -= from.queued_ns;
   to.latency -= from.latency;
@@ -75,6 +91,11 @@ Snapshot operator-(Snapshot to, const Snapshot& from) {
     }
   }
   to.cpu_ns -= from.cpu_ns;
+  subtract(to.machine.busy_ns, from.machine.busy_ns);
+  subtract(to.machine.stolen_ns, from.machine.stolen_ns);
+  subtract(to.machine.throttled_ns, from.machine.throttled_ns);
+  subtract(to.machine.memory_stall_ns, from.machine.memory_stall_ns);
+  subtract(to.machine.io_stall_ns, from.machine.io_stall_ns);
   return to;
 }
 
@@ -119,9 +140,14 @@ void Meter::leave(int items) noexcept {
   if (within_ != nullptr) within_->leave(items);
 }
 
-std::int64_t Meter::begin() noexcept {
+Service Meter::begin() noexcept {
+  const auto begun = clock_.core_time();
   // The outer meter begins first and ends last, so its busy time covers that of its parts.
-  if (within_ != nullptr) static_cast<void>(within_->begin());
+  if (within_ != nullptr) within_->enter();
+  return {enter(), begun};
+}
+
+std::int64_t Meter::enter() noexcept {
   const std::lock_guard lock(mutex_);
   const auto now = clock_.now_ns();
   advance(now);
@@ -130,17 +156,33 @@ std::int64_t Meter::begin() noexcept {
   return now;
 }
 
-void Meter::end(std::int64_t begun_ns, bool failed) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto now = clock_.now_ns();
-    advance(now);
-    --in_service_;
-    ++reading_.items;
-    if (failed) ++reading_.failed;
-    reading_.latency.add(now - begun_ns);
-  }
-  if (within_ != nullptr) within_->end(begun_ns, failed);
+void Meter::end(const Service& service, bool failed) noexcept {
+  const auto now = service.begun ? clock_.core_time() : std::nullopt;
+  const auto used = now ? std::optional(*now - *service.begun) : std::nullopt;
+  leave_service(service.begun_ns, used, failed);
+  if (within_ != nullptr) within_->leave_service(service.begun_ns, used, failed);
+}
+
+void Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto now = clock_.now_ns();
+  advance(now);
+  --in_service_;
+  ++reading_.items;
+  if (failed) ++reading_.failed;
+  const auto took_ns = now - begun_ns;
+  reading_.latency.add(took_ns);
+  if (!used) return;
+  // The clocks of the kernel are read at slightly different moments, so their parts can exceed the whole.
+  const auto on_core_ns = std::clamp<std::int64_t>(used->on_core_ns, 0, took_ns);
+  const auto waiting_ns = std::clamp<std::int64_t>(used->waiting_ns, 0, took_ns - on_core_ns);
+  // While a member of its team waits for a core, the thread itself is asleep at the end of a parallel loop.
+  // Its sleep is not longer for members that wait at the same time. So the sum of their waits is an upper bound.
+  const auto asleep_ns = took_ns - on_core_ns - waiting_ns;
+  reading_.measured_ns += took_ns;
+  reading_.on_core_ns += on_core_ns;
+  reading_.no_core_ns += waiting_ns + std::clamp<std::int64_t>(used->team_waiting_ns, 0, asleep_ns);
+  reading_.core_ns += on_core_ns + std::max<std::int64_t>(used->team_on_core_ns, 0);
 }
 
 Reading Meter::read() const {
@@ -187,6 +229,7 @@ Snapshot Statistics::snapshot() const {
   if (!lane_stages.empty()) now.resources.push_back({lane.read(), read_all(lane_stages), true});
   now.resources.push_back({commit.read(), {}});
   now.cpu_ns = process_cpu_ns();
+  now.machine = clock_.machine_time();
   now.cores = cores_;
   now.admission_items = admission_items_;
   const std::lock_guard lock(mutex_);

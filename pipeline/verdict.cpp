@@ -10,8 +10,14 @@
 namespace millrace {
 namespace {
 
-constexpr double full = 0.9;             // a resource this busy counts as saturated
-constexpr double idle = 0.6;             // a resource less busy than this does not explain the rate by itself
+constexpr double full = 0.9;  // a resource this busy counts as saturated
+constexpr double idle = 0.6;  // a resource less busy than this does not explain the rate by itself
+// In a machine that lacks memory, threads stall for most of the time. Stalls of a few percent come from reading files.
+constexpr double thrashing = 0.3;
+// Fewer cores are the daemons of a system, or errors of clocks that count in ticks of 10 ms.
+constexpr double min_other_cores = 0.05;
+// Other programs that cost a quarter of the rate come first: no change of the run helps as surely as ending them.
+constexpr double others_matter = 1.0 / 3;
 constexpr std::int64_t min_batches = 8;  // with fewer batches, one slow batch would decide the verdict
 // In less time, starting and ending take as long as the work that is judged.
 constexpr std::int64_t min_wall_ns = 1'000'000'000;
@@ -22,7 +28,8 @@ struct Candidate {
   std::string resource;  // empty for the input and the cores
   const ResourceReading* reading = nullptr;
   double utilisation = 0;
-  double share = 1;  // of the busy time of the resource, the share of `stage`
+  double share = 1;       // of the busy time of the resource, the share of `stage`
+  double own_demand = 0;  // `utilisation` without the time of waiting for a core
 };
 
 std::string percent(double share) { return std::to_string(std::lround(share * 100)) + " %"; }
@@ -39,7 +46,8 @@ double share_of(const Reading& part, const ResourceReading& resource) {
 }
 
 Candidate candidate(const ResourceReading& resource, std::int64_t wall_ns) {
-  Candidate it{resource.total.name, resource.total.name, &resource, resource.total.utilisation(wall_ns), 1};
+  Candidate it{resource.total.name, resource.total.name, &resource, resource.total.utilisation(wall_ns), 1, 0};
+  it.own_demand = it.utilisation * (1 - resource.total.no_core().value_or(0));
   const auto largest = std::ranges::max_element(resource.parts, {}, &Reading::busy_ns);
   if (largest != resource.parts.end()) {
     it.stage = largest->name;
@@ -85,8 +93,8 @@ void what_if(Verdict& verdict, const Candidate& it, const std::vector<Candidate>
   double busiest = it.utilisation * (1 - it.share / 2);
   verdict.then_binds = it.stage;
   for (const auto& other : others) {
-    if (other.utilisation > busiest) {
-      busiest = other.utilisation;
+    if (other.own_demand > busiest) {
+      busiest = other.own_demand;
       verdict.then_binds = other.stage;
     }
   }
@@ -101,13 +109,51 @@ void what_if(Verdict& verdict, const Candidate& it, const std::vector<Candidate>
   verdict.gain = std::clamp(1 / std::max(busiest, 0.5) - 1, 0.0, 1.0);
 }
 
+// Sets how many cores the others took, and the gain without them.
+void without_others(Verdict& verdict, const std::vector<Candidate>& all, const Snapshot& window) {
+  const auto wall_ns = static_cast<double>(window.time_ns);
+  if (!window.machine.busy_ns || wall_ns <= 0) return;
+  const auto taken_ns = std::max<std::int64_t>(*window.machine.busy_ns - window.cpu_ns, 0);
+  verdict.other_cores = static_cast<double>(taken_ns + window.machine.stolen_ns.value_or(0)) / wall_ns;
+  if (*verdict.other_cores < min_other_cores) return;
+  // Alone, the run is limited by the resource with the highest demand of its own, or by its cores.
+  double limit = verdict.cores;
+  verdict.binds_without_others = "cores";
+  for (const auto& it : all) {
+    if (it.own_demand <= limit) continue;
+    limit = it.own_demand;
+    verdict.binds_without_others = it.stage;
+  }
+  const auto busiest = std::ranges::max_element(all, {}, &Candidate::utilisation);
+  if (limit > 0 && busiest != all.end()) {
+    // A rate that nothing limits today, such as that of a slow input, does not grow either.
+    verdict.gain_without_others = std::max(std::min(busiest->utilisation, 1.0) / limit - 1, 0.0);
+  }
+}
+
+std::string limit_clause(const std::string& binds) {
+  if (binds == "cores") return ": then the cores are the limit.";
+  if (binds == "input") return ": then the input is the limit.";
+  return ": then " + quoted(binds) + " is the limit.";
+}
+
 std::string what_if_clause(const Verdict& verdict) {
   const auto start =
       "If " + quoted(verdict.stage) + " were twice as fast, the run would gain at most " + percent(verdict.gain);
   if (verdict.then_binds == verdict.stage) return start + ", and it would still be the slowest.";
-  if (verdict.then_binds == "cores") return start + ": then the cores are the limit.";
-  if (verdict.then_binds == "input") return start + ": then the input is the limit.";
-  return start + ": then " + quoted(verdict.then_binds) + " is the limit.";
+  return start + limit_clause(verdict.then_binds);
+}
+
+/// "they took 1.0 of 2.0 cores"
+std::string took_clause(const Verdict& verdict, const Snapshot& window) {
+  return " took " + one_decimal(verdict.other_cores.value_or(0)) + " of " + one_decimal(window.cores) + " cores";
+}
+
+// For sentences that name something else, if others took enough to matter.
+std::string others_clause(const Verdict& verdict, const Snapshot& window) {
+  if (verdict.gain_without_others < 0.05) return "";
+  return " Other programs" + took_clause(verdict, window) + ": without them, the run would gain at most " +
+         percent(verdict.gain_without_others) + ".";
 }
 
 std::string runner_up_clause(const Candidate& next) {
@@ -155,7 +201,19 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
       break;
     case Verdict::Kind::stage:
       verdict.sentence = quoted(it.stage) + " holds the run back" + colon + evidence(verdict, it) +
-                         runner_up_clause(next) + " " + what_if_clause(verdict);
+                         runner_up_clause(next) + " " + what_if_clause(verdict) + others_clause(verdict, window);
+      break;
+    case Verdict::Kind::memory:
+      verdict.sentence = "Memory holds the run back" + colon + "threads of this machine waited for it " +
+                         percent(*verdict.memory_stall) + " of the time, because it swaps or has to free memory. " +
+                         "Lower gate.memory, or end other programs." + busiest_clause(it, next);
+      break;
+    case Verdict::Kind::others:
+      verdict.sentence = "Other programs hold the run back" + colon + "they" + took_clause(verdict, window) + ", and " +
+                         (it.stage == it.resource ? quoted(it.stage) : resource_name(it)) + " waited for a core " +
+                         percent(verdict.no_core.value_or(0)) +
+                         " of its busy time. Without them, the run would gain at most " +
+                         percent(verdict.gain_without_others) + limit_clause(verdict.binds_without_others);
       break;
     case Verdict::Kind::cores:
       verdict.sentence = "The cores hold the run back" + colon + one_decimal(window.cores) + " cores were " +
@@ -207,6 +265,10 @@ std::string_view to_string(Verdict::Kind kind) {
       return "input";
     case Verdict::Kind::stage:
       return "stage";
+    case Verdict::Kind::memory:
+      return "memory";
+    case Verdict::Kind::others:
+      return "others";
     case Verdict::Kind::cores:
       return "cores";
     case Verdict::Kind::credits:
@@ -231,7 +293,7 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   std::vector<Candidate> ranked;
   for (const auto& resource : window.resources) ranked.push_back(candidate(resource, wall_ns));
   Candidate busiest;
-  auto first = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
+  auto first = std::ranges::max_element(ranked, {}, &Candidate::own_demand);
   // Lanes that wait for a full GPU are busy too, but the GPU is the bottleneck.
   const auto gpu = std::ranges::find_if(
       ranked, [](const Candidate& it) { return it.reading->waited_for_by_lanes && it.utilisation >= full; });
@@ -248,14 +310,15 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
     verdict.stage = busiest.stage;
     verdict.resource = busiest.resource;
     verdict.utilisation = busiest.utilisation;
+    verdict.no_core = busiest.reading->total.no_core();
     verdict.starved = busiest.reading->total.starved(wall_ns);
     verdict.mean_queue = busiest.reading->total.mean_queue(wall_ns);
   }
   // If the cores are full, a slow input is slow because of them.
   const bool waits_for_input = verdict.input >= 0.5 && verdict.input > busiest.utilisation && verdict.cores < full;
-  const Candidate input{"input", "", nullptr, verdict.input, 1};
+  const Candidate input{"input", "", nullptr, verdict.input, 1, verdict.input};
   Candidate next;
-  const auto second = std::ranges::max_element(ranked, {}, &Candidate::utilisation);
+  const auto second = std::ranges::max_element(ranked, {}, &Candidate::own_demand);
   if (second != ranked.end() && second->utilisation > 0) next = *second;
   // An input above the busiest resource is no runner-up.
   // It is the bottleneck, or it is slow because the cores are full.
@@ -265,11 +328,19 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   // After the choice of the runner-up, where the input has a rule of its own. what_if() considers the input always.
   ranked.push_back(input);
   if (busiest.reading != nullptr) what_if(verdict, busiest, ranked, window);
+  if (window.machine.memory_stall_ns && wall_ns > 0)
+    verdict.memory_stall = static_cast<double>(*window.machine.memory_stall_ns) / static_cast<double>(wall_ns);
+  ranked.push_back(busiest);
+  without_others(verdict, ranked, window);
 
   // A source that waits is evidence enough. For every other verdict, at least one frame must have come out.
   const bool known = waits_for_input || (window.committed > 0 && busiest.reading != nullptr);
   if (!known || (!verdict.thin.empty() && wall_ns < min_wall_ns)) {
     verdict.kind = Verdict::Kind::too_short;
+  } else if (verdict.memory_stall.value_or(0) >= thrashing) {
+    verdict.kind = Verdict::Kind::memory;
+  } else if (verdict.gain_without_others >= others_matter && !waits_for_input) {
+    verdict.kind = Verdict::Kind::others;
   } else if (verdict.cores >= full) {
     verdict.kind = Verdict::Kind::cores;
   } else if (waits_for_input) {

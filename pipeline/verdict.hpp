@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,20 +14,27 @@ struct Verdict {
     too_short,  ///< nothing was committed, or little in under a second: too little to find the bottleneck
     input,      ///< the source waited for input (a scan, an open stdin)
     stage,      ///< a stage; it runs on `resource`
+    memory,     ///< threads waited for memory: the machine swaps, or has to free memory first
+    others,     ///< other programs had the cores that the run needed
     cores,      ///< the cores are full; `stage` is the largest part of the busiest resource
     credits,    ///< no part was busy and yet the source had no credits: the gate admits too little
     balanced    ///< no part was busy and the source had credits: waits in several parts add up
   };
   Kind kind = Kind::too_short;
-  std::string stage;           ///< the largest part of the busiest resource, for every kind; empty if nothing was busy
-  std::string resource;        ///< the resource that `stage` runs on
-  double utilisation = 0;      ///< of the resource: busy / (wall * servers)
-  double starved = 0;          ///< share of the resource's time in which it had nothing to do
-  double mean_queue = 0;       ///< mean number of items that waited before the resource
-  double without_credits = 0;  ///< share of the time in which the source had no credits
-  double input = 0;            ///< share of the time that the source spent in next()
-  double cores = 0;            ///< CPU time / (wall * cores)
-  std::string runner_up;       ///< stage of the next busiest resource, or "input"; empty if nothing else was busy
+  std::string stage;       ///< the largest part of the busiest resource, for every kind; empty if nothing was busy
+  std::string resource;    ///< the resource that `stage` runs on
+  double utilisation = 0;  ///< of the resource: busy / (wall * servers)
+  std::optional<double> no_core;       ///< share of that busy time in which the resource waited for a core
+  double starved = 0;                  ///< share of the resource's time in which it had nothing to do
+  double mean_queue = 0;               ///< mean number of items that waited before the resource
+  double without_credits = 0;          ///< share of the time in which the source had no credits
+  double input = 0;                    ///< share of the time that the source spent in next()
+  double cores = 0;                    ///< CPU time / (wall * cores)
+  std::optional<double> other_cores;   ///< cores that other programs and other guests of the hypervisor took
+  double gain_without_others = 0;      ///< upper bound on the growth of throughput if they were gone
+  std::string binds_without_others;    ///< the bottleneck in that case: a stage, "cores" or "input"
+  std::optional<double> memory_stall;  ///< share of the time in which some thread of the machine waited for memory
+  std::string runner_up;  ///< stage of the next busiest resource, or "input"; empty if nothing else was busy
   double runner_up_utilisation = 0;
   double gain = 0;         ///< upper bound on the growth of throughput if `stage` were twice as fast, 0.34 for +34 %
   std::string then_binds;  ///< the next bottleneck in that case: a stage, "cores" or "input"
@@ -39,8 +47,10 @@ struct Verdict {
 /// It is a pure function; the progress line and the final report both use it.
 ///
 /// The bottleneck of a closed queueing network is the resource with the highest utilisation.
-/// The gain is the asymptotic bound: throughput cannot grow beyond the point where the next resource is always busy.
-/// Both hold for windows of any length. A short window is judged too, and then the sentence says why it says little.
+/// Time in which a resource waits for a core is no demand of its own, so it does not count for the order of resources.
+/// Gains are asymptotic bounds: throughput cannot grow beyond the point where the next resource is always busy.
+/// Other programs hold the run back if it would gain at least a third without them.
+/// All this holds for windows of any length. A short window is judged too, and then the sentence says why it says little.
 [[nodiscard]] Verdict judge(const Snapshot& from, const Snapshot& to);
 
 }  // namespace millrace

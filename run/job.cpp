@@ -19,6 +19,7 @@
 #include "io/results/run_folder.hpp"
 #include "io/results/segments.hpp"
 #include "pipeline/cores.hpp"
+#include "pipeline/system_clock.hpp"
 #include "run/execution.hpp"
 #include "run/feed.hpp"
 #include "run/message_of.hpp"
@@ -302,7 +303,7 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
 
   // The stages are made before the plan, because a stage that refuses its options must not leave a plan behind.
   const ResolvedConfig resolved = resolve_for(config, output, request.devices);
-  const SteadyClock clock;
+  const SystemClock clock;
   PixelCache pixel_cache;
   PixelCache* const cache = config.input.source == "memory" ? &pixel_cache : nullptr;
   const auto views = planned_views(config, Views(request.spec.views).names());

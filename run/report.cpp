@@ -8,6 +8,8 @@ namespace {
 using Json = nlohmann::json;
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+Json seconds_or_null(const std::optional<std::int64_t>& ns) { return ns ? Json(seconds(*ns)) : Json(); }
 
 Json reading_json(const Reading& reading, std::int64_t wall_ns) {
   Json json{{"name", reading.name},
@@ -17,6 +19,9 @@ Json reading_json(const Reading& reading, std::int64_t wall_ns) {
             {"busy_s", seconds(reading.busy_ns)},
             {"p50_ms", reading.latency.quantile_ns(0.5) / 1e6},
             {"p95_ms", reading.latency.quantile_ns(0.95) / 1e6},
+            {"on_core", or_null(reading.on_core())},
+            {"no_core", or_null(reading.no_core())},
+            {"core_s", reading.measured_ns > 0 ? Json(seconds(reading.core_ns)) : Json()},
             {"mean_queue", reading.mean_queue(wall_ns)}};
   if (reading.servers > 0) {
     json["concurrency"] = reading.servers;
@@ -37,7 +42,7 @@ Json window_json(const Snapshot& window) {
     }
     // The load of a GPU is a sum of calls, each with its time alone. Queues and latencies are not measured.
     if (resource.waited_for_by_lanes) {
-      for (const char* unknown : {"starved", "mean_queue", "p50_ms", "p95_ms"}) {
+      for (const char* unknown : {"starved", "mean_queue", "p50_ms", "p95_ms", "on_core", "no_core", "core_s"}) {
         json.erase(unknown);
         for (Json& part : json["parts"]) part.erase(unknown);
       }
@@ -58,6 +63,12 @@ Json window_json(const Snapshot& window) {
             {"mean_waiting_for_batch", window.batch.mean_queue(window.time_ns)}}},
           {"cpu_s", seconds(window.cpu_ns)},
           {"cores", window.cores},
+          {"machine",
+           {{"busy_s", seconds_or_null(window.machine.busy_ns)},
+            {"stolen_s", seconds_or_null(window.machine.stolen_ns)},
+            {"throttled_s", seconds_or_null(window.machine.throttled_ns)},
+            {"memory_stall_s", seconds_or_null(window.machine.memory_stall_ns)},
+            {"io_stall_s", seconds_or_null(window.machine.io_stall_ns)}}},
           {"cores_busy", window.cores > 0 && wall_s > 0 ? seconds(window.cpu_ns) / (wall_s * window.cores) : 0},
           {"resources", std::move(resources)}};
 }
@@ -67,6 +78,10 @@ std::string bottleneck(const Verdict& verdict) {
   switch (verdict.kind) {
     case Verdict::Kind::stage:
       return verdict.stage;
+    case Verdict::Kind::memory:
+      return "memory";
+    case Verdict::Kind::others:
+      return "other programs";
     case Verdict::Kind::cores:
       return "cores";
     case Verdict::Kind::input:
@@ -88,11 +103,16 @@ Json verdict_json(const Verdict& verdict) {
           {"busiest", verdict.stage},
           {"resource", verdict.resource},
           {"utilisation", verdict.utilisation},
+          {"no_core", or_null(verdict.no_core)},
           {"starved", verdict.starved},
           {"mean_queue", verdict.mean_queue},
           {"source_without_credits", verdict.without_credits},
           {"source_waiting_for_input", verdict.input},
           {"cores_busy", verdict.cores},
+          {"other_cores", or_null(verdict.other_cores)},
+          {"gain_without_others", verdict.gain_without_others},
+          {"binds_without_others", verdict.binds_without_others},
+          {"memory_stall", or_null(verdict.memory_stall)},
           {"runner_up", verdict.runner_up},
           {"runner_up_utilisation", verdict.runner_up_utilisation},
           {"gain_if_twice_as_fast", verdict.gain},
@@ -114,8 +134,6 @@ Json memory_json(const MemoryPlan& plan) {
           {"wanted_lanes", plan.wanted_lanes},
           {"smaller_calls", calls}};
 }
-
-Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 }  // namespace
 

@@ -13,7 +13,9 @@ namespace {
 class HandClock final : public Clock {
  public:
   [[nodiscard]] std::int64_t now_ns() const noexcept override { return now_; }
+  [[nodiscard]] std::optional<CoreTime> core_time() const noexcept override { return cores; }
   void advance(std::int64_t by_ns) { now_ += by_ns; }
+  std::optional<CoreTime> cores{};
 
  private:
   std::atomic<std::int64_t> now_{1000};
@@ -80,6 +82,63 @@ TEST_CASE("counts and times of a part are also those of its resource") {
   CHECK(workers.read().queue_length == 0);
   CHECK(decode.read().busy_ns == 3);
   CHECK(encode.read().busy_ns == 5);
+}
+
+TEST_CASE("a meter splits its busy time: on a core, without a core, and waiting for something else") {
+  HandClock clock;
+  Meter workers("workers", 1, clock);
+  Meter decode("decode", 1, clock, Unit::frames, &workers);
+  const auto serve = [&](std::int64_t wall_ns, CoreTime used) {
+    decode.arrive();
+    const auto service = decode.begin();
+    clock.advance(wall_ns);
+    auto& now = *clock.cores;
+    now.on_core_ns += used.on_core_ns;
+    now.waiting_ns += used.waiting_ns;
+    now.team_on_core_ns += used.team_on_core_ns;
+    now.team_waiting_ns += used.team_waiting_ns;
+    decode.end(service, false);
+  };
+  SUBCASE("alone") {
+    clock.cores = CoreTime{7, 7, 7, 7};
+    serve(100, {60, 30, 0, 0});  // 10 ns are left: a file, a device, a lock
+    serve(100, {100, 0, 0, 0});
+    CHECK(decode.read().on_core_ns == 160);
+    CHECK(decode.read().no_core_ns == 30);
+    CHECK(decode.read().core_ns == 160);
+    CHECK(decode.read().no_core() == doctest::Approx(0.15));
+    CHECK(decode.read().on_core() == doctest::Approx(0.8));
+  }
+  SUBCASE("a thread sleeps while members of its team wait for a core") {
+    clock.cores = CoreTime{};
+    serve(100, {40, 10, 45, 30});  // asleep for 50 ns: 30 of them because of a member
+    CHECK(decode.read().no_core_ns == 40);
+    CHECK(decode.read().core_ns == 85);
+    serve(100, {90, 0, 90, 70});  // members waited while the thread computed: it slept for 10 ns only
+    CHECK(decode.read().no_core_ns == 50);
+  }
+  SUBCASE("clocks that disagree give no negative time") {
+    clock.cores = CoreTime{};
+    serve(100, {120, 50, 0, 80});
+    CHECK(decode.read().on_core_ns == 100);
+    CHECK(decode.read().no_core_ns == 0);
+    serve(100, {-5, 10, -20, -3});
+    CHECK(decode.read().on_core_ns == 100);
+    CHECK(decode.read().no_core_ns == 10);
+  }
+  SUBCASE("unknown times are unknown") {
+    decode.arrive();
+    const auto service = decode.begin();
+    clock.advance(10);
+    clock.cores = CoreTime{};  // known at one end only
+    decode.end(service, false);
+    CHECK(decode.read().measured_ns == 0);
+    CHECK_FALSE(decode.read().no_core().has_value());
+  }
+  CHECK(workers.read().on_core_ns == decode.read().on_core_ns);
+  CHECK(workers.read().no_core_ns == decode.read().no_core_ns);
+  CHECK(workers.read().measured_ns == decode.read().measured_ns);
+  CHECK(workers.read().busy_ns == decode.read().busy_ns);
 }
 
 TEST_CASE("quantiles are within 5 % of the sorted durations") {

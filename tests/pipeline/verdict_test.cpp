@@ -93,6 +93,89 @@ TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not 
   CHECK(judge({}, window).resource == "lane");
 }
 
+/// The first snapshot of a run on a machine that provides all times.
+Snapshot begun() {
+  Snapshot it;
+  it.machine = {0, 0, 0, 0, 0};
+  return it;
+}
+
+/// lane_bound(), with these shares of the busy time spent waiting for a core, and these cores taken by others.
+Snapshot contended(double lane_without_core, double workers_without_core, double other_cores) {
+  auto it = lane_bound();
+  const auto split = [](ResourceReading& resource, double no_core) {
+    auto& total = resource.total;
+    total.measured_ns = total.busy_ns;
+    total.no_core_ns = static_cast<std::int64_t>(no_core * static_cast<double>(total.busy_ns));
+    total.on_core_ns = total.measured_ns - total.no_core_ns;
+  };
+  split(it.resources[1], workers_without_core);
+  split(it.resources[2], lane_without_core);
+  it.cpu_ns = seconds(16);
+  it.machine.busy_ns = seconds(16 + 10 * other_cores);
+  return it;
+}
+
+TEST_CASE("other programs that take the cores are named, with what they took and what they cost") {
+  // Workers at a low priority are busy all the time, because others have their cores.
+  auto it = contended(0.6, 0.9, 2.3);
+  it.resources[1].total.busy_ns = it.resources[1].total.measured_ns = seconds(20);
+  it.resources[1].total.no_core_ns = seconds(18);
+  const auto verdict = judge(begun(), it);
+  CHECK(verdict.kind == Verdict::Kind::others);
+  CHECK(verdict.other_cores == doctest::Approx(2.3));
+  CHECK(verdict.stage == "detect");  // not `decode`: its demand is 0.1
+  CHECK(verdict.no_core == doctest::Approx(0.6));
+  CHECK(verdict.gain_without_others == doctest::Approx(1 / 0.4 - 1));  // then the cores are the limit: 16 s of 40 s
+  CHECK(verdict.sentence ==
+        "Other programs hold the run back: they took 2.3 of 4.0 cores, and the lane section waited for a core 60 % of "
+        "its busy time. Without them, the run would gain at most 150 %: then the cores are the limit.");
+  // Stolen time counts too.
+  it.machine.busy_ns = it.cpu_ns;
+  it.machine.stolen_ns = seconds(23);
+  CHECK(judge(begun(), it).kind == Verdict::Kind::others);
+  CHECK(judge(begun(), it).other_cores == doctest::Approx(2.3));
+}
+
+TEST_CASE("other programs that cost little are mentioned, and the stage stays the bottleneck") {
+  const auto verdict = judge(begun(), contended(0.1, 0.1, 0.5));
+  CHECK(verdict.kind == Verdict::Kind::stage);
+  CHECK(verdict.stage == "detect");
+  CHECK(verdict.gain_without_others == doctest::Approx(1 / 0.9 - 1));
+  CHECK(verdict.sentence.ends_with(
+      " Other programs took 0.5 of 4.0 cores: without them, the run would gain at most 11 %."));
+  // Waits for a core that others did not cause: the run's own threads share the cores.
+  const auto alone = judge(begun(), contended(0.5, 0.1, 0.01));
+  CHECK(alone.kind == Verdict::Kind::stage);
+  CHECK(alone.gain_without_others == 0);
+  CHECK(alone.sentence.find("Other programs") == std::string::npos);
+  // Others on cores that the run did not need.
+  const auto idle = judge(begun(), contended(0.01, 0, 1.9));
+  CHECK(idle.kind == Verdict::Kind::stage);
+  CHECK(idle.sentence.find("Other programs") == std::string::npos);
+}
+
+TEST_CASE("a machine without these times gives the verdict of the wall clock") {
+  const auto verdict = judge(begun(), lane_bound());  // the counters were there at the start only
+  CHECK_FALSE(verdict.other_cores.has_value());
+  CHECK_FALSE(verdict.no_core.has_value());
+  CHECK_FALSE(verdict.memory_stall.has_value());
+  CHECK(verdict.kind == Verdict::Kind::stage);
+}
+
+TEST_CASE("a machine that swaps is named before the stage that it slows down") {
+  auto it = lane_bound();
+  it.machine.memory_stall_ns = seconds(6.2);
+  const auto verdict = judge(begun(), it);
+  CHECK(verdict.kind == Verdict::Kind::memory);
+  CHECK(verdict.memory_stall == doctest::Approx(0.62));
+  CHECK(verdict.sentence.starts_with(
+      "Memory holds the run back: threads of this machine waited for it 62 % of the time, "
+      "because it swaps or has to free memory. Lower gate.memory, or end other programs."));
+  it.machine.memory_stall_ns = seconds(0.5);
+  CHECK(judge(begun(), it).kind == Verdict::Kind::stage);
+}
+
 TEST_CASE("only the window between two snapshots counts") {
   auto from = lane_bound();
   auto to = lane_bound();
