@@ -44,7 +44,7 @@ format: ## clang-format every source file in place
 	@tools/setup.sh core check
 	@tools/lint.sh --format
 
-bench: ## run the benchmarks; every number has its warm-up and spread
+bench: ## run the short benchmarks
 	@tools/setup.sh core python
 	@tools/build.sh release
 	@tools/bench.sh

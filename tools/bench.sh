@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every benchmark of the release build, after a line about the machine and one about the commit.
-# Each benchmark prints its warm-up, its spread and the number of its measurements.
+# Most print a spread or several measurements. bench_masks prints medians only; bench_memory measures once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
