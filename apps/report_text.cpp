@@ -35,14 +35,19 @@ std::string ms_text(double ns) {
   return format(ms < 99.995 ? "%.2f" : ms < 999.95 ? "%.1f" : "%.0f", ms);
 }
 
+/// "12 %", or "-" for a share that is not known.
+std::string percent_text(const std::optional<double>& share) { return share ? format("%.0f %%", 100 * *share) : "-"; }
+
 /// A row has 79 columns. A value that is longer than its column moves the rest of the row to the right.
 std::string table_row(const Reading& reading, std::int64_t wall_ns, const std::string& label, bool waits) {
   std::string unit{to_string(reading.unit)};
   // "batches" loses "es", other units lose "s".
   if (reading.items == 1) unit.resize(unit.size() - (reading.unit == Unit::batches ? 2 : 1));
-  std::string row = format("  %-14s %9s %-8s %9s", label.c_str(), grouped(reading.items).c_str(), unit.c_str(),
-                           duration(reading.busy_ns).c_str());
-  row += format(" %3.0f %% %6s %6s", 100 * reading.utilisation(wall_ns),
+  // Shares of one time, so that they can be compared: util, no core and starved.
+  auto no_core = reading.no_core();
+  if (no_core) *no_core *= reading.utilisation(wall_ns);
+  std::string row = format("  %-14s %9s %-8s", label.c_str(), grouped(reading.items).c_str(), unit.c_str());
+  row += format(" %5.0f %% %7s %6s %6s", 100 * reading.utilisation(wall_ns), percent_text(no_core).c_str(),
                 ms_text(reading.latency.quantile_ns(0.5)).c_str(), ms_text(reading.latency.quantile_ns(0.95)).c_str());
   row += waits ? format(" %5.0f %% %5.1f", 100 * reading.starved(wall_ns), reading.mean_queue(wall_ns))
                : format(" %7s %5s", "-", "-");
@@ -57,7 +62,7 @@ std::string label_of(const ResourceReading& resource) {
 }
 
 std::string stage_table(const Snapshot& window) {
-  std::string text = format("  %-14s %9s %-8s %9s %5s %6s %6s %7s %5s\n", "stage", "items", "", "busy", "util",
+  std::string text = format("  %-14s %9s %-8s %7s %7s %6s %6s %7s %5s\n", "stage", "items", "", "util", "no core",
                             "p50 ms", "p95 ms", "starved", "queue");
   for (const auto& resource : window.resources) {
     // A stage or a resource that had nothing to do needs no row.
@@ -87,6 +92,10 @@ std::string wrapped(const std::string& text, int columns, const std::string& ind
     while (start < text.size() && text[start] == ' ') ++start;
   }
   return out + "\n";
+}
+
+std::string others_text(const Verdict& verdict) {
+  return verdict.other_cores ? format(", %.1f by other programs", *verdict.other_cores) : "";
 }
 
 std::string headline(const RunReport& report) {
@@ -132,9 +141,9 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
                    static_cast<double>(window.committed) / wall_s, duration(window.time_ns).c_str(),
                    duration(report.load_ns).c_str(), duration(report.warm_up_ns).c_str());
     text += "\n" + stage_table(window);
-    text += format("  source without credits %s of %s; cores %.1f of %.1f busy\n",
+    text += format("  source without credits %s of %s; cores: %.1f of %.1f used%s\n",
                    duration(window.without_credits.busy_ns).c_str(), duration(window.time_ns).c_str(),
-                   seconds(window.cpu_ns) / wall_s, window.cores);
+                   seconds(window.cpu_ns) / wall_s, window.cores, others_text(report.verdict).c_str());
     for (const auto& gpu : report.gpus) text += gpu_text(gpu);
     text += format("  read %s/s, results written %s/s\n",
                    readable_bytes(static_cast<double>(report.read_bytes) / wall_s).c_str(),

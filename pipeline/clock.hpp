@@ -24,6 +24,7 @@ struct MachineTime {
   std::optional<std::int64_t> busy_ns;          ///< programs ran, summed over cores
   std::optional<std::int64_t> stolen_ns;        ///< the hypervisor ran other guests, summed over cores
   std::optional<std::int64_t> throttled_ns;     ///< a CPU quota stopped the process
+  std::optional<std::int64_t> cpu_stall_ns;     ///< some thread of the machine waited for a core
   std::optional<std::int64_t> memory_stall_ns;  ///< some thread of the machine waited for memory (swapping, reclaim)
   std::optional<std::int64_t> io_stall_ns;      ///< some thread of the machine waited for a disk
 };

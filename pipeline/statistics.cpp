@@ -17,11 +17,6 @@ double ratio(std::int64_t part_ns, double whole_ns) {
   return whole_ns > 0 ? static_cast<double>(part_ns) / whole_ns : 0;
 }
 
-/// Counters of the system can be missing, or fall behind by a tick.
-void subtract(std::optional<std::int64_t>& to, const std::optional<std::int64_t>& from) {
-  to = to && from ? std::optional(std::max<std::int64_t>(*to - *from, 0)) : std::nullopt;
-}
-
 std::vector<Reading> read_all(const std::deque<Meter>& first, const std::deque<Meter>& second = {}) {
   std::vector<Reading> readings;
   for (const auto& meter : first) readings.push_back(meter.read());
@@ -41,6 +36,19 @@ std::string_view to_string(Unit unit) {
       return "tasks";
   }
   return "";
+}
+
+MachineTime operator-(const MachineTime& to, const MachineTime& from) {
+  // Counters of the system can be missing, or fall behind by a tick.
+  const auto minus = [](const std::optional<std::int64_t>& later, const std::optional<std::int64_t>& earlier) {
+    return later && earlier ? std::optional(std::max<std::int64_t>(*later - *earlier, 0)) : std::nullopt;
+  };
+  return {minus(to.busy_ns, from.busy_ns),
+          minus(to.stolen_ns, from.stolen_ns),
+          minus(to.throttled_ns, from.throttled_ns),
+          minus(to.cpu_stall_ns, from.cpu_stall_ns),
+          minus(to.memory_stall_ns, from.memory_stall_ns),
+          minus(to.io_stall_ns, from.io_stall_ns)};
 }
 
 double Reading::utilisation(std::int64_t wall_ns) const {
@@ -91,11 +99,7 @@ Snapshot operator-(Snapshot to, const Snapshot& from) {
     }
   }
   to.cpu_ns -= from.cpu_ns;
-  subtract(to.machine.busy_ns, from.machine.busy_ns);
-  subtract(to.machine.stolen_ns, from.machine.stolen_ns);
-  subtract(to.machine.throttled_ns, from.machine.throttled_ns);
-  subtract(to.machine.memory_stall_ns, from.machine.memory_stall_ns);
-  subtract(to.machine.io_stall_ns, from.machine.io_stall_ns);
+  to.machine = to.machine - from.machine;
   return to;
 }
 

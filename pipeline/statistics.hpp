@@ -46,6 +46,8 @@ struct Reading {
 };
 [[nodiscard]] Reading operator-(Reading to, const Reading& from);
 
+[[nodiscard]] MachineTime operator-(const MachineTime& to, const MachineTime& from);
+
 /// Servers of one kind (threads of a pool, TBB's workers or lanes) and the stages that run on them.
 struct ResourceReading {
   Reading total;

@@ -191,6 +191,7 @@ MachineTime SystemClock::machine_time() const {
     now.busy_ns = now.busy_ns.value_or(0) + (user + nice + system + irq + softirq) * tick_ns;
     now.stolen_ns = now.stolen_ns.value_or(0) + steal * tick_ns;
   }
+  now.cpu_stall_ns = stall_ns(proc_ + "/pressure/cpu");
   now.memory_stall_ns = stall_ns(proc_ + "/pressure/memory");
   now.io_stall_ns = stall_ns(proc_ + "/pressure/io");
   if (!throttling_.empty()) {

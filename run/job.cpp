@@ -172,6 +172,7 @@ struct Attempt {
   const std::vector<const SinkEntry*> sinks;
   const FolderLock& lock;
   RunFolder& folder;
+  const Clock& clock;
   Execution& execution;
   Plan& plan;
   SegmentStore& store;
@@ -223,7 +224,8 @@ Result execute(Attempt& attempt, RunReport& report) {
     return ProgressSample{execution.snapshot(), counts.items,    counts.failed_items(),
                           totals.items,         totals.complete, execution.ready()};
   });
-  ResourceLog resources(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses, process_cpu_ns);
+  ResourceLog resources(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses, process_cpu_ns,
+                        attempt.clock);
   Result result = execution.run();
   report.gpus = resources.finish();
   // The store syncs journals every few seconds. After a stop, the last batches may not be durable yet.
@@ -340,7 +342,8 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   report.started = utc_text(started);
   report.batch_size = resolved.batch_size;
   report.team = resolved.team;
-  Attempt attempt{request, output, sinks, lock, folder, execution, plan, *store, feed, reader, committer, listener};
+  Attempt attempt{request, output, sinks, lock,   folder,    clock,   execution,
+                  plan,    *store, feed,  reader, committer, listener};
   execute_and_report(attempt, report);
   // After the sinks have finished, because the list contains only files that exist.
   report.side_outputs = sink_outputs(output);

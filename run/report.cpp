@@ -67,6 +67,7 @@ Json window_json(const Snapshot& window) {
            {{"busy_s", seconds_or_null(window.machine.busy_ns)},
             {"stolen_s", seconds_or_null(window.machine.stolen_ns)},
             {"throttled_s", seconds_or_null(window.machine.throttled_ns)},
+            {"cpu_stall_s", seconds_or_null(window.machine.cpu_stall_ns)},
             {"memory_stall_s", seconds_or_null(window.machine.memory_stall_ns)},
             {"io_stall_s", seconds_or_null(window.machine.io_stall_ns)}}},
           {"cores_busy", window.cores > 0 && wall_s > 0 ? seconds(window.cpu_ns) / (wall_s * window.cores) : 0},

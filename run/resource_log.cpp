@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <utility>
 
+#include "pipeline/statistics.hpp"
 #include "pipeline/thread_pool.hpp"
 
 namespace millrace {
@@ -14,17 +18,50 @@ namespace {
 
 constexpr std::chrono::seconds period{1};
 
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 std::int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   std::int64_t size = 0, resident = 0;
   // Both are numbers of pages.
   statm >> size >> resident;
   return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Returns the value of a line "key: value", as in /proc/self/io.
+std::optional<std::int64_t> value_of(const std::string& text, const std::string& key) {
+  const auto at = text.find(key + ": ");
+  if (at == std::string::npos) return std::nullopt;
+  return std::strtoll(text.c_str() + at + key.size() + 2, nullptr, 10);
+}
+
+std::optional<double> number_in(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  double value = 0;
+  return stream >> value ? std::optional(value) : std::nullopt;
+}
+
+/// The mean clock of the first cores. All would be too many on a large machine: each read interrupts its core.
+std::optional<double> cpu_mhz() {
+  constexpr int cores = 8;
+  double sum = 0;
+  int count = 0;
+  for (int core = 0; core < cores; ++core) {
+    const auto khz = number_in("/sys/devices/system/cpu/cpu" + std::to_string(core) + "/cpufreq/scaling_cur_freq");
+    if (!khz) continue;
+    sum += *khz / 1000;
+    ++count;
+  }
+  return count == 0 ? std::nullopt : std::optional(sum / count);
+}
+
+/// The highest temperature of the machine's thermal zones.
+std::optional<double> temperature_c() {
+  std::optional<double> highest;
+  std::error_code error;
+  for (const auto& zone : std::filesystem::directory_iterator("/sys/class/thermal", error)) {
+    const auto thousandths = number_in(zone.path() / "temp");
+    if (thousandths) highest = std::max(highest.value_or(*thousandths / 1000), *thousandths / 1000);
+  }
+  return highest;
 }
 
 template <class Value>
@@ -35,17 +72,20 @@ void field(std::string& row, const std::optional<Value>& value) {
 
 }  // namespace
 
-ResourceLog::ResourceLog(const std::string& file, std::vector<std::string> buses, std::function<std::int64_t()> cpu_ns)
+ResourceLog::ResourceLog(const std::string& file, std::vector<std::string> buses, std::function<std::int64_t()> cpu_ns,
+                         const Clock& clock)
     : cpu_ns_(std::move(cpu_ns)),
+      clock_(clock),
       nvml_(buses.empty() ? nullptr : Nvml::open()),
       buses_(nvml_ == nullptr ? std::vector<std::string>{} : std::move(buses)),
       file_(std::fopen(file.c_str(), "we")),  // e: closed on exec
-      begun_ns_(now_ns()),
-      last_ns_(begun_ns_),
-      last_cpu_ns_(cpu_ns_()) {
+      begun_(totals()),
+      last_(begun_) {
   if (file_ == nullptr) return;
   gpus_.resize(buses_.size());
-  std::string head = "seconds,cores_busy,resident_bytes";
+  std::string head =
+      "seconds,cores_busy,other_cores,stolen_cores,throttled_cores,cpu_stall,memory_stall,io_stall,resident_bytes,"
+      "disk_read_bytes_per_s,disk_written_bytes_per_s,cpu_mhz,temperature_c";
   for (std::size_t i = 0; i < buses_.size(); ++i) {
     for (const char* name :
          {"utilisation_percent", "memory_used_bytes", "sm_mhz", "memory_mhz", "power_w", "temperature_c"})
@@ -96,14 +136,37 @@ void ResourceLog::run() {
   write_row();  // so that short runs have a row too
 }
 
+ResourceLog::Totals ResourceLog::totals() const {
+  std::ostringstream io;
+  io << std::ifstream("/proc/self/io").rdbuf();
+  return {clock_.now_ns(), cpu_ns_(), clock_.machine_time(), value_of(io.str(), "read_bytes"),
+          value_of(io.str(), "write_bytes")};
+}
+
 void ResourceLog::write_row() {
-  const std::int64_t now = now_ns(), cpu = cpu_ns_();
-  const double seconds = static_cast<double>(now - begun_ns_) / 1e9;
-  const double cores =
-      now > last_ns_ ? static_cast<double>(cpu - last_cpu_ns_) / static_cast<double>(now - last_ns_) : 0;
-  last_ns_ = now;
-  last_cpu_ns_ = cpu;
-  std::string row = std::to_string(seconds) + "," + std::to_string(cores) + "," + std::to_string(resident_bytes());
+  const Totals now = totals();
+  const auto elapsed_ns = static_cast<double>(std::max<std::int64_t>(now.time_ns - last_.time_ns, 1));
+  const MachineTime machine = now.machine - last_.machine;
+  const std::int64_t own_ns = now.cpu_ns - last_.cpu_ns;
+  const auto share = [&](const std::optional<std::int64_t>& ns) {
+    return ns ? std::optional(static_cast<double>(*ns) / elapsed_ns) : std::nullopt;
+  };
+  const auto rate = [&](const std::optional<std::int64_t>& to, const std::optional<std::int64_t>& from) {
+    return to && from ? std::optional(static_cast<double>(*to - *from) * 1e9 / elapsed_ns) : std::nullopt;
+  };
+  auto others_ns = machine.busy_ns;
+  if (others_ns) *others_ns = std::max<std::int64_t>(*others_ns - own_ns, 0);
+  std::string row = std::to_string(static_cast<double>(now.time_ns - begun_.time_ns) / 1e9) + "," +
+                    std::to_string(static_cast<double>(own_ns) / elapsed_ns);
+  for (const auto& ns : {others_ns, machine.stolen_ns, machine.throttled_ns, machine.cpu_stall_ns,
+                         machine.memory_stall_ns, machine.io_stall_ns})
+    field(row, share(ns));
+  row += "," + std::to_string(resident_bytes());
+  field(row, rate(now.read_bytes, last_.read_bytes));
+  field(row, rate(now.written_bytes, last_.written_bytes));
+  field(row, cpu_mhz());
+  field(row, temperature_c());
+  last_ = now;
   for (std::size_t i = 0; i < buses_.size(); ++i) {
     const GpuSample sample = nvml_->sample(buses_[i]);
     Gpu& gpu = gpus_[i];

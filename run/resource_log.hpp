@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gpu/nvml.hpp"
+#include "pipeline/clock.hpp"
 
 namespace millrace {
 
@@ -23,15 +24,20 @@ struct GpuSummary {
   std::optional<double> peak_memory_bytes, peak_temperature_c;
 };
 
-/// Writes a row to `file` once a second, on a thread of its own:
-/// - seconds, busy cores, resident bytes
-/// - for each GPU utilisation, memory, clocks, power and temperature; unknown values are empty
+/// Writes a row to `file` once a second, on a thread of its own. Unknown values are empty.
+/// - seconds since the start
+/// - cores that the program used, that others used, that the hypervisor took, and that a CPU quota withheld
+/// - the share of the second in which some thread of the machine waited for a core, for memory, for a disk
+/// - resident bytes, bytes read from disks and written to them per second, clock and temperature of the CPU
+/// - for each GPU utilisation, memory, clocks, power and temperature
 ///
 /// If the file cannot be opened, there is no log and no summary. Later write errors are ignored.
 class ResourceLog {
  public:
   /// `cpu_ns` returns the CPU time of the process so far. `buses` are the GPUs; without NVML they are left out.
-  ResourceLog(const std::string& file, std::vector<std::string> buses, std::function<std::int64_t()> cpu_ns);
+  /// `clock` must outlive the log.
+  ResourceLog(const std::string& file, std::vector<std::string> buses, std::function<std::int64_t()> cpu_ns,
+              const Clock& clock);
   ResourceLog(const ResourceLog&) = delete;
   ResourceLog& operator=(const ResourceLog&) = delete;
   ~ResourceLog();
@@ -43,7 +49,16 @@ class ResourceLog {
   void run();
   void write_row();
 
+  /// Sums since the start of the process or machine, at one moment.
+  struct Totals {
+    std::int64_t time_ns = 0, cpu_ns = 0;
+    MachineTime machine{};
+    std::optional<std::int64_t> read_bytes{}, written_bytes{};
+  };
+  [[nodiscard]] Totals totals() const;
+
   const std::function<std::int64_t()> cpu_ns_;
+  const Clock& clock_;
   const std::unique_ptr<Nvml> nvml_;
   std::vector<std::string> buses_;
   /// Statistics of the samples that have a value.
@@ -59,8 +74,8 @@ class ResourceLog {
   };
   std::vector<Gpu> gpus_;  // in the order of buses_
   std::FILE* file_;
-  const std::int64_t begun_ns_;
-  std::int64_t last_ns_, last_cpu_ns_;
+  const Totals begun_;
+  Totals last_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ended_ = false;

@@ -59,6 +59,7 @@ TEST_CASE("without the files of Linux, core times and machine times are unknown,
   CHECK_FALSE(machine.stolen_ns.has_value());
   CHECK_FALSE(machine.throttled_ns.has_value());
   CHECK_FALSE(machine.memory_stall_ns.has_value());
+  CHECK_FALSE(machine.cpu_stall_ns.has_value());
   CHECK_FALSE(machine.io_stall_ns.has_value());
   proc.write(own_schedstat(), "not a number\n");
   CHECK_FALSE(SystemClock(proc.path(), proc.path()).core_time().has_value());
@@ -90,12 +91,14 @@ TEST_CASE("machine times count the allowed cores only, in nanoseconds") {
   proc.write("stat", "cpu  900 900 900 900 900 900 900 900 900 900\n" + line(core, "100 20 30 4000 50 6 7 80 9 1") +
                          line(forbidden, "70000 70000 70000 70000 70000 70000 70000 70000 0 0") + "intr 12345\n");
   proc.write("pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500\nfull avg10=0.00 total=9\n");
+  proc.write("pressure/cpu", "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n");
   proc.write("pressure/io", "some avg10=1.00 avg60=0.00 avg300=0.00 total=40\n");
   const MachineTime machine = SystemClock(proc.path(), proc.path()).machine_time();
   REQUIRE(sysconf(_SC_CLK_TCK) == 100);
   CHECK(machine.busy_ns == (100 + 20 + 30 + 6 + 7) * 10'000'000LL);  // neither idle, iowait, steal nor guest
   CHECK(machine.stolen_ns == 80 * 10'000'000LL);
   CHECK(machine.memory_stall_ns == 2'500'000);
+  CHECK(machine.cpu_stall_ns == 7'000);
   CHECK(machine.io_stall_ns == 40'000);
   CHECK_FALSE(machine.throttled_ns.has_value());  // no quota
 }

@@ -96,7 +96,7 @@ TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not 
 /// The first snapshot of a run on a machine that provides all times.
 Snapshot begun() {
   Snapshot it;
-  it.machine = {0, 0, 0, 0, 0};
+  it.machine = {0, 0, 0, 0, 0, 0};
   return it;
 }
 
