@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import unittest
@@ -218,6 +219,30 @@ class Variants(Case):
                 self.assertEqual(done.err, "")  # a variant for another machine is no fault
                 done = self.run_engine("aoti", f"{name} by name", code=program.ENVIRONMENT)
                 self.assertIn("no variant of", done.err)
+
+    def test_libraries_for_other_shapes_are_refused(self):
+        """Their hashes are right. A library for more rows than variant.yaml says would read past the end of its inputs."""
+        text = (self.variant / "variant.yaml").read_text()
+        (encode,), (decode,) = (re.findall(name + r"_\d.so, sha256: \w+", text) for name in ("encode", "decode"))
+        for name, change in (
+            ("fewer rows", ("2: {file: encode", "1: {file: encode")),
+            ("more rows", ("2: {file: encode", "4: {file: encode")),
+            ("fewer boxes", ("3: {file: decode", "2: {file: decode")),
+            ("swapped", (encode, decode)),
+        ):
+            with self.subTest(name):
+                (self.variant / "variant.yaml").write_text(text.replace(*change))
+                done = self.run_engine("aoti", name, "--quiet", code=program.ENVIRONMENT)
+                self.assertRegex(done.err.splitlines()[-1], f"{self.package}: .*the library of the variant for calls of .*compile the package again")
+                self.assertEqual(program.lines(self.folder / name), [])
+
+    def test_boxes_of_one_picture(self):
+        """A call with boxes may have one picture, also with the checks of input shapes."""
+        for engine in ("torchscript", "aoti"):
+            self.run_engine(engine, engine, "--set", "batch.size=1")
+        found = self.overlaps("torchscript", "aoti")
+        self.assertEqual(len(found), 10)
+        self.assertGreater(min(found), 0.99)
 
     def test_a_run_leaves_no_temporary_files(self):
         place = self.folder / "tmp"
