@@ -236,6 +236,17 @@ class Variants(Case):
                 self.assertRegex(done.err.splitlines()[-1], f"{self.package}: .*the library of the variant for calls of .*compile the package again")
                 self.assertEqual(program.lines(self.folder / name), [])
 
+    def test_the_budget_counts_the_libraries(self):
+        """A budget for model.ts, which this run does not load, is too small for the libraries, which have the weights too."""
+        script = sum(file.stat().st_size for file in self.package.glob("*.ts"))
+        libraries = sum(file.stat().st_size for file in self.variant.glob("*.so"))
+        self.assertLess(script, libraries - 1)
+        self.run_engine("torchscript", "script", "--set", f"models.budget={script}")
+        done = self.run_engine("aoti", "compiled", "--set", f"models.budget={libraries - 1}", code=program.ENVIRONMENT)
+        self.assertIn("and models.budget is", done.err)
+        self.run_engine("aoti", "compiled", "--set", f"models.budget={libraries}")
+        self.assertEqual([load["bytes"] for load in program.report(self.folder / "compiled")["models"]["loads"]], [libraries])
+
     def test_boxes_of_one_picture(self):
         """A call with boxes may have one picture, also with the checks of input shapes."""
         for engine in ("torchscript", "aoti"):
