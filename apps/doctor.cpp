@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <string>
 
 #include "apps/commands.hpp"
+#include "base/cpu.hpp"
 #include "base/plugin.hpp"
 #include "base/text.hpp"
 #include "io/decode/imgcodecs.hpp"
@@ -20,28 +20,6 @@
 
 namespace millrace {
 namespace {
-
-/// A value of the first processor in /proc/cpuinfo; empty if the key is missing.
-std::string cpu_value(const std::string& key) {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    const auto colon = line.find(": ");
-    return colon == std::string::npos ? "" : line.substr(colon + 2);
-  }
-  return "";
-}
-
-std::string cpu_features() {
-  // Spaces around it, so that "avx512f" is not found inside a longer name.
-  const std::string flags = " " + cpu_value("flags") + " ";
-  std::string found;
-  for (const char* feature : {"avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"}) {
-    if (flags.find(" " + std::string(feature) + " ") != std::string::npos)
-      found += (found.empty() ? "" : " ") + std::string(feature);
-  }
-  return found.empty() ? "none that LibTorch has kernels for" : found;
-}
 
 double memory_bytes() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
@@ -62,8 +40,9 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   row("program", "millrace " MILLRACE_VERSION);
   std::snprintf(text.data(), text.size(), "%.1f cores usable, %s memory", available_cores(),
                 readable_bytes(memory_bytes()).c_str());
-  row("processor", cpu_value("model name") + "; " + text.data());
-  row("features", cpu_features());
+  row("processor", cpu_name() + "; " + text.data());
+  const std::string features = cpu_features();
+  row("features", features.empty() ? "none that LibTorch has kernels for" : features);
   const GpuState gpus = look_for_gpus();
   row("GPU", gpus.text);
   healthy = healthy && gpus.healthy;

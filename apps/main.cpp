@@ -62,6 +62,8 @@ void prepare(const Config& config, const Devices& devices) {
   const ResolvedConfig resolved = resolve_for(config, config.output.folder, devices);
   set_environment(environment_for_teams(resolved.team));
   if (const auto level = cpu_level_of(devices.cpu_level)) set_environment(environment_for_level(*level));
+  // Compiled code then refuses inputs of other shapes. Else it would read past their end.
+  set_environment({{"AOTI_RUNTIME_CHECK_INPUTS", "1"}});
   keep_freed_memory();
   check_limits(resolved);
 }

@@ -22,8 +22,9 @@ import time
 import cv2
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "models/demo"))
+sys.path[:0] = [str(ROOT / "models/demo"), str(ROOT / "bench/gpu")]
 import scenes  # noqa: E402
+from processor import processor  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("MILLRACE_PROGRAM", ROOT / "build/release/apps/millrace"))
 TARGET_MS = 2.0
@@ -108,8 +109,7 @@ def by_step(memory, files):
 
 
 def machine():
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")), "")
-    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": os.uname().release}
+    return {**processor(), "cores": len(os.sched_getaffinity(0)), "kernel": os.uname().release}
 
 
 def commit():

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cpu.hpp"
 #include "pipeline/cores.hpp"
 #include "pipeline/graph.hpp"
 
@@ -74,18 +75,11 @@ inline double machine_cpu_ms() {
   return (user + nice + system) * 1e3 / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-/// For the report: the processor's name, the cores that this process may use, and the machine's load now.
+/// For the report: the processor's name and instructions, the cores that this process may use, and the load now.
 inline nlohmann::json machine() {
-  std::string name = "unknown";
-  std::ifstream cpus("/proc/cpuinfo");
-  for (std::string line; std::getline(cpus, line);) {
-    if (!line.starts_with("model name")) continue;
-    name = line.substr(line.find(':') + 2);
-    break;
-  }
   double load = 0;
   std::ifstream("/proc/loadavg") >> load;
-  return {{"cpu", name}, {"cores", available_cores()}, {"load_at_start", load}};
+  return {{"cpu", cpu_name()}, {"instructions", cpu_features()}, {"cores", available_cores()}, {"load_at_start", load}};
 }
 
 }  // namespace millrace::bench

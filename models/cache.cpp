@@ -60,7 +60,7 @@ std::shared_ptr<Engine> ModelCache::load(const Package& package, const std::stri
   const std::int64_t start_ns = clock_();
   std::shared_ptr<Engine> engine;
   try {
-    if (const std::int64_t bytes = package.file_bytes(); bytes > budget_bytes_)
+    if (const std::int64_t bytes = loaded_bytes(package); bytes > budget_bytes_)
       throw PackageError(package.folder.string() + ": its files have " + readable_bytes(static_cast<double>(bytes)) +
                          ", and models.budget is " + readable_bytes(static_cast<double>(budget_bytes_)) +
                          "; set a higher models.budget if the memory suffices, or use a smaller model");

@@ -32,7 +32,7 @@ struct CacheStatistics {
 /// When a load exceeds the budget, the cache evicts the least recently used engines, never the one just loaded.
 /// An evicted engine lives until its last user frees it. Until then, acquire() returns it without a second load.
 /// So the budget limits the memory of engines that are kept for later, not of engines in use.
-/// A package whose files are larger than the budget is refused before it loads.
+/// A package whose files (loaded_bytes()) are larger than the budget is refused before it loads.
 class ModelCache {
  public:
   /// Nanoseconds of a steady clock.

@@ -33,7 +33,7 @@ std::string read_text(const std::filesystem::path& file) {
 }
 
 // A library is machine code, so nothing opens it before its hash is known to be the one in variant.yaml.
-void check_library(const CompiledCall& call) {
+void check_library(CompiledCall& call) {
   std::error_code error;
   const std::string file = call.library.string();
   if (!std::filesystem::is_regular_file(call.library, error))
@@ -41,6 +41,7 @@ void check_library(const CompiledCall& call) {
   if (const std::string actual = sha256_file_hex(file); actual != call.sha256)
     throw VariantError(
         fmt::format("{}: sha256 is {}, but variant.yaml says {}; {}", file, actual, call.sha256, compile_again));
+  call.bytes = static_cast<std::int64_t>(std::filesystem::file_size(call.library));
 }
 
 void read_methods(YamlSection section, const Package& package, Variant& variant) {
@@ -142,8 +143,8 @@ Variant read_variant(const std::filesystem::path& folder, const Package& package
     const std::string text = read_text(file);
     Variant variant = parse(folder, file.string(), text, package);
     variant.fingerprint = sha256_hex(text);
-    for (const auto& [name, calls] : variant.methods) {
-      for (const CompiledCall& call : calls) check_library(call);
+    for (auto& [name, calls] : variant.methods) {
+      for (CompiledCall& call : calls) check_library(call);
     }
     return variant;
   } catch (const VariantError&) {
@@ -153,6 +154,19 @@ Variant read_variant(const std::filesystem::path& folder, const Package& package
   } catch (const std::system_error& error) {
     throw VariantError(fmt::format("{}: cannot be read: {}", folder.string(), error.code().message()));
   }
+}
+
+std::int64_t loaded_bytes(const Package& package) {
+  std::int64_t bytes = package.file_bytes();
+  if (package.variant == nullptr) return bytes;
+  for (const auto& [name, calls] : package.variant->methods) {
+    for (const CompiledCall& call : calls) bytes += call.bytes;
+  }
+  if (package.variant->methods.size() < package.methods.size()) return bytes;
+  for (const PackageFile& file : package.files) {
+    if (package.folder / file.name == package.torchscript()) bytes -= file.bytes;
+  }
+  return bytes;
 }
 
 std::optional<std::string> misfit(const Variant& variant, const VariantNeeds& needs) {

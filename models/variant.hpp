@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -21,6 +22,7 @@ struct CompiledCall {
   int rows = 1;
   std::filesystem::path library;
   std::string sha256;
+  std::int64_t bytes = 0;  ///< of the library
 };
 
 /// A variant of a package: methods that `millrace compile` turned into machine code for one kind of machine.
@@ -56,6 +58,10 @@ std::vector<std::filesystem::path> variant_places(const Package& package);
 /// Reads `folder`/variant.yaml. Checks that its calls are calls of `package`, and the hash of each library.
 /// Throws VariantError.
 Variant read_variant(const std::filesystem::path& folder, const Package& package);
+
+/// Bytes of the files that a run with this package loads: those of the package and the libraries of its variant.
+/// Without model.ts, if the variant has all methods.
+std::int64_t loaded_bytes(const Package& package);
 
 /// Why the variant does not fit the needs, for messages: "it is for cpu avx512". Nothing if it fits.
 std::optional<std::string> misfit(const Variant& variant, const VariantNeeds& needs);

@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from processor import processor
 from turns import end_with_parent
 
 BUNDLE = Path(os.environ["MILLRACE_BUNDLE"])
@@ -83,8 +84,7 @@ def scratch():
 def machine():
     import torch
 
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")), "")
-    host = {"torch": torch.__version__, "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+    host = {"torch": torch.__version__, **processor(), "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
             "commit": commit()}
     if Session.rehearsal:
         return {"gpu": "none: a rehearsal", **host}

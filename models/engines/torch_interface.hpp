@@ -17,7 +17,7 @@ struct TorchModel {
   std::string folder;          ///< of the package, for messages during loading
   std::string name;            ///< of the package, for messages of calls
   std::vector<Method> methods;
-  std::int64_t bytes = 0;                    ///< of the package's files
+  std::int64_t bytes = 0;                    ///< loaded_bytes()
   std::shared_ptr<const Variant> variant{};  ///< compiled calls, or null
 };
 
@@ -42,7 +42,7 @@ struct TorchInterface {
 };
 
 /// Raise it when TorchInterface, Engine, EngineOptions, Device, Stream, Tensor or an exception class changes.
-inline constexpr std::int32_t torch_interface_version = 3;
+inline constexpr std::int32_t torch_interface_version = 4;
 
 /// The only function that the plug-in exports.
 using TorchInterfaceFunction = const TorchInterface*();

@@ -56,7 +56,7 @@ std::shared_ptr<Engine> load_torch_engine(const Package& package, const EngineOp
                        .folder = package.folder.string(),
                        .name = package.name,
                        .methods = package.methods,
-                       .bytes = package.file_bytes(),
+                       .bytes = loaded_bytes(package),
                        .variant = package.variant},
                       options);
 }

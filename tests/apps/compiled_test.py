@@ -7,13 +7,18 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
+import subprocess
 import sys
 import unittest
 from pathlib import Path
 
+import numpy
 import program
 import resume_test
+import small_embedder
+import torch
 from program import Case, millrace
 
 EXPORT = program.ROOT / "models" / "export"
@@ -219,12 +224,126 @@ class Variants(Case):
                 done = self.run_engine("aoti", f"{name} by name", code=program.ENVIRONMENT)
                 self.assertIn("no variant of", done.err)
 
+    def test_libraries_for_other_shapes_are_refused(self):
+        """Their hashes are right. A library for more rows than variant.yaml says would read past the end of its inputs."""
+        text = (self.variant / "variant.yaml").read_text()
+        (encode,), (decode,) = (re.findall(name + r"_\d.so, sha256: \w+", text) for name in ("encode", "decode"))
+        for name, change in (
+            ("fewer rows", ("2: {file: encode", "1: {file: encode")),
+            ("more rows", ("2: {file: encode", "4: {file: encode")),
+            ("fewer boxes", ("3: {file: decode", "2: {file: decode")),
+            ("swapped", (encode, decode)),
+        ):
+            with self.subTest(name):
+                (self.variant / "variant.yaml").write_text(text.replace(*change))
+                done = self.run_engine("aoti", name, "--quiet", code=program.ENVIRONMENT)
+                self.assertRegex(done.err.splitlines()[-1], f"{self.package}: .*the library of the variant for calls of .*compile the package again")
+                self.assertEqual(program.lines(self.folder / name), [])
+
+    def test_the_budget_counts_the_libraries(self):
+        """A budget for model.ts, which this run does not load, is too small for the libraries, which have the weights too."""
+        script = sum(file.stat().st_size for file in self.package.glob("*.ts"))
+        libraries = sum(file.stat().st_size for file in self.variant.glob("*.so"))
+        self.assertLess(script, libraries - 1)
+        self.run_engine("torchscript", "script", "--set", f"models.budget={script}")
+        done = self.run_engine("aoti", "compiled", "--set", f"models.budget={libraries - 1}", code=program.ENVIRONMENT)
+        self.assertIn("and models.budget is", done.err)
+        self.run_engine("aoti", "compiled", "--set", f"models.budget={libraries}")
+        self.assertEqual([load["bytes"] for load in program.report(self.folder / "compiled")["models"]["loads"]], [libraries])
+
+    def test_boxes_of_one_picture(self):
+        """A call with boxes may have one picture, also with the checks of input shapes."""
+        for engine in ("torchscript", "aoti"):
+            self.run_engine(engine, engine, "--set", "batch.size=1")
+        found = self.overlaps("torchscript", "aoti")
+        self.assertEqual(len(found), 10)
+        self.assertGreater(min(found), 0.99)
+
     def test_a_run_leaves_no_temporary_files(self):
         place = self.folder / "tmp"
         place.mkdir()
         self.pass_the_gate()
         self.run_ok("--input", self.manifest, "--segmenter", self.package, "--output", self.folder / "out", env={"TMPDIR": str(place)})
         self.assertEqual(list(place.iterdir()), [])
+
+
+    def test_a_run_starts_no_program_and_does_not_open_model_ep_pt2(self):
+        """Compiled code needs no Python and no compiler."""
+        if shutil.which("strace") is None:
+            self.skipTest("strace is not installed; tools/setup.sh check installs it")
+        log = self.folder / "calls"
+        command = [program.PROGRAM, "run", "--input", self.manifest, "--segmenter", self.package, "--output", self.folder / "out", "--engine", "aoti"]
+        done = subprocess.run(["strace", "-f", "--seccomp-bpf", "-s", "4096", "-o", log, "-e", "trace=file,process", *command], capture_output=True, text=True,
+                              check=False, timeout=240)
+        if "ptrace" in done.stderr and "not permitted" in done.stderr:
+            self.skipTest("this machine does not allow ptrace")
+        self.assertEqual(done.returncode, program.OK, done)
+        calls = log.read_text(errors="replace").splitlines()
+        self.assertTrue([line for line in calls if f'{self.variant.name}/encode_2.so"' in line])  # the log has what the run opened
+        self.assertEqual(len([line for line in calls if re.search(r" execve(at)?\(", line)]), 1)  # the program itself
+        self.assertEqual([line for line in calls if "libpython" in line or "model.ep.pt2" in line], [])
+
+    def test_a_damaged_model_ep_pt2(self):
+        """Runs do not need it. `millrace inspect` finds the damage."""
+        file = self.package / "model.ep.pt2"
+        os.truncate(file, file.stat().st_size // 2)
+        for engine in ("torchscript", "aoti"):
+            self.run_engine(engine, engine)
+        done = millrace("inspect", self.package)
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertIn("model.ep.pt2", done.err)
+
+
+class Wide(torch.nn.Module):
+    """An embedder for small_embedder.YAML with 50 MB of weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = torch.nn.Linear(3 * 32 * 32, 24 * 170)
+
+    @torch.jit.export
+    def embed(self, images: torch.Tensor) -> torch.Tensor:
+        return self.wide(images.flatten(1)).unflatten(1, (24, 170)).mean(2)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.embed(images)
+
+
+class Memory(Case):
+    def peak_bytes(self, *command):
+        """The largest resident set of a run that succeeds. A small process starts it: Linux counts the memory of the one that starts it too."""
+        code = ("import os, sys; _, status, used = os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0); print(1024 * used.ru_maxrss); "
+                "sys.exit(os.waitstatus_to_exitcode(status))")
+        done = subprocess.run([sys.executable, "-c", code, *(str(word) for word in command)], capture_output=True, text=True, check=False, timeout=240)
+        self.assertEqual(done.returncode, program.OK, done)
+        return int(done.stdout)
+
+    def test_lanes_share_the_weights_of_compiled_code(self):
+        """Three lanes, which all call the model when they start, need less than one more copy of its weights."""
+        sys.path.insert(0, str(EXPORT))
+        import package
+        import yaml
+
+        model, images = Wide().eval(), torch.rand(2, 3, 32, 32)
+        description = yaml.safe_load(small_embedder.YAML.format(name="wide", model="", matrix=""))
+        matrix = numpy.zeros((4, 24), "<f4").tobytes()
+        with contextlib.redirect_stdout(io.StringIO()):
+            package.write_package(self.folder / "wide.pkg", {key: description[key] for key in description if key not in ("schema", "files")}, torch.jit.script(model),
+                                  files={"classes.f32": matrix}, source=(model, {"embed": (images,)}))
+        done = millrace("compile", self.folder / "wide.pkg", "--rows", 1, env={"MILLRACE_PYTHON": sys.executable})
+        self.assertEqual(done.code, program.OK, done)
+        weights = sum(weight.nbytes for weight in model.parameters())
+        (library,) = self.folder.glob("wide.pkg.variants/*/*.so")
+        self.assertGreater(library.stat().st_size, weights)
+        recipe = self.write("recipe.yaml", "stages: [decode, preprocess, embed, encode]\n")
+        program.write_pictures(self.folder / "in", 4, 40, 36)
+        peaks = {}
+        for lanes in (1, 3):
+            output = self.folder / f"lanes{lanes}"
+            peaks[lanes] = self.peak_bytes(program.PROGRAM, "run", recipe, "--input", self.folder / "in", "--output", output, "--engine", "aoti", "--quiet", "--set",
+                                           f"embed.model={self.folder / 'wide.pkg'}", "--set", "threads.team=1", "--set", f"threads.lanes={lanes}")
+            self.assertEqual(len(program.report(output)["models"]["loads"]), 1)
+        self.assertLess(peaks[3] - peaks[1], weights, peaks)
 
 
 class Compile(Case):

@@ -31,7 +31,37 @@ def command(beginning, name="README.md"):
     return shlex.split(found[0])
 
 
-class Readme(program.Case):
+class Page(program.Case):
+    def run_in_folder(self, words, code):
+        self.assertEqual(words[0], "millrace")
+        done = program.millrace(*words[1:], cwd=self.folder)
+        self.assertEqual(done.code, code, done)
+        return done
+
+    def python(self, block):
+        text = io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(text):
+            exec(compile(block, "page", "exec"), {})  # noqa: S102: a reader runs it, too
+        return text.getvalue()
+
+
+class BuiltInModels(Page):
+    def test_failed_pictures_are_retried_from_a_list(self):
+        for view in ("front", "left", "right"):
+            program.write_picture(self.folder / f"pictures/{view}/0.png", 160, 120)
+        broken = self.folder / "pictures/left/1.png"
+        broken.write_bytes(b"\xff\xd8\xff\xe0 nothing more")
+        self.run_in_folder(["millrace", "run", "--input", "pictures/", "--output", "out/"], program.SOME_FAILED)
+        self.python(blocks("docs/resume_and_repair.md", "python")[1])
+        program.write_picture(broken, 160, 120)
+        self.run_in_folder(command("millrace run --input failed.txt", "docs/resume_and_repair.md"), program.OK)
+        (of_left,) = (line for line in program.lines(self.folder / "out") if line["path"] == "left/0.png")
+        (redone,) = program.lines(self.folder / "redone")
+        self.assertEqual((redone["path"], redone["state"], redone["view"]), ("pictures/left/1.png", "ok", "left"))
+        self.assertEqual(redone["detector"], of_left["detector"])
+
+
+class Readme(Page):
     def setUp(self):
         super().setUp()
         for i in range(4):
@@ -48,18 +78,6 @@ class Readme(program.Case):
     def tearDown(self):
         os.chdir(self.before)
         super().tearDown()
-
-    def run_in_folder(self, words, code):
-        self.assertEqual(words[0], "millrace")
-        done = program.millrace(*words[1:], cwd=self.folder)
-        self.assertEqual(done.code, code, done)
-        return done
-
-    def python(self, block):
-        text = io.StringIO()
-        with contextlib.redirect_stdout(text):
-            exec(compile(block, "page", "exec"), {})  # noqa: S102: a reader runs it, too
-        return text.getvalue()
 
     def test_python_reads_every_object_with_its_mask(self):
         printed = self.python(blocks("docs/results.md", "python")[0]).splitlines()

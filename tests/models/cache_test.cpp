@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "models/engines/fake_engine.hpp"
+#include "models/variant.hpp"
 
 namespace millrace {
 namespace {
@@ -102,6 +103,23 @@ TEST_CASE("a package whose files are larger than the budget is not loaded, and t
   CHECK(factory.loads.empty());
   large.files.pop_back();
   CHECK(cache.acquire(large) != nullptr);
+}
+
+TEST_CASE("the budget counts the libraries of a variant, and model.ts only if it is loaded too") {
+  Factory factory;
+  ModelCache cache(2'000'000, factory.function());
+  Package compiled = package_named("compiled");
+  compiled.files = {{"model.ts", "", 1'500'000}, {"classes.f32", "", 300'000}};
+  compiled.methods.resize(2);
+  Variant variant;
+  variant.methods["encode"] = {{1, "encode_1.so", "", 800'000}, {4, "encode_4.so", "", 850'000}};
+  compiled.variant = std::make_shared<Variant>(variant);
+  CHECK_THROWS_WITH_AS(cache.acquire(compiled), doctest::Contains("its files have 3.5 MB, and models.budget is 2.0 MB"),
+                       PackageError);
+  variant.methods["decode"] = {{16, "decode_16.so", "", 40'000}};
+  compiled.variant = std::make_shared<Variant>(variant);
+  CHECK(loaded_bytes(compiled) == 1'990'000);
+  CHECK(cache.acquire(compiled) != nullptr);
 }
 
 TEST_CASE("an evicted engine stays alive while it is used, and returns without a load") {

@@ -322,6 +322,8 @@ class Host(unittest.TestCase):
         for cores in (8, 16, 32):
             self.assertAlmostEqual(figures["host_bound_pictures_per_s"][str(cores)], cores * 1e3 / figures["files"]["cpu_ms"], delta=0.51)
         self.assertTrue(figures["machine"]["cpu"] and figures["commit"])
+        doctor = subprocess.run([PROGRAM, "doctor"], capture_output=True, text=True, check=False).stdout
+        self.assertIn(f"features     {figures['machine']['instructions'] or 'none'}", doctor)
         self.assertEqual((figures["pictures"], figures["repeats"], figures["boxes_per_picture"]), (64, 1, 10))
 
 

@@ -19,6 +19,25 @@ CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledC
   }
 }
 
+// A library checks the shapes of its inputs (AOTI_RUNTIME_CHECK_INPUTS), but only prints what is wrong.
+std::vector<at::Tensor> CompiledMethod::run(const Library& library, const std::vector<at::Tensor>& inputs,
+                                            void* stream) {
+  const auto refuse = [&](const std::string& what) {
+    return std::runtime_error(c10::str("the library of the variant for calls of ", library.rows, " ", what));
+  };
+  std::vector<at::Tensor> outputs;
+  try {
+    outputs = library.runner->run(inputs, stream);
+  } catch (const std::runtime_error&) {  // its text has no reason
+    throw refuse("failed and printed the reason; if it names a size, compile the package again");
+  }
+  for (const at::Tensor& output : outputs) {
+    if (output.size(0) != library.rows)
+      throw refuse(c10::str("returned ", output.size(0), " rows; compile the package again"));
+  }
+  return outputs;
+}
+
 std::vector<at::Tensor> CompiledMethod::call(const std::vector<at::Tensor>& inputs, void* stream) const {
   const auto first = std::find(by_row_.begin(), by_row_.end(), true) - by_row_.begin();
   const std::int64_t rows = inputs[static_cast<std::size_t>(first)].size(0);
@@ -39,7 +58,7 @@ std::vector<at::Tensor> CompiledMethod::call(const std::vector<at::Tensor>& inpu
       // Compiled code takes the strides of a dense tensor for granted.
       given.push_back(input.contiguous());
     }
-    parts.push_back(library.runner->run(given, stream));
+    parts.push_back(run(library, given, stream));
     for (at::Tensor& output : parts.back()) output = output.narrow(0, 0, taken);
     done += taken;
   }

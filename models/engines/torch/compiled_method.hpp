@@ -29,6 +29,8 @@ class CompiledMethod {
     std::unique_ptr<torch::inductor::AOTIModelContainerRunner> runner;
   };
 
+  static std::vector<at::Tensor> run(const Library& library, const std::vector<at::Tensor>& inputs, void* stream);
+
   std::vector<bool> by_row_;  // by input: its first dimension counts the rows of the call
   std::vector<Library> libraries_;
 };

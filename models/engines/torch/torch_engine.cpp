@@ -16,7 +16,6 @@
 #include <torch/script.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <new>
@@ -227,7 +226,6 @@ class TorchEngine final : public Engine {
       : name_(model.folder),
         methods_(names_of(model.methods)),
         model_(model),
-        bytes_(model.bytes),
         threads_(options.threads),
         device_(options.device),
         image_type_(millrace::image_type(options.precision)) {
@@ -244,10 +242,7 @@ class TorchEngine final : public Engine {
       for (const std::string& method : methods_) {
         if (compiled_.count(method) == 0) scripted.push_back(method);
       }
-      if (scripted.empty()) {
-        bytes_ -= model.bytes;
-        return;
-      }
+      if (scripted.empty()) return;
       const c10::Device device = device_of(options.device);
       // Loading compares the values of constants, which meta tensors do not have.
       module_ = torch::jit::load(model.file.string(), device.is_meta() ? c10::Device(c10::kCPU) : device);
@@ -298,7 +293,7 @@ class TorchEngine final : public Engine {
   }
 
   DType image_type() const override { return image_type_; }
-  std::int64_t memory_bytes() const override { return bytes_; }
+  std::int64_t memory_bytes() const override { return model_.bytes; }
   void trim() override {
     if (device_ >= 0) c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
   }
@@ -320,8 +315,6 @@ class TorchEngine final : public Engine {
     for (const auto& [name, calls] : variant.methods) {
       const auto method = std::find_if(model_.methods.begin(), model_.methods.end(),
                                        [name = name](const Method& one) { return one.name == name; });
-      for (const CompiledCall& call : calls)
-        bytes_ += static_cast<std::int64_t>(std::filesystem::file_size(call.library));
       compiled_.try_emplace(name, *method, calls, options.device >= 0 ? "cuda" : "cpu", options.lanes);
     }
   }
@@ -420,7 +413,6 @@ class TorchEngine final : public Engine {
   std::string name_;
   std::vector<std::string> methods_;
   TorchModel model_;
-  std::int64_t bytes_;
   int threads_;
   int device_;
   DType image_type_;
