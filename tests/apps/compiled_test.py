@@ -4,6 +4,7 @@ tests/models/make_packages.py compiles the small segmenter for calls of 2 pictur
 """
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -272,9 +273,7 @@ class Compile(Case):
         self.assertEqual(rest, "\n".join(["-s", "-B", str(EXPORT / "verify.py"), *words]) + "\n")
 
     def test_the_variant_goes_to_the_cache_if_the_packages_folder_is_read_only(self):
-        sys.path.insert(0, str(EXPORT))
-        with contextlib.redirect_stdout(io.StringIO()):
-            import compile as compiler
+        compiler = exporter("compile")
         from unittest import mock
 
         package = self.folder / "sam.pkg"
@@ -283,6 +282,30 @@ class Compile(Case):
             with mock.patch.object(os, "access", lambda path, mode: False):
                 self.assertEqual(compiler.place_of(package, "0123456789abcdef00", "v", None), Path("/cache/millrace/variants/0123456789abcdef/v"))
         self.assertEqual(compiler.place_of(package, "0", "v", "out"), Path("out/v"))
+
+
+def exporter(name):
+    """A module of models/export."""
+    sys.path.insert(0, str(EXPORT))
+    with contextlib.redirect_stdout(io.StringIO()):
+        return importlib.import_module(name)
+
+
+class Measures(unittest.TestCase):
+    def test_a_lost_mask_is_beyond_the_limits(self):
+        verify = exporter("verify")
+        from pycocotools import mask
+
+        import numpy
+
+        square = numpy.zeros((20, 20), numpy.uint8, order="F")
+        square[5:15, 5:15] = 1
+        found = {"area": 100, "rle": mask.encode(square)}
+        reference = {0: {"objects": [found] * 3}}
+        for count in range(5):
+            measures = verify.compare_masks(reference, {0: {"objects": [found] * count}})
+            self.assertEqual((measures["within"], measures["lost_masks"]), (count == 3, abs(3 - count)))
+        self.assertIn("1 masks lost", verify.text_of(measures))
 
 
 class Verify(Case):
@@ -313,21 +336,45 @@ class Verify(Case):
         self.assertEqual(done.code, program.SOME_FAILED, done)
         self.assertIn("not within the limits", done.err)
 
+    def truth(self, name="pictures/street.jpg", category="bus", box=(20, 230, 785, 510)):
+        """A COCO file with one box. COCO counts its categories from 1, with gaps, and a package its classes from 0."""
+        return self.write(f"{category}-{box[0]}-{Path(name).stem}.json", json.dumps({
+            "images": [{"id": 7, "file_name": name}],
+            "categories": [{"id": 1, "name": "person"}, {"id": 6, "name": category}, {"id": 90, "name": "toothbrush"}],
+            "annotations": [{"id": 1, "image_id": 7, "category_id": 6, "bbox": box, "area": 400350, "iscrowd": 0}],
+        }))
+
     def test_truth(self):
         package, picture = program.package("yolox"), program.picture("street.jpg")
-        truth = {
-            "images": [{"id": 7, "file_name": f"pictures/{picture.name}"}],
-            "categories": [{"id": 0, "name": "person"}, {"id": 5, "name": "bus"}],
-            "annotations": [{"id": 1, "image_id": 7, "category_id": 5, "bbox": [20, 230, 785, 510], "area": 400350, "iscrowd": 0}],
-        }
-        file = self.write("truth.json", json.dumps(truth))
-        done = self.verify(package, "--images", picture, "--truth", file, "--json")
+        done = self.verify(package, "--images", picture, "--truth", self.truth(), "--json")
         self.assertEqual(done.code, program.OK, done)
         measures = json.loads(done.out)
         self.assertEqual(measures["ap50_of"], "the truth")
+        self.assertAlmostEqual(measures["ap50_reference"], 1)
         self.assertAlmostEqual(measures["ap50"], 1)
-        done = self.verify(package, "--images", picture, "--truth", self.write("bad.json", "{"))
-        self.assertIn("cannot be read as COCO annotations", done.err)
+
+    def test_a_model_that_misses_the_boxes_of_the_truth_is_refused(self):
+        package, picture = program.package("yolox"), program.picture("street.jpg")
+        done = self.verify(package, "--images", picture, "--truth", self.truth(), "--set", "detect.classes=person", "--json")
+        self.assertEqual(done.code, program.SOME_FAILED, done)
+        measures = json.loads(done.out)
+        self.assertAlmostEqual(measures["ap50_reference"], 1)
+        self.assertEqual(measures["ap50"], 0)
+
+    def test_a_truth_that_cannot_be_compared_is_refused(self):
+        package, picture = program.package("yolox"), program.picture("street.jpg")
+        for says, file in (
+            ("has none of the pictures, such as street.jpg", self.truth(name="room.jpg")),
+            ("no category with boxes has the name of a class of the package, such as person", self.truth(category="omnibus")),
+            ("the reference finds none of the boxes of the truth", self.truth(box=(0, 0, 40, 40))),
+            ("cannot be read as COCO annotations", self.write("bad.json", "{")),
+            ("cannot be read as COCO annotations", self.write("list.json", "[]")),
+        ):
+            with self.subTest(says, file=file.name):
+                done = self.verify(package, "--images", picture, "--truth", file)
+                self.assertEqual(done.code, program.ENVIRONMENT, done)
+                self.assertIn(says, done.err)
+                self.assertEqual(len(done.err.splitlines()), 1, done)
 
 
 if __name__ == "__main__":
