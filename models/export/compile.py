@@ -5,7 +5,9 @@ variant: a folder with one library for each method and row count, and variant.ya
 """
 
 import argparse
+import itertools
 import logging
+import math
 import os
 import shutil
 import statistics
@@ -262,13 +264,31 @@ def main():
         end(MODEL, f"{arguments.package}: {type(error).__name__}: {first}; nothing was written; --traceback shows where", "compile")
 
 
-def check_results(package, variants, pictures, arguments):
+def runs_of(task, counts):
+    """Runs that together call each library with full calls: batch sizes and further options. `counts` are by method."""
+    if task != "segment":
+        ((rows),) = counts.values()
+        return [(count, []) for count in rows]
+    runs = []
+    # As many runs as the longer list has. The other repeats its last count.
+    for i in range(max(map(len, counts.values()))):
+        pictures, boxes = (rows[min(i, len(rows) - 1)] if rows else 1 for rows in (counts["encode"], counts["decode"]))
+        more = ["--set", f"segment.image_batch={pictures}", *(["--set", f"segment.box_batch={boxes}"] if counts["decode"] else [])]
+        runs.append((max(pictures, math.ceil(boxes / len(verify.BOXES))), more))
+    return runs
+
+
+def check_results(package, task, counts, variants, pictures, arguments):
     """The gate: compares the results of the compiled code with those of TorchScript. Returns the text for variant.yaml."""
     if not pictures:
         print("the results were not compared, so only --engine aoti uses this variant; name pictures with --images to compare them")
         return "ungated"
     candidate = ["--engine", "aoti", "--device", arguments.device, "--precision", arguments.precision, "--set", f"models.variants={variants}"]
-    measures = verify.verify(verify.program_path(), package, pictures, candidate, arguments.truth)
+    runs = runs_of(task, counts)
+    # With fewer pictures than rows, no call would be full.
+    pictures = list(itertools.islice(itertools.cycle(pictures), max(len(pictures), *(batch for batch, _ in runs))))
+    candidates = [[*candidate, "--set", f"batch.size={batch}", *more] for batch, more in runs]
+    measures = verify.verify(verify.program_path(), package, pictures, candidates, arguments.truth)
     text = verify.text_of(measures)
     print(text)
     if not measures["within"]:
@@ -304,7 +324,7 @@ def compile_variant(arguments):
             "methods": compile_package(package, described, counts, arguments, folder),
         }
         write_yaml(folder / "variant.yaml", document)
-        document["gate"] = check_results(package, aside, pictures, arguments)
+        document["gate"] = check_results(package, described["task"], counts, aside, pictures, arguments)
         write_yaml(folder / "variant.yaml", document)
         shutil.rmtree(place, ignore_errors=True)
         folder.rename(place)

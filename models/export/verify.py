@@ -26,12 +26,16 @@ from package import Refused
 
 # Limits for every fast path. IoUs are those of the masks of the same boxes.
 MEAN_IOU, LOW_IOU, AP50_LOSS = 0.995, 0.97, 0.002
+# Limits for the vectors and the most likely classes of embedding models and classifiers.
+MEAN_COSINE, LOW_COSINE, SAME_CLASS = 0.999, 0.99, 0.99
 # The score from which a box counts as found. Below, boxes only serve the average precision.
 SCORE = 0.25
 # Prompts for a segmenter, if no truth has boxes: x, y, width, height as shares of the picture.
 BOXES = ((0.05, 0.05, 0.4, 0.5), (0.5, 0.1, 0.45, 0.8), (0.3, 0.3, 0.2, 0.2), (0.0, 0.0, 1.0, 1.0), (0.6, 0.6, 0.1, 0.3), (0.1, 0.7, 0.5, 0.25))
 DETECT = "stages: [decode, preprocess, detect, encode]\n"
 SEGMENT = "stages: [decode, preprocess, detect, segment, postprocess, encode]\n"
+EMBED = "stages: [decode, preprocess, embed, encode]\n"
+CLASSIFY = "stages: [decode, preprocess, embed, categorize, encode]\n"
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
 
@@ -91,12 +95,22 @@ def write_manifest(file, pictures, marks):
 
 
 def run(program, recipe, arguments, out):
-    """Runs the program. Returns the lines of its segments by the number of the picture."""
+    """Runs the program. Returns the lines of its segments by the number of the picture.
+
+    In a line of an embedding model, `embed` is the vector.
+    """
     done = subprocess.run([program, "run", str(recipe), *map(str, arguments), "--output", str(out), "--quiet"], capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):
         raise Refused(f"a run for the comparison ended with exit code {done.returncode}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'no message'}")
-    lines = [json.loads(line) for file in sorted((out / "segments").glob("*.jsonl")) for line in file.read_text(encoding="utf-8").splitlines()]
-    return {line["id"]: line for line in lines if line["state"] == "ok"}
+    lines = {}
+    for file in (out / "segments").glob("*.jsonl"):
+        found = [line for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()) if line["state"] == "ok"]
+        vectors = file.with_suffix(".embed.f16")
+        if vectors.exists():  # one row for each of these lines
+            rows = numpy.fromfile(vectors, "<f2").reshape(len(found), -1).astype(numpy.float64)
+            found = [{**line, "embed": rows[line["embed"]]} for line in found]
+        lines |= {line["id"]: line for line in found}
+    return lines
 
 
 def corners(boxes):
@@ -199,12 +213,34 @@ def compare_masks(reference, ours):
     }  # fmt: skip
 
 
-def verify(program, package, pictures, candidate, truth_file=None):
-    """The measures of a package, run with the options `candidate`, against the reference."""
+def cosine(a, b):
+    lengths = numpy.linalg.norm(a) * numpy.linalg.norm(b)
+    return float(a @ b / lengths) if lengths > 0 else float(numpy.array_equal(a, b))
+
+
+def compare_vectors(reference, ours):
+    """Measures of an embedding model, and of the most likely classes if it is a classifier."""
+    cosines = [cosine(line["embed"], ours[i]["embed"]) for i, line in reference.items()]
+    measures = {"pictures": len(reference), "cosine_mean": float(numpy.mean(cosines)), "cosine_min": min(cosines)}
+    measures["within"] = measures["cosine_mean"] >= MEAN_COSINE and measures["cosine_min"] >= LOW_COSINE
+    if all("categorize" in line for line in reference.values()):
+        first = [[line["categorize"]["top"][0][0] for line in lines] for lines in (reference.values(), (ours[i] for i in reference))]
+        measures["same_class"] = float(numpy.mean(numpy.equal(*first)))
+        measures["within"] &= measures["same_class"] >= SAME_CLASS
+    return measures
+
+
+def worst(measures):
+    """The worst measures of several runs with the same reference."""
+    return {key: (max if key in ("largest_shift_px", "lost_masks") else min)(each[key] for each in measures) for key in measures[0]}
+
+
+def verify(program, package, pictures, candidates, truth_file=None):
+    """The worst measures of a package, run with each of these lists of options, against the reference."""
     described = yaml.safe_load((package / "model.yaml").read_text(encoding="utf-8"))
     task = described["task"]
-    if task not in ("detect", "segment"):
-        raise Refused(f"{package}: its task is {task}; the comparison knows detectors and segmenters")
+    if truth_file and task == "embed":
+        raise Refused(f"{package}: its task is embed, and --truth is for detectors and segmenters; leave it out")
     marks = read_truth(truth_file, pictures) if truth_file else None
     if marks is not None and task == "detect":
         marks = with_classes(marks, described["classes"], truth_file)
@@ -212,27 +248,42 @@ def verify(program, package, pictures, candidate, truth_file=None):
         unfinished.append(folder)
         folder = Path(folder)
         recipe, given = folder / "recipe.yaml", folder / "pictures.txt"
-        if task == "detect":
-            recipe.write_text(DETECT)
-            given.write_text("".join(f"{picture.resolve()}\n" for picture in pictures))
-            options = ["--input", given, "--detector", package, "--set", "detect.conf=0.01"]
-            alone = []
-        else:
+        alone = []
+        if task == "segment":
             recipe.write_text(SEGMENT)
             given = folder / "pictures.jsonl"
             write_manifest(given, pictures, marks)
-            options = ["--input", given, "--segmenter", package]
+            options = ["--segmenter", package]
             alone = ["--set", "segment.box_batch=1"]
+        else:
+            given.write_text("".join(f"{picture.resolve()}\n" for picture in pictures))
+            if task == "detect":
+                recipe.write_text(DETECT)
+                options = ["--detector", package, "--set", "detect.conf=0.01"]
+            else:
+                recipe.write_text(CLASSIFY if "matrix" in described else EMBED)
+                options = ["--set", f"embed.model={package}"] + (["--set", f"categorize.model={package}"] if "matrix" in described else [])
+        options = ["--input", given, *options]
         reference = run(program, recipe, [*options, *alone, "--set", "batch.size=1", "--engine", "torchscript", "--precision", "fp32"], folder / "reference")
-        ours = run(program, recipe, [*options, *candidate], folder / "ours")
-        missing = sorted(set(reference) - set(ours))
-        if missing or not reference:
-            raise Refused(f"{reference[missing[0]]['path'] if missing else pictures[0]}: failed in a run for the comparison, so it cannot be compared")
-        return compare_boxes(reference, ours, marks) if task == "detect" else compare_masks(reference, ours)
+        measures = []
+        for i, candidate in enumerate(candidates):
+            ours = run(program, recipe, [*options, *candidate], folder / f"ours-{i}")
+            missing = sorted(set(reference) - set(ours))
+            if missing or not reference:
+                raise Refused(f"{reference[missing[0]]['path'] if missing else pictures[0]}: failed in a run for the comparison, so it cannot be compared")
+            if task == "detect":
+                measures.append(compare_boxes(reference, ours, marks))
+            else:
+                measures.append(compare_masks(reference, ours) if task == "segment" else compare_vectors(reference, ours))
+        return worst(measures)
 
 
 def text_of(measures):
     """The measures as lines for people."""
+    if "cosine_mean" in measures:
+        return f"{measures['pictures']} pictures: cosine of the vectors mean {measures['cosine_mean']:.5f} (limit {MEAN_COSINE}), minimum {measures['cosine_min']:.5f} (limit {LOW_COSINE})" + (
+            f"; same most likely class in {100 * measures['same_class']:.1f} % (limit {100 * SAME_CLASS:g})" if "same_class" in measures else ""
+        )
     if "iou_mean" in measures:
         return (
             f"{measures['masks']} masks in {measures['pictures']} pictures: IoU mean {measures['iou_mean']:.5f} (limit {MEAN_IOU}), "
@@ -256,7 +307,7 @@ def program_path():
 def main():
     codes = exit_codes(SOME_FAILED="the results are not within the limits", MODEL="a problem with the package, the pictures or a run")
     parser = Parser("--help lists the options", "verify", prog="millrace verify", description=__doc__, epilog=codes, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("package", metavar="PACKAGE", type=Path, help="folder of a detector or segmenter")
+    parser.add_argument("package", metavar="PACKAGE", type=Path, help="folder of the package")
     parser.add_argument("--images", metavar="WHAT", nargs="+", required=True, help="pictures and folders of pictures")
     parser.add_argument("--limit", metavar="N", type=int, default=100, help="maximum number of pictures (default 100)")
     parser.add_argument("--truth", metavar="FILE", help="COCO annotations: boxes for a segmenter, average precision for a detector")
@@ -270,7 +321,7 @@ def main():
         candidate = ["--engine", arguments.engine, "--precision", arguments.precision, "--device", arguments.device]
         for option in arguments.set:
             candidate += ["--set", option]
-        measures = verify(program_path(), arguments.package, pictures_of(arguments.images, arguments.limit), candidate, arguments.truth)
+        measures = verify(program_path(), arguments.package, pictures_of(arguments.images, arguments.limit), [candidate], arguments.truth)
     except Refused as error:
         end(MODEL, error, "verify")
     print(json.dumps(measures) if arguments.json else text_of(measures))

@@ -12,6 +12,7 @@ import shutil
 import sys
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import program
 import resume_test
@@ -48,6 +49,13 @@ class Exact:
         planned = json.loads((output / "plan" / "plan.json").read_text())["settings"]["packages"]["segment.model"]
         self.assertIn("cpu-", planned)
         return done
+
+
+def exporter(name):
+    """A module of models/export."""
+    sys.path.insert(0, str(EXPORT))
+    with contextlib.redirect_stdout(io.StringIO()):
+        return importlib.import_module(name)
 
 
 class SameBytes(Exact, resume_test.Level1):
@@ -228,6 +236,79 @@ class Variants(Case):
         self.assertEqual(list(place.iterdir()), [])
 
 
+class Gate(Case):
+    """Compiles in this process, so that a test can break the compiled code."""
+
+    def setUp(self):
+        super().setUp()
+        self.compiler = exporter("compile")
+        self.package = self.folder / "sam.pkg"
+        shutil.copytree(COMPILED / "sam_small.pkg", self.package)
+        program.write_pictures(self.folder / "in", 1, 160, 120)
+        self.before = program.tree(self.package)
+
+    def compile(self, *arguments):
+        """Exit code, stdout and stderr of `millrace compile` with the gate."""
+        import torch
+
+        words = ["compile.py", self.package, "--images", self.folder / "in", *arguments]
+        environment = {"MILLRACE_PROGRAM": str(Path(program.PROGRAM).resolve()), "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "cache"),
+                       "LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
+        out, err, code = io.StringIO(), io.StringIO(), program.OK
+        with mock.patch.object(sys, "argv", list(map(str, words))), mock.patch.dict(os.environ, environment), contextlib.redirect_stdout(out), \
+             contextlib.redirect_stderr(err):
+            try:
+                self.compiler.main()
+            except SystemExit as end:
+                code = end.code
+        self.assertEqual(program.tree(self.package), self.before, "compiling changed the package")
+        return code, out.getvalue(), err.getvalue()
+
+    def test_each_library_has_to_pass(self):
+        """The code for two pictures is wrong, and that for one is right. One picture is given, so it has to be repeated."""
+        import torch
+
+        class Wrong(torch.nn.Module):
+            def __init__(self, right):
+                super().__init__()
+                self.right = right
+
+            def forward(self, images):
+                return self.right(images).flip(-1)
+
+        with_weights, compile_call = self.compiler.with_weights, self.compiler.compile_call
+
+        def compile_wrongly(exported, inputs, *more):
+            wrong = len(inputs[0]) == 2
+            with mock.patch.object(self.compiler, "with_weights", lambda *given: Wrong(with_weights(*given)) if wrong else with_weights(*given)):
+                return compile_call(exported, inputs, *more)
+
+        # compare_outputs() would find it first. It does not check code in 16 bits.
+        with mock.patch.object(self.compiler, "compile_call", compile_wrongly), mock.patch.object(self.compiler, "compare_outputs"):
+            code, out, err = self.compile("--rows", 1, 2)
+        self.assertEqual(code, program.ENVIRONMENT, out + err)
+        self.assertRegex(err, r"sam.pkg: the compiled code does not keep the limits: \d+ masks in 2 pictures: IoU mean 0.\d+ \(limit 0.995\).*; nothing was written$")
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertEqual(list(self.folder.glob("*.variants/*")), [])
+        code, out, err = self.compile("--rows", 2)
+        self.assertEqual((code, err), (program.OK, ""), out + err)
+        (variant,) = (self.folder / "sam.pkg.variants").iterdir()
+        self.assertRegex((variant / "variant.yaml").read_text(), r"gate: .passed: 12 masks in 2 pictures: IoU mean (1.0|0.99)")
+
+    def test_the_runs_of_the_gate(self):
+        def runs(task, **counts):
+            return [(batch, [option for option in more if option != "--set"]) for batch, more in self.compiler.runs_of(task, counts)]
+
+        self.assertEqual(runs("detect", forward=[1, 4, 16]), [(1, []), (4, []), (16, [])])
+        self.assertEqual(runs("embed", embed=[16]), [(16, [])])
+        self.assertEqual(runs("segment", encode=[1], decode=[]), [(1, ["segment.image_batch=1"])])
+        self.assertEqual(runs("segment", encode=[1, 4], decode=[16, 32, 64]), [
+            (3, ["segment.image_batch=1", "segment.box_batch=16"]),
+            (6, ["segment.image_batch=4", "segment.box_batch=32"]),
+            (11, ["segment.image_batch=4", "segment.box_batch=64"]),
+        ])
+
+
 class Compile(Case):
     """`millrace compile` refuses what it cannot compile before it takes any time."""
 
@@ -274,7 +355,6 @@ class Compile(Case):
 
     def test_the_variant_goes_to_the_cache_if_the_packages_folder_is_read_only(self):
         compiler = exporter("compile")
-        from unittest import mock
 
         package = self.folder / "sam.pkg"
         with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": "/cache"}):
@@ -282,13 +362,6 @@ class Compile(Case):
             with mock.patch.object(os, "access", lambda path, mode: False):
                 self.assertEqual(compiler.place_of(package, "0123456789abcdef00", "v", None), Path("/cache/millrace/variants/0123456789abcdef/v"))
         self.assertEqual(compiler.place_of(package, "0", "v", "out"), Path("out/v"))
-
-
-def exporter(name):
-    """A module of models/export."""
-    sys.path.insert(0, str(EXPORT))
-    with contextlib.redirect_stdout(io.StringIO()):
-        return importlib.import_module(name)
 
 
 class Measures(unittest.TestCase):
