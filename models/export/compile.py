@@ -5,12 +5,14 @@ variant: a folder with one library for each method and row count, and variant.ya
 """
 
 import argparse
+import contextlib
 import itertools
 import logging
 import math
 import os
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 import warnings
@@ -24,6 +26,7 @@ import torch
 import yaml
 
 import detections
+import methods
 import programs
 import verify
 
@@ -39,20 +42,16 @@ VECTOR_FLAGS = ("abm", "adx", "amx", "avx", "bmi", "f16c", "fma", "gfni", "movbe
 
 
 def read_package(folder):
-    """model.yaml and its SHA-256. Raises Refused unless model.ep.pt2 is the one that it lists."""
+    """model.yaml with the methods that follow from it, and its SHA-256. Raises Refused unless `millrace inspect` accepts the package."""
+    done = subprocess.run([verify.program_path(), "inspect", str(folder)], capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        raise Refused(done.stderr.strip().removeprefix("millrace: ") or f"{folder}: `millrace inspect` ended with exit code {done.returncode}")
     file = folder / "model.yaml"
-    if not file.is_file():
-        if not folder.exists():
-            raise Refused(f"{folder}: no such folder")
-        raise Refused(f"{folder}: is not a model package: it has no model.yaml; make one of weights with: millrace model FILE")
     described = yaml.safe_load(file.read_text(encoding="utf-8"))
-    listed = described["files"].get(programs.NAME)
-    if listed is None or "methods" not in described:
+    if programs.NAME not in described["files"]:
         raise Refused(f"{folder}: has no {programs.NAME}, so it cannot be compiled; export the weights again with this version of millrace")
-    if not (folder / programs.NAME).is_file():
-        raise Refused(f"{folder / programs.NAME}: is missing, but model.yaml lists it; fetch or export the package again")
-    if sha256(folder / programs.NAME) != listed:
-        raise Refused(f"{folder / programs.NAME}: its SHA-256 is not the one in model.yaml; fetch or export the package again")
+    # Not those of the file, which may have further methods with any names.
+    described["methods"] = methods.TASKS[described["task"]](described)
     return described, sha256(file)
 
 
@@ -203,7 +202,10 @@ def row_counts(package, described, arguments):
 def compile_package(package, described, counts, arguments, folder):
     """Writes the libraries of a variant to `folder`. Returns the section `methods` of variant.yaml."""
     dtype, compiled = PRECISIONS[arguments.precision], {}
-    for name, program in programs.load(package / programs.NAME).items():
+    exported = programs.load(package / programs.NAME)
+    if exported.keys() != described["methods"].keys():
+        raise Refused(f"{package / programs.NAME}: has {', '.join(exported)}; a model of the task {described['task']} has {', '.join(described['methods'])}; export it again")
+    for name, program in exported.items():
         declared = described["methods"][name]
         kind = declared["row"]
         for rows in counts[name]:
@@ -308,6 +310,7 @@ def compile_variant(arguments):
     folder = aside / place.name
     shutil.rmtree(aside, ignore_errors=True)
     unfinished.append(aside)
+    new_parent = not place.parent.exists()
     folder.mkdir(parents=True)
     try:
         document = {
@@ -330,6 +333,9 @@ def compile_variant(arguments):
         folder.rename(place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        if new_parent and not place.exists():
+            with contextlib.suppress(OSError):  # another command may have written there
+                place.parent.rmdir()
     print(f"wrote {place}")
 
 

@@ -27,7 +27,7 @@ from package import Refused
 # Limits for every fast path. IoUs are those of the masks of the same boxes.
 MEAN_IOU, LOW_IOU, AP50_LOSS = 0.995, 0.97, 0.002
 # Limits for the vectors and the most likely classes of embedding models and classifiers.
-MEAN_COSINE, LOW_COSINE, SAME_CLASS = 0.999, 0.99, 0.99
+MEAN_COSINE, LOW_COSINE, SAME_CLASS = 0.995, 0.99, 0.99
 # The score from which a box counts as found. Below, boxes only serve the average precision.
 SCORE = 0.25
 # Prompts for a segmenter, if no truth has boxes: x, y, width, height as shares of the picture.

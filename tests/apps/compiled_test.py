@@ -4,13 +4,16 @@ tests/models/make_packages.py compiles the small segmenter for calls of 2 pictur
 """
 
 import contextlib
+import hashlib
 import importlib
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import unittest
+import zipfile
 from pathlib import Path
 from unittest import mock
 
@@ -289,7 +292,7 @@ class Gate(Case):
         self.assertEqual(code, program.ENVIRONMENT, out + err)
         self.assertRegex(err, r"sam.pkg: the compiled code does not keep the limits: \d+ masks in 2 pictures: IoU mean 0.\d+ \(limit 0.995\).*; nothing was written$")
         self.assertEqual(len(err.splitlines()), 1, err)
-        self.assertEqual(list(self.folder.glob("*.variants/*")), [])
+        self.assertEqual(list(self.folder.glob("*.variants")), [])
         code, out, err = self.compile("--rows", 2)
         self.assertEqual((code, err), (program.OK, ""), out + err)
         (variant,) = (self.folder / "sam.pkg.variants").iterdir()
@@ -312,8 +315,8 @@ class Gate(Case):
 class Compile(Case):
     """`millrace compile` refuses what it cannot compile before it takes any time."""
 
-    def refused(self, says, *arguments, folder=None):
-        done = millrace("compile", folder or self.folder / "sam.pkg", *arguments)
+    def refused(self, says, *arguments, folder=None, env=None):
+        done = millrace("compile", folder or self.folder / "sam.pkg", *arguments, env=env)
         self.assertEqual(done.code, program.ENVIRONMENT, done)
         self.assertIn(says, done.err)
         self.assertEqual(len(done.err.splitlines()), 1, done)
@@ -321,7 +324,7 @@ class Compile(Case):
 
     def test_packages_that_cannot_be_compiled(self):
         self.refused("no such folder")
-        self.refused("is not a model package", folder=self.folder)
+        self.refused("has no model.yaml", folder=self.folder)
         shutil.copytree(COMPILED / "sam_small.pkg", self.folder / "sam.pkg")
         self.refused("encode takes 1 to 16 rows in a call, not 17", "--rows", 17)
         self.refused("no row counts are named", "--rows", "--boxes")
@@ -330,12 +333,109 @@ class Compile(Case):
         program_file = self.folder / "sam.pkg" / "model.ep.pt2"
         data = program_file.read_bytes()
         program_file.write_bytes(data[: len(data) // 2])
-        self.refused("its SHA-256 is not the one in model.yaml")
+        self.refused("model.ep.pt2: this file is a zip archive that is cut off")
+        program_file.write_bytes(data[:-1] + b"x")
+        self.refused("model.ep.pt2: sha256 is")
         program_file.unlink()
         self.refused("model.ep.pt2: is missing, but model.yaml lists it")
-        yaml = self.folder / "sam.pkg" / "model.yaml"
-        yaml.write_text("".join(line for line in yaml.read_text().splitlines(keepends=True)).replace("model.ep.pt2", "other.pt2"))
-        self.refused("has no model.ep.pt2")
+        model = self.folder / "sam.pkg" / "model.yaml"
+        text = model.read_text()
+        model.write_text(re.sub(r", model.ep.pt2: \w+", "", text))
+        self.refused("has no model.ep.pt2, so it cannot be compiled")
+        for change in ((r"std: .*", "std: [58.395, 57.12]"), (r"files: .*", "files: 7"), (r"    maximum: 16", "    maximum: none"), (r"  decode:", "  ../../decode:")):
+            with self.subTest(change):
+                model.write_text(re.sub(*change, text))
+                checked = millrace("inspect", self.folder / "sam.pkg")
+                self.refused(checked.err.removeprefix("millrace: ").strip())
+
+    def edit_archive(self, change):
+        """Copies the package. `change` gets the records of its model.ep.pt2 by name. The hash in model.yaml is right again."""
+        folder = self.folder / "sam.pkg"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(COMPILED / "sam_small.pkg", folder)
+        file = folder / "model.ep.pt2"
+        before = hashlib.sha256(file.read_bytes()).hexdigest()
+        with zipfile.ZipFile(file) as archive:
+            records = {name.removeprefix("model.ep/"): archive.read(name) for name in archive.namelist()}
+        change(records)
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, data in records.items():
+                archive.writestr(zipfile.ZipInfo(f"model.ep/{name}"), data)
+        model = folder / "model.yaml"
+        model.write_text(model.read_text().replace(before, hashlib.sha256(file.read_bytes()).hexdigest()))
+        return file
+
+    def test_archives_that_could_run_code_are_refused(self):
+        import torch
+        from torch.export.pt2_archive._package import load_pt2
+
+        class Command:
+            def __reduce__(self):
+                return os.mkdir, (str(marker),)
+
+        def pickled(value):
+            torch.save(value, data := io.BytesIO())
+            return data.getvalue()
+
+        def as_json(name, change):
+            def edit(records):
+                value = json.loads(records[name])
+                change(value)
+                records[name] = json.dumps(value).encode()
+
+            return edit
+
+        def pickled_weight(records):
+            as_json("data/weights/encode_weights_config.json", lambda value: value["config"]["model.encoder.0.bias"].update(use_pickle=True))(records)
+            records["data/weights/weight_1"] = pickled(Command())
+
+        def custom_object(records):
+            as_json("data/constants/decode_constants_config.json", lambda value: value["config"]["model.positions"].update(path_name="custom_obj_0"))(records)
+            records["data/constants/custom_obj_0"] = b"object"
+
+        def sizes(value):
+            value["graph_module"]["graph"]["tensor_values"]["inputs_0"]["sizes"][0]["as_expr"]["expr_str"] = code
+
+        programs = exporter("programs")
+        marker = self.folder / "the code ran"
+        code = f"__import__('os').mkdir({str(marker)!r})"
+        graph = "models/encode.json"
+        runs_code = (
+            ("pickled weight", pickled_weight, "has use_pickle 'True'"),
+            ("sample input", lambda records: records.update({"data/sample_inputs/encode.pt": pickled((Command(),))}), "has a pickle with more than tensors"),
+            ("old weights", lambda records: records.update({"data/weights/encode.pt": pickled(Command())}), "has the record 'data/weights/encode.pt'"),
+            ("size", as_json(graph, sizes), "has expr_str"),
+        )
+        others = (
+            ("guard", as_json(graph, lambda value: value.update(guards_code=[f"{code} or L['inputs'][0].size()[0] == 1"])), "has guards_code"),
+            ("machine code", lambda records: records.update({"data/aotinductor/model/code.so": b"code"}), "has the record 'data/aotinductor/model/code.so'"),
+            ("custom object", custom_object, "has path_name 'custom_obj_0'"),
+            ("operator", as_json(graph, lambda value: value["graph_module"]["graph"]["nodes"][0].update(target="torch.os.system")), "has target 'torch.os.system'"),
+            ("name", as_json(graph, lambda value: value["graph_module"]["graph"]["nodes"][0].update(name="a; b()")), "has name 'a; b()'"),
+            ("module", as_json(graph, lambda value: value["graph_module"]["module_call_graph"][0]["signature"].update(
+                in_spec='[1, {"type": "collections.defaultdict", "context": "{}", "children_spec": []}]')), "has in_spec"),
+        )
+        for name, change, says in (*runs_code, *others):
+            with self.subTest(name):
+                file = self.edit_archive(change)
+                with self.assertRaisesRegex(Exception, re.escape(says)) as caught:
+                    programs.load(file)
+                self.assertEqual(type(caught.exception).__name__, "Refused")
+                self.assertFalse(marker.exists())
+                if (name, change, says) in runs_code:  # without the check
+                    with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
+                        load_pt2(str(file)).exported_programs["encode"].module()(torch.zeros(2, 3, 256, 256))
+                    marker.rmdir()
+
+        self.refused("model.ep.pt2: models/encode.json: has in_spec")
+
+    def test_an_archive_with_other_methods_is_refused(self):
+        def rename(records):
+            for name in [name for name in records if "decode" in name]:
+                records[name.replace("decode", "detect")] = records.pop(name)
+
+        self.edit_archive(rename)
+        self.refused("model.ep.pt2: has encode, detect; a model of the task segment has encode, decode")
 
     def test_without_the_python_set(self):
         for command in ("compile", "verify"):
