@@ -19,6 +19,7 @@ from unittest import mock
 
 import program
 import resume_test
+import small_embedder
 from program import Case, millrace
 
 EXPORT = program.ROOT / "models" / "export"
@@ -298,6 +299,11 @@ class Gate(Case):
         (variant,) = (self.folder / "sam.pkg.variants").iterdir()
         self.assertRegex((variant / "variant.yaml").read_text(), r"gate: .passed: 12 masks in 2 pictures: IoU mean (1.0|0.99)")
 
+    def test_without_numbers_of_boxes_a_gpu_gets_those_that_packages_allow(self):
+        described = {"methods": {"decode": {"row": "box", "maximum": 64}}}
+        arguments = mock.Mock(device="cuda", rows=None, boxes=None)
+        self.assertEqual(self.compiler.row_counts(self.package, described, arguments), {"decode": self.compiler.ROWS["cuda"]["box"]})
+
     def test_the_runs_of_the_gate(self):
         def runs(task, **counts):
             return [(batch, [option for option in more if option != "--set"]) for batch, more in self.compiler.runs_of(task, counts)]
@@ -330,6 +336,8 @@ class Compile(Case):
         self.refused("no row counts are named", "--rows", "--boxes")
         self.refused("--device cuda needs a GPU", "--device", "cuda")
         self.refused("--precision fp16 is for GPUs", "--precision", "fp16")
+        self.refused("compiled models need a CPU with AVX2, and this one offers default; run the package as it is", env={"ATEN_CPU_CAPABILITY": "default"})
+        self.refused("no C++ compiler was found, and compiling a model needs one; install g++", env={"CXX": "/no/compiler"})
         program_file = self.folder / "sam.pkg" / "model.ep.pt2"
         data = program_file.read_bytes()
         program_file.write_bytes(data[: len(data) // 2])
@@ -481,6 +489,21 @@ class Measures(unittest.TestCase):
         self.assertIn("1 masks lost", verify.text_of(measures))
 
 
+    def test_other_vectors_or_classes_are_beyond_the_limits(self):
+        verify = exporter("verify")
+        import numpy
+
+        def lines(vector, number):
+            return {i: {"embed": numpy.array(vector), "categorize": {"top": [[number, "a name", 0.5]]}} for i in range(3)}
+
+        right = lines([1.0, 0.0, 2.0], 7)
+        for other, within in ((lines([1.0, 0.0, 2.0], 7), True), (lines([2.0, 0.0, 4.01], 7), True), (lines([1.0, 0.5, 2.0], 7), False), (lines([0.0, 0.0, 0.0], 7), False),
+                              (lines([1.0, 0.0, 2.0], 8), False), (right | {0: lines([1.0, 0.4, 2.0], 7)[0]}, False)):
+            measures = verify.compare_vectors(right, other)
+            self.assertEqual(measures["within"], within, measures)
+        self.assertEqual(verify.worst([{"cosine_min": 0.5, "within": True}, {"cosine_min": 0.9, "within": False}]), {"cosine_min": 0.5, "within": False})
+
+
 class Verify(Case):
     def verify(self, *arguments):
         return millrace("verify", *arguments)
@@ -508,6 +531,18 @@ class Verify(Case):
         done = self.verify(package, "--images", program.picture("street.jpg"), "--set", "detect.min_area=100000")
         self.assertEqual(done.code, program.SOME_FAILED, done)
         self.assertIn("not within the limits", done.err)
+
+    def test_vectors_and_classes_of_a_classifier(self):
+        package = small_embedder.make(self.folder)
+        program.write_pictures(self.folder / "in", 5, 160, 120)
+        done = self.verify(package, "--images", self.folder / "in", "--set", "batch.size=4", "--json")
+        self.assertEqual(done.code, program.OK, done)
+        measures = json.loads(done.out)
+        self.assertEqual((measures["pictures"], measures["same_class"]), (5, 1))
+        self.assertGreater(measures["cosine_min"], 0.99999)
+        done = self.verify(package, "--images", self.folder / "in", "--truth", self.truth())
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertIn("its task is embed, and --truth is for detectors and segmenters; leave it out", done.err)
 
     def truth(self, name="pictures/street.jpg", category="bus", box=(20, 230, 785, 510)):
         """A COCO file with one box. COCO counts its categories from 1, with gaps, and a package its classes from 0."""
