@@ -93,15 +93,23 @@ def cpu_flags():
     return " ".join(sorted(flag for flag in flags if flag.startswith(VECTOR_FLAGS)))
 
 
+def shapes_of(declared, rows, described):
+    """The input shapes of a call with this number of rows. A call with boxes may have any number of pictures: B."""
+    sides = {"H": described["input"]["height"], "W": described["input"]["width"], "N": rows}
+    if declared["row"] != "box":
+        sides["B"] = rows
+    return {name: [sides.get(size, size) for size in tensor["shape"]] for name, tensor in declared["inputs"].items()}
+
+
 def example(declared, rows, described, dtype, device):
     """Inputs of a call with this number of rows: noise, and boxes in the middle of each of several pictures."""
     pictures = rows if declared["row"] != "box" else PICTURES
-    sides = {"H": described["input"]["height"], "W": described["input"]["width"], "B": pictures, "N": rows}
     generator, inputs = torch.Generator().manual_seed(0), []
+    shapes = shapes_of(declared, rows, described)
     for name, tensor in declared["inputs"].items():
-        shape = [sides.get(size, size) for size in tensor["shape"]]
+        shape = [pictures if size == "B" else size for size in shapes[name]]
         if name == "boxes":
-            values = torch.tensor([0.25, 0.25, 0.75, 0.75]).mul(sides["W"]).expand(shape).clone()
+            values = torch.tensor([0.25, 0.25, 0.75, 0.75]).mul(described["input"]["width"]).expand(shape).clone()
         elif tensor["dtype"] == "i64":
             values = torch.arange(rows) % pictures
         elif name == "images":
@@ -128,12 +136,8 @@ def with_weights(program, dtype):
     return module
 
 
-def compile_call(program, inputs, declared, device, dtype, library):
-    """Writes the library for calls with inputs of these shapes. Returns a function that makes such calls.
-
-    Only the number of rows is fixed. A call with boxes may have any number of pictures.
-    """
-    module = with_weights(program, dtype).to(device)
+def inductor_options(device):
+    """What decides which code Inductor makes for a program."""
     options = {
         # The program and its LibTorch are one; libtorch.so would also load LibTorch's libraries for GPUs.
         "aot_inductor.link_libtorch": False,
@@ -142,10 +146,19 @@ def compile_call(program, inputs, declared, device, dtype, library):
         # `cpp.dynamic_threads`: the run chooses the number of threads.
         **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else {"max_autotune": True}),
     }
+    return options
+
+
+def compile_call(program, inputs, declared, device, dtype, library):
+    """Writes the library for calls with inputs of these shapes. Returns a function that makes such calls.
+
+    Only the number of rows is fixed. A call with boxes may have any number of pictures.
+    """
+    module = with_weights(program, dtype).to(device)
     with torch.no_grad():
         shapes = programs.dynamic_shapes(declared, "B") if declared["row"] == "box" else None
         static = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
-        archive = torch._inductor.aoti_compile_and_package(static, package_path=str(library.with_suffix(".pt2")), inductor_configs=options)
+        archive = torch._inductor.aoti_compile_and_package(static, package_path=str(library.with_suffix(".pt2")), inductor_configs=inductor_options(device))
     # The program opens the library itself. LibTorch unpacks an archive for each load, and a killed run leaves that behind.
     with zipfile.ZipFile(archive) as files:
         (name,) = (name for name in files.namelist() if name.endswith(".so"))
@@ -324,6 +337,8 @@ def compile_variant(arguments):
             "precision": arguments.precision,
             "torch": torch.__version__.split("+")[0],
             "gate": "ungated",
+            "inductor": inductor_options(arguments.device),
+            "inputs": {name: {rows: shapes_of(described["methods"][name], rows, described) for rows in counted} for name, counted in counts.items() if counted},
             "methods": compile_package(package, described, counts, arguments, folder),
         }
         write_yaml(folder / "variant.yaml", document)

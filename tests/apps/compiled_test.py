@@ -20,6 +20,7 @@ from unittest import mock
 import program
 import resume_test
 import small_embedder
+import yaml
 from program import Case, millrace
 
 EXPORT = program.ROOT / "models" / "export"
@@ -297,12 +298,20 @@ class Gate(Case):
         code, out, err = self.compile("--rows", 2)
         self.assertEqual((code, err), (program.OK, ""), out + err)
         (variant,) = (self.folder / "sam.pkg.variants").iterdir()
-        self.assertRegex((variant / "variant.yaml").read_text(), r"gate: .passed: 12 masks in 2 pictures: IoU mean (1.0|0.99)")
+        written = yaml.safe_load((variant / "variant.yaml").read_text())
+        self.assertRegex(written["gate"], r"passed: 12 masks in 2 pictures: IoU mean (1.0|0.99)")
+        self.assertEqual(written["inputs"], {"encode": {2: {"images": [2, 3, 256, 256]}}})
+        self.assertEqual((written["inductor"]["freezing"], written["inductor"]["cpp.dynamic_threads"]), (True, True))
 
     def test_without_numbers_of_boxes_a_gpu_gets_those_that_packages_allow(self):
         described = {"methods": {"decode": {"row": "box", "maximum": 64}}}
         arguments = mock.Mock(device="cuda", rows=None, boxes=None)
         self.assertEqual(self.compiler.row_counts(self.package, described, arguments), {"decode": self.compiler.ROWS["cuda"]["box"]})
+
+    def test_shapes_of_a_call_with_boxes(self):
+        described = yaml.safe_load((self.package / "model.yaml").read_text())
+        self.assertEqual(self.compiler.shapes_of(described["methods"]["decode"], 5, described), {
+            "embedding": ["B", 32, 16, 16], "boxes": [5, 4], "image_index": [5]})
 
     def test_the_runs_of_the_gate(self):
         def runs(task, **counts):
