@@ -5,10 +5,14 @@ variant: a folder with one library for each method and row count, and variant.ya
 """
 
 import argparse
+import contextlib
+import itertools
 import logging
+import math
 import os
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 import warnings
@@ -22,13 +26,14 @@ import torch
 import yaml
 
 import detections
+import methods
 import programs
 import verify
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Default row counts. On a CPU, calls with several pictures are slower than as many calls with one, and TorchScript's
 # loop over boxes is faster than a compiled call with several (docs/performance_cpu.md).
-ROWS = {"cpu": {"picture": [1], "crop": [1], "box": []}, "cuda": {"picture": [1, 4, 16], "crop": [16, 64], "box": [16, 64, 160, 256]}}
+ROWS = {"cpu": {"picture": [1], "crop": [1], "box": []}, "cuda": {"picture": [1, 4, 16], "crop": [16, 64], "box": [16, 64]}}
 REPEATS = 7
 ANOTHER_ORDER = 10  # times the bounds for a copy
 PICTURES = 3  # in an example of a call with boxes
@@ -37,20 +42,16 @@ VECTOR_FLAGS = ("abm", "adx", "amx", "avx", "bmi", "f16c", "fma", "gfni", "movbe
 
 
 def read_package(folder):
-    """model.yaml and its SHA-256. Raises Refused unless model.ep.pt2 is the one that it lists."""
+    """model.yaml with the methods that follow from it, and its SHA-256. Raises Refused unless `millrace inspect` accepts the package."""
+    done = subprocess.run([verify.program_path(), "inspect", str(folder)], capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        raise Refused(done.stderr.strip().removeprefix("millrace: ") or f"{folder}: `millrace inspect` ended with exit code {done.returncode}")
     file = folder / "model.yaml"
-    if not file.is_file():
-        if not folder.exists():
-            raise Refused(f"{folder}: no such folder")
-        raise Refused(f"{folder}: is not a model package: it has no model.yaml; make one of weights with: millrace model FILE")
     described = yaml.safe_load(file.read_text(encoding="utf-8"))
-    listed = described["files"].get(programs.NAME)
-    if listed is None or "methods" not in described:
+    if programs.NAME not in described["files"]:
         raise Refused(f"{folder}: has no {programs.NAME}, so it cannot be compiled; export the weights again with this version of millrace")
-    if not (folder / programs.NAME).is_file():
-        raise Refused(f"{folder / programs.NAME}: is missing, but model.yaml lists it; fetch or export the package again")
-    if sha256(folder / programs.NAME) != listed:
-        raise Refused(f"{folder / programs.NAME}: its SHA-256 is not the one in model.yaml; fetch or export the package again")
+    # Not those of the file, which may have further methods with any names.
+    described["methods"] = methods.TASKS[described["task"]](described)
     return described, sha256(file)
 
 
@@ -92,15 +93,23 @@ def cpu_flags():
     return " ".join(sorted(flag for flag in flags if flag.startswith(VECTOR_FLAGS)))
 
 
+def shapes_of(declared, rows, described):
+    """The input shapes of a call with this number of rows. A call with boxes may have any number of pictures: B."""
+    sides = {"H": described["input"]["height"], "W": described["input"]["width"], "N": rows}
+    if declared["row"] != "box":
+        sides["B"] = rows
+    return {name: [sides.get(size, size) for size in tensor["shape"]] for name, tensor in declared["inputs"].items()}
+
+
 def example(declared, rows, described, dtype, device):
     """Inputs of a call with this number of rows: noise, and boxes in the middle of each of several pictures."""
     pictures = rows if declared["row"] != "box" else PICTURES
-    sides = {"H": described["input"]["height"], "W": described["input"]["width"], "B": pictures, "N": rows}
     generator, inputs = torch.Generator().manual_seed(0), []
+    shapes = shapes_of(declared, rows, described)
     for name, tensor in declared["inputs"].items():
-        shape = [sides.get(size, size) for size in tensor["shape"]]
+        shape = [pictures if size == "B" else size for size in shapes[name]]
         if name == "boxes":
-            values = torch.tensor([0.25, 0.25, 0.75, 0.75]).mul(sides["W"]).expand(shape).clone()
+            values = torch.tensor([0.25, 0.25, 0.75, 0.75]).mul(described["input"]["width"]).expand(shape).clone()
         elif tensor["dtype"] == "i64":
             values = torch.arange(rows) % pictures
         elif name == "images":
@@ -127,12 +136,8 @@ def with_weights(program, dtype):
     return module
 
 
-def compile_call(program, inputs, declared, device, dtype, library):
-    """Writes the library for calls with inputs of these shapes. Returns a function that makes such calls.
-
-    Only the number of rows is fixed. A call with boxes may have any number of pictures.
-    """
-    module = with_weights(program, dtype).to(device)
+def inductor_options(device):
+    """What decides which code Inductor makes for a program."""
     options = {
         # The program and its LibTorch are one; libtorch.so would also load LibTorch's libraries for GPUs.
         "aot_inductor.link_libtorch": False,
@@ -143,10 +148,19 @@ def compile_call(program, inputs, declared, device, dtype, library):
         # `cpp.dynamic_threads`: the run chooses the number of threads.
         **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else {"max_autotune": True}),
     }
+    return options
+
+
+def compile_call(program, inputs, declared, device, dtype, library):
+    """Writes the library for calls with inputs of these shapes. Returns a function that makes such calls.
+
+    Only the number of rows is fixed. A call with boxes may have any number of pictures.
+    """
+    module = with_weights(program, dtype).to(device)
     with torch.no_grad():
         shapes = programs.dynamic_shapes(declared, "B") if declared["row"] == "box" else None
         static = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
-        archive = torch._inductor.aoti_compile_and_package(static, package_path=str(library.with_suffix(".pt2")), inductor_configs=options)
+        archive = torch._inductor.aoti_compile_and_package(static, package_path=str(library.with_suffix(".pt2")), inductor_configs=inductor_options(device))
     # The program opens the library itself. LibTorch unpacks an archive for each load, and a killed run leaves that behind.
     with zipfile.ZipFile(archive) as files:
         (name,) = (name for name in files.namelist() if name.endswith(".so"))
@@ -203,7 +217,10 @@ def row_counts(package, described, arguments):
 def compile_package(package, described, counts, arguments, folder):
     """Writes the libraries of a variant to `folder`. Returns the section `methods` of variant.yaml."""
     dtype, compiled = PRECISIONS[arguments.precision], {}
-    for name, program in programs.load(package / programs.NAME).items():
+    exported = programs.load(package / programs.NAME)
+    if exported.keys() != described["methods"].keys():
+        raise Refused(f"{package / programs.NAME}: has {', '.join(exported)}; a model of the task {described['task']} has {', '.join(described['methods'])}; export it again")
+    for name, program in exported.items():
         declared = described["methods"][name]
         kind = declared["row"]
         for rows in counts[name]:
@@ -242,7 +259,7 @@ def main():
     parser.add_argument("--device", choices=ROWS, default="cpu", help="the device that will run the code (default cpu)")
     parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU, bf16 on a GPU")
     parser.add_argument("--rows", type=int, nargs="*", metavar="N", help="pictures or crops of a call (default: 1 on the CPU; 1 4 16 on a GPU)")
-    parser.add_argument("--boxes", type=int, nargs="*", metavar="N", help="boxes of a call (default: none on the CPU; 16 64 160 256 on a GPU)")
+    parser.add_argument("--boxes", type=int, nargs="*", metavar="N", help="boxes of a call, up to max_boxes of the package (default: none on the CPU; 16 64 on a GPU)")
     parser.add_argument("--images", metavar="WHAT", nargs="+", help="pictures and folders: compare the results on them with TorchScript in fp32")
     parser.add_argument("--limit", metavar="N", type=int, default=100, help="maximum number of pictures for the comparison (default 100)")
     parser.add_argument("--truth", metavar="FILE", help="COCO annotations of these pictures")
@@ -264,13 +281,31 @@ def main():
         end(MODEL, f"{arguments.package}: {type(error).__name__}: {first}; nothing was written; --traceback shows where", "compile")
 
 
-def check_results(package, variants, pictures, arguments):
+def runs_of(task, counts):
+    """Runs that together call each library with full calls: batch sizes and further options. `counts` are by method."""
+    if task != "segment":
+        ((rows),) = counts.values()
+        return [(count, []) for count in rows]
+    runs = []
+    # As many runs as the longer list has. The other repeats its last count.
+    for i in range(max(map(len, counts.values()))):
+        pictures, boxes = (rows[min(i, len(rows) - 1)] if rows else 1 for rows in (counts["encode"], counts["decode"]))
+        more = ["--set", f"segment.image_batch={pictures}", *(["--set", f"segment.box_batch={boxes}"] if counts["decode"] else [])]
+        runs.append((max(pictures, math.ceil(boxes / len(verify.BOXES))), more))
+    return runs
+
+
+def check_results(package, task, counts, variants, pictures, arguments):
     """The gate: compares the results of the compiled code with those of TorchScript. Returns the text for variant.yaml."""
     if not pictures:
         print("the results were not compared, so only --engine aoti uses this variant; name pictures with --images to compare them")
         return "ungated"
     candidate = ["--engine", "aoti", "--device", arguments.device, "--precision", arguments.precision, "--set", f"models.variants={variants}"]
-    measures = verify.verify(verify.program_path(), package, pictures, candidate, arguments.truth)
+    runs = runs_of(task, counts)
+    # With fewer pictures than rows, no call would be full.
+    pictures = list(itertools.islice(itertools.cycle(pictures), max(len(pictures), *(batch for batch, _ in runs))))
+    candidates = [[*candidate, "--set", f"batch.size={batch}", *more] for batch, more in runs]
+    measures = verify.verify(verify.program_path(), package, pictures, candidates, arguments.truth)
     text = verify.text_of(measures)
     print(text)
     if not measures["within"]:
@@ -290,6 +325,7 @@ def compile_variant(arguments):
     folder = aside / place.name
     shutil.rmtree(aside, ignore_errors=True)
     unfinished.append(aside)
+    new_parent = not place.parent.exists()
     folder.mkdir(parents=True)
     try:
         document = {
@@ -303,15 +339,20 @@ def compile_variant(arguments):
             "precision": arguments.precision,
             "torch": torch.__version__.split("+")[0],
             "gate": "ungated",
+            "inductor": inductor_options(arguments.device),
+            "inputs": {name: {rows: shapes_of(described["methods"][name], rows, described) for rows in counted} for name, counted in counts.items() if counted},
             "methods": compile_package(package, described, counts, arguments, folder),
         }
         write_yaml(folder / "variant.yaml", document)
-        document["gate"] = check_results(package, aside, pictures, arguments)
+        document["gate"] = check_results(package, described["task"], counts, aside, pictures, arguments)
         write_yaml(folder / "variant.yaml", document)
         shutil.rmtree(place, ignore_errors=True)
         folder.rename(place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        if new_parent and not place.exists():
+            with contextlib.suppress(OSError):  # another command may have written there
+                place.parent.rmdir()
     print(f"wrote {place}")
 
 

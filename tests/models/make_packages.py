@@ -9,6 +9,7 @@ Keeps packages that the same scripts and libraries have already made.
 import fcntl
 import hashlib
 import importlib.metadata
+import os
 import shutil
 import subprocess
 import sys
@@ -54,7 +55,10 @@ def compile_package(source, out):
     """Copies a package to `out` and compiles it there. In a folder of its own, so that only the tests of variants use it."""
     shutil.rmtree(out.parent, ignore_errors=True)
     shutil.copytree(source, out)
-    done = subprocess.run([sys.executable, str(EXPORT / "compile.py"), str(out), "--rows", "2", "--boxes", "3"], stderr=subprocess.PIPE, text=True, check=False)
+    # compile.py starts the program, which may be built with a sanitizer. That cannot run with another allocator.
+    environment = {**os.environ, "MILLRACE_PROGRAM": str(Path(program.PROGRAM).resolve()), "LD_PRELOAD": ""}
+    command = [sys.executable, str(EXPORT / "compile.py"), str(out), "--rows", "2", "--boxes", "3"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, env=environment)
     if "needs a CPU with AVX2" in done.stderr:
         print(f"{out}: not compiled: {done.stderr}")
     elif done.returncode != 0:
