@@ -92,7 +92,7 @@ def family_of(path, state):
             raise Refused(f"{path}: looks like {look}; {SUPPORTED}")
     patches = state.get("image_encoder.trunk.patch_embed.proj.weight")
     if patches is not None:
-        size = len(patches), len({key.split(".")[3] for key in state if key.startswith("image_encoder.trunk.blocks.")})
+        size = patches.shape[:1].numel(), len({key.split(".")[3] for key in state if key.startswith("image_encoder.trunk.blocks.")})
         if size in HIERA:
             return HIERA[size]
         raise Refused(f"{path}: looks like a SAM 2 with an image encoder of width {size[0]} and {size[1]} blocks; {SUPPORTED}")
@@ -100,7 +100,7 @@ def family_of(path, state):
         return "mobile_sam"
     position = state.get("image_encoder.pos_embed")
     if position is not None and "mask_decoder.iou_token.weight" in state:
-        width = position.shape[-1]
+        width = position.shape[-1:].numel()
         if width in VIT:
             return VIT[width]
         raise Refused(f"{path}: looks like a SAM with an image encoder of width {width}; {SUPPORTED}")

@@ -79,7 +79,7 @@ def architecture_of(state):
 def build(path, architecture, head, state):
     """The architecture with the checkpoint's weights and its number of classes."""
     weight = state.get(f"{head}.weight")
-    classes = len(weight) if weight is not None and weight.dim() == 2 else 1000
+    classes = len(weight) if weight is not None and weight.dim() == 2 and weight.numel() else 1000
     model = models.get_model(architecture, weights=None, num_classes=classes)
     load_tensors(path, architecture, model, state)
     return model.eval()

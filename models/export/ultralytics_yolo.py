@@ -10,6 +10,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import photograph
+from checkpoint import check_finite, check_plain
 from detections import CHECKS, LARGEST_LOGIT
 from package import Refused, ULTRALYTICS_INPUT, write_package
 from sniff import SUPPORTED
@@ -60,7 +61,10 @@ def model_of(path, loaded):
     for module in model.modules():
         if isinstance(module, nn.Upsample) and not hasattr(module, "recompute_scale_factor"):
             module.recompute_scale_factor = None  # checkpoints from before PyTorch 1.11
-    return model.float().eval()
+    check_plain(path, model.state_dict())
+    model.float()
+    check_finite(path, model)
+    return model.eval()
 
 
 def class_names(path, model, count):

@@ -22,6 +22,7 @@ try:
     import onnxruntime
     import torch
     from onnx import numpy_helper
+    from onnx.external_data_helper import uses_external_data
     from onnx2torch import convert
     from torch import nn
     from torch.nn import functional as F
@@ -187,13 +188,25 @@ def class_names(path, form, model, names):
     return COCO_NAMES
 
 
+def is_elsewhere(message):
+    """Whether a tensor anywhere in a message of protobuf has its numbers in another file."""
+    if isinstance(message, onnx.TensorProto):
+        return uses_external_data(message)
+    fields = [([found] if hasattr(found, "ListFields") else found) for field, found in message.ListFields() if field.message_type]
+    return any(is_elsewhere(one) for found in fields for one in found)
+
+
 def read(path):
     try:
         model = onnx.load(str(path), load_external_data=False)
-        onnx.checker.check_model(model)
+        elsewhere = is_elsewhere(model)
+        if not elsewhere:
+            onnx.checker.check_model(model)
     except Exception as error:  # protobuf's and the checker's own types
         first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise Refused(f"{path}: looks like an ONNX model but cannot be read as one ({first}); fetch it again") from error
+    if elsewhere:
+        raise Refused(f"{path}: keeps weights in other files, which the exporter does not open; export it again into one file (PyTorch: external_data=False)")
     return model
 
 
