@@ -376,7 +376,7 @@ def export(path, out, pixels, names=None, imgsz=None):
     module = Boxes(converted(path, model, height, width), form.kind, height, width).eval()
     reason = takes_batches(module, views)
     if reason:
-        print(f"the graph takes one picture in a call, so the package has max_batch: 1 ({reason})")
+        print(f"the graph takes one picture in a call, so the package has max_batch: 1 and no model.ep.pt2, which 'millrace compile' needs ({reason})")
     example = views[2] if reason else torch.cat(views[:2])
     with torch.inference_mode():
         traced = torch.jit.trace(module, example, check_trace=False)

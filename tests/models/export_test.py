@@ -46,16 +46,13 @@ FAMILIES = {
     "yolov8-rtdetr": ("end_to_end", 300),
     "rtdetr-l": ("end_to_end", 300),
 }
-WITH_PROGRAM = ("yolov8n", "yolo26n", "yolov8-rtdetr")  # torch.export takes seconds; `make parity` exports all
 
 
 class UltralyticsDetectors(ExportCase):
     def test_every_family(self):
         options, _ = picture()
         for config, (layout, boxes) in FAMILIES.items():
-            with self.subTest(config), contextlib.ExitStack() as stack:
-                if config not in WITH_PROGRAM:
-                    stack.enter_context(mock.patch.object(package, "write_programs", lambda *_: ()))
+            with self.subTest(config):
                 original = seeded_detr(config, 128, 5) if "detr" in config else seeded_yolo(config, 0, 128, 5)
                 weights = save_ultralytics(self.folder / f"{config}.pt", original)
                 done = self.export(weights, "--imgsz", 128, *options)
@@ -63,7 +60,7 @@ class UltralyticsDetectors(ExportCase):
                 described = self.check_written(done, "the picture alone: boxes differ", "in a batch of 3: logits", moves="detr" not in config)
                 self.assertEqual(described["output"], {"layout": layout, "boxes": boxes})
                 self.assertEqual(described["input"]["resize"], "stretch" if "detr" in config else "letterbox")
-                self.assertEqual((programs.NAME in described["files"]), config in WITH_PROGRAM, done)
+                self.assertIn(programs.NAME, described["files"], done)
                 self.check_boxes(config, original, layout)
                 shutil.rmtree(self.out)
 
@@ -177,6 +174,13 @@ class UltralyticsDetectors(ExportCase):
         self.assertEqual((done.returncode, done.stdout), (2, ""), done)
         self.assertEqual(done.stderr, "export: nano.pt: is a detector, as other.pt is; name one detector and one segmenter; nothing was written\n")
         self.assertEqual(list(self.folder.glob("*.pkg")), [])
+
+    def test_a_model_that_torch_export_refuses_runs_but_cannot_be_compiled(self):
+        weights = save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
+        with mock.patch.object(programs, "export", side_effect=RuntimeError("a branch on data\nthe graph")):
+            done = self.export(weights, "--imgsz", 64)
+        described = self.check_written(done, "no model.ep.pt2, so 'millrace compile' cannot use this package: torch.export refuses the model (a branch on data)\n")
+        self.assertEqual(list(described["files"]), ["model.ts"])
 
     def test_a_package_beyond_the_bounds_is_not_kept(self):
         path = save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
@@ -294,10 +298,13 @@ class UltralyticsInOnnx(ExportCase):
         ):
             with self.subTest(config):
                 file = self.made(config, **made)
-                described = self.check_written(self.export(file, *options), f"{config} in ONNX", "against ONNX Runtime: boxes differ", moves=batch > 1, calls=((1, 0), (min(batch, 3), 0)))
+                done = self.export(file, *options)
+                described = self.check_written(done, f"{config} in ONNX", "against ONNX Runtime: boxes differ", moves=batch > 1, calls=((1, 0), (min(batch, 3), 0)))
                 self.assertEqual((described["output"]["layout"], described["max_batch"]), (layout, batch))
                 self.assertEqual((described["architecture"], len(described["classes"])), (config, 5))
                 self.assertEqual(programs.NAME in described["files"], batch > 1)
+                says = "one picture in a call, so the package has max_batch: 1 and no model.ep.pt2, which 'millrace compile' needs ("
+                self.assertEqual(says in done.out, batch == 1, done)
                 shutil.rmtree(self.out)
 
     def test_other_tasks_and_operations(self):
