@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from command_line import MODEL, end
-from package import COCO_NAMES, NEEDS, ULTRALYTICS_INPUT, Differs, Refused, compare, compare_boxes, read_names, write_package
+from package import COCO_NAMES, NEEDS, ULTRALYTICS_INPUT, Differs, Refused, compare, compare_boxes, original_of, read_names, write_package
 
 try:
     import numpy
@@ -106,6 +106,12 @@ def dimensions(value):
 def metadata_of(model):
     """What Ultralytics' exporter wrote next to the graph."""
     return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def maker_of(model):
+    """The software that made a file, and its version."""
+    metadata = metadata_of(model)
+    return (metadata["author"], metadata.get("version", "")) if "author" in metadata else (model.producer_name, model.producer_version)
 
 
 def literal(text):
@@ -396,6 +402,7 @@ def export(path, out, pixels, names=None, imgsz=None):
             "name": Path(path).stem,
             "task": "detect",
             "architecture": form.architecture,
+            "original": original_of(*maker_of(model), form.architecture, "in ONNX"),
             "input": {"width": width, "height": height, **form.input},
             "output": {"layout": form.layout, "boxes": form.boxes},
             "classes": classes,
