@@ -19,6 +19,7 @@ namespace {
 constexpr int schema_version = 1;
 constexpr std::uintmax_t max_yaml_bytes = 1 << 20;
 constexpr int max_side = 8192;
+constexpr std::size_t max_original_bytes = 200;
 
 // Throws an error that says what `folder` is, since it is no package.
 [[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
@@ -193,6 +194,12 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
   package.name = root.text("name");
   package.task = &read_task(root);
   package.architecture = root.text("architecture");
+  if (root.has("original")) {
+    package.original = root.text("original");
+    if (package.original.size() > max_original_bytes)
+      root.fail("original",
+                fmt::format("has {} bytes; shorten it to at most {}", package.original.size(), max_original_bytes));
+  }
   package.input = read_input(root.section("input"));
   package.max_batch = root.number("max_batch", 1, 1024);
   read_output(root, package);

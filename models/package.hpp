@@ -48,6 +48,7 @@ struct Package {
   std::string name;
   const Task* task = nullptr;  ///< a row of task_table()
   std::string architecture;
+  std::string original;  ///< software and model that it was made from, for people; may be empty
   InputSpec input;
   std::map<std::string, std::vector<int>, std::less<>> output;  ///< by key of Task::output; a word is its index
   std::vector<std::string> classes;                             ///< names by class index; may be empty

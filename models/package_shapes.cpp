@@ -89,6 +89,7 @@ std::string describe(const Package& package) {
   line("name", package.name);
   line("task", std::string(package.task->name));
   line("architecture", package.architecture);
+  if (!package.original.empty()) line("original", package.original);
   line("folder", package.folder.string());
   line("input", fmt::format("{} x {} {}, (v * {} - [{}]) / [{}]", input.width, input.height, input.bgr ? "BGR" : "RGB",
                             input.scale, fmt::join(input.mean, ", "), fmt::join(input.std, ", ")));

@@ -174,6 +174,7 @@ def state_dict_of(path, loaded):
     for place, inside in (("", loaded), *below.items()):
         if isinstance(inside, dict) and inside and all(isinstance(key, str) and torch.is_tensor(inside[key]) for key in inside):
             found = f", taken from below '{place}'" if place else ""
+            check_plain(path, inside)
             if all(key.startswith("module.") for key in inside):
                 inside = {key.removeprefix("module."): value for key, value in inside.items()}
                 found += ", 'module.' taken off its names"
@@ -184,11 +185,34 @@ def state_dict_of(path, loaded):
     raise Refused(f"{path}: is a PyTorch checkpoint that holds {held}, and no supported model; {SUPPORTED}")
 
 
+def listed(names):
+    return f"({len(names)}: {', '.join(sorted(names)[:4])}{', ...' if len(names) > 4 else ''})"
+
+
+def is_plain(tensor):
+    """Whether the file has all numbers of a tensor. A tensor of few bytes can claim any shape, and a copy would fill the memory."""
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized or tensor.is_complex():
+        return False
+    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+
+
+def check_plain(path, state):
+    wrong = [name for name, tensor in state.items() if torch.is_tensor(tensor) and not is_plain(tensor)]
+    if wrong:
+        raise Refused(f"{path}: has tensors that are not a plain list of all their numbers {listed(wrong)}, as no original checkpoint has; fetch it from its maker")
+
+
+def check_finite(path, model):
+    wrong = [name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()]
+    if wrong:
+        raise Refused(f"{path}: has weights that are NaN or infinite {listed(wrong)}; the training failed or the file is damaged, so take another checkpoint")
+
+
 def load_tensors(path, family, model, state):
-    """Loads `state` into `model`. Refuses missing, additional and misshapen tensors, by name."""
+    """Loads `state` into `model`. Refuses missing, additional and misshapen tensors, and those that are not finite, by name."""
     own = model.state_dict()
     faults = [
-        f"{what} ({len(names)}: {', '.join(sorted(names)[:4])}{', ...' if len(names) > 4 else ''})"
+        f"{what} {listed(names)}"
         for what, names in (
             ("lacks tensors", own.keys() - state.keys()),
             ("has tensors that the architecture does not have", state.keys() - own.keys()),
@@ -199,3 +223,4 @@ def load_tensors(path, family, model, state):
     if faults:
         raise Refused(f"{path}: looks like {family} but {', '.join(faults)}; it may be cut off, changed in its architecture, or another model")
     model.load_state_dict(state, strict=True)
+    check_finite(path, model)

@@ -5,8 +5,9 @@ The architecture is that of the installed `ultralytics` package. --small makes a
 
 import argparse
 import warnings
+from importlib.metadata import version
 
-from package import SAM_INPUT, quiet_threads  # first, since it prints advice if torch is missing
+from package import SAM_INPUT, original_of, quiet_threads  # first, since it prints advice if torch is missing
 
 import torch
 
@@ -58,12 +59,13 @@ def main():
 
     if arguments.small:
         model = SmallSam(arguments.seed, arguments.bias).eval()
-        architecture, licence = "small_sam", "Apache-2.0"
+        architecture, licence, original = "small_sam", "Apache-2.0", None
     else:
         model = BoxPromptSam(seeded(arguments.seed), arguments.bias).eval()
         architecture, licence = "mobile_sam", "AGPL-3.0"
+        original = original_of("Ultralytics", version("ultralytics"), "SAMModel", architecture)
     name = f"{architecture}-seed{arguments.seed}"
-    export_segmenter(model, model.side, name, architecture, licence, SAM_INPUT, arguments.out)
+    export_segmenter(model, model.side, name, architecture, licence, SAM_INPUT, arguments.out, original)
 
 
 if __name__ == "__main__":

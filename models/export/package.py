@@ -77,6 +77,9 @@ ULTRALYTICS_INPUT = {
 FILES = ("model.yaml", "model.ts", "model.ep.pt2", "classes.f32")
 
 
+ORIGINAL_BYTES = 200  # the limit of models/package.cpp
+
+
 class Refused(Exception):
     """The user's input cannot be exported. The text says where, what is wrong and what to do."""
 
@@ -111,6 +114,11 @@ def compare_boxes(name, saved, original):
     print(f"{name}: boxes differ by at most {largest:.2e} pixels of the picture (allowed {BOX_BOUND:g})")
     if not largest <= BOX_BOUND:
         raise Differs(f"{name}: a box of the saved model is {largest:.2g} pixels from the original's, allowed are {BOX_BOUND:g}")
+
+
+def original_of(*words):
+    """The key `original` of model.yaml: software, version and model. A file may contain words of any length."""
+    return " ".join(" ".join(words).split()).encode(errors="replace")[:ORIGINAL_BYTES].decode(errors="ignore")
 
 
 def read_names(file, weights, count):

@@ -1,5 +1,6 @@
 """Makes a model package from an original checkpoint of SAM, MobileSAM or SAM 2. export.py calls it."""
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Callable, NamedTuple
 
@@ -11,7 +12,7 @@ from box_prompt_sam import BoxPromptSam, original_outputs
 from box_prompt_sam2 import BoxPromptSam2
 from box_prompt_sam2 import original_outputs as original_outputs_of_sam2
 from checkpoint import load_tensors, state_dict_of
-from package import Refused, SAM2_INPUT, SAM_INPUT, compare
+from package import Refused, SAM2_INPUT, SAM_INPUT, compare, original_of
 from segmenter import write_segmenter
 from sniff import SUPPORTED
 
@@ -53,6 +54,7 @@ class Sam2(nn.Module):
 
 class Family(NamedTuple):
     build: str  # a function of ultralytics.models.sam.build
+    software: str = "segment_anything"  # whose checkpoints and preprocessing these are
     heavy: bool = False  # a picture takes many seconds on few cores, so batches are small
     parts: Callable = lambda sam: sam
     model: type = BoxPromptSam
@@ -63,6 +65,7 @@ class Family(NamedTuple):
 
 
 SAM2 = {
+    "software": "sam2",
     "parts": Sam2,
     "model": BoxPromptSam2,
     "original": original_outputs_of_sam2,
@@ -71,7 +74,7 @@ SAM2 = {
     "resize": "direct",
 }
 FAMILIES = {
-    "mobile_sam": Family("build_mobile_sam"),
+    "mobile_sam": Family("build_mobile_sam", "MobileSAM"),
     "sam_vit_b": Family("build_sam_vit_b", heavy=True),
     "sam_vit_l": Family("build_sam_vit_l", heavy=True),
     "sam_vit_h": Family("build_sam_vit_h", heavy=True),
@@ -92,7 +95,7 @@ def family_of(path, state):
             raise Refused(f"{path}: looks like {look}; {SUPPORTED}")
     patches = state.get("image_encoder.trunk.patch_embed.proj.weight")
     if patches is not None:
-        size = len(patches), len({key.split(".")[3] for key in state if key.startswith("image_encoder.trunk.blocks.")})
+        size = patches.shape[:1].numel(), len({key.split(".")[3] for key in state if key.startswith("image_encoder.trunk.blocks.")})
         if size in HIERA:
             return HIERA[size]
         raise Refused(f"{path}: looks like a SAM 2 with an image encoder of width {size[0]} and {size[1]} blocks; {SUPPORTED}")
@@ -100,7 +103,7 @@ def family_of(path, state):
         return "mobile_sam"
     position = state.get("image_encoder.pos_embed")
     if position is not None and "mask_decoder.iou_token.weight" in state:
-        width = position.shape[-1]
+        width = position.shape[-1:].numel()
         if width in VIT:
             return VIT[width]
         raise Refused(f"{path}: looks like a SAM with an image encoder of width {width}; {SUPPORTED}")
@@ -161,4 +164,5 @@ def export(path, loaded, out, pixels):
 
     with torch.inference_mode():
         whole = model.encode(views[last])
-    write_segmenter(model, whole, boxes, Path(path).stem, name, LICENCE, family.input, out, views[last], check, resize=family.resize)
+    original = original_of(family.software, name, f"(code of Ultralytics {version('ultralytics')})")
+    write_segmenter(model, whole, boxes, Path(path).stem, name, LICENCE, family.input, out, views[last], check, resize=family.resize, original=original)

@@ -65,10 +65,10 @@ def random_boxes(count, side):
     return torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(count, 2))], dim=1)
 
 
-def write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, picture, check=None, max_batch=16, max_boxes=64, resize="via_input"):
+def write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, picture, check=None, max_batch=16, max_boxes=64, resize="via_input", original=None):
     """Traces encode with one picture, decode with two boxes. Writes the package. `check` should test other counts.
 
-    `resize` is how logits become masks of the picture: the key of docs/packages.md.
+    `resize` is how logits become masks of the picture, `original` the model's source: the keys of docs/packages.md.
     """
     with torch.inference_mode():
         example = {"encode": (picture,), "decode": (embedding, boxes[:2], torch.zeros(2, dtype=torch.int64))}
@@ -83,6 +83,7 @@ def write_segmenter(model, embedding, boxes, name, architecture, licence, prepro
             "name": name,
             "task": "segment",
             "architecture": architecture,
+            **({"original": original} if original else {}),
             "input": {"width": model.side, "height": model.side, **preprocessing},
             "output": {"embedding": list(embedding.shape[1:]), "logits": list(logits.shape[1:]), "resize": resize},
             "max_batch": max_batch,
@@ -95,14 +96,14 @@ def write_segmenter(model, embedding, boxes, name, architecture, licence, prepro
     )
 
 
-def export_segmenter(model, side, name, architecture, licence, preprocessing, out):
+def export_segmenter(model, side, name, architecture, licence, preprocessing, out, original=None):
     """Writes the package of `model`. Compares the file with the model on noise, with pictures together and alone."""
     images = torch.randn(3, 3, side, side)
     boxes = random_boxes(7, side)
     image_index = torch.tensor([0, 2, 1, 1, 2, 0, 2])
     with torch.inference_mode():
         embedding = model.encode(images[:1])
-    write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, images[:1])
+    write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, images[:1], original=original)
     saved = load(out)
     with torch.inference_mode():
         compare("encode at 1", saved.encode(images[:1]), embedding)

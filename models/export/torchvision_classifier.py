@@ -1,6 +1,7 @@
 """Makes a package from a torchvision classifier, for export.py. Its last layer becomes the matrix of classes."""
 
 import functools
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from torchvision import models
 
 import photograph
 from checkpoint import load_tensors, state_dict_of
-from package import Refused, compare, read_names, sha256, write_package
+from package import Refused, compare, original_of, read_names, sha256, write_package
 
 # A tensor that only this family has, and the family's architectures. Their tensors differ in names or shapes.
 # Smaller ones come first: resnet34 has all tensors of resnet18.
@@ -79,7 +80,7 @@ def architecture_of(state):
 def build(path, architecture, head, state):
     """The architecture with the checkpoint's weights and its number of classes."""
     weight = state.get(f"{head}.weight")
-    classes = len(weight) if weight is not None and weight.dim() == 2 else 1000
+    classes = len(weight) if weight is not None and weight.dim() == 2 and weight.numel() else 1000
     model = models.get_model(architecture, weights=None, num_classes=classes)
     load_tensors(path, architecture, model, state)
     return model.eval()
@@ -176,6 +177,7 @@ def export(path, loaded, out, pixels, names=None, asked=None):
             "name": Path(path).stem,
             "task": "embed",
             "architecture": architecture,
+            "original": original_of("torchvision", version("torchvision"), type(model).__name__, architecture),
             "input": input_of(preset),
             "output": {"dimensions": linear.in_features, "normalised": False},
             "classes": classes,

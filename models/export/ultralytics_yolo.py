@@ -3,6 +3,7 @@
 Models of segments (-seg) and of poses (-pose) give their boxes.
 """
 
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -10,8 +11,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import photograph
+from checkpoint import check_finite, check_plain
 from detections import CHECKS, LARGEST_LOGIT
-from package import Refused, ULTRALYTICS_INPUT, write_package
+from package import Refused, ULTRALYTICS_INPUT, original_of, write_package
 from sniff import SUPPORTED
 
 # Heads whose boxes come from the branches of a Detect head.
@@ -60,7 +62,10 @@ def model_of(path, loaded):
     for module in model.modules():
         if isinstance(module, nn.Upsample) and not hasattr(module, "recompute_scale_factor"):
             module.recompute_scale_factor = None  # checkpoints from before PyTorch 1.11
-    return model.float().eval()
+    check_plain(path, model.state_dict())
+    model.float()
+    check_finite(path, model)
+    return model.eval()
 
 
 def class_names(path, model, count):
@@ -229,6 +234,7 @@ def export(path, loaded, out, pixels, imgsz=None):
     architecture = Path(str((yaml if isinstance(yaml, dict) else {}).get("yaml_file") or "yolo")).stem
     boxes_of = "" if type(head).__name__ in ("Detect", "v10Detect", "RTDETRDecoder") else ", only its boxes"
     print(f"{path}: a detector of Ultralytics ({architecture}{boxes_of}), {head.nc} classes, input {width} x {height}")
+    original = original_of("Ultralytics", version("ultralytics"), type(model).__name__, architecture)
     end_to_end = detr or has_one_to_one(head)
     layout = "end_to_end" if end_to_end else "v8"
     if detr:
@@ -261,6 +267,7 @@ def export(path, loaded, out, pixels, imgsz=None):
             "name": Path(path).stem,
             "task": "detect",
             "architecture": architecture,
+            "original": original,
             "input": {"width": width, "height": height, **(RTDETR_INPUT if detr else ULTRALYTICS_INPUT)},
             "output": {"layout": layout, "boxes": kept},
             "classes": names,

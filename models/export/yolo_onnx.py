@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from command_line import MODEL, end
-from package import COCO_NAMES, NEEDS, ULTRALYTICS_INPUT, Differs, Refused, compare, compare_boxes, read_names, write_package
+from package import COCO_NAMES, NEEDS, ULTRALYTICS_INPUT, Differs, Refused, compare, compare_boxes, original_of, read_names, write_package
 
 try:
     import numpy
@@ -22,6 +22,7 @@ try:
     import onnxruntime
     import torch
     from onnx import numpy_helper
+    from onnx.external_data_helper import uses_external_data
     from onnx2torch import convert
     from torch import nn
     from torch.nn import functional as F
@@ -107,6 +108,12 @@ def metadata_of(model):
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
+def maker_of(model):
+    """The software that made a file, and its version."""
+    metadata = metadata_of(model)
+    return (metadata["author"], metadata.get("version", "")) if "author" in metadata else (model.producer_name, model.producer_version)
+
+
 def literal(text):
     """The value of a Python literal in the metadata; None if it is none."""
     try:
@@ -187,13 +194,25 @@ def class_names(path, form, model, names):
     return COCO_NAMES
 
 
+def is_elsewhere(message):
+    """Whether a tensor anywhere in a message of protobuf has its numbers in another file."""
+    if isinstance(message, onnx.TensorProto):
+        return uses_external_data(message)
+    fields = [([found] if hasattr(found, "ListFields") else found) for field, found in message.ListFields() if field.message_type]
+    return any(is_elsewhere(one) for found in fields for one in found)
+
+
 def read(path):
     try:
         model = onnx.load(str(path), load_external_data=False)
-        onnx.checker.check_model(model)
+        elsewhere = is_elsewhere(model)
+        if not elsewhere:
+            onnx.checker.check_model(model)
     except Exception as error:  # protobuf's and the checker's own types
         first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise Refused(f"{path}: looks like an ONNX model but cannot be read as one ({first}); fetch it again") from error
+    if elsewhere:
+        raise Refused(f"{path}: keeps weights in other files, which the exporter does not open; export it again into one file (PyTorch: external_data=False)")
     return model
 
 
@@ -363,7 +382,7 @@ def export(path, out, pixels, names=None, imgsz=None):
     module = Boxes(converted(path, model, height, width), form.kind, height, width).eval()
     reason = takes_batches(module, views)
     if reason:
-        print(f"the graph takes one picture in a call, so the package has max_batch: 1 ({reason})")
+        print(f"the graph takes one picture in a call, so the package has max_batch: 1 and no model.ep.pt2, which 'millrace compile' needs ({reason})")
     example = views[2] if reason else torch.cat(views[:2])
     with torch.inference_mode():
         traced = torch.jit.trace(module, example, check_trace=False)
@@ -383,6 +402,7 @@ def export(path, out, pixels, names=None, imgsz=None):
             "name": Path(path).stem,
             "task": "detect",
             "architecture": form.architecture,
+            "original": original_of(*maker_of(model), form.architecture, "in ONNX"),
             "input": {"width": width, "height": height, **form.input},
             "output": {"layout": form.layout, "boxes": form.boxes},
             "classes": classes,

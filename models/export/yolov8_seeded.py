@@ -3,8 +3,9 @@
 import argparse
 import sys
 import warnings
+from importlib.metadata import version
 
-from package import COCO_NAMES, NEEDS, ULTRALYTICS_INPUT, compare, load, quiet_threads, write_package
+from package import COCO_NAMES, NEEDS, ULTRALYTICS_INPUT, compare, load, original_of, quiet_threads, write_package
 from ultralytics_yolo import head_of, prepared, traced
 
 try:
@@ -74,6 +75,7 @@ def main():
             "name": f"yolov8n-seed{arguments.seed}",
             "task": "detect",
             "architecture": "yolov8",
+            "original": original_of("Ultralytics", version("ultralytics"), "DetectionModel", "yolov8n"),
             "input": {"width": SIDE, "height": SIDE, **ULTRALYTICS_INPUT},
             "output": {"layout": "v8", "boxes": model.model[-1].kept},
             "classes": COCO_NAMES,

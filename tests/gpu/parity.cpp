@@ -48,6 +48,15 @@ InputSpec preset(const std::string& name) {
     spec.filter = ResizeFilter::pil_bilinear_antialias;
     spec.mean = spec.pad = {123.675F, 116.28F, 103.53F};
     spec.std = {58.395F, 57.12F, 57.375F};
+  } else if (name == "sam2") {
+    spec.mode = ResizeMode::stretch;
+    spec.filter = ResizeFilter::pil_bilinear_antialias;
+    spec.scale = 1.0F / 255;
+    spec.mean = {0.485F, 0.456F, 0.406F};
+    spec.std = {0.229F, 0.224F, 0.225F};
+  } else if (name == "rtdetr") {
+    spec.mode = ResizeMode::stretch;
+    spec.std = {255, 255, 255};
   } else if (name.starts_with("centre")) {  // "centre232"
     spec.mode = ResizeMode::centre_crop;
     spec.shorter_side = std::stoi(name.substr(6));

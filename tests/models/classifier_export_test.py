@@ -1,6 +1,7 @@
 """The exporter of torchvision's classifiers: packages agree with the original, with trained and with seeded weights."""
 
 import shlex
+from importlib.metadata import version
 from unittest import mock
 
 import export_case
@@ -94,6 +95,7 @@ class Trained(ClassifierCase):
         described = self.written(self.export(weights, *options), "preset V1, since the SHA-256 says that the file is torchvision's own")
         self.assertEqual((described["name"], described["architecture"]), ("mobilenet_v2-b0353104", "mobilenet_v2"))
         self.assertEqual((described["input"]["shorter_side"], described["output"]["dimensions"]), (256, 1280))
+        self.assertEqual(described["original"], f"torchvision {version('torchvision')} MobileNetV2 mobilenet_v2")
         original = models.mobilenet_v2()
         original.load_state_dict(torch.load(weights, weights_only=True))
         transforms = models.MobileNet_V2_Weights.IMAGENET1K_V1.transforms()

@@ -71,7 +71,7 @@ class ExportCase(program.Case):
             self.assertIn(part, done.out)
         written = {f.name for f in self.out.iterdir()}
         self.assertEqual(written - {programs.NAME}, {"model.ts", "model.yaml", *others})
-        self.assertEqual(programs.NAME in written, f"{programs.NAME}, " in done.out, done)
+        self.assertEqual(programs.NAME in written, f"\n{programs.NAME}, " in done.out, done)
         if moves:
             self.check_moves(load(self.out))
         self.check_methods(self.out, calls)

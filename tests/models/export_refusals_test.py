@@ -4,13 +4,18 @@ import io
 import os
 import pathlib
 import pickle
+import unittest
 import zipfile
 
+import numpy
 import torch
 from export_case import ExportCase, plain_yolo, save_ultralytics
 
 import checkpoint
 import program
+import yolo_onnx
+from torchvision import models
+from ultralytics.models.sam.build import build_mobile_sam
 
 SUPPORTED = "the exporters support detectors of Ultralytics from YOLOv3 to YOLO26 and RT-DETR"
 
@@ -97,6 +102,167 @@ class Files(ExportCase):
             self.assertIn(says, str(done.refusal))
         self.assertEqual((folder / "thesis.tex").read_text(), "years\n")
         self.assertEqual(file.read_bytes(), b"years")
+
+
+def ultralytics(path, edit=None):
+    """A checkpoint of Ultralytics; `edit` changes its model."""
+    model = plain_yolo("yolov8n")
+    if edit:
+        edit(model)
+    torch.save({"model": model}, path)
+
+
+def state_of(original):
+    def write(path, edit=None, **options):
+        state = original()
+        if edit:
+            edit(state)
+        torch.save(state, path, **options)
+
+    return write
+
+
+def onnx(path, edit=None):
+    """YOLOX-nano; `edit` changes the graph."""
+    file = program.DATA / "models" / "yolox_nano.onnx"
+    if not file.is_file():
+        raise unittest.SkipTest(f"{file} is missing")
+    data = file.read_bytes()
+    if edit:
+        model = yolo_onnx.onnx.load_from_string(data)
+        edit(model.graph)
+        data = model.SerializeToString()
+    path.write_bytes(data)
+
+
+sam = state_of(lambda: build_mobile_sam().state_dict())
+torchvision = state_of(lambda: models.resnet18(num_classes=3).state_dict())
+
+
+def without_data(*shape):
+    """A tensor of any shape with one number in the file."""
+    return torch.zeros(1).half().expand(shape)
+
+
+def weight(value):
+    def edit(model):
+        model.model[0].conv.weight = torch.nn.Parameter(value)
+
+    return edit
+
+
+def update(**tensors):
+    return lambda state: state.update({name.replace("__", "."): tensor for name, tensor in tensors.items()})
+
+
+def keep_elsewhere(tensor, location):
+    tensor.ClearField("raw_data")
+    tensor.data_location = yolo_onnx.onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+
+
+def elsewhere(location):
+    return lambda graph: keep_elsewhere(graph.initializer[0], location)
+
+
+def elsewhere_in_a_node(graph):
+    constant = yolo_onnx.numpy_helper.from_array(numpy.zeros(1, numpy.float32), "offset")
+    keep_elsewhere(constant, "../secret")
+    helper = yolo_onnx.onnx.helper
+    graph.node.extend([helper.make_node("Constant", [], ["offset"], value=constant), helper.make_node("Add", ["output", "offset"], ["moved"])])
+    graph.output[0].name = "moved"
+
+
+def shape_of_weights(*sizes):
+    def edit(graph):
+        graph.initializer[0].ClearField("dims")
+        graph.initializer[0].dims.extend(sizes)
+
+    return edit
+
+
+def shape_of_input(*sizes):
+    def edit(graph):
+        for dimension, size in zip(graph.input[0].type.tensor_type.shape.dim, sizes):
+            dimension.dim_value = size
+
+    return edit
+
+
+def large_output(graph):
+    graph.initializer.append(yolo_onnx.numpy_helper.from_array(numpy.array([2**30, 3549, 85]), "sizes"))
+    graph.node.append(yolo_onnx.onnx.helper.make_node("Expand", ["output", "sizes"], ["repeated"]))
+    graph.output[0].name = "repeated"
+
+
+HUGE = 2**44
+NO_NUMBERS = "has tensors that are not a plain list of all their numbers (1: "
+NOT_FINITE = "has weights that are NaN or infinite (1: "
+ONE_FILE = ("keeps weights in other files, which the exporter does not open", "external_data=False")
+# For each exporter: a function that writes its original, then a hostile edit of it and what the message says.
+HOSTILE = {
+    ultralytics: (
+        (weight(without_data(16, 3, 2**20, 2**20)), (NO_NUMBERS + "model.0.conv.weight)",)),
+        (weight(torch.full((16, 3, 3, 3), torch.nan)), (NOT_FINITE + "model.0.conv.weight)", "take another checkpoint")),
+    ),
+    sam: (
+        (update(extra=without_data(HUGE)), (NO_NUMBERS + "extra)", "fetch it from its maker")),
+        (update(image_encoder__neck__1__bias=torch.zeros(256).to_sparse()), (NO_NUMBERS + "image_encoder.neck.1.bias)",)),
+        (update(image_encoder__neck__1__bias=torch.empty(256, device="meta")), (NO_NUMBERS + "image_encoder.neck.1.bias)",)),
+        (update(image_encoder__neck__1__bias=torch.full((256,), torch.inf)), (NOT_FINITE + "image_encoder.neck.1.bias)",)),
+        (update(image_encoder__trunk__patch_embed__proj__weight=torch.tensor(0.0)), ("looks like a SAM 2 with an image encoder of width 1 and 0 blocks",)),
+        (lambda s: (s.clear(), s.update({"image_encoder.pos_embed": torch.tensor(0.0), "mask_decoder.iou_token.weight": torch.tensor(0.0)})),
+         ("looks like a SAM with an image encoder of width 1;",)),
+    ),
+    torchvision: (
+        (update(fc__weight=without_data(HUGE, 512)), (NO_NUMBERS + "fc.weight)",)),
+        (update(fc__weight=torch.zeros(HUGE, 0)), ("has tensors of other shapes", "fc.weight")),
+        (update(fc__weight=torch.zeros(0, 512), fc__bias=torch.zeros(0)), ("has tensors of other shapes", "fc.weight")),
+        (update(fc__bias=torch.full((3,), torch.nan)), (NOT_FINITE + "fc.bias)",)),
+    ),
+    onnx: (
+        (elsewhere("../secret"), ONE_FILE),
+        (elsewhere("/etc/passwd"), ONE_FILE),
+        (elsewhere("missing"), ONE_FILE),
+        (elsewhere_in_a_node, ONE_FILE),
+        (shape_of_weights(HUGE, HUGE), ("cannot be read as one", "fetch it again")),
+        (shape_of_weights(2**33), ("cannot be read as one", "fetch it again")),
+        (shape_of_weights(-1, 3), ("cannot be read as one", "fetch it again")),
+        (shape_of_input(1, 3, HUGE, HUGE), ("sides of a YOLO are multiples of 32, from 32 to 8192",)),
+        (shape_of_input(HUGE, 3, 416, 416), (f"it takes {HUGE} pictures in every call",)),
+        (large_output, ("ONNX Runtime cannot run it", "export the package from the original checkpoint")),
+    ),
+}  # fmt: skip
+
+
+class EveryExporter(ExportCase):
+    """Truncated and hostile files of each exporter. The other classes have files of the wrong kind."""
+
+    def test_truncated_files(self):
+        cut = ("is a zip archive that is cut off", "fetch it again")
+        old = {"_use_new_zipfile_serialization": False}
+        for write, options, says in (
+            (ultralytics, {}, cut),
+            (sam, {}, cut),
+            (sam, old, ("PyTorch cannot load", "fetch it again")),
+            (torchvision, {}, cut),
+            (torchvision, old, ("PyTorch cannot load", "fetch it again")),
+            (onnx, {}, ("cannot be read as one", "fetch it again")),
+        ):
+            whole = self.folder / "whole"
+            write(whole, **options)
+            data = whole.read_bytes()
+            for share in (0.01, 0.5, 0.999):
+                with self.subTest(says=says, share=share):
+                    (self.folder / "cut").write_bytes(data[: int(share * len(data))])
+                    self.check_refused(self.folder / "cut", *says)
+
+    def test_hostile_files(self):
+        for write, cases in HOSTILE.items():
+            for number, (edit, says) in enumerate(cases):
+                with self.subTest(says=says, number=number):
+                    write(self.folder / "hostile", edit)
+                    self.check_refused(self.folder / "hostile", *says)
 
 
 class OtherModels(ExportCase):

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from unittest import mock
 
 import export_case
@@ -46,16 +47,13 @@ FAMILIES = {
     "yolov8-rtdetr": ("end_to_end", 300),
     "rtdetr-l": ("end_to_end", 300),
 }
-WITH_PROGRAM = ("yolov8n", "yolo26n", "yolov8-rtdetr")  # torch.export takes seconds; `make parity` exports all
 
 
 class UltralyticsDetectors(ExportCase):
     def test_every_family(self):
         options, _ = picture()
         for config, (layout, boxes) in FAMILIES.items():
-            with self.subTest(config), contextlib.ExitStack() as stack:
-                if config not in WITH_PROGRAM:
-                    stack.enter_context(mock.patch.object(package, "write_programs", lambda *_: ()))
+            with self.subTest(config):
                 original = seeded_detr(config, 128, 5) if "detr" in config else seeded_yolo(config, 0, 128, 5)
                 weights = save_ultralytics(self.folder / f"{config}.pt", original)
                 done = self.export(weights, "--imgsz", 128, *options)
@@ -63,7 +61,9 @@ class UltralyticsDetectors(ExportCase):
                 described = self.check_written(done, "the picture alone: boxes differ", "in a batch of 3: logits", moves="detr" not in config)
                 self.assertEqual(described["output"], {"layout": layout, "boxes": boxes})
                 self.assertEqual(described["input"]["resize"], "stretch" if "detr" in config else "letterbox")
-                self.assertEqual((programs.NAME in described["files"]), config in WITH_PROGRAM, done)
+                self.assertIn(programs.NAME, described["files"], done)
+                kind = type(original).__name__
+                self.assertEqual(described["original"], f"Ultralytics {version('ultralytics')} {kind} {config}")
                 self.check_boxes(config, original, layout)
                 shutil.rmtree(self.out)
 
@@ -178,6 +178,13 @@ class UltralyticsDetectors(ExportCase):
         self.assertEqual(done.stderr, "export: nano.pt: is a detector, as other.pt is; name one detector and one segmenter; nothing was written\n")
         self.assertEqual(list(self.folder.glob("*.pkg")), [])
 
+    def test_a_model_that_torch_export_refuses_runs_but_cannot_be_compiled(self):
+        weights = save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
+        with mock.patch.object(programs, "export", side_effect=RuntimeError("a branch on data\nthe graph")):
+            done = self.export(weights, "--imgsz", 64)
+        described = self.check_written(done, "no model.ep.pt2, so 'millrace compile' cannot use this package: torch.export refuses the model (a branch on data)\n")
+        self.assertEqual(list(described["files"]), ["model.ts"])
+
     def test_a_package_beyond_the_bounds_is_not_kept(self):
         path = save_ultralytics(self.folder / "model.pt", plain_yolo("yolov8n"))
         for bound, says in (("BOX_BOUND", "from the original's, allowed are -1;"), ("MAX_BOUND", "allowed are -1 (rms")):
@@ -199,6 +206,7 @@ class YoloxInOnnx(ExportCase):
         described = self.check_written(self.export(self.onnx, *options), "against ONNX Runtime: boxes differ", "in a batch of 3")
         self.assertEqual((described["name"], described["max_batch"], described["classes"][0]), ("yolox_nano", 64, "person"))
         self.assertEqual((described["output"], described["input"]["colour"]), ({"layout": "v8", "boxes": 3549}, "bgr"))
+        self.assertEqual(described["original"], "pytorch 1.11.0 yolox in ONNX")
         self.assertIn(programs.NAME, described["files"])
         views, scales = zip(*(photograph.yolox_letterbox(view, 416, 416) for view in photograph.three_views(pixels)))
         reference = yolo_onnx.runtime_outputs(self.onnx, views)
@@ -294,11 +302,20 @@ class UltralyticsInOnnx(ExportCase):
         ):
             with self.subTest(config):
                 file = self.made(config, **made)
-                described = self.check_written(self.export(file, *options), f"{config} in ONNX", "against ONNX Runtime: boxes differ", moves=batch > 1, calls=((1, 0), (min(batch, 3), 0)))
+                done = self.export(file, *options)
+                described = self.check_written(done, f"{config} in ONNX", "against ONNX Runtime: boxes differ", moves=batch > 1, calls=((1, 0), (min(batch, 3), 0)))
                 self.assertEqual((described["output"]["layout"], described["max_batch"]), (layout, batch))
                 self.assertEqual((described["architecture"], len(described["classes"])), (config, 5))
+                self.assertEqual(described["original"], f"Ultralytics {version('ultralytics')} {config} in ONNX")
                 self.assertEqual(programs.NAME in described["files"], batch > 1)
+                says = "one picture in a call, so the package has max_batch: 1 and no model.ep.pt2, which 'millrace compile' needs ("
+                self.assertEqual(says in done.out, batch == 1, done)
                 shutil.rmtree(self.out)
+
+    def test_the_original_is_short_whatever_the_file_says(self):
+        model = yolo_onnx.onnx.ModelProto(producer_name="é" * 200)
+        made = package.original_of(*yolo_onnx.maker_of(model), "yolox")
+        self.assertEqual(made, "é" * (package.ORIGINAL_BYTES // 2))
 
     def test_other_tasks_and_operations(self):
         self.check_refused(self.made("yolov8n-seg"), "for the task segment", "from its .pt file")
@@ -334,6 +351,7 @@ class Segmenters(ExportCase):
         described = self.check_written(done, "in a batch of 3: logits")
         self.check_largest(done)
         self.assertEqual((described["name"], described["task"], described["architecture"]), ("mobile_sam", "segment", "mobile_sam"))
+        self.assertEqual(described["original"], f"MobileSAM mobile_sam (code of Ultralytics {version('ultralytics')})")
         self.assertEqual((described["input"]["resize"], described["output"]), ("longest_side", {"embedding": [256, 64, 64], "logits": [256, 256], "resize": "via_input"}))
 
         view, (scale, _) = photograph.sam_longest_side(pixels, 1024)
@@ -389,6 +407,7 @@ class Segmenters(ExportCase):
                     described = self.check_written(done, "in a batch of 3: logits", moves=family != "sam_shallow")
                     self.check_largest(done)
                     self.assertEqual((described["name"], described["architecture"]), (family, family))
+                    self.assertIn(described["original"].split()[:2], (["segment_anything", "sam_shallow"], ["sam2", "sam2_shallow"]))
                     self.assertEqual((described["input"]["resize"], described["output"]["resize"]), resize)
                     self.assertEqual(described["output"]["embedding"], [embedding, 64, 64])
                     shutil.rmtree(self.out)

@@ -82,6 +82,27 @@ TEST_CASE("all of a detector's package is read") {
     CHECK(text.find(part) != std::string::npos);
 }
 
+TEST_CASE("the original of a package is shown, and its length has a limit") {
+  const auto with_original = [](const std::string& text) {
+    return replaced(detector_yaml(), "architecture: yolox\n", "architecture: yolox\noriginal: " + text + "\n");
+  };
+  const TemporaryFolder folder;
+  write_package(folder.path(), detector_yaml());
+  CHECK(describe(read_package(folder.path())).find("original") == std::string::npos);
+  for (const std::string& text : {std::string("Ultralytics 8.4 YOLOX"), std::string(200, 'x')}) {
+    write_package(folder.path(), with_original(text));
+    const Package package = read_package(folder.path());
+    CHECK(package.original == text);
+    CHECK(describe(package).find("architecture  yolox\noriginal      " + text + "\n") != std::string::npos);
+  }
+  check_table(with_original("ORIGINAL"),
+              {
+                  {"ORIGINAL", std::string(201, 'x').c_str(), {":5: original: has 201 bytes", "at most 200"}},
+                  {"ORIGINAL", "[Ultralytics]", {":5: original: expected text"}},
+                  {"ORIGINAL", "''", {":5: original: expected text"}},
+              });
+}
+
 TEST_CASE("measurements of a model are shown and not checked") {
   const TemporaryFolder folder;
   write_package(folder.path(), replaced(detector_yaml(), "licence:", "quality: {AP50: 0.931, scenes: 300}\nlicence:"));

@@ -4,7 +4,8 @@
 
 For each family, it makes the original with seeded weights (YOLOX: trained ones) and exports it. The program then runs the
 package on photographs, and the original software predicts on the same pictures. Both get PNG files, so that decoders
-cannot differ. OUT/parity.json has the differences, OUT/parity.md a table. Exit code 1: a difference is beyond its limit.
+cannot differ. OUT/parity.json has the differences, OUT/parity.md a table. Exit code 1: a difference is beyond its limit,
+or a package has no model.ep.pt2.
 """
 
 import contextlib
@@ -29,6 +30,7 @@ from torch.nn import functional as F
 import export
 import photograph
 import program
+import programs
 import sam_checkpoint
 import verify
 import yolo_onnx
@@ -72,13 +74,13 @@ def sizes_for(name):
 
 
 def exported(weights, package):
-    """Exports `weights` to `package`. Returns the largest differences that the exporter printed."""
+    """Exports `weights` to `package`. Returns the largest difference that the exporter printed, and whether model.ep.pt2 is there."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         export.main([str(weights), str(package), "--photograph", str(program.picture("street.jpg")), "--traceback"])
     text = printed.getvalue()
     shares = [float(share) for share in re.findall(r"(\S+) of the deviation", text)]
-    return {"largest_share": max(shares), "program": "no model.ep.pt2" not in text}
+    return {"largest_share": max(shares), "program": (package / programs.NAME).is_file()}
 
 
 def found_by_program(millrace, recipe, options, out):
@@ -229,14 +231,15 @@ def check(name, millrace):
 
         kind = check_yolox if name == "yolox_nano" else check_sam if name in sam_checkpoint.FAMILIES else check_ultralytics
         started = time.monotonic()
-        return {"name": name, **kind(name, folder, files, run), "seconds": round(time.monotonic() - started)}
+        row = kind(name, folder, files, run)
+        return {"name": name, **row, "within": row["within"] and row["program"], "seconds": round(time.monotonic() - started)}
 
 
 def table(rows):
-    lines = ["| model | weights | logits of the package against the original | program against the original software |", "|---|---|---|---|"]
+    lines = ["| model | weights | `model.ep.pt2` | logits of the package against the original | program against the original software |", "|---|---|---|---|---|"]
     for row in rows:
         if "error" in row:
-            lines.append(f"| {row['name']} | | | failed: {row['error']} |")
+            lines.append(f"| {row['name']} | | | | failed: {row['error']} |")
             continue
         result = (
             f"{row['masks']} masks: IoU at least {row['iou_min']:.5f}"
@@ -246,7 +249,8 @@ def table(rows):
         kind = f" ({row['layout']})" if "layout" in row else ""
         weights = "trained" if row["name"] == "yolox_nano" else "seeded"
         share = f"{row['largest_share']:.1e} of the deviation" if row["largest_share"] else "equal"
-        lines.append(f"| {row['name']}{kind} | {weights} | {share} | {result} |")
+        program_file = "yes" if row["program"] else "**no**"
+        lines.append(f"| {row['name']}{kind} | {weights} | {program_file} | {share} | {result} |")
     return "\n".join(lines) + "\n"
 
 
@@ -269,7 +273,7 @@ def main():
     print(table(rows))
     wrong = [row["name"] for row in rows if not row["within"]]
     if wrong:
-        sys.exit(f"parity: beyond the limits: {', '.join(wrong)}")
+        sys.exit(f"parity: beyond the limits, or without model.ep.pt2: {', '.join(wrong)}")
 
 
 if __name__ == "__main__":
