@@ -3,7 +3,7 @@ JOBS ?= 2
 PREFIX ?= $(HOME)/.local
 export JOBS
 
-.PHONY: help setup demo build test unit quick asan tsan lint format bench parity gpu-bundle model install demo-models demo-quality fresh clean
+.PHONY: help setup demo build test unit quick asan tsan lint format bench insight parity gpu-bundle model install demo-models demo-quality fresh clean
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,11 @@ bench: ## run the short benchmarks
 	@tools/setup.sh core python
 	@tools/build.sh release
 	@tools/bench.sh
+
+insight: ## how often does the verdict name the right part? 1,000 simulated pipelines, and planted mistakes
+	@tools/build.sh release bench_verdicts
+	@build/release/bench/bench_verdicts --pipelines 1000
+	@for mistake in wall events cores; do echo "planted: $$mistake"; build/release/bench/bench_verdicts --pipelines 1000 --planted $$mistake; done
 
 parity: ## compare packages of every family in full size with the original software (needs the test data, about 80 minutes)
 	@tools/setup.sh core python

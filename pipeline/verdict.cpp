@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "pipeline/bounds.hpp"
 
 namespace millrace {
 namespace {
@@ -16,8 +17,10 @@ constexpr double idle = 0.6;  // a resource less busy than this does not explain
 constexpr double thrashing = 0.3;
 // Fewer cores are the daemons of a system, or errors of clocks that count in ticks of 10 ms.
 constexpr double min_other_cores = 0.05;
-// Other programs that cost a quarter of the rate come first: no change of the run helps as surely as ending them.
-constexpr double others_matter = 1.0 / 3;
+// With fewer of its cores busy, a run does not lack cores: threads that wait for one wait for the same few.
+constexpr double busy_cores = 0.5;
+constexpr double helps = 1.03;           // a change whose bound is higher by less helps nothing
+constexpr double equal = 1.005;          // bounds that differ by less are equal
 constexpr std::int64_t min_batches = 8;  // with fewer batches, one slow batch would decide the verdict
 // In less time, starting and ending take as long as the work that is judged.
 constexpr std::int64_t min_wall_ns = 1'000'000'000;
@@ -84,51 +87,12 @@ std::string busy_clause(const Candidate& it) {
   return text + ")";
 }
 
-// Sets `gain` and `then_binds`, for the case that `it.stage` were twice as fast.
-void what_if(Verdict& verdict, const Candidate& it, const std::vector<Candidate>& others, const Snapshot& window) {
-  const auto wall_ns = static_cast<double>(window.time_ns);
-  // Busy time that the stage saves, summed over the servers of its resource.
-  const double saved_ns = it.utilisation * it.share / 2 * it.reading->total.servers * wall_ns;
-  // Utilisations after the change are in today's time. Other resources do the same work, so theirs stay the same.
-  double busiest = it.utilisation * (1 - it.share / 2);
-  verdict.then_binds = it.stage;
-  for (const auto& other : others) {
-    if (other.own_demand > busiest) {
-      busiest = other.own_demand;
-      verdict.then_binds = other.stage;
-    }
-  }
-  // Upper bound: all the time saved was spent on a core.
-  const double cores = window.cores > 0 ? std::max(verdict.cores - saved_ns / (wall_ns * window.cores), 0.0) : 0;
-  if (cores > busiest) {
-    busiest = cores;
-    verdict.then_binds = "cores";
-  }
-  // The run time can shrink until the next resource is always busy.
-  // One stage twice as fast at most doubles the throughput.
-  verdict.gain = std::clamp(1 / std::max(busiest, 0.5) - 1, 0.0, 1.0);
-}
-
-// Sets how many cores the others took, and the gain without them.
-void without_others(Verdict& verdict, const std::vector<Candidate>& all, const Snapshot& window) {
+// Sets how many cores the others took.
+void count_others(Verdict& verdict, const Snapshot& window) {
   const auto wall_ns = static_cast<double>(window.time_ns);
   if (!window.machine.busy_ns || wall_ns <= 0) return;
   const auto taken_ns = std::max<std::int64_t>(*window.machine.busy_ns - window.cpu_ns, 0);
   verdict.other_cores = static_cast<double>(taken_ns + window.machine.stolen_ns.value_or(0)) / wall_ns;
-  if (*verdict.other_cores < min_other_cores) return;
-  // Alone, the run is limited by the resource with the highest demand of its own, or by its cores.
-  double limit = verdict.cores;
-  verdict.binds_without_others = "cores";
-  for (const auto& it : all) {
-    if (it.own_demand <= limit) continue;
-    limit = it.own_demand;
-    verdict.binds_without_others = it.stage;
-  }
-  const auto busiest = std::ranges::max_element(all, {}, &Candidate::utilisation);
-  if (limit > 0 && busiest != all.end()) {
-    // A rate that nothing limits today, such as that of a slow input, does not grow either.
-    verdict.gain_without_others = std::max(std::min(busiest->utilisation, 1.0) / limit - 1, 0.0);
-  }
 }
 
 std::string limit_clause(const std::string& binds) {
@@ -179,6 +143,38 @@ std::string evidence(const Verdict& verdict, const Candidate& it) {
   return busy_clause(it) + ", and starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +
          " " + std::string(to_string(it.reading->total.unit)) + " waiting before it; the source had no credits " +
          percent(verdict.without_credits) + " of the time.";
+}
+
+// The change with the highest bound; among equals, the first of these: no other programs, a stage, more cores.
+// The input and the credits have rules of their own.
+const Change* best_of(const std::vector<Change>& changes, bool others) {
+  const Change* best = nullptr;
+  for (const auto kind : {Change::Kind::others, Change::Kind::stage, Change::Kind::cores}) {
+    if (kind == Change::Kind::others && !others) continue;
+    for (const Change& change : changes) {
+      if (change.kind == kind && (best == nullptr || change.rate > best->rate * equal)) best = &change;
+    }
+  }
+  return best;
+}
+
+Verdict::Kind kind_of(const Change* best, double unchanged, const Verdict& verdict) {
+  // Without core times, nobody knows whether stages on full cores waited for them.
+  const bool full_cores = verdict.cores >= full;
+  if (best == nullptr || best->rate <= unchanged * helps || (full_cores && !verdict.no_core))
+    return full_cores ? Verdict::Kind::cores : Verdict::Kind::stage;
+  switch (best->kind) {
+    case Change::Kind::others:
+      return Verdict::Kind::others;
+    case Change::Kind::cores:
+      if (verdict.cores >= busy_cores) return Verdict::Kind::cores;
+      break;
+    case Change::Kind::stage:
+    case Change::Kind::input:
+    case Change::Kind::credits:
+      break;
+  }
+  return Verdict::Kind::stage;
 }
 
 /// "3 pictures came out in 0.4 s"
@@ -290,22 +286,33 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   }
   verdict.thin = thin_because(from, window);
 
+  if (window.machine.memory_stall_ns && wall_ns > 0)
+    verdict.memory_stall = static_cast<double>(*window.machine.memory_stall_ns) / static_cast<double>(wall_ns);
+  count_others(verdict, window);
+
   std::vector<Candidate> ranked;
   for (const auto& resource : window.resources) ranked.push_back(candidate(resource, wall_ns));
-  Candidate busiest;
-  auto first = std::ranges::max_element(ranked, {}, &Candidate::own_demand);
   // Lanes that wait for a full GPU are busy too, but the GPU is the bottleneck.
-  const auto gpu = std::ranges::find_if(
+  const bool gpu_full = std::ranges::any_of(
       ranked, [](const Candidate& it) { return it.reading->waited_for_by_lanes && it.utilisation >= full; });
-  if (gpu != ranked.end()) {
-    const Candidate own = *gpu;
-    std::erase_if(ranked, [](const Candidate& it) { return it.resource == "lane"; });
-    // erase_if() moved the elements, so the iterators from before are not valid.
-    first = std::ranges::find(ranked, own.reading, &Candidate::reading);
+  if (gpu_full) std::erase_if(ranked, [](const Candidate& it) { return it.resource == "lane"; });
+
+  const Changes changes = possible_changes(window);
+  const Change* const best = best_of(changes.all, verdict.other_cores.value_or(0) >= min_other_cores);
+  auto first = std::ranges::max_element(ranked, {}, &Candidate::own_demand);
+  double highest = 0;
+  for (const Candidate& it : ranked) highest = std::max(highest, it.utilisation);
+  // If the cores are full, a slow input is slow because of them.
+  const bool waits_for_input = verdict.input >= 0.5 && verdict.input > highest && verdict.cores < full;
+  if (!waits_for_input && best != nullptr && best->kind == Change::Kind::stage &&
+      best->rate > changes.unchanged * helps) {
+    first = std::ranges::find(ranked, best->resource, &Candidate::resource);
+    first->stage = best->stage;
   }
+  Candidate busiest;
   if (first != ranked.end() && first->utilisation > 0) {
     busiest = *first;
-    // The others compete for the runner-up and for the next bottleneck.
+    // The others compete for the runner-up.
     ranked.erase(first);
     verdict.stage = busiest.stage;
     verdict.resource = busiest.resource;
@@ -314,24 +321,25 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
     verdict.starved = busiest.reading->total.starved(wall_ns);
     verdict.mean_queue = busiest.reading->total.mean_queue(wall_ns);
   }
-  // If the cores are full, a slow input is slow because of them.
-  const bool waits_for_input = verdict.input >= 0.5 && verdict.input > busiest.utilisation && verdict.cores < full;
-  const Candidate input{"input", "", nullptr, verdict.input, 1, verdict.input};
+  for (const Change& change : changes.all) {
+    if (change.kind == Change::Kind::stage && change.stage == busiest.stage && change.resource == busiest.resource) {
+      verdict.gain = std::clamp(change.rate - 1, 0.0, 1.0);  // one stage twice as fast at most doubles the rate
+      verdict.then_binds = change.then_binds;
+    } else if (change.kind == Change::Kind::others && verdict.other_cores.value_or(0) >= min_other_cores) {
+      // Compared with the bound of today: what keeps a run below it has nothing to do with others.
+      verdict.gain_without_others = std::max(change.rate / changes.unchanged - 1, 0.0);
+      verdict.binds_without_others = change.then_binds;
+    }
+  }
   Candidate next;
   const auto second = std::ranges::max_element(ranked, {}, &Candidate::own_demand);
   if (second != ranked.end() && second->utilisation > 0) next = *second;
   // An input above the busiest resource is no runner-up.
   // It is the bottleneck, or it is slow because the cores are full.
-  if (input.utilisation > next.utilisation && input.utilisation <= busiest.utilisation) next = input;
+  if (verdict.input > next.utilisation && verdict.input <= busiest.utilisation)
+    next = {"input", "", nullptr, verdict.input, 1, verdict.input};
   verdict.runner_up = next.stage;
   verdict.runner_up_utilisation = next.utilisation;
-  // After the choice of the runner-up, where the input has a rule of its own. what_if() considers the input always.
-  ranked.push_back(input);
-  if (busiest.reading != nullptr) what_if(verdict, busiest, ranked, window);
-  if (window.machine.memory_stall_ns && wall_ns > 0)
-    verdict.memory_stall = static_cast<double>(*window.machine.memory_stall_ns) / static_cast<double>(wall_ns);
-  ranked.push_back(busiest);
-  without_others(verdict, ranked, window);
 
   // A source that waits is evidence enough. For every other verdict, at least one frame must have come out.
   const bool known = waits_for_input || (window.committed > 0 && busiest.reading != nullptr);
@@ -339,16 +347,12 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
     verdict.kind = Verdict::Kind::too_short;
   } else if (verdict.memory_stall.value_or(0) >= thrashing) {
     verdict.kind = Verdict::Kind::memory;
-  } else if (verdict.gain_without_others >= others_matter && !waits_for_input) {
-    verdict.kind = Verdict::Kind::others;
-  } else if (verdict.cores >= full) {
-    verdict.kind = Verdict::Kind::cores;
   } else if (waits_for_input) {
     verdict.kind = Verdict::Kind::input;
-  } else if (busiest.utilisation >= idle) {
-    verdict.kind = Verdict::Kind::stage;
-  } else {
+  } else if (highest < idle && verdict.cores < full) {
     verdict.kind = verdict.without_credits >= 0.5 ? Verdict::Kind::credits : Verdict::Kind::balanced;
+  } else {
+    verdict.kind = kind_of(best, changes.unchanged, verdict);
   }
   describe(verdict, busiest, next, window);
   return verdict;

@@ -48,9 +48,8 @@ struct Verdict {
 ///
 /// The bottleneck of a closed queueing network is the resource with the highest utilisation.
 /// Time in which a resource waits for a core is no demand of its own, so it does not count for the order of resources.
-/// Gains are asymptotic bounds: throughput cannot grow beyond the point where the next resource is always busy.
-/// Other programs hold the run back if it would gain at least a third without them.
-/// All this holds for windows of any length. A short window is judged too, and then the sentence says why it says little.
+/// The verdict names the change that could raise throughput most (bounds.hpp): a stage twice as fast, twice the cores,
+/// or no other programs. All this holds for windows of any length. A short window is judged too, and then the sentence says why it says little.
 [[nodiscard]] Verdict judge(const Snapshot& from, const Snapshot& to);
 
 }  // namespace millrace

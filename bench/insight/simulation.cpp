@@ -1,0 +1,334 @@
+#include "bench/insight/simulation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <random>
+
+namespace millrace::insight {
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+
+std::int64_t ns(double seconds) { return static_cast<std::int64_t>(std::llround(seconds * 1e9)); }
+
+/// The clock of the simulation. Before an event of a meter, the simulation says whose event it is.
+class SimulatedClock final : public Clock {
+ public:
+  [[nodiscard]] std::int64_t now_ns() const noexcept override { return ns(now_s); }
+  [[nodiscard]] std::optional<CoreTime> core_time() const noexcept override { return thread; }
+  [[nodiscard]] MachineTime machine_time() const override { return {ns(busy_s), 0, std::nullopt, 0, 0, 0}; }
+
+  double now_s = 0, busy_s = 0;
+  CoreTime thread{};
+};
+
+/// A thread, with its team, that works on one item at a time: first it computes, then it waits.
+struct Server {
+  int threads = 1;
+  double weight = 1;
+  double compute_s = 0;     // left, of the whole team
+  double wait_until_s = 0;  // after the compute time: the length of the wait, then its end
+  bool waiting = false, busy = false;
+  double on_core_s = 0, delayed_s = 0;  // of one of its threads, since the start
+  std::function<void()> done;
+
+  // The members of a team wait for each other. So the thread is asleep for half of the time that it cannot progress,
+  // and then a member waits for a core.
+  [[nodiscard]] CoreTime time() const {
+    const double own_delay_s = threads > 1 ? delayed_s / 2 : delayed_s;
+    return {ns(on_core_s), ns(own_delay_s), ns(on_core_s * (threads - 1)), ns(threads > 1 ? delayed_s / 2 : 0)};
+  }
+};
+
+class Simulation {
+ public:
+  explicit Simulation(const Pipeline& pipeline)
+      : p_(pipeline),
+        statistics_(options(pipeline), names(pipeline.frame_stages), names(pipeline.lane_stages),
+                    names(pipeline.batch_stages), clock_) {
+    source_.resize(1);
+    readers_.resize(static_cast<std::size_t>(p_.read_threads));
+    workers_.resize(static_cast<std::size_t>(p_.workers));
+    lanes_.resize(static_cast<std::size_t>(p_.lanes));
+    committers_.resize(1);
+    for (auto& worker : workers_) worker.weight = p_.worker_weight;
+    for (auto& lane : lanes_) lane.threads = p_.team;
+    frame_queues_.resize(p_.frame_stages.size());
+    batch_queues_.resize(p_.batch_stages.size());
+  }
+
+  Outcome run() {
+    Outcome outcome;
+    outcome.begun = snapshot();
+    start_idle();
+    while (committed_ < p_.frames) {
+      advance();
+      start_idle();
+    }
+    outcome.finished = snapshot();
+    outcome.frames_per_s = p_.frames / clock_.now_s;
+    return outcome;
+  }
+
+ private:
+  static GraphOptions options(const Pipeline& p) {
+    GraphOptions it;
+    it.max_batch = p.batch;
+    it.admission_items = p.admission;
+    it.read_threads = p.read_threads;
+    it.lanes = p.lanes;
+    it.workers = p.workers;
+    return it;
+  }
+  static std::vector<std::string> names(const std::vector<StageCost>& stages) {
+    std::vector<std::string> all;
+    for (const auto& stage : stages) all.push_back(stage.name);
+    return all;
+  }
+
+  Snapshot snapshot() {
+    Snapshot now = statistics_.snapshot();
+    now.cpu_ns = ns(own_core_s_);
+    now.cores = p_.cores;
+    return now;
+  }
+
+  // A factor with mean 1, the same for the same item and stage.
+  double factor(std::size_t item, const std::string& stage) const {
+    if (p_.spread <= 0) return 1;
+    std::seed_seq seed{p_.seed, static_cast<std::uint64_t>(item),
+                       static_cast<std::uint64_t>(std::hash<std::string>{}(stage))};
+    std::minstd_rand random(seed);
+    const double s = std::sqrt(std::log(1 + p_.spread * p_.spread));
+    return std::lognormal_distribution<double>(-s * s / 2, s)(random);
+  }
+
+  // Puts an item into service. The meter gets its events on behalf of the server.
+  void serve(Server& server, Meter& meter, const StageCost& cost, std::size_t item, std::function<void()> done) {
+    clock_.thread = server.time();
+    const Service service = meter.begin();
+    const double f = factor(item, cost.name);
+    server.compute_s = cost.compute_s * f;
+    server.wait_until_s = cost.wait_s * f;
+    server.waiting = false;
+    server.busy = true;
+    server.done = [this, &server, &meter, service, done = std::move(done)] {
+      clock_.thread = server.time();
+      meter.end(service, false);
+      server.busy = false;
+      done();
+    };
+    if (server.compute_s <= 0) begin_wait(server);
+  }
+  void begin_wait(Server& server) {
+    server.compute_s = 0;
+    server.waiting = true;
+    server.wait_until_s += clock_.now_s;
+  }
+
+  static Server* idle(std::vector<Server>& pool) {
+    const auto it = std::ranges::find(pool, false, &Server::busy);
+    return it == pool.end() ? nullptr : &*it;
+  }
+
+  void start_idle() {
+    start_source();
+    while (!read_queue_.empty()) {
+      Server* const reader = idle(readers_);
+      if (reader == nullptr) break;
+      const auto frame = pop(read_queue_);
+      serve(*reader, statistics_.read, p_.read, frame, [this, frame] { after_frame_stage(0, frame); });
+    }
+    while (start_worker()) {
+    }
+    while (!lane_queue_.empty()) {
+      Server* const lane = idle(lanes_);
+      if (lane == nullptr) break;
+      const auto batch = pop(lane_queue_);
+      clock_.thread = lane->time();
+      lane_stage(*lane, batch, 0, statistics_.lane.begin());
+    }
+    if (!commit_queue_.empty() && idle(committers_) != nullptr) {
+      const auto batch = pop(commit_queue_);
+      serve(committers_.front(), statistics_.commit, p_.commit, batch, [this, batch] { committed(batch); });
+    }
+  }
+
+  void start_source() {
+    Server& source = source_.front();
+    if (source.busy || admitted_ == p_.frames) return;
+    if (in_flight_ == p_.admission) {
+      if (!without_credits_) {
+        clock_.thread = source.time();
+        statistics_.without_credits.arrive();
+        without_credits_ = statistics_.without_credits.begin();
+      }
+      return;
+    }
+    if (without_credits_) {
+      clock_.thread = source.time();
+      statistics_.without_credits.end(*without_credits_, false);
+      without_credits_.reset();
+    }
+    ++in_flight_;
+    const auto frame = static_cast<std::size_t>(admitted_++);
+    statistics_.input.arrive();
+    serve(source, statistics_.input, p_.input, frame, [this, frame] {
+      statistics_.count_planned();
+      statistics_.read.arrive();
+      read_queue_.push_back(frame);
+    });
+  }
+
+  // Later stages first, as in the graph. Returns whether a task was started.
+  bool start_worker() {
+    Server* const worker = idle(workers_);
+    if (worker == nullptr) return false;
+    for (std::size_t i = batch_queues_.size(); i-- > 0;) {
+      if (batch_queues_[i].empty()) continue;
+      const auto batch = pop(batch_queues_[i]);
+      serve(*worker, statistics_.batch_stages[i], p_.batch_stages[i], batch,
+            [this, i, batch] { after_batch_stage(i + 1, batch); });
+      return true;
+    }
+    for (std::size_t i = frame_queues_.size(); i-- > 0;) {
+      if (frame_queues_[i].empty()) continue;
+      const auto frame = pop(frame_queues_[i]);
+      serve(*worker, statistics_.frame_stages[i], p_.frame_stages[i], frame,
+            [this, i, frame] { after_frame_stage(i + 1, frame); });
+      return true;
+    }
+    return false;
+  }
+
+  void after_frame_stage(std::size_t next, std::size_t frame) {
+    if (next < p_.frame_stages.size()) {
+      statistics_.frame_stages[next].arrive();
+      frame_queues_[next].push_back(frame);
+      return;
+    }
+    statistics_.batch.arrive();
+    const std::size_t batch = frame / static_cast<std::size_t>(p_.batch);
+    joined_.resize(std::max(joined_.size(), batch + 1));
+    if (++joined_[batch] < size_of(batch)) return;
+    statistics_.batch.leave(joined_[batch]);
+    statistics_.lane.arrive();
+    lane_queue_.push_back(batch);
+  }
+
+  void lane_stage(Server& lane, std::size_t batch, std::size_t i, const Service& whole) {
+    statistics_.lane_stages[i].arrive();
+    serve(lane, statistics_.lane_stages[i], p_.lane_stages[i], batch, [this, &lane, batch, i, whole] {
+      if (i + 1 < p_.lane_stages.size()) return lane_stage(lane, batch, i + 1, whole);
+      clock_.thread = lane.time();
+      statistics_.lane.end(whole, false);
+      after_batch_stage(0, batch);
+    });
+  }
+
+  void after_batch_stage(std::size_t next, std::size_t batch) {
+    if (next < p_.batch_stages.size()) {
+      statistics_.batch_stages[next].arrive();
+      batch_queues_[next].push_back(batch);
+      return;
+    }
+    statistics_.commit.arrive();
+    commit_queue_.push_back(batch);
+  }
+
+  void committed(std::size_t batch) {
+    committed_ += size_of(batch);
+    in_flight_ -= size_of(batch);
+    statistics_.count_committed(size_of(batch));
+  }
+
+  [[nodiscard]] int size_of(std::size_t batch) const {
+    return std::min(p_.batch, p_.frames - static_cast<int>(batch) * p_.batch);
+  }
+  static std::size_t pop(std::deque<std::size_t>& queue) {
+    const auto front = queue.front();
+    queue.pop_front();
+    return front;
+  }
+
+  // Moves the clock to the next end of a compute or wait time.
+  void advance() {
+    std::vector<Server*> computing, busy;
+    for (auto* pool : {&source_, &readers_, &workers_, &lanes_, &committers_}) {
+      for (auto& server : *pool) {
+        if (server.busy) busy.push_back(&server);
+        if (server.busy && !server.waiting) computing.push_back(&server);
+      }
+    }
+    const double level = share_level(computing);
+    double step_s = never;
+    for (const Server* server : busy) {
+      step_s = std::min(step_s, server->waiting
+                                    ? server->wait_until_s - clock_.now_s
+                                    : server->compute_s / (server->threads * std::min(1.0, level * server->weight)));
+    }
+    step_s = std::max(step_s, 0.0);
+    clock_.now_s += step_s;
+    clock_.busy_s += step_s * p_.others * std::min(1.0, level);
+    std::vector<Server*> ended;
+    for (Server* server : busy) {
+      if (server->waiting) {
+        if (server->wait_until_s - clock_.now_s < 1e-12) ended.push_back(server);
+        continue;
+      }
+      const double share = std::min(1.0, level * server->weight);
+      const double worked_s = step_s * share * server->threads;
+      server->on_core_s += step_s * share;
+      server->delayed_s += step_s * (1 - share);
+      server->compute_s -= worked_s;
+      own_core_s_ += worked_s;
+      clock_.busy_s += worked_s;
+      if (server->compute_s > 1e-12) continue;
+      begin_wait(*server);
+      if (server->wait_until_s <= clock_.now_s) ended.push_back(server);
+    }
+    for (Server* server : ended) {
+      const auto done = std::move(server->done);
+      done();
+    }
+  }
+
+  // A thread with weight w gets min(1, level * w) of a core, so that all cores are used, or all threads have one.
+  double share_level(const std::vector<Server*>& computing) const {
+    const auto used = [&](double level) {
+      double cores = p_.others * std::min(1.0, level);
+      for (const Server* server : computing) cores += server->threads * std::min(1.0, level * server->weight);
+      return cores;
+    };
+    double high = 1;
+    for (const Server* server : computing) high = std::max(high, 1 / server->weight);
+    if (used(high) <= p_.cores) return high;
+    double low = 0;
+    for (int i = 0; i < 60; ++i) {
+      const double middle = (low + high) / 2;
+      (used(middle) <= p_.cores ? low : high) = middle;
+    }
+    return low;
+  }
+
+  const Pipeline& p_;
+  SimulatedClock clock_;
+  Statistics statistics_;
+  std::vector<Server> source_, readers_, workers_, lanes_, committers_;
+  std::deque<std::size_t> read_queue_, lane_queue_, commit_queue_;
+  std::vector<std::deque<std::size_t>> frame_queues_, batch_queues_;
+  std::vector<int> joined_;
+  std::optional<Service> without_credits_;
+  int admitted_ = 0, in_flight_ = 0, committed_ = 0;
+  double own_core_s_ = 0;
+};
+
+}  // namespace
+
+Outcome simulate(const Pipeline& pipeline) { return Simulation(pipeline).run(); }
+
+}  // namespace millrace::insight
