@@ -24,10 +24,10 @@ def described():
     return {"cpu": cpu_line("model name"), "instructions": " ".join([torch.backends.cpu.get_cpu_capability(), *bf16_of_cpu()])}
 
 
-def seconds(call):
+def seconds(call, repeats=REPEATS):
     """Median of several calls, after one that does not count."""
     times = []
-    for _ in range(REPEATS + 1):
+    for _ in range(repeats + 1):
         begin = time.perf_counter()
         call()
         times.append(time.perf_counter() - begin)
