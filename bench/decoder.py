@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "export"))
 
 import export  # noqa: E402, F401  (it sets the environment of ultralytics)
+import machine  # noqa: E402
 import torch  # noqa: E402
 from box_decoder import BoxDecoder  # noqa: E402
 from mobile_sam_seeded import seeded  # noqa: E402
@@ -95,8 +96,7 @@ def main():
         if arguments.growth:
             print(growth(arguments.growth))
             return
-        cpu = next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-        described = {"cpu": cpu, "instructions": torch.backends.cpu.get_cpu_capability(), "threads": arguments.threads}
+        described = machine.described() | {"threads": arguments.threads}
         described |= {"allocator": os.environ.get("LD_PRELOAD", "glibc"), "load": os.getloadavg()[0], "boxes": times(arguments.runs)}
     for name in ("original", "ours"):
         done = subprocess.run([sys.executable, __file__, "--growth", name, "--threads", str(arguments.threads)], capture_output=True, text=True, check=True)

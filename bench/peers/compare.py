@@ -6,8 +6,11 @@ The packages are those that tests/models/make_packages.py makes (`ctest -R make_
 compiles a copy of them in build/peers, unless --torchscript is given. If the CPU has bf16, Millrace also runs with the
 segmenter in bf16.
 
---busy runs one more process that only computes, at the same time. If FILE.json has results of the same machine, pictures
-and counts, only the missing numbers of boxes are measured.
+--busy runs one more process that only computes, at the same time, also while the tuned script tries its steps. If
+FILE.json has results of the same machine, pictures and counts, only the missing numbers of boxes are measured.
+
+FILE.json has for each number of boxes: seconds per picture, peak memory, load_s and warm_up_s of each turn; settings, with
+the steps that the tuned script tried; and floors, which are GFLOP/s and GB/s of the machine before and after the turns.
 """
 
 import argparse
@@ -26,18 +29,24 @@ from pycocotools import mask as coco
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent))
+
+import machine  # noqa: E402
+
 TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
+TUNED = "tuned.py"
 SCRIPTS = {
     "script": ("usual.py", {}),
     "script, tcmalloc": ("usual.py", {"LD_PRELOAD": TCMALLOC}),
-    "tuned, tcmalloc": ("tuned.py", {"LD_PRELOAD": TCMALLOC}),
+    "tuned, tcmalloc": (TUNED, {"LD_PRELOAD": TCMALLOC}),
     # OpenMP threads that sleep while they wait: they lose less to other processes.
-    "tuned, tcmalloc, passive": ("tuned.py", {"LD_PRELOAD": TCMALLOC, "OMP_WAIT_POLICY": "passive"}),
+    "tuned, tcmalloc, passive": (TUNED, {"LD_PRELOAD": TCMALLOC, "OMP_WAIT_POLICY": "passive"}),
 }
 MILLRACE, BF16 = "millrace", "millrace, bf16"
 DETECTOR, SEGMENTER = "yolov8n.pkg", "mobile_sam.pkg"
 PICTURES = 5  # for the comparison of compiled models
 SAME = 0.99  # minimum mean IoU with the masks of the usual script
+MEASURED = ("seconds_per_picture", "peak_mb", "load_s", "warm_up_s")  # of each turn
 
 
 def write_manifest(file, pictures, count, boxes):
@@ -59,7 +68,7 @@ def compiled(program, packages, pictures, folder):
         for old in (package, package.with_name(f"{name}.variants")):
             shutil.rmtree(old, ignore_errors=True)
         shutil.copytree(packages / name, package)
-        for precision in ("fp32", "bf16") if name == SEGMENTER and bf16_of_cpu() else ("fp32",):
+        for precision in ("fp32", "bf16") if name == SEGMENTER and machine.bf16_of_cpu() else ("fp32",):
             command = [program, "compile", package, "--precision", precision, "--images", *pictures[:PICTURES]]
             environment = {**os.environ, "MILLRACE_PYTHON": sys.executable}
             if subprocess.run([str(word) for word in command], env=environment, check=False).returncode != 0:
@@ -68,25 +77,18 @@ def compiled(program, packages, pictures, folder):
     return folder
 
 
-def cpu_line(key):
-    return next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(key))
-
-
-def bf16_of_cpu():
-    """Instructions for bf16 that this CPU has."""
-    return [flag for flag in ("avx512_bf16", "amx_bf16") if flag in cpu_line("flags").split()]
-
-
 class Script:
-    def __init__(self, file, environment, manifest):
-        command = [sys.executable, HERE / file, manifest]
+    def __init__(self, command, environment):
         self.process = subprocess.Popen(command, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.settings = json.loads(self.process.stdout.readline())["ready"]
 
     def __call__(self, manifest, count):
+        process = Path(f"/proc/{self.process.pid}")
+        (process / "clear_refs").write_text("5")  # the peak becomes the memory of now
         print(json.dumps({"manifest": str(manifest), "pictures": count}), file=self.process.stdin, flush=True)
         done = json.loads(self.process.stdout.readline())
-        return done["seconds"] / count, done["masks"]
+        (peak,) = (line.split()[1] for line in (process / "status").read_text().splitlines() if line.startswith("VmHWM"))
+        return {"seconds_per_picture": done["seconds"] / count, "peak_mb": int(peak) / 1024}, done["masks"]
 
     def end(self):
         self.process.stdin.close()
@@ -102,12 +104,16 @@ class Millrace:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "out"
             more = ["--input", manifest, "--limit", str(count), "--output", out, "--set", "detect.skip_with_boxes=no"]
-            subprocess.run([str(part) for part in (*self.command, *more)], check=True)
+            command = [str(part) for part in (*self.command, *more)]
+            _, status, used = os.wait4(os.posix_spawn(command[0], command, os.environ), 0)
+            if status != 0:
+                sys.exit(f"{' '.join(command)}: failed with {os.waitstatus_to_exitcode(status)}; its messages are above")
             (report,) = out.glob("runs/*/report.json")
             report = json.loads(report.read_text())
             self.settings = {load["package"]: load.get("variant") or "torchscript" for load in report["models"]["loads"]}
             line = json.loads((out / "segments/000000.jsonl").read_text().splitlines()[0])
-            return 1 / report["run_window"]["pictures_per_s"], [o["rle"] for o in line["objects"]]
+            measured = {"seconds_per_picture": 1 / report["run_window"]["pictures_per_s"], "peak_mb": used.ru_maxrss / 1024}
+            return measured | {key: report[key] for key in ("load_s", "warm_up_s")}, [o["rle"] for o in line["objects"]]
 
     def end(self):
         pass
@@ -119,6 +125,19 @@ def agreement(masks, others):
     return statistics.mean(float(coco.iou([a], [b], [False])[0][0]) for a, b in pairs)
 
 
+def compare(programs, manifest, count, turns):
+    """What MEASURED names, by program and turn; the loads; and the masks of each program."""
+    measured, loads, masks = {key: {} for key in MEASURED}, [], {}
+    for turn in range(turns):
+        order = [*programs][turn % len(programs) :] + [*programs][: turn % len(programs)]
+        for name in order:
+            values, masks[name] = programs[name](manifest, count)
+            for key, value in values.items():
+                measured[key].setdefault(name, []).append(round(value, 4))
+        loads.append(os.getloadavg()[0])
+    return measured, loads, masks
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/apps/millrace")
@@ -127,6 +146,7 @@ def main():
     parser.add_argument("--boxes", type=int, nargs="+", default=[10, 1, 5, 20, 50])
     parser.add_argument("--count", type=int, default=8, help="pictures per turn")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--steps", nargs="*", help="the steps that the tuned script tries (default: all)")
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--torchscript", action="store_true", help="without compiled models")
     parser.add_argument("--out", type=Path, required=True)
@@ -134,47 +154,49 @@ def main():
     pictures = sorted(arguments.pictures.rglob("*.jpg"))
     if not pictures:
         sys.exit(f"{arguments.pictures}: has no .jpg files; run 'make demo', or name another folder with --pictures")
-    instructions = " ".join([torch.backends.cpu.get_cpu_capability(), *bf16_of_cpu()])
-    record = {"cpu": cpu_line("model name"), "instructions": instructions, "cores": os.cpu_count(), "torch": torch.__version__}
-    record |= {"pictures": [picture.name for picture in pictures], "pictures_per_turn": arguments.count, "busy_process": arguments.busy, "seconds_per_picture": {}, "load": {}, "agreement": {}}
+    record = machine.described() | {"cores": os.cpu_count(), "torch": torch.__version__, "pictures": [picture.name for picture in pictures]}
+    record |= {"pictures_per_turn": arguments.count, "busy_process": arguments.busy}
+    record |= {key: {} for key in (*MEASURED, "load", "agreement", "settings", "floors")}
     if arguments.out.exists():
         old = json.loads(arguments.out.read_text())
-        if all(old.get(key) == value for key, value in record.items() if value != {}):
+        if old.keys() == record.keys() and all(old[key] == value for key, value in record.items() if value != {}):
             record = old
     wanted = [y for y in arguments.boxes if str(y) not in record["seconds_per_picture"]]
     packages = arguments.packages
     if not arguments.torchscript:
         packages = compiled(arguments.program, packages, pictures, ROOT / "build/peers")
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
-        manifests = {y: write_manifest(folder / f"{y}.jsonl", pictures, arguments.count, y) for y in wanted}
-        first = manifests[wanted[0]]
-        programs = {script: Script(*how, first) for script, how in SCRIPTS.items()} | {MILLRACE: Millrace(arguments.program, packages)}
-        if bf16_of_cpu() and not arguments.torchscript:
-            programs[BF16] = Millrace(arguments.program, packages, "--precision", "segment=bf16")
-        for program in programs.values():
-            stack.callback(program.end)
-        if arguments.busy:
-            busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-            stack.callback(busy.kill)
-        for y, manifest in ((str(y), manifest) for y, manifest in manifests.items()):
-            times, masks = {name: [] for name in programs}, {}
-            for turn in range(arguments.turns):
-                order = [*programs][turn % len(programs) :] + [*programs][: turn % len(programs)]
-                for name in order:
-                    seconds, masks[name] = programs[name](manifest, arguments.count)
-                    times[name].append(round(seconds, 4))
-                record["load"].setdefault(y, []).append(os.getloadavg()[0])
-            record["agreement"][y] = {name: round(agreement(masks[name], masks["script"]), 4) for name in programs}
-            if min(record["agreement"][y].values()) < SAME:
-                sys.exit(f"the masks differ: {record['agreement'][y]}")
-            record["seconds_per_picture"][y] = times
-            record["settings"] = {name: program.settings for name, program in programs.items()}
-            own = statistics.median(times[MILLRACE])
-            for name, values in times.items():
-                ratio = statistics.median(values) / own
-                print(f"{y:>3} boxes, {name:24} {1 / statistics.median(values):.2f} pictures/s [{1 / max(values):.2f} to {1 / min(values):.2f}], Millrace is {ratio:.2f} times as fast", flush=True)
-            arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    millrace = {MILLRACE: Millrace(arguments.program, packages)}
+    if machine.bf16_of_cpu() and not arguments.torchscript:
+        millrace[BF16] = Millrace(arguments.program, packages, "--precision", "segment=bf16")
+    for y in wanted:
+        floors = [machine.floors()]
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            manifest = write_manifest(Path(folder) / "manifest.jsonl", pictures, arguments.count, y)
+            if arguments.busy:
+                busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+                stack.callback(busy.kill)
+            programs = {}
+            for name, (file, environment) in SCRIPTS.items():
+                steps = ["--steps", *arguments.steps] if file == TUNED and arguments.steps is not None else []
+                programs[name] = Script([sys.executable, HERE / file, manifest, *steps], environment)
+                stack.callback(programs[name].end)
+            programs |= millrace
+            measured, loads, masks = compare(programs, manifest, arguments.count, arguments.turns)
+        floors.append(machine.floors())
+        y = str(y)
+        record["agreement"][y] = {name: round(agreement(masks[name], masks["script"]), 4) for name in programs}
+        if min(record["agreement"][y].values()) < SAME:
+            sys.exit(f"the masks differ: {record['agreement'][y]}")
+        record["load"][y], record["floors"][y] = loads, floors
+        record["settings"][y] = {name: program.settings for name, program in programs.items()}
+        for key, values in measured.items():
+            record[key][y] = values
+        times = measured["seconds_per_picture"]
+        own = statistics.median(times[MILLRACE])
+        for name, values in times.items():
+            ratio = statistics.median(values) / own
+            print(f"{y:>3} boxes, {name:24} {1 / statistics.median(values):.2f} pictures/s [{1 / max(values):.2f} to {1 / min(values):.2f}], Millrace is {ratio:.2f} times as fast", flush=True)
+        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
