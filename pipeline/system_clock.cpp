@@ -99,6 +99,7 @@ void list_team(ThreadFiles& files) {
 }
 
 ThreadFiles& files_of_this_thread(const std::string& proc) {
+  // Kept per thread, because opening the files takes longer than reading them.
   thread_local ThreadFiles files;
   if (files.own == nullptr || files.proc != proc) {
     files = {};

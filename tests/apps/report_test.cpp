@@ -161,7 +161,8 @@ TEST_CASE("one item is written as one") {
                              {reading(Unit::tasks, "workers", 1, 1, 3), {}},
                              {reading(Unit::batches, "lane", 1, 1, 3), {}}};
   const std::string text = to_text(report, 80, false);
-  for (const char* part : {"         1 picture      6 % ", "         1 task         6 % ", "         1 batch        6 % "}) {
+  for (const char* part :
+       {"         1 picture      6 % ", "         1 task         6 % ", "         1 batch        6 % "}) {
     CAPTURE(part);
     CHECK(text.find(part) != std::string::npos);
   }
