@@ -7,9 +7,6 @@
 namespace millrace {
 namespace {
 
-// Cores that are this busy count as full: clocks count in ticks.
-constexpr double full = 0.95;
-
 /// A stage of a resource. All values are parts of the window's length, for each server of the resource.
 struct Part {
   std::string name;
@@ -28,12 +25,12 @@ struct Resource {
 /// The pipeline, as the bounds need it.
 struct Load {
   std::vector<Resource> resources;
-  double cores = 0;      // that the run uses, as a part of all cores
-  double others = 0;     // likewise, that others take
-  double scarcity = 1;   // how much threads wait for a core, compared with today, when the same cores are used
-  double in_flight = 0;  // pictures
-  double rate = 0;       // pictures/s
-  double queue_s = 0;    // time that a picture waits for the rest of its batch
+  double cores = 0;                // that the run uses, as a part of all cores
+  double others = 0;               // likewise, that others take
+  std::optional<double> scarcity;  // how much threads wait for a core, compared with today; empty: as rivals have it
+  double in_flight = 0;            // pictures
+  double rate = 0;                 // pictures/s
+  double queue_s = 0;              // time that a picture waits for the rest of its batch
 };
 
 double ratio(std::int64_t part, double whole) { return whole > 0 ? static_cast<double>(part) / whole : 0; }
@@ -115,8 +112,7 @@ Bound highest_rate(const Load& today, const Load& after) {
       // A resource waits for the cores that everything else uses.
       const double rivals_today = today.cores - cores_of(today.resources[r]) + today.others;
       const double rivals = rate * (after.cores - cores_of(after.resources[r])) + after.others;
-      const double ease =
-          rivals_today > 0 ? std::min(queue(rivals) / queue(rivals_today), 1.0) * after.scarcity : after.scarcity;
+      const double ease = after.scarcity ? *after.scarcity : rivals_today > 0 ? queue(rivals) / queue(rivals_today) : 1;
       double used = 0;
       for (const auto& part : after.resources[r].parts) used += rate * (part.demand + part.waiting * ease);
       if (used > most.rate) most = {used, after.resources[r].largest().name, after.resources[r].name};
@@ -142,6 +138,24 @@ Bound highest_rate(const Load& today, const Load& after) {
 }
 
 }  // namespace
+
+/// With n runnable threads on c cores, a thread waits n/c - 1 times as long as it computes.
+double scarcity_with_twice_the_cores(const Snapshot& window, double others) {
+  double threads = 0;
+  // A thread of others gets about the share of a core that the run's own threads of normal priority get.
+  double share = 0.01;
+  for (const ResourceReading& resource : window.resources) {
+    const Reading& it = resource.total;
+    const auto runnable = it.on_core_ns + it.no_core_ns;
+    if (it.on_core_ns <= 0 || ratio(runnable, static_cast<double>(window.time_ns)) < 0.05) continue;
+    threads += it.servers * ratio(it.core_ns, static_cast<double>(it.on_core_ns));
+    share = std::max(share, ratio(it.on_core_ns, static_cast<double>(runnable)));
+  }
+  if (threads <= 0) return 0;
+  threads += others / share;
+  const double now = threads / window.cores - 1;
+  return now <= 0 ? 0 : std::max(threads / (2 * window.cores) - 1, 0.0) / now;
+}
 
 Changes possible_changes(const Snapshot& window) {
   const Load today = load_of(window);
@@ -171,11 +185,7 @@ Changes possible_changes(const Snapshot& window) {
       for (auto& part : resource.parts) part.cores /= 2;
     }
     after.cores /= 2;
-    // Programs that took all that was left would take more cores, too.
-    if (today.cores + today.others < full || today.others < 0.05) {
-      after.others /= 2;
-      after.scarcity = 0;
-    }
+    after.scarcity = scarcity_with_twice_the_cores(window, today.others * window.cores);
     add({Change::Kind::cores, "", "", 1, ""}, after);
     if (today.others > 0) {
       after = today;
