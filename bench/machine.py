@@ -1,27 +1,28 @@
 """What this machine is, and how fast it multiplies matrices and copies memory: for the scripts of this folder."""
 
 import statistics
+import sys
 import time
 from pathlib import Path
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu"))  # it also travels to machines with a GPU
+from processor import processor  # noqa: E402
 
 SIDE = 2048  # of the matrices
 COPY_MB = 256
 REPEATS = 7
 
 
-def cpu_line(key):
-    return next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(key))
+def described():
+    """CPU and its instructions."""
+    return processor()
 
 
 def bf16_of_cpu():
     """Instructions for bf16 that this CPU has."""
-    return [flag for flag in ("avx512_bf16", "amx_bf16") if flag in cpu_line("flags").split()]
-
-
-def described():
-    return {"cpu": cpu_line("model name"), "instructions": " ".join([torch.backends.cpu.get_cpu_capability(), *bf16_of_cpu()])}
+    return [flag for flag in ("avx512_bf16", "amx_bf16") if flag in processor()["instructions"].split()]
 
 
 def seconds(call, repeats=REPEATS):
