@@ -10,10 +10,11 @@ namespace {
 /// A stage of a resource. All values are parts of the window's length, for each server of the resource.
 struct Part {
   std::string name;
-  double demand = 0;   // busy, with a core where it needed one
-  double waiting = 0;  // busy, but without a core
-  double cores = 0;    // of all cores, summed over the servers
-  double latency = 0;  // of an item of this stage, per picture in flight, in seconds
+  double demand = 0;     // busy, with a core where it needed one
+  double waiting = 0;    // busy, but without a core
+  double cores = 0;      // of all cores, summed over the servers
+  double served_s = 0;   // of one item, with a core where it needed one
+  double delayed_s = 0;  // of one item, without a core
 };
 
 struct Resource {
@@ -40,14 +41,18 @@ Part part_of(const Reading& reading, const Reading& total, double share, const S
   const auto wall = static_cast<double>(window.time_ns);
   const auto busy_ns = share * static_cast<double>(reading.busy_ns);
   const double no_core = reading.no_core() ? *reading.no_core() : total.no_core().value_or(0);
-  Part part{reading.name, 0, 0, 0, 0};
+  Part part{reading.name};
   if (wall <= 0) return part;
   part.waiting = busy_ns * no_core / (wall * total.servers);
   part.demand = busy_ns / (wall * total.servers) - part.waiting;
   // Without core times, a stage may have used a core for all of its busy time.
   const auto core_ns = reading.measured_ns > 0 ? static_cast<double>(reading.core_ns) : busy_ns;
   part.cores = window.cores > 0 ? core_ns / (wall * window.cores) : 0;
-  if (reading.items > 0) part.latency = busy_ns * (1 - no_core) / (1e9 * static_cast<double>(reading.items));
+  if (reading.items > 0) {
+    const double served_s = busy_ns / (1e9 * static_cast<double>(reading.items));
+    part.served_s = served_s * (1 - no_core);
+    part.delayed_s = served_s * no_core;
+  }
   return part;
 }
 
@@ -108,17 +113,23 @@ Bound highest_rate(const Load& today, const Load& after) {
   // Returns what is used most at a rate, as a part of what there is, and its name.
   const auto fullest = [&](double rate) {
     Bound most{0, "", ""};
+    double alone_s = after.queue_s;
     for (std::size_t r = 0; r < after.resources.size(); ++r) {
       // A resource waits for the cores that everything else uses.
       const double rivals_today = today.cores - cores_of(today.resources[r]) + today.others;
       const double rivals = rate * (after.cores - cores_of(after.resources[r])) + after.others;
       const double ease = after.scarcity ? *after.scarcity : rivals_today > 0 ? queue(rivals) / queue(rivals_today) : 1;
       double used = 0;
-      for (const auto& part : after.resources[r].parts) used += rate * (part.demand + part.waiting * ease);
+      for (const auto& part : after.resources[r].parts) {
+        used += rate * (part.demand + part.waiting * ease);
+        if (after.resources[r].name != "input") alone_s += part.served_s + part.delayed_s * ease;
+      }
       if (used > most.rate) most = {used, after.resources[r].largest().name, after.resources[r].name};
     }
     const double cores = rate * after.cores;
     if (cores > most.rate) most = {cores, "cores", ""};
+    const double in_flight = after.in_flight > 0 ? rate * after.rate * alone_s / after.in_flight : 0;
+    if (in_flight > most.rate) most = {in_flight, "gate", ""};
     return most;
   };
   double low = 0, high = 64;
@@ -128,16 +139,8 @@ Bound highest_rate(const Load& today, const Load& after) {
   }
   Bound bound = fullest(low);
   bound.rate = low;
-  double alone_s = after.queue_s;
-  for (const auto& resource : after.resources) {
-    for (const auto& part : resource.parts) alone_s += resource.name == "input" ? 0 : part.latency;
-  }
-  if (alone_s > 0 && after.rate > 0 && after.in_flight / (alone_s * after.rate) < bound.rate)
-    bound = {after.in_flight / (alone_s * after.rate), "gate", ""};
   return bound;
 }
-
-}  // namespace
 
 /// With n runnable threads on c cores, a thread waits n/c - 1 times as long as it computes.
 double scarcity_with_twice_the_cores(const Snapshot& window, double others) {
@@ -157,6 +160,8 @@ double scarcity_with_twice_the_cores(const Snapshot& window, double others) {
   return now <= 0 ? 0 : std::max(threads / (2 * window.cores) - 1, 0.0) / now;
 }
 
+}  // namespace
+
 Changes possible_changes(const Snapshot& window) {
   const Load today = load_of(window);
   Changes changes{highest_rate(today, today).rate, {}};
@@ -174,7 +179,8 @@ Changes possible_changes(const Snapshot& window) {
       part.waiting /= 2;
       after.cores = std::max(after.cores - part.cores / 2, 0.0);
       part.cores /= 2;
-      part.latency /= 2;
+      part.served_s /= 2;
+      part.delayed_s /= 2;
       const bool input = today.resources[r].name == "input";
       add({input ? Change::Kind::input : Change::Kind::stage, part.name, today.resources[r].name, 1, ""}, after);
     }

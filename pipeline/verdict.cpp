@@ -113,6 +113,14 @@ std::string took_clause(const Verdict& verdict, const Snapshot& window) {
   return " took " + one_decimal(verdict.other_cores.value_or(0)) + " of " + one_decimal(window.cores) + " cores";
 }
 
+/// "4.0 cores were 98 % busy", or "the run used 1.6 of 4.0 cores, and other programs 2.3"
+std::string cores_clause(const Verdict& verdict, const Snapshot& window) {
+  if (verdict.other_cores.value_or(0) < min_other_cores)
+    return one_decimal(window.cores) + " cores were " + percent(verdict.cores) + " busy";
+  return "the run used " + one_decimal(verdict.cores * window.cores) + " of " + one_decimal(window.cores) +
+         " cores, and other programs " + one_decimal(*verdict.other_cores);
+}
+
 // For sentences that name something else, if others took enough to matter.
 std::string others_clause(const Verdict& verdict, const Snapshot& window) {
   if (verdict.gain_without_others < 0.05) return "";
@@ -146,11 +154,11 @@ std::string evidence(const Verdict& verdict, const Candidate& it) {
 }
 
 // The change with the highest bound; among equals, the first of these: no other programs, a stage, more cores.
-// The input and the credits have rules of their own.
-const Change* best_of(const std::vector<Change>& changes, bool others) {
+// The input has a rule of its own.
+const Change* best_of(const std::vector<Change>& changes, bool others, bool credits) {
   const Change* best = nullptr;
-  for (const auto kind : {Change::Kind::others, Change::Kind::stage, Change::Kind::cores}) {
-    if (kind == Change::Kind::others && !others) continue;
+  for (const auto kind : {Change::Kind::others, Change::Kind::stage, Change::Kind::cores, Change::Kind::credits}) {
+    if ((kind == Change::Kind::others && !others) || (kind == Change::Kind::credits && !credits)) continue;
     for (const Change& change : changes) {
       if (change.kind == kind && (best == nullptr || change.rate > best->rate * equal)) best = &change;
     }
@@ -158,7 +166,16 @@ const Change* best_of(const std::vector<Change>& changes, bool others) {
   return best;
 }
 
-Verdict::Kind kind_of(const Change* best, double unchanged, const Verdict& verdict) {
+bool others_beat_credits(const std::vector<Change>& changes) {
+  const auto rate_of = [&](Change::Kind kind) {
+    const auto it = std::ranges::find(changes, kind, &Change::kind);
+    return it == changes.end() ? 0 : it->rate;
+  };
+  return rate_of(Change::Kind::others) > rate_of(Change::Kind::credits);
+}
+
+/// `all_cores` is the part of the cores that the run and other programs used.
+Verdict::Kind kind_of(const Change* best, double unchanged, const Verdict& verdict, double all_cores) {
   // Without core times, nobody knows whether stages on full cores waited for them.
   const bool full_cores = verdict.cores >= full;
   if (best == nullptr || best->rate <= unchanged * helps || (full_cores && !verdict.no_core))
@@ -167,11 +184,12 @@ Verdict::Kind kind_of(const Change* best, double unchanged, const Verdict& verdi
     case Change::Kind::others:
       return Verdict::Kind::others;
     case Change::Kind::cores:
-      if (verdict.cores >= busy_cores) return Verdict::Kind::cores;
+      if (all_cores >= busy_cores) return Verdict::Kind::cores;
       break;
+    case Change::Kind::credits:
+      return Verdict::Kind::credits;
     case Change::Kind::stage:
     case Change::Kind::input:
-    case Change::Kind::credits:
       break;
   }
   return Verdict::Kind::stage;
@@ -212,9 +230,9 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
                          percent(verdict.gain_without_others) + limit_clause(verdict.binds_without_others);
       break;
     case Verdict::Kind::cores:
-      verdict.sentence = "The cores hold the run back" + colon + one_decimal(window.cores) + " cores were " +
-                         percent(verdict.cores) + " busy. The busiest stage is " + quoted(it.stage) + ": " +
-                         evidence(verdict, it) + runner_up_clause(next) + " " + what_if_clause(verdict);
+      verdict.sentence = "The cores hold the run back" + colon + cores_clause(verdict, window) +
+                         ". The busiest stage is " + quoted(it.stage) + ": " + evidence(verdict, it) +
+                         runner_up_clause(next) + " " + what_if_clause(verdict);
       break;
     case Verdict::Kind::credits: {
       const double for_bytes = window.bytes.mean_queue(window.time_ns);
@@ -298,7 +316,8 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   if (gpu_full) std::erase_if(ranked, [](const Candidate& it) { return it.resource == "lane"; });
 
   const Changes changes = possible_changes(window);
-  const Change* const best = best_of(changes.all, verdict.other_cores.value_or(0) >= min_other_cores);
+  const Change* const best =
+      best_of(changes.all, verdict.other_cores.value_or(0) >= min_other_cores, verdict.without_credits >= 0.5);
   auto first = std::ranges::max_element(ranked, {}, &Candidate::own_demand);
   double highest = 0;
   for (const Candidate& it : ranked) highest = std::max(highest, it.utilisation);
@@ -350,9 +369,14 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   } else if (waits_for_input) {
     verdict.kind = Verdict::Kind::input;
   } else if (highest < idle && verdict.cores < full) {
-    verdict.kind = verdict.without_credits >= 0.5 ? Verdict::Kind::credits : Verdict::Kind::balanced;
+    // Others can also make each picture slow, so that the pictures in flight are too few.
+    const bool gate = verdict.without_credits >= 0.5;
+    verdict.kind = gate && others_beat_credits(changes.all) ? Verdict::Kind::others
+                   : gate                                   ? Verdict::Kind::credits
+                                                            : Verdict::Kind::balanced;
   } else {
-    verdict.kind = kind_of(best, changes.unchanged, verdict);
+    const double others = window.cores > 0 ? verdict.other_cores.value_or(0) / window.cores : 0;
+    verdict.kind = kind_of(best, changes.unchanged, verdict, verdict.cores + others);
   }
   describe(verdict, busiest, next, window);
   return verdict;
