@@ -24,7 +24,8 @@ RECORDS = re.compile(
     r"models/\w+\.json|data/sample_inputs/\w+\.pt|archive_format|archive_version|byteorder|\.data/version|\.data/serialization_id",
     re.ASCII,
 )
-WORD = re.compile(r"[\w.]*", re.ASCII)
+# With / and -, because converted ONNX files have such names of weights.
+WORD = re.compile(r"[\w./-]*", re.ASCII)
 OPERATOR = re.compile(r"torch\.ops\.aten\.(?!from_file)[\w.]+|_operator\.\w+|torch\.sym_\w+", re.ASCII)
 # Parts of a text that is evaluated: sizes with symbols, such as Mul(Integer(5), Symbol('s21', integer=True)).
 SIZES = re.compile(
