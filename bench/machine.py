@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu"))  # it also travels to machines with a GPU
+sys.path.append(str(Path(__file__).resolve().parent / "gpu"))  # at the end: program.py of that folder must not hide others
 from processor import processor  # noqa: E402
 
 SIDE = 2048  # of the matrices
