@@ -1,7 +1,6 @@
 #include "pipeline/bounds.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 namespace millrace {
@@ -70,9 +69,7 @@ Resource resource_of(const ResourceReading& reading, const Snapshot& window) {
 Load load_of(const Snapshot& window) {
   Load load;
   const auto wall = static_cast<double>(window.time_ns);
-  const bool gpu_full = std::ranges::any_of(window.resources, [&](const ResourceReading& it) {
-    return it.waited_for_by_lanes && it.total.utilisation(window.time_ns) >= 0.9;
-  });
+  const bool gpu_full = gpu_is_full(window);
   for (const ResourceReading& reading : window.resources) {
     // Lanes that wait for a full GPU are busy too, but the GPU is the limit. With a GPU that is not full, it is none.
     if (reading.total.name == "lane" && gpu_full) continue;
@@ -82,14 +79,11 @@ Load load_of(const Snapshot& window) {
   load.resources.push_back({"input", {part_of(window.input, window.input, 1, window)}});
   if (wall > 0 && window.cores > 0) {
     load.cores = ratio(window.cpu_ns, wall * window.cores);
-    const auto busy_ns = window.machine.busy_ns;
-    if (busy_ns) load.others = ratio(std::max<std::int64_t>(*busy_ns - window.cpu_ns, 0), wall * window.cores);
-    load.others += ratio(window.machine.stolen_ns.value_or(0), wall * window.cores);
+    load.others = other_cores(window).value_or(0) / window.cores;
   }
   load.in_flight = static_cast<double>(window.admission_items);
   load.rate = wall > 0 ? static_cast<double>(window.committed) * 1e9 / wall : 0;
-  load.queue_s =
-      window.batch.items > 0 ? ratio(window.batch.queued_ns, 1e9 * static_cast<double>(window.batch.items)) : 0;
+  load.queue_s = ratio(window.batch.queued_ns, 1e9 * static_cast<double>(window.committed));
   return load;
 }
 
@@ -98,6 +92,7 @@ double cores_of(const Resource& resource) {
   for (const auto& part : resource.parts) sum += part.cores;
   return sum;
 }
+
 // The relative wait for a core that rivals use for this part of the time, as in a queue before one server.
 // The small number keeps it finite: clocks that disagree can make cores look more than full.
 double queue(double busy) { return busy / (1.02 - std::min(busy, 1.0)); }
@@ -161,6 +156,12 @@ double scarcity_with_twice_the_cores(const Snapshot& window, double others) {
 }
 
 }  // namespace
+
+bool gpu_is_full(const Snapshot& window) {
+  return std::ranges::any_of(window.resources, [&](const ResourceReading& it) {
+    return it.waited_for_by_lanes && it.total.utilisation(window.time_ns) >= saturated;
+  });
+}
 
 Changes possible_changes(const Snapshot& window) {
   const Load today = load_of(window);

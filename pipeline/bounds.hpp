@@ -17,8 +17,8 @@ struct Change {
     credits  ///< twice the pictures in flight
   };
   Kind kind = Kind::stage;
-  std::string stage;       ///< for a stage: its name
-  std::string resource;    ///< for a stage: what it runs on
+  std::string stage;       ///< the name of the stage; "input"; else empty
+  std::string resource;    ///< what the stage runs on; "input"; else empty
   double rate = 1;         ///< upper bound on the new rate, as a multiple of the rate today
   std::string then_binds;  ///< the limit after the change: a resource's largest stage, "input", "cores" or "gate"
 };
@@ -31,8 +31,13 @@ struct Changes {
 /// Estimates what single changes would bring in the window, from operational laws of a closed network:
 /// - Utilisation: no resource can be busy for more than all of the time. Time without a core counts, but it shrinks
 ///   as the cores get less busy.
-/// - The cores cannot compute for more than all of the time that others leave.
+/// - The cores cannot compute for more than all of the time.
 /// - Little's law: with N pictures in flight, the rate is at most N divided by the time of a picture without queues.
 [[nodiscard]] Changes possible_changes(const Snapshot& window);
+
+/// A resource that is this busy counts as saturated.
+inline constexpr double saturated = 0.9;
+/// Whether a GPU limits the lanes: those that wait for it count as busy, too.
+[[nodiscard]] bool gpu_is_full(const Snapshot& window);
 
 }  // namespace millrace

@@ -21,6 +21,7 @@ struct CoreTime {
 /// Times of the cores that the process may use, with all programs on them, since an arbitrary start.
 /// A time that the system does not provide is empty.
 struct MachineTime {
+  int cores = 0;  ///< that the affinity of the process allows; a quota can allow less of their time
   std::optional<std::int64_t> busy_ns;          ///< programs ran, summed over cores
   std::optional<std::int64_t> stolen_ns;        ///< the hypervisor ran other guests, summed over cores
   std::optional<std::int64_t> throttled_ns;     ///< a CPU quota stopped the process

@@ -43,7 +43,8 @@ MachineTime operator-(const MachineTime& to, const MachineTime& from) {
   const auto minus = [](const std::optional<std::int64_t>& later, const std::optional<std::int64_t>& earlier) {
     return later && earlier ? std::optional(std::max<std::int64_t>(*later - *earlier, 0)) : std::nullopt;
   };
-  return {minus(to.busy_ns, from.busy_ns),
+  return {to.cores,
+          minus(to.busy_ns, from.busy_ns),
           minus(to.stolen_ns, from.stolen_ns),
           minus(to.throttled_ns, from.throttled_ns),
           minus(to.cpu_stall_ns, from.cpu_stall_ns),
@@ -101,6 +102,15 @@ Snapshot operator-(Snapshot to, const Snapshot& from) {
   to.cpu_ns -= from.cpu_ns;
   to.machine = to.machine - from.machine;
   return to;
+}
+
+std::optional<double> other_cores(const Snapshot& window) {
+  const auto wall_ns = static_cast<double>(window.time_ns);
+  if (!window.machine.busy_ns || wall_ns <= 0) return std::nullopt;
+  const auto taken_ns = std::max<std::int64_t>(*window.machine.busy_ns - window.cpu_ns, 0);
+  const double taken = static_cast<double>(taken_ns + window.machine.stolen_ns.value_or(0)) / wall_ns;
+  // With a quota, the process cannot use all cores anyway. Only those that others take from its quota count.
+  return std::clamp(taken - std::max(window.machine.cores - window.cores, 0.0), 0.0, std::max(taken, 0.0));
 }
 
 Meter::Meter(std::string name, int servers, const Clock& clock, Unit unit, Meter* within)

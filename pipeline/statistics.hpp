@@ -79,6 +79,10 @@ struct Snapshot {
 };
 [[nodiscard]] Snapshot operator-(Snapshot to, const Snapshot& from);
 
+/// The cores that other programs and other guests of the hypervisor took from the process, on average over a window.
+/// Nothing if the system does not tell.
+[[nodiscard]] std::optional<double> other_cores(const Snapshot& window);
+
 /// The begin of a service: the time, and the times of the thread that serves.
 struct Service {
   std::int64_t begun_ns = 0;

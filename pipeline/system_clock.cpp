@@ -189,6 +189,7 @@ MachineTime SystemClock::machine_time() const {
     if (known && core < CPU_SETSIZE && !CPU_ISSET(static_cast<std::size_t>(core), &allowed)) continue;
     for (auto& value : ticks) fields >> value;
     const auto [user, nice, system, idle, iowait, irq, softirq, steal] = ticks;
+    ++now.cores;
     now.busy_ns = now.busy_ns.value_or(0) + (user + nice + system + irq + softirq) * tick_ns;
     now.stolen_ns = now.stolen_ns.value_or(0) + steal * tick_ns;
   }

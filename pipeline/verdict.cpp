@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <vector>
 
 #include "base/text.hpp"
@@ -11,7 +10,6 @@
 namespace millrace {
 namespace {
 
-constexpr double full = 0.9;  // a resource this busy counts as saturated
 constexpr double idle = 0.6;  // a resource less busy than this does not explain the rate by itself
 // In a machine that lacks memory, threads stall for most of the time. Stalls of a few percent come from reading files.
 constexpr double thrashing = 0.3;
@@ -31,7 +29,6 @@ struct Candidate {
   std::string resource;  // empty for the input and the cores
   const ResourceReading* reading = nullptr;
   double utilisation = 0;
-  double share = 1;       // of the busy time of the resource, the share of `stage`
   double own_demand = 0;  // `utilisation` without the time of waiting for a core
 };
 
@@ -49,13 +46,10 @@ double share_of(const Reading& part, const ResourceReading& resource) {
 }
 
 Candidate candidate(const ResourceReading& resource, std::int64_t wall_ns) {
-  Candidate it{resource.total.name, resource.total.name, &resource, resource.total.utilisation(wall_ns), 1, 0};
+  Candidate it{resource.total.name, resource.total.name, &resource, resource.total.utilisation(wall_ns), 0};
   it.own_demand = it.utilisation * (1 - resource.total.no_core().value_or(0));
   const auto largest = std::ranges::max_element(resource.parts, {}, &Reading::busy_ns);
-  if (largest != resource.parts.end()) {
-    it.stage = largest->name;
-    it.share = share_of(*largest, resource);
-  }
+  if (largest != resource.parts.end()) it.stage = largest->name;
   return it;
 }
 
@@ -87,17 +81,9 @@ std::string busy_clause(const Candidate& it) {
   return text + ")";
 }
 
-// Sets how many cores the others took.
-void count_others(Verdict& verdict, const Snapshot& window) {
-  const auto wall_ns = static_cast<double>(window.time_ns);
-  if (!window.machine.busy_ns || wall_ns <= 0) return;
-  const auto taken_ns = std::max<std::int64_t>(*window.machine.busy_ns - window.cpu_ns, 0);
-  verdict.other_cores = static_cast<double>(taken_ns + window.machine.stolen_ns.value_or(0)) / wall_ns;
-}
-
 std::string limit_clause(const std::string& binds) {
   if (binds == "cores") return ": then the cores are the limit.";
-  if (binds == "input") return ": then the input is the limit.";
+  if (binds == "input" || binds == "gate") return ": then the " + binds + " is the limit.";
   return ": then " + quoted(binds) + " is the limit.";
 }
 
@@ -166,18 +152,10 @@ const Change* best_of(const std::vector<Change>& changes, bool others, bool cred
   return best;
 }
 
-bool others_beat_credits(const std::vector<Change>& changes) {
-  const auto rate_of = [&](Change::Kind kind) {
-    const auto it = std::ranges::find(changes, kind, &Change::kind);
-    return it == changes.end() ? 0 : it->rate;
-  };
-  return rate_of(Change::Kind::others) > rate_of(Change::Kind::credits);
-}
-
 /// `all_cores` is the part of the cores that the run and other programs used.
 Verdict::Kind kind_of(const Change* best, double unchanged, const Verdict& verdict, double all_cores) {
   // Without core times, nobody knows whether stages on full cores waited for them.
-  const bool full_cores = verdict.cores >= full;
+  const bool full_cores = verdict.cores >= saturated;
   if (best == nullptr || best->rate <= unchanged * helps || (full_cores && !verdict.no_core))
     return full_cores ? Verdict::Kind::cores : Verdict::Kind::stage;
   switch (best->kind) {
@@ -225,8 +203,8 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
     case Verdict::Kind::others:
       verdict.sentence = "Other programs hold the run back" + colon + "they" + took_clause(verdict, window) + ", and " +
                          (it.stage == it.resource ? quoted(it.stage) : resource_name(it)) + " waited for a core " +
-                         percent(verdict.no_core.value_or(0)) +
-                         " of its busy time. Without them, the run would gain at most " +
+                         percent(verdict.no_core.value_or(0)) + (it.resource == "workers" ? " of their" : " of its") +
+                         " busy time. Without them, the run would gain at most " +
                          percent(verdict.gain_without_others) + limit_clause(verdict.binds_without_others);
       break;
     case Verdict::Kind::cores:
@@ -271,6 +249,27 @@ std::string thin_because(const Snapshot& from, const Snapshot& window) {
 
 }  // namespace
 
+std::string named(const Verdict& verdict) {
+  switch (verdict.kind) {
+    case Verdict::Kind::stage:
+      return verdict.stage;
+    case Verdict::Kind::memory:
+      return "memory";
+    case Verdict::Kind::others:
+      return "other programs";
+    case Verdict::Kind::cores:
+      return "cores";
+    case Verdict::Kind::input:
+      return "input";
+    case Verdict::Kind::credits:
+      return "gate";
+    case Verdict::Kind::balanced:
+    case Verdict::Kind::too_short:
+      break;
+  }
+  return "";
+}
+
 std::string_view to_string(Verdict::Kind kind) {
   switch (kind) {
     case Verdict::Kind::too_short:
@@ -306,23 +305,22 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
 
   if (window.machine.memory_stall_ns && wall_ns > 0)
     verdict.memory_stall = static_cast<double>(*window.machine.memory_stall_ns) / static_cast<double>(wall_ns);
-  count_others(verdict, window);
+  verdict.other_cores = other_cores(window);
+  const bool others = verdict.other_cores.value_or(0) >= min_other_cores;
+  const bool no_credits = verdict.without_credits >= 0.5;
 
   std::vector<Candidate> ranked;
   for (const auto& resource : window.resources) ranked.push_back(candidate(resource, wall_ns));
   // Lanes that wait for a full GPU are busy too, but the GPU is the bottleneck.
-  const bool gpu_full = std::ranges::any_of(
-      ranked, [](const Candidate& it) { return it.reading->waited_for_by_lanes && it.utilisation >= full; });
-  if (gpu_full) std::erase_if(ranked, [](const Candidate& it) { return it.resource == "lane"; });
+  if (gpu_is_full(window)) std::erase_if(ranked, [](const Candidate& it) { return it.resource == "lane"; });
 
   const Changes changes = possible_changes(window);
-  const Change* const best =
-      best_of(changes.all, verdict.other_cores.value_or(0) >= min_other_cores, verdict.without_credits >= 0.5);
+  const Change* const best = best_of(changes.all, others, no_credits);
   auto first = std::ranges::max_element(ranked, {}, &Candidate::own_demand);
   double highest = 0;
   for (const Candidate& it : ranked) highest = std::max(highest, it.utilisation);
   // If the cores are full, a slow input is slow because of them.
-  const bool waits_for_input = verdict.input >= 0.5 && verdict.input > highest && verdict.cores < full;
+  const bool waits_for_input = verdict.input >= 0.5 && verdict.input > highest && verdict.cores < saturated;
   if (!waits_for_input && best != nullptr && best->kind == Change::Kind::stage &&
       best->rate > changes.unchanged * helps) {
     first = std::ranges::find(ranked, best->resource, &Candidate::resource);
@@ -340,14 +338,17 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
     verdict.starved = busiest.reading->total.starved(wall_ns);
     verdict.mean_queue = busiest.reading->total.mean_queue(wall_ns);
   }
+  double gain_with_credits = 0;
   for (const Change& change : changes.all) {
     if (change.kind == Change::Kind::stage && change.stage == busiest.stage && change.resource == busiest.resource) {
       verdict.gain = std::clamp(change.rate - 1, 0.0, 1.0);  // one stage twice as fast at most doubles the rate
       verdict.then_binds = change.then_binds;
-    } else if (change.kind == Change::Kind::others && verdict.other_cores.value_or(0) >= min_other_cores) {
+    } else if (change.kind == Change::Kind::others && others) {
       // Compared with the bound of today: what keeps a run below it has nothing to do with others.
       verdict.gain_without_others = std::max(change.rate / changes.unchanged - 1, 0.0);
       verdict.binds_without_others = change.then_binds;
+    } else if (change.kind == Change::Kind::credits) {
+      gain_with_credits = std::max(change.rate / changes.unchanged - 1, 0.0);
     }
   }
   Candidate next;
@@ -356,7 +357,7 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   // An input above the busiest resource is no runner-up.
   // It is the bottleneck, or it is slow because the cores are full.
   if (verdict.input > next.utilisation && verdict.input <= busiest.utilisation)
-    next = {"input", "", nullptr, verdict.input, 1, verdict.input};
+    next = {"input", "", nullptr, verdict.input, verdict.input};
   verdict.runner_up = next.stage;
   verdict.runner_up_utilisation = next.utilisation;
 
@@ -368,15 +369,14 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
     verdict.kind = Verdict::Kind::memory;
   } else if (waits_for_input) {
     verdict.kind = Verdict::Kind::input;
-  } else if (highest < idle && verdict.cores < full) {
+  } else if (highest < idle && verdict.cores < saturated) {
     // Others can also make each picture slow, so that the pictures in flight are too few.
-    const bool gate = verdict.without_credits >= 0.5;
-    verdict.kind = gate && others_beat_credits(changes.all) ? Verdict::Kind::others
-                   : gate                                   ? Verdict::Kind::credits
-                                                            : Verdict::Kind::balanced;
+    verdict.kind = !no_credits                                       ? Verdict::Kind::balanced
+                   : verdict.gain_without_others > gain_with_credits ? Verdict::Kind::others
+                                                                     : Verdict::Kind::credits;
   } else {
-    const double others = window.cores > 0 ? verdict.other_cores.value_or(0) / window.cores : 0;
-    verdict.kind = kind_of(best, changes.unchanged, verdict, verdict.cores + others);
+    const double others_share = window.cores > 0 ? verdict.other_cores.value_or(0) / window.cores : 0;
+    verdict.kind = kind_of(best, changes.unchanged, verdict, verdict.cores + others_share);
   }
   describe(verdict, busiest, next, window);
   return verdict;

@@ -21,9 +21,11 @@ struct Verdict {
     balanced    ///< no part was busy and the source had credits: waits in several parts add up
   };
   Kind kind = Kind::too_short;
-  std::string stage;       ///< the largest part of the busiest resource, for every kind; empty if nothing was busy
-  std::string resource;    ///< the resource that `stage` runs on
-  double utilisation = 0;  ///< of the resource: busy / (wall * servers)
+  /// The stage with the highest gain, if one has the highest of all changes. Else the largest part of the busiest
+  /// resource, for every kind. Empty if nothing was busy.
+  std::string stage;
+  std::string resource;                ///< the resource that `stage` runs on
+  double utilisation = 0;              ///< of the resource: busy / (wall * servers)
   std::optional<double> no_core;       ///< share of that busy time in which the resource waited for a core
   double starved = 0;                  ///< share of the resource's time in which it had nothing to do
   double mean_queue = 0;               ///< mean number of items that waited before the resource
@@ -32,16 +34,20 @@ struct Verdict {
   double cores = 0;                    ///< CPU time / (wall * cores)
   std::optional<double> other_cores;   ///< cores that other programs and other guests of the hypervisor took
   double gain_without_others = 0;      ///< upper bound on the growth of throughput if they were gone
-  std::string binds_without_others;    ///< the bottleneck in that case: a stage, "cores" or "input"
+  std::string binds_without_others;    ///< the bottleneck in that case: a stage, "cores", "input" or "gate"
   std::optional<double> memory_stall;  ///< share of the time in which some thread of the machine waited for memory
   std::string runner_up;  ///< stage of the next busiest resource, or "input"; empty if nothing else was busy
   double runner_up_utilisation = 0;
   double gain = 0;         ///< upper bound on the growth of throughput if `stage` were twice as fast, 0.34 for +34 %
-  std::string then_binds;  ///< the next bottleneck in that case: a stage, "cores" or "input"
+  std::string then_binds;  ///< the next bottleneck in that case: a stage, "cores", "input" or "gate"
   std::string thin;        ///< why the window says little ("a short run: 14 pictures ..."); empty if it says enough
   std::string sentence;    ///< the whole verdict, for people
 };
 [[nodiscard]] std::string_view to_string(Verdict::Kind kind);
+
+/// What holds the run back: a stage, "memory", "other programs", "cores", "input" or "gate".
+/// Empty if no single part does, or if the run was too short to say.
+[[nodiscard]] std::string named(const Verdict& verdict);
 
 /// Judges the window between two snapshots of one graph.
 /// It is a pure function; the progress line and the final report both use it.
@@ -49,7 +55,9 @@ struct Verdict {
 /// The bottleneck of a closed queueing network is the resource with the highest utilisation.
 /// Time in which a resource waits for a core is no demand of its own, so it does not count for the order of resources.
 /// The verdict names the change that could raise throughput most (bounds.hpp): a stage twice as fast, twice the cores,
-/// or no other programs. All this holds for windows of any length. A short window is judged too, and then the sentence says why it says little.
+/// twice the pictures in flight, or no other programs.
+/// All this holds for windows of any length. A short window is judged too, and then the sentence says why it says
+/// little.
 [[nodiscard]] Verdict judge(const Snapshot& from, const Snapshot& to);
 
 }  // namespace millrace

@@ -74,32 +74,10 @@ Json window_json(const Snapshot& window) {
           {"resources", std::move(resources)}};
 }
 
-/// The part that holds the run back. Empty if no single part does, or if the run was too short to say.
-std::string bottleneck(const Verdict& verdict) {
-  switch (verdict.kind) {
-    case Verdict::Kind::stage:
-      return verdict.stage;
-    case Verdict::Kind::memory:
-      return "memory";
-    case Verdict::Kind::others:
-      return "other programs";
-    case Verdict::Kind::cores:
-      return "cores";
-    case Verdict::Kind::input:
-      return "input";
-    case Verdict::Kind::credits:
-      return "gate";
-    case Verdict::Kind::balanced:
-    case Verdict::Kind::too_short:
-      break;
-  }
-  return "";
-}
-
 Json verdict_json(const Verdict& verdict) {
   return {{"sentence", verdict.sentence},
           {"kind", to_string(verdict.kind)},
-          {"bottleneck", bottleneck(verdict)},
+          {"bottleneck", named(verdict)},
           {"short_because", verdict.thin},
           {"busiest", verdict.stage},
           {"resource", verdict.resource},

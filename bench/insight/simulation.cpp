@@ -20,9 +20,11 @@ class SimulatedClock final : public Clock {
  public:
   [[nodiscard]] std::int64_t now_ns() const noexcept override { return ns(now_s); }
   [[nodiscard]] std::optional<CoreTime> core_time() const noexcept override { return thread; }
-  [[nodiscard]] MachineTime machine_time() const override { return {ns(busy_s), 0, std::nullopt, 0, 0, 0}; }
+  [[nodiscard]] MachineTime machine_time() const override {
+    return {static_cast<int>(cores), ns(busy_s), 0, std::nullopt, 0, 0, 0};
+  }
 
-  double now_s = 0, busy_s = 0;
+  double now_s = 0, busy_s = 0, cores = 0;
   CoreTime thread{};
 };
 
@@ -50,6 +52,7 @@ class Simulation {
       : p_(pipeline),
         statistics_(options(pipeline), names(pipeline.frame_stages), names(pipeline.lane_stages),
                     names(pipeline.batch_stages), clock_) {
+    clock_.cores = p_.cores;
     source_.resize(1);
     readers_.resize(static_cast<std::size_t>(p_.read_threads));
     workers_.resize(static_cast<std::size_t>(p_.workers));

@@ -103,41 +103,23 @@ std::map<std::string, double> gains(const Pipeline& p, double rate) {
     with(p.batch_stages[i].name, [i](Pipeline& it) { speed_up(it.batch_stages[i]); });
   with("cores", [](Pipeline& it) { it.cores *= 2; });
   with("gate", [](Pipeline& it) { it.admission *= 2; });
-  if (p.others > 0) with("others", [](Pipeline& it) { it.others = 0; });
+  if (p.others > 0) with("other programs", [](Pipeline& it) { it.others = 0; });
   return all;
-}
-
-std::string named(const Verdict& verdict) {
-  switch (verdict.kind) {
-    case Verdict::Kind::input:
-      return "input";
-    case Verdict::Kind::stage:
-      return verdict.stage;
-    case Verdict::Kind::cores:
-      return "cores";
-    case Verdict::Kind::others:
-      return "others";
-    case Verdict::Kind::credits:
-      return "gate";
-    case Verdict::Kind::memory:
-      return "memory";
-    case Verdict::Kind::balanced:
-    case Verdict::Kind::too_short:
-      break;
-  }
-  return "";
 }
 
 void plant(const std::string& mistake, Snapshot& window) {
   for (auto& resource : window.resources) {
     if (mistake == "wall") {
       resource.total.no_core_ns = 0;
+      for (auto& part : resource.parts) part.no_core_ns = 0;
     } else if (mistake == "events" && resource.total.name == "lane") {
       resource.total.busy_ns *= std::max(resource.total.servers, 2);
     }
   }
-  if (mistake == "wall" || mistake == "cores") window.machine = {};
-  if (mistake == "cores") window.cores = 0;
+  if (mistake == "cores") {
+    window.machine = {};
+    window.cores = 0;
+  }
 }
 
 nlohmann::json text(const Pipeline& p) {

@@ -138,7 +138,7 @@ def with_weights(program, dtype):
 
 def inductor_options(device):
     """What decides which code Inductor makes for a program."""
-    options = {
+    return {
         # The program and its LibTorch are one; libtorch.so would also load LibTorch's libraries for GPUs.
         "aot_inductor.link_libtorch": False,
         "aot_inductor.precompile_headers": False,
@@ -148,7 +148,6 @@ def inductor_options(device):
         # `cpp.dynamic_threads`: the run chooses the number of threads.
         **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else {"max_autotune": True}),
     }
-    return options
 
 
 def compile_call(program, inputs, declared, device, dtype, library):

@@ -75,8 +75,6 @@ ULTRALYTICS_INPUT = {
 
 # The files that a package may have. model.yaml is written last, since it has the hashes of the others.
 FILES = ("model.yaml", "model.ts", "model.ep.pt2", "classes.f32")
-
-
 ORIGINAL_BYTES = 200  # the limit of models/package.cpp
 
 

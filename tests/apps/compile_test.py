@@ -284,7 +284,6 @@ class Measures(unittest.TestCase):
             self.assertEqual((measures["within"], measures["lost_masks"]), (count == 3, abs(3 - count)))
         self.assertIn("1 masks lost", verify.text_of(measures))
 
-
     def test_other_vectors_or_classes_are_beyond_the_limits(self):
         verify = exporter("verify")
 

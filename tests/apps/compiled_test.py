@@ -268,7 +268,6 @@ class Variants(Case):
         self.run_ok("--input", self.manifest, "--segmenter", self.package, "--output", self.folder / "out", env={"TMPDIR": str(place)})
         self.assertEqual(list(place.iterdir()), [])
 
-
     def test_a_run_starts_no_program_and_does_not_open_model_ep_pt2(self):
         """Compiled code needs no Python and no compiler."""
         if shutil.which("strace") is None:

@@ -96,6 +96,7 @@ TEST_CASE("machine times count the allowed cores only, in nanoseconds") {
   const MachineTime machine = SystemClock(proc.path(), proc.path()).machine_time();
   REQUIRE(sysconf(_SC_CLK_TCK) == 100);
   CHECK(machine.busy_ns == (100 + 20 + 30 + 6 + 7) * 10'000'000LL);  // neither idle, iowait, steal nor guest
+  CHECK(machine.cores == 1);
   CHECK(machine.stolen_ns == 80 * 10'000'000LL);
   CHECK(machine.memory_stall_ns == 2'500'000);
   CHECK(machine.cpu_stall_ns == 7'000);

@@ -96,7 +96,7 @@ TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not 
 /// The first snapshot of a run on a machine that provides all times.
 Snapshot begun() {
   Snapshot it;
-  it.machine = {0, 0, 0, 0, 0, 0};
+  it.machine = {4, 0, 0, 0, 0, 0, 0};
   return it;
 }
 
@@ -116,6 +116,7 @@ Snapshot contended(double lane_without_core, double workers_without_core, double
   split(it.resources[1], workers_without_core);
   split(it.resources[2], lane_without_core);
   it.cpu_ns = it.resources[1].total.core_ns + it.resources[2].total.core_ns;
+  it.machine.cores = 4;
   it.machine.busy_ns = it.cpu_ns + seconds(10 * other_cores);
   return it;
 }
@@ -192,6 +193,29 @@ TEST_CASE("twice the cores help stages that wait for each other's cores, and not
   CHECK(verdict.kind == Verdict::Kind::stage);
   CHECK(verdict.stage == "segment");
   CHECK(verdict.cores > 0.95);
+}
+
+TEST_CASE("with a quota, programs on the cores that the run could not use anyway take nothing from it") {
+  auto it = contended(0.6, 0.9, 3.5);
+  REQUIRE(judge(begun(), it).kind == Verdict::Kind::others);
+  // 4 of 64 cores by a quota. Others use 50 of the 64, and the waits come from the quota.
+  it.machine.cores = 64;
+  it.machine.busy_ns = it.cpu_ns + seconds(10 * 50);
+  auto verdict = judge(begun(), it);
+  CHECK(verdict.other_cores == doctest::Approx(0));
+  CHECK(verdict.kind != Verdict::Kind::others);
+  CHECK(verdict.sentence.find("Other programs") == std::string::npos);
+  // They use 63: only one is left for the quota of 4.
+  it.machine.busy_ns = it.cpu_ns + seconds(10 * 63);
+  CHECK(judge(begun(), it).other_cores == doctest::Approx(3));
+}
+
+TEST_CASE("a gate that others make too small is not blamed on others that took nothing") {
+  auto it = lane_bound();
+  it.resources[1] = {reading("workers", 2, 6), {reading("decode", 2, 6)}};
+  it.resources[2] = {reading("lane", 3, 15), {reading("detect", 3, 15)}};
+  it.machine = {4, it.cpu_ns, 0, 0, 0, 0, 0};
+  CHECK(judge(begun(), it).kind == Verdict::Kind::credits);
 }
 
 TEST_CASE("a machine without these times gives the verdict of the wall clock") {
