@@ -210,7 +210,7 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
     case Verdict::Kind::cores:
       verdict.sentence = "The cores hold the run back" + colon + cores_clause(verdict, window) +
                          ". The busiest stage is " + quoted(it.stage) + ": " + evidence(verdict, it) +
-                         runner_up_clause(next) + " " + what_if_clause(verdict);
+                         runner_up_clause(next) + " " + what_if_clause(verdict) + others_clause(verdict, window);
       break;
     case Verdict::Kind::credits: {
       const double for_bytes = window.bytes.mean_queue(window.time_ns);

@@ -168,6 +168,7 @@ TEST_CASE("twice the cores help stages that wait for each other's cores, and not
   // The run uses all cores. `decode`, with one thread at a low priority, waits for those that the lane has.
   auto it = contended(0, 0.8, 0);
   it.cores = 2;
+  it.machine.cores = 2;
   it.resources[1] = {reading("workers", 1, 9.9), {reading("decode", 1, 9.9)}};
   it.resources[2] = {reading("lane", 1, 6.2, 3.8), {reading("segment", 1, 6.2)}};
   const auto split = [](ResourceReading& resource, double no_core_s, double core_s) {
@@ -183,6 +184,16 @@ TEST_CASE("twice the cores help stages that wait for each other's cores, and not
   it.cpu_ns = it.machine.busy_ns.emplace(seconds(15.3));
   CHECK(judge(begun(), it).kind == Verdict::Kind::cores);
   CHECK(judge(begun(), it).sentence.starts_with("The cores hold the run back: "));
+  // Others that took a part of them are in the evidence.
+  auto shared = it;
+  shared.machine.busy_ns = seconds(18.3);
+  CHECK(judge(begun(), shared).kind == Verdict::Kind::cores);
+  CHECK(judge(begun(), shared)
+            .sentence.starts_with(
+                "The cores hold the run back: the run used 1.5 of 2.0 cores, and other programs 0.3. "));
+  CHECK(
+      judge(begun(), shared).sentence.find(" Other programs took 0.3 of 2.0 cores: without them, the run would gain") !=
+      std::string::npos);
   // A lane whose team has all cores: more cores do not make it faster, because its team stays as it is.
   it.resources[2] = {reading("lane", 1, 9.9), {reading("segment", 1, 9.9)}};
   split(it.resources[2], 0.2, 19);
