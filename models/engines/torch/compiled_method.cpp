@@ -23,13 +23,13 @@ CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledC
 std::vector<at::Tensor> CompiledMethod::run(const Library& library, const std::vector<at::Tensor>& inputs,
                                             void* stream) {
   const auto refuse = [&](const std::string& what) {
-    return std::runtime_error(c10::str("the library of the variant for calls of ", library.rows, " ", what));
+    return std::runtime_error(c10::str("the library of the variant for calls of ", library.rows, " rows ", what));
   };
   std::vector<at::Tensor> outputs;
   try {
     outputs = library.runner->run(inputs, stream);
   } catch (const std::runtime_error&) {  // its text has no reason
-    throw refuse("failed and printed the reason; if it names a size, compile the package again");
+    throw refuse("failed; the line above has the reason. If it names a size, compile the package again");
   }
   for (const at::Tensor& output : outputs) {
     if (output.size(0) != library.rows)
