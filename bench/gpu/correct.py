@@ -41,7 +41,7 @@ def kernels():
 
 
 # Small test cases. The last one has letterboxes in float32, one of them with a triangle filter.
-SANITIZED = ("*prompts*", "*failed batch*", "*more outline*", "*in 16 bits*", "*one upload*")
+SANITIZED = ("*prompts*", "*failed batch*", "*masks whose outlines*", "*in 16 bits*", "*one upload*")
 
 
 def sanitized(tool):
