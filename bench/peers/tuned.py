@@ -78,6 +78,7 @@ def decoder(kind, boxes):
 class Tuned:
     def __init__(self, steps):
         self.steps = set(steps)
+        self.compiled = None
         self.threads = 1 if self.steps & {"one_thread", "workers"} else os.cpu_count()
         self.batch = 2 if "pairs" in self.steps else 1
         self.layout = torch.channels_last if "channels_last" in self.steps else torch.contiguous_format
@@ -140,6 +141,8 @@ class Tuned:
         torch.set_num_threads(self.threads)
         groups = [items[i : i + self.batch] for i in range(0, len(items), self.batch)]
         if "workers" in self.steps:
+            if not self.compiled:  # PyTorch 2.11 crashed when a thread of the pool compiled
+                self.compiled = self.work(self.load(groups[0]))
             with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
                 done = list(pool.map(lambda group: self.work(self.load(group)), groups))
         else:
