@@ -13,6 +13,7 @@ namespace {
 constexpr double idle = 0.6;  // a resource less busy than this does not explain the rate by itself
 // In a machine that lacks memory, threads stall for most of the time. Stalls of a few percent come from reading files.
 constexpr double thrashing = 0.3;
+constexpr double slow_disk = 0.3;  // likewise, for a disk
 // Fewer cores are the daemons of a system, or errors of clocks that count in ticks of 10 ms.
 constexpr double min_other_cores = 0.05;
 // With fewer of its cores busy, a run does not lack cores: threads that wait for one wait for the same few.
@@ -173,6 +174,19 @@ Verdict::Kind kind_of(const Change* best, double unchanged, const Verdict& verdi
   return Verdict::Kind::stage;
 }
 
+std::optional<double> share_of_time(const std::optional<std::int64_t>& part_ns, std::int64_t wall_ns) {
+  if (!part_ns || wall_ns <= 0) return std::nullopt;
+  return static_cast<double>(*part_ns) / static_cast<double>(wall_ns);
+}
+
+// These two stages use files and little else. A network file system can be slow without a stall of the disks.
+bool waits_for_disk(const Verdict& verdict, const Candidate& it) {
+  if (it.reading == nullptr || (it.stage != "read" && it.stage != "commit")) return false;
+  const Reading& reading = it.reading->total;
+  const double computed = reading.on_core().value_or(0) + reading.no_core().value_or(0);
+  return computed < 0.5 && verdict.disk_stall.value_or(0) >= slow_disk;
+}
+
 /// "3 pictures came out in 0.4 s"
 std::string came_out(const Snapshot& window) {
   const auto ms = window.time_ns / 1'000'000;
@@ -194,6 +208,13 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
     case Verdict::Kind::stage:
       verdict.sentence = quoted(it.stage) + " holds the run back" + colon + evidence(verdict, it) +
                          runner_up_clause(next) + " " + what_if_clause(verdict) + others_clause(verdict, window);
+      break;
+    case Verdict::Kind::reads:
+    case Verdict::Kind::writes:
+      verdict.sentence = std::string(verdict.kind == Verdict::Kind::reads ? "Disk reads hold" : "Disk writes hold") +
+                         " the run back" + colon + "threads of this machine waited for a disk " +
+                         percent(*verdict.disk_stall) + " of the time. The busiest stage is " + quoted(it.stage) +
+                         ": " + evidence(verdict, it) + runner_up_clause(next) + " " + what_if_clause(verdict);
       break;
     case Verdict::Kind::memory:
       verdict.sentence = "Memory holds the run back" + colon + "threads of this machine waited for it " +
@@ -253,6 +274,10 @@ std::string named(const Verdict& verdict) {
   switch (verdict.kind) {
     case Verdict::Kind::stage:
       return verdict.stage;
+    case Verdict::Kind::reads:
+      return "disk reads";
+    case Verdict::Kind::writes:
+      return "disk writes";
     case Verdict::Kind::memory:
       return "memory";
     case Verdict::Kind::others:
@@ -278,6 +303,10 @@ std::string_view to_string(Verdict::Kind kind) {
       return "input";
     case Verdict::Kind::stage:
       return "stage";
+    case Verdict::Kind::reads:
+      return "reads";
+    case Verdict::Kind::writes:
+      return "writes";
     case Verdict::Kind::memory:
       return "memory";
     case Verdict::Kind::others:
@@ -303,8 +332,8 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   }
   verdict.thin = thin_because(from, window);
 
-  if (window.machine.memory_stall_ns && wall_ns > 0)
-    verdict.memory_stall = static_cast<double>(*window.machine.memory_stall_ns) / static_cast<double>(wall_ns);
+  verdict.memory_stall = share_of_time(window.machine.memory_stall_ns, wall_ns);
+  verdict.disk_stall = share_of_time(window.machine.io_stall_ns, wall_ns);
   verdict.other_cores = other_cores(window);
   const bool others = verdict.other_cores.value_or(0) >= min_other_cores;
   const bool no_credits = verdict.without_credits >= 0.5;
@@ -377,6 +406,8 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   } else {
     const double others_share = window.cores > 0 ? verdict.other_cores.value_or(0) / window.cores : 0;
     verdict.kind = kind_of(best, changes.unchanged, verdict, verdict.cores + others_share);
+    if (verdict.kind == Verdict::Kind::stage && waits_for_disk(verdict, busiest))
+      verdict.kind = busiest.stage == "read" ? Verdict::Kind::reads : Verdict::Kind::writes;
   }
   describe(verdict, busiest, next, window);
   return verdict;

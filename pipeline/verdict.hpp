@@ -14,6 +14,8 @@ struct Verdict {
     too_short,  ///< nothing was committed, or little in under a second: too little to find the bottleneck
     input,      ///< the source waited for input (a scan, an open stdin)
     stage,      ///< a stage; it runs on `resource`
+    reads,      ///< `read`, which waits for a disk
+    writes,     ///< `commit`, which waits for a disk
     memory,     ///< threads waited for memory: the machine swaps, or has to free memory first
     others,     ///< other programs had the cores that the run needed
     cores,      ///< the cores are full; `stage` is the largest part of the busiest resource
@@ -36,6 +38,7 @@ struct Verdict {
   double gain_without_others = 0;      ///< upper bound on the growth of throughput if they were gone
   std::string binds_without_others;    ///< the bottleneck in that case: a stage, "cores", "input" or "gate"
   std::optional<double> memory_stall;  ///< share of the time in which some thread of the machine waited for memory
+  std::optional<double> disk_stall;    ///< likewise, for a disk
   std::string runner_up;  ///< stage of the next busiest resource, or "input"; empty if nothing else was busy
   double runner_up_utilisation = 0;
   double gain = 0;         ///< upper bound on the growth of throughput if `stage` were twice as fast, 0.34 for +34 %
@@ -45,7 +48,7 @@ struct Verdict {
 };
 [[nodiscard]] std::string_view to_string(Verdict::Kind kind);
 
-/// What holds the run back: a stage, "memory", "other programs", "cores", "input" or "gate".
+/// What holds the run back: a stage, "disk reads", "disk writes", "memory", "other programs", "cores", "input" or "gate".
 /// Empty if no single part does, or if the run was too short to say.
 [[nodiscard]] std::string named(const Verdict& verdict);
 

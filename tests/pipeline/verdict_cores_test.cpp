@@ -138,5 +138,39 @@ TEST_CASE("a machine that swaps is named before the stage that it slows down") {
   CHECK(judge(begun(), it).kind == Verdict::Kind::stage);
 }
 
+TEST_CASE("a stage that waits for a disk names the disk") {
+  Snapshot it = lane_bound();
+  Reading& read = it.resources[0].total;
+  read.busy_ns = read.measured_ns = read.servers * seconds(9.9);
+  read.on_core_ns = seconds(0.4);
+  for (const double share : {0.9, 0.1}) {
+    CAPTURE(share);
+    it.resources[2].total.busy_ns = seconds(3);
+    for (auto& part : it.resources[2].parts) part.busy_ns = seconds(1);
+    it.resources[1].total.busy_ns = seconds(2);
+    for (auto& part : it.resources[1].parts) part.busy_ns = seconds(1);
+    it.machine.io_stall_ns = seconds(10 * share);
+    const auto verdict = judge(begun(), it);
+    CHECK(verdict.stage == "read");
+    CHECK(verdict.disk_stall == doctest::Approx(share));
+    CHECK(named(verdict) == (share > 0.5 ? "disk reads" : "read"));
+  }
+  CHECK(judge(begun(), it).sentence.starts_with("`read` holds the run back"));
+  it.machine.io_stall_ns = seconds(9);
+  CHECK(judge(begun(), it)
+            .sentence.starts_with("Disk reads hold the run back: threads of this machine waited for a disk 90 % of the "
+                                  "time. The busiest stage is "
+                                  "`read`: it was busy 99 % of the time, 4 at a time, and starved "));
+  // A stage that computes does not wait for a disk.
+  read.on_core_ns = read.busy_ns;
+  CHECK(judge(begun(), it).kind == Verdict::Kind::stage);
+  // The same for the stage that writes.
+  read.busy_ns = read.measured_ns = seconds(0.1);
+  Reading& commit = it.resources.back().total;
+  commit.busy_ns = commit.measured_ns = seconds(9.9);
+  commit.on_core_ns = seconds(0.1);
+  CHECK(named(judge(begun(), it)) == "disk writes");
+}
+
 }  // namespace
 }  // namespace millrace
