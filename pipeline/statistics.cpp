@@ -8,6 +8,8 @@
 namespace millrace {
 namespace {
 
+constexpr std::size_t max_samples = 128;  // 4 kB for each meter
+
 Unit unit_of(std::size_t frame_stages, std::size_t batch_stages) {
   if (frame_stages > 0 && batch_stages > 0) return Unit::tasks;
   return batch_stages > 0 ? Unit::batches : Unit::frames;
@@ -118,6 +120,7 @@ Meter::Meter(std::string name, int servers, const Clock& clock, Unit unit, Meter
   reading_.name = name_;
   reading_.servers = servers;
   reading_.unit = unit;
+  reading_.samples.reserve(max_samples);  // services do not allocate
 }
 
 void Meter::advance(std::int64_t now_ns) noexcept {
@@ -186,17 +189,27 @@ void Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& 
   if (failed) ++reading_.failed;
   const auto took_ns = now - begun_ns;
   reading_.latency.add(took_ns);
-  if (!used) return;
+  if (!used) return sample({took_ns});
   // The clocks of the kernel are read at slightly different moments, so their parts can exceed the whole.
   const auto on_core_ns = std::clamp<std::int64_t>(used->on_core_ns, 0, took_ns);
   const auto waiting_ns = std::clamp<std::int64_t>(used->waiting_ns, 0, took_ns - on_core_ns);
   // While a member of its team waits for a core, the thread itself is asleep at the end of a parallel loop.
   // Its sleep is not longer for members that wait at the same time. So the sum of their waits is an upper bound.
   const auto asleep_ns = took_ns - on_core_ns - waiting_ns;
+  const auto no_core_ns = waiting_ns + std::clamp<std::int64_t>(used->team_waiting_ns, 0, asleep_ns);
+  const auto core_ns = on_core_ns + std::max<std::int64_t>(used->team_on_core_ns, 0);
   reading_.measured_ns += took_ns;
   reading_.on_core_ns += on_core_ns;
-  reading_.no_core_ns += waiting_ns + std::clamp<std::int64_t>(used->team_waiting_ns, 0, asleep_ns);
-  reading_.core_ns += on_core_ns + std::max<std::int64_t>(used->team_on_core_ns, 0);
+  reading_.no_core_ns += no_core_ns;
+  reading_.core_ns += core_ns;
+  sample({took_ns, true, no_core_ns, core_ns});
+}
+
+// Reservoir sampling (Vitter's algorithm R): after n services, each is among the samples with probability max / n.
+void Meter::sample(const ServiceSample& service) noexcept {
+  if (reading_.samples.size() < max_samples) return reading_.samples.push_back(service);
+  const auto at = std::uniform_int_distribution<std::int64_t>(0, reading_.items - 1)(random_);
+  if (at < static_cast<std::int64_t>(max_samples)) reading_.samples[static_cast<std::size_t>(at)] = service;
 }
 
 Reading Meter::read() const {

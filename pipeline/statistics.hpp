@@ -4,6 +4,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,14 @@ namespace millrace {
 /// What a meter counts. A resource with stages of frames and stages of batches counts tasks.
 enum class Unit { frames, batches, tasks };
 [[nodiscard]] std::string_view to_string(Unit unit);
+
+/// One service, as the what-if model replays it.
+struct ServiceSample {
+  std::int64_t took_ns = 0;
+  bool measured = false;        ///< whether the next two are known
+  std::int64_t no_core_ns = 0;  ///< the part of `took_ns` without a core
+  std::int64_t core_ns = 0;     ///< on cores, of all threads that worked
+};
 
 /// The counts of a meter from its start to one moment. The difference of two readings describes the time between them.
 struct Reading {
@@ -35,7 +44,9 @@ struct Reading {
   std::int64_t starved_ns = 0;    ///< time in which servers were idle and nothing waited, summed over servers
   std::int64_t queued_ns = 0;     ///< time in which items waited, summed over items
   std::int64_t queue_length = 0;  ///< items waiting now
-  LatencyHistogram latency;       ///< time in service per item
+  LatencyHistogram latency{};     ///< time in service per item
+  /// Services of this meter, each chosen with the same probability; a window has those since the start of the meter.
+  std::vector<ServiceSample> samples{};
 
   [[nodiscard]] double utilisation(std::int64_t wall_ns) const;  ///< busy / (wall * servers)
   [[nodiscard]] double starved(std::int64_t wall_ns) const;      ///< starved / (wall * servers)
@@ -110,12 +121,14 @@ class Meter {
   void leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed) noexcept;
   void advance(std::int64_t now_ns) noexcept;
   void integrate(Reading& reading, std::int64_t elapsed_ns) const noexcept;
+  void sample(const ServiceSample& service) noexcept;
 
   const std::string name_;
   const Clock& clock_;
   Meter* const within_;
   mutable std::mutex mutex_;
   Reading reading_;
+  std::minstd_rand random_;
   std::int64_t in_service_ = 0;
   std::int64_t since_ns_;
 };

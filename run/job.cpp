@@ -24,6 +24,7 @@
 #include "run/feed.hpp"
 #include "run/message_of.hpp"
 #include "run/reader.hpp"
+#include "run/recording.hpp"
 #include "run/resource_log.hpp"
 #include "stages/decode.hpp"
 #include "stages/detect.hpp"
@@ -146,6 +147,15 @@ void fill_counters(RunReport& report, const Execution& execution) {
                                            {"overflows", device.overflows}});
 }
 
+// A short run says as little about changes as about the bottleneck.
+void predict_changes(RunReport& report, const RunFolder& folder, int worker_nice) {
+  if (report.verdict.kind == Verdict::Kind::too_short || !report.verdict.thin.empty()) return;
+  const auto recording = recording_of(report.window, {report.batch_size, report.team, worker_nice});
+  if (!recording) return;
+  folder.write_recording(to_json(*recording));
+  report.what_if = WhatIf(*recording).table();
+}
+
 void fill_times(RunReport& report, const Execution& execution, const Result& result) {
   report.state = result.stopped ? "stopped" : "finished";
   for (const auto& load : report.models.loads) report.load_ns += load.wall_ns;
@@ -168,6 +178,7 @@ void check_accounts(const RunReport& report) {
 /// The parts of one attempt.
 struct Attempt {
   const JobRequest& request;
+  const ResolvedConfig& resolved;
   const std::string& output;
   const std::vector<const SinkEntry*> sinks;
   const FolderLock& lock;
@@ -252,6 +263,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     const Result result = execute(attempt, report);
     fill_accounts(report, attempt);
     fill_times(report, attempt.execution, result);
+    predict_changes(report, attempt.folder, attempt.resolved.graph.worker_nice);
     check_accounts(report);
     if (report.state == "finished") {
       // These files cover the whole output, so a stopped run does not make them.
@@ -342,8 +354,8 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   report.started = utc_text(started);
   report.batch_size = resolved.batch_size;
   report.team = resolved.team;
-  Attempt attempt{request, output, sinks, lock,   folder,    clock,   execution,
-                  plan,    *store, feed,  reader, committer, listener};
+  Attempt attempt{request,   resolved, output, sinks, lock,   folder,    clock,
+                  execution, plan,     *store, feed,  reader, committer, listener};
   execute_and_report(attempt, report);
   // After the sinks have finished, because the list contains only files that exist.
   report.side_outputs = sink_outputs(output);

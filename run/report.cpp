@@ -92,10 +92,25 @@ Json verdict_json(const Verdict& verdict) {
           {"gain_without_others", verdict.gain_without_others},
           {"binds_without_others", verdict.binds_without_others},
           {"memory_stall", or_null(verdict.memory_stall)},
+          {"disk_stall", or_null(verdict.disk_stall)},
           {"runner_up", verdict.runner_up},
           {"runner_up_utilisation", verdict.runner_up_utilisation},
           {"gain_if_twice_as_fast", verdict.gain},
           {"then_binds", verdict.then_binds}};
+}
+
+Json what_if_json(const RunReport& report) {
+  if (report.what_if.empty()) return nullptr;
+  Json changes = Json::array();
+  for (const Prediction& it : report.what_if) {
+    changes.push_back({{"change", it.change},
+                       {"label", it.label},
+                       {"pictures_per_s", it.frames_per_s},
+                       {"low", it.low},
+                       {"high", it.high}});
+  }
+  const double wall_s = seconds(report.window.time_ns);
+  return {{"pictures_per_s", static_cast<double>(report.window.committed) / wall_s}, {"changes", std::move(changes)}};
 }
 
 Json memory_json(const MemoryPlan& plan) {
@@ -168,6 +183,7 @@ Json to_json(const RunReport& report) {
       {"warm_up_s", seconds(report.warm_up_ns)},
       {"run_window", window_json(report.window)},
       {"verdict", verdict_json(report.verdict)},
+      {"what_if", what_if_json(report)},
       {"batch_size", report.batch_size},
       {"team", report.team},
       {"read_bytes", report.read_bytes},

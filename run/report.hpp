@@ -12,6 +12,7 @@
 #include "models/cache.hpp"
 #include "pipeline/statistics.hpp"
 #include "pipeline/verdict.hpp"
+#include "pipeline/what_if.hpp"
 #include "run/memory_plan.hpp"
 #include "run/resource_log.hpp"
 #include "stages/stage.hpp"
@@ -37,6 +38,7 @@ struct RunReport {
   std::int64_t warm_up_ns = 0;  ///< first calls of the models on the lanes, summed
   Snapshot window;              ///< of this attempt, from the first admission to the last commit
   Verdict verdict;
+  std::vector<Prediction> what_if;  ///< the highest rate first; empty if the run was too short
 
   int batch_size = 1;
   int team = 1;

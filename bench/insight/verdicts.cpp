@@ -17,93 +17,49 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "base/cpu.hpp"
-#include "bench/insight/simulation.hpp"
+#include "bench/insight/drawn.hpp"
+#include "pipeline/simulation.hpp"
 #include "pipeline/verdict.hpp"
 
-namespace millrace::insight {
+namespace millrace {
 namespace {
 
 constexpr double tie = 0.05;
 
-class Draw {
- public:
-  explicit Draw(std::uint64_t seed) : random_(seed) {}
-  double between(double low, double high) { return low * std::exp(uniform() * std::log(high / low)); }
-  int whole(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
-  bool chance(double p) { return uniform() < p; }
-  template <class Value>
-  Value one_of(const std::vector<Value>& values) {
-    return values[static_cast<std::size_t>(whole(0, static_cast<int>(values.size()) - 1))];
-  }
-
- private:
-  double uniform() { return std::uniform_real_distribution(0.0, 1.0)(random_); }
-  std::mt19937_64 random_;
-};
-
-/// A pipeline as users have them: all models on the cores, or on devices that the lanes wait for.
-Pipeline drawn(std::uint64_t seed) {
-  Draw draw(seed);
-  Pipeline p;
-  p.seed = seed;
-  p.cores = draw.one_of<int>({1, 2, 2, 4, 8, 16});
-  const bool gpu = draw.chance(0.4);
-  const auto cores = static_cast<int>(p.cores);
-  p.batch = gpu ? draw.one_of<int>({4, 8, 16}) : 1;
-  p.admission = draw.chance(0.1) ? 2 * p.batch : std::max(16, 6 * p.batch);
-  p.lanes = gpu ? draw.whole(1, 3) : std::max(1, cores / 8);
-  p.team = gpu ? 1 : std::min(cores, 8);
-  p.workers = gpu ? cores : std::max(1, cores / 4);
-  p.worker_weight = 0.11;  // ten nice levels
-  p.frames = 40 * p.batch + 200;
-  p.spread = draw.between(0.05, 1);
-  p.others = draw.chance(0.5) ? 0 : draw.whole(1, 2 * cores);
-  p.input.wait_s = draw.chance(0.1) ? draw.between(0.02, 0.3) : 0.0001;
-  p.read.compute_s = 0.0001;
-  p.read.wait_s = draw.chance(0.15) ? draw.between(0.05, 0.6) : draw.between(0.0005, 0.01);
-  p.frame_stages = {{"decode", draw.between(0.003, 0.1), 0}};
-  const double per_batch = p.batch;
-  for (const char* name : {"preprocess", "detect", "segment", "postprocess"}) {
-    const bool model = std::string(name) == "detect" || std::string(name) == "segment";
-    const double cost = (model ? draw.between(0.01, 0.5) : draw.between(0.0005, 0.01)) * (gpu ? 0.1 : 1) * per_batch;
-    p.lane_stages.push_back(gpu ? StageCost{name, 0.1 * cost, 0.9 * cost} : StageCost{name, cost, 0});
-  }
-  p.batch_stages = {{"encode", draw.between(0.001, 0.08) * per_batch, 0}};
-  p.commit.compute_s = 0.0002 * per_batch;
-  p.commit.wait_s = draw.chance(0.1) ? draw.between(0.02, 0.3) * per_batch : 0.0005;
-  return p;
-}
-
-void speed_up(StageCost& stage) {
-  stage.compute_s /= 2;
-  stage.wait_s /= 2;
+void speed_up(StageCosts& stage) {
+  stage.mean.core_s /= 2;
+  stage.mean.device_s /= 2;
+  stage.mean.wait_s /= 2;
 }
 
 /// The rate after each change, as a multiple of the rate today.
-std::map<std::string, double> gains(const Pipeline& p, double rate) {
+std::map<std::string, double> gains(const PipelineModel& p, double rate) {
   std::map<std::string, double> all;
   const auto with = [&](const std::string& name, const auto& change) {
-    Pipeline changed = p;
+    PipelineModel changed = p;
     change(changed);
     all[name] = simulate(changed).frames_per_s / rate;
   };
-  with("input", [](Pipeline& it) { speed_up(it.input); });
-  with("read", [](Pipeline& it) { speed_up(it.read); });
-  with("commit", [](Pipeline& it) { speed_up(it.commit); });
+  with("input", [](PipelineModel& it) { speed_up(it.input); });
+  with("read", [](PipelineModel& it) { speed_up(it.read); });
+  with("commit", [](PipelineModel& it) { speed_up(it.commit); });
   for (std::size_t i = 0; i < p.frame_stages.size(); ++i)
-    with(p.frame_stages[i].name, [i](Pipeline& it) { speed_up(it.frame_stages[i]); });
+    with(p.frame_stages[i].name, [i](PipelineModel& it) { speed_up(it.frame_stages[i]); });
   for (std::size_t i = 0; i < p.lane_stages.size(); ++i)
-    with(p.lane_stages[i].name, [i](Pipeline& it) { speed_up(it.lane_stages[i]); });
+    with(p.lane_stages[i].name, [i](PipelineModel& it) { speed_up(it.lane_stages[i]); });
+  for (std::size_t i = 0; i < p.lane_stages.size(); ++i) {
+    if (p.lane_stages[i].mean.device_s > 0)
+      with(p.lane_stages[i].name + " kernels", [i](PipelineModel& it) { it.lane_stages[i].mean.device_s /= 2; });
+  }
   for (std::size_t i = 0; i < p.batch_stages.size(); ++i)
-    with(p.batch_stages[i].name, [i](Pipeline& it) { speed_up(it.batch_stages[i]); });
-  with("cores", [](Pipeline& it) { it.cores *= 2; });
-  with("gate", [](Pipeline& it) { it.admission *= 2; });
-  if (p.others > 0) with("other programs", [](Pipeline& it) { it.others = 0; });
+    with(p.batch_stages[i].name, [i](PipelineModel& it) { speed_up(it.batch_stages[i]); });
+  with("cores", [](PipelineModel& it) { it.cores *= 2; });
+  with("gate", [](PipelineModel& it) { it.admission *= 2; });
+  if (p.others > 0) with("other programs", [](PipelineModel& it) { it.others = 0; });
   return all;
 }
 
@@ -122,24 +78,23 @@ void plant(const std::string& mistake, Snapshot& window) {
   }
 }
 
-nlohmann::json text(const Pipeline& p) {
+nlohmann::json text(const PipelineModel& p) {
   nlohmann::json stages;
   for (const auto* group : {&p.frame_stages, &p.lane_stages, &p.batch_stages}) {
-    for (const auto& stage : *group) stages[stage.name] = {stage.compute_s, stage.wait_s};
+    for (const auto& stage : *group) stages[stage.name] = {stage.mean.core_s, stage.mean.threads, stage.mean.device_s};
   }
-  stages["input"] = p.input.wait_s;
-  stages["read"] = p.read.wait_s;
-  stages["commit"] = p.commit.wait_s;
-  return {{"cores", p.cores}, {"others", p.others},   {"batch", p.batch},   {"gate", p.admission}, {"lanes", p.lanes},
-          {"team", p.team},   {"workers", p.workers}, {"spread", p.spread}, {"costs_s", stages}};
+  stages["input"] = p.input.mean.wait_s;
+  stages["read"] = p.read.mean.wait_s;
+  stages["commit"] = p.commit.mean.wait_s;
+  return {{"cores", p.cores}, {"others", p.others},   {"batch", p.batch},   {"gate", p.admission},
+          {"lanes", p.lanes}, {"workers", p.workers}, {"spread", p.spread}, {"costs_s", stages}};
 }
 
 }  // namespace
-}  // namespace millrace::insight
+}  // namespace millrace
 
 int main(int argc, char** argv) {
   using namespace millrace;
-  using namespace millrace::insight;
   int pipelines = 180;
   std::uint64_t seed = 1;
   double minimum = 0;
@@ -168,7 +123,7 @@ int main(int argc, char** argv) {
   std::map<std::string, int> kinds;
   nlohmann::json wrong = nlohmann::json::array();
   for (int i = 0; i < pipelines; ++i) {
-    const Pipeline pipeline = drawn(seed + static_cast<std::uint64_t>(i));
+    const PipelineModel pipeline = drawn(seed + static_cast<std::uint64_t>(i));
     Outcome outcome = simulate(pipeline);
     plant(mistake, outcome.finished);
     const Verdict verdict = judge(outcome.begun, outcome.finished);

@@ -21,6 +21,8 @@ class RunFolder {
   void write_run(std::string_view json) const { write_durably(path_, "run.json", json); }
   /// report.json: the results of the attempt; written at the end.
   void write_report(std::string_view json) const { write_durably(path_, "report.json", json); }
+  /// recording.json: what the what-if model replays; written at the end.
+  void write_recording(std::string_view json) const { write_durably(path_, "recording.json", json); }
   /// Appends one failed item to errors.jsonl. The line is in the file when this returns.
   /// `json` is one object. Throws std::invalid_argument if it has a newline.
   void add_error(std::string_view json);

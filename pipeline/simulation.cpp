@@ -1,4 +1,4 @@
-#include "bench/insight/simulation.hpp"
+#include "pipeline/simulation.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,10 +8,11 @@
 #include <optional>
 #include <random>
 
-namespace millrace::insight {
+namespace millrace {
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
+constexpr double instant = 1e-12;  // seconds; shorter times are rounding errors
 
 std::int64_t ns(double seconds) { return static_cast<std::int64_t>(std::llround(seconds * 1e9)); }
 
@@ -28,27 +29,29 @@ class SimulatedClock final : public Clock {
   CoreTime thread{};
 };
 
-/// A thread, with its team, that works on one item at a time: first it computes, then it waits.
+/// A thread, with its team, that works on one item at a time.
 struct Server {
-  int threads = 1;
+  enum class Phase { idle, computing, on_device, waiting };
+  Phase phase = Phase::idle;
   double weight = 1;
-  double compute_s = 0;     // left, of the whole team
-  double wait_until_s = 0;  // after the compute time: the length of the wait, then its end
-  bool waiting = false, busy = false;
-  double on_core_s = 0, delayed_s = 0;  // of one of its threads, since the start
+  int gpu = 0;
+  Cost left{};  // of the item; `wait_s` is the length of the wait
+  double wait_until_s = 0;
+  double on_core_s = 0, core_s = 0, delayed_s = 0;  // of its thread, of all its threads, of its thread; since the start
   std::function<void()> done;
 
   // The members of a team wait for each other. So the thread is asleep for half of the time that it cannot progress,
   // and then a member waits for a core.
   [[nodiscard]] CoreTime time() const {
-    const double own_delay_s = threads > 1 ? delayed_s / 2 : delayed_s;
-    return {ns(on_core_s), ns(own_delay_s), ns(on_core_s * (threads - 1)), ns(threads > 1 ? delayed_s / 2 : 0)};
+    const bool team = core_s > on_core_s;
+    const double own_delay_s = team ? delayed_s / 2 : delayed_s;
+    return {ns(on_core_s), ns(own_delay_s), ns(core_s - on_core_s), ns(team ? delayed_s / 2 : 0)};
   }
 };
 
 class Simulation {
  public:
-  explicit Simulation(const Pipeline& pipeline)
+  explicit Simulation(const PipelineModel& pipeline)
       : p_(pipeline),
         statistics_(options(pipeline), names(pipeline.frame_stages), names(pipeline.lane_stages),
                     names(pipeline.batch_stages), clock_) {
@@ -59,7 +62,8 @@ class Simulation {
     lanes_.resize(static_cast<std::size_t>(p_.lanes));
     committers_.resize(1);
     for (auto& worker : workers_) worker.weight = p_.worker_weight;
-    for (auto& lane : lanes_) lane.threads = p_.team;
+    for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].gpu = static_cast<int>(i) % p_.gpus;
+    for (const auto& stage : p_.lane_stages) kernels_.push_back({.name = stage.name + " kernels", .servers = p_.gpus});
     frame_queues_.resize(p_.frame_stages.size());
     batch_queues_.resize(p_.batch_stages.size());
   }
@@ -78,7 +82,7 @@ class Simulation {
   }
 
  private:
-  static GraphOptions options(const Pipeline& p) {
+  static GraphOptions options(const PipelineModel& p) {
     GraphOptions it;
     it.max_batch = p.batch;
     it.admission_items = p.admission;
@@ -87,7 +91,7 @@ class Simulation {
     it.workers = p.workers;
     return it;
   }
-  static std::vector<std::string> names(const std::vector<StageCost>& stages) {
+  static std::vector<std::string> names(const std::vector<StageCosts>& stages) {
     std::vector<std::string> all;
     for (const auto& stage : stages) all.push_back(stage.name);
     return all;
@@ -97,44 +101,60 @@ class Simulation {
     Snapshot now = statistics_.snapshot();
     now.cpu_ns = ns(own_core_s_);
     now.cores = p_.cores;
+    add_gpu(now);
     return now;
   }
 
-  // A factor with mean 1, the same for the same item and stage.
-  double factor(std::size_t item, const std::string& stage) const {
-    if (p_.spread <= 0) return 1;
+  // As the program does it: busy time is the sum of what the calls need alone.
+  void add_gpu(Snapshot& now) const {
+    ResourceReading gpu{{.name = "GPU", .servers = p_.gpus, .unit = Unit::tasks}, kernels_, false, true};
+    for (const auto& part : kernels_) {
+      gpu.total.busy_ns += part.busy_ns;
+      gpu.total.items += part.items;
+    }
+    if (gpu.total.busy_ns > 0) now.resources.push_back(std::move(gpu));
+  }
+
+  // Depends on the item and the stage alone.
+  Cost cost_of(const StageCosts& stage, std::size_t item) const {
     std::seed_seq seed{p_.seed, static_cast<std::uint64_t>(item),
-                       static_cast<std::uint64_t>(std::hash<std::string>{}(stage))};
+                       static_cast<std::uint64_t>(std::hash<std::string>{}(stage.name))};
     std::minstd_rand random(seed);
+    if (!stage.recorded.empty())
+      return stage.recorded[std::uniform_int_distribution<std::size_t>(0, stage.recorded.size() - 1)(random)];
+    if (p_.spread <= 0) return stage.mean;
     const double s = std::sqrt(std::log(1 + p_.spread * p_.spread));
-    return std::lognormal_distribution<double>(-s * s / 2, s)(random);
+    const double factor = std::lognormal_distribution<double>(-s * s / 2, s)(random);
+    return {stage.mean.core_s * factor, stage.mean.threads, stage.mean.device_s * factor, stage.mean.wait_s * factor};
   }
 
   // Puts an item into service. The meter gets its events on behalf of the server.
-  void serve(Server& server, Meter& meter, const StageCost& cost, std::size_t item, std::function<void()> done) {
+  void serve(Server& server, Meter& meter, const StageCosts& costs, std::size_t item, std::function<void()> done) {
     clock_.thread = server.time();
     const Service service = meter.begin();
-    const double f = factor(item, cost.name);
-    server.compute_s = cost.compute_s * f;
-    server.wait_until_s = cost.wait_s * f;
-    server.waiting = false;
-    server.busy = true;
+    server.left = cost_of(costs, item);
+    server.left.threads = std::max(server.left.threads, 1.0);
+    server.phase = Server::Phase::computing;
     server.done = [this, &server, &meter, service, done = std::move(done)] {
       clock_.thread = server.time();
       meter.end(service, false);
-      server.busy = false;
       done();
     };
-    if (server.compute_s <= 0) begin_wait(server);
   }
-  void begin_wait(Server& server) {
-    server.compute_s = 0;
-    server.waiting = true;
-    server.wait_until_s += clock_.now_s;
+
+  // Moves on to the phase that has work left. Returns false if the item is done.
+  bool next_phase(Server& server) const {
+    using Phase = Server::Phase;
+    if (server.phase == Phase::computing && server.left.core_s <= instant) server.phase = Phase::on_device;
+    if (server.phase == Phase::on_device && server.left.device_s <= instant) {
+      server.phase = Phase::waiting;
+      server.wait_until_s = clock_.now_s + server.left.wait_s;
+    }
+    return server.phase != Phase::waiting || server.wait_until_s - clock_.now_s > instant;
   }
 
   static Server* idle(std::vector<Server>& pool) {
-    const auto it = std::ranges::find(pool, false, &Server::busy);
+    const auto it = std::ranges::find(pool, Server::Phase::idle, &Server::phase);
     return it == pool.end() ? nullptr : &*it;
   }
 
@@ -163,7 +183,7 @@ class Simulation {
 
   void start_source() {
     Server& source = source_.front();
-    if (source.busy || admitted_ == p_.frames) return;
+    if (source.phase != Server::Phase::idle || admitted_ == p_.frames) return;
     if (in_flight_ == p_.admission) {
       if (!without_credits_) {
         clock_.thread = source.time();
@@ -219,12 +239,16 @@ class Simulation {
     joined_.resize(std::max(joined_.size(), batch + 1));
     if (++joined_[batch] < size_of(batch)) return;
     statistics_.batch.leave(joined_[batch]);
+    if (p_.lane_stages.empty()) return after_batch_stage(0, batch);
     statistics_.lane.arrive();
     lane_queue_.push_back(batch);
   }
 
   void lane_stage(Server& lane, std::size_t batch, std::size_t i, const Service& whole) {
     statistics_.lane_stages[i].arrive();
+    const auto device_ns = ns(cost_of(p_.lane_stages[i], batch).device_s);
+    kernels_[i].busy_ns += device_ns;
+    kernels_[i].items += device_ns > 0 ? 1 : 0;
     serve(lane, statistics_.lane_stages[i], p_.lane_stages[i], batch, [this, &lane, batch, i, whole] {
       if (i + 1 < p_.lane_stages.size()) return lane_stage(lane, batch, i + 1, whole);
       clock_.thread = lane.time();
@@ -258,73 +282,76 @@ class Simulation {
     return front;
   }
 
-  // Moves the clock to the next end of a compute or wait time.
+  // Moves the clock to the next end of a phase.
   void advance() {
-    std::vector<Server*> computing, busy;
+    std::vector<Server*> busy;
+    std::vector<int> on_gpu(static_cast<std::size_t>(p_.gpus), 0);
     for (auto* pool : {&source_, &readers_, &workers_, &lanes_, &committers_}) {
       for (auto& server : *pool) {
-        if (server.busy) busy.push_back(&server);
-        if (server.busy && !server.waiting) computing.push_back(&server);
+        if (server.phase == Server::Phase::idle) continue;
+        busy.push_back(&server);
+        if (server.phase == Server::Phase::on_device) ++on_gpu[static_cast<std::size_t>(server.gpu)];
       }
     }
-    const double level = share_level(computing);
+    const double level = share_level(busy);
+    const auto share_of_core = [&](const Server& server) { return std::min(1.0, level * server.weight); };
+    const auto share_of_gpu = [&](const Server& server) { return 1.0 / on_gpu[static_cast<std::size_t>(server.gpu)]; };
     double step_s = never;
     for (const Server* server : busy) {
-      step_s = std::min(step_s, server->waiting
-                                    ? server->wait_until_s - clock_.now_s
-                                    : server->compute_s / (server->threads * std::min(1.0, level * server->weight)));
+      const Cost& left = server->left;
+      step_s = std::min(step_s, server->phase == Server::Phase::computing
+                                    ? left.core_s / (left.threads * share_of_core(*server))
+                                : server->phase == Server::Phase::on_device ? left.device_s / share_of_gpu(*server)
+                                                                            : server->wait_until_s - clock_.now_s);
     }
     step_s = std::max(step_s, 0.0);
     clock_.now_s += step_s;
     clock_.busy_s += step_s * p_.others * std::min(1.0, level);
     std::vector<Server*> ended;
     for (Server* server : busy) {
-      if (server->waiting) {
-        if (server->wait_until_s - clock_.now_s < 1e-12) ended.push_back(server);
-        continue;
+      if (server->phase == Server::Phase::computing) {
+        const double ran_s = step_s * share_of_core(*server);
+        const double worked_s = ran_s * server->left.threads;
+        server->on_core_s += ran_s;
+        server->core_s += worked_s;
+        server->delayed_s += step_s - ran_s;
+        server->left.core_s -= worked_s;
+        own_core_s_ += worked_s;
+        clock_.busy_s += worked_s;
+      } else if (server->phase == Server::Phase::on_device) {
+        server->left.device_s -= step_s * share_of_gpu(*server);
       }
-      const double share = std::min(1.0, level * server->weight);
-      const double worked_s = step_s * share * server->threads;
-      server->on_core_s += step_s * share;
-      server->delayed_s += step_s * (1 - share);
-      server->compute_s -= worked_s;
-      own_core_s_ += worked_s;
-      clock_.busy_s += worked_s;
-      if (server->compute_s > 1e-12) continue;
-      begin_wait(*server);
-      if (server->wait_until_s <= clock_.now_s) ended.push_back(server);
+      if (!next_phase(*server)) ended.push_back(server);
     }
     for (Server* server : ended) {
+      server->phase = Server::Phase::idle;
       const auto done = std::move(server->done);
       done();
     }
   }
 
   // A thread with weight w gets min(1, level * w) of a core, so that all cores are used, or all threads have one.
-  double share_level(const std::vector<Server*>& computing) const {
-    const auto used = [&](double level) {
-      double cores = p_.others * std::min(1.0, level);
-      for (const Server* server : computing) cores += server->threads * std::min(1.0, level * server->weight);
-      return cores;
-    };
-    double high = 1;
-    for (const Server* server : computing) high = std::max(high, 1 / server->weight);
-    if (used(high) <= p_.cores) return high;
-    double low = 0;
-    for (int i = 0; i < 60; ++i) {
-      const double middle = (low + high) / 2;
-      (used(middle) <= p_.cores ? low : high) = middle;
+  double share_level(const std::vector<Server*>& busy) const {
+    // Threads by weight. There are two weights: that of workers and 1, that of all others.
+    double light = 0, full = p_.others;
+    for (const Server* server : busy) {
+      if (server->phase != Server::Phase::computing) continue;
+      (server->weight < 1 ? light : full) += server->left.threads;
     }
-    return low;
+    if (full + light <= p_.cores) return 1 / p_.worker_weight;
+    // If threads of full weight have a whole core each, those of less weight share the rest.
+    if (const double level = light > 0 ? (p_.cores - full) / (light * p_.worker_weight) : 0; level >= 1) return level;
+    return p_.cores / (full + light * p_.worker_weight);
   }
 
-  const Pipeline& p_;
+  const PipelineModel& p_;
   SimulatedClock clock_;
   Statistics statistics_;
   std::vector<Server> source_, readers_, workers_, lanes_, committers_;
   std::deque<std::size_t> read_queue_, lane_queue_, commit_queue_;
   std::vector<std::deque<std::size_t>> frame_queues_, batch_queues_;
   std::vector<int> joined_;
+  std::vector<Reading> kernels_;  // on the GPUs, by stage of the lanes
   std::optional<Service> without_credits_;
   int admitted_ = 0, in_flight_ = 0, committed_ = 0;
   double own_core_s_ = 0;
@@ -332,6 +359,6 @@ class Simulation {
 
 }  // namespace
 
-Outcome simulate(const Pipeline& pipeline) { return Simulation(pipeline).run(); }
+Outcome simulate(const PipelineModel& pipeline) { return Simulation(pipeline).run(); }
 
-}  // namespace millrace::insight
+}  // namespace millrace

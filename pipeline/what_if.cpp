@@ -1,0 +1,308 @@
+#include "pipeline/what_if.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace millrace {
+namespace {
+
+constexpr int replicas = 3;           // replays of a change, each with other items
+constexpr int replayed_batches = 60;  // at most; more do not change the rate
+constexpr double few_cores = 0.02;    // cores of other programs that are not worth a thread in the model
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+Cost cost_of(const ServiceSample& it) {
+  const double worked_s = seconds(it.took_ns - it.no_core_ns);
+  // Without core times, the thread may have used a core for all of its time.
+  const double core_s = it.measured ? seconds(it.core_ns) : worked_s;
+  // A body whose threads computed for longer than it took had several of them at a time.
+  if (core_s > worked_s && worked_s > 0) return {core_s, core_s / worked_s, 0, 0};
+  return {core_s, 1, 0, worked_s - core_s};
+}
+
+StageCosts costs_of(const Reading& reading) {
+  StageCosts costs{reading.name};
+  for (const auto& sample : reading.samples) costs.recorded.push_back(cost_of(sample));
+  return costs;
+}
+
+// Threads of other programs take a part of the cores; returns how many are needed for this part.
+double rivals(PipelineModel model, double cores_of_others) {
+  if (cores_of_others < few_cores * model.cores) return 0;
+  const auto taken = [&](double others) {
+    model.others = others;
+    const Outcome outcome = simulate(model);
+    return other_cores(outcome.finished - outcome.begun).value_or(0);
+  };
+  double low = 0, high = 8 * model.cores;
+  for (int i = 0; i < 12; ++i) {
+    const double middle = (low + high) / 2;
+    (taken(middle) < cores_of_others ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+// The waits of lanes are for their GPU as far as its calls needed it.
+void use_gpu(std::vector<StageCosts>& lane_stages, const ResourceReading& gpu, const Reading& lane) {
+  double waits_s = 0, batches = 0;
+  for (const auto& stage : lane_stages) {
+    double sum_s = 0;
+    for (const Cost& cost : stage.recorded) sum_s += cost.wait_s;
+    if (!stage.recorded.empty()) waits_s += sum_s / static_cast<double>(stage.recorded.size());
+  }
+  batches = static_cast<double>(lane.items);
+  if (waits_s <= 0 || batches <= 0) return;
+  const double share = std::min(seconds(gpu.total.busy_ns) / batches / waits_s, 1.0);
+  for (auto& stage : lane_stages) {
+    for (Cost& cost : stage.recorded) {
+      cost.device_s = share * cost.wait_s;
+      // With several lanes on a GPU, the rest is the wait for other lanes, which the replay makes anew.
+      cost.wait_s = lane.servers > gpu.total.servers ? 0 : cost.wait_s - cost.device_s;
+    }
+  }
+}
+
+struct Number {
+  std::string name;
+  double value = 0;
+};
+
+// "segment x2" with separator " x", "gate.frames=8" with "="; nothing if it does not have this form.
+std::optional<Number> split(std::string_view change, std::string_view separator) {
+  const auto at = change.rfind(separator);
+  if (at == std::string_view::npos || at == 0) return std::nullopt;
+  const auto text = change.substr(at + separator.size());
+  Number number{std::string(change.substr(0, at))};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number.value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number.value)) return std::nullopt;
+  return number;
+}
+
+std::vector<StageCosts*> stages_of(PipelineModel& model) {
+  std::vector<StageCosts*> all{&model.input, &model.read};
+  for (auto* group : {&model.frame_stages, &model.lane_stages, &model.batch_stages}) {
+    for (auto& stage : *group) all.push_back(&stage);
+  }
+  all.push_back(&model.commit);
+  return all;
+}
+
+void speed_up(StageCosts& stage, double times) {
+  for (Cost& cost : stage.recorded) {
+    cost.core_s /= times;
+    cost.device_s /= times;
+    cost.wait_s /= times;
+  }
+}
+
+// The costs of a batch grow with its frames.
+void resize_batches(PipelineModel& model, int batch) {
+  const double times = static_cast<double>(model.batch) / batch;
+  for (auto* group : {&model.lane_stages, &model.batch_stages}) {
+    for (auto& stage : *group) speed_up(stage, times);
+  }
+  speed_up(model.commit, times);
+  model.batch = batch;
+  // Two batches have to fit, as in the graph.
+  model.admission = std::max(model.admission, 2 * batch);
+}
+
+// On CPUs, more lanes have smaller teams. Amdahl's law: only a part of a call's work is shared by its threads.
+void resize_teams(PipelineModel& model, int team, int new_team) {
+  if (team <= 1 || new_team >= team) return;
+  for (auto& stage : model.lane_stages) {
+    for (Cost& cost : stage.recorded) {
+      if (cost.threads <= 1) continue;
+      const double took_s = cost.core_s / cost.threads;
+      const double alone_s = std::clamp((team * took_s - cost.core_s) / (team - 1), 0.0, took_s);
+      const double new_took_s = alone_s + (cost.core_s - alone_s) / new_team;
+      cost.threads = std::max(cost.core_s / new_took_s, 1.0);
+    }
+  }
+}
+
+int whole(const Number& number) {
+  if (number.value < 1 || number.value > 1e6 || number.value != std::floor(number.value))
+    throw std::invalid_argument("what-if " + number.name + ": the value must be a whole number of at least 1");
+  return static_cast<int>(number.value);
+}
+
+std::string number_text(double value) {
+  std::string text = std::to_string(value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+std::vector<double> replay(PipelineModel model) {
+  std::vector<double> rates;
+  for (int i = 0; i < replicas; ++i) {
+    model.seed = static_cast<std::uint64_t>(i) + 1;
+    rates.push_back(simulate(model).frames_per_s);
+  }
+  return rates;
+}
+
+}  // namespace
+
+std::optional<Recording> recording_of(const Snapshot& window, const RunShape& shape) {
+  if (window.committed <= 0 || window.time_ns <= 0) return std::nullopt;
+  Recording recording;
+  recording.team = shape.team;
+  recording.frames_per_s = static_cast<double>(window.committed) / seconds(window.time_ns);
+  PipelineModel& model = recording.model;
+  model.batch = shape.batch;
+  model.frames =
+      static_cast<int>(std::min<std::int64_t>(window.committed, std::int64_t{replayed_batches} * shape.batch));
+  model.admission = static_cast<int>(window.admission_items);
+  // Each nice level changes the weight of a thread by a factor of 1.25 (man 7 sched).
+  model.worker_weight = std::pow(1.25, -shape.worker_nice);
+  model.cores = window.cores;
+  model.input = costs_of(window.input);
+  const ResourceReading* gpu = nullptr;
+  const Reading* lane = nullptr;
+  for (const ResourceReading& resource : window.resources) {
+    const std::string& name = resource.total.name;
+    if (resource.waited_for_by_lanes) {
+      gpu = &resource;
+      model.gpus = resource.total.servers;
+    } else if (name == "read") {
+      model.read_threads = resource.total.servers;
+      model.read = costs_of(resource.total);
+    } else if (name == "commit") {
+      model.commit = costs_of(resource.total);
+    } else if (resource.in_turn) {
+      lane = &resource.total;
+      model.lanes = resource.total.servers;
+      for (const Reading& part : resource.parts) model.lane_stages.push_back(costs_of(part));
+    } else {
+      model.workers = resource.total.servers;
+      for (const Reading& part : resource.parts)
+        (part.unit == Unit::frames ? model.frame_stages : model.batch_stages).push_back(costs_of(part));
+    }
+  }
+  if (gpu != nullptr && lane != nullptr) use_gpu(model.lane_stages, *gpu, *lane);
+  for (const StageCosts* stage : stages_of(model)) {
+    if (stage->recorded.empty()) return std::nullopt;
+  }
+  model.others = rivals(model, other_cores(window).value_or(0));
+  return recording;
+}
+
+WhatIf::WhatIf(Recording recording) : recording_(std::move(recording)), replayed_(replay(recording_.model)) {
+  mismatch_ = std::abs(mean(replayed_) / recording_.frames_per_s - 1);
+}
+
+Prediction WhatIf::predict(std::string_view change) const {
+  PipelineModel model = recording_.model;
+  std::string names;
+  if (const auto factor = split(change, " x"); factor && factor->value > 0) {
+    for (StageCosts* stage : stages_of(model)) {
+      names += (names.empty() ? "" : ", ") + stage->name;
+      if (stage->name != factor->name) continue;
+      speed_up(*stage, factor->value);
+      return predicted(std::string(change),
+                       "`" + factor->name + "` " +
+                           (factor->value == 2 ? "twice" : number_text(factor->value) + " times") + " as fast",
+                       model, false);
+    }
+    throw std::invalid_argument("what-if '" + std::string(change) + "': this run has no stage '" + factor->name +
+                                "'; it has " + names);
+  }
+  const auto option = split(change, "=");
+  if (!option)
+    throw std::invalid_argument("what-if '" + std::string(change) +
+                                "': write STAGE xN or OPTION=N, for example \"segment x2\" or threads.workers=2");
+  const std::string& name = option->name;
+  const auto labelled = [&](const std::string& label, bool extrapolated = false) {
+    return predicted(std::string(change), label, model, extrapolated);
+  };
+  if (name == "others" && option->value == 0) {
+    model.others = 0;
+    return labelled("no other programs");
+  }
+  if (name == "cores") {
+    if (option->value <= 0 || option->value > 4096)
+      throw std::invalid_argument("what-if cores: the value must be between 0 and 4096");
+    model.cores = option->value;
+    return labelled(number_text(option->value) + " cores");
+  }
+  const int value = whole(*option);
+  const std::string label = name + ": " + std::to_string(value);
+  if (name == "threads.workers") {
+    model.workers = value;
+  } else if (name == "read.threads") {
+    model.read_threads = value;
+  } else if (name == "gate.frames") {
+    if (value < 2 * model.batch)
+      throw std::invalid_argument("what-if gate.frames: two batches have to fit, so at least " +
+                                  std::to_string(2 * model.batch));
+    model.admission = value;
+  } else if (name == "threads.lanes") {
+    // As the defaults do it: the lanes share the cores.
+    resize_teams(model, recording_.team, std::max(1, recording_.team * model.lanes / value));
+    model.lanes = value;
+    return labelled(label, true);
+  } else if (name == "batch.size") {
+    resize_batches(model, value);
+    return labelled(label, true);
+  } else if (name == "gpus") {
+    model.lanes = std::max(1, model.lanes * value / model.gpus);
+    model.gpus = value;
+    return labelled(value == 1 ? "one GPU" : std::to_string(value) + " GPUs, each with its lanes");
+  } else {
+    throw std::invalid_argument("what-if " + name +
+                                ": is not known; known are threads.workers, threads.lanes, read.threads, gate.frames, "
+                                "batch.size, cores, gpus, others=0, and STAGE xN");
+  }
+  return labelled(label);
+}
+
+std::vector<Prediction> WhatIf::table() const {
+  PipelineModel model = recording_.model;
+  std::vector<std::string> changes;
+  for (const StageCosts* stage : stages_of(model)) changes.push_back(stage->name + " x2");
+  const auto twice = [&](const char* option, int value) {
+    changes.push_back(std::string(option) + "=" + std::to_string(2 * value));
+  };
+  twice("threads.workers", model.workers);
+  twice("threads.lanes", model.lanes);
+  twice("read.threads", model.read_threads);
+  twice("gate.frames", model.admission);
+  changes.push_back("cores=" + number_text(2 * model.cores));
+  if (model.others > 0) changes.emplace_back("others=0");
+  const bool has_gpu = std::ranges::any_of(model.lane_stages, [](const StageCosts& stage) {
+    return std::ranges::any_of(stage.recorded, [](const Cost& cost) { return cost.device_s > 0; });
+  });
+  if (has_gpu) twice("gpus", model.gpus);
+  std::vector<Prediction> all;
+  for (const auto& change : changes) all.push_back(predict(change));
+  std::ranges::stable_sort(all, std::ranges::greater(), &Prediction::frames_per_s);
+  return all;
+}
+
+// The half width of the interval has three parts: what equal runs differ by, a part of the replay's error without a
+// change, and a part of the gain. The real changes of bench/insight gave the numbers.
+Prediction WhatIf::predicted(std::string change, std::string label, const PipelineModel& changed,
+                             bool extrapolated) const {
+  constexpr double of_runs = 0.05, of_mismatch = 0.5, of_gain = 0.2, of_extrapolation = 0.05;
+  const auto rates = replay(changed);
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < rates.size(); ++i) ratios.push_back(rates[i] / replayed_[i]);
+  const double ratio = mean(ratios);
+  double half = of_runs + of_mismatch * std::min(mismatch_, 1.0) + of_gain * std::abs(std::log(ratio));
+  if (extrapolated) half += of_extrapolation;
+  const double rate = recording_.frames_per_s * ratio;
+  return {std::move(change), std::move(label), rate, rate * std::exp(-half), rate * std::exp(half)};
+}
+
+}  // namespace millrace

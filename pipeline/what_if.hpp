@@ -1,0 +1,66 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pipeline/simulation.hpp"
+
+namespace millrace {
+
+/// A run as the what-if model replays it: its costs and limits, and the rate that it had.
+struct Recording {
+  PipelineModel model;
+  int team = 1;             ///< threads of a model call on a CPU
+  double frames_per_s = 0;  ///< measured
+};
+
+/// The numbers of a run that its snapshots do not have.
+struct RunShape {
+  int batch = 1;
+  int team = 1;
+  int worker_nice = 0;
+};
+
+/// Makes a recording of the window. Nothing if the window has too little to replay: no commit, or a stage without items.
+/// The costs have no time without a core, because the replay makes it anew. In the model, other programs have the number
+/// of threads that takes the cores which others took in the window.
+[[nodiscard]] std::optional<Recording> recording_of(const Snapshot& window, const RunShape& shape);
+
+/// The predicted rate after a change, in frames per second, with an interval that holds nine of ten real rates.
+struct Prediction {
+  std::string change;  ///< as predict() reads it
+  std::string label;   ///< for people
+  double frames_per_s = 0, low = 0, high = 0;
+};
+
+/// Predicts what changes of a recorded run would bring. It replays the recording with and without the change and
+/// multiplies the measured rate by the ratio of both. The errors of the replay that both have in common cancel.
+class WhatIf {
+ public:
+  explicit WhatIf(Recording recording);
+
+  /// `change` is "STAGE xN" (N times as fast), "OPTION=N" or "others=0".
+  /// Options are threads.workers, threads.lanes, read.threads, gate.frames, batch.size, cores and gpus.
+  /// Costs of a batch grow with its size, which is true on CPUs.
+  /// Throws std::invalid_argument that names the change and what is known.
+  [[nodiscard]] Prediction predict(std::string_view change) const;
+
+  /// The changes that the report shows, the highest rate first: each stage, the cores, the workers, the lanes and the
+  /// frames in flight doubled, and no other programs.
+  [[nodiscard]] std::vector<Prediction> table() const;
+
+  /// How far the replay without a change is off: 0.05 for 5 %.
+  [[nodiscard]] double mismatch() const { return mismatch_; }
+
+ private:
+  [[nodiscard]] Prediction predicted(std::string change, std::string label, const PipelineModel& changed,
+                                     bool extrapolated) const;
+
+  Recording recording_;
+  std::vector<double> replayed_;  // rates without a change, by seed
+  double mismatch_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,122 @@
+#include "run/recording.hpp"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int version = 1;
+constexpr std::size_t max_stages = 64, max_costs = 1024;  // a run has fewer
+
+// Six digits are more than a clock gives, and short.
+double rounded(double value) {
+  if (value == 0 || !std::isfinite(value)) return 0;
+  const double unit = std::pow(10, std::floor(std::log10(std::abs(value))) - 5);
+  return std::round(value / unit) * unit;
+}
+
+Json json_of(const StageCosts& stage) {
+  Json costs = Json::array();
+  for (const Cost& cost : stage.recorded)
+    costs.push_back({rounded(cost.core_s), rounded(cost.threads), rounded(cost.device_s), rounded(cost.wait_s)});
+  return {{"name", stage.name}, {"costs", std::move(costs)}};
+}
+
+Json json_of(const std::vector<StageCosts>& stages) {
+  Json all = Json::array();
+  for (const auto& stage : stages) all.push_back(json_of(stage));
+  return all;
+}
+
+/// Throws Json::exception or std::out_of_range for a number outside of [low, high].
+double number(const Json& json, double low, double high) {
+  const auto value = json.get<double>();
+  if (!(value >= low && value <= high)) throw std::out_of_range("");
+  return value;
+}
+int whole(const Json& json, int low, int high) { return static_cast<int>(number(json, low, high)); }
+
+StageCosts stage_from(const Json& json) {
+  constexpr double longest_s = 1e6;
+  StageCosts stage{json.at("name").get<std::string>()};
+  const Json& costs = json.at("costs");
+  if (costs.empty() || costs.size() > max_costs) throw std::out_of_range("");
+  for (const Json& cost : costs)
+    stage.recorded.push_back({number(cost.at(0), 0, longest_s), number(cost.at(1), 1, 4096),
+                              number(cost.at(2), 0, longest_s), number(cost.at(3), 0, longest_s)});
+  return stage;
+}
+
+std::vector<StageCosts> stages_from(const Json& json) {
+  if (!json.is_array() || json.size() > max_stages) throw std::out_of_range("");
+  std::vector<StageCosts> all;
+  for (const Json& stage : json) all.push_back(stage_from(stage));
+  return all;
+}
+
+Recording recording_from(const Json& json) {
+  if (json.at("version") != version) throw std::out_of_range("");
+  constexpr int many = 100'000, threads = 1024;
+  Recording recording;
+  recording.team = whole(json.at("team"), 1, threads);
+  recording.frames_per_s = number(json.at("pictures_per_s"), 1e-9, 1e9);
+  PipelineModel& model = recording.model;
+  model.frames = whole(json.at("pictures"), 1, many);
+  model.batch = whole(json.at("batch"), 1, many);
+  model.admission = whole(json.at("gate_frames"), 1, many);
+  model.read_threads = whole(json.at("read_threads"), 1, threads);
+  model.workers = whole(json.at("workers"), 1, threads);
+  model.lanes = whole(json.at("lanes"), 1, threads);
+  model.gpus = whole(json.at("gpus"), 1, threads);
+  model.worker_weight = number(json.at("worker_weight"), 1e-3, 1);
+  model.cores = number(json.at("cores"), 1e-3, threads);
+  model.others = number(json.at("others"), 0, 16 * threads);
+  model.input = stage_from(json.at("input"));
+  model.read = stage_from(json.at("read"));
+  model.frame_stages = stages_from(json.at("frame_stages"));
+  model.lane_stages = stages_from(json.at("lane_stages"));
+  model.batch_stages = stages_from(json.at("batch_stages"));
+  model.commit = stage_from(json.at("commit"));
+  return recording;
+}
+
+}  // namespace
+
+std::string to_json(const Recording& recording) {
+  const PipelineModel& model = recording.model;
+  return Json{{"version", version},
+              {"pictures_per_s", recording.frames_per_s},
+              {"team", recording.team},
+              {"pictures", model.frames},
+              {"batch", model.batch},
+              {"gate_frames", model.admission},
+              {"read_threads", model.read_threads},
+              {"workers", model.workers},
+              {"lanes", model.lanes},
+              {"gpus", model.gpus},
+              {"worker_weight", model.worker_weight},
+              {"cores", model.cores},
+              {"others", model.others},
+              {"input", json_of(model.input)},
+              {"read", json_of(model.read)},
+              {"frame_stages", json_of(model.frame_stages)},
+              {"lane_stages", json_of(model.lane_stages)},
+              {"batch_stages", json_of(model.batch_stages)},
+              {"commit", json_of(model.commit)}}
+      .dump();
+}
+
+std::optional<Recording> recording_from_json(std::string_view text) {
+  try {
+    return recording_from(Json::parse(text));
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  } catch (const std::out_of_range&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,163 @@
+#include "pipeline/what_if.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+using namespace millrace;
+
+namespace {
+
+/// Lanes on four cores need 0.1 s a frame, `decode` 0.06 s on one worker. All costs are the same for each frame.
+PipelineModel lane_bound() {
+  PipelineModel model;
+  model.spread = 0;
+  model.cores = 4;
+  model.frames = 200;
+  model.frame_stages = {{"decode", {0.06}}};
+  model.lane_stages = {{"detect", {0.02}}, {"segment", {0.08}}};
+  model.batch_stages = {{"encode", {0.01}}};
+  model.read.mean = {0.0001, 1, 0, 0.001};
+  model.commit.mean.core_s = 0.0001;
+  return model;
+}
+
+WhatIf recorded(const PipelineModel& model, int team = 1) {
+  const Outcome outcome = simulate(model);
+  const auto recording = recording_of(outcome.finished - outcome.begun, {model.batch, team, 0});
+  REQUIRE(recording);
+  return WhatIf(*recording);
+}
+
+double rate_of(const PipelineModel& model) { return simulate(model).frames_per_s; }
+
+bool near(double value, double expected, double part) { return std::abs(value / expected - 1) < part; }
+
+}  // namespace
+
+TEST_CASE("a replay without a change has the rate of the run") {
+  CHECK(recorded(lane_bound()).mismatch() < 0.01);
+  PipelineModel busy = lane_bound();
+  busy.cores = 1;
+  busy.spread = 0.5;
+  CHECK(recorded(busy).mismatch() < 0.05);
+}
+
+TEST_CASE("a faster stage helps until another one limits the run") {
+  const WhatIf what_if = recorded(lane_bound());
+  CHECK(near(what_if.predict("segment x2").frames_per_s, 1 / 0.07, 0.03));  // the worker needs 0.07 s
+  CHECK(near(what_if.predict("segment x1.25").frames_per_s, 1 / 0.084, 0.03));
+  CHECK(near(what_if.predict("encode x2").frames_per_s, 10, 0.03));
+  CHECK(near(what_if.predict("threads.lanes=2").frames_per_s, 1 / 0.07, 0.05));
+}
+
+TEST_CASE("options have the same effect in a prediction as in a run") {
+  PipelineModel model = lane_bound();
+  model.spread = 0.4;
+  model.frames = 600;
+  const auto check = [](const PipelineModel& base, const std::string& change, const PipelineModel& changed) {
+    CAPTURE(change);
+    const Prediction predicted = recorded(base).predict(change);
+    const double real = rate_of(changed);
+    CHECK(near(predicted.frames_per_s, real, 0.06));
+    CHECK(predicted.low < real);
+    CHECK(real < predicted.high);
+  };
+  PipelineModel changed = model;
+  changed.lane_stages[1].mean.core_s = 0.01;
+  PipelineModel decode_bound = changed;
+  changed.workers = 3;
+  check(decode_bound, "threads.workers=3", changed);
+  changed = model;
+  changed.cores = 1;
+  check(model, "cores=1", changed);
+  PipelineModel tight = model;
+  tight.admission = 2;
+  check(tight, "gate.frames=16", model);
+  PipelineModel slow_reads = model;
+  slow_reads.read.mean.wait_s = 0.5;
+  slow_reads.read_threads = 2;
+  PipelineModel more_readers = slow_reads;
+  more_readers.read_threads = 8;
+  more_readers.admission = slow_reads.admission;
+  check(slow_reads, "read.threads=8", more_readers);
+}
+
+TEST_CASE("programs that took cores are gone in a prediction") {
+  PipelineModel alone = lane_bound();
+  alone.cores = 2;
+  alone.spread = 0.3;
+  PipelineModel beside = alone;
+  beside.others = 3;
+  const WhatIf what_if = recorded(beside);
+  CHECK(what_if.mismatch() < 0.05);
+  CHECK(near(what_if.predict("others=0").frames_per_s, rate_of(alone), 0.06));
+}
+
+TEST_CASE("a second GPU has lanes of its own") {
+  PipelineModel model = lane_bound();
+  for (auto& stage : model.lane_stages) stage.mean = {0.005, 1, stage.mean.core_s};
+  model.lanes = 2;
+  model.workers = 4;
+  model.cores = 16;
+  PipelineModel changed = model;
+  changed.gpus = 2;
+  changed.lanes = 4;
+  CHECK(near(recorded(model).predict("gpus=2").frames_per_s, rate_of(changed), 0.06));
+}
+
+TEST_CASE("costs of a batch grow with its size, and two batches have to fit") {
+  PipelineModel model = lane_bound();
+  const Prediction predicted = recorded(model).predict("batch.size=10");
+  CHECK(near(predicted.frames_per_s, 10, 0.15));  // the last batch drains alone
+}
+
+TEST_CASE("smaller teams make each lane slower") {
+  PipelineModel model = lane_bound();
+  for (auto& stage : model.lane_stages) stage.mean = {2 * stage.mean.core_s, 2};
+  model.workers = 4;
+  const WhatIf what_if = recorded(model, 2);
+  // Two lanes with one thread each do what one lane with two threads did.
+  CHECK(near(what_if.predict("threads.lanes=2").frames_per_s, 10, 0.05));
+}
+
+TEST_CASE("the table has the best change first") {
+  const auto table = recorded(lane_bound()).table();
+  REQUIRE(table.size() > 8);
+  CHECK(table.front().change == "segment x2");
+  CHECK(table.front().label == "`segment` twice as fast");
+  CHECK(std::ranges::is_sorted(table, std::ranges::greater(), &Prediction::frames_per_s));
+  CHECK(std::ranges::all_of(
+      table, [](const Prediction& it) { return it.low < it.frames_per_s && it.frames_per_s < it.high; }));
+}
+
+TEST_CASE("a change that cannot be read is refused with what is known") {
+  const WhatIf what_if = recorded(lane_bound());
+  const auto message = [&](const std::string& change) -> std::string {
+    try {
+      (void)what_if.predict(change);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  CHECK(message("segmnt x2").find("it has input, read, decode, detect, segment, encode, commit") != std::string::npos);
+  CHECK(message("faster").find("STAGE xN or OPTION=N") != std::string::npos);
+  CHECK(message("gate.memory=4").find("is not known") != std::string::npos);
+  CHECK(message("gate.frames=1").find("at least 2") != std::string::npos);
+  for (const char* change :
+       {"", "=", " x2", "segment x0", "segment x-1", "segment xnan", "segment x2x", "threads.workers=0",
+        "threads.workers=1.5", "threads.workers=1e99", "others=1", "cores=0", "cores=inf", "gpus=-1"})
+    CHECK_MESSAGE(message(change) != "accepted", change);
+}
+
+TEST_CASE("a window without work has no recording") {
+  CHECK_FALSE(recording_of(Snapshot{}, {}));
+  Outcome outcome = simulate(lane_bound());
+  Snapshot window = outcome.finished - outcome.begun;
+  window.resources[0].total.samples.clear();
+  CHECK_FALSE(recording_of(window, {}));
+}

@@ -1,0 +1,61 @@
+#include "run/recording.hpp"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+using namespace millrace;
+
+namespace {
+
+Recording example() {
+  PipelineModel real;
+  real.frame_stages = {{"decode", {0.02}}};
+  real.lane_stages = {{"detect", {0.01, 2}}, {"segment", {0.005, 1, 0.02}}};
+  real.batch_stages = {{"encode", {0.01}}};
+  real.read.mean.wait_s = 0.003;
+  real.commit.mean.core_s = 0.001;
+  real.frames = 100;
+  real.others = 1;
+  const Outcome outcome = simulate(real);
+  const auto recording = recording_of(outcome.finished - outcome.begun, {real.batch, 2, 10});
+  REQUIRE(recording);
+  return *recording;
+}
+
+}  // namespace
+
+TEST_CASE("a recording that was written and read predicts the same") {
+  const Recording recording = example();
+  const auto again = recording_from_json(to_json(recording));
+  REQUIRE(again);
+  const WhatIf before(recording), after(*again);
+  for (const char* change : {"segment x2", "threads.lanes=2", "gate.frames=4", "others=0", "gpus=2"}) {
+    const double expected = before.predict(change).frames_per_s;
+    CHECK(after.predict(change).frames_per_s == doctest::Approx(expected).epsilon(0.001));
+  }
+}
+
+TEST_CASE("a damaged recording is no recording") {
+  const std::string text = to_json(example());
+  for (std::size_t length = 0; length < text.size(); length += 97)
+    CHECK_FALSE(recording_from_json(text.substr(0, length)));
+  CHECK_FALSE(recording_from_json("[]"));
+  const auto with = [&](const char* pointer, const nlohmann::json& value) {
+    auto json = nlohmann::json::parse(text);
+    json[nlohmann::json::json_pointer(pointer)] = value;
+    return recording_from_json(json.dump());
+  };
+  CHECK(with("/cores", 4));
+  CHECK_FALSE(with("/version", 2));
+  CHECK_FALSE(with("/cores", 0));
+  CHECK_FALSE(with("/workers", 1e9));
+  CHECK_FALSE(with("/workers", "many"));
+  CHECK_FALSE(with("/others", -1));
+  CHECK_FALSE(with("/frame_stages", nullptr));
+  CHECK_FALSE(with("/read/costs", nlohmann::json::array()));
+  CHECK_FALSE(with("/read/costs/0/0", -1));
+  CHECK_FALSE(with("/read/costs/0/3", nullptr));
+  CHECK_FALSE(with("/read/costs/0", nlohmann::json::array({1, 2})));
+}
