@@ -80,8 +80,10 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
   /// `pass` gets each message with its credits, outside any lock, on the thread whose call made it pass.
   /// `waiting` counts the messages that wait for bytes, until the gate is closed.
   /// It does not count messages that only wait for an older one to arrive.
-  ByteGate(std::int64_t budget, Meter& waiting, std::function<void(Message, ByteCredit kept, ByteCredit passing)> pass)
-      : free_(budget), meter_(waiting), pass_(std::move(pass)) {}
+  /// `changed` hears when messages begin to wait for bytes, and when none waits any more. It must not call the gate.
+  ByteGate(std::int64_t budget, Meter& waiting, std::function<void(Message, ByteCredit kept, ByteCredit passing)> pass,
+           std::function<void(bool waits)> changed = {})
+      : free_(budget), meter_(waiting), pass_(std::move(pass)), changed_(std::move(changed)) {}
 
   /// From any thread: adds a message. `pass` may run in this call, also for other messages.
   void offer(std::int64_t sequence, Message message, ByteNeed need) {
@@ -134,7 +136,8 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
     const int now = short_of_bytes ? arrived_ : 0;
     if (now > counted_) meter_.arrive(now - counted_);
     if (now < counted_) meter_.leave(counted_ - now);
-    counted_ = now;
+    const bool waited = std::exchange(counted_, now) > 0;
+    if (changed_ && waited != (now > 0)) changed_(now > 0);
   }
 
   void pass_on() noexcept {
@@ -170,6 +173,7 @@ class ByteGate final : public ByteBudget, public std::enable_shared_from_this<By
   int counted_ = 0;  // messages that wait for bytes, as the meter counts them
   Meter& meter_;
   std::function<void(Message, ByteCredit, ByteCredit)> pass_;
+  std::function<void(bool)> changed_;
   int being_passed_ = 0;
   bool closed_ = false;
 };

@@ -41,6 +41,8 @@ class Clock {
   /// From now on, the team of the calling thread are the threads that it has started, or starts later.
   virtual void adopt_team() const noexcept {}
   [[nodiscard]] virtual MachineTime machine_time() const { return {}; }
+  /// Whether the pipeline measures itself; the answer never changes. Otherwise it only counts frames.
+  [[nodiscard]] virtual bool measures() const noexcept { return true; }
 };
 
 /// Times of a monotonic clock alone.
@@ -50,6 +52,12 @@ class SteadyClock : public Clock {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
   }
+};
+
+/// For runs that measure nothing, to find out what measuring costs.
+class UnmeasuredClock final : public SteadyClock {
+ public:
+  [[nodiscard]] bool measures() const noexcept override { return false; }
 };
 
 }  // namespace millrace

@@ -54,11 +54,14 @@ class Flow {
         runner_(runner),
         files_(std::make_shared<Bytes>(
             file_share(options), statistics.bytes,
-            [this](Admitted* frame, ByteCredit, ByteCredit file) { read(*frame, std::move(file)); })),
-        bytes_(std::make_shared<Bytes>(options.byte_budget - file_share(options), statistics.bytes,
-                                       [this](Admitted* frame, ByteCredit pixels, ByteCredit for_decoding) {
-                                         grant(*frame, std::move(pixels), std::move(for_decoding));
-                                       })),
+            [this](Admitted* frame, ByteCredit, ByteCredit file) { read(*frame, std::move(file)); },
+            [this](bool waits) { gate_.short_of_bytes(waits); })),
+        bytes_(std::make_shared<Bytes>(
+            options.byte_budget - file_share(options), statistics.bytes,
+            [this](Admitted* frame, ByteCredit pixels, ByteCredit for_decoding) {
+              grant(*frame, std::move(pixels), std::move(for_decoding));
+            },
+            [this](bool waits) { gate_.short_of_bytes(waits); })),
         join_(
             graph_, tbb_flow::serial, [this](Admitted* frame) { join(*frame); },
             priority(statistics.frame_stages.size())),

@@ -29,11 +29,13 @@ std::optional<int> Gate::take(bool begins_batch) {
     without_credits_.arrive();
     const auto service = without_credits_.begin();
     waiting_ = true;
+    look_again();
     reserved_ = false;
     release_();
     // After a wake-up with a reservation a credit is free: wake_source() saw it, and no other thread takes credits.
     wake_.wait(lock, [&] { return reserved_ || refuses(begins_batch); });
     waiting_ = false;
+    look_again();
     without_credits_.end(service, false);
   }
   if (refuses(begins_batch)) return std::nullopt;
@@ -62,13 +64,41 @@ void Gate::settle() {
   const std::lock_guard lock(mutex_);
   // The source may have free credits and still wait, because of `ahead_`.
   --unsettled_;
+  look_again();
   wake_source();
 }
 
 void Gate::give_back(std::span<const int> credits) {
   const std::lock_guard lock(mutex_);
   free_.insert(free_.end(), credits.begin(), credits.end());
+  look_again();
   wake_source();
+}
+
+void Gate::short_of_bytes(bool is_short) {
+  const std::lock_guard lock(mutex_);
+  short_of_bytes_ += is_short ? 1 : -1;
+  look_again();
+}
+
+void Gate::look_again() {
+  const auto now_ns = without_credits_.clock().now_ns();
+  if (missing_ != nullptr) waits_.*missing_ += now_ns - since_ns_;
+  since_ns_ = now_ns;
+  if (!waiting_) {
+    missing_ = nullptr;
+  } else if (!has_credit()) {  // else the source is about to wake up from its last reason to wait
+    missing_ = short_of_bytes_ > 0 ? &CreditWaits::bytes_ns
+               : free_.empty()     ? &CreditWaits::frames_ns
+                                   : &CreditWaits::read_ahead_ns;
+  }
+}
+
+CreditWaits Gate::waits() const {
+  const std::lock_guard lock(mutex_);
+  CreditWaits now = waits_;
+  if (missing_ != nullptr) now.*missing_ += without_credits_.clock().now_ns() - since_ns_;
+  return now;
 }
 
 void Gate::stop() {

@@ -40,16 +40,21 @@ class Gate {
   void settle();
   /// From inside the graph: the frames with these credits are committed or given up.
   void give_back(std::span<const int> credits);
+  /// From any thread: frames begin to wait for bytes of one kind, or none waits for them any more.
+  void short_of_bytes(bool is_short);
 
   void stop();   ///< from any thread: admit no frame that begins a batch
   void close();  ///< from any thread: admit no further frame
   [[nodiscard]] bool stopped() const;
+  /// From any thread: the time without credits so far, by what was missing.
+  [[nodiscard]] CreditWaits waits() const;
 
  private:
   enum class State { open, stopped, closed };
   [[nodiscard]] bool has_credit() const { return !free_.empty() && unsettled_ < ahead_; }
   [[nodiscard]] bool refuses(bool begins_batch) const;
   void wake_source();  // call with the lock held, after credits came back
+  void look_again();   // call with the lock held, after a change: the source may lack something else now
 
   const int ahead_;
   Meter& without_credits_;
@@ -61,6 +66,10 @@ class Gate {
   bool waiting_ = false;
   bool reserved_ = false;
   State state_ = State::open;
+  int short_of_bytes_ = 0;  // kinds of bytes: of files, of pixels
+  CreditWaits waits_;
+  std::int64_t CreditWaits::*missing_ = nullptr;  // what the source waits for; null if it does not wait
+  std::int64_t since_ns_ = 0;                     // `waits_` has the time until then
 };
 
 }  // namespace millrace

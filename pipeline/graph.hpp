@@ -58,7 +58,11 @@ class Graph {
   }
 
   /// From any thread at any time: the statistics so far.
-  [[nodiscard]] Snapshot snapshot() const { return statistics_.snapshot(); }
+  [[nodiscard]] Snapshot snapshot() const {
+    Snapshot now = statistics_.snapshot();
+    now.credit_waits = gate_.waits();
+    return now;
+  }
 
  private:
   using Runner = StageRunner<Frame, Batch>;

@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 namespace millrace {
 
@@ -30,6 +32,21 @@ class LatencyHistogram {
     return middle_ns(i);
   }
 
+  /// A bin with counts.
+  struct Bin {
+    std::optional<std::int64_t> highest_ns;  ///< the longest duration in it; none for the last bin
+    std::uint64_t count = 0;
+  };
+  /// The bins with counts, shortest durations first: at most 592.
+  [[nodiscard]] std::vector<Bin> filled() const {
+    std::vector<Bin> all;
+    for (std::size_t i = 0; i < bins; ++i) {
+      if (counts_[i] == 0) continue;
+      all.push_back({i + 1 == bins ? std::nullopt : std::optional(lowest_ns(i + 1) - 1), counts_[i]});
+    }
+    return all;
+  }
+
   /// Removes the counts of `earlier`, an older copy of this histogram.
   LatencyHistogram& operator-=(const LatencyHistogram& earlier) noexcept {
     for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] -= earlier.counts_[i];
@@ -49,11 +66,13 @@ class LatencyHistogram {
     const auto index = (static_cast<std::size_t>(shift) << sub_bits) + static_cast<std::size_t>(value >> shift);
     return std::min(index, bins - 1);
   }
-  static double middle_ns(std::size_t index) noexcept {
-    if (index < (1U << sub_bits)) return static_cast<double>(index);
+  static std::int64_t lowest_ns(std::size_t index) noexcept {
+    if (index < (1U << sub_bits)) return static_cast<std::int64_t>(index);
     const auto shift = (index >> sub_bits) - 1;
-    const auto lowest = (index - (shift << sub_bits)) << shift;
-    return static_cast<double>(lowest) + (static_cast<double>(std::size_t{1} << shift) - 1) / 2;
+    return static_cast<std::int64_t>((index - (shift << sub_bits)) << shift);
+  }
+  static double middle_ns(std::size_t index) noexcept {
+    return static_cast<double>(lowest_ns(index) + lowest_ns(index + 1) - 1) / 2;
   }
 
   std::array<std::uint64_t, bins> counts_{};

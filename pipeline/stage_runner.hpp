@@ -140,6 +140,7 @@ class StageRunner {
       if (committed) statistics_.count_committed(static_cast<std::int64_t>(joined.credits.size()));
     }
     joined.batch = nullptr;
+    statistics_.count_left(static_cast<std::int64_t>(joined.credits.size()));
     for (const int credit : joined.credits) this->admitted(credit).at.store(nullptr, std::memory_order_relaxed);
   }
 

@@ -84,12 +84,21 @@ Reading operator-(Reading to, const Reading& from) {
   return to;
 }
 
+CreditWaits operator-(const CreditWaits& to, const CreditWaits& from) {
+  return {to.frames_ns - from.frames_ns, to.read_ahead_ns - from.read_ahead_ns, to.bytes_ns - from.bytes_ns};
+}
+
+// `in_flight` and `moments` are no sums: a window has the values at its end.
 Snapshot operator-(Snapshot to, const Snapshot& from) {
   to.time_ns -= from.time_ns;
+  for (auto* moment : {&to.moments.first_admitted_ns, &to.moments.last_admitted_ns, &to.moments.first_committed_ns}) {
+    if (*moment) **moment -= from.time_ns;
+  }
   to.planned -= from.planned;
   to.committed -= from.committed;
   to.input = std::move(to.input) - from.input;
   to.without_credits = std::move(to.without_credits) - from.without_credits;
+  to.credit_waits = to.credit_waits - from.credit_waits;
   to.bytes = std::move(to.bytes) - from.bytes;
   to.batch = std::move(to.batch) - from.batch;
   // Resources and parts match by position: all snapshots of a run list them in the same order.
@@ -106,6 +115,44 @@ Snapshot operator-(Snapshot to, const Snapshot& from) {
   return to;
 }
 
+std::vector<const Reading*> waiting_places(const Snapshot& snapshot) {
+  std::vector<const Reading*> places;
+  const auto add = [&](std::string_view name) {
+    for (const auto& resource : snapshot.resources) {
+      if (resource.total.name == name) places.push_back(&resource.total);
+    }
+  };
+  const auto add_stages = [&](Unit unit) {
+    for (const auto& resource : snapshot.resources) {
+      if (resource.in_turn || resource.waited_for_by_lanes) continue;
+      for (const Reading& part : resource.parts) {
+        if (part.unit == unit) places.push_back(&part);
+      }
+    }
+  };
+  add("read");
+  places.push_back(&snapshot.bytes);
+  add_stages(Unit::frames);
+  places.push_back(&snapshot.batch);
+  add("lane");
+  add_stages(Unit::batches);
+  add("commit");
+  return places;
+}
+
+Phases phases_of(const Snapshot& window) {
+  const Moments& at = window.moments;
+  Phases phases;
+  if (at.first_admitted_ns && at.first_committed_ns) phases.fill_ns = *at.first_committed_ns - *at.first_admitted_ns;
+  if (at.last_admitted_ns) phases.drain_ns = window.time_ns - *at.last_admitted_ns;
+  const auto between = at.committed_at_last_admission - at.first_committed;
+  // Without a commit in between, nobody knows the rate.
+  if (!at.first_committed_ns || between <= 0 || *at.last_admitted_ns <= *at.first_committed_ns) return phases;
+  phases.steady_ns = *at.last_admitted_ns - *at.first_committed_ns;
+  phases.steady_rate = static_cast<double>(between) * 1e9 / static_cast<double>(*phases.steady_ns);
+  return phases;
+}
+
 std::optional<double> other_cores(const Snapshot& window) {
   const auto wall_ns = static_cast<double>(window.time_ns);
   if (!window.machine.busy_ns || wall_ns <= 0) return std::nullopt;
@@ -116,7 +163,7 @@ std::optional<double> other_cores(const Snapshot& window) {
 }
 
 Meter::Meter(std::string name, int servers, const Clock& clock, Unit unit, Meter* within)
-    : name_(std::move(name)), clock_(clock), within_(within), since_ns_(clock.now_ns()) {
+    : name_(std::move(name)), clock_(clock), measures_(clock.measures()), within_(within), since_ns_(clock.now_ns()) {
   reading_.name = name_;
   reading_.servers = servers;
   reading_.unit = unit;
@@ -139,6 +186,7 @@ void Meter::integrate(Reading& reading, std::int64_t elapsed_ns) const noexcept 
 
 // Events read the clock under the lock, so that time never runs backwards from one event to the next.
 void Meter::arrive(int items) noexcept {
+  if (!measures_) return;
   {
     const std::lock_guard lock(mutex_);
     advance(clock_.now_ns());
@@ -149,6 +197,7 @@ void Meter::arrive(int items) noexcept {
 }
 
 void Meter::leave(int items) noexcept {
+  if (!measures_) return;
   {
     const std::lock_guard lock(mutex_);
     advance(clock_.now_ns());
@@ -158,6 +207,7 @@ void Meter::leave(int items) noexcept {
 }
 
 Service Meter::begin() noexcept {
+  if (!measures_) return {};
   const auto begun = clock_.core_time();
   // The outer meter begins first and ends last, so its busy time covers that of its parts.
   if (within_ != nullptr) within_->enter();
@@ -174,6 +224,7 @@ std::int64_t Meter::enter() noexcept {
 }
 
 void Meter::end(const Service& service, bool failed) noexcept {
+  if (!measures_) return;
   const auto now = service.begun ? clock_.core_time() : std::nullopt;
   const auto used = now ? std::optional(*now - *service.begun) : std::nullopt;
   leave_service(service.begun_ns, used, failed);
@@ -214,6 +265,7 @@ void Meter::sample(const ServiceSample& service) noexcept {
 
 Reading Meter::read() const {
   const std::lock_guard lock(mutex_);
+  if (!measures_) return reading_;
   // Adds the time since the last event. Otherwise a stage inside one long call would look idle.
   Reading now = reading_;
   integrate(now, clock_.now_ns() - since_ns_);
@@ -240,21 +292,27 @@ Statistics::Statistics(const GraphOptions& options, const std::vector<std::strin
   for (const auto& name : batch_names) batch_stages.emplace_back(name, options.workers, clock, Unit::batches, &workers);
 }
 
+std::vector<ResourceReading> Statistics::resources() const {
+  std::vector<ResourceReading> all{{read.read(), {}}};
+  if (!frame_stages.empty() || !batch_stages.empty()) {
+    all.push_back({workers.read(), read_all(frame_stages, batch_stages)});
+  }
+  // `true`: a batch goes through the lane stages in turn, on one lane.
+  if (!lane_stages.empty()) all.push_back({lane.read(), read_all(lane_stages), true});
+  all.push_back({commit.read(), {}});
+  return all;
+}
+
 Snapshot Statistics::snapshot() const {
   Snapshot now;
   // The meters are read one after another while the graph runs, so their moments differ by microseconds.
   now.time_ns = clock_.now_ns();
+  now.measured = clock_.measures();
   now.input = input.read();
   now.without_credits = without_credits.read();
   now.bytes = bytes.read();
   now.batch = batch.read();
-  now.resources.push_back({read.read(), {}});
-  if (!frame_stages.empty() || !batch_stages.empty()) {
-    now.resources.push_back({workers.read(), read_all(frame_stages, batch_stages)});
-  }
-  // `true`: a batch goes through the lane stages in turn, on one lane.
-  if (!lane_stages.empty()) now.resources.push_back({lane.read(), read_all(lane_stages), true});
-  now.resources.push_back({commit.read(), {}});
+  if (now.measured) now.resources = resources();
   now.cpu_ns = process_cpu_ns();
   now.machine = clock_.machine_time();
   now.cores = cores_;
@@ -262,17 +320,30 @@ Snapshot Statistics::snapshot() const {
   const std::lock_guard lock(mutex_);
   now.planned = planned_;
   now.committed = committed_;
+  now.in_flight = planned_ - left_;
+  now.moments = moments_;
   return now;
 }
 
 void Statistics::count_planned() noexcept {
   const std::lock_guard lock(mutex_);
   ++planned_;
+  moments_.last_admitted_ns = clock_.now_ns();
+  if (!moments_.first_admitted_ns) moments_.first_admitted_ns = moments_.last_admitted_ns;
+  moments_.committed_at_last_admission = committed_;
 }
 
 void Statistics::count_committed(std::int64_t frames) noexcept {
   const std::lock_guard lock(mutex_);
   committed_ += frames;
+  if (moments_.first_committed_ns) return;
+  moments_.first_committed_ns = clock_.now_ns();
+  moments_.first_committed = frames;
+}
+
+void Statistics::count_left(std::int64_t frames) noexcept {
+  const std::lock_guard lock(mutex_);
+  left_ += frames;
 }
 
 std::vector<const Meter*> Statistics::meters_of_frames() const {

@@ -71,13 +71,32 @@ struct ResourceReading {
   bool waited_for_by_lanes = false;
 };
 
+/// The time that the source had no credits, by what it lacked. At each moment it lacks one of them.
+struct CreditWaits {
+  std::int64_t frames_ns = 0;      ///< the maximum number of frames was in flight
+  std::int64_t read_ahead_ns = 0;  ///< the maximum number of frames was being read
+  std::int64_t bytes_ns = 0;       ///< frames waited for bytes: more credits would only make more frames wait
+};
+[[nodiscard]] CreditWaits operator-(const CreditWaits& to, const CreditWaits& from);
+
+/// When frames came in and went out. In a window, times since its start.
+struct Moments {
+  std::optional<std::int64_t> first_admitted_ns, last_admitted_ns, first_committed_ns;
+  std::int64_t first_committed = 0;              ///< frames of the first commit
+  std::int64_t committed_at_last_admission = 0;  ///< frames that had been committed when the last one was admitted
+};
+
 /// All statistics of a graph at one moment; `to - from` is the window between two.
 struct Snapshot {
   std::int64_t time_ns = 0;    ///< time of the graph's clock; in a window, the length of the window
   std::int64_t planned = 0;    ///< frames admitted
   std::int64_t committed = 0;  ///< frames committed
-  Reading input;               ///< the source inside next(): busy is the time that the call took, blocked or not
-  Reading without_credits;     ///< the source before the gate: busy is the time without credits
+  std::int64_t in_flight = 0;  ///< frames admitted, and neither committed nor given up; in a window, at its end
+  Moments moments;
+  bool measured = true;      ///< false: the clock measures nothing (Clock::measures); there are no resources
+  Reading input;             ///< the source inside next(): busy is the time that the call took, blocked or not
+  Reading without_credits;   ///< the source before the gate: busy is the time without credits
+  CreditWaits credit_waits;  ///< the same time, by what was missing
   /// Frames that wait for the bytes of their file or, once read, of their pixels.
   /// Frames that only wait for an older frame to be read do not count.
   Reading bytes;
@@ -89,6 +108,19 @@ struct Snapshot {
   std::int64_t admission_items = 0;        ///< maximum number of frames in flight
 };
 [[nodiscard]] Snapshot operator-(Snapshot to, const Snapshot& from);
+
+/// The places in which frames or batches wait, in the order of the flow. They belong to the snapshot.
+[[nodiscard]] std::vector<const Reading*> waiting_places(const Snapshot& snapshot);
+
+/// The parts of a run in which the pipeline fills, works at its own rate, and drains. Times that do not exist are empty.
+struct Phases {
+  std::optional<std::int64_t> fill_ns;    ///< from the first admission to the first commit
+  std::optional<std::int64_t> steady_ns;  ///< from the first commit to the last admission
+  std::optional<std::int64_t> drain_ns;   ///< from the last admission to the end
+  std::optional<double> steady_rate;      ///< frames/s that were committed between filling and draining
+};
+/// `window` begins before the first admission and ends after the last commit.
+[[nodiscard]] Phases phases_of(const Snapshot& window);
 
 /// The cores that other programs and other guests of the hypervisor took from the process, on average over a window.
 /// Nothing if the system does not tell.
@@ -102,6 +134,7 @@ struct Service {
 
 /// Counts events at one place, from any thread. Memory is fixed.
 /// An event costs about 50 ns, and 3 us with the core times of a SystemClock.
+/// If the clock measures nothing, events do nothing.
 class Meter {
  public:
   /// `servers` is the maximum number of items in service at a time.
@@ -114,6 +147,7 @@ class Meter {
   void end(const Service& service, bool failed) noexcept;  ///< the service ends; on the thread that began it
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
   [[nodiscard]] Reading read() const;
 
  private:
@@ -125,6 +159,7 @@ class Meter {
 
   const std::string name_;
   const Clock& clock_;
+  const bool measures_;
   Meter* const within_;
   mutable std::mutex mutex_;
   Reading reading_;
@@ -143,6 +178,8 @@ struct Statistics {
   [[nodiscard]] Snapshot snapshot() const;
   void count_planned() noexcept;
   void count_committed(std::int64_t frames) noexcept;
+  /// Frames have left the pipeline, committed or given up.
+  void count_left(std::int64_t frames) noexcept;
   /// Returns the meter of every place where a frame can be, in the order of the flow.
   [[nodiscard]] std::vector<const Meter*> meters_of_frames() const;
   [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
@@ -151,12 +188,16 @@ struct Statistics {
   std::deque<Meter> frame_stages, lane_stages, batch_stages;  // deques, because meters cannot be moved
 
  private:
+  [[nodiscard]] std::vector<ResourceReading> resources() const;
+
   const Clock& clock_;
   const double cores_;
   const std::int64_t admission_items_;
   mutable std::mutex mutex_;
   std::int64_t planned_ = 0;
   std::int64_t committed_ = 0;
+  std::int64_t left_ = 0;
+  Moments moments_;
 };
 
 }  // namespace millrace

@@ -138,14 +138,20 @@ TEST_CASE("bytes are granted in order of admission, for any order of arrival and
 struct Held {
   std::vector<ByteCredit> kept{}, passing{};
   Waiting waiting{};
+  bool waits = false;
   std::shared_ptr<ByteGate<int>> gate;
   explicit Held(std::int64_t budget)
-      : gate(std::make_shared<ByteGate<int>>(budget, waiting.meter,
-                                             [this](int message, ByteCredit keep, ByteCredit pass) {
-                                               CHECK(message == passed());
-                                               kept.push_back(std::move(keep));
-                                               passing.push_back(std::move(pass));
-                                             })) {}
+      : gate(std::make_shared<ByteGate<int>>(
+            budget, waiting.meter,
+            [this](int message, ByteCredit keep, ByteCredit pass) {
+              CHECK(message == passed());
+              kept.push_back(std::move(keep));
+              passing.push_back(std::move(pass));
+            },
+            [this](bool now) {
+              CHECK(now != waits);
+              waits = now;
+            })) {}
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
   ~Held() { gate->close(); }
@@ -181,14 +187,17 @@ TEST_CASE("a message behind one that has not arrived does not count as waiting f
   it.gate->offer(0, 0, 20);
   CHECK(it.passed() == 2);
   CHECK(it.waiting.now() == 0);  // 3 and 4 wait for message 2, not for bytes
+  CHECK_FALSE(it.waits);
   it.gate->offer(2, 2, 10);
   CHECK(it.waiting.now() == 3);
+  CHECK(it.waits);
   it.kept[0].release();
   CHECK(it.passed() == 3);
   CHECK(it.waiting.now() == 2);
   it.kept[1].release();
   CHECK(it.passed() == 5);
   CHECK(it.waiting.now() == 0);
+  CHECK_FALSE(it.waits);
 }
 
 TEST_CASE("kept bytes wait until they fit; passing ones wait until they fit or no others pass") {

@@ -185,6 +185,106 @@ TEST_CASE("a histogram at its edges") {
   CHECK(later.quantile_ns(0.5) == doctest::Approx(100).epsilon(0.05));
 }
 
+TEST_CASE("a histogram lists its bins with their longest duration") {
+  LatencyHistogram histogram;
+  CHECK(histogram.filled().empty());
+  for (const std::int64_t ns : {3, 3, 1'000'000}) histogram.add(ns);
+  histogram.add(std::int64_t{1} << 60);
+  const auto bins = histogram.filled();
+  REQUIRE(bins.size() == 3);
+  CHECK(bins[0].highest_ns == 3);
+  CHECK(bins[0].count == 2);
+  CHECK(*bins[1].highest_ns >= 1'000'000);
+  CHECK(static_cast<double>(*bins[1].highest_ns) < 1.065e6);  // a sixteenth of an octave, at its low end
+  CHECK_FALSE(bins[2].highest_ns);                            // the last bin has no end
+  // The longest duration of a bin is in it, and the next nanosecond is not.
+  for (int bit = 0; bit < 39; ++bit) {
+    LatencyHistogram one;
+    one.add((std::int64_t{1} << bit) + 5);
+    const auto highest = *one.filled().front().highest_ns;
+    one.add(highest);
+    CHECK(one.filled().size() == 1);
+    one.add(highest + 1);
+    CHECK(one.filled().size() == 2);
+  }
+}
+
+TEST_CASE("a run fills, works at its own rate, and drains") {
+  HandClock clock;
+  const GraphOptions options{.max_batch = 2, .admission_items = 4, .slab_bytes = 1, .byte_budget = 4};
+  Statistics statistics(options, {"decode"}, {"detect"}, {"encode"}, clock);
+  const auto admit = [&](int frames) {
+    for (int i = 0; i < frames; ++i) statistics.count_planned();
+  };
+  const auto commit = [&](int frames) {
+    statistics.count_committed(frames);
+    statistics.count_left(frames);
+  };
+  clock.advance(1000);
+  const auto begun = statistics.snapshot();
+  CHECK_FALSE(phases_of(begun - begun).fill_ns);
+  clock.advance(5);  // the source waits for its first input
+  admit(4);
+  clock.advance(100);
+  CHECK_FALSE(phases_of(statistics.snapshot() - begun).fill_ns);
+  commit(2);
+  CHECK_FALSE(phases_of(statistics.snapshot() - begun).steady_ns);  // nothing was admitted after it
+  admit(2);
+  clock.advance(50);
+  commit(2);
+  admit(1);
+  clock.advance(50);
+  commit(2);
+  admit(1);
+  CHECK((statistics.snapshot() - begun).in_flight == 2);
+  clock.advance(80);
+  commit(1);
+  statistics.count_left(1);  // given up
+  clock.advance(7);
+  const auto window = statistics.snapshot() - begun;
+  const Phases phases = phases_of(window);
+  CHECK(phases.fill_ns == 100);
+  CHECK(phases.steady_ns == 100);
+  CHECK(phases.drain_ns == 87);
+  CHECK(phases.steady_rate == doctest::Approx(4 / 100e-9));
+  CHECK(window.time_ns == 5 + 100 + 100 + 87);
+  CHECK(window.in_flight == 0);
+}
+
+TEST_CASE("places where items wait are in the order of the flow") {
+  HandClock clock;
+  const GraphOptions options{.max_batch = 2, .admission_items = 4, .slab_bytes = 1, .byte_budget = 4};
+  Statistics all(options, {"decode", "sharpness"}, {"preprocess", "detect"}, {"encode", "upload"}, clock);
+  all.batch_stages[1].arrive(3);
+  const auto snapshot = all.snapshot();
+  std::vector<std::string> names;
+  for (const Reading* place : waiting_places(snapshot)) names.push_back(place->name);
+  CHECK(names == std::vector<std::string>{"read", "bytes", "decode", "sharpness", "batch", "lane", "encode", "upload",
+                                          "commit"});
+  CHECK(waiting_places(snapshot)[7]->queue_length == 3);
+  names.clear();
+  const Statistics few(options, {}, {}, {}, clock);
+  const auto empty = few.snapshot();
+  for (const Reading* place : waiting_places(empty)) names.push_back(place->name);
+  CHECK(names == std::vector<std::string>{"read", "bytes", "batch", "commit"});
+}
+
+TEST_CASE("a graph that measures nothing runs, and counts its frames") {
+  fake::GraphFixture fixture;
+  const UnmeasuredClock clock;
+  fixture.plan = fake::planned(50, 4);
+  fake::FakeGraph graph(fixture.options, fixture.bodies(), clock);
+  const auto result = graph.run();
+  CHECK(result.committed == 50);
+  const auto window = result.finished - result.begun;
+  CHECK_FALSE(window.measured);
+  CHECK(window.resources.empty());
+  CHECK(window.committed == 50);
+  CHECK(window.in_flight == 0);
+  CHECK(window.input.busy_ns == 0);
+  CHECK(phases_of(window).fill_ns.has_value());
+}
+
 TEST_CASE("a graph with one frame, whose bodies move the clock, has exact statistics") {
   fake::GraphFixture fixture;
   HandClock clock;
@@ -205,6 +305,10 @@ TEST_CASE("a graph with one frame, whose bodies move the clock, has exact statis
   CHECK(window.input.busy_ns == 2);
   CHECK(window.committed == 1);
   CHECK(window.admission_items == 8);
+  CHECK(window.in_flight == 0);
+  CHECK(phases_of(window).fill_ns == 3 + 5 + 7 + 11 + 13 + 17);
+  CHECK(phases_of(window).drain_ns == 3 + 5 + 7 + 11 + 13 + 17);
+  CHECK_FALSE(phases_of(window).steady_rate);
   REQUIRE(window.resources.size() == 4);
   const auto& [read, workers, lane, commit] =
       std::tie(window.resources[0], window.resources[1], window.resources[2], window.resources[3]);
@@ -250,6 +354,64 @@ TEST_CASE("time without credits is counted to the nanosecond") {
   waiting.join();
   clock.advance(100);
   CHECK(meter.read().busy_ns == 40);
+}
+
+TEST_CASE("time without credits is split by what the source lacks") {
+  HandClock clock;
+  Meter meter("gate", 1, clock);
+  Gate gate(2, 1, meter);
+  std::atomic<int> claims{0};
+  gate.open([&] { ++claims; }, [&] { --claims; });
+  const auto wait_until_unclaimed = [&] {
+    while (claims != 0) std::this_thread::yield();
+  };
+  const int first = gate.take(true).value();
+  {
+    std::jthread waiting([&] { static_cast<void>(gate.take(true)); });
+    wait_until_unclaimed();
+    clock.advance(10);  // a credit is free, but the first frame is being read
+    gate.short_of_bytes(true);
+    clock.advance(20);
+    gate.short_of_bytes(false);
+    clock.advance(5);
+    gate.settle();
+  }
+  {
+    std::jthread waiting([&] { static_cast<void>(gate.take(true)); });
+    wait_until_unclaimed();
+    clock.advance(40);  // both credits are taken
+    gate.settle();
+    clock.advance(2);
+    CHECK(gate.waits().frames_ns == 42);  // the source still waits
+    gate.short_of_bytes(true);            // of files
+    gate.short_of_bytes(true);            // of pixels
+    gate.short_of_bytes(false);
+    clock.advance(1);
+    gate.give_back(std::array{first});
+  }
+  clock.advance(100);
+  const CreditWaits waits = gate.waits();
+  CHECK(waits.read_ahead_ns == 15);
+  CHECK(waits.bytes_ns == 21);
+  CHECK(waits.frames_ns == 42);
+  CHECK(meter.read().busy_ns == 15 + 21 + 42);
+  CHECK((gate.waits() - waits).bytes_ns == 0);
+}
+
+TEST_CASE("the gate of a graph knows that frames wait for bytes") {
+  fake::GraphFixture fixture;
+  fixture.options.admission_items = 16;  // the memory is enough for eight
+  fixture.plan = fake::planned(40, 4);
+  for (auto& picture : fixture.plan) picture.working = 0;
+  std::optional<fake::FakeGraph> graph;
+  fixture.in_batch = [&](fake::Pictures& batch, const std::string& stage) {
+    // The first batch stays in its lane until the source has waited.
+    while (stage == "detect" && batch.frames.front()->batch == 0 && graph->snapshot().credit_waits.bytes_ns == 0)
+      std::this_thread::yield();
+  };
+  graph.emplace(fixture.options, fixture.bodies(), fixture.clock);
+  CHECK(graph->run().committed == 40);
+  CHECK(graph->snapshot().credit_waits.bytes_ns > 0);
 }
 
 TEST_CASE("cores and CPU time") {
