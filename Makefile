@@ -49,10 +49,11 @@ bench: ## run the short benchmarks
 	@tools/build.sh release
 	@tools/bench.sh
 
-insight: ## how often does the verdict name the right part? 3,000 simulated pipelines, and planted mistakes
-	@tools/build.sh release bench_verdicts
+insight: ## how often is the verdict right, and how far off are predictions? simulated pipelines, and planted mistakes
+	@tools/build.sh release bench_verdicts bench_predictions
 	@build/release/bench/bench_verdicts --seed 10001 --pipelines 3000
 	@for mistake in wall events cores; do echo "planted: $$mistake"; build/release/bench/bench_verdicts --seed 10001 --pipelines 1000 --planted $$mistake; done
+	@build/release/bench/bench_predictions --seed 10001 --pipelines 300
 
 parity: ## compare packages of every family in full size with the original software (needs the test data, about 80 minutes)
 	@tools/setup.sh core python

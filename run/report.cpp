@@ -99,20 +99,6 @@ Json verdict_json(const Verdict& verdict) {
           {"then_binds", verdict.then_binds}};
 }
 
-Json what_if_json(const RunReport& report) {
-  if (report.what_if.empty()) return nullptr;
-  Json changes = Json::array();
-  for (const Prediction& it : report.what_if) {
-    changes.push_back({{"change", it.change},
-                       {"label", it.label},
-                       {"pictures_per_s", it.frames_per_s},
-                       {"low", it.low},
-                       {"high", it.high}});
-  }
-  const double wall_s = seconds(report.window.time_ns);
-  return {{"pictures_per_s", static_cast<double>(report.window.committed) / wall_s}, {"changes", std::move(changes)}};
-}
-
 Json memory_json(const MemoryPlan& plan) {
   Json calls = Json::array();
   for (const auto& [key, rows] : plan.smaller_calls)
@@ -130,6 +116,18 @@ Json memory_json(const MemoryPlan& plan) {
 }
 
 }  // namespace
+
+Json to_json(const std::vector<Prediction>& predictions, double pictures_per_s) {
+  Json changes = Json::array();
+  for (const Prediction& it : predictions) {
+    changes.push_back({{"change", it.change},
+                       {"label", it.label},
+                       {"pictures_per_s", it.frames_per_s},
+                       {"low", it.low},
+                       {"high", it.high}});
+  }
+  return {{"pictures_per_s", pictures_per_s}, {"changes", std::move(changes)}};
+}
 
 Json to_json(const RunReport& report) {
   Json failed = Json::object();
@@ -161,6 +159,8 @@ Json to_json(const RunReport& report) {
     if (report.scan.skipped[i].count > 0)
       skipped[std::string(to_string(static_cast<Skip>(i)))] = report.scan.skipped[i].count;
   }
+  const double wall_s = seconds(report.window.time_ns);
+  const double rate = wall_s > 0 ? static_cast<double>(report.window.committed) / wall_s : 0;
   return {
       {"schema", 1},
       {"run", report.run},
@@ -183,7 +183,7 @@ Json to_json(const RunReport& report) {
       {"warm_up_s", seconds(report.warm_up_ns)},
       {"run_window", window_json(report.window)},
       {"verdict", verdict_json(report.verdict)},
-      {"what_if", what_if_json(report)},
+      {"what_if", report.what_if.empty() ? Json() : to_json(report.what_if, rate)},
       {"batch_size", report.batch_size},
       {"team", report.team},
       {"read_bytes", report.read_bytes},

@@ -52,6 +52,9 @@ struct RunReport {
   std::vector<std::string> notes;  ///< sentences for the user, such as decode warnings and removed parts of a journal
 };
 
+/// The value of `what_if` in report.json: predictions for a run that had `pictures_per_s`.
+nlohmann::json to_json(const std::vector<Prediction>& predictions, double pictures_per_s);
+
 /// The content of report.json. Names of numbers contain the unit. Unknown values are left out or null.
 nlohmann::json to_json(const RunReport& report);
 

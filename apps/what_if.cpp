@@ -1,0 +1,68 @@
+#include "apps/what_if.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <system_error>
+
+#include "base/text.hpp"
+#include "io/files/files.hpp"
+#include "io/files/source_names.hpp"
+#include "run/recording.hpp"
+#include "run/report.hpp"
+#include "stages/options.hpp"
+
+namespace millrace {
+namespace {
+
+template <class... Values>
+std::string format(const char* pattern, Values... values) {
+  std::array<char, 256> text{};
+  const int length = std::snprintf(text.data(), text.size(), pattern, values...);
+  return {text.data(), static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(text.size()) - 1))};
+}
+
+}  // namespace
+
+nlohmann::json predict(const std::string& attempt_folder, const std::vector<std::string>& changes) {
+  constexpr std::int64_t largest = 16 << 20;
+  const std::string file = attempt_folder + "/recording.json";
+  std::error_code error;
+  if (!std::filesystem::exists(file, error))
+    throw UsageError("'" + display_name(attempt_folder) +
+                     "' has no recording.json, so nothing can be predicted: run longer, with at least 8 batches");
+  const auto recording = recording_from_json(read_text_file(file, largest));
+  if (!recording)
+    throw UsageError("'" + display_name(file) + "' is damaged or of another version: run again to make a new one");
+  const WhatIf what_if(*recording);
+  std::vector<Prediction> predictions;
+  for (const auto& change : changes) {
+    try {
+      predictions.push_back(what_if.predict(change));
+    } catch (const std::invalid_argument& error) {
+      throw UsageError(error.what());
+    }
+  }
+  auto json = to_json(predictions, recording->frames_per_s);
+  json["mismatch"] = what_if.mismatch();
+  return json;
+}
+
+std::string what_if_text(const nlohmann::json& what_if, std::size_t rows, double min_gain) {
+  const double now = what_if.at("pictures_per_s");
+  std::string text;
+  for (const auto& change : what_if.at("changes")) {
+    const double rate = change.at("pictures_per_s");
+    if (now <= 0 || rate < now * (1 + min_gain)) continue;
+    if (rows-- == 0) break;
+    text += format("  %-36s %6.2f [%.2f to %.2f]  %+.0f %%\n", change.at("label").get<std::string>().c_str(), rate,
+                   change.at("low").get<double>(), change.at("high").get<double>(), 100 * (rate / now - 1));
+  }
+  return text.empty() ? "" : format("  %-36s pictures/s, now %.2f\n", "if this changed", now) + text;
+}
+
+}  // namespace millrace
