@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -173,7 +174,9 @@ class TerminalListener final : public JobListener {
 
 /// Flushes stdout before it writes to stderr, so that the table comes first if both go to one place.
 void show(const RunReport& report, bool quiet) {
-  if (!quiet) std::fputs(to_text(report, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)).c_str(), stdout);
+  const int columns = terminal_columns(STDOUT_FILENO);
+  if (!quiet)
+    std::fputs(to_text(to_json(report), report.output_folder, columns, wants_colour(STDOUT_FILENO)).c_str(), stdout);
   std::fflush(stdout);
   tell_unreadable(report.scan, ", then run again with --add-new");
   if (report.state == "stopped") say("stopped before the end; run the same command again to resume");
