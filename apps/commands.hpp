@@ -17,6 +17,9 @@ bool asks_for_help(const std::vector<std::string>& arguments);
 /// Reads only. Returns `mismatch` (8) if results are damaged.
 ExitCode status_command(const std::vector<std::string>& arguments);
 
+/// `millrace report OUT`: prints the report of an attempt again, or writes it as a page.
+ExitCode report_command(const std::vector<std::string>& arguments);
+
 /// `millrace reduce NAME OUT`: runs a reducer over the finished segments.
 ExitCode reduce_command(const std::vector<std::string>& arguments);
 

@@ -2,12 +2,14 @@
 
 #include <string>
 
-#include "run/report.hpp"
+#include <nlohmann/json_fwd.hpp>
 
 namespace millrace {
 
 /// The text that a run prints to stdout at its end: counts, the table of stages, the bottleneck, and the files written.
+/// `report` is the content of report.json, so the text is the same when it is printed again later.
 /// Sentences wrap at `columns`; the rows of the table do not. `colour` adds escape sequences for bold.
-std::string to_text(const RunReport& report, int columns, bool colour);
+/// Throws nlohmann::json::exception if a key is missing or has another type.
+std::string to_text(const nlohmann::json& report, const std::string& output_folder, int columns, bool colour);
 
 }  // namespace millrace

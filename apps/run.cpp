@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
+#include "apps/page/report_page.hpp"
 #include "apps/progress.hpp"
 #include "apps/report_text.hpp"
 #include "apps/signals.hpp"
@@ -171,10 +173,21 @@ class TerminalListener final : public JobListener {
   std::unique_ptr<Progress> progress_;
 };
 
+/// Prints the report and writes its page.
 /// Flushes stdout before it writes to stderr, so that the table comes first if both go to one place.
 void show(const RunReport& report, bool quiet) {
-  if (!quiet) std::fputs(to_text(report, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)).c_str(), stdout);
+  const nlohmann::json json = to_json(report);
+  const std::string& output = report.output_folder;
+  std::string text = to_text(json, output, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO));
+  std::string problem;
+  try {
+    text += write_page(json, output, output + "/runs/" + report.run, "");
+  } catch (const std::exception& error) {  // the results are complete, and report.json has the figures
+    problem = std::string("report.html was not written: ") + error.what();
+  }
+  if (!quiet) std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
+  if (!problem.empty()) say(problem);
   tell_unreadable(report.scan, ", then run again with --add-new");
   if (report.state == "stopped") say("stopped before the end; run the same command again to resume");
 }

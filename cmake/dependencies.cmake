@@ -38,6 +38,10 @@ if(MILLRACE_TORCH)
   target_link_libraries(torch_cpu INTERFACE ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libc10.so)
 endif()
 
+# dygraphs draws the charts of report.html. It is built into the program.
+find_file(MILLRACE_DYGRAPHS dygraph.min.js PATHS /usr/share/javascript/dygraphs REQUIRED)
+find_file(MILLRACE_DYGRAPHS_LICENCE copyright PATHS /usr/share/doc/libjs-dygraphs REQUIRED)
+
 # Headers only: a profiler brings the library.
 add_library(nvtx INTERFACE IMPORTED)
 target_include_directories(nvtx SYSTEM INTERFACE ${MILLRACE_DEPS_DIR}/core/lib/python3.11/site-packages/nvidia/cu13/include)

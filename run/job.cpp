@@ -257,7 +257,11 @@ std::vector<const SinkEntry*> sinks_of(const std::vector<PlannedView>& views) {
 
 /// Runs the attempt and writes its report, also after an exception.
 void execute_and_report(Attempt& attempt, RunReport& report) {
-  const auto write = [&] { attempt.folder.write_report(to_json(report).dump(2)); };
+  const auto write = [&] {
+    // After the sinks have finished, because the list contains only files that exist.
+    report.side_outputs = sink_outputs(attempt.output);
+    attempt.folder.write_report(to_json(report).dump(2));
+  };
   try {
     const KeepsLimits keep(attempt.execution);
     const Result result = execute(attempt, report);
@@ -357,8 +361,6 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   Attempt attempt{request,   resolved, output, sinks, lock,   folder,    clock,
                   execution, plan,     *store, feed,  reader, committer, listener};
   execute_and_report(attempt, report);
-  // After the sinks have finished, because the list contains only files that exist.
-  report.side_outputs = sink_outputs(output);
   return report;
 }
 

@@ -172,10 +172,12 @@ Json to_json(const RunReport& report) {
         {"plan_complete", report.plan_complete},
         {"ok", report.counts.ok},
         {"failed", failed},
+        {"failed_in_this_attempt", report.failed_now},
         {"objects", report.counts.objects},
         {"resumed", report.counts.resumed}}},
       {"input",
        {{"skipped", skipped},
+        {"left_out", report.scan.summary()},
         {"videos_not_read", report.scan.videos.count},
         {"inputs_without_pictures", report.scan.empty_inputs.count},
         {"not_selected", report.scan.not_selected}}},
@@ -193,6 +195,7 @@ Json to_json(const RunReport& report) {
       {"calls", calls},
       {"gpus", gpus},
       {"memory", memory},
+      {"side_outputs", report.side_outputs},
       {"reduced", reduced},
       {"notes", report.notes}};
 }

@@ -31,7 +31,7 @@ Look at
   $demo/out/segments/     one line of JSON for each picture, for other programs
   $demo/out/coco.json     the same objects for pycocotools. $demo/pictures/drawn-scenes.json has the objects that were
                                drawn. It numbers pictures and classes differently: compare them by name
-  $demo/out/runs/         report.json of this run
+  $demo/out/runs/         open report.html of this run in a browser; report.json is for programs
 Repeat the command behind the \$: it ends at once, because nothing is left to do. For your own pictures, with real models:
   make model WEIGHTS=yolov8n.pt SEGMENTER=mobile_sam.pt
   build/release/apps/millrace run --input YOUR-PICTURES/ --output out/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --format overlay

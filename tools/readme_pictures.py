@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Makes the pictures of the README from a run. Run it after `make demo`.
+"""Makes the pictures of the README and of docs/report.md from a run. Run it after `make demo`.
 
     readme_pictures.py [--program build/release/apps/millrace]
 
 It writes:
 
-    docs/images/overlay.jpg   a scene of the demo with the objects found
-    docs/images/report.png    the report of the run as a terminal shows it, without the path of the temporary folder
+    docs/images/overlay.jpg      a scene of the demo with the objects found
+    docs/images/report.png       the report of the run as a terminal shows it, without the path of the temporary folder
+    docs/images/report_page.png  report.html of the run, down to the time of the stages
 
-Needs the Python set, whose fonts it uses: `$(tools/setup.sh where)/python/bin/python tools/readme_pictures.py`.
+Needs the Python set, whose fonts it uses, and the browser set: `$(tools/setup.sh where)/python/bin/python tools/readme_pictures.py`.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from PIL import Image, ImageDraw, ImageFont
 ROOT = Path(__file__).resolve().parents[1]
 SCENE = "front/0000.jpg"
 COMMAND = ["run", "--input", "pictures", "--output", "out", "--format", "overlay,coco"]
+PAGE_WIDTH = 1280
 FONTS = Path(matplotlib.get_data_path()) / "fonts/ttf"
 PAPER, INK, COMMAND_INK = (24, 26, 31), (222, 224, 228), (140, 200, 140)
 SIZE, MARGIN = 26, 36  # pixels of the font and the border, for screens with two pixels a point
@@ -40,6 +42,18 @@ def terminal(lines, file):
     picture.quantize(32).save(file, optimize=True)
 
 
+def top_of_page(file, picture):
+    sys.path.append(str(ROOT / "tests/apps"))
+    import browser
+
+    with browser.chromium() as chromium:
+        page = chromium.new_page(viewport={"width": PAGE_WIDTH, "height": 2000}, color_scheme="light")
+        page.goto(file.as_uri())
+        last = page.get_by_role("region", name="Where the time went").bounding_box()
+        page.screenshot(path=picture, clip={"x": 0, "y": 0, "width": PAGE_WIDTH, "height": last["y"] + last["height"] + 20})
+    Image.open(picture).convert("RGB").quantize(128).save(picture, optimize=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/apps/millrace")
@@ -54,6 +68,7 @@ def main():
         done = subprocess.run([str(program), *COMMAND], cwd=folder, check=True, capture_output=True, text=True)
         shown = done.stdout.rstrip().replace(f"{folder}/", "")
         terminal([f"$ millrace {' '.join(COMMAND)}", *shown.splitlines()], images / "report.png")
+        top_of_page(next((folder / "out/runs").glob("*/report.html")), images / "report_page.png")
         overlay = Image.open(folder / f"out/overlay/{SCENE}.jpg")
         overlay.resize((1280, 720), Image.Resampling.LANCZOS).save(images / "overlay.jpg", quality=88, optimize=True)
 

@@ -482,7 +482,7 @@ class Terminals(Case):
             out = self.folder / f"out {closed}"
             self.assertEqual(len(program.lines(out)), 200, closed)
             for file in out.rglob("*"):  # no file got the descriptor of the closed stdout, and thus the table
-                if file.is_file():
+                if file.is_file() and file.name != "report.html":  # which has the table
                     self.assertNotIn(b" ok, ", file.read_bytes(), file)
 
     def test_a_full_stdout_does_not_lose_the_run(self):

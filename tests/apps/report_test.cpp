@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "run/report.hpp"
+
 namespace millrace {
 namespace {
 
@@ -27,6 +29,10 @@ Reading reading(Unit unit, const std::string& name, int servers, std::int64_t it
   Reading it = reading(name, servers, items, busy_s);
   it.unit = unit;
   return it;
+}
+
+std::string text_of(const RunReport& report, int columns, bool colour) {
+  return to_text(to_json(report), report.output_folder, columns, colour);
 }
 
 RunReport sample() {
@@ -73,7 +79,7 @@ RunReport sample() {
 
 TEST_CASE("the table is aligned, within the columns, and without trailing spaces") {
   for (int columns : {60, 100, 200}) {
-    std::istringstream text(to_text(sample(), columns, false));
+    std::istringstream text(text_of(sample(), columns, false));
     std::size_t header = 0;
     for (std::string line; std::getline(text, line);) {
       CAPTURE(line);
@@ -95,19 +101,19 @@ TEST_CASE("a number keeps its percent sign when a sentence is wrapped") {
   for (int i = 0; i < 60; ++i)
     report.verdict.sentence += (i > 0 ? " " : "") + std::string(1 + static_cast<std::size_t>(i) % 7, 'a') + " 10 %";
   for (int columns = 40; columns < 100; ++columns) {
-    const std::string text = to_text(report, columns, false);
+    const std::string text = text_of(report, columns, false);
     CHECK(text.find("\n%") == std::string::npos);
     CHECK(text.find(" \n") == std::string::npos);
   }
 }
 
 TEST_CASE("the headline, reasons, and where everything is") {
-  const std::string text = to_text(sample(), 100, false);
+  const std::string text = text_of(sample(), 100, false);
   CHECK(text.find("1,234,560 ok, 7 failed of 1,234,567 pictures, 9,876,543 objects (1,000 were done before)\n") == 0);
   RunReport one = sample();
   one.planned = one.counts.items = one.counts.ok = one.counts.objects = one.counts.resumed = 1;
   one.counts.failed.clear();
-  CHECK(to_text(one, 100, false).find("1 ok, 0 failed of 1 picture, 1 object (1 was done before; nothing") == 0);
+  CHECK(text_of(one, 100, false).find("1 ok, 0 failed of 1 picture, 1 object (1 was done before; nothing") == 0);
   for (const char* part : {"failed, truncated: 7", "100.00 pictures/s over 50.0 s", "loading 2.0 s", "warm-up 500 ms",
                            "lane x3", "    detect", "93 %", "cores: 2.0 of 8.0 used",
                            "source without credits 33.0 s of 50.0 s;", "read 2.5 MB/s, results written 4.6 kB/s",
@@ -122,7 +128,7 @@ TEST_CASE("the report names the files of errors that have lines: of this attempt
   RunReport report = sample();
   const std::string now = "errors   /data/out/runs/20260101T000000Z-1/errors.jsonl\n";
   const std::string before = "/data/out/runs/*/errors.jsonl: failed pictures of earlier attempts\n";
-  const auto has = [&](const std::string& part) { return to_text(report, 100, false).find(part) != std::string::npos; };
+  const auto has = [&](const std::string& part) { return text_of(report, 100, false).find(part) != std::string::npos; };
   CHECK(has("errors   " + before));
   CHECK_FALSE(has(now));
   report.failed_now = 3;
@@ -137,7 +143,7 @@ TEST_CASE("the report names the files of errors that have lines: of this attempt
 }
 
 TEST_CASE("a row shows its unit, utilisation, time without a core, quantiles and waiting") {
-  const std::string text = to_text(sample(), 80, false);
+  const std::string text = text_of(sample(), 80, false);
   // 2 and 64 ms become the middles of their bins. The lane waits and starves as a whole, so its parts have no such values.
   // Only the workers have core times: 10 s without a core, in 100 s of two workers.
   for (const std::string row : {"  stage              items             util no core p50 ms p95 ms starved queue\n",
@@ -160,7 +166,7 @@ TEST_CASE("one item is written as one") {
   report.window.resources = {{reading("read", 1, 1, 3), {}},
                              {reading(Unit::tasks, "workers", 1, 1, 3), {}},
                              {reading(Unit::batches, "lane", 1, 1, 3), {}}};
-  const std::string text = to_text(report, 80, false);
+  const std::string text = text_of(report, 80, false);
   for (const char* part :
        {"         1 picture      6 % ", "         1 task         6 % ", "         1 batch        6 % "}) {
     CAPTURE(part);
@@ -170,9 +176,9 @@ TEST_CASE("one item is written as one") {
 
 TEST_CASE("after a stop the report says how to complete the results") {
   RunReport report = sample();
-  CHECK(to_text(report, 80, false).find("results  /data/out/segments\n") != std::string::npos);
+  CHECK(text_of(report, 80, false).find("results  /data/out/segments\n") != std::string::npos);
   report.state = "stopped";
-  CHECK(to_text(report, 80, false).find("results  /data/out/segments; the same command completes the .part files\n") !=
+  CHECK(text_of(report, 80, false).find("results  /data/out/segments; the same command completes the .part files\n") !=
         std::string::npos);
 }
 
@@ -184,7 +190,7 @@ TEST_CASE("times keep their column, long ones lose their fraction") {
     report.window.resources = {{reading("read", 4, 5000, 3), {}}};
     report.window.resources[0].total.latency = {};
     report.window.resources[0].total.latency.add(ns);
-    std::istringstream text(to_text(report, 80, false));
+    std::istringstream text(text_of(report, 80, false));
     for (std::string line; std::getline(text, line);) {
       if (!line.starts_with("  read  ")) continue;
       CAPTURE(line);
@@ -211,7 +217,7 @@ TEST_CASE("report.json has the bottleneck, which holds the run back, and the bus
 }
 
 TEST_CASE("colours are closed on the line on which they began") {
-  std::istringstream text(to_text(sample(), 100, true));
+  std::istringstream text(text_of(sample(), 100, true));
   bool bold = false;
   for (std::string line; std::getline(text, line);) {
     if (line.find("\033[1m") != std::string::npos) bold = true;
@@ -224,7 +230,7 @@ TEST_CASE("colours are closed on the line on which they began") {
 TEST_CASE("a run in which nothing was left to do has no table and divides nothing by zero") {
   RunReport report = sample();
   report.window = {};
-  const std::string text = to_text(report, 100, false);
+  const std::string text = text_of(report, 100, false);
   CHECK(text.find("p50") == std::string::npos);
   CHECK(text.find("nan") == std::string::npos);
   auto json = to_json(report);
@@ -273,7 +279,7 @@ TEST_CASE("the report shows the sentences and files of reducers") {
   RunReport report = sample();
   CHECK(to_json(report)["reduced"] == nlohmann::json::object());
   report.reduced = {{"categories", "reduced/categories.json", {"objects, view front: 3 car"}}};
-  const std::string text = to_text(report, 79, false);
+  const std::string text = text_of(report, 79, false);
   CHECK(text.find("\n  categories: objects, view front: 3 car\n") != std::string::npos);
   CHECK(text.find("\n         /data/out/reduced/categories.json\n") != std::string::npos);
   CHECK(to_json(report)["reduced"]["categories"] ==

@@ -1,0 +1,88 @@
+#include "apps/attempt.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <tuple>
+#include <vector>
+
+#include "base/text.hpp"
+#include "io/files/files.hpp"
+#include "io/files/lock.hpp"
+#include "io/files/source_names.hpp"
+#include "io/results/segments_manifest.hpp"
+#include "stages/options.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t largest_report = 64LL << 20;
+constexpr int schema = 1;
+
+/// The order of attempts: "20260101T000000Z-10" is newer than "20260101T000000Z-9".
+std::tuple<std::string_view, int> order_of(const std::string& name) {
+  const auto dash = name.rfind('-');
+  if (dash == std::string::npos) return {name, 0};
+  int n = 0;
+  std::from_chars(name.data() + dash + 1, name.data() + name.size(), n);
+  return {std::string_view(name).substr(0, dash), n};
+}
+
+/// The names of all attempts, oldest first.
+std::vector<std::string> attempts_of(const std::string& output) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(output + "/runs", error)) {
+    if (entry.is_directory(error)) names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names, {}, order_of);
+  return names;
+}
+
+bool has_report(const std::string& output, const std::string& name) {
+  std::error_code error;
+  return std::filesystem::exists(output + "/runs/" + name + "/report.json", error);
+}
+
+}  // namespace
+
+Attempt read_attempt(const std::string& output, const std::string& name) {
+  const auto names = attempts_of(output);
+  const std::string shown = display_name(output);
+  if (names.empty())
+    throw UsageError("'" + shown +
+                     "' has no attempts: it is not an output folder of Millrace, or nothing ran there yet");
+  const std::string& chosen = name.empty() ? names.back() : name;
+  if (std::ranges::find(names, chosen) == names.end()) {
+    throw UsageError("'" + display_name(chosen) + "' is not an attempt of '" + shown + "'; the newest one is " +
+                     display_name(names.back()) + ", and " + shown + "/runs/ has all of them");
+  }
+  Attempt attempt{output + "/runs/" + chosen, {}};
+  const std::string file = attempt.folder + "/report.json";
+  if (!has_report(output, chosen)) {
+    if (const auto holder = lock_holder(output); holder && chosen == names.back()) {
+      throw LockedError(display_name(output + "/lock.json"), *holder,
+                        "a report exists when the attempt has ended; `millrace status` shows its progress");
+    }
+    const auto newest =
+        std::find_if(names.rbegin(), names.rend(), [&](const auto& it) { return has_report(output, it); });
+    throw UsageError(
+        "the attempt " + display_name(chosen) + " of '" + shown +
+        "' has no report: it was killed, or refused before it began" +
+        (newest == names.rend() ? "" : "; for the newest one that has a report: --run " + display_name(*newest)));
+  }
+  attempt.report = nlohmann::json::parse(read_text_file(file, largest_report), nullptr, false);
+  if (!attempt.report.is_object() || !attempt.report.contains("schema")) {
+    throw ResultsDamaged("'" + display_name(file) +
+                         "' is damaged: it is not a report in JSON. The results in segments/ are not affected; --run "
+                         "NAME chooses another attempt");
+  }
+  if (attempt.report["schema"] != schema) {
+    throw OutputMismatchError("'" + display_name(file) + "' has schema " + attempt.report["schema"].dump() +
+                              ", but this program reads schema " + std::to_string(schema) +
+                              ": use the version of Millrace that run.json next to it names");
+  }
+  return attempt;
+}
+
+}  // namespace millrace

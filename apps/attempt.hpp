@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace millrace {
+
+/// An attempt that has ended.
+struct Attempt {
+  std::string folder;  ///< out/runs/<name>
+  nlohmann::json report;
+};
+
+/// Reads report.json of an attempt of an output folder; an empty `name` is the newest attempt.
+/// It takes no lock, and reads only files in runs/ and lock.json.
+/// Throws UsageError if there is no such attempt or it has no report, and LockedError if it is still running.
+/// Throws ResultsDamaged if the report is damaged, and OutputMismatchError if another version wrote it.
+Attempt read_attempt(const std::string& output, const std::string& name);
+
+}  // namespace millrace

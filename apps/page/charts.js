@@ -1,0 +1,182 @@
+// The charts over time, drawn by dygraphs. report.js calls makeCharts().
+"use strict";
+
+// Makes an element. Texts become text nodes, so nothing in the data can become markup.
+function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// Its legend sets styles in a way that the content policy of this page forbids. The page has a legend of its own.
+Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
+
+// A moment in a series that ends at `end`: "12.5 s", and in a long one "1:05" or "2:01:05".
+const timeText = (seconds, end) => {
+  if (end < 120) return `${Number(seconds.toFixed(1))} s`;
+  const s = Math.round(seconds);
+  const two = (n) => String(n).padStart(2, "0");
+  const clock = `${two(Math.floor(s / 60) % 60)}:${two(s % 60)}`;
+  return end < 3600 ? clock.replace(/^0/, "") : `${Math.floor(s / 3600)}:${clock}`;
+};
+
+// Labels of the time axis at round times: at most one for each `width` pixels.
+function timeTicks(from, to, pixels, width, end) {
+  const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
+  const most = Math.max(pixels / width, 1);
+  const step = steps.find((it) => (to - from) / it <= most) ?? 86400 * Math.ceil((to - from) / most / 86400);
+  const ticks = [];
+  for (let time = Math.ceil(from / step) * step; time <= to; time += step) ticks.push({ v: time, label: timeText(time, end) });
+  return ticks;
+}
+
+// A number with about three digits: 0.05, 1.25, 34.1, 1,234.
+const short = (value) => {
+  const size = Math.abs(value);
+  const digits = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+  return value.toLocaleString("en", { maximumFractionDigits: digits });
+};
+
+const LINES = ["solid", "dashed", "dotted"];
+const PATTERNS = { solid: null, dashed: [9, 5], dotted: [2, 4] };
+const COLOURS = ["--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7"];
+
+// The charts, in the order of the page. A column that is missing or always empty is left out.
+function wantedCharts(columns) {
+  const names = Object.keys(columns);
+  const having = (pattern, label) => names.flatMap((name) => {
+    const match = name.match(pattern);
+    return match ? [{ name, label: label(match) }] : [];
+  });
+  const gpu = (suffix) => having(new RegExp(`^gpu(\\d+)_${suffix}$`), (match) => `GPU ${match[1]}`);
+  return [
+    { group: "flow", title: "Rate", unit: "pictures/s", series: [{ name: "pictures_per_s", label: "finished pictures" }] },
+    { group: "flow", title: "Pictures in the pipeline", unit: "pictures", series: [{ name: "in_flight", label: "in flight" }] },
+    { group: "flow", title: "Queues", unit: "items that wait", series: having(/^queue_(.+)$/, (match) => `before ${match[1]}`) },
+    { group: "load", title: "Cores", unit: "cores", series: [
+      { name: "cores_busy", label: "this program" }, { name: "other_cores", label: "other programs" },
+      { name: "stolen_cores", label: "taken by the hypervisor" }, { name: "throttled_cores", label: "withheld by a quota" }] },
+    { group: "load", title: "Time in which some thread waited", unit: "% of the time", factor: 100, series: [
+      { name: "cpu_stall", label: "for a core" }, { name: "memory_stall", label: "for memory" }, { name: "io_stall", label: "for a disk" }] },
+    { group: "load", title: "Memory of this program", unit: "GB", factor: 1e-9, series: [{ name: "resident_bytes", label: "resident" }] },
+    { group: "load", title: "Disks", unit: "MB/s", factor: 1e-6, series: [
+      { name: "disk_read_bytes_per_s", label: "read" }, { name: "disk_written_bytes_per_s", label: "written" }] },
+    { group: "load", title: "Clock of the CPU", unit: "MHz", series: [{ name: "cpu_mhz", label: "mean" }] },
+    { group: "load", title: "Temperature", unit: "°C", series: [{ name: "temperature_c", label: "CPU" }, ...gpu("temperature_c")] },
+    { group: "load", title: "Use of the GPUs", unit: "% of the time", series: gpu("utilisation_percent") },
+    { group: "load", title: "Memory of the GPUs", unit: "GB", factor: 1e-9, series: gpu("memory_used_bytes") },
+    { group: "load", title: "Clock of the GPUs", unit: "MHz", series: gpu("sm_mhz") },
+    { group: "load", title: "Power of the GPUs", unit: "W", series: gpu("power_w") },
+  ].map((chart) => ({ factor: 1, ...chart, series: chart.series.filter(({ name }) => columns[name]) }))
+    .filter((chart) => chart.series.length > 0);
+}
+
+// A point is a number, null, or [lowest, mean, highest] of the seconds that it stands for.
+function scaled(point, factor) {
+  if (point === null) return null;
+  return (Array.isArray(point) ? point : [point, point, point]).map((value) => value * factor);
+}
+
+function dataTable(chart, series) {
+  const table = el("table", {}, el("caption", {}, `${chart.title}, ${chart.unit}`));
+  table.append(el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "time"),
+    ...chart.series.map(({ label }) => el("th", { scope: "col", class: "number" }, label)))));
+  table.append(el("tbody", {}, ...series.time.map((time, row) => el("tr", {}, el("th", { scope: "row" }, timeText(time, series.end)),
+    ...chart.series.map(({ name }) => {
+      const point = scaled(series.columns[name].points[row], chart.factor);
+      return el("td", { class: "number" }, point === null ? "not known" : short(point[1]));
+    })))));
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${chart.title}` }, table);
+}
+
+function makeChart(chart, series, all) {
+  const colours = chart.series.map((_, i) => COLOURS[i % COLOURS.length]);
+  const lines = chart.series.map((_, i) => LINES[i % LINES.length]);
+  const facts = chart.series.map(({ name, label }) => {
+    const column = series.columns[name];
+    return `${label}: mean ${short(column.mean * chart.factor)}, highest ${short(column.high * chart.factor)}`;
+  });
+  const summary = `${chart.title} in ${chart.unit}, from ${timeText(series.time[0], series.end)} to ${timeText(series.end, series.end)}. ${facts.join("; ")}.`;
+  const canvas = el("div", { class: "chart", role: "img", "aria-label": summary });
+  const texts = facts.map((fact) => el("span", {}, fact));
+  const swatches = chart.series.map((_, i) => el("span", { class: `line ${lines[i]}`, "aria-hidden": "true" }));
+  const table = el("details", {}, el("summary", {}, "Table", el("span", { class: "hidden" }, ` of ${chart.title}`)));
+  // Hundreds of rows: they are made when somebody opens them.
+  table.addEventListener("toggle", () => { if (table.open && table.children.length === 1) table.append(dataTable(chart, series)); });
+  const figure = el("figure", chart.series.length > 4 ? { class: "wide" } : {}, el("figcaption", {}, el("h3", {}, chart.title), el("span", {}, chart.unit)), canvas,
+    el("ul", { class: "legend" }, ...chart.series.map((_, i) => el("li", {}, swatches[i], texts[i]))), table);
+
+  const rows = series.time.map((time, row) =>
+    [time, ...chart.series.map(({ name }) => scaled(series.columns[name].points[row], chart.factor))]);
+  const draw = () => {
+    const letters = 0.8 * parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    swatches.forEach((swatch, i) => { swatch.style.borderTopColor = colour(colours[i]); });
+    const perSeries = {};
+    chart.series.forEach(({ label }, i) => { perSeries[label] = { strokePattern: PATTERNS[lines[i]], color: colour(colours[i]) }; });
+    const axes = { axisLineColor: colour("--line"), gridLineColor: colour("--grid") };
+    if (figure.graph) {
+      figure.graph.updateOptions({ file: rows, series: perSeries, ...axes });
+      figure.graph.resize();
+      return;
+    }
+    figure.graph = new Dygraph(canvas, rows, {
+      labels: ["time", ...chart.series.map(({ label }) => label)], series: perSeries, ...axes,
+      customBars: true, fillAlpha: 0.18, strokeWidth: 2, includeZero: true, xRangePad: 4, axisLabelFontSize: letters,
+      drawPoints: rows.length < 3, pointSize: 4, connectSeparatedPoints: false, animatedZooms: false,
+      axes: {
+        x: { ticker: (from, to, pixels) => timeTicks(from, to, pixels, 5.5 * letters, series.end) },
+        y: { axisLabelFormatter: (value) => short(value), axisLabelWidth: 4.2 * letters, pixelsPerLabel: 2.6 * letters },
+      },
+      highlightCallback: (_, time, points) => {
+        chart.series.forEach(({ label }, i) => {
+          const point = points.find(({ name }) => name === label);
+          texts[i].textContent = `${label}: ${point ? short(point.yval) : "not known"} at ${timeText(time, series.end)}`;
+        });
+      },
+      unhighlightCallback: () => texts.forEach((text, i) => { text.textContent = facts[i]; }),
+      zoomCallback: (from, to) => all.show(from, to),
+    });
+  };
+  return { figure, draw };
+}
+
+// The charts of all groups, which show the same part of the time.
+function makeCharts(thinned) {
+  const series = { time: thinned.time, columns: Object.fromEntries(thinned.columns.map((column) => [column.name, column])) };
+  const first = series.time[0], last = series.time[series.time.length - 1];
+  series.end = last;
+  const all = {
+    list: [], now: [first, last],
+    show(from, to) {
+      const length = Math.min(Math.max(to - from, (last - first) / 1000), last - first);
+      const start = Math.min(Math.max(from, first), last - length);
+      all.now = [start, start + length];
+      const whole = length >= last - first;
+      for (const { figure } of all.list) figure.graph.updateOptions(whole ? { dateWindow: null, valueRange: null } : { dateWindow: all.now });
+      all.said.textContent = whole ? "The charts show the whole time." : `The charts show ${timeText(start, last)} to ${timeText(start + length, last)}.`;
+    },
+    said: el("span", { class: "muted", "aria-live": "polite" }, "The charts show the whole time."),
+  };
+  const move = (towards) => { const [from, to] = all.now, step = (to - from) / 2 * towards; all.show(from + step, to + step); };
+  const zoom = (factor) => { const [from, to] = all.now, middle = (from + to) / 2, half = (to - from) / 2 * factor; all.show(middle - half, middle + half); };
+  const button = (text, action) => { const it = el("button", { type: "button" }, text); it.addEventListener("click", action); return it; };
+  const tools = () => el("div", { class: "tools", role: "group", "aria-label": "Part of the time that all charts show" },
+    button("Zoom in", () => zoom(0.5)), button("Zoom out", () => zoom(2)), button("Earlier", () => move(-1)),
+    button("Later", () => move(1)), button("Whole time", () => all.show(first, last)), all.said);
+  const groups = {};
+  for (const chart of wantedCharts(series.columns)) {
+    const made = makeChart(chart, series, all);
+    all.list.push(made);
+    (groups[chart.group] ??= []).push(made.figure);
+  }
+  const draw = () => all.list.forEach((chart) => chart.draw());
+  const print = (on) => { document.documentElement.classList.toggle("printing", on); draw(); };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  matchMedia("print").addEventListener("change", ({ matches }) => print(matches));
+  window.addEventListener("beforeprint", () => print(true));
+  window.addEventListener("afterprint", () => print(false));
+  return { groups, draw, tools };
+}

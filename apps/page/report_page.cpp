@@ -1,0 +1,166 @@
+#include "apps/page/report_page.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "apps/page/files.hpp"
+#include "apps/page/series.hpp"
+#include "apps/report_text.hpp"
+#include "io/files/base64.hpp"
+#include "io/files/files.hpp"
+#include "io/files/source_names.hpp"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::json;
+
+// These limits keep the page below 3 MB for a run of any length.
+constexpr std::size_t most_points = 400;  // of a chart; up to twice as many before they are thinned
+constexpr std::size_t most_errors = 200;
+constexpr std::size_t longest_text = 1000;  // bytes of a path or a message
+
+std::string shortened(std::string text) {
+  if (text.size() <= longest_text) return text;
+  text.resize(longest_text);
+  return text + "...";
+}
+
+/// The first lines of errors.jsonl, for people. Lines that a killed run left half-written are left out.
+Json first_errors(const std::string& file) {
+  Json errors = Json::array();
+  std::ifstream lines(file);
+  for (std::string line; errors.size() < most_errors && std::getline(lines, line);) {
+    const Json error = Json::parse(line, nullptr, false);
+    if (!error.is_object()) continue;
+    try {
+      std::string path = error.at("path").get<std::string>();
+      if (error.contains("path_b64")) path = from_base64(error.at("path_b64").get<std::string>());
+      errors.push_back({{"path", shortened(display_name(path))},
+                        {"stage", error.at("stage").get<std::string>()},
+                        {"reason", error.at("reason").get<std::string>()},
+                        {"detail", shortened(display_name(error.at("detail").get<std::string>()))}});
+    } catch (const Json::exception&) {
+      continue;
+    } catch (const std::invalid_argument&) {  // no base64
+      continue;
+    }
+  }
+  return errors;
+}
+
+/// Version and settings from run.json; null if the file is missing or damaged.
+Json run_of(const std::string& file) {
+  std::ifstream stream(file);
+  const Json run = Json::parse(stream, nullptr, false);
+  if (!run.is_object()) return nullptr;
+  Json kept = Json::object();
+  for (const char* key : {"tool", "config"}) {
+    if (run.contains(key) && run.at(key).is_string()) kept[key] = run.at(key);
+  }
+  return kept;
+}
+
+/// A source of the content policy: 'sha256-...'.
+std::string hash_source(std::string_view content) {
+  const std::string hex = sha256_hex(content);
+  std::string digest;
+  constexpr int base = 16;
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    digest += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, base));
+  return "'sha256-" + to_base64(digest) + "'";
+}
+
+/// Replaces each @NAME@ of a template. Names in the values are left alone.
+std::string filled(std::string_view text, const std::vector<std::pair<std::string_view, std::string_view>>& values) {
+  std::string out;
+  while (!text.empty()) {
+    const auto open = text.find('@');
+    out += text.substr(0, open);
+    if (open == std::string_view::npos) break;
+    const auto close = text.find('@', open + 1);
+    const auto name = text.substr(open + 1, close - open - 1);
+    bool known = false;
+    for (const auto& [key, value] : values) {
+      if (key != name) continue;
+      out += value;
+      known = true;
+    }
+    if (!known) throw std::logic_error("report.html has the unknown name " + std::string(name));
+    text.remove_prefix(close + 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string json_for_script(const Json& json) {
+  const std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
+  std::string out;
+  out.reserve(text.size());
+  // These letters occur in strings only, where JSON allows their numbers.
+  for (const char letter : text) {
+    if (letter == '<') {
+      out += "\\u003c";
+    } else if (letter == '>') {
+      out += "\\u003e";
+    } else if (letter == '&') {
+      out += "\\u0026";
+    } else {
+      out += letter;
+    }
+  }
+  return out;
+}
+
+std::string escaped_html(std::string_view text) {
+  std::string out;
+  for (const char letter : text) {
+    if (letter == '<') {
+      out += "&lt;";
+    } else if (letter == '>') {
+      out += "&gt;";
+    } else if (letter == '&') {
+      out += "&amp;";
+    } else {
+      out += letter;
+    }
+  }
+  return out;
+}
+
+std::string report_page(const Json& report, const std::string& attempt, const std::string& text) {
+  std::ifstream csv(attempt + "/resources.csv");
+  const std::string data = json_for_script({{"report", report},
+                                            {"series", thinned_csv(csv, most_points)},
+                                            {"errors", first_errors(attempt + "/errors.jsonl")},
+                                            {"run", run_of(attempt + "/run.json")}});
+  const std::string scripts =
+      hash_source(page_files::library) + " " + hash_source(page_files::charts) + " " + hash_source(page_files::script);
+  return filled(page_files::html, {{"SCRIPT_HASHES", scripts},
+                                   {"STYLE_HASH", hash_source(page_files::style)},
+                                   {"STYLE", page_files::style},
+                                   {"TEXT", escaped_html(to_utf8_lossy(text))},
+                                   {"LICENCE", escaped_html(page_files::licence)},
+                                   {"DATA", data},
+                                   {"LIBRARY", page_files::library},
+                                   {"CHARTS", page_files::charts},
+                                   {"SCRIPT", page_files::script}});
+}
+
+std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,
+                       std::string file) {
+  constexpr int columns = 100;
+  if (file.empty()) file = attempt + "/report.html";
+  const std::filesystem::path path(file);
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  const std::string page = report_page(report, attempt, to_text(report, output, columns, false));
+  write_durably(folder, path.filename().string(), page);
+  return "page     " + display_name(file) + "\n";
+}
+
+}  // namespace millrace

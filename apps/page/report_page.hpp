@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace millrace {
+
+/// The page of an attempt, report.html: one file without links to others.
+///
+/// Browsers get the figures as JSON, and scripts of the page show them. A content policy forbids all other scripts.
+/// - `report` is the content of report.json.
+/// - `attempt` is the folder of the attempt. Its resources.csv, errors.jsonl and run.json are shown if they exist.
+/// - `text` is the report as text, for browsers without scripts.
+std::string report_page(const nlohmann::json& report, const std::string& attempt, const std::string& text);
+
+/// Writes the page of an attempt to `file`, or to report.html in the folder `attempt` if `file` is empty.
+/// Returns the line that tells the user where it is. Throws StorageError.
+/// `output` is the output folder as the user named it.
+std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,
+                       std::string file);
+
+/// JSON for an element `script`: ASCII without `<`, `>` and `&`.
+std::string json_for_script(const nlohmann::json& json);
+
+/// Text for an element: `<`, `>` and `&` become references.
+std::string escaped_html(std::string_view text);
+
+}  // namespace millrace

@@ -1,0 +1,393 @@
+"""`millrace report` and report.html, which a real browser opens.
+
+MILLRACE_SCREENSHOTS names a folder for screenshots, to look at.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import browser
+import program
+from PIL import Image
+from program import Case, millrace, report, write_picture, write_pictures
+
+SCREENSHOTS = os.environ.get("MILLRACE_SCREENSHOTS")
+WIDTHS = 360, 900, 1280, 3840
+UNITS = {"%": 0.01, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "MHz": 1, "W": 1, "°C": 1}
+
+
+def attempt(output):
+    """The folder of the newest attempt."""
+    return max((Path(output) / "runs").iterdir(), key=lambda f: (f.name.rsplit("-", 1)[0], int(f.name.rsplit("-", 1)[1])))
+
+
+def middle_grey(picture):
+    return sorted(picture.resize((64, 64)).tobytes())[2048]
+
+
+def value_of(key, figures):
+    """The value of a data-key in report.json; keys are joined by * and /. None if it is not known."""
+    result = None
+    for operator, path in re.findall(r"([*/]?)([^*/]+)", key):
+        value = figures
+        for name in path.split("."):
+            value = value[int(name)] if isinstance(value, list) else (value or {}).get(name)
+        if value is None:
+            return None
+        result = value if operator == "" else result * value if operator == "*" else result / value
+    return result
+
+
+def check_shown(case, text, value, key):
+    """The text is the value, rounded to the digits that it shows."""
+    match = re.fullmatch(r"([−+-]?)([\d,]+(?:\.(\d+))?)(?: (\S+?)(/s)?)?", text)
+    case.assertIsNotNone(match, f"{key} shows {text!r}")
+    scale = UNITS[match[4]] if match[4] else 1
+    number = float(match[2].replace(",", "")) * (-1 if match[1] in ("-", "−") else 1)
+    case.assertLessEqual(abs(number - value / scale), 0.500001 * 10 ** -len(match[3] or ""), f"{key} is {value} and shows {text!r}")
+
+
+class ReportCommand(Case):
+    """The command, without a browser."""
+
+    def run_decoding(self, *arguments, pictures=3, code=program.OK):
+        self.write("decode.yaml", program.DECODE_ONLY)
+        if not (self.folder / "pictures").exists():
+            write_pictures(self.folder / "pictures", pictures)
+        return self.run_ok("--input", self.folder / "pictures", "--output", self.folder / "out", self.folder / "decode.yaml", *arguments, code=code)
+
+    def test_it_prints_what_the_run_printed(self):
+        printed = self.run_decoding("--format", "overlay").out
+        again = millrace("report", self.folder / "out")
+        self.assertEqual(again.code, program.OK, again)
+        page = f"page     {attempt(self.folder / 'out')}/report.html\n"
+        self.assertTrue(printed.endswith(page), printed)
+        self.assertEqual(again.out + page, printed)
+        self.assertEqual(again.err, "")
+
+    def test_it_names_another_attempt_and_prints_json(self):
+        self.run_decoding()
+        first = attempt(self.folder / "out").name
+        self.run_decoding()
+        newest = attempt(self.folder / "out").name
+        self.assertNotEqual(first, newest)
+        self.assertIn("nothing was left to do", millrace("report", self.folder / "out").out)
+        self.assertNotIn("nothing was left to do", millrace("report", self.folder / "out", "--run", first).out)
+        shown = millrace("report", self.folder / "out", "--json", "--run", first)
+        self.assertEqual(json.loads(shown.out), json.loads((self.folder / "out/runs" / first / "report.json").read_text()))
+
+    def test_it_needs_only_the_folder_of_the_attempt(self):
+        self.run_decoding()
+        shutil.copytree(self.folder / "out/runs", self.folder / "copy/runs")
+        done = millrace("report", "copy", "--html", "page.html", cwd=self.folder)
+        self.assertEqual(done.code, program.OK, done)
+        self.assertTrue(done.out.endswith("page     page.html\n"), done)
+        again = attempt(self.folder / "out") / "report.html"
+        data = [re.search(r'id="data">(.*?)</script>', file.read_text())[1] for file in (self.folder / "page.html", again)]
+        self.assertEqual(data[0], data[1])
+
+    def test_what_it_refuses(self):
+        self.run_decoding()
+        out, folder = self.folder / "out", attempt(self.folder / "out")
+        good = (folder / "report.json").read_text()
+        for arguments, code, message in [
+            ((), program.USAGE, "needs one output folder"),
+            ((self.folder / "pictures",), program.USAGE, "has no attempts"),
+            ((out, "--run", "yesterday"), program.USAGE, "is not an attempt"),
+            ((out, "--run"), program.USAGE, "needs the name"),
+            ((out, "--htm"), program.USAGE, "did you mean '--html'?"),
+            ((out, "--html", self.folder / "none/page.html"), program.STORAGE, "none"),
+            ((out, "--html", self.folder), program.STORAGE, str(self.folder)),
+        ]:
+            with self.subTest(arguments=arguments):
+                done = millrace("report", *arguments)
+                self.assertEqual(done.code, code, done)
+                self.assertIn(message, done.err)
+                self.assertEqual(len(done.err.splitlines()), 1, done)
+        for text, code, message in [
+            (good[: len(good) // 2], program.MISMATCH, "is damaged"),
+            (json.dumps({"schema": 1, "run": "x"}), program.MISMATCH, "is damaged"),
+            (good.replace('"schema": 1', '"schema": 2'), program.MISMATCH, "schema 2"),
+            (None, program.USAGE, "was killed"),
+        ]:
+            with self.subTest(text=text and text[:20]):
+                (folder / "report.json").unlink()
+                if text is not None:
+                    (folder / "report.json").write_text(text)
+                done = millrace("report", out)
+                self.assertEqual(done.code, code, done)
+                self.assertIn(message, done.err)
+                if text is None:
+                    (folder / "report.json").touch()
+
+    def test_a_page_that_cannot_be_written_does_not_fail_the_run(self):
+        self.write("decode.yaml", program.DECODE_ONLY)
+        write_pictures(self.folder / "pictures", 3)
+        arguments = ["run", "--input", self.folder / "pictures", "--output", self.folder / "out", self.folder / "decode.yaml"]
+        # No file may have more than 64 KiB: only the page is larger.
+        done = subprocess.run(["bash", "-c", 'ulimit -f 64; exec "$@"', "bash", program.PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, program.OK, done)
+        self.assertIn("report.html was not written", done.stderr)
+        self.assertNotIn("page  ", done.stdout)
+        self.assertEqual({f.name for f in attempt(self.folder / "out").iterdir()}, {"run.json", "report.json", "errors.jsonl", "resources.csv"})
+
+
+class Browser(Case):
+    """Pages in headless Chromium. Each test fails if a page wrote to the console or asked for anything but itself."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.chromium = cls.enterClassContext(browser.chromium())
+
+    def open(self, file, width=1280, scheme="light", **options):
+        context = self.chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
+        self.addCleanup(context.close)
+        page = context.new_page()
+        page.said, page.asked = [], []
+        page.on("console", lambda message: page.said.append(message.text))
+        page.on("pageerror", lambda error: page.said.append(str(error)))
+        page.on("dialog", lambda dialog: (page.said.append("a dialog"), dialog.dismiss()))
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto(Path(file).resolve().as_uri())
+        return page
+
+    def check_page(self, page):
+        self.assertEqual(page.said, [])
+        self.assertEqual([url for url in page.asked if not url.startswith("data:")], [page.url])
+
+    def check_numbers(self, page, figures):
+        """Every marked number is that of report.json, and what is not marked as known is null there."""
+        marked = page.eval_on_selector_all("[data-key]", "all => all.map(e => [e.dataset.key, e.value, e.textContent])")
+        for key, value, text in marked:
+            expected = value_of(key, figures)
+            self.assertIsNotNone(expected, key)
+            self.assertTrue(math.isclose(float(value), expected, rel_tol=1e-9, abs_tol=1e-12), f"{key}: {value}, not {expected}")
+            # Times in columns of milliseconds have their unit in the head of the column.
+            check_shown(self, text, expected, key)
+        for key in page.eval_on_selector_all("[data-unknown]", "all => all.map(e => e.dataset.unknown)"):
+            self.assertIsNone(value_of(key, figures), key)
+        # A number without a mark would escape these checks. These parts have none on purpose.
+        bare = page.evaluate("""() => {
+          const copy = document.getElementById("report").cloneNode(true);
+          for (const e of copy.querySelectorAll("[data-key], [data-sum], [data-gain], figure, pre, code, .verdict, .notes, [data-error], details, .lead, caption")) e.remove();
+          return [...copy.querySelectorAll("dd, td.number")].map(e => e.textContent).filter(text => /[0-9]/.test(text));
+        }""")
+        self.assertEqual([text for text in bare if text != "0"], [])
+        return [key for key, _, _ in marked]
+
+    def check_layout(self, file):
+        """No horizontal scroll, no fault that axe finds, and the right background, in all forms."""
+        for width in WIDTHS:
+            for scheme in "light", "dark":
+                page = self.open(file, width, scheme)
+                with self.subTest(width=width, scheme=scheme):
+                    self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), width)
+                    shot = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("L")
+                    (self.assertGreater if scheme == "light" else self.assertLess)(middle_grey(shot), 128)
+                    if SCREENSHOTS:
+                        Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
+                        page.screenshot(full_page=True, path=f"{SCREENSHOTS}/{self._testMethodName}-{width}-{scheme}.png")
+                    if width < 3840:
+                        from axe_playwright_python.sync_playwright import Axe
+
+                        found = Axe().run(page)
+                        self.assertEqual(found.violations_count, 0, found.generate_report())
+                self.check_page(page)
+                page.context.close()
+        page = self.open(file, 1280, "dark")
+        page.emulate_media(media="print", color_scheme="dark")
+        shot = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("L")
+        self.assertGreater(middle_grey(shot), 200, "paper is white")
+        # 17 cm: the width of A4 and of letter paper without margins.
+        for width in page.eval_on_selector_all(".chart canvas", "all => all.map(e => e.getBoundingClientRect().width)"):
+            self.assertAlmostEqual(width, 17 / 2.54 * 96, delta=1)
+        pdf = page.pdf(format="A4")
+        self.assertTrue(pdf.startswith(b"%PDF"))
+        if SCREENSHOTS:
+            Path(f"{SCREENSHOTS}/{self._testMethodName}-print.pdf").write_bytes(pdf)
+        self.check_page(page)
+
+    def sample(self, name="sample", rows=120, gpus=0, edit=lambda figures: None):
+        """An output folder with the report of a run of the full pipeline, made by hand. It returns the page and the figures."""
+        figures = json.loads((program.ROOT / "tests/apps/sample_report.json").read_text())
+        edit(figures)
+        folder = self.folder / name / "runs" / figures["run"]
+        folder.mkdir(parents=True)
+        (folder / "report.json").write_text(json.dumps(figures))
+        (folder / "run.json").write_text(json.dumps({"tool": "millrace 0.1.0", "started": figures["started"], "config":
+            'stages: ["decode", "encode"]                                   # default\ninput:\n  paths: ["pictures"]                                         # command line, --input\n'
+            'segment:\n  box_batch: 32                                               # configs/a.yaml:12\n  pack: yes                                                   # default\n'}))
+        queues = ["read", "bytes", "decode", "batch", "lane", "encode", "commit"]
+        with (folder / "resources.csv").open("w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow(["seconds", "cores_busy", "other_cores", "stolen_cores", "throttled_cores", "cpu_stall", "memory_stall", "io_stall", "resident_bytes",
+                          "disk_read_bytes_per_s", "disk_written_bytes_per_s", "cpu_mhz", "temperature_c", "pictures", "in_flight", *[f"queue_{q}" for q in queues],
+                          *[f"gpu{i}_{n}" for i in range(gpus) for n in ("utilisation_percent", "memory_used_bytes", "sm_mhz", "memory_mhz", "power_w", "temperature_c")]])
+            for i in range(1, rows + 1):
+                wave = 0.5 + 0.5 * math.sin(i / 9)
+                started = i > 3
+                out.writerow([f"{i + 0.0007 * (i % 3):.6f}", f"{1.2 + 0.6 * wave:.6f}", f"{0.2 * (1 - wave):.6f}", "0.010000", "", f"{0.4 * wave:.6f}", "0.000000", f"{0.02 * wave:.6f}",
+                              4_000_000_00 + 1_000_000 * min(i, 60), f"{2e6 * wave:.6f}", f"{1e6:.6f}", "", f"{60 + 5 * wave:.6f}",
+                              int(2.98 * (i - 3)) if started else "", 12 + i % 4 if started else "",
+                              *[(i * (q + 3) // 2 % (q + 2) if started else "") for q in range(len(queues))],
+                              *[v for _ in range(gpus) for v in (f"{90 * wave:.6f}", 2 << 30, 1700, 1500, f"{200 * wave:.6f}", 65)]])
+        (folder / "errors.jsonl").write_text("")
+        return folder, figures
+
+    def make(self, folder):
+        done = millrace("report", folder.parents[1], "--html")
+        self.assertEqual(done.code, program.OK, done)
+        return folder / "report.html"
+
+    def test_a_run_of_the_program(self):
+        names = [b"<img src=x onerror=alert(1)>.jpg", b"<script>alert(1)<", b"quote\"'`.jpg", b"control\x01\n\x1b[31m.jpg", b"\xff\xfe.jpg", "\u202egpj.exe.jpg".encode(),
+                 b"'; alert(1); '.jpg", b"&lt;b&gt;.jpg"]
+        pictures = self.folder / "pictures"
+        write_pictures(pictures, 20)
+        for name in names:
+            Path(os.fsdecode(os.fsencode(pictures) + b"/" + name.removesuffix(b".jpg") + b".jpg")).write_bytes(b"no picture")
+        (pictures / "x<").mkdir()
+        (pictures / "x<" / "script><script>alert(2)<").mkdir()
+        (pictures / "x<" / "script><script>alert(2)<" / "script>.jpg").write_bytes(b"")
+        self.write("decode.yaml", program.DECODE_ONLY)
+        self.run_ok("--input", pictures, "--output", self.folder / "out", self.folder / "decode.yaml", code=program.SOME_FAILED)
+        figures = report(self.folder / "out")
+        page = self.open(attempt(self.folder / "out") / "report.html")
+        keys = self.check_numbers(page, figures)
+        self.assertIn("items.ok", keys)
+        self.assertIn("items.failed.not_an_image", keys)
+        self.assertEqual(page.text_content("[data-sum]"), str(len(names) + 1))
+        shown = page.eval_on_selector_all("[data-error] code", "all => all.map(e => e.textContent)")
+        self.assertEqual(len(shown), len(names) + 1)
+        for part in ["<img src=x onerror=alert(1)>.jpg", "x</script><script>alert(2)</script>.jpg", "quote\"'`.jpg", "control\\x01\\n\\x1b[31m.jpg", "\\xff\\xfe.jpg",
+                     "\\u202egpj.exe.jpg", "&lt;b&gt;.jpg"]:
+            self.assertTrue(any(part in path for path in shown), (part, shown))
+        self.check_page(page)
+        self.check_layout(attempt(self.folder / "out") / "report.html")
+
+    def test_a_run_of_one_picture(self):
+        write_picture(self.folder / "pictures/a.jpg")
+        self.write("decode.yaml", program.DECODE_ONLY)
+        self.run_ok("--input", self.folder / "pictures", "--output", self.folder / "out", self.folder / "decode.yaml", "--quiet")
+        page = self.open(attempt(self.folder / "out") / "report.html")
+        self.assertEqual(page.text_content("h1"), "Too short to judge")
+        self.check_numbers(page, report(self.folder / "out"))
+        self.check_page(page)
+        self.run_ok("--input", self.folder / "pictures", "--output", self.folder / "out", self.folder / "decode.yaml")
+        page = self.open(attempt(self.folder / "out") / "report.html")
+        self.assertEqual(page.text_content("h1"), "Nothing was left to do")
+        self.check_numbers(page, report(self.folder / "out"))
+        self.check_page(page)
+
+    def test_a_run_of_the_full_pipeline(self):
+        folder, figures = self.sample()
+        file = self.make(folder)
+        page = self.open(file)
+        keys = self.check_numbers(page, figures)
+        for key in ["what_if.changes.0.pictures_per_s", "run_window.resources.2.parts.2.p95_ms", "run_window.pictures_per_s", "verdict.other_cores"]:
+            self.assertIn(key, keys)
+        self.assertEqual(page.text_content("h1"), "Other programs hold the run back")
+        gain = figures["what_if"]["changes"][0]["pictures_per_s"] / figures["what_if"]["pictures_per_s"] - 1
+        check_shown(self, page.text_content("[data-gain='what_if.changes.0']"), gain, "gain")
+        titles = page.eval_on_selector_all("figcaption h3", "all => all.map(e => e.textContent)")
+        self.assertEqual(titles, ["Rate", "Pictures in the pipeline", "Queues", "Cores", "Time in which some thread waited", "Memory of this program", "Disks", "Temperature"])
+        self.assertIn("Rate in pictures/s, from 0:01 to 2:00. finished pictures: mean 2.9", page.get_attribute(".chart", "aria-label"))
+        self.assertEqual(page.eval_on_selector_all("section .stack code", "all => all.map(e => e.textContent)")[-4:], ["input.paths", '["pictures"]', "segment.box_batch", "32"])
+        self.check_layout(file)
+
+    def test_charts_zoom_together_by_keyboard(self):
+        folder, _ = self.sample()
+        page = self.open(self.make(folder))
+        ranges = "[...document.querySelectorAll('figure')].map(f => f.graph.xAxisRange().map(Math.round))"
+        whole = page.evaluate(ranges)
+        self.assertEqual(len(whole), 8)
+        page.get_by_role("button", name="Zoom in").focus()
+        page.keyboard.press("Enter")
+        self.assertEqual(page.evaluate(ranges), [[31, 90]] * 8)
+        self.assertTrue(page.get_by_text("The charts show 0:31 to 1:30.").is_visible())
+        page.get_by_role("button", name="Later").click()
+        self.assertEqual(page.evaluate(ranges), [[61, 120]] * 8)
+        page.get_by_role("button", name="Whole time").click()
+        self.assertEqual(page.evaluate(ranges), whole)
+        page.get_by_text("Table of Rate").click()
+        self.assertEqual(page.locator("figure").first.locator("tbody tr").count(), 120)
+        self.assertEqual(page.locator("figure").first.locator("tbody td").first.text_content(), "not known")
+        self.check_page(page)
+
+    def test_what_the_system_does_not_tell_is_not_known(self):
+        def edit(figures):
+            del figures["what_if"]
+            figures["verdict"]["other_cores"] = None
+            for resource in figures["run_window"]["resources"]:
+                for row in [resource, *resource.get("parts", [])]:
+                    for key in "on_core", "no_core", "core_s":
+                        row[key] = None
+            figures["gpus"] = [{"bus": "0000:01:00.0", "mean_utilisation": 0.5, "peak_memory_bytes": None, "mean_sm_mhz": None, "mean_memory_mhz": None, "mean_power_w": None,
+                                "peak_temperature_c": None}]
+
+        folder, figures = self.sample(edit=edit)
+        (folder / "resources.csv").unlink()
+        file = self.make(folder)
+        page = self.open(file)
+        self.check_numbers(page, figures)
+        self.assertEqual(page.locator("[data-unknown='verdict.other_cores']").text_content(), "not known")
+        self.assertEqual(page.locator("[data-unknown$='no_core']").first.text_content(), "not known")
+        self.assertEqual(page.locator("[data-unknown='gpus.0.mean_power_w']").text_content(), "not known")
+        self.assertEqual(page.locator("figure").count(), 0)
+        self.assertTrue(page.get_by_text("no file resources.csv").is_visible())
+        self.check_layout(file)
+
+    def test_hostile_text_in_the_report_stays_text(self):
+        hostile = "</script><script>alert(1)</script><img src=x onerror=alert(2)> \" ' \u2028 \u0001"
+
+        def edit(figures):
+            figures["notes"] = [hostile]
+            figures["verdict"]["sentence"] = f"`a` holds the run back: {hostile}"
+            figures["run_window"]["resources"][0]["name"] = hostile
+            figures["what_if"]["changes"][0]["label"] = hostile
+            figures["reduced"] = {"x": {"file": hostile, "summary": [hostile]}}
+
+        folder, figures = self.sample(edit=edit)
+        with (folder / "resources.csv").open() as file:
+            head, rest = file.read().split("\n", 1)
+        (folder / "resources.csv").write_text(head.replace("queue_read", "queue_<img src=x onerror=alert(3)>") + "\n" + rest)
+        page = self.open(self.make(folder))
+        self.check_numbers(page, figures)
+        self.assertEqual(page.locator("img").count(), 0)
+        self.assertEqual(page.locator("ul.notes li").first.text_content(), hostile)
+        self.check_page(page)
+
+    def test_a_run_of_ten_million_pictures(self):
+        def edit(figures):
+            figures["items"].update(planned=10_000_000, ok=9_900_000, failed={"truncated": 100_000}, failed_in_this_attempt=100_000)
+            figures["run_window"].update(committed=10_000_000, wall_s=100_000.0, pictures_per_s=100.0)
+
+        folder, figures = self.sample(rows=100_000, gpus=8, edit=edit)
+        with (folder / "errors.jsonl").open("w") as file:
+            for i in range(100_000):
+                file.write(json.dumps({"id": i, "path": f"{'long/' * 20}{i}.jpg", "stage": "decode", "reason": "truncated", "detail": "the data end early " * 5}) + "\n")
+        file = self.make(folder)
+        self.assertLess(file.stat().st_size, 3_000_000)
+        page = self.open(file)
+        self.check_numbers(page, figures)
+        self.assertEqual(page.locator("[data-error]").count(), 200)
+        self.assertTrue(page.get_by_text("The first 200 of the 100,000 pictures").count() == 1)
+        self.assertEqual(page.evaluate("document.querySelector('figure').graph.numRows()"), json.loads(page.text_content("#data"))["series"]["time"].__len__())
+        self.assertIn("Power of the GPUs", page.eval_on_selector_all("figcaption h3", "all => all.map(e => e.textContent)"))
+        self.check_page(page)
+
+    def test_without_scripts_the_page_is_the_text(self):
+        folder, _ = self.sample()
+        page = self.open(self.make(folder), java_script_enabled=False)
+        self.assertIn("Other programs hold the run back", page.locator("pre").text_content())
+
+
+if __name__ == "__main__":
+    program.main()
