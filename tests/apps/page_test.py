@@ -302,6 +302,30 @@ class Browser(Case):
         self.assertEqual(page.eval_on_selector_all("section .stack code", "all => all.map(e => e.textContent)")[-4:], ["input.paths", '["pictures"]', "segment.box_batch", "32"])
         self.check_layout(file)
 
+    def test_charts_zoom_together_by_mouse(self):
+        folder, _ = self.sample()
+        page = self.open(self.make(folder))
+        ranges = "[...document.querySelectorAll('figure')].map(f => f.graph.xAxisRange().map(Math.round))"
+        whole = page.evaluate(ranges)
+        chart = page.locator(".chart").nth(3)
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(x, y)
+        self.assertRegex(page.locator(".legend").nth(3).locator("li").first.text_content(), r"^this program: 1\.\d+ at 0:5\d$")
+        page.mouse.down()
+        page.mouse.move(x + box["width"] / 4, y, steps=5)
+        page.mouse.up()
+        zoomed = page.evaluate(ranges)
+        self.assertEqual(zoomed, [zoomed[0]] * 8)
+        self.assertGreater(zoomed[0][0], 40)
+        self.assertLess(zoomed[0][1], 100)
+        page.mouse.dblclick(x, y)
+        self.assertEqual(page.evaluate(ranges), whole)
+        page.mouse.move(1, 1)
+        self.assertIn("mean", page.locator(".legend").nth(3).locator("li").first.text_content())
+        self.check_page(page)
+
     def test_charts_zoom_together_by_keyboard(self):
         folder, _ = self.sample()
         page = self.open(self.make(folder))
