@@ -55,11 +55,11 @@ std::string table_row(const Json& row, const std::string& label) {
   // "batches" loses "es", other units lose "s".
   if (items == 1) unit.resize(unit.size() - (unit == "batches" ? 2 : 1));
   // Shares of one time, so that they can be compared: util, no core and starved.
-  const double utilisation = value(row, "utilisation");
+  const auto utilisation = known(row, "utilisation");
   auto no_core = known(row, "no_core");
-  if (no_core) *no_core *= utilisation;
+  if (no_core) no_core = utilisation ? std::optional(*no_core * *utilisation) : std::nullopt;
   std::string text = format("  %-14s %9s %-8s", label.c_str(), grouped(items).c_str(), unit.c_str());
-  text += format(" %5.0f %% %7s %6s %6s", 100 * utilisation, percent_text(no_core).c_str(),
+  text += format(" %7s %7s %6s %6s", percent_text(utilisation).c_str(), percent_text(no_core).c_str(),
                  ms_text(known(row, "p50_ms")).c_str(), ms_text(known(row, "p95_ms")).c_str());
   // Rows that cannot starve have no such key. Then the queue means nothing either.
   const auto starved = known(row, "starved");
@@ -140,11 +140,20 @@ std::string figures(const Json& report) {
   std::string text = format("  %.2f pictures/s over %s; loading %s and warm-up %s before that\n",
                             value(window, "pictures_per_s"), duration(wall_s).c_str(),
                             duration(value(report, "load_s")).c_str(), duration(value(report, "warm_up_s")).c_str());
-  text += "\n" + stage_table(window);
-  text += format("  source without credits %s of %s; cores: %.1f of %.1f used%s\n",
-                 duration(value(window.at("source"), "without_credits_s")).c_str(), duration(wall_s).c_str(),
-                 value(window, "cpu_s") / wall_s, value(window, "cores"),
-                 others ? format(", %.1f by other programs", *others).c_str() : "");
+  // Short runs are mostly filling and draining. The rate in between tells more there.
+  const auto steady = known(window, "steady_pictures_per_s");
+  if (steady && *steady >= 1.05 * value(window, "pictures_per_s")) {
+    text += format("  filling the pipeline took %s and draining it %s; in between, it made %.2f pictures/s\n",
+                   duration(value(window, "fill_s")).c_str(), duration(value(window, "drain_s")).c_str(), *steady);
+  }
+  // Without it, the run measured nothing but its rate.
+  if (!window.at("source").is_null()) {
+    text += "\n" + stage_table(window);
+    text += format("  source without credits %s of %s; cores: %.1f of %.1f used%s\n",
+                   duration(value(window.at("source"), "without_credits_s")).c_str(), duration(wall_s).c_str(),
+                   value(window, "cpu_s") / wall_s, value(window, "cores"),
+                   others ? format(", %.1f by other programs", *others).c_str() : "");
+  }
   for (const Json& gpu : report.at("gpus")) text += gpu_text(gpu);
   text += format("  read %s/s, results written %s/s\n", readable_bytes(value(report, "read_bytes") / wall_s).c_str(),
                  readable_bytes(value(report, "written_bytes") / wall_s).c_str());

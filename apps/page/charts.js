@@ -26,8 +26,11 @@ function timeTicks(from, to, pixels, width, end) {
   const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
   const most = Math.max(pixels / width, 1);
   const step = steps.find((it) => (to - from) / it <= most) ?? 86400 * Math.ceil((to - from) / most / 86400);
+  // "4 h" or "4:30 h" instead of "4:30:00"
+  const inHours = (seconds) => `${timeText(seconds, end).slice(0, -3).replace(/:00$/, "")} h`;
+  const label = end >= 3600 && step >= 60 ? inHours : (seconds) => timeText(seconds, end);
   const ticks = [];
-  for (let time = Math.ceil(from / step) * step; time <= to; time += step) ticks.push({ v: time, label: timeText(time, end) });
+  for (let time = Math.ceil(from / step) * step; time <= to; time += step) ticks.push({ v: time, label: label(time) });
   return ticks;
 }
 
@@ -124,7 +127,7 @@ function makeChart(chart, series, all) {
     }
     figure.graph = new Dygraph(canvas, rows, {
       labels: ["time", ...chart.series.map(({ label }) => label)], series: perSeries, ...axes,
-      customBars: true, fillAlpha: 0.18, strokeWidth: 2, includeZero: true, xRangePad: 4, axisLabelFontSize: letters,
+      customBars: true, fillAlpha: chart.series.length > 4 ? 0.06 : 0.18, strokeWidth: 2, includeZero: true, xRangePad: 4, axisLabelFontSize: letters,
       drawPoints: rows.length < 3, pointSize: 4, connectSeparatedPoints: false, animatedZooms: false,
       axes: {
         x: { ticker: (from, to, pixels) => timeTicks(from, to, pixels, 5.5 * letters, series.end) },

@@ -74,7 +74,7 @@ const head = (text) => ({ text });
 const headRight = (text) => ({ text, right: true });
 
 function verdictSection() {
-  const sentence = report.verdict.sentence;
+  const sentence = report.verdict.sentence ?? "";
   let title = "This attempt has no verdict", rest = "";
   // "`segment` holds the run back (a short run: 5 pictures ...): the lane section was ..."
   const match = sentence.match(/^([^(:]+)(?: \((a short [^)]*)\))?: (.*)$/s);
@@ -163,8 +163,16 @@ function timeBar(row, known) {
   }));
 }
 
+// Only newer reports have these figures, and only of runs that were long enough.
+function phases() {
+  if (valueOf("run_window.steady_pictures_per_s") === null) return [];
+  return [el("p", { class: "muted below" }, "Filling the pipeline took ", number("run_window.fill_s", "seconds"), " and draining it ", number("run_window.drain_s", "seconds"),
+    "; in between, it made ", number("run_window.steady_pictures_per_s", "rate"), " pictures/s.")];
+}
+
 function stageSection() {
-  if (run.committed === 0 || run.wall_s <= 0) return [];
+  // Without a source, the run measured nothing but its rate.
+  if (run.committed === 0 || run.wall_s <= 0 || !run.source) return [];
   const rows = [], kinds = new Set();
   const add = (row, key, name, style) => rows.push(el("tr", { class: style, role: "row" },
     el("th", { scope: "row", role: "rowheader" }, name),
@@ -190,7 +198,7 @@ function stageSection() {
     legend,
     stackTable("Bold rows are groups of threads, with their stages below. Busy, no core and starved are shares of the time; no core is a part of busy.",
       [head("stage"), head("time"), headRight("busy"), headRight("no core"), headRight("starved"), headRight("p50 ms"), headRight("p95 ms"), headRight("queue"), headRight("items")], rows),
-    el("p", { class: "muted below" }, "Before this time, loading took ", number("load_s", "seconds"), " and warm-up ", number("warm_up_s", "seconds"), ". The source had no credits for ", number("run_window.source.without_credits_s", "seconds"), " of ", number("run_window.wall_s", "seconds"),
+    ...phases(), el("p", { class: "muted below" }, "Before this time, loading took ", number("load_s", "seconds"), " and warm-up ", number("warm_up_s", "seconds"), ". The source had no credits for ", number("run_window.source.without_credits_s", "seconds"), " of ", number("run_window.wall_s", "seconds"),
       ". Read: ", number("read_bytes/run_window.wall_s", "speed"), "; results written: ", number("written_bytes/run_window.wall_s", "speed"), "."))];
 }
 

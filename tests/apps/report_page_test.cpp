@@ -213,7 +213,7 @@ TEST_CASE("long paths and messages are shortened in the page") {
   CHECK(report_page(attempt.report, attempt.folder, "").size() < 1'000'000);
 }
 
-TEST_CASE("the text of a report that was read back is the text that the run printed") {
+TEST_CASE("the text of a report that was read back is the text that the run printed; what is not known is no number") {
   RunReport report;
   report.run = "20260101T000000Z-1";
   report.state = "finished";
@@ -250,6 +250,20 @@ TEST_CASE("the text of a report that was read back is the text that the run prin
     CAPTURE(part);
     CHECK(text.find(part) != std::string::npos);
   }
+  Json figures = to_json(report);
+  figures["run_window"]["steady_pictures_per_s"] = 9.5;
+  figures["run_window"]["fill_s"] = 0.25;
+  figures["run_window"]["drain_s"] = 0.5;
+  CHECK(to_text(figures, "/data/out", 79, false)
+            .find("filling the pipeline took 250 ms and draining it 500 ms; in between, it made 9.50 pictures/s\n") !=
+        std::string::npos);
+  figures["run_window"]["steady_pictures_per_s"] = 8.2;  // hardly more than the rate of the whole run
+  CHECK(to_text(figures, "/data/out", 79, false).find("filling") == std::string::npos);
+  figures["run_window"]["resources"][0]["utilisation"] = nullptr;
+  figures["run_window"]["resources"][0]["p50_ms"] = nullptr;
+  CHECK(to_text(figures, "/data/out", 79, false).find(" pictures       -       -      -") != std::string::npos);
+  figures["run_window"]["source"] = nullptr;
+  CHECK(to_text(figures, "/data/out", 79, false).find("  read  ") == std::string::npos);
   Json failed = to_json(report);
   failed["state"] = "failed";
   failed["error"] = "the device is gone";
