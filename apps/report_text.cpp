@@ -94,6 +94,15 @@ std::string wrapped(const std::string& text, int columns, const std::string& ind
   return out + "\n";
 }
 
+// Only where it tells more than the rate of the whole run: in short runs.
+std::string phases_text(const Snapshot& window) {
+  const Phases phases = phases_of(window);
+  const double rate = static_cast<double>(window.committed) / seconds(window.time_ns);
+  if (!phases.steady_rate || *phases.steady_rate < 1.05 * rate) return "";
+  return format("  filling the pipeline took %s and draining it %s; in between, it made %.2f pictures/s\n",
+                duration(*phases.fill_ns).c_str(), duration(*phases.drain_ns).c_str(), *phases.steady_rate);
+}
+
 std::string others_text(const Verdict& verdict) {
   return verdict.other_cores ? format(", %.1f by other programs", *verdict.other_cores) : "";
 }
@@ -140,10 +149,13 @@ std::string to_text(const RunReport& report, int columns, bool colour) {
     text += format("  %.2f pictures/s over %s; loading %s and warm-up %s before that\n",
                    static_cast<double>(window.committed) / wall_s, duration(window.time_ns).c_str(),
                    duration(report.load_ns).c_str(), duration(report.warm_up_ns).c_str());
-    text += "\n" + stage_table(window);
-    text += format("  source without credits %s of %s; cores: %.1f of %.1f used%s\n",
-                   duration(window.without_credits.busy_ns).c_str(), duration(window.time_ns).c_str(),
-                   seconds(window.cpu_ns) / wall_s, window.cores, others_text(report.verdict).c_str());
+    text += phases_text(window);
+    if (window.measured) {
+      text += "\n" + stage_table(window);
+      text += format("  source without credits %s of %s; cores: %.1f of %.1f used%s\n",
+                     duration(window.without_credits.busy_ns).c_str(), duration(window.time_ns).c_str(),
+                     seconds(window.cpu_ns) / wall_s, window.cores, others_text(report.verdict).c_str());
+    }
     for (const auto& gpu : report.gpus) text += gpu_text(gpu);
     text += format("  read %s/s, results written %s/s\n",
                    readable_bytes(static_cast<double>(report.read_bytes) / wall_s).c_str(),
