@@ -153,6 +153,7 @@ Result Execution::run() {
   capture_.end();  // the run may end inside the span
   // The run ended before the source asked for its first frame.
   if (!ready_) window_begun_ = with_gpus(result.begun);
+  finished_ = with_gpus(result.finished);
   if (result.error) rethrow(result.error);
   return result;
 }
@@ -329,6 +330,7 @@ void Execution::commit(Batch& batch) {
 
 // Adds the GPUs to the resources of the graph.
 Snapshot Execution::with_gpus(Snapshot snapshot) const {
+  if (!snapshot.measured) return snapshot;
   std::vector<std::string> parts;
   for (const PlannedModel& model : planned_models_) {
     for (const Method& method : model.package->methods) {

@@ -95,9 +95,10 @@ class Execution {
   bool ready() const { return ready_; }
 
   /// The window that counts as the run: from the first admission, when all models are warm, to the last commit.
-  Snapshot window(const Result& result) const { return finished(result) - window_begun_; }
+  /// Call it after run(), even if that threw. If run() was not called, the window is not `measured`.
+  Snapshot window() const { return finished_ - window_begun_; }
   Snapshot window_begun() const { return window_begun_; }
-  Snapshot finished(const Result& result) const { return with_gpus(result.finished); }
+  Snapshot finished() const { return finished_; }
 
   const Counters& counters() const { return counters_; }
   CacheStatistics models() const { return statistics(models_); }
@@ -140,6 +141,11 @@ class Execution {
   LaneStart lane_start_;
   Capture capture_;
   Snapshot window_begun_;
+  Snapshot finished_ = [] {
+    Snapshot none;
+    none.measured = false;
+    return none;
+  }();
   std::atomic<bool> ready_{false};
   std::atomic<std::int64_t> warm_up_ns_{0};
   mutable std::mutex graph_mutex_;     // guards graph_ in prepare() and request_stop()

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -156,15 +157,30 @@ void predict_changes(RunReport& report, const RunFolder& folder, int worker_nice
   report.what_if = WhatIf(*recording).table();
 }
 
+void fill_device_calls(RunReport& report, const JobRequest& request, const Execution& execution) {
+  // On the host, nothing is copied and nobody waits.
+  if (request.devices.kind == Devices::Kind::cpu) return;
+  const Counters& counters = execution.counters();
+  report.device_calls = device_calls(request.config.chain, report.window, counters, execution.device_counts());
+  // Batches that were retried in halves made more calls, and have a note of their own.
+  if (!report.device_calls || counters[redone_batches].count() > 0) return;
+  if (std::string note = excess_of(*report.device_calls); !note.empty()) report.notes.push_back(std::move(note));
+}
+
 void fill_times(RunReport& report, const Execution& execution, const Result& result) {
   report.state = result.stopped ? "stopped" : "finished";
   for (const auto& load : report.models.loads) report.load_ns += load.wall_ns;
   // Packages that were evicted load again during the run, so load_ns can exceed the warm-up.
   report.warm_up_ns = std::max<std::int64_t>(0, execution.warm_up_ns() - report.load_ns);
-  report.window = execution.window(result);
-  report.verdict = judge(execution.window_begun(), execution.finished(result));
+  report.verdict = judge(execution.window_begun(), execution.finished());
+  if (!report.window.measured) report.verdict.sentence = "No verdict: measure.enabled=no switches measuring off.";
   // judge() names options as the graph does.
   report.verdict.sentence = in_users_words(report.verdict.sentence);
+}
+
+std::unique_ptr<const Clock> make_clock(const Config& config) {
+  if (!config.measure.enabled) return std::make_unique<UnmeasuredClock>();
+  return std::make_unique<SystemClock>();
 }
 
 // A failed picture has a line too, so a finished run has one for each planned item.
@@ -203,8 +219,13 @@ void fill_accounts(RunReport& report, const Attempt& attempt) {
   report.scan = attempt.plan.counts();
   report.models = attempt.execution.models();
   report.memory = attempt.execution.memory_plans();
+  report.window = attempt.execution.window();
   report.read_bytes = attempt.reader.read_bytes() + counters.bytes_read_again;
   report.written_bytes = attempt.committer.written_bytes() + counters.side_file_bytes;
+  report.stage_bytes = {{"read", attempt.reader.read_bytes()},
+                        {Decode::name, counters.decoded_bytes.load()},
+                        {Encode::name, counters.side_file_bytes.load()},
+                        {"commit", attempt.committer.written_bytes()}};
   report.notes = attempt.request.notes;
   if (attempt.lock.note()) report.notes.push_back(*attempt.lock.note());
   for (const auto& note : attempt.store.notes()) report.notes.push_back(note);
@@ -235,10 +256,12 @@ Result execute(Attempt& attempt, RunReport& report) {
     return ProgressSample{execution.snapshot(), counts.items,    counts.failed_items(),
                           totals.items,         totals.complete, execution.ready()};
   });
-  ResourceLog resources(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses, process_cpu_ns,
-                        attempt.clock);
+  std::optional<ResourceLog> resources;
+  if (attempt.clock.measures())
+    resources.emplace(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses,
+                      [&execution] { return execution.snapshot(); });
   Result result = execution.run();
-  report.gpus = resources.finish();
+  if (resources) report.gpus = resources->finish();
   // The store syncs journals every few seconds. After a stop, the last batches may not be durable yet.
   attempt.store.sync();
   return result;
@@ -268,6 +291,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     fill_accounts(report, attempt);
     fill_times(report, attempt.execution, result);
     predict_changes(report, attempt.folder, attempt.resolved.graph.worker_nice);
+    fill_device_calls(report, attempt.request, attempt.execution);
     check_accounts(report);
     if (report.state == "finished") {
       // These files cover the whole output, so a stopped run does not make them.
@@ -321,7 +345,8 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
 
   // The stages are made before the plan, because a stage that refuses its options must not leave a plan behind.
   const ResolvedConfig resolved = resolve_for(config, output, request.devices);
-  const SystemClock clock;
+  const std::unique_ptr<const Clock> clock_of_run = make_clock(config);
+  const Clock& clock = *clock_of_run;
   PixelCache pixel_cache;
   PixelCache* const cache = config.input.source == "memory" ? &pixel_cache : nullptr;
   const auto views = planned_views(config, Views(request.spec.views).names());

@@ -64,6 +64,26 @@ class Calls {
     device_.stream()->trim();
   }
 
+  /// The memory that the largest calls of each stage take alone. Call it when the limits are final.
+  std::map<std::string, std::int64_t> bytes_of_stages() {
+    std::map<std::string, std::int64_t> all;
+    for (const PlannedModel& model : needs_.models) {
+      give_back();
+      const std::int64_t before = device_.stream()->memory()->free_bytes;
+      try {
+        warm_up(*models_.acquire(*model.package), *model.package, shape_of(model, limits_).rows, device_);
+      } catch (const OutOfMemoryError&) {
+        continue;  // another program took the memory meanwhile: the figure is unknown
+      } catch (const std::bad_alloc&) {
+        continue;
+      }
+      std::int64_t& most = all[model.stage];
+      most = std::max(most, before - device_.stream()->memory()->free_bytes);
+    }
+    give_back();
+    return all;
+  }
+
   /// The calls that are smaller than options and packages allow.
   std::map<CallLimits::Key, int> smaller() const {
     const auto allowed = rows({});
@@ -204,7 +224,7 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     if (plan.models_bytes + plan.pictures_bytes > plan.limit_bytes || !calls.shrink()) break;
     calls.give_back();
   }
-  calls.give_back();
+  plan.stage_bytes = calls.bytes_of_stages();
   plan.smaller_calls = calls.smaller();
   for (const PlannedModel& model : needs.models) {
     for (const Method& method : model.package->methods)

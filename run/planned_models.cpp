@@ -17,7 +17,7 @@ std::vector<PlannedModel> planned_models(const std::vector<PlannedView>& views, 
           return one.link == link && one.use.folder == use.folder && one.use.padded == use.padded &&
                  one.use.of_pictures == use.of_pictures && one.use.calls == use.calls;
         });
-        if (!known) all.push_back({use, packages.at(use.folder), link, view});
+        if (!known) all.push_back({use, packages.at(use.folder), link, view, links[link].info.name});
       }
     }
   }

@@ -15,6 +15,7 @@ struct PlannedModel {
   std::shared_ptr<const Package> package;
   std::size_t link = 0;  ///< position of the stage in the chain
   std::size_t view = 0;  ///< the first view whose stage calls it
+  std::string stage;     ///< name of the stage in the recipe
 };
 
 /// Every model that the chains of these views call, in their order.

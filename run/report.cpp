@@ -1,5 +1,6 @@
 #include "run/report.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace millrace {
@@ -11,16 +12,30 @@ double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 Json seconds_or_null(const std::optional<std::int64_t>& ns) { return ns ? Json(seconds(*ns)) : Json(); }
 
-Json reading_json(const Reading& reading, std::int64_t wall_ns) {
+/// Pairs of a time in ms and the number of items that took no longer, but longer than the time before it.
+Json times_json(const LatencyHistogram& latency) {
+  Json times = Json::array();
+  for (const auto& [highest_ns, count] : latency.filled())
+    times.push_back({highest_ns ? Json(static_cast<double>(*highest_ns) / 1e6) : Json(), count});
+  return times;
+}
+
+Json reading_json(const Reading& reading, std::int64_t wall_ns, const RunReport& report) {
+  const bool any = reading.items > 0;
+  const auto bytes = report.stage_bytes.find(reading.name);
+  const auto waiting_ns = reading.measured_ns - reading.on_core_ns - reading.no_core_ns;
   Json json{{"name", reading.name},
             {"counts", to_string(reading.unit)},
             {"items", reading.items},
             {"failed", reading.failed},
             {"busy_s", seconds(reading.busy_ns)},
-            {"p50_ms", reading.latency.quantile_ns(0.5) / 1e6},
-            {"p95_ms", reading.latency.quantile_ns(0.95) / 1e6},
+            {"p50_ms", any ? Json(reading.latency.quantile_ns(0.5) / 1e6) : Json()},
+            {"p95_ms", any ? Json(reading.latency.quantile_ns(0.95) / 1e6) : Json()},
+            {"times_ms", times_json(reading.latency)},
+            {"bytes", bytes == report.stage_bytes.end() ? Json() : Json(bytes->second)},
             {"on_core", or_null(reading.on_core())},
             {"no_core", or_null(reading.no_core())},
+            {"waiting", reading.measured_ns > 0 ? Json(seconds(waiting_ns) / seconds(reading.measured_ns)) : Json()},
             {"core_s", reading.measured_ns > 0 ? Json(seconds(reading.core_ns)) : Json()},
             {"mean_queue", reading.mean_queue(wall_ns)}};
   if (reading.servers > 0) {
@@ -31,18 +46,43 @@ Json reading_json(const Reading& reading, std::int64_t wall_ns) {
   return json;
 }
 
-Json window_json(const Snapshot& window) {
+/// The peak in the model calls of a stage, on the device where it is highest; null if the stage calls no model there.
+Json peak_device_bytes(const std::string& stage, const std::vector<MemoryPlan>& plans) {
+  Json peak;
+  for (const MemoryPlan& plan : plans) {
+    const auto bytes = plan.stage_bytes.find(stage);
+    if (bytes != plan.stage_bytes.end()) peak = std::max(peak.is_null() ? 0 : peak.get<std::int64_t>(), bytes->second);
+  }
+  return peak;
+}
+
+Json source_json(const Snapshot& window) {
+  if (!window.measured) return nullptr;
+  return {{"without_credits_s", seconds(window.without_credits.busy_ns)},
+          {"without_credits_by_limit_s",
+           {{"gate.frames", seconds(window.credit_waits.frames_ns)},
+            {"read.ahead", seconds(window.credit_waits.read_ahead_ns)},
+            {"gate.memory", seconds(window.credit_waits.bytes_ns)}}},
+          {"waiting_for_input_s", seconds(window.input.busy_ns)}};
+}
+
+Json window_json(const RunReport& report) {
+  const Snapshot& window = report.window;
   Json resources = Json::array();
   for (const auto& resource : window.resources) {
-    Json json = reading_json(resource.total, window.time_ns);
+    Json json = reading_json(resource.total, window.time_ns, report);
     for (const auto& part : resource.parts) {
-      Json one = reading_json(part, window.time_ns);
-      if (resource.in_turn) one.erase("starved");  // a part waits for the one before it: only the whole can starve
+      Json one = reading_json(part, window.time_ns, report);
+      if (resource.in_turn) {
+        one.erase("starved");  // a part waits for the one before it: only the whole can starve
+        one["peak_device_bytes"] = peak_device_bytes(part.name, report.memory);
+      }
       json["parts"].push_back(std::move(one));
     }
     // The load of a GPU is a sum of calls, each with its time alone. Queues and latencies are not measured.
     if (resource.waited_for_by_lanes) {
-      for (const char* unknown : {"starved", "mean_queue", "p50_ms", "p95_ms", "on_core", "no_core", "core_s"}) {
+      for (const char* unknown : {"starved", "mean_queue", "p50_ms", "p95_ms", "times_ms", "bytes", "on_core",
+                                  "no_core", "waiting", "core_s"}) {
         json.erase(unknown);
         for (Json& part : json["parts"]) part.erase(unknown);
       }
@@ -50,17 +90,23 @@ Json window_json(const Snapshot& window) {
     resources.push_back(std::move(json));
   }
   const double wall_s = seconds(window.time_ns);
+  const Phases phases = phases_of(window);
+  const auto mean_waiting = [&](const Reading& place) {
+    return window.measured ? Json(place.mean_queue(window.time_ns)) : Json();
+  };
   return {{"wall_s", wall_s},
           {"admitted", window.planned},
           {"committed", window.committed},
           {"pictures_per_s", wall_s > 0 ? static_cast<double>(window.committed) / wall_s : 0},
-          {"source",
-           {{"without_credits_s", seconds(window.without_credits.busy_ns)},
-            {"waiting_for_input_s", seconds(window.input.busy_ns)}}},
+          {"fill_s", seconds_or_null(phases.fill_ns)},
+          {"steady_s", seconds_or_null(phases.steady_ns)},
+          {"drain_s", seconds_or_null(phases.drain_ns)},
+          {"steady_pictures_per_s", or_null(phases.steady_rate)},
+          {"source", source_json(window)},
           {"gate",
            {{"frames", window.admission_items},
-            {"mean_waiting_for_bytes", window.bytes.mean_queue(window.time_ns)},
-            {"mean_waiting_for_batch", window.batch.mean_queue(window.time_ns)}}},
+            {"mean_waiting_for_bytes", mean_waiting(window.bytes)},
+            {"mean_waiting_for_batch", mean_waiting(window.batch)}}},
           {"cpu_s", seconds(window.cpu_ns)},
           {"cores", window.cores},
           {"machine",
@@ -99,6 +145,33 @@ Json verdict_json(const Verdict& verdict) {
           {"then_binds", verdict.then_binds}};
 }
 
+/// Nobody has judged a run that failed, or that measured nothing: its figures are null.
+Json verdict_json(const RunReport& report) {
+  Json json = verdict_json(report.verdict);
+  if (report.window.measured && report.state != "failed") return json;
+  for (auto& [key, value] : json.items()) {
+    if (key != "sentence" && key != "kind") value = nullptr;
+  }
+  return json;
+}
+
+Json device_calls_json(const DeviceCalls& calls) {
+  const auto each = [](std::int64_t count, std::int64_t of) {
+    return of > 0 ? Json(static_cast<double>(count) / static_cast<double>(of)) : Json();
+  };
+  const auto rates = [&](const DeviceCounts& counts) {
+    return Json{{"uploads_per_picture", each(counts.uploads, calls.pictures)},
+                {"downloads_per_batch", each(counts.downloads, calls.batches)},
+                {"waits_per_batch", each(counts.waits, calls.batches)}};
+  };
+  Json json = rates(calls.made);
+  json["pictures"] = calls.pictures;
+  json["batches"] = calls.batches;
+  json["overflows_per_batch"] = each(calls.made.overflows, calls.batches);
+  json["expected"] = rates(calls.declared);
+  return json;
+}
+
 Json memory_json(const MemoryPlan& plan) {
   Json calls = Json::array();
   for (const auto& [key, rows] : plan.smaller_calls)
@@ -110,6 +183,7 @@ Json memory_json(const MemoryPlan& plan) {
           {"models_bytes", plan.models_bytes},
           {"lane_calls_bytes", plan.calls_bytes},
           {"lane_pictures_bytes", plan.pictures_bytes},
+          {"stage_calls_bytes", plan.stage_bytes},
           {"lanes", plan.lanes},
           {"wanted_lanes", plan.wanted_lanes},
           {"smaller_calls", calls}};
@@ -183,8 +257,8 @@ Json to_json(const RunReport& report) {
         {"not_selected", report.scan.not_selected}}},
       {"load_s", seconds(report.load_ns)},
       {"warm_up_s", seconds(report.warm_up_ns)},
-      {"run_window", window_json(report.window)},
-      {"verdict", verdict_json(report.verdict)},
+      {"run_window", window_json(report)},
+      {"verdict", verdict_json(report)},
       {"what_if", report.what_if.empty() ? Json() : to_json(report.what_if, rate)},
       {"batch_size", report.batch_size},
       {"team", report.team},
@@ -193,6 +267,7 @@ Json to_json(const RunReport& report) {
       {"models",
        {{"loads", loads}, {"evictions", report.models.evictions}, {"resident_bytes", report.models.resident_bytes}}},
       {"calls", calls},
+      {"device_calls", report.device_calls ? device_calls_json(*report.device_calls) : Json()},
       {"gpus", gpus},
       {"memory", memory},
       {"side_outputs", report.side_outputs},

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "pipeline/statistics.hpp"
 #include "pipeline/verdict.hpp"
 #include "pipeline/what_if.hpp"
+#include "run/device_calls.hpp"
 #include "run/memory_plan.hpp"
 #include "run/resource_log.hpp"
 #include "stages/stage.hpp"
@@ -44,10 +47,14 @@ struct RunReport {
   int team = 1;
   std::int64_t read_bytes = 0;
   std::int64_t written_bytes = 0;  ///< segment lines and side files
+  /// By name of the row: bytes of files that `read` read, of pixels that `decode` made, of side files that `encode`
+  /// wrote, and of lines that `commit` wrote. Other stages move no known bytes.
+  std::map<std::string, std::int64_t> stage_bytes;
   CacheStatistics models;
   std::vector<MemoryPlan> memory;                           ///< one for each GPU
   std::vector<GpuSummary> gpus;                             ///< measured by the driver
   std::vector<std::pair<std::string, std::int64_t>> calls;  ///< Counters and DeviceCounts by name
+  std::optional<DeviceCalls> device_calls;                  ///< nothing if models run on the host
   std::vector<ReducerOutput> reduced;
   std::vector<std::string> notes;  ///< sentences for the user, such as decode warnings and removed parts of a journal
 };

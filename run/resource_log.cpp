@@ -10,7 +10,6 @@
 #include <sstream>
 #include <utility>
 
-#include "pipeline/statistics.hpp"
 #include "pipeline/thread_pool.hpp"
 
 namespace millrace {
@@ -18,12 +17,11 @@ namespace {
 
 constexpr std::chrono::seconds period{1};
 
-std::int64_t resident_bytes() {
+std::optional<std::int64_t> resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   std::int64_t size = 0, resident = 0;
   // Both are numbers of pages.
-  statm >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
+  return statm >> size >> resident ? std::optional(resident * sysconf(_SC_PAGESIZE)) : std::nullopt;
 }
 
 // Returns the value of a line "key: value", as in /proc/self/io.
@@ -70,12 +68,17 @@ void field(std::string& row, const std::optional<Value>& value) {
   if (value) row += std::to_string(*value);
 }
 
+void pipeline_fields(std::string& row, const Snapshot& now) {
+  const auto add = [&](std::int64_t value) { field(row, now.planned > 0 ? std::optional(value) : std::nullopt); };
+  add(now.committed);
+  add(now.in_flight);
+  for (const Reading* place : waiting_places(now)) add(place->queue_length);
+}
+
 }  // namespace
 
-ResourceLog::ResourceLog(const std::string& file, std::vector<std::string> buses, std::function<std::int64_t()> cpu_ns,
-                         const Clock& clock)
-    : cpu_ns_(std::move(cpu_ns)),
-      clock_(clock),
+ResourceLog::ResourceLog(const std::string& file, std::vector<std::string> buses, std::function<Snapshot()> now)
+    : now_(std::move(now)),
       nvml_(buses.empty() ? nullptr : Nvml::open()),
       buses_(nvml_ == nullptr ? std::vector<std::string>{} : std::move(buses)),
       file_(std::fopen(file.c_str(), "we")),  // e: closed on exec
@@ -85,7 +88,8 @@ ResourceLog::ResourceLog(const std::string& file, std::vector<std::string> buses
   gpus_.resize(buses_.size());
   std::string head =
       "seconds,cores_busy,other_cores,stolen_cores,throttled_cores,cpu_stall,memory_stall,io_stall,resident_bytes,"
-      "disk_read_bytes_per_s,disk_written_bytes_per_s,cpu_mhz,temperature_c";
+      "disk_read_bytes_per_s,disk_written_bytes_per_s,cpu_mhz,temperature_c,pictures,in_flight";
+  for (const Reading* place : waiting_places(begun_.run)) head += ",queue_" + place->name;
   for (std::size_t i = 0; i < buses_.size(); ++i) {
     for (const char* name :
          {"utilisation_percent", "memory_used_bytes", "sm_mhz", "memory_mhz", "power_w", "temperature_c"})
@@ -139,15 +143,14 @@ void ResourceLog::run() {
 ResourceLog::Totals ResourceLog::totals() const {
   std::ostringstream io;
   io << std::ifstream("/proc/self/io").rdbuf();
-  return {clock_.now_ns(), cpu_ns_(), clock_.machine_time(), value_of(io.str(), "read_bytes"),
-          value_of(io.str(), "write_bytes")};
+  return {now_(), value_of(io.str(), "read_bytes"), value_of(io.str(), "write_bytes")};
 }
 
 void ResourceLog::write_row() {
   const Totals now = totals();
-  const auto elapsed_ns = static_cast<double>(std::max<std::int64_t>(now.time_ns - last_.time_ns, 1));
-  const MachineTime machine = now.machine - last_.machine;
-  const std::int64_t own_ns = now.cpu_ns - last_.cpu_ns;
+  const auto elapsed_ns = static_cast<double>(std::max<std::int64_t>(now.run.time_ns - last_.run.time_ns, 1));
+  const MachineTime machine = now.run.machine - last_.run.machine;
+  const std::int64_t own_ns = now.run.cpu_ns - last_.run.cpu_ns;
   const auto share = [&](const std::optional<std::int64_t>& ns) {
     return ns ? std::optional(static_cast<double>(*ns) / elapsed_ns) : std::nullopt;
   };
@@ -156,16 +159,17 @@ void ResourceLog::write_row() {
   };
   auto others_ns = machine.busy_ns;
   if (others_ns) *others_ns = std::max<std::int64_t>(*others_ns - own_ns, 0);
-  std::string row = std::to_string(static_cast<double>(now.time_ns - begun_.time_ns) / 1e9) + "," +
+  std::string row = std::to_string(static_cast<double>(now.run.time_ns - begun_.run.time_ns) / 1e9) + "," +
                     std::to_string(static_cast<double>(own_ns) / elapsed_ns);
   for (const auto& ns : {others_ns, machine.stolen_ns, machine.throttled_ns, machine.cpu_stall_ns,
                          machine.memory_stall_ns, machine.io_stall_ns})
     field(row, share(ns));
-  row += "," + std::to_string(resident_bytes());
+  field(row, resident_bytes());
   field(row, rate(now.read_bytes, last_.read_bytes));
   field(row, rate(now.written_bytes, last_.written_bytes));
   field(row, cpu_mhz());
   field(row, temperature_c());
+  pipeline_fields(row, now.run);
   last_ = now;
   for (std::size_t i = 0; i < buses_.size(); ++i) {
     const GpuSample sample = nvml_->sample(buses_[i]);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpu/nvml.hpp"
-#include "pipeline/clock.hpp"
+#include "pipeline/statistics.hpp"
 
 namespace millrace {
 
@@ -29,15 +29,15 @@ struct GpuSummary {
 /// - cores that the program used, that others used, that the hypervisor took, and that a CPU quota withheld
 /// - the share of the second in which some thread of the machine waited for a core, for memory, for a disk
 /// - resident bytes, bytes read from disks and written to them per second, clock and temperature of the CPU
+/// - pictures committed since the start of the run, pictures in flight, and the items that wait at each place
 /// - for each GPU utilisation, memory, clocks, power and temperature
 ///
+/// The columns of pictures and queues stay empty until the first picture enters the pipeline.
 /// If the file cannot be opened, there is no log and no summary. Later write errors are ignored.
 class ResourceLog {
  public:
-  /// `cpu_ns` returns the CPU time of the process so far. `buses` are the GPUs; without NVML they are left out.
-  /// `clock` must outlive the log.
-  ResourceLog(const std::string& file, std::vector<std::string> buses, std::function<std::int64_t()> cpu_ns,
-              const Clock& clock);
+  /// `now` returns the statistics so far, from any thread. `buses` are the GPUs; without NVML they are left out.
+  ResourceLog(const std::string& file, std::vector<std::string> buses, std::function<Snapshot()> now);
   ResourceLog(const ResourceLog&) = delete;
   ResourceLog& operator=(const ResourceLog&) = delete;
   ~ResourceLog();
@@ -51,14 +51,12 @@ class ResourceLog {
 
   /// Sums since the start of the process or machine, at one moment.
   struct Totals {
-    std::int64_t time_ns = 0, cpu_ns = 0;
-    MachineTime machine{};
+    Snapshot run;
     std::optional<std::int64_t> read_bytes{}, written_bytes{};
   };
   [[nodiscard]] Totals totals() const;
 
-  const std::function<std::int64_t()> cpu_ns_;
-  const Clock& clock_;
+  const std::function<Snapshot()> now_;
   const std::unique_ptr<Nvml> nvml_;
   std::vector<std::string> buses_;
   /// Statistics of the samples that have a value.

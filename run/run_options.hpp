@@ -119,6 +119,16 @@ struct TraceOptions {
   }
 };
 
+struct MeasureOptions {
+  static constexpr const char* name = "measure";
+  bool enabled = true;
+  void visit(OptionVisitor& v) {
+    v.option("enabled", enabled,
+             "no: measure nothing and give no verdict; only to find out what measuring costs (bench/insight/cost.py)",
+             Affects::run);
+  }
+};
+
 struct DeviceOptions {
   static constexpr const char* name = "device";
   std::string kind = "auto";
@@ -151,6 +161,7 @@ struct RunOptions {
   GateOptions gate{};
   ReadOptions read{};
   TraceOptions trace{};
+  MeasureOptions measure{};
 
   template <class Visit>
   void each(const Visit& visit) {
@@ -163,6 +174,7 @@ struct RunOptions {
     visit(gate);
     visit(read);
     visit(trace);
+    visit(measure);
   }
 };
 

@@ -87,7 +87,8 @@ StageInfo Categorize::info(const Options& options, const Own& own) {
           .writes = {&own.categories},
           .uses = {},
           .counters = {&categorizer_calls},
-          .models = {use_of(options, own.name)}};
+          .models = {use_of(options, own.name)},
+          .device = {.waits = 1, .downloads_each = &categorizer_calls}};
 }
 
 Categorize::Categorize(const Options& options, const StageContext& context, const Own& own)

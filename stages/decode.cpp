@@ -106,6 +106,7 @@ void Decode::run(Frame& frame) const {
   };
   Decoded decoded =
       decode(frame.file.span(), frame.info, source_.limits.at(static_cast<std::size_t>(frame.item.view)), allocate);
+  counters_.decoded_bytes += std::int64_t{3} * decoded.pixels.width * decoded.pixels.height;
   // The gate takes the bytes of the file back after the frame stages, so they must be free by then.
   frame.file = {};
   // A picture may be decoded again when a lane runs out of memory. It counts once.

@@ -96,6 +96,7 @@ StageInfo Detect::info(const Options& options) {
           .uses = {},
           .counters = {&detector_calls, &detector_skipped, &truncated_detections},
           .models = {std::move(model)},
+          .device = {.waits = 1},
           .objects = options.max_detections};
 }
 

@@ -104,7 +104,8 @@ StageInfo Embed::info(const Options& options, const Own& own) {
                  .writes = {&own.of_pictures},
                  .uses = {},
                  .counters = {&embedder_calls},
-                 .models = {use_of(options, own.name)}};
+                 .models = {use_of(options, own.name)},
+                 .device = {.waits = 1, .downloads_each = &embedder_calls}};
   if (of_objects) {
     // Crops come from the uploaded raster, so no stage uploads it twice.
     info.reads = {&detections, &uploaded};

@@ -21,7 +21,13 @@ void Postprocess::Options::visit(OptionVisitor& v) {
 }
 
 StageInfo Postprocess::info(const Options& /*options*/) {
-  return {name, Section::lane, "logits to full-size run-length masks", {&mask_logits}, {&masks}, {}};
+  return {.name = name,
+          .section = Section::lane,
+          .summary = "logits to full-size run-length masks",
+          .reads = {&mask_logits},
+          .writes = {&masks},
+          .uses = {},
+          .device = {.downloads = 1, .waits = 1}};
 }
 
 Postprocess::Postprocess(const Options& options, const StageContext& context) : options_(options), context_(context) {}

@@ -10,7 +10,13 @@
 namespace millrace {
 
 StageInfo Preprocess::info(const Options& /*options*/) {
-  return {name, Section::lane, "pixels to the models' inputs", {&pixels}, {&uploaded, &model_inputs}, {}};
+  return {.name = name,
+          .section = Section::lane,
+          .summary = "pixels to the models' inputs",
+          .reads = {&pixels},
+          .writes = {&uploaded, &model_inputs},
+          .uses = {},
+          .device = {.uploads = 1}};
 }
 
 Preprocess::Preprocess(const Options& /*options*/, const StageContext& context) : context_(context) {}

@@ -63,6 +63,14 @@ struct ModelUse {
   std::string recipe_without{};  ///< for the same message: a recipe of the program that needs no such model
 };
 
+/// The copies and waits that a stage of the lane makes on a GPU, at most. The report compares them with the real ones.
+struct DeviceUse {
+  int uploads = 0;                              ///< for each picture
+  int downloads = 0;                            ///< for each batch
+  int waits = 0;                                ///< for each batch
+  const CounterInfo* downloads_each = nullptr;  ///< counts model calls that need a download each
+};
+
 /// What a stage declares about itself, for the chain and `millrace stages`.
 struct StageInfo {
   std::string name;  ///< in the recipe
@@ -70,9 +78,10 @@ struct StageInfo {
   std::string summary;
   Fields reads;  ///< fields that an earlier stage must write
   Fields writes;
-  Fields uses;                        ///< fields that it reads if an earlier stage writes them
-  CounterInfos counters{};            ///< counters that it counts
-  std::vector<ModelUse> models{};     ///< models that it calls
+  Fields uses;                     ///< fields that it reads if an earlier stage writes them
+  CounterInfos counters{};         ///< counters that it counts
+  std::vector<ModelUse> models{};  ///< models that it calls
+  DeviceUse device{};
   int objects = 0;                    ///< maximum number of objects that it may find in a picture
   std::shared_ptr<const void> own{};  ///< S::Own of a stage that a recipe may name several times
 };

@@ -39,7 +39,8 @@ StageInfo Score::info(const Options& options) {
           .writes = {&scores},
           .uses = {},
           .counters = {&scorer_calls},
-          .models = {use_of(options)}};
+          .models = {use_of(options)},
+          .device = {.waits = 1, .downloads_each = &scorer_calls}};
 }
 
 Score::Score(const Options& options, const StageContext& context)

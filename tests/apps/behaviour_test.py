@@ -384,7 +384,7 @@ class Outputs(Case):
         verdict = program.report(self.out)["verdict"]
         stages = {"decode", "preprocess", "detect", "segment", "postprocess", "encode", "read", "commit"}
         self.assertIn(verdict["busiest"], stages, verdict)
-        self.assertIn(verdict["bottleneck"], {verdict["busiest"], "cores", "input", "gate", ""}, verdict)
+        self.assertIn(verdict["bottleneck"], {verdict["busiest"], "cores", "other programs", "memory", "input", "gate", ""}, verdict)
         self.assertEqual(verdict["bottleneck"] == "", verdict["kind"] in ("balanced", "too_short"), verdict)
         self.assertIn(verdict["runner_up"], stages | {"input"}, verdict)
         self.assertIn(f"`{verdict['busiest']}`", verdict["sentence"])

@@ -66,6 +66,10 @@ class FakeDevice(Case):
                     self.assertEqual(calls["waits"], 2 * batches)
                     self.assertEqual(calls["downloads"], batches)  # each batch has objects
                     self.assertEqual(calls["overflows"], 0)
+                    made = program.report(on_device)["device_calls"]
+                    expected = {"uploads_per_picture": 1, "downloads_per_batch": 1, "waits_per_batch": 2}
+                    self.assertEqual(made, {**expected, "pictures": 10, "batches": batches, "overflows_per_batch": 0, "expected": expected})
+                self.assertIsNone(program.report(on_cpu)["device_calls"])
 
     def test_the_report_has_the_drivers_values_of_a_gpu(self):
         """A fake library of the driver knows the first of two GPUs."""
@@ -91,8 +95,12 @@ class FakeDevice(Case):
         program.write_pictures(self.folder / "in", 1, 90, 70)
         (log,) = self.run_on("cpu").glob("runs/*/resources.csv")
         with log.open(newline="") as file:
-            row = next(csv.DictReader(file))
+            rows = list(csv.DictReader(file))
+        row = rows[0]
         self.assertFalse([name for name in row if name.startswith("gpu")])
+        self.assertEqual([name for name in row if name.startswith("queue_")],
+                         ["queue_read", "queue_bytes", "queue_decode", "queue_batch", "queue_lane", "queue_encode", "queue_commit"])
+        self.assertEqual((rows[-1]["pictures"], rows[-1]["in_flight"]), ("1", "0"))
         for name in ("other_cores", "stolen_cores", "throttled_cores", "cpu_stall", "memory_stall", "io_stall", "disk_read_bytes_per_s",
                      "disk_written_bytes_per_s", "cpu_mhz", "temperature_c"):
             if row[name]:  # a figure that the system does not provide is empty
@@ -296,7 +304,10 @@ class LostDevices(ModelCase):
                 self.assertEqual(done.code, program.ENVIRONMENT, done)
                 self.assertIn("detect, batch 2 (4.png and 1 more): stub: forward [2, 3, 64, 64]: CUDA error: an illegal memory access", done.err)
                 self.assertIn("Run the same command again to resume", done.err)
-                self.assertEqual(program.report(output)["state"], "failed")
+                report = program.report(output)
+                self.assertEqual(report["state"], "failed")
+                self.assertGreater(report["run_window"]["wall_s"], 0)
+                self.assertIsNone(report["verdict"]["utilisation"])
                 part = (output / "segments/000000.part").read_text()
                 self.assertNotIn("4.png", part)
                 # Without the white picture, the same command finishes the rest.

@@ -12,7 +12,8 @@ from pathlib import Path
 import small_embedder
 
 import program
-from program import Case, millrace
+from option_case import OptionCase
+from program import millrace
 
 
 def options():
@@ -20,55 +21,7 @@ def options():
     return re.findall(r"^  [! ] ([a-z_]+\.[a-z_]+) ", millrace("stages").out, re.MULTILINE)
 
 
-class Options(Case):
-    def setUp(self):
-        super().setUp()
-        self.input = self.folder / "in"
-        self.runs = 0
-
-    def go(self, recipe, *arguments, code=program.OK, stdin=b"", **values):
-        """Runs into a new output folder; `values` are options, with names written group__name."""
-        self.runs += 1
-        self.out = self.folder / f"out{self.runs}"
-        file = self.write(f"recipe{self.runs}.yaml", recipe)
-        words = [word for key, value in values.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
-        self.done = self.run_ok(file, *(arguments or ["--input", self.input]), "--output", self.out, *words, code=code, stdin=stdin)
-        return program.lines(self.out)
-
-    def decode(self, *arguments, **values):
-        return self.go(program.DECODE_ONLY, *arguments, **values)
-
-    def detect(self, **values):
-        """Objects of street.jpg."""
-        street = program.picture("street.jpg")
-        recipe = "stages: [decode, preprocess, detect, encode]\n"
-        return self.go(recipe, "--input", street, "--detector", program.package("yolox"), **values)[0]["objects"]
-
-    def segment(self, boxes=(1,), **values):
-        """Runs the segmenter on one picture for each entry of `boxes`, with that many manifest boxes.
-
-        Returns the counts of calls.
-        """
-        rows = []
-        for i, count in enumerate(boxes):
-            program.write_picture(self.input / f"{i}.jpg", 100, 80, seed=i)
-            rows.append({"path": f"{i}.jpg", "boxes": [[3 * j, 5, 40, 30 + j] for j in range(count)]})
-        manifest = self.write("in/m.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-        self.lines = self.go("", "--input", manifest, "--segmenter", program.package("sam_small"), **values)
-        return program.report(self.out)["calls"]
-
-    def resource(self, name):
-        return next(r for r in program.report(self.out)["run_window"]["resources"] if r["name"] == name)
-
-    def gate(self):
-        return program.report(self.out)["run_window"]["gate"]
-
-    def many(self, count=60, width=800, height=600):
-        original = program.write_picture(self.folder / "one.jpg", width, height)
-        self.input.mkdir(exist_ok=True)
-        for i in range(count):
-            (self.input / f"{i:03}.jpg").hardlink_to(original)
-
+class Options(OptionCase):
     # input
 
     def input_paths(self):
@@ -198,6 +151,19 @@ class Options(Case):
         done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--capture", "2:1")
         self.assertEqual(done.code, program.USAGE, done)
 
+    def measure_enabled(self):
+        program.write_pictures(self.input, 3)
+        for enabled in ("yes", "no"):
+            self.decode(measure__enabled=enabled)
+            on = enabled == "yes"
+            (run,) = self.out.glob("runs/*")
+            self.assertEqual((run / "resources.csv").exists(), on)
+            report = program.report(self.out)
+            self.assertEqual(report["run_window"]["committed"], 3)
+            self.assertEqual([row["name"] for row in report["run_window"]["resources"]], ["read", "workers", "commit"] if on else [])
+            self.assertEqual("switches measuring off" in report["verdict"]["sentence"], not on)
+            self.assertEqual("p50 ms" in self.done.out, on)
+
     # threads, batch, gate, read
 
     def threads_workers(self):
@@ -230,15 +196,20 @@ class Options(Case):
             self.assertEqual(self.gate()["frames"], frames)
             inside = sum(r["mean_queue"] for r in program.report(self.out)["run_window"]["resources"])
             self.assertTrue(inside <= 2 if frames == 2 else inside > 2, inside)
+            self.assertEqual(self.lacked()["gate.memory"], 0)
+            if frames == 2:
+                self.assertGreater(self.lacked()["gate.frames"], 0)
 
     def gate_memory(self):
         self.many()
-        waiting = []
+        waiting, lacked = [], []
         for memory in ("3M", "1G"):
             self.decode(gate__memory=memory, gate__slab="1500k")
             waiting.append(self.gate()["mean_waiting_for_bytes"])
+            lacked.append(self.lacked()["gate.memory"])
         self.assertGreater(waiting[0], 2)  # two pictures fit into the memory, the others wait
-        self.assertEqual(waiting[1], 0)
+        self.assertGreater(lacked[0], 0)
+        self.assertEqual((waiting[1], lacked[1]), (0, 0))
         done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--set", "gate.memory=1M")
         self.assertEqual(done.code, program.USAGE, done)
 

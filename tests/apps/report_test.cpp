@@ -235,6 +235,11 @@ TEST_CASE("a run in which nothing was left to do has no table and divides nothin
   CHECK(text.find("nan") == std::string::npos);
   auto json = to_json(report);
   json["run_window"].erase("machine");  // what the system does not provide is null
+  json.erase("device_calls");           // likewise without a device
+  for (const char* unknown : {"fill_s", "steady_s", "drain_s", "steady_pictures_per_s"}) {
+    CHECK(json["run_window"][unknown].is_null());
+    json["run_window"].erase(unknown);
+  }
   for (const char* unknown : {"no_core", "other_cores", "memory_stall"}) {
     CHECK(json["verdict"][unknown].is_null());
     json["verdict"].erase(unknown);
@@ -273,6 +278,98 @@ TEST_CASE("report.json holds the numbers of the table") {
   CHECK_FALSE(lane["parts"][0].contains("starved"));
   CHECK(json["calls"]["detector_calls"] == 5000);
   CHECK(json["load_s"] == doctest::Approx(2));
+}
+
+TEST_CASE("report.json has service times, bytes, and the phases of the run") {
+  RunReport report = sample();
+  report.stage_bytes = {{"read", 100}, {"decode", 2000}};
+  Snapshot& window = report.window;
+  window.moments = {2 * second, 40 * second, 7 * second, 100, 3400};
+  window.credit_waits = {30 * second, second, 2 * second};
+  const auto run = to_json(report)["run_window"];
+  const auto& read = run["resources"][0];
+  CHECK(read["bytes"] == 100);
+  REQUIRE(read["times_ms"].size() == 2);
+  CHECK(read["times_ms"][0][0].get<double>() == doctest::Approx(2).epsilon(0.065));
+  CHECK(read["times_ms"][0][1] == 1);
+  const auto& workers = run["resources"][1];
+  CHECK(workers["bytes"].is_null());
+  CHECK(workers["parts"][0]["bytes"] == 2000);
+  CHECK(workers["parts"][1]["bytes"].is_null());
+  CHECK(workers["no_core"] == doctest::Approx(1.0 / 3));
+  CHECK(workers["waiting"] == doctest::Approx(2.0 / 3));  // neither on a core nor without one
+  CHECK(read["waiting"].is_null());
+  CHECK(run["resources"][2]["parts"][1]["peak_device_bytes"].is_null());
+  CHECK(run["resources"][3]["p50_ms"].is_null());  // it had nothing to do
+  CHECK(run["fill_s"] == 5);
+  CHECK(run["steady_s"] == 33);
+  CHECK(run["drain_s"] == 10);
+  CHECK(run["steady_pictures_per_s"] == 100);
+  CHECK(run["source"]["without_credits_by_limit_s"] ==
+        nlohmann::json{{"gate.frames", 30.0}, {"read.ahead", 1.0}, {"gate.memory", 2.0}});
+  window.moments = {};
+  for (const char* unknown : {"fill_s", "steady_s", "drain_s", "steady_pictures_per_s"})
+    CHECK(to_json(report)["run_window"][unknown].is_null());
+}
+
+TEST_CASE("the phases of a run are in the text if filling and draining hide its rate") {
+  RunReport report = sample();  // 100 pictures/s over all
+  report.window.moments = {0, 40 * second, 10 * second, 100, 3600};
+  const std::string line =
+      "  filling the pipeline took 10.0 s and draining it 10.0 s; in between, it made 116.67 pictures/s\n";
+  CHECK(to_text(report, 100, false).find(line) != std::string::npos);
+  report.window.moments.committed_at_last_admission = 3200;
+  CHECK(to_text(report, 100, false).find("filling") == std::string::npos);
+}
+
+TEST_CASE("a run that measured nothing has a rate, and nulls") {
+  RunReport report = sample();
+  report.window.measured = false;
+  report.window.resources.clear();
+  const auto run = to_json(report)["run_window"];
+  CHECK(run["pictures_per_s"] == doctest::Approx(100));
+  CHECK(run["source"].is_null());
+  CHECK(run["gate"]["mean_waiting_for_bytes"].is_null());
+  CHECK(run["resources"] == nlohmann::json::array());
+  const std::string text = to_text(report, 100, false);
+  CHECK(text.find("100.00 pictures/s") != std::string::npos);
+  CHECK(text.find("p50") == std::string::npos);
+}
+
+TEST_CASE("a failed run keeps its figures, but has no verdict") {
+  RunReport report = sample();
+  CHECK(to_json(report)["verdict"]["starved"] == 0);
+  report.state = "failed";
+  report.verdict = {};
+  const auto json = to_json(report);
+  CHECK(json["run_window"]["committed"] == 5000);
+  CHECK(json["verdict"]["kind"] == "too_short");
+  CHECK(json["verdict"]["sentence"] == "");
+  for (const char* unknown : {"bottleneck", "utilisation", "starved", "gain_without_others"})
+    CHECK(json["verdict"][unknown].is_null());
+}
+
+TEST_CASE("report.json compares the calls on devices with what stages declare") {
+  RunReport report = sample();
+  CHECK(to_json(report)["device_calls"].is_null());
+  report.device_calls = DeviceCalls{40, 10, {40, 11, 22, 1}, {40, 10, 20, 0}};
+  CHECK(to_json(report)["device_calls"] ==
+        nlohmann::json{
+            {"pictures", 40},
+            {"batches", 10},
+            {"uploads_per_picture", 1.0},
+            {"downloads_per_batch", 1.1},
+            {"waits_per_batch", 2.2},
+            {"overflows_per_batch", 0.1},
+            {"expected", {{"uploads_per_picture", 1.0}, {"downloads_per_batch", 1.0}, {"waits_per_batch", 2.0}}}});
+  MemoryPlan plan;
+  plan.stage_bytes = {{"detect", 500}};
+  report.memory = {plan, plan};
+  report.memory[1].stage_bytes["detect"] = 700;
+  const auto json = to_json(report);
+  CHECK(json["run_window"]["resources"][2]["parts"][1]["peak_device_bytes"] == 700);
+  CHECK(json["run_window"]["resources"][2]["parts"][2]["peak_device_bytes"].is_null());
+  CHECK(json["memory"][0]["stage_calls_bytes"]["detect"] == 500);
 }
 
 TEST_CASE("the report shows the sentences and files of reducers") {

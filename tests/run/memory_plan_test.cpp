@@ -109,6 +109,8 @@ TEST_CASE("the plan has the lanes that fit, and the measured sizes") {
     CHECK(plan->pictures_bytes >= 160 * kilo);
     CHECK(plan->pictures_bytes < 165 * kilo + 2 * 16 * 100 * 4);  // logits and IoU of 100 boxes a picture
     CHECK(plan->smaller_calls.empty());
+    REQUIRE(plan->stage_bytes.size() == 1);
+    CHECK(plan->stage_bytes.at("segment") == plan->calls_bytes);  // no other stage calls a model
     CHECK(plan->bytes() <= plan->limit_bytes);
   }
 }

@@ -1,0 +1,71 @@
+// Copies and waits of hand-made runs, compared with what the stages declare.
+#include "run/device_calls.hpp"
+
+#include <doctest/doctest.h>
+
+#include "stages/embed.hpp"
+#include "stages/registry.hpp"
+
+namespace millrace {
+namespace {
+
+Reading served(const std::string& name, Unit unit, std::int64_t items, std::int64_t failed = 0) {
+  Reading it;
+  it.name = name;
+  it.unit = unit;
+  it.items = items;
+  it.failed = failed;
+  return it;
+}
+
+/// 41 of 44 pictures were decoded and came to the lanes, in 10 batches. One more batch had no good picture.
+Snapshot window() {
+  Snapshot it;
+  it.resources = {{served("read", Unit::frames, 44), {}},
+                  {served("workers", Unit::tasks, 55),
+                   {served("decode", Unit::frames, 44, 3), served("encode", Unit::batches, 11)}},
+                  {served("lane", Unit::batches, 11), {served("preprocess", Unit::batches, 10)}, true}};
+  return it;
+}
+
+Chain chain_of(const std::vector<RecipeStage>& stages) {
+  return {stages, [](const std::string&) { return OptionValues{}; }};
+}
+
+TEST_CASE("the default recipe uploads each picture, and downloads once and waits twice in each batch") {
+  const Counters counters{counters_of()};
+  const auto calls = device_calls(chain_of(default_stages()), window(), counters, {41, 12, 22, 2});
+  REQUIRE(calls);
+  CHECK(calls->pictures == 41);
+  CHECK(calls->batches == 10);
+  CHECK(calls->declared.uploads == 41);
+  CHECK(calls->declared.downloads == 10);
+  CHECK(calls->declared.waits == 20);
+  CHECK(excess_of(*calls).empty());  // two overflows explain two downloads and two waits
+  DeviceCalls more = *calls;
+  more.made.waits = 25;
+  CHECK(excess_of(more) ==
+        "the lanes copied or waited more often than their stages declare: 23 waits instead of at most 20 in 10 "
+        "batches; docs/tracing.md shows how to find the cause");
+  more.made.uploads = 50;
+  CHECK(excess_of(more).find("50 uploads instead of at most 41, 23 waits") != std::string::npos);
+}
+
+TEST_CASE("without a batch there is nothing to compare") {
+  const Counters counters{counters_of()};
+  CHECK_FALSE(device_calls(chain_of(default_stages()), {}, counters, {}));
+}
+
+TEST_CASE("an embedder waits once a batch, and downloads once for each of its calls") {
+  const Chain chain = chain_of({"decode", "preprocess", {"first", "embed"}, {"second", "embed"}, "encode"});
+  Counters counters{counters_of()};
+  counters[embedder_calls] += 27;
+  const auto calls = device_calls(chain, window(), counters, {41, 27, 20, 0});
+  REQUIRE(calls);
+  CHECK(calls->declared.downloads == 27);
+  CHECK(calls->declared.waits == 20);
+  CHECK(excess_of(*calls).empty());
+}
+
+}  // namespace
+}  // namespace millrace
