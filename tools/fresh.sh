@@ -36,7 +36,7 @@ inside() {
     mount --bind -o ro "$data" "$home/shared/data"
   fi
   if [[ -n "$deps" ]]; then
-    for set in core python test-weights tsan-tbb; do
+    for set in core python test-weights browser tsan-tbb; do
       if [[ ! -e "$deps/$set/.complete" ]]; then continue; fi
       mkdir -p "$home/.cache/millrace/${deps##*/}/$set"
       mount --bind -o ro "$deps/$set" "$home/.cache/millrace/${deps##*/}/$set"

