@@ -135,23 +135,18 @@ void Meter::integrate(Reading& reading, std::int64_t elapsed_ns) const noexcept 
 }
 
 // Events read the clock under the lock, so that time never runs backwards from one event to the next.
-void Meter::arrive(int items) noexcept {
+std::int64_t Meter::arrive(int items) noexcept {
+  std::int64_t now = 0, length = 0;
   {
     const std::lock_guard lock(mutex_);
-    advance(clock_.now_ns());
-    reading_.queue_length += items;
+    now = clock_.now_ns();
+    advance(now);
+    length = reading_.queue_length += items;
   }
+  show(length, now);
   // After its own lock: no thread ever holds the locks of two meters.
   if (within_ != nullptr) within_->arrive(items);
-}
-
-void Meter::leave(int items) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    advance(clock_.now_ns());
-    reading_.queue_length -= items;
-  }
-  if (within_ != nullptr) within_->leave(items);
+  return now;
 }
 
 Service Meter::begin() noexcept {
@@ -162,22 +157,27 @@ Service Meter::begin() noexcept {
 }
 
 std::int64_t Meter::enter() noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto now = clock_.now_ns();
-  advance(now);
-  --reading_.queue_length;
-  ++in_service_;
+  std::int64_t now = 0, length = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    now = clock_.now_ns();
+    advance(now);
+    length = --reading_.queue_length;
+    ++in_service_;
+  }
+  show(length, now);
   return now;
 }
 
-void Meter::end(const Service& service, bool failed) noexcept {
+std::int64_t Meter::end(const Service& service, bool failed) noexcept {
   const auto now = service.begun ? clock_.core_time() : std::nullopt;
   const auto used = now ? std::optional(*now - *service.begun) : std::nullopt;
-  leave_service(service.begun_ns, used, failed);
+  const auto ended_ns = leave_service(service.begun_ns, used, failed);
   if (within_ != nullptr) within_->leave_service(service.begun_ns, used, failed);
+  return ended_ns;
 }
 
-void Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed) noexcept {
+std::int64_t Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed) noexcept {
   const std::lock_guard lock(mutex_);
   const auto now = clock_.now_ns();
   advance(now);
@@ -186,7 +186,7 @@ void Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& 
   if (failed) ++reading_.failed;
   const auto took_ns = now - begun_ns;
   reading_.latency.add(took_ns);
-  if (!used) return;
+  if (!used) return now;
   // The clocks of the kernel are read at slightly different moments, so their parts can exceed the whole.
   const auto on_core_ns = std::clamp<std::int64_t>(used->on_core_ns, 0, took_ns);
   const auto waiting_ns = std::clamp<std::int64_t>(used->waiting_ns, 0, took_ns - on_core_ns);
@@ -197,6 +197,7 @@ void Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& 
   reading_.on_core_ns += on_core_ns;
   reading_.no_core_ns += waiting_ns + std::clamp<std::int64_t>(used->team_waiting_ns, 0, asleep_ns);
   reading_.core_ns += on_core_ns + std::max<std::int64_t>(used->team_on_core_ns, 0);
+  return now;
 }
 
 Reading Meter::read() const {
@@ -209,7 +210,7 @@ Reading Meter::read() const {
 
 Statistics::Statistics(const GraphOptions& options, const std::vector<std::string>& frame_names,
                        const std::vector<std::string>& lane_names, const std::vector<std::string>& batch_names,
-                       const Clock& clock)
+                       const Clock& clock, const Trace& trace)
     : input("input", 1, clock),
       without_credits("gate", 1, clock),
       read("read", options.read_threads, clock),
@@ -225,6 +226,9 @@ Statistics::Statistics(const GraphOptions& options, const std::vector<std::strin
   // Not within `lane`: StageRunner::lane() counts a batch there once, for all stages together.
   for (const auto& name : lane_names) lane_stages.emplace_back(name, options.lanes, clock, Unit::batches);
   for (const auto& name : batch_names) batch_stages.emplace_back(name, options.workers, clock, Unit::batches, &workers);
+  for (auto* meter : {&read, &bytes, &batch, &lane, &commit}) meter->show_queue(trace);
+  for (auto& meter : frame_stages) meter.show_queue(trace);
+  for (auto& meter : batch_stages) meter.show_queue(trace);
 }
 
 Snapshot Statistics::snapshot() const {
@@ -257,9 +261,9 @@ void Statistics::count_planned() noexcept {
   ++planned_;
 }
 
-void Statistics::count_committed(std::int64_t frames) noexcept {
+std::int64_t Statistics::count_committed(std::int64_t frames) noexcept {
   const std::lock_guard lock(mutex_);
-  committed_ += frames;
+  return committed_ += frames;
 }
 
 std::vector<const Meter*> Statistics::meters_of_frames() const {
