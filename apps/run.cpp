@@ -22,6 +22,7 @@
 #include "run/capture.hpp"
 #include "run/job.hpp"
 #include "run/output_state.hpp"
+#include "run/trace_file.hpp"
 #include "run/variants.hpp"
 #include "stages/encode.hpp"
 #include "stages/sinks/sink.hpp"
@@ -212,6 +213,7 @@ ExitCode run(const RunArguments& arguments, const Config& config, const EngineFa
   // These throw on errors of input and models, before the output folder is made.
   (void)Source(spec);
   (void)parse_capture(config.trace.capture);
+  if (!config.trace.file.empty()) check_trace_name(config.trace.file);
   (void)memory_limit(config.device.memory, {});
   Packages packages = read_packages(config);
   std::vector<std::string> notes = warnings(arguments, config, spec, packages);

@@ -5,6 +5,9 @@
 
 #include <array>
 #include <cstdio>
+#include <utility>
+
+#include "base/trace_recorder.hpp"
 
 namespace millrace {
 namespace {
@@ -33,28 +36,57 @@ struct Event {
 
 }  // namespace
 
-Trace::Trace() : domain_(nvtxDomainCreateA("millrace")) {}
+Trace::Trace(TraceRecorder* recorder) : domain_(nvtxDomainCreateA("millrace")), recorder_(recorder) {}
 
 Trace::~Trace() {
   if (domain_ != nullptr) nvtxDomainDestroy(handle(domain_));
 }
 
-Trace::Range::Range(const Trace& trace, const std::string& stage, std::int64_t id, std::size_t frames) noexcept
-    : trace_(trace) {
-  if (trace_.domain_ == nullptr) return;
-  const Event event("", stage, id, frames);
+Trace::Range::Range(const Trace& trace, const std::string& stage, std::int64_t number, std::size_t frames) noexcept
+    : trace_(trace), stage_(stage), number_(number), frames_(frames), open_(trace.domain_ != nullptr) {
+  if (!open_) return;
+  const Event event("", stage, number, frames);
   nvtxDomainRangePushEx(handle(trace_.domain_), &event.attributes);
 }
 
 Trace::Range::~Range() {
-  if (trace_.domain_ != nullptr) nvtxDomainRangePop(handle(trace_.domain_));
+  if (open_) nvtxDomainRangePop(handle(trace_.domain_));
 }
 
-std::uint64_t Trace::begin_wait(const std::string& stage, std::int64_t id, std::size_t frames) const noexcept {
-  if (domain_ == nullptr) return 0;
-  const Event event("queue: ", stage, id, frames);
-  // Not push and pop, because the range may end on another thread.
-  return nvtxDomainRangeStartEx(handle(domain_), &event.attributes);
+void Trace::Range::end(std::int64_t begun_ns, std::int64_t ended_ns, std::string_view file) noexcept {
+  if (std::exchange(open_, false)) nvtxDomainRangePop(handle(trace_.domain_));
+  if (trace_.recorder_ == nullptr) return;
+  trace_.recorder_->add(
+      {TraceEvent::Kind::work, static_cast<std::uint32_t>(frames_), &stage_, number_, begun_ns, ended_ns}, file);
+}
+
+Trace::Wait Trace::begin_wait(const std::string& stage, std::int64_t number, std::size_t frames,
+                              std::int64_t begun_ns) const noexcept {
+  Wait wait{&stage, number, frames, begun_ns};
+  if (domain_ != nullptr) {
+    const Event event("queue: ", stage, number, frames);
+    // Not push and pop, because the range may end on another thread.
+    wait.range = nvtxDomainRangeStartEx(handle(domain_), &event.attributes);
+  }
+  return wait;
+}
+
+void Trace::end_wait(Wait& wait, std::int64_t ended_ns) const noexcept {
+  if (wait.stage == nullptr) return;
+  if (domain_ != nullptr) nvtxDomainRangeEnd(handle(domain_), wait.range);
+  if (recorder_ != nullptr) {
+    recorder_->add({TraceEvent::Kind::wait, static_cast<std::uint32_t>(wait.frames), wait.stage, wait.number,
+                    wait.begun_ns, ended_ns});
+  }
+  wait = {};
+}
+
+void Trace::queue(const std::string& stage, std::int64_t length, std::int64_t time_ns) const noexcept {
+  if (recorder_ != nullptr) recorder_->add({TraceEvent::Kind::queue, 0, &stage, length, time_ns, time_ns});
+}
+
+void Trace::committed(std::int64_t frames, std::int64_t time_ns) const noexcept {
+  if (recorder_ != nullptr) recorder_->add({TraceEvent::Kind::committed, 0, nullptr, frames, time_ns, time_ns});
 }
 
 std::uint64_t Trace::begin_capture(std::int64_t frame) const noexcept {
@@ -63,7 +95,7 @@ std::uint64_t Trace::begin_capture(std::int64_t frame) const noexcept {
   return nvtxDomainRangeStartEx(handle(domain_), &event.attributes);
 }
 
-void Trace::end(std::uint64_t range) const noexcept {
+void Trace::end_capture(std::uint64_t range) const noexcept {
   if (domain_ != nullptr) nvtxDomainRangeEnd(handle(domain_), range);
 }
 

@@ -1,30 +1,46 @@
 #include "models/demand.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
+#include "base/trace_recorder.hpp"
 #include "gpu/stream.hpp"
 #include "models/engines/wrapped_engine.hpp"
 
 namespace millrace {
 namespace {
 
+// The clock of the pipeline.
+std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
 class CountedEngine final : public WrappedEngine {
  public:
-  CountedEngine(std::shared_ptr<Engine> engine, Package package, std::shared_ptr<Demand> demand)
-      : WrappedEngine(std::move(engine)), package_(std::move(package)), demand_(std::move(demand)) {}
+  CountedEngine(std::shared_ptr<Engine> engine, Package package, std::shared_ptr<Demand> demand,
+                TraceRecorder* recorder)
+      : WrappedEngine(std::move(engine)),
+        package_(std::move(package)),
+        demand_(std::move(demand)),
+        recorder_(recorder) {}
 
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    const auto begun_ns = recorder_ == nullptr ? 0 : now_ns();
     // A call that throws does not count.
     auto outputs = engine_->call(method, inputs, device);
-    demand_->count(package_, package_.method(method), rows_of_call(package_, method, inputs));
+    const auto rows = rows_of_call(package_, method, inputs);
+    const auto call = demand_->count(package_, package_.method(method), rows);
+    if (recorder_ != nullptr && call) {
+      recorder_->add(
+          {TraceEvent::Kind::call, static_cast<std::uint32_t>(rows), call->part, call->alone_ns, begun_ns, now_ns()});
+    }
     return outputs;
   }
 
  private:
   const Package package_;
   const std::shared_ptr<Demand> demand_;
+  TraceRecorder* const recorder_;
 };
 
 }  // namespace
@@ -34,10 +50,10 @@ void Demand::measured(const Package& package, std::string_view method, std::int6
   seconds_[{package.id(), std::string(method)}][rows] = seconds;
 }
 
-void Demand::count(const Package& package, const Method& method, std::int64_t rows) {
+std::optional<Demand::Call> Demand::count(const Package& package, const Method& method, std::int64_t rows) {
   const std::lock_guard lock(mutex_);
   const auto known = seconds_.find({package.id(), method.name});
-  if (known == seconds_.end() || rows < 1) return;
+  if (known == seconds_.end() || rows < 1) return std::nullopt;
   // The ratio of rows counts, since the time per row depends on it: 1 is further from 4 than 8 is.
   const auto distance = [&](const auto& entry) {
     return std::abs(std::log(static_cast<double>(entry.first) / static_cast<double>(rows)));
@@ -47,8 +63,10 @@ void Demand::count(const Package& package, const Method& method, std::int64_t ro
   const double seconds = nearest->second * static_cast<double>(rows) / static_cast<double>(nearest->first);
   Part& part = parts_[method.part];
   part.name = method.part;
-  part.busy_ns += static_cast<std::int64_t>(seconds * 1e9);
+  const auto alone_ns = static_cast<std::int64_t>(seconds * 1e9);
+  part.busy_ns += alone_ns;
   ++part.calls;
+  return Call{&part.name, alone_ns};
 }
 
 std::vector<Demand::Part> Demand::parts() const {
@@ -58,9 +76,9 @@ std::vector<Demand::Part> Demand::parts() const {
   return all;
 }
 
-std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& package,
-                                std::shared_ptr<Demand> demand) {
-  return std::make_shared<CountedEngine>(std::move(engine), package, std::move(demand));
+std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& package, std::shared_ptr<Demand> demand,
+                                TraceRecorder* recorder) {
+  return std::make_shared<CountedEngine>(std::move(engine), package, std::move(demand), recorder);
 }
 
 void measure_alone(Engine& engine, const Package& package, const MethodRows& rows, int repeats, Device& device,

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,8 @@
 
 namespace millrace {
 
+class TraceRecorder;
+
 /// How busy models keep a device: the sum of the times that their calls take when nothing else runs there.
 /// Times measured during a run would be too long, since lanes wait for each other on the device.
 /// Thread-safe.
@@ -21,9 +24,14 @@ class Demand {
   /// Records that a call for `rows` pictures (or boxes of a decoder) took `seconds` alone on the device.
   void measured(const Package& package, std::string_view method, std::int64_t rows, double seconds);
 
+  /// A call that was counted.
+  struct Call {
+    const std::string* part;  ///< Method::part; lives as long as this object
+    std::int64_t alone_ns;    ///< the time that it takes when nothing else runs on the device
+  };
   /// Counts one call. If `rows` was not measured, the time is that of the nearest measured rows, in proportion.
   /// Calls of a method that was never measured do not count.
-  void count(const Package& package, const Method& method, std::int64_t rows);
+  std::optional<Call> count(const Package& package, const Method& method, std::int64_t rows);
 
   /// Sums since the beginning, for one Method::part.
   struct Part {
@@ -41,7 +49,9 @@ class Demand {
 };
 
 /// An engine that forwards to `engine` and counts its calls in `demand`.
-std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& package, std::shared_ptr<Demand> demand);
+/// `recorder` gets each call that counts; null: none. Its last visit() must come before the end of `demand`.
+std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& package, std::shared_ptr<Demand> demand,
+                                TraceRecorder* recorder);
 
 /// Times every method of a package with its `rows`, and records the times in `demand`.
 /// A time is the median of `repeats` calls after a warm-up call, by the clock of the device's stream.

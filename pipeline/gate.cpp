@@ -4,7 +4,8 @@
 
 namespace millrace {
 
-Gate::Gate(int credits, int ahead, Meter& without_credits) : ahead_(ahead), without_credits_(without_credits) {
+Gate::Gate(int credits, int ahead, Meter& without_credits, const Trace& trace)
+    : ahead_(ahead), without_credits_(without_credits), trace_(trace) {
   // Highest number first: take() takes from the back, so the first frame gets credit 0.
   for (int credit = credits; credit-- > 0;) free_.push_back(credit);
 }
@@ -28,6 +29,7 @@ std::optional<int> Gate::take(bool begins_batch) {
     // The lock is held from the check until wait() releases it, so no credit can come back unnoticed in between.
     without_credits_.arrive();
     const auto service = without_credits_.begin();
+    Trace::Range range(trace_, without_credits_.name(), taken_);
     waiting_ = true;
     look_again();
     reserved_ = false;
@@ -36,11 +38,12 @@ std::optional<int> Gate::take(bool begins_batch) {
     wake_.wait(lock, [&] { return reserved_ || refuses(begins_batch); });
     waiting_ = false;
     look_again();
-    without_credits_.end(service, false);
+    range.end(service.begun_ns, without_credits_.end(service, false));
   }
   if (refuses(begins_batch)) return std::nullopt;
   const int credit = free_.back();
   free_.pop_back();
+  ++taken_;
   ++unsettled_;
   return credit;
 }

@@ -23,8 +23,8 @@ namespace millrace {
 class Gate {
  public:
   /// `credits` is the number of credits. At most `ahead` of them are taken but not settled at a time.
-  /// `without_credits` measures how long the source has no credit.
-  Gate(int credits, int ahead, Meter& without_credits);
+  /// `without_credits` measures how long the source has no credit, and `trace` shows when.
+  Gate(int credits, int ahead, Meter& without_credits, const Trace& trace);
 
   /// Call it before the first take(). `reserve` keeps the graph from finishing, `release` allows it to finish.
   /// Takes the first reservation.
@@ -58,10 +58,12 @@ class Gate {
 
   const int ahead_;
   Meter& without_credits_;
+  const Trace& trace_;
   std::function<void()> reserve_, release_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<int> free_;
+  std::int64_t taken_ = 0;  // since the beginning
   int unsettled_ = 0;
   bool waiting_ = false;
   bool reserved_ = false;

@@ -32,12 +32,15 @@ template <GraphFrame Frame, GraphBatch Batch>
 class Graph {
  public:
   /// Throws std::invalid_argument if an option is too small or a body is missing. `clock` must outlive the graph.
-  Graph(const GraphOptions& options, GraphBodies<Frame, Batch> bodies, const Clock& clock)
+  /// So must `recorder`, which gets the trace of the run. The recorder's last visit() must come before the graph's end.
+  Graph(const GraphOptions& options, GraphBodies<Frame, Batch> bodies, const Clock& clock,
+        TraceRecorder* recorder = nullptr)
       : options_(checked(options, bodies)),
         bodies_(std::move(bodies)),
+        trace_(recorder),
         statistics_(options_, names(bodies_.frame_stages), names(bodies_.lane_stages), names(bodies_.batch_stages),
-                    clock),
-        gate_(options_.admission_items, options_.read_ahead, statistics_.without_credits),
+                    clock, trace_),
+        gate_(options_.admission_items, options_.read_ahead, statistics_.without_credits, trace_),
         state_([this] {
           gate_.close();
           interrupt_next();
@@ -89,11 +92,12 @@ class Graph {
   }
 
   void admit_all(GraphFlow& flow, Runner& runner) noexcept;
-  std::shared_ptr<Frame> next_frame();
+  std::shared_ptr<Frame> next_frame(std::int64_t sequence);
   Result result(const Runner& runner);
 
   const GraphOptions options_;
   const GraphBodies<Frame, Batch> bodies_;
+  const Trace trace_;
   Statistics statistics_;
   Gate gate_;
   RunState state_;
@@ -105,7 +109,7 @@ class Graph {
 template <GraphFrame Frame, GraphBatch Batch>
 Result Graph<Frame, Batch>::run() {
   const auto begun = snapshot();
-  Runner runner(options_, bodies_, statistics_, state_);
+  Runner runner(options_, bodies_, statistics_, state_, trace_);
   WorkerArena arena(options_.workers);
   std::unique_ptr<GraphFlow> flow;
   arena.execute([&] { flow = std::make_unique<GraphFlow>(options_, statistics_, gate_, runner); });
@@ -132,17 +136,18 @@ Result Graph<Frame, Batch>::run() {
 }
 
 template <GraphFrame Frame, GraphBatch Batch>
-std::shared_ptr<Frame> Graph<Frame, Batch>::next_frame() {
+std::shared_ptr<Frame> Graph<Frame, Batch>::next_frame(std::int64_t sequence) {
   statistics_.input.arrive();
   const auto service = statistics_.input.begin();
+  Trace::Range range(trace_, statistics_.input.name(), sequence);
   std::shared_ptr<Frame> frame;
   try {
     frame = bodies_.next();
   } catch (...) {
-    statistics_.input.end(service, true);
+    range.end(service.begun_ns, statistics_.input.end(service, true));
     throw;
   }
-  statistics_.input.end(service, false);
+  range.end(service.begun_ns, statistics_.input.end(service, false));
   return frame;
 }
 
@@ -157,7 +162,7 @@ void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
     for (std::int64_t sequence = 0;; ++sequence) {
       const auto credit = gate_.take(missing == 0);
       if (!credit) break;
-      auto frame = next_frame();
+      auto frame = next_frame(sequence);
       if (frame == nullptr && missing > 0) {
         throw RunError("source", "the plan ends inside batch " + std::to_string(batch) +
                                      "; missing frames: " + std::to_string(missing));

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,8 @@ struct GraphBodies {
   std::function<std::int64_t(const Frame&)> file_bytes;
   /// Called on threads of its own; may block.
   std::function<void(Frame&)> read;
+  /// For traces: returns the file of the frame. May be empty.
+  std::function<std::string_view(const Frame&)> file;
   /// Called after `read`: returns the bytes that the frame needs.
   /// Kept bytes are decoded pixels, 0 to slab_bytes. Passing bytes are additional memory for the frame stages.
   std::function<ByteNeed(const Frame&)> bytes;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/trace.hpp"
 #include "pipeline/byte_gate.hpp"
 #include "pipeline/statistics.hpp"
 
@@ -28,7 +29,7 @@ template <class Batch>
 struct BatchInFlight {
   std::shared_ptr<Batch> batch;  ///< nullptr if the run ended before it was made, or if it was given up
   std::vector<int> credits;      ///< the credits of its frames
-  std::uint64_t waiting = 0;     ///< the open range of the trace while it waits in a queue
+  Trace::Wait waiting;           ///< in the trace, while it waits in a queue
 };
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,11 +26,12 @@ class StageRunner {
   using Joined = BatchInFlight<Batch>;
 
   StageRunner(const GraphOptions& options, const GraphBodies<Frame, Batch>& bodies, Statistics& statistics,
-              RunState& state)
+              RunState& state, const Trace& trace)
       : options_(options),
         bodies_(bodies),
         statistics_(statistics),
         state_(state),
+        trace_(trace),
         in_flight_(static_cast<std::size_t>(options.admission_items)) {
     for (std::size_t i = 0; i < in_flight_.size(); ++i) in_flight_[i].credit = static_cast<int>(i);
   }
@@ -43,8 +45,8 @@ class StageRunner {
   }
   /// The batch begins to wait for a thread that serves `meter`.
   void queue(Joined& batch, Meter& meter) noexcept {
-    arrive(batch, meter);
-    batch.waiting = trace_.begin_wait(meter.name(), id(batch), batch.credits.size());
+    const auto now = arrive(batch, meter);
+    batch.waiting = trace_.begin_wait(meter.name(), id(batch), batch.credits.size(), now);
   }
   [[nodiscard]] Admitted& admitted(int credit) noexcept { return in_flight_[static_cast<std::size_t>(credit)]; }
   [[nodiscard]] const std::vector<Admitted>& in_flight() const noexcept { return in_flight_; }
@@ -96,10 +98,10 @@ class StageRunner {
 
   /// Runs the whole lane section for one batch, on the thread of `lane`. Gives the batch up if the run is stopping.
   void lane(Joined& joined, int lane) noexcept {
-    trace_.end(joined.waiting);
     if (state_.stopping()) joined.batch = nullptr;
-    if (joined.batch == nullptr) return statistics_.lane.leave();
+    if (joined.batch == nullptr) return trace_.end_wait(joined.waiting, statistics_.lane.leave());
     const auto service = statistics_.lane.begin();
+    trace_.end_wait(joined.waiting, service.begun_ns);
     for (std::size_t i = 0; i < bodies_.lane_stages.size(); ++i) {
       arrive(joined, statistics_.lane_stages[i]);
       on_batch(joined, statistics_.lane_stages[i], [&](Batch& batch) { bodies_.lane_stages[i].run(batch, lane); });
@@ -108,10 +110,15 @@ class StageRunner {
   }
   /// Returns whether the lane is ready for batches.
   bool lane_start(int lane) noexcept {
-    return guarded("lane", [&] {
+    static const std::string warm_up = "warm-up";  // recorders keep the address of a name
+    const auto begun_ns = statistics_.clock().now_ns();
+    Trace::Range range(trace_, warm_up, -1);
+    const bool started = guarded("lane", [&] {
       if (bodies_.lane_start) bodies_.lane_start(lane);
       statistics_.clock().adopt_team();
     });
+    range.end(begun_ns, statistics_.clock().now_ns());
+    return started;
   }
   void lane_stop(int lane) noexcept {
     guarded("lane", [&] {
@@ -120,24 +127,23 @@ class StageRunner {
   }
 
   void batch_stage(Joined& joined, std::size_t stage) noexcept {
-    trace_.end(joined.waiting);
     on_batch(joined, statistics_.batch_stages[stage], bodies_.batch_stages[stage].run);
   }
 
   /// Commits the batch, unless the run has ended or the batch was given up. Then releases the batch and its frames.
   void commit(Joined& joined) noexcept {
-    trace_.end(joined.waiting);
     if (state_.ended() || joined.batch == nullptr) {
-      statistics_.commit.leave();
+      trace_.end_wait(joined.waiting, statistics_.commit.leave());
       if (!state_.ended() && state_.stopping()) given_up_ += static_cast<std::int64_t>(joined.credits.size());
     } else {
+      const auto frames = joined.credits.size();
       const auto service = statistics_.commit.begin();
-      const bool committed = guarded("commit", [&] {
-        const Trace::Range range(trace_, statistics_.commit.name(), id(joined), joined.credits.size());
-        bodies_.commit(*joined.batch);
-      });
-      statistics_.commit.end(service, !committed);
-      if (committed) statistics_.count_committed(static_cast<std::int64_t>(joined.credits.size()));
+      trace_.end_wait(joined.waiting, service.begun_ns);
+      Trace::Range range(trace_, statistics_.commit.name(), id(joined), frames);
+      const bool committed = guarded("commit", [&] { bodies_.commit(*joined.batch); });
+      const auto ended_ns = statistics_.commit.end(service, !committed);
+      range.end(service.begun_ns, ended_ns);
+      if (committed) trace_.committed(statistics_.count_committed(static_cast<std::int64_t>(frames)), ended_ns);
     }
     joined.batch = nullptr;
     statistics_.count_left(static_cast<std::int64_t>(joined.credits.size()));
@@ -145,9 +151,9 @@ class StageRunner {
   }
 
  private:
-  void arrive(const Joined& batch, Meter& meter) noexcept {
+  std::int64_t arrive(const Joined& batch, Meter& meter) noexcept {
     for (const int credit : batch.credits) this->admitted(credit).at.store(&meter, std::memory_order_relaxed);
-    meter.arrive();
+    return meter.arrive();
   }
   [[nodiscard]] std::int64_t id(const Joined& batch) noexcept { return admitted(batch.credits.front()).batch_id; }
 
@@ -167,16 +173,20 @@ class StageRunner {
   void on_frame(Admitted& admitted, Meter& meter, const Run& run) noexcept {
     auto& frame = *admitted.frame;
     admitted.given_up = admitted.given_up || state_.stopping();
-    if (state_.ended() || admitted.given_up || frame.failed()) return meter.leave();
+    if (state_.ended() || admitted.given_up || frame.failed()) {
+      meter.leave();
+      return;
+    }
     const auto service = meter.begin();
+    Trace::Range range(trace_, meter.name(), admitted.sequence);
     std::exception_ptr error;
     try {
-      const Trace::Range range(trace_, meter.name(), admitted.sequence);
       run(frame);
     } catch (...) {
       error = std::current_exception();
     }
-    meter.end(service, error != nullptr || frame.failed());
+    const auto ended_ns = meter.end(service, error != nullptr || frame.failed());
+    range.end(service.begun_ns, ended_ns, trace_.records() && bodies_.file ? bodies_.file(frame) : std::string_view());
     if (error == nullptr) return;
     state_.judge(meter.name(), error,
                  [&](const std::exception_ptr& e) { bodies_.frame_failed(frame, meter.name(), e); });
@@ -184,17 +194,20 @@ class StageRunner {
 
   template <class Run>
   void on_batch(Joined& joined, Meter& meter, const Run& run) noexcept {
-    if (state_.ended() || joined.batch == nullptr || joined.batch->empty()) return meter.leave();
+    if (state_.ended() || joined.batch == nullptr || joined.batch->empty()) {
+      return trace_.end_wait(joined.waiting, meter.leave());
+    }
     auto& batch = *joined.batch;
     const auto service = meter.begin();
+    trace_.end_wait(joined.waiting, service.begun_ns);
+    Trace::Range range(trace_, meter.name(), id(joined), joined.credits.size());
     std::exception_ptr error;
     try {
-      const Trace::Range range(trace_, meter.name(), id(joined), joined.credits.size());
       run(batch);
     } catch (...) {
       error = std::current_exception();
     }
-    meter.end(service, error != nullptr);
+    range.end(service.begun_ns, meter.end(service, error != nullptr));
     if (error == nullptr) return;
     state_.judge(meter.name(), error,
                  [&](const std::exception_ptr& e) { bodies_.batch_failed(batch, meter.name(), e); });
@@ -204,7 +217,7 @@ class StageRunner {
   const GraphBodies<Frame, Batch>& bodies_;
   Statistics& statistics_;
   RunState& state_;
-  const Trace trace_;
+  const Trace& trace_;
   std::atomic<std::int64_t> given_up_{0};
   std::vector<Admitted> in_flight_;
   Batcher<Frame> batcher_;

@@ -185,29 +185,23 @@ void Meter::integrate(Reading& reading, std::int64_t elapsed_ns) const noexcept 
 }
 
 // Events read the clock under the lock, so that time never runs backwards from one event to the next.
-void Meter::arrive(int items) noexcept {
-  if (!measures_) return;
+std::int64_t Meter::arrive(int items) noexcept {
+  if (!measures_) return clock_.now_ns();
+  std::int64_t now = 0, length = 0;
   {
     const std::lock_guard lock(mutex_);
-    advance(clock_.now_ns());
-    reading_.queue_length += items;
+    now = clock_.now_ns();
+    advance(now);
+    length = reading_.queue_length += items;
   }
+  show(length, now);
   // After its own lock: no thread ever holds the locks of two meters.
   if (within_ != nullptr) within_->arrive(items);
-}
-
-void Meter::leave(int items) noexcept {
-  if (!measures_) return;
-  {
-    const std::lock_guard lock(mutex_);
-    advance(clock_.now_ns());
-    reading_.queue_length -= items;
-  }
-  if (within_ != nullptr) within_->leave(items);
+  return now;
 }
 
 Service Meter::begin() noexcept {
-  if (!measures_) return {};
+  if (!measures_) return {clock_.now_ns(), std::nullopt};
   const auto begun = clock_.core_time();
   // The outer meter begins first and ends last, so its busy time covers that of its parts.
   if (within_ != nullptr) within_->enter();
@@ -215,23 +209,28 @@ Service Meter::begin() noexcept {
 }
 
 std::int64_t Meter::enter() noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto now = clock_.now_ns();
-  advance(now);
-  --reading_.queue_length;
-  ++in_service_;
+  std::int64_t now = 0, length = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    now = clock_.now_ns();
+    advance(now);
+    length = --reading_.queue_length;
+    ++in_service_;
+  }
+  show(length, now);
   return now;
 }
 
-void Meter::end(const Service& service, bool failed) noexcept {
-  if (!measures_) return;
+std::int64_t Meter::end(const Service& service, bool failed) noexcept {
+  if (!measures_) return clock_.now_ns();
   const auto now = service.begun ? clock_.core_time() : std::nullopt;
   const auto used = now ? std::optional(*now - *service.begun) : std::nullopt;
-  leave_service(service.begun_ns, used, failed);
+  const auto ended_ns = leave_service(service.begun_ns, used, failed);
   if (within_ != nullptr) within_->leave_service(service.begun_ns, used, failed);
+  return ended_ns;
 }
 
-void Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed) noexcept {
+std::int64_t Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed) noexcept {
   const std::lock_guard lock(mutex_);
   const auto now = clock_.now_ns();
   advance(now);
@@ -240,7 +239,10 @@ void Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& 
   if (failed) ++reading_.failed;
   const auto took_ns = now - begun_ns;
   reading_.latency.add(took_ns);
-  if (!used) return sample({took_ns});
+  if (!used) {
+    sample({took_ns});
+    return now;
+  }
   // The clocks of the kernel are read at slightly different moments, so their parts can exceed the whole.
   const auto on_core_ns = std::clamp<std::int64_t>(used->on_core_ns, 0, took_ns);
   const auto waiting_ns = std::clamp<std::int64_t>(used->waiting_ns, 0, took_ns - on_core_ns);
@@ -254,6 +256,7 @@ void Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& 
   reading_.no_core_ns += no_core_ns;
   reading_.core_ns += core_ns;
   sample({took_ns, true, no_core_ns, core_ns});
+  return now;
 }
 
 // Reservoir sampling (Vitter's algorithm R): after n services, each is among the samples with probability max / n.
@@ -274,7 +277,7 @@ Reading Meter::read() const {
 
 Statistics::Statistics(const GraphOptions& options, const std::vector<std::string>& frame_names,
                        const std::vector<std::string>& lane_names, const std::vector<std::string>& batch_names,
-                       const Clock& clock)
+                       const Clock& clock, const Trace& trace)
     : input("input", 1, clock),
       without_credits("gate", 1, clock),
       read("read", options.read_threads, clock),
@@ -290,6 +293,9 @@ Statistics::Statistics(const GraphOptions& options, const std::vector<std::strin
   // Not within `lane`: StageRunner::lane() counts a batch there once, for all stages together.
   for (const auto& name : lane_names) lane_stages.emplace_back(name, options.lanes, clock, Unit::batches);
   for (const auto& name : batch_names) batch_stages.emplace_back(name, options.workers, clock, Unit::batches, &workers);
+  for (auto* meter : {&read, &bytes, &batch, &lane, &commit}) meter->show_queue(trace);
+  for (auto& meter : frame_stages) meter.show_queue(trace);
+  for (auto& meter : batch_stages) meter.show_queue(trace);
 }
 
 std::vector<ResourceReading> Statistics::resources() const {
@@ -333,12 +339,14 @@ void Statistics::count_planned() noexcept {
   moments_.committed_at_last_admission = committed_;
 }
 
-void Statistics::count_committed(std::int64_t frames) noexcept {
+std::int64_t Statistics::count_committed(std::int64_t frames) noexcept {
   const std::lock_guard lock(mutex_);
   committed_ += frames;
-  if (moments_.first_committed_ns) return;
-  moments_.first_committed_ns = clock_.now_ns();
-  moments_.first_committed = frames;
+  if (!moments_.first_committed_ns) {
+    moments_.first_committed_ns = clock_.now_ns();
+    moments_.first_committed = frames;
+  }
+  return committed_;
 }
 
 void Statistics::count_left(std::int64_t frames) noexcept {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/trace.hpp"
 #include "pipeline/clock.hpp"
 #include "pipeline/graph_options.hpp"
 #include "pipeline/histogram.hpp"
@@ -141,10 +142,14 @@ class Meter {
   /// `within`, if not null, counts every event as well. It and `clock` must outlive the meter.
   Meter(std::string name, int servers, const Clock& clock, Unit unit = Unit::frames, Meter* within = nullptr);
 
-  void arrive(int items = 1) noexcept;                     ///< items begin to wait
-  void leave(int items = 1) noexcept;                      ///< waiting items leave without service
-  [[nodiscard]] Service begin() noexcept;                  ///< a waiting item enters service on the calling thread
-  void end(const Service& service, bool failed) noexcept;  ///< the service ends; on the thread that began it
+  /// From now on, `trace` shows the queue. It must outlive the meter.
+  void show_queue(const Trace& trace) noexcept { trace_ = &trace; }
+
+  // arrive(), leave() and end() return the time.
+  std::int64_t arrive(int items = 1) noexcept;                           ///< items begin to wait
+  std::int64_t leave(int items = 1) noexcept { return arrive(-items); }  ///< waiting items leave without service
+  [[nodiscard]] Service begin() noexcept;                          ///< a waiting item enters service on this thread
+  std::int64_t end(const Service& service, bool failed) noexcept;  ///< the service ends; on the thread that began it
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
@@ -152,7 +157,10 @@ class Meter {
 
  private:
   std::int64_t enter() noexcept;
-  void leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed) noexcept;
+  std::int64_t leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed) noexcept;
+  void show(std::int64_t queue_length, std::int64_t time_ns) const noexcept {
+    if (trace_ != nullptr) trace_->queue(name_, queue_length, time_ns);
+  }
   void advance(std::int64_t now_ns) noexcept;
   void integrate(Reading& reading, std::int64_t elapsed_ns) const noexcept;
   void sample(const ServiceSample& service) noexcept;
@@ -161,6 +169,7 @@ class Meter {
   const Clock& clock_;
   const bool measures_;
   Meter* const within_;
+  const Trace* trace_ = nullptr;
   mutable std::mutex mutex_;
   Reading reading_;
   std::minstd_rand random_;
@@ -168,16 +177,17 @@ class Meter {
   std::int64_t since_ns_;
 };
 
-/// The meters of one graph.
+/// The meters of one graph. `trace` shows the queues of those where frames or batches wait.
 struct Statistics {
   Statistics(const GraphOptions& options, const std::vector<std::string>& frame_stages,
              const std::vector<std::string>& lane_stages, const std::vector<std::string>& batch_stages,
-             const Clock& clock);
+             const Clock& clock, const Trace& trace);
 
   /// From any thread at any time; takes tens of microseconds.
   [[nodiscard]] Snapshot snapshot() const;
   void count_planned() noexcept;
-  void count_committed(std::int64_t frames) noexcept;
+  /// Returns the number of all committed frames.
+  std::int64_t count_committed(std::int64_t frames) noexcept;
   /// Frames have left the pipeline, committed or given up.
   void count_left(std::int64_t frames) noexcept;
   /// Returns the meter of every place where a frame can be, in the order of the flow.

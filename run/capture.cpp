@@ -36,7 +36,7 @@ void Capture::commit(std::int64_t frames) noexcept {
 void Capture::end() noexcept {
   // The commit thread and the end of the run may both call it. Only one of them stops the profiler.
   if (!open_.exchange(false)) return;
-  trace_.end(range_);
+  trace_.end_capture(range_);
   if (profiler_.stop) profiler_.stop();
 }
 

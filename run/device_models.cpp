@@ -7,7 +7,8 @@
 namespace millrace {
 
 std::vector<DeviceModels> make_device_models(const Devices& devices, const ResolvedConfig& resolved,
-                                             std::int64_t budget, const EngineFactory& factory) {
+                                             std::int64_t budget, const EngineFactory& factory,
+                                             TraceRecorder* recorder) {
   std::vector<DeviceModels> all;
   for (std::size_t i = 0; i < devices.ordinals.size(); ++i) {
     DeviceModels one;
@@ -15,9 +16,9 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
     if (devices.lanes_wait_for_gpu()) one.demand = std::make_shared<Demand>();
     // Each engine records calls that run out of memory and, on a GPU, counts calls for the load.
     EngineFactory engines = [engines = engines_on(devices, i, resolved.precisions, factory), demand = one.demand,
-                             limits = one.limits](const Package& package, const EngineOptions& options) {
+                             limits = one.limits, recorder](const Package& package, const EngineOptions& options) {
       auto engine = limited(engines(package, options), package, limits);
-      return demand == nullptr ? engine : counted(std::move(engine), package, demand);
+      return demand == nullptr ? engine : counted(std::move(engine), package, demand, recorder);
     };
     // engines_on() sets device and precision.
     one.cache = std::make_unique<ModelCache>(budget, std::move(engines),

@@ -26,8 +26,10 @@ struct DeviceModels {
 };
 
 /// One for each of `devices`. Loads nothing yet; `factory` loads packages later. `budget` is in bytes for each device.
+/// `recorder` gets the calls that count in `demand`; null: none.
 std::vector<DeviceModels> make_device_models(const Devices& devices, const ResolvedConfig& resolved,
-                                             std::int64_t budget, const EngineFactory& factory);
+                                             std::int64_t budget, const EngineFactory& factory,
+                                             TraceRecorder* recorder = nullptr);
 
 /// The statistics of the caches of all devices together.
 CacheStatistics statistics(const std::vector<DeviceModels>& models);

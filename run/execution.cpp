@@ -100,7 +100,8 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
       known_limits_(setup_.known_limits_file),
       counters_(counters_of_run()),
       planned_models_(planned_models(setup_.views, setup_.packages)),
-      models_(make_device_models(setup_.devices, setup_.resolved, setup_.config.models.budget, factory)),
+      models_(
+          make_device_models(setup_.devices, setup_.resolved, setup_.config.models.budget, factory, setup_.recorder)),
       stage_models_{setup_.resolved.batch_size,
                     setup_.packages,
                     nullptr,
@@ -134,7 +135,7 @@ void Execution::prepare(ExecutionEnds ends) {
   plan_lanes();
   GraphOptions options = setup_.resolved.graph;
   options.lanes = static_cast<int>(lanes_.size());
-  auto graph = std::make_unique<FrameGraph>(options, bodies(), clock_);
+  auto graph = std::make_unique<FrameGraph>(options, bodies(), clock_, setup_.recorder);
   const std::lock_guard lock(graph_mutex_);
   graph_ = std::move(graph);
 }
@@ -170,6 +171,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   };
   bodies.file_bytes = ends_.file_bytes;
   bodies.read = ends_.read;
+  bodies.file = [](const Frame& frame) -> std::string_view { return frame.item.path; };
   bodies.bytes = [](const Frame& frame) { return ByteNeed(frame.info.pixel_bytes, frame.info.working_bytes); };
   std::size_t index = 0;
   for (const ChainLink* named : chain.of(Section::frame)) {

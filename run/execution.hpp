@@ -20,6 +20,7 @@ namespace millrace {
 
 class Clock;
 class PixelCache;
+class TraceRecorder;
 // Declared here, because its header includes oneTBB.
 template <GraphFrame Frame, GraphBatch Batch>
 class Graph;
@@ -37,6 +38,8 @@ struct ExecutionSetup {
   std::string output_folder;
   std::string known_limits_file{};    ///< file that keeps limits of model calls between runs; empty: none
   PixelCache* pixel_cache = nullptr;  ///< keeps decoded pictures; null: none
+  /// Gets the trace; null: none. Its last visit() must come before the execution's end.
+  TraceRecorder* recorder = nullptr;
 };
 
 /// Functions that bring frames and take finished batches. GraphBodies says on which threads they are called.

@@ -27,6 +27,7 @@
 #include "run/reader.hpp"
 #include "run/recording.hpp"
 #include "run/resource_log.hpp"
+#include "run/trace_file.hpp"
 #include "stages/decode.hpp"
 #include "stages/detect.hpp"
 #include "stages/encode.hpp"
@@ -60,8 +61,9 @@ std::string error_line(const Frame& frame) {
 /// The graph calls commit() on one thread. The counts are read after the run, so they need no lock.
 class Committer {
  public:
-  Committer(SegmentStore& store, RunFolder& folder, JobListener& listener)
-      : store_(store), folder_(folder), listener_(listener) {}
+  /// `recorder` gets the failed pictures; null: none.
+  Committer(SegmentStore& store, RunFolder& folder, JobListener& listener, const Clock& clock, TraceRecorder* recorder)
+      : store_(store), folder_(folder), listener_(listener), clock_(clock), recorder_(recorder) {}
 
   void commit(const Batch& batch, std::vector<std::string> texts) {
     std::vector<Line> lines;
@@ -73,7 +75,12 @@ class Committer {
       Line line{frame.item.id, std::move(texts[i]), !frame.failed(), Reason::internal, 0};
       if (frame.failed()) {
         line.reason = frame.failure->reason;
-        folder_.add_error(error_line(frame));
+        const std::string error = error_line(frame);
+        folder_.add_error(error);
+        if (recorder_ != nullptr) {
+          recorder_->add({.kind = TraceEvent::Kind::failure, .begun_ns = frame.failed_ns, .ended_ns = clock_.now_ns()},
+                         error);
+        }
         tell(frame);
       } else if (found != nullptr) {
         line.objects = static_cast<int>(found->list.size());
@@ -100,6 +107,8 @@ class Committer {
   SegmentStore& store_;
   RunFolder& folder_;
   JobListener& listener_;
+  const Clock& clock_;
+  TraceRecorder* const recorder_;
   std::int64_t written_bytes_ = 0;
   std::int64_t failed_ = 0;  // pictures of this attempt
 };
@@ -207,6 +216,8 @@ struct Attempt {
   Reader& reader;
   Committer& committer;
   JobListener& listener;
+  const TraceRecorder* recorder;  ///< null: no trace
+  const std::int64_t begun_ns;    ///< of the attempt
 };
 
 void fill_accounts(RunReport& report, const Attempt& attempt) {
@@ -278,6 +289,19 @@ std::vector<const SinkEntry*> sinks_of(const std::vector<PlannedView>& views) {
   return all;
 }
 
+/// A trace that cannot be written must not fail the run: its results are complete.
+void save_trace(RunReport& report, const Attempt& attempt) {
+  if (attempt.recorder == nullptr) return;
+  const std::int64_t run_begun_ns = attempt.execution.window_begun().time_ns;
+  const TraceFacts facts{report.run,       report.started, tool,
+                         attempt.begun_ns, run_begun_ns,   run_begun_ns + report.window.time_ns};
+  try {
+    report.notes.push_back(write_trace(attempt.request.config.trace.file, *attempt.recorder, facts));
+  } catch (const std::exception& error) {
+    attempt.listener.warn("the trace was not written: " + message_of(error));
+  }
+}
+
 /// Runs the attempt and writes its report, also after an exception.
 void execute_and_report(Attempt& attempt, RunReport& report) {
   const auto write = [&] {
@@ -292,6 +316,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     fill_times(report, attempt.execution, result);
     predict_changes(report, attempt.folder, attempt.resolved.graph.worker_nice);
     fill_device_calls(report, attempt.request, attempt.execution);
+    save_trace(report, attempt);
     check_accounts(report);
     if (report.state == "finished") {
       // These files cover the whole output, so a stopped run does not make them.
@@ -311,6 +336,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     report.state = "failed";
     report.error = message_of(error);
     fill_accounts(report, attempt);
+    save_trace(report, attempt);
     try {
       write();
     } catch (const StorageError& unwritten) {
@@ -341,18 +367,26 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   // The output folder is locked, and known to be writable, before anything is planned.
   const std::string output = make_output_folder(config);
   const FolderLock lock(output);
+  // After the output folder is made, because the trace may be inside.
+  std::optional<TraceRecorder> recorder;
+  if (!config.trace.file.empty()) {
+    check_trace_place(config.trace.file);
+    recorder.emplace();
+  }
+  TraceRecorder* const recording = recorder ? &*recorder : nullptr;
   RunFolder folder(output, started);
 
   // The stages are made before the plan, because a stage that refuses its options must not leave a plan behind.
   const ResolvedConfig resolved = resolve_for(config, output, request.devices);
   const std::unique_ptr<const Clock> clock_of_run = make_clock(config);
   const Clock& clock = *clock_of_run;
+  const std::int64_t begun_ns = clock.now_ns();
   PixelCache pixel_cache;
   PixelCache* const cache = config.input.source == "memory" ? &pixel_cache : nullptr;
   const auto views = planned_views(config, Views(request.spec.views).names());
   Execution execution(
-      {config, resolved, request.packages, request.devices, views, output, KnownLimits::usual_file(), cache}, factory,
-      clock);
+      {config, resolved, request.packages, request.devices, views, output, KnownLimits::usual_file(), cache, recording},
+      factory, clock);
 
   // Plan::next_segment() asks the store for finished segments. The store needs the hash of the plan, so it comes later.
   // That is early enough: only Feed calls next_segment().
@@ -372,7 +406,7 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
 
   Feed feed(plan, *store, resolved.batch_size);
   Reader reader(plan.root(), decode_limits(views, resolved.graph.slab_bytes), config.read.max_file, cache);
-  Committer committer(*store, folder, listener);
+  Committer committer(*store, folder, listener, clock, recording);
   // All checks have passed. From here on, the attempt leaves a report.
   listener.accepted();
   folder.write_run(nlohmann::json{{"tool", tool}, {"started", utc_text(started)}, {"config", config.text}}.dump(2));
@@ -383,8 +417,8 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   report.started = utc_text(started);
   report.batch_size = resolved.batch_size;
   report.team = resolved.team;
-  Attempt attempt{request,   resolved, output, sinks, lock,   folder,    clock,
-                  execution, plan,     *store, feed,  reader, committer, listener};
+  Attempt attempt{request, resolved, output, sinks,  lock,      folder,   clock,     execution,
+                  plan,    *store,   feed,   reader, committer, listener, recording, begun_ns};
   execute_and_report(attempt, report);
   return report;
 }

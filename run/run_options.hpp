@@ -112,8 +112,11 @@ struct ThreadOptions {
 
 struct TraceOptions {
   static constexpr const char* name = "trace";
+  std::string file;
   std::string capture;
   void visit(OptionVisitor& v) {
+    v.option("file", file, "file for a trace of the run (.json), for ui.perfetto.dev or chrome://tracing",
+             Affects::run);
     v.option("capture", capture, "range of pictures that a profiler captures, such as 100:200; see docs/tracing.md",
              Affects::run);
   }

@@ -13,6 +13,7 @@
 #include "io/files/reason.hpp"
 #include "io/input/item.hpp"
 #include "pipeline/byte_gate.hpp"
+#include "pipeline/clock.hpp"
 #include "stages/field.hpp"
 
 namespace millrace {
@@ -40,7 +41,10 @@ class Frame {
 
   /// Marks the frame as failed and frees the bytes of its file. If it has failed before, the first failure stays.
   void fail(std::string stage, Reason reason, std::string detail) {
-    if (!failure) failure = Failure{std::move(stage), reason, std::move(detail)};
+    if (!failure) {
+      failure = Failure{std::move(stage), reason, std::move(detail)};
+      failed_ns = SteadyClock().now_ns();
+    }
     file = {};  // the gate gets back the bytes of a failed frame, so its file must not stay in memory
   }
 
@@ -51,8 +55,9 @@ class Frame {
   ByteCredit credit;  ///< bytes of the gate's budget for the pixels; decoding moves it into the deleter of the pixels
   Columns columns;
   std::optional<Failure> failure;
-  bool split = false;    ///< memory ran out, so its model calls or its batch were smaller than planned
-  bool retried = false;  ///< processed a second time because memory ran out, so counters have counted it already
+  std::int64_t failed_ns = 0;  ///< when it failed, by the clock of the pipeline; 0: it has not
+  bool split = false;          ///< memory ran out, so its model calls or its batch were smaller than planned
+  bool retried = false;        ///< processed a second time because memory ran out, so counters have counted it already
 };
 
 /// The path to open for an item. A relative path is below `root` if `root` is not empty.

@@ -147,9 +147,10 @@ class Options(OptionCase):
 
     def trace_capture(self):
         program.write_pictures(self.input, 3)
-        self.decode(trace__capture="1:2")  # trace_test.py checks the effect
-        done = millrace("run", "--input", self.input, "--output", self.folder / "n", "--capture", "2:1")
-        self.assertEqual(done.code, program.USAGE, done)
+        self.decode(trace__capture="1:2", trace__file=self.folder / "trace.json")  # trace_test.py and trace_file_test.py check the effects
+        self.assertIn("traceEvents", json.loads((self.folder / "trace.json").read_text()))
+        self.assertEqual(millrace("run", "--input", self.input, "--output", self.folder / "n", "--capture", "2:1").code, program.USAGE)
+    trace_file = trace_capture
 
     def measure_enabled(self):
         program.write_pictures(self.input, 3)

@@ -115,6 +115,15 @@ class FullDisks(StorageCase):
                 self.check_stopped(done, name, "No space left on device", "free")
                 self.check_resumes()
 
+    def test_no_space_for_a_trace(self):
+        # Results are complete without a trace, so the run does not fail.
+        file = self.folder / "trace.json"
+        done = self.run_injected("write,pwrite64:error=ENOSPC", "--trace", file, path=self.folder / ".tmp-trace.json")
+        self.check_stopped(done, "the trace was not written", str(self.folder / ".tmp-trace.json"), "No space left on device", code=SOME_FAILED)
+        self.assertFalse(file.exists())
+        self.check_resumes("--trace", file)
+        self.assertTrue(file.exists())
+
     def test_quota(self):
         done = self.run_injected("write:error=EDQUOT:when=20", path=self.output / "segments/000000.part")
         self.check_stopped(done, "000000.part", "quota")

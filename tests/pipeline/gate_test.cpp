@@ -14,6 +14,7 @@ struct Claimed {
   std::atomic<int> claims{0};
   SteadyClock clock{};
   Meter meter{"gate", 1, clock};
+  Trace trace{};
   void open(Gate& gate) {
     gate.open([this] { ++claims; }, [this] { --claims; });
   }
@@ -24,7 +25,7 @@ struct Claimed {
 
 TEST_CASE("a source without credits drops its claim, and giving a credit back claims for it") {
   Claimed source;
-  Gate gate(2, 2, source.meter);
+  Gate gate(2, 2, source.meter, source.trace);
   source.open(gate);
   CHECK(source.claims == 1);
   const int first = gate.take(true).value();
@@ -46,7 +47,7 @@ TEST_CASE("a source without credits drops its claim, and giving a credit back cl
 
 TEST_CASE("a lost credit leaves the source without a claim until the gate is closed") {
   Claimed source;
-  Gate gate(1, 1, source.meter);
+  Gate gate(1, 1, source.meter, source.trace);
   source.open(gate);
   REQUIRE(gate.take(true));  // this credit is never given back
   std::optional<int> second = 0;
@@ -61,7 +62,7 @@ TEST_CASE("a lost credit leaves the source without a claim until the gate is clo
 
 TEST_CASE("read-ahead holds the source until bytes were granted") {
   Claimed source;
-  Gate gate(10, 2, source.meter);
+  Gate gate(10, 2, source.meter, source.trace);
   source.open(gate);
   REQUIRE(gate.take(true));
   REQUIRE(gate.take(true));
@@ -75,7 +76,7 @@ TEST_CASE("read-ahead holds the source until bytes were granted") {
 
 TEST_CASE("a stopped gate admits the rest of a batch, a closed one admits nothing") {
   Claimed source;
-  Gate gate(10, 10, source.meter);
+  Gate gate(10, 10, source.meter, source.trace);
   source.open(gate);
   CHECK_FALSE(gate.stopped());
   gate.stop();

@@ -340,7 +340,8 @@ TEST_CASE("a graph with one frame, whose bodies move the clock, has exact statis
 TEST_CASE("time without credits is counted to the nanosecond") {
   HandClock clock;
   Meter meter("gate", 1, clock);
-  Gate gate(1, 1, meter);
+  const Trace trace;
+  Gate gate(1, 1, meter, trace);
   std::atomic<int> claims{0};
   gate.open([&] { ++claims; }, [&] { --claims; });
   const int credit = gate.take(true).value();
