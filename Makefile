@@ -49,10 +49,13 @@ bench: ## run the short benchmarks
 	@tools/build.sh release
 	@tools/bench.sh
 
-insight: ## how often does the verdict name the right part? 3,000 simulated pipelines, and planted mistakes
-	@tools/build.sh release bench_verdicts
+insight: ## how often does the verdict name the right part? simulated pipelines, planted mistakes, and real runs (an hour; as root also slow disks)
+	@tools/setup.sh core
+	@tools/build.sh release bench_verdicts millrace millrace_imgcodecs
 	@build/release/bench/bench_verdicts --seed 10001 --pipelines 3000
 	@for mistake in wall events cores; do echo "planted: $$mistake"; build/release/bench/bench_verdicts --seed 10001 --pipelines 1000 --planted $$mistake; done
+	@/usr/bin/python3 -B bench/insight/real.py --out build/insight/verdicts.json
+	@/usr/bin/python3 -B bench/insight/real.py --what-if --out build/insight/what-if.json
 
 parity: ## compare packages of every family in full size with the original software (needs the test data, about 80 minutes)
 	@tools/setup.sh core python
