@@ -67,7 +67,7 @@ CASES = (
     ),
     Case(
         "slow writer on stdin", Setup(pictures=40, stages=DETECT, interval_s=0.25, **two_threads()),
-        {"input": Change({"interval_s": 0.125}), "detect": Change({"source": IN_MEMORY}, "decode instead of detect: pictures in memory")},
+        {"input": Change({"interval_s": 0.125}), "decode": NO_DECODE},
     ),
     Case(
         "two pictures in flight", Setup(pictures=60, stages=DETECT, latency_s=0.15, options={"gate.frames": 2}, **two_threads()),

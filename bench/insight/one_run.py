@@ -152,6 +152,8 @@ class Runner:
                 if quota:
                     quota.join()
 
+            begin, own_s, busy_s = time.monotonic(), own_and_children_s(), surroundings.machine_busy_s()
+            busy_s -= hogs.all_cpu_s() if hogs else 0
             process = subprocess.Popen(
                 self.words(setup, source, output), env=environment, preexec_fn=start, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
@@ -164,10 +166,13 @@ class Runner:
                 sys.exit(f"real.py: the program failed with {process.returncode}: {error}")
             writer.join()
             end = time.monotonic()
+            busy_s = surroundings.machine_busy_s() - busy_s - (hogs.all_cpu_s() if hogs else 0)
+            strangers = (busy_s - own_and_children_s() + own_s) / (end - begin)
             (file,) = output.glob("runs/*/report.json")
             report = json.loads(file.read_text(encoding="utf-8"))
             result = measured(report)
             result["load"] = round(os.getloadavg()[0], 2)
+            result["strangers"] = round(strangers, 3)
             if hogs:
                 cores = hogs.cores_since(end - report["run_window"]["wall_s"])
                 result["hog_cores"] = cores and round(cores, 3)
@@ -175,6 +180,12 @@ class Runner:
                 shutil.rmtree(keep, ignore_errors=True)
                 shutil.copytree(output, keep)
         return result
+
+
+def own_and_children_s():
+    """CPU seconds of this script and of the programs that it waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def write_names(stream, paths, interval_s):

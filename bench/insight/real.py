@@ -8,6 +8,8 @@ no gain.
 
 Runs take turns, in this order: base and changes, then the changes and the base backwards. Cases with a quota or a
 slow disk need root; without it they are left out. Needs a machine with two free cores, and about 40 minutes.
+Programs that are no part of a case spoil its rates: the last word of its line then says so. Repeat such a case with --only
+and the same --out; the file keeps the other cases.
 
 With --what-if, the script makes 40 real changes, and compares the rates with the predictions of `millrace report
 --what-if`. This takes about 25 minutes.
@@ -34,6 +36,7 @@ from processor import processor  # noqa: E402
 from turns import BASE, factor, in_turns, rates  # noqa: E402
 
 TIE = 0.05
+QUIET = 0.1  # cores: if programs that are no part of a case take more, its rates mean little
 
 
 def change_of(named, case):
@@ -67,6 +70,7 @@ def judged(case, runner, turns):
         "truth": truth if best > 1 + TIE else "",
         "right": gain >= (1 - TIE) * best,
         "sentence": base[0]["sentence"],
+        "strangers": max(result["strangers"] for runs in (base, *results.values()) for result in runs),
         "changes": changes,
         "base": base,
     }
@@ -75,12 +79,13 @@ def judged(case, runner, turns):
 def row(one):
     times = ", ".join(f"{name} x{change['times']:.2f}" for name, change in sorted(one["changes"].items(), key=lambda item: -item[1]["times"]))
     right = "right" if one["right"] else "WRONG"
+    noise = f"; NOT QUIET: strangers took up to {one['strangers']:.2f} cores" if one["strangers"] > QUIET else ""
     others = f"; others took {one['base'][0]['other_cores']:.2f} cores, in truth {one['base'][0]['hog_cores']:.2f}" if one["base"][0].get("hog_cores") else ""
-    return f"{right}  {one['case']}: {one['rate']['median']:.2f} pictures/s, named {one['named'] or 'nothing'}; {times}{others}"
+    return f"{right}  {one['case']}: {one['rate']['median']:.2f} pictures/s, named {one['named'] or 'nothing'}; {times}{others}{noise}"
 
 
 def verdicts(arguments, runner, record):
-    record["cases"] = []
+    record["cases"] = kept(arguments, record, "cases", "case")
     for case in CASES:
         if arguments.only and case.name not in arguments.only:
             continue
@@ -96,6 +101,16 @@ def verdicts(arguments, runner, record):
     record["right"] = right
     print(f"right: {right} of {len(record['cases'])}")
     yield
+
+
+def kept(arguments, record, key, name):
+    """With --only: the results of other cases in the file, if they come from this machine and program."""
+    if not (arguments.only and arguments.out and arguments.out.exists()):
+        return []
+    old = json.loads(arguments.out.read_text(encoding="utf-8"))
+    if any(old[same] != record[same] for same in ("cpu", "cores", "commit", "pictures", "turns", "scale")):
+        sys.exit(f"{arguments.out}: has results of another machine, commit or setting; name another file with --out")
+    return [one for one in old.get(key, []) if one[name] not in arguments.only]
 
 
 def described(arguments):
@@ -136,6 +151,8 @@ def main():
     surroundings.exit_on_signals()
     record = described(arguments)
     with Runner(arguments.program, arguments.work, arguments.pictures, arguments.scale) as runner:
+        if arguments.what_if:
+            record["bases"] = kept(arguments, record, "bases", "base")
         steps = what_if_runs.compare(arguments, runner, record) if arguments.what_if else verdicts(arguments, runner, record)
         for _ in steps:
             record["load_after"] = os.getloadavg()

@@ -4,12 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-import cv2
-
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "models/demo"))
-import scenes  # noqa: E402
-
 COUNT = 16
 HUGE = (3840, 2160)
 FORMS = ("plain", "progressive", "huge", "huge plain")
@@ -18,6 +13,11 @@ CHEAPER = {"progressive": "plain", "huge": "huge plain"}  # the same picture, no
 
 def prepare(folder, photographs=None):
     """Writes COUNT pictures of each form into `folder`, once. Returns their paths by form."""
+    # Here, because only drawing needs OpenCV.
+    sys.path.append(str(ROOT / "models/demo"))
+    import cv2
+    import scenes
+
     folder.mkdir(parents=True, exist_ok=True)
     made = {form: [folder / f"{form.replace(' ', '-')}-{number:02}.jpg" for number in range(COUNT)] for form in FORMS}
     names = sorted(photographs.rglob("*.jpg")) if photographs else []

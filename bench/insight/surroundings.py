@@ -63,6 +63,12 @@ def command(*words):
     return done.stdout.strip()
 
 
+def machine_busy_s():
+    """Seconds that all programs of the machine have computed."""
+    user, nice, system, _, _, irq, softirq = Path("/proc/stat").read_text(encoding="utf-8").split()[1:8]
+    return sum(map(int, (user, nice, system, irq, softirq))) * TICK_S
+
+
 class Hogs:
     """Programs that only compute. `cores_since` says how many cores they had."""
 
@@ -80,7 +86,10 @@ class Hogs:
     def sample(self):
         while not self.ended.wait(0.1):
             with contextlib.suppress(OSError):
-                self.samples.append((time.monotonic(), sum(self.cpu_s(process.pid) for process in self.processes)))
+                self.samples.append((time.monotonic(), self.all_cpu_s()))
+
+    def all_cpu_s(self):
+        return sum(self.cpu_s(process.pid) for process in self.processes)
 
     @staticmethod
     def cpu_s(pid):

@@ -90,6 +90,7 @@ def compared(one, arguments, runner):
     recorded = runner.run(one.setup, keep=kept)  # the predictions come from this run
     results = in_turns(runner, setups, arguments.turns)
     before = rates(results[BASE])
+    strangers = max(result["strangers"] for runs in results.values() for result in runs)
     changes = []
     for words in one.changes:
         rate = rates(results[words])
@@ -108,16 +109,15 @@ def compared(one, arguments, runner):
             "error": round(guess / rate["median"] - 1, 4),
             "covered": low <= rate["median"] <= high,
         })
-    return {"base": one.name, "setup": dataclasses.asdict(one.setup), "recorded": recorded["pictures_per_s"], "rate": before, "changes": changes}
+    return {"base": one.name, "setup": dataclasses.asdict(one.setup), "recorded": recorded["pictures_per_s"], "rate": before, "strangers": strangers, "changes": changes}
 
 
 def compare(arguments, runner, record):
-    record["bases"] = []
     for one in BASES:
         if arguments.only and one.name not in arguments.only:
             continue
         record["bases"].append(compared(one, arguments, runner))
-        print(f"{one.name}: {record['bases'][-1]['rate']['median']:.2f} pictures/s", flush=True)
+        print(f"{one.name}: {record['bases'][-1]['rate']['median']:.2f} pictures/s, strangers took up to {record['bases'][-1]['strangers']:.2f} cores", flush=True)
         for change in record["bases"][-1]["changes"]:
             guess = change.get("predicted")
             text = f"predicted {guess['pictures_per_s']:.2f} [{guess['low']:.2f} to {guess['high']:.2f}], {change['error']:+.1%}" if guess else f"refused: {change['refused']}"
