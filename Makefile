@@ -49,11 +49,14 @@ bench: ## run the short benchmarks
 	@tools/build.sh release
 	@tools/bench.sh
 
-insight: ## how often is the verdict right, and how far off are predictions? simulated pipelines, and planted mistakes
-	@tools/build.sh release bench_verdicts bench_predictions
+insight: ## how often is the verdict right, and how far off are predictions? simulations, planted mistakes, real runs (an hour; as root also slow disks)
+	@tools/setup.sh core
+	@tools/build.sh release bench_verdicts bench_predictions millrace millrace_imgcodecs
 	@build/release/bench/bench_verdicts --seed 10001 --pipelines 3000
 	@for mistake in wall events cores; do echo "planted: $$mistake"; build/release/bench/bench_verdicts --seed 10001 --pipelines 1000 --planted $$mistake; done
 	@build/release/bench/bench_predictions --seed 10001 --pipelines 300
+	@/usr/bin/python3 -B bench/insight/real.py --out build/insight/verdicts.json
+	@/usr/bin/python3 -B bench/insight/real.py --what-if --out build/insight/what-if.json
 
 parity: ## compare packages of every family in full size with the original software (needs the test data, about 80 minutes)
 	@tools/setup.sh core python
