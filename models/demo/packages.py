@@ -1,10 +1,20 @@
-"""Writes the trained networks as model packages, with weights in 16 bits. Compares each package with its network."""
+"""Makes a copy of a built-in package that `millrace compile` takes: packages.py IN.pkg OUT.pkg
 
+The built-in packages have no model.ep.pt2, since these files would more than double their size in the repository.
+The copy has the same model.ts, and a model.ep.pt2 with the same weights.
+
+train.py uses this module too: detector_package() and segmenter_package() write the trained networks as packages, with
+weights in 16 bits. They compare each package with its network.
+"""
+
+import argparse
 import copy
 import sys
+import warnings
 from pathlib import Path
 
 import torch
+import yaml
 
 import dataset
 import demo_detector
@@ -12,7 +22,7 @@ import demo_segmenter
 import scenes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "export"))
-from package import compare, write_package  # noqa: E402
+from package import Refused, compare, load, write_package  # noqa: E402
 
 LICENCE = "Apache-2.0"
 COLOURS = {"colour": "rgb", "scale": 1.0, "mean": [0.0, 0.0, 0.0], "std": [255.0, 255.0, 255.0]}
@@ -75,13 +85,18 @@ def detector_package(model, view, seed, out):
         )
 
 
+def prompts():
+    """Seven boxes in three pictures, and the number of the picture of each."""
+    side = demo_segmenter.SIDE
+    corner = torch.rand(7, 2) * side * 0.5
+    return torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(7, 2))], 1), torch.tensor([0, 2, 1, 1, 2, 0, 2])
+
+
 def segmenter_package(model, seed, out):
     model = rounded(model)
     side = demo_segmenter.SIDE
     images = scenes_of(scenes.VIEWS, side)
-    corner = torch.rand(7, 2) * side * 0.5
-    boxes = torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(7, 2))], 1)
-    index = torch.tensor([0, 2, 1, 1, 2, 0, 2])
+    boxes, index = prompts()
 
     def check(saved):
         saved = saved.float()
@@ -114,3 +129,34 @@ def segmenter_package(model, seed, out):
             traced.half(),
             check,
         )
+
+
+def compilable_package(package, out):
+    """Copies a package that this module wrote, and adds a model.ep.pt2."""
+    description = yaml.safe_load((package / "model.yaml").read_text(encoding="utf-8"))
+    detects = description["task"] == "detect"
+    model = demo_detector.fuse((demo_detector.Detector(len(description["classes"])) if detects else demo_segmenter.Segmenter()).eval())
+    model.load_state_dict(load(package).float().state_dict())
+    images = scenes_of(scenes.VIEWS, description["input"]["width"])
+    with torch.no_grad():  # torch.export refuses tensors of inference mode
+        inputs = {"forward": (images,)} if detects else {"encode": (images,), "decode": (model.encode(images), *prompts())}
+    for made_anew in ("schema", "methods", "files"):
+        description.pop(made_anew, None)
+    write_package(out, description, None, files={"model.ts": (package / "model.ts").read_bytes()}, source=(model, inputs))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("package", type=Path, metavar="IN.pkg")
+    parser.add_argument("out", type=Path, metavar="OUT.pkg")
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.manual_seed(0)
+    try:
+        compilable_package(arguments.package, arguments.out)
+    except (Refused, OSError) as error:
+        sys.exit(f"packages: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -176,7 +176,7 @@ def write_package(folder, description, module, check=None, files=None, source=No
     """Writes `module` (TorchScript) and `description` to the package `folder`.
 
     `description` has the keys of model.yaml except schema, methods and files.
-    `files` are further files of the package, by name: bytes.
+    `files` are further files of the package, by name: bytes. If `module` is None, model.ts is one of them.
     `source` is the model before tracing, and examples of at least two rows for each method, by name. If torch.export
     takes the model, the package gets a model.ep.pt2.
     The folder appears whole or not at all: it is made under another name and renamed at the end.
@@ -190,7 +190,8 @@ def write_package(folder, description, module, check=None, files=None, source=No
     unfinished.append(aside)
     try:
         aside.mkdir(parents=True)
-        module.save(str(aside / "model.ts"))
+        if module is not None:
+            module.save(str(aside / "model.ts"))
         for name, data in (files or {}).items():
             (aside / name).write_bytes(data)
         declared = methods.TASKS[description["task"]](description)
@@ -223,7 +224,7 @@ def write_programs(folder, declared, model, inputs):
     finally:
         logging.disable(logging.NOTSET)
     programs.write(folder / programs.NAME, exported)
-    programs.check(folder / programs.NAME, inputs, load(folder))
+    programs.check(folder / programs.NAME, inputs, load(folder).float())  # model.ts may have its weights in 16 bits
     return (programs.NAME,)
 
 

@@ -235,8 +235,8 @@ def worst(measures):
     return {key: (max if key in ("largest_shift_px", "lost_masks") else min)(each[key] for each in measures) for key in measures[0]}
 
 
-def verify(program, package, pictures, candidates, truth_file=None):
-    """The worst measures of a package, run with each of these lists of options, against the reference."""
+def measures_of(program, package, pictures, candidates, truth_file=None):
+    """The measures of a package, run with each of these lists of options, against the reference."""
     described = yaml.safe_load((package / "model.yaml").read_text(encoding="utf-8"))
     task = described["task"]
     if truth_file and task == "embed":
@@ -275,7 +275,12 @@ def verify(program, package, pictures, candidates, truth_file=None):
                 measures.append(compare_boxes(reference, ours, marks))
             else:
                 measures.append(compare_masks(reference, ours) if task == "segment" else compare_vectors(reference, ours))
-        return worst(measures)
+        return measures
+
+
+def verify(program, package, pictures, candidates, truth_file=None):
+    """The worst of measures_of()."""
+    return worst(measures_of(program, package, pictures, candidates, truth_file))
 
 
 def text_of(measures):

@@ -1,5 +1,6 @@
-"""The built-in packages: their size and cost, when the program uses them, and that a mask follows its box."""
+"""The built-in packages: their size and cost, when the program uses them, that a mask follows its box, and compiled code."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,13 +13,14 @@ import cv2
 import numpy as np
 import torch
 import yaml
+from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILTIN = ROOT / "models/builtin"
 PROGRAM = os.environ.get("MILLRACE_PROGRAM", "build/release/apps/millrace")
 sys.path.insert(0, str(ROOT / "models/demo"))
-import precision  # noqa: E402
+import dataset  # noqa: E402
 import scenes  # noqa: E402
 
 DETECTORS = list(scenes.VIEWS)
@@ -171,6 +173,28 @@ def iou(a, b):
     return np.count_nonzero(a & b) / union if union else 0.0
 
 
+def load_segmenter(dtype):
+    return load("segmenter").to(dtype).eval()
+
+
+def embedding(segmenter, dtype, picture):
+    """The picture is at the top left of the input, and grey fills the rest."""
+    side = dataset.SEGMENTER_SIDE
+    pixels = torch.from_numpy(dataset.resized(picture, side).copy()).permute(2, 0, 1).float() / 255
+    image = torch.full((1, 3, side, side), 114 / 255)
+    image[0, :, : pixels.shape[1], : pixels.shape[2]] = pixels
+    return segmenter.encode(image.to(dtype))
+
+
+def masks(segmenter, embedded, boxes):
+    """Full-size masks of boxes x1, y1, x2, y2 in pixels of the scene: bool [N, HEIGHT, WIDTH]."""
+    side = dataset.SEGMENTER_SIDE
+    rows = side * scenes.HEIGHT // scenes.WIDTH
+    logits, _ = segmenter.decode(embedded, boxes * (side / scenes.WIDTH), torch.zeros(len(boxes), dtype=torch.int64))
+    large = F.interpolate(logits.float()[:, None], size=(side, side), mode="bilinear")
+    return (F.interpolate(large[:, :, :rows], size=(scenes.HEIGHT, scenes.WIDTH), mode="bilinear")[:, 0] > 0).numpy()
+
+
 class MaskFollowsBox(unittest.TestCase):
     """Masks of 100 objects of at least 40 pixels in drawn scenes.
 
@@ -181,12 +205,12 @@ class MaskFollowsBox(unittest.TestCase):
     @torch.inference_mode()
     def setUpClass(cls):
         torch.set_num_threads(2)
-        cls.segmenter = precision.load(BUILTIN, "segmenter", torch.float32)
+        cls.segmenter = load_segmenter(torch.float32)
         cls.scenes, count, seed = [], 0, SEED
         while count < 100:
             scene, _ = scenes.draw(DETECTORS[seed % 3], seed, "held_out")
             objects = [found for found in scene.objects if max(found.box[2:]) >= 40]
-            cls.scenes.append((precision.embedding(cls.segmenter, torch.float32, scene.picture), objects))
+            cls.scenes.append((embedding(cls.segmenter, torch.float32, scene.picture), objects))
             count += len(objects)
             seed += 1
 
@@ -194,7 +218,7 @@ class MaskFollowsBox(unittest.TestCase):
     def masks(self, embedding, boxes):
         """Masks at full size for boxes x, y, w, h in pixels of the scene."""
         boxes = torch.tensor(np.array(boxes, np.float32))
-        return precision.masks(self.segmenter, embedding, torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1))
+        return masks(self.segmenter, embedding, torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1))
 
     def test_a_box_that_is_off_by_a_tenth_still_gives_its_object(self):
         random = np.random.default_rng(5)
@@ -214,14 +238,14 @@ class MaskFollowsBox(unittest.TestCase):
 
     @torch.inference_mode()
     def test_bfloat16_gives_nearly_the_masks_of_float32(self):
-        narrow = precision.load(BUILTIN, "segmenter", torch.bfloat16)
+        narrow = load_segmenter(torch.bfloat16)
         overlaps = []
         for seed in (SEED, SEED + 1):
             scene, _ = scenes.draw(DETECTORS[seed % 3], seed, "held_out")
             x, y, width, height = torch.tensor([found.box for found in scene.objects if max(found.box[2:]) >= 40]).float().T
             boxes = torch.stack([x, y, x + width, y + height], 1)
             wide, short = (
-                precision.masks(model, precision.embedding(model, dtype, scene.picture), boxes)
+                masks(model, embedding(model, dtype, scene.picture), boxes)
                 for model, dtype in ((self.segmenter, torch.float32), (narrow, torch.bfloat16))
             )
             overlaps += [iou(a, b) for a, b in zip(wide, short)]
@@ -255,6 +279,49 @@ class MaskFollowsBox(unittest.TestCase):
         print(f"{len(taken)} boxes moved off their object: {np.mean(taken):.4f} of it is still taken")
         self.assertGreaterEqual(len(taken), 80)
         self.assertLessEqual(np.mean(taken), 0.02)
+
+
+class Compiled(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="millrace-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name).resolve()
+
+    def run_ok(self, *command):
+        environment = {**os.environ, "MILLRACE_PYTHON": sys.executable}
+        done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, check=False)
+        if "compiled models need a CPU with AVX2" in done.stderr:
+            self.skipTest(done.stderr)
+        self.assertEqual(done.returncode, 0, done)
+        return done.stdout
+
+    def test_a_copy_of_a_detector_can_be_compiled_and_finds_the_same(self):
+        package, pictures = self.folder / "front.pkg", self.folder / "pictures"
+        self.run_ok(sys.executable, "-B", ROOT / "models/demo/packages.py", BUILTIN / "front.pkg", package)
+        self.assertEqual((package / "model.ts").read_bytes(), (BUILTIN / "front.pkg/model.ts").read_bytes())
+        copied = yaml.safe_load((package / "model.yaml").read_text())
+        own = description("front")
+        self.assertEqual(copied["files"].pop("model.ts"), own["files"].pop("model.ts"))
+        self.assertEqual(list(copied.pop("files")), ["model.ep.pt2"])
+        self.assertEqual(list(copied.pop("methods")), ["forward"])
+        self.assertEqual(copied, {key: own[key] for key in own if key != "files"})
+        pictures.mkdir()
+        for seed in (SEED, SEED + 1):
+            _, jpeg = scenes.draw("front", seed, "held_out")
+            (pictures / f"{seed}.jpg").write_bytes(jpeg)
+        out = self.run_ok(PROGRAM, "compile", package, "--images", pictures)
+        self.assertRegex(out, r"2 pictures: (\d+) boxes, reference \1, \1 of them in both; largest shift 0\.0")
+        recipe = self.folder / "detect.yaml"
+        recipe.write_text("stages: [decode, preprocess, detect, encode]\n")
+        found = []
+        for detector in (BUILTIN / "front.pkg", package):
+            output = self.folder / f"out{len(found)}"
+            out = self.run_ok(PROGRAM, "run", recipe, "--input", pictures, "--detector", detector, "--output", output)
+            self.assertEqual("compiled builtin-front-" in out, detector == package, out)
+            lines = map(json.loads, (output / "segments/000000.jsonl").read_text().splitlines())
+            found.append([sorted(entry["class"] for entry in line["objects"]) for line in lines])
+        self.assertEqual(found[0], found[1])
+        self.assertGreater(sum(map(len, found[0])), 5)
 
 
 if __name__ == "__main__":

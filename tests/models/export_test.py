@@ -454,7 +454,14 @@ class OwnModels(ExportCase):
         packages.detector_package(demo_detector.Detector(6), "front", 0, self.folder / "front.pkg")
         packages.segmenter_package(demo_segmenter.Segmenter(), 0, self.folder / "segmenter.pkg")
         for name in ("front", "segmenter"):
-            self.check_methods(self.folder / f"{name}.pkg")
+            package, copy = self.folder / f"{name}.pkg", self.folder / f"{name}-copy.pkg"
+            self.check_methods(package)
+            packages.compilable_package(package, copy)
+            self.check_methods(copy)
+            described, copied = (yaml.safe_load((folder / "model.yaml").read_text()) for folder in (package, copy))
+            self.assertEqual(list(copied["files"]), ["model.ts", "model.ep.pt2"])
+            self.assertEqual(copied["files"].pop("model.ts"), described["files"].pop("model.ts"))
+            self.assertEqual(described | {"files": {}}, copied | {"files": {}})
 
 
 if __name__ == "__main__":
