@@ -317,9 +317,24 @@ TEST_CASE("the phases of a run are in the text if filling and draining hide its 
   report.window.moments = {0, 40 * second, 10 * second, 100, 3600};
   const std::string line =
       "  filling the pipeline took 10.0 s and draining it 10.0 s; in between, it made 116.67 pictures/s\n";
-  CHECK(to_text(report, 100, false).find(line) != std::string::npos);
+  CHECK(text_of(report, 100, false).find(line) != std::string::npos);
   report.window.moments.committed_at_last_admission = 3200;
-  CHECK(to_text(report, 100, false).find("filling") == std::string::npos);
+  CHECK(text_of(report, 100, false).find("filling") == std::string::npos);
+}
+
+TEST_CASE("the text shows the changes that gain most") {
+  RunReport report = sample();
+  const double now = static_cast<double>(report.window.committed) * 1e9 / static_cast<double>(report.window.time_ns);
+  report.what_if = {{"others=0", "no other programs", 2 * now, 1.8 * now, 2.2 * now},
+                    {"segment x2", "`segment` twice as fast", 1.5 * now, 1.4 * now, 1.6 * now},
+                    {"gate.frames=32", "gate.frames: 32", 1.01 * now, 0.9 * now, 1.1 * now}};
+  const std::string text = text_of(report, 100, false);
+  CHECK(text.find("if this changed") != std::string::npos);
+  CHECK(text.find("  no other programs  ") < text.find("  `segment` twice as fast  "));
+  CHECK(text.find("+100 %") != std::string::npos);
+  CHECK(text.find("gate.frames: 32") == std::string::npos);  // a gain of 1 % is none
+  report.what_if = {{"gate.frames=32", "gate.frames: 32", now, 0.9 * now, 1.1 * now}};
+  CHECK(text_of(report, 100, false).find("if this changed") == std::string::npos);
 }
 
 TEST_CASE("a run that measured nothing has a rate, and nulls") {
@@ -331,7 +346,7 @@ TEST_CASE("a run that measured nothing has a rate, and nulls") {
   CHECK(run["source"].is_null());
   CHECK(run["gate"]["mean_waiting_for_bytes"].is_null());
   CHECK(run["resources"] == nlohmann::json::array());
-  const std::string text = to_text(report, 100, false);
+  const std::string text = text_of(report, 100, false);
   CHECK(text.find("100.00 pictures/s") != std::string::npos);
   CHECK(text.find("p50") == std::string::npos);
 }
