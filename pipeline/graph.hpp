@@ -39,7 +39,7 @@ class Graph {
         bodies_(std::move(bodies)),
         trace_(recorder),
         statistics_(options_, names(bodies_.frame_stages), names(bodies_.lane_stages), names(bodies_.batch_stages),
-                    clock, trace_),
+                    clock, &trace_),
         gate_(options_.admission_items, options_.read_ahead, statistics_.without_credits, trace_),
         state_([this] {
           gate_.close();

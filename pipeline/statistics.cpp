@@ -277,7 +277,7 @@ Reading Meter::read() const {
 
 Statistics::Statistics(const GraphOptions& options, const std::vector<std::string>& frame_names,
                        const std::vector<std::string>& lane_names, const std::vector<std::string>& batch_names,
-                       const Clock& clock, const Trace& trace)
+                       const Clock& clock, const Trace* trace)
     : input("input", 1, clock),
       without_credits("gate", 1, clock),
       read("read", options.read_threads, clock),

@@ -142,8 +142,8 @@ class Meter {
   /// `within`, if not null, counts every event as well. It and `clock` must outlive the meter.
   Meter(std::string name, int servers, const Clock& clock, Unit unit = Unit::frames, Meter* within = nullptr);
 
-  /// From now on, `trace` shows the queue. It must outlive the meter.
-  void show_queue(const Trace& trace) noexcept { trace_ = &trace; }
+  /// From now on, `trace` shows the queue, if it is not null. It must outlive the meter.
+  void show_queue(const Trace* trace) noexcept { trace_ = trace; }
 
   // arrive(), leave() and end() return the time.
   std::int64_t arrive(int items = 1) noexcept;                           ///< items begin to wait
@@ -177,11 +177,11 @@ class Meter {
   std::int64_t since_ns_;
 };
 
-/// The meters of one graph. `trace` shows the queues of those where frames or batches wait.
+/// The meters of one graph. If there is a `trace`, it shows the queues of those where frames or batches wait.
 struct Statistics {
   Statistics(const GraphOptions& options, const std::vector<std::string>& frame_stages,
              const std::vector<std::string>& lane_stages, const std::vector<std::string>& batch_stages,
-             const Clock& clock, const Trace& trace);
+             const Clock& clock, const Trace* trace = nullptr);
 
   /// From any thread at any time; takes tens of microseconds.
   [[nodiscard]] Snapshot snapshot() const;

@@ -360,7 +360,8 @@ TEST_CASE("time without credits is counted to the nanosecond") {
 TEST_CASE("time without credits is split by what the source lacks") {
   HandClock clock;
   Meter meter("gate", 1, clock);
-  Gate gate(2, 1, meter);
+  const Trace trace;
+  Gate gate(2, 1, meter, trace);
   std::atomic<int> claims{0};
   gate.open([&] { ++claims; }, [&] { --claims; });
   const auto wait_until_unclaimed = [&] {
