@@ -115,7 +115,7 @@ struct TraceOptions {
   std::string file;
   std::string capture;
   void visit(OptionVisitor& v) {
-    v.option("file", file, "file for a trace of the run (.json), for ui.perfetto.dev or chrome://tracing",
+    v.option("file", file, "file for a trace of the run (.json), which ui.perfetto.dev shows; see docs/tracing.md",
              Affects::run);
     v.option("capture", capture, "range of pictures that a profiler captures, such as 100:200; see docs/tracing.md",
              Affects::run);

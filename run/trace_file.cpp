@@ -125,7 +125,13 @@ class Writer {
             const std::string& arguments = "{}") {
     for (const bool begins : {true, false}) {
       JsonWriter json = begin(begins ? "b" : "e", name, begins ? begun_ns : ended_ns);
-      json.key("cat").value("span").key("id").value(id);
+      json.key("cat")
+          .value("span")
+          .key("id2")
+          .begin_object()
+          .key("local")
+          .value(id)
+          .end_object();  // local: of this process
       if (begins) json.key("args").verbatim(arguments);
       end(json);
     }
@@ -260,7 +266,7 @@ std::string write_trace(const std::string& file, const TraceRecorder& recorder, 
   written.commit();
   std::string note = "the trace is in " + display_name(file) + " (" +
                      count_of(static_cast<std::int64_t>(events.size()), "event") +
-                     "): open it in ui.perfetto.dev or chrome://tracing";
+                     "): open it in ui.perfetto.dev";
   if (cut.events > 0) note += "; " + grouped(cut.events) + " more in the middle of the run are left out";
   return note;
 }

@@ -20,7 +20,7 @@ void check_trace_name(const std::string& file);
 /// Throws StorageError if `file` cannot be written.
 void check_trace_place(const std::string& file);
 
-/// Writes the trace as JSON of Chrome, which Perfetto reads too; docs/tracing.md describes it.
+/// Writes the trace in the JSON format of Chrome, which Perfetto reads; docs/tracing.md describes it.
 /// Replaces an older file only when the new one is complete. Call it while no thread records.
 /// Returns a sentence for the user. Throws StorageError.
 std::string write_trace(const std::string& file, const TraceRecorder& recorder, const TraceFacts& facts);

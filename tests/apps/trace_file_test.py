@@ -35,10 +35,10 @@ class Trace:
         begun, found = {}, []
         for event in self.events:
             if event["ph"] == "b" and event["name"] == name:
-                assert event["id"] not in begun, "two slices in one row overlap"
-                begun[event["id"]] = event
+                assert event["id2"]["local"] not in begun, "two slices with one id overlap"
+                begun[event["id2"]["local"]] = event
             elif event["ph"] == "e" and event["name"] == name:
-                begin = begun.pop(event["id"])
+                begin = begun.pop(event["id2"]["local"])
                 found.append((begin["ts"], event["ts"], begin["args"]))
         assert not begun, "a slice does not end"
         return found

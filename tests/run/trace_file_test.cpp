@@ -113,7 +113,7 @@ TEST_CASE("waits that overlap have different ids") {
   });
   const Written written(recorder, {"run-1", "now", "millrace 1"});
   std::set<std::string> ids;
-  for (const Json& event : written.events("b")) ids.insert(event.at("id"));
+  for (const Json& event : written.events("b")) ids.insert(event.at("id2").at("local"));
   CHECK(ids == std::set<std::string>{"lane 0", "lane 1", "detect 1"});
   CHECK(written.events("e").size() == 3);
   CHECK(written.events("b", "queue: lane")[1].at("args") == Json{{"batch", 1}, {"frames", 4}});
