@@ -265,8 +265,7 @@ std::string write_trace(const std::string& file, const TraceRecorder& recorder, 
   writer.tail();
   written.commit();
   std::string note = "the trace is in " + display_name(file) + " (" +
-                     count_of(static_cast<std::int64_t>(events.size()), "event") +
-                     "): open it in ui.perfetto.dev";
+                     count_of(static_cast<std::int64_t>(events.size()), "event") + "): open it in ui.perfetto.dev";
   if (cut.events > 0) note += "; " + grouped(cut.events) + " more in the middle of the run are left out";
   return note;
 }
