@@ -23,8 +23,7 @@ class Base:
     changes: dict  # by the words for --what-if; "STAGE x" gets its factor after the runs
 
 
-
-
+LANES, WORKERS, READERS, FRAMES, BATCH = "threads.lanes", "threads.workers", "read.threads", "gate.frames", "batch.size"
 ONE_FILE = Change({"formats": ("overlay",)}, "without the label map")
 ONE_CORE = Change({"cores": ONE})
 
@@ -32,10 +31,12 @@ ONE_CORE = Change({"cores": ONE})
 def base(name, setup, options=(), **stages):
     """A base run with changes of options, and of stages by name."""
     changes = {f"{key}={value}": Change({"options": {**setup.options, key: value}}) for key, value in options}
+    for key, value in options:
+        if key == LANES:  # the program predicts lanes that share the threads of the team, as the defaults do
+            changes[f"{key}={value}"].changed["team"] = max(1, setup.team // value)
     return Base(name, setup, changes | {words: change for words, change in stages.pop("others", {}).items()} | {f"{stage} x": change for stage, change in stages.items()})
 
 
-LANES, WORKERS, READERS, FRAMES, BATCH = "threads.lanes", "threads.workers", "read.threads", "gate.frames", "batch.size"
 NETWORK = {"stages": DETECT, "latency_s": 0.4}
 
 BASES = (
