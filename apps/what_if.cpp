@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -60,7 +61,8 @@ std::string what_if_text(const nlohmann::json& what_if, std::size_t rows, double
     if (now <= 0 || rate < now * (1 + min_gain)) continue;
     if (rows-- == 0) break;
     text += format("  %-36s %6.2f [%.2f to %.2f]  %+.0f %%\n", change.at("label").get<std::string>().c_str(), rate,
-                   change.at("low").get<double>(), change.at("high").get<double>(), 100 * (rate / now - 1));
+                   change.at("low").get<double>(), change.at("high").get<double>(),
+                   std::round(100 * (rate / now - 1)) + 0.0);  // + 0.0: no "-0 %"
   }
   return text.empty() ? "" : format("  %-36s pictures/s, now %.2f\n", "if this changed", now) + text;
 }
