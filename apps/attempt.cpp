@@ -19,6 +19,11 @@ namespace {
 constexpr std::int64_t largest_report = 64LL << 20;
 constexpr int schema = 1;
 
+// A report has few levels. Copying and printing JSON with millions of them would overflow the stack.
+bool not_too_deep(int depth, nlohmann::json::parse_event_t /*event*/, nlohmann::json& /*parsed*/) {
+  return depth <= 64;
+}
+
 /// The order of attempts: "20260101T000000Z-10" is newer than "20260101T000000Z-9".
 std::tuple<std::string_view, int> order_of(const std::string& name) {
   const auto dash = name.rfind('-');
@@ -33,7 +38,10 @@ std::vector<std::string> attempts_of(const std::string& output) {
   std::vector<std::string> names;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(output + "/runs", error)) {
-    if (entry.is_directory(error)) names.push_back(entry.path().filename().string());
+    // Copies of attempts, and folders of the file system, have other names.
+    const std::string name = entry.path().filename().string();
+    if (name.find("Z-") == std::string::npos || name.find_first_not_of("0123456789TZ-") != std::string::npos) continue;
+    if (entry.is_directory(error)) names.push_back(name);
   }
   std::ranges::sort(names, {}, order_of);
   return names;
@@ -71,7 +79,7 @@ Attempt read_attempt(const std::string& output, const std::string& name) {
         "' has no report: it was killed, or refused before it began" +
         (newest == names.rend() ? "" : "; for the newest one that has a report: --run " + display_name(*newest)));
   }
-  attempt.report = nlohmann::json::parse(read_text_file(file, largest_report), nullptr, false);
+  attempt.report = nlohmann::json::parse(read_text_file(file, largest_report), not_too_deep, false);
   if (!attempt.report.is_object() || !attempt.report.contains("schema")) {
     throw ResultsDamaged("'" + display_name(file) +
                          "' is damaged: it is not a report in JSON. The results in segments/ are not affected; --run "

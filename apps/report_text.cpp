@@ -53,7 +53,7 @@ std::string table_row(const Json& row, const std::string& label) {
   std::string unit = word(row, "counts");
   const std::int64_t items = count(row, "items");
   // "batches" loses "es", other units lose "s".
-  if (items == 1) unit.resize(unit.size() - (unit == "batches" ? 2 : 1));
+  if (items == 1 && !unit.empty()) unit.resize(unit.size() - (unit == "batches" ? 2 : 1));
   // Shares of one time, so that they can be compared: util, no core and starved.
   const auto utilisation = known(row, "utilisation");
   auto no_core = known(row, "no_core");

@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "io/files/files.hpp"
 #include "io/files/source_names.hpp"
+#include "io/results/segments_manifest.hpp"
 #include "run/recording.hpp"
 #include "run/report.hpp"
 #include "stages/options.hpp"
@@ -35,10 +36,11 @@ nlohmann::json predict(const std::string& attempt_folder, const std::vector<std:
   std::error_code error;
   if (!std::filesystem::exists(file, error))
     throw UsageError("'" + display_name(attempt_folder) +
-                     "' has no recording.json, so nothing can be predicted: run longer, with at least 8 batches");
+                     "' has no recording.json: short runs, failed runs and runs with measure.enabled=no have none. " +
+                     "Choose another attempt with --run, or run longer");
   const auto recording = recording_from_json(read_text_file(file, largest));
   if (!recording)
-    throw UsageError("'" + display_name(file) + "' is damaged or of another version: run again to make a new one");
+    throw ResultsDamaged("'" + display_name(file) + "' is damaged or of another version: run again to make a new one");
   const WhatIf what_if(*recording);
   std::vector<Prediction> predictions;
   for (const auto& change : changes) {

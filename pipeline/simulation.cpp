@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <stdexcept>
 
 namespace millrace {
 namespace {
@@ -14,7 +15,8 @@ namespace {
 constexpr double never = std::numeric_limits<double>::infinity();
 constexpr double instant = 1e-12;  // seconds; shorter times are rounding errors
 
-std::int64_t ns(double seconds) { return static_cast<std::int64_t>(std::llround(seconds * 1e9)); }
+// Longer times than 285 years do not fit.
+std::int64_t ns(double seconds) { return static_cast<std::int64_t>(std::llround(std::min(seconds, 9e9) * 1e9)); }
 
 /// The clock of the simulation. Before an event of a meter, the simulation says whose event it is.
 class SimulatedClock final : public Clock {
@@ -293,6 +295,7 @@ class Simulation {
         if (server.phase == Server::Phase::on_device) ++on_gpu[static_cast<std::size_t>(server.gpu)];
       }
     }
+    if (busy.empty()) throw std::logic_error("the simulated pipeline stands still: the gate holds less than a batch");
     const double level = share_level(busy);
     const auto share_of_core = [&](const Server& server) { return std::min(1.0, level * server.weight); };
     const auto share_of_gpu = [&](const Server& server) { return 1.0 / on_gpu[static_cast<std::size_t>(server.gpu)]; };

@@ -96,7 +96,12 @@ Snapshot operator-(Snapshot to, const Snapshot& from) {
   }
   to.planned -= from.planned;
   to.committed -= from.committed;
-  to.input = std::move(to.input) - from.input;
+  const auto window_of = [&](Reading& reading, const Reading& earlier) {
+    reading = std::move(reading) - earlier;
+    // The first call for input lasts until the models are warm. It began before the window.
+    std::erase_if(reading.samples, [&](const ServiceSample& it) { return it.begun_ns < from.time_ns; });
+  };
+  window_of(to.input, from.input);
   to.without_credits = std::move(to.without_credits) - from.without_credits;
   to.credit_waits = to.credit_waits - from.credit_waits;
   to.bytes = std::move(to.bytes) - from.bytes;
@@ -105,9 +110,9 @@ Snapshot operator-(Snapshot to, const Snapshot& from) {
   for (std::size_t r = 0; r < std::min(to.resources.size(), from.resources.size()); ++r) {
     auto& resource = to.resources[r];
     const auto& earlier = from.resources[r];
-    resource.total = std::move(resource.total) - earlier.total;
+    window_of(resource.total, earlier.total);
     for (std::size_t p = 0; p < std::min(resource.parts.size(), earlier.parts.size()); ++p) {
-      resource.parts[p] = std::move(resource.parts[p]) - earlier.parts[p];
+      window_of(resource.parts[p], earlier.parts[p]);
     }
   }
   to.cpu_ns -= from.cpu_ns;
@@ -240,7 +245,7 @@ std::int64_t Meter::leave_service(std::int64_t begun_ns, const std::optional<Cor
   const auto took_ns = now - begun_ns;
   reading_.latency.add(took_ns);
   if (!used) {
-    sample({took_ns});
+    sample({begun_ns, took_ns});
     return now;
   }
   // The clocks of the kernel are read at slightly different moments, so their parts can exceed the whole.
@@ -255,7 +260,7 @@ std::int64_t Meter::leave_service(std::int64_t begun_ns, const std::optional<Cor
   reading_.on_core_ns += on_core_ns;
   reading_.no_core_ns += no_core_ns;
   reading_.core_ns += core_ns;
-  sample({took_ns, true, no_core_ns, core_ns});
+  sample({begun_ns, took_ns, true, no_core_ns, core_ns});
   return now;
 }
 

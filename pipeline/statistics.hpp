@@ -22,6 +22,7 @@ enum class Unit { frames, batches, tasks };
 
 /// One service, as the what-if model replays it.
 struct ServiceSample {
+  std::int64_t begun_ns = 0;
   std::int64_t took_ns = 0;
   bool measured = false;        ///< whether the next two are known
   std::int64_t no_core_ns = 0;  ///< the part of `took_ns` without a core
@@ -46,7 +47,7 @@ struct Reading {
   std::int64_t queued_ns = 0;     ///< time in which items waited, summed over items
   std::int64_t queue_length = 0;  ///< items waiting now
   LatencyHistogram latency{};     ///< time in service per item
-  /// Services of this meter, each chosen with the same probability; a window has those since the start of the meter.
+  /// Services, each chosen with the same probability. A window has those that began in it.
   std::vector<ServiceSample> samples{};
 
   [[nodiscard]] double utilisation(std::int64_t wall_ns) const;  ///< busy / (wall * servers)

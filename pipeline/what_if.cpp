@@ -12,7 +12,9 @@ namespace {
 
 constexpr int replicas = 3;           // replays of a change, each with other items
 constexpr int replayed_batches = 60;  // at most; more do not change the rate
-constexpr double few_cores = 0.02;    // cores of other programs that are not worth a thread in the model
+constexpr int max_threads = 4096, max_frames = 1'000'000;
+constexpr double min_factor = 0.01, max_factor = 1000;  // of a stage's speed
+constexpr double few_cores = 0.02;  // cores of other programs that are not worth a thread in the model
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
@@ -108,6 +110,7 @@ void resize_batches(PipelineModel& model, int batch) {
   }
   speed_up(model.commit, times);
   model.batch = batch;
+  model.frames = std::max(model.frames, replayed_batches * batch);
   // Two batches have to fit, as in the graph.
   model.admission = std::max(model.admission, 2 * batch);
 }
@@ -127,9 +130,18 @@ void resize_teams(PipelineModel& model, int team, int new_team) {
 }
 
 int whole(const Number& number) {
-  if (number.value < 1 || number.value > 1e6 || number.value != std::floor(number.value))
-    throw std::invalid_argument("what-if " + number.name + ": the value must be a whole number of at least 1");
+  // The replay looks at each thread for each event, so it allows fewer than a run.
+  const int most = number.name == "gate.frames" ? max_frames : number.name == "batch.size" ? 1024 : max_threads;
+  if (number.value < 1 || number.value > most || number.value != std::floor(number.value))
+    throw std::invalid_argument("what-if " + number.name + ": the value must be a whole number from 1 to " +
+                                std::to_string(most));
   return static_cast<int>(number.value);
+}
+
+bool uses_gpu(const PipelineModel& model) {
+  return std::ranges::any_of(model.lane_stages, [](const StageCosts& stage) {
+    return std::ranges::any_of(stage.recorded, [](const Cost& cost) { return cost.device_s > 0; });
+  });
 }
 
 std::string number_text(double value) {
@@ -205,7 +217,9 @@ WhatIf::WhatIf(Recording recording) : recording_(std::move(recording)), replayed
 Prediction WhatIf::predict(std::string_view change) const {
   PipelineModel model = recording_.model;
   std::string names;
-  if (const auto factor = split(change, " x"); factor && factor->value > 0) {
+  if (const auto factor = split(change, " x")) {
+    if (factor->value < min_factor || factor->value > max_factor)
+      throw std::invalid_argument("what-if '" + std::string(change) + "': the factor must be between 0.01 and 1000");
     for (StageCosts* stage : stages_of(model)) {
       names += (names.empty() ? "" : ", ") + stage->name;
       if (stage->name != factor->name) continue;
@@ -231,8 +245,8 @@ Prediction WhatIf::predict(std::string_view change) const {
     return labelled("no other programs");
   }
   if (name == "cores") {
-    if (option->value <= 0 || option->value > 4096)
-      throw std::invalid_argument("what-if cores: the value must be between 0 and 4096");
+    if (option->value < min_factor || option->value > max_threads)
+      throw std::invalid_argument("what-if cores: the value must be between 0.01 and 4096");
     model.cores = option->value;
     return labelled(number_text(option->value) + " cores");
   }
@@ -256,6 +270,7 @@ Prediction WhatIf::predict(std::string_view change) const {
     resize_batches(model, value);
     return labelled(label, true);
   } else if (name == "gpus") {
+    if (!uses_gpu(model)) throw std::invalid_argument("what-if gpus: this run used no GPU");
     model.lanes = std::max(1, model.lanes * value / model.gpus);
     model.gpus = value;
     return labelled(value == 1 ? "one GPU" : std::to_string(value) + " GPUs, each with its lanes");
@@ -272,18 +287,15 @@ std::vector<Prediction> WhatIf::table() const {
   std::vector<std::string> changes;
   for (const StageCosts* stage : stages_of(model)) changes.push_back(stage->name + " x2");
   const auto twice = [&](const char* option, int value) {
-    changes.push_back(std::string(option) + "=" + std::to_string(2 * value));
+    if (value <= max_threads / 2) changes.push_back(std::string(option) + "=" + std::to_string(2 * value));
   };
   twice("threads.workers", model.workers);
   twice("threads.lanes", model.lanes);
   twice("read.threads", model.read_threads);
   twice("gate.frames", model.admission);
-  changes.push_back("cores=" + number_text(2 * model.cores));
+  if (model.cores <= max_threads / 2) changes.push_back("cores=" + number_text(2 * model.cores));
   if (model.others > 0) changes.emplace_back("others=0");
-  const bool has_gpu = std::ranges::any_of(model.lane_stages, [](const StageCosts& stage) {
-    return std::ranges::any_of(stage.recorded, [](const Cost& cost) { return cost.device_s > 0; });
-  });
-  if (has_gpu) twice("gpus", model.gpus);
+  if (uses_gpu(model)) twice("gpus", model.gpus);
   std::vector<Prediction> all;
   for (const auto& change : changes) all.push_back(predict(change));
   std::ranges::stable_sort(all, std::ranges::greater(), &Prediction::frames_per_s);

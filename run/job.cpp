@@ -162,8 +162,12 @@ void predict_changes(RunReport& report, const RunFolder& folder, int worker_nice
   if (report.verdict.kind == Verdict::Kind::too_short || !report.verdict.thin.empty()) return;
   const auto recording = recording_of(report.window, {report.batch_size, report.team, worker_nice});
   if (!recording) return;
-  folder.write_recording(to_json(*recording));
-  report.what_if = WhatIf(*recording).table();
+  try {
+    folder.write_recording(to_json(*recording));
+    report.what_if = WhatIf(*recording).table();
+  } catch (const std::exception& error) {  // the results are complete, so the run must not fail
+    report.notes.push_back("changes could not be predicted: " + std::string(error.what()));
+  }
 }
 
 void fill_device_calls(RunReport& report, const JobRequest& request, const Execution& execution) {
@@ -182,7 +186,8 @@ void fill_times(RunReport& report, const Execution& execution, const Result& res
   // Packages that were evicted load again during the run, so load_ns can exceed the warm-up.
   report.warm_up_ns = std::max<std::int64_t>(0, execution.warm_up_ns() - report.load_ns);
   report.verdict = judge(execution.window_begun(), execution.finished());
-  if (!report.window.measured) report.verdict.sentence = "No verdict: measure.enabled=no switches measuring off.";
+  if (!report.window.measured)
+    report.verdict.sentence = "No verdict: the setting measure.enabled=no switches measuring off.";
   // judge() names options as the graph does.
   report.verdict.sentence = in_users_words(report.verdict.sentence);
 }
@@ -290,8 +295,9 @@ std::vector<const SinkEntry*> sinks_of(const std::vector<PlannedView>& views) {
 }
 
 /// A trace that cannot be written must not fail the run: its results are complete.
-void save_trace(RunReport& report, const Attempt& attempt) {
-  if (attempt.recorder == nullptr) return;
+/// Returns whether `report` has changed.
+bool save_trace(RunReport& report, const Attempt& attempt) {
+  if (attempt.recorder == nullptr) return false;
   const std::int64_t run_begun_ns = attempt.execution.window_begun().time_ns;
   const TraceFacts facts{report.run,       report.started, tool,
                          attempt.begun_ns, run_begun_ns,   run_begun_ns + report.window.time_ns};
@@ -299,7 +305,9 @@ void save_trace(RunReport& report, const Attempt& attempt) {
     report.notes.push_back(write_trace(attempt.request.config.trace.file, *attempt.recorder, facts));
   } catch (const std::exception& error) {
     attempt.listener.warn("the trace was not written: " + message_of(error));
+    return false;
   }
+  return true;
 }
 
 /// Runs the attempt and writes its report, also after an exception.
@@ -316,7 +324,6 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     fill_times(report, attempt.execution, result);
     predict_changes(report, attempt.folder, attempt.resolved.graph.worker_nice);
     fill_device_calls(report, attempt.request, attempt.execution);
-    save_trace(report, attempt);
     check_accounts(report);
     if (report.state == "finished") {
       // These files cover the whole output, so a stopped run does not make them.
@@ -336,15 +343,20 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     report.state = "failed";
     report.error = message_of(error);
     fill_accounts(report, attempt);
-    save_trace(report, attempt);
-    try {
-      write();
-    } catch (const StorageError& unwritten) {
-      attempt.listener.warn(unwritten.what());  // the run throws the first error
-    }
+    const auto write_or_warn = [&] {
+      try {
+        write();
+      } catch (const StorageError& unwritten) {
+        attempt.listener.warn(unwritten.what());  // the run throws the first error
+      }
+    };
+    write_or_warn();
+    if (save_trace(report, attempt)) write_or_warn();
     throw;
   }
+  // The report comes first. A trace can be large, and a stop ends the program after a while.
   write();
+  if (save_trace(report, attempt)) write();
 }
 
 }  // namespace

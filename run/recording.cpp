@@ -40,7 +40,7 @@ double number(const Json& json, double low, double high) {
 int whole(const Json& json, int low, int high) { return static_cast<int>(number(json, low, high)); }
 
 StageCosts stage_from(const Json& json) {
-  constexpr double longest_s = 1e6;
+  constexpr double longest_s = 1e5;
   StageCosts stage{json.at("name").get<std::string>()};
   const Json& costs = json.at("costs");
   if (costs.empty() || costs.size() > max_costs) throw std::out_of_range("");
@@ -59,14 +59,14 @@ std::vector<StageCosts> stages_from(const Json& json) {
 
 Recording recording_from(const Json& json) {
   if (json.at("version") != version) throw std::out_of_range("");
-  constexpr int many = 100'000, threads = 1024;
+  constexpr int many = 1'000'000, threads = 4096;  // the highest values of the options
   Recording recording;
   recording.team = whole(json.at("team"), 1, threads);
   recording.frames_per_s = number(json.at("pictures_per_s"), 1e-9, 1e9);
   PipelineModel& model = recording.model;
-  model.frames = whole(json.at("pictures"), 1, many);
-  model.batch = whole(json.at("batch"), 1, many);
-  model.admission = whole(json.at("gate_frames"), 1, many);
+  model.frames = whole(json.at("pictures"), 1, 100'000);
+  model.batch = whole(json.at("batch"), 1, 1024);
+  model.admission = whole(json.at("gate_frames"), model.batch, many);
   model.read_threads = whole(json.at("read_threads"), 1, threads);
   model.workers = whole(json.at("workers"), 1, threads);
   model.lanes = whole(json.at("lanes"), 1, threads);

@@ -81,7 +81,7 @@ function verdictSection() {
   if (report.state === "failed") {
     title = "The run failed";
     rest = report.error;
-  } else if (run.committed === 0 && report.items.resumed > 0) {
+  } else if (report.state === "finished" && report.items.resumed > 0 && report.items.resumed === report.items.planned) {
     title = "Nothing was left to do";
     rest = "Earlier attempts finished these pictures.";
   } else if (match) {
@@ -256,7 +256,9 @@ function errorSection() {
         wide("stage", error.stage), wide("reason", error.reason), wide("message", error.detail))));
     content.push(data.errors.length > 20 ? el("details", {}, el("summary", {}, "The pictures"), list) : list);
   } else {
-    content.push(el("p", { class: "muted" }, "None of them failed in this attempt."));
+    content.push(el("p", { class: "muted" }, report.items.failed_in_this_attempt === 0
+      ? "None of them failed in this attempt."
+      : "errors.jsonl, which lists those of this attempt, cannot be read."));
   }
   const result = section("Errors", ...content);
   result.classList.add("long");

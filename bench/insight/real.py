@@ -36,13 +36,15 @@ from processor import processor  # noqa: E402
 from turns import BASE, factor, in_turns, rates  # noqa: E402
 
 TIE = 0.05
+MEDIAN_ERROR, COVERED = 0.1, 0.9  # the targets of predictions: exit code 1 if they are missed
 QUIET = 0.1  # cores: if programs that are no part of a case take more, its rates mean little
 
 
 def change_of(named, case):
     """The change of the part that a verdict names; empty if the case has none."""
     if named in ("disk reads", "disk writes"):
-        return next((name for name, change in case.changes.items() if "disk" in change.changed), "")
+        limit = "read_" if named == "disk reads" else "write_"
+        return next((name for name, change in case.changes.items() if any(key.startswith(limit) for key in change.changed.get("disk", ()))), "")
     return named if named in case.changes else ""
 
 
@@ -158,6 +160,8 @@ def main():
             record["load_after"] = os.getloadavg()
             if arguments.out:
                 arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if arguments.what_if:
+        sys.exit(record.get("median_error") is None or record["median_error"] > MEDIAN_ERROR or record["covered"] < COVERED * record["predicted"])
     sys.exit(record.get("right", 0) < arguments.minimum)
 
 

@@ -50,6 +50,9 @@ TEST_CASE("a damaged recording is no recording") {
   CHECK(with("/cores", 4));
   CHECK_FALSE(with("/version", 2));
   CHECK_FALSE(with("/cores", 0));
+  CHECK_FALSE(with("/gate_frames", 0));
+  CHECK(with("/batch", 2));
+  CHECK_FALSE(with("/batch", 64));  // more than the gate holds: nothing would ever come out
   CHECK_FALSE(with("/workers", 1e9));
   CHECK_FALSE(with("/workers", "many"));
   CHECK_FALSE(with("/others", -1));

@@ -69,6 +69,7 @@ class Truth(unittest.TestCase):
     def test_disk_reads_and_writes_mean_the_change_of_the_disk(self):
         slow = Change({"options": {"threads.workers": 4}, "disk": {"read_bps": 1}})
         self.assertTrue(judged("disk reads", read=slow)["right"])
+        self.assertFalse(judged("disk writes", read=slow)["right"])
         self.assertFalse(judged("disk reads")["right"])
 
     def test_the_factor_of_a_stage_is_measured(self):
