@@ -277,7 +277,8 @@ class Browser(Case):
         self.write("decode.yaml", program.DECODE_ONLY)
         self.run_ok("--input", self.folder / "pictures", "--output", self.folder / "out", self.folder / "decode.yaml", "--quiet")
         page = self.open(attempt(self.folder / "out") / "report.html")
-        self.assertEqual(page.text_content("h1"), "Too short to judge")
+        sentence = report(self.folder / "out")["verdict"]["sentence"]  # usually "Too short to judge: ..."
+        self.assertTrue(sentence.replace("`", "").startswith(page.text_content("h1")), sentence)
         self.check_numbers(page, report(self.folder / "out"))
         self.check_page(page)
         self.run_ok("--input", self.folder / "pictures", "--output", self.folder / "out", self.folder / "decode.yaml")
