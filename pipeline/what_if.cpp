@@ -293,7 +293,7 @@ std::vector<Prediction> WhatIf::table() const {
   twice("threads.lanes", model.lanes);
   twice("read.threads", model.read_threads);
   twice("gate.frames", model.admission);
-  if (model.cores <= max_threads / 2) changes.push_back("cores=" + number_text(2 * model.cores));
+  if (2 * model.cores <= max_threads) changes.push_back("cores=" + number_text(2 * model.cores));
   if (model.others > 0) changes.emplace_back("others=0");
   if (uses_gpu(model)) twice("gpus", model.gpus);
   std::vector<Prediction> all;
