@@ -162,8 +162,8 @@ void predict_changes(RunReport& report, const RunFolder& folder, int worker_nice
   if (report.verdict.kind == Verdict::Kind::too_short || !report.verdict.thin.empty()) return;
   const auto recording = recording_of(report.window, {report.batch_size, report.team, worker_nice});
   if (!recording) return;
+  folder.write_recording(to_json(*recording));
   try {
-    folder.write_recording(to_json(*recording));
     report.what_if = WhatIf(*recording).table();
   } catch (const std::exception& error) {  // the results are complete, so the run must not fail
     report.notes.push_back("changes could not be predicted: " + std::string(error.what()));
