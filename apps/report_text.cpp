@@ -1,12 +1,11 @@
 #include "apps/report_text.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
+#include "apps/format.hpp"
 #include "apps/what_if.hpp"
 #include "base/text.hpp"
 #include "io/files/source_names.hpp"
@@ -24,13 +23,6 @@ std::optional<double> known(const Json& json, const char* key) {
 std::int64_t count(const Json& json, const char* key) { return json.at(key).get<std::int64_t>(); }
 double value(const Json& json, const char* key) { return json.at(key).get<double>(); }
 std::string word(const Json& json, const char* key) { return json.at(key).get<std::string>(); }
-
-template <class... Values>
-std::string format(const char* pattern, Values... values) {
-  std::array<char, 512> text{};
-  const int length = std::snprintf(text.data(), text.size(), pattern, values...);
-  return {text.data(), static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(text.size()) - 1))};
-}
 
 std::string duration(double s) {
   if (s < 0.9995) return format("%.0f ms", 1000 * s);

@@ -1,16 +1,13 @@
 #include "apps/what_if.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
 
-#include "base/text.hpp"
+#include "apps/format.hpp"
 #include "io/files/files.hpp"
 #include "io/files/source_names.hpp"
 #include "io/results/segments_manifest.hpp"
@@ -19,16 +16,6 @@
 #include "stages/options.hpp"
 
 namespace millrace {
-namespace {
-
-template <class... Values>
-std::string format(const char* pattern, Values... values) {
-  std::array<char, 256> text{};
-  const int length = std::snprintf(text.data(), text.size(), pattern, values...);
-  return {text.data(), static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(text.size()) - 1))};
-}
-
-}  // namespace
 
 nlohmann::json predict(const std::string& attempt_folder, const std::vector<std::string>& changes) {
   constexpr std::int64_t largest = 16 << 20;

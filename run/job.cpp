@@ -182,9 +182,6 @@ void fill_device_calls(RunReport& report, const JobRequest& request, const Execu
 
 void fill_times(RunReport& report, const Execution& execution, const Result& result) {
   report.state = result.stopped ? "stopped" : "finished";
-  for (const auto& load : report.models.loads) report.load_ns += load.wall_ns;
-  // Packages that were evicted load again during the run, so load_ns can exceed the warm-up.
-  report.warm_up_ns = std::max<std::int64_t>(0, execution.warm_up_ns() - report.load_ns);
   report.verdict = judge(execution.window_begun(), execution.finished());
   if (!report.window.measured)
     report.verdict.sentence = "No verdict: the setting measure.enabled=no switches measuring off.";
@@ -234,6 +231,10 @@ void fill_accounts(RunReport& report, const Attempt& attempt) {
   report.failed_now = attempt.committer.failed();
   report.scan = attempt.plan.counts();
   report.models = attempt.execution.models();
+  report.load_ns = 0;
+  for (const auto& load : report.models.loads) report.load_ns += load.wall_ns;
+  // Packages that were evicted load again during the run, so load_ns can exceed the warm-up.
+  report.warm_up_ns = std::max<std::int64_t>(0, attempt.execution.warm_up_ns() - report.load_ns);
   report.memory = attempt.execution.memory_plans();
   report.window = attempt.execution.window();
   report.read_bytes = attempt.reader.read_bytes() + counters.bytes_read_again;
