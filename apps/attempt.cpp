@@ -52,7 +52,31 @@ bool has_report(const std::string& output, const std::string& name) {
   return std::filesystem::exists(output + "/runs/" + name + "/report.json", error);
 }
 
+// Names in a report are escaped already, so backslashes stay as they are.
+std::string escaped(const std::string& text) {
+  std::string all;
+  for (std::size_t start = 0;;) {
+    const auto end = text.find('\\', start);
+    all += display_name(text.substr(start, end == std::string::npos ? end : end - start));
+    if (end == std::string::npos) return all;
+    all += '\\';
+    start = end + 1;
+  }
+}
+
 }  // namespace
+
+nlohmann::json for_terminal(const nlohmann::json& report) {
+  if (report.is_string()) return escaped(report.get<std::string>());
+  if (!report.is_structured()) return report;
+  auto copy = report.is_array() ? nlohmann::json::array() : nlohmann::json::object();
+  if (report.is_array()) {
+    for (const auto& element : report) copy.push_back(for_terminal(element));
+  } else {
+    for (const auto& [key, value] : report.items()) copy[escaped(key)] = for_terminal(value);
+  }
+  return copy;
+}
 
 Attempt read_attempt(const std::string& output, const std::string& name) {
   const auto names = attempts_of(output);

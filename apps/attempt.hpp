@@ -18,4 +18,8 @@ struct Attempt {
 /// Throws ResultsDamaged if the report is damaged, and OutputMismatchError if another version wrote it.
 Attempt read_attempt(const std::string& output, const std::string& name);
 
+/// A copy for a terminal: in all strings and keys, characters that control a terminal are escapes, such as \x1b.
+/// A report can come from anybody.
+nlohmann::json for_terminal(const nlohmann::json& report);
+
 }  // namespace millrace

@@ -92,8 +92,8 @@ ExitCode report_command(const std::vector<std::string>& arguments) {
     return ExitCode::ok;
   }
   try {
-    std::string text =
-        to_text(attempt.report, parsed.output, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO));
+    std::string text = to_text(for_terminal(attempt.report), parsed.output, terminal_columns(STDOUT_FILENO),
+                               wants_colour(STDOUT_FILENO));
     if (parsed.page) text += write_page(attempt.report, parsed.output, attempt.folder, *parsed.page);
     std::fputs(text.c_str(), stdout);
   } catch (const nlohmann::json::exception& error) {

@@ -161,6 +161,30 @@ TEST_CASE("a report that is missing, damaged or of another version is refused") 
   CHECK_THROWS_WITH_AS(read_attempt(output.path(), ""), doctest::Contains("schema 2"), OutputMismatchError);
 }
 
+TEST_CASE("a report from elsewhere cannot control the terminal") {
+  using Json = nlohmann::json;
+  Json report, expected;
+  report["notes"] = {"\x1b[2J", "C:\\x", "\xc2\x9b", 3};
+  expected["notes"] = {"\\x1b[2J", "C:\\x", "\\u009b", 3};
+  report["\a"] = nullptr;
+  expected["\\x07"] = nullptr;
+  CHECK(for_terminal(report) == expected);
+}
+
+TEST_CASE("a copy of an attempt is no attempt, and deep JSON is damage, not a crash") {
+  const TemporaryFolder output;
+  for (const char* name : {"20260101T000000Z-1", "backup", "lost+found"})
+    std::filesystem::create_directories(output.path() + "/runs/" + name);
+  const std::string file = output.path() + "/runs/20260101T000000Z-1/report.json";
+  std::ofstream(file) << R"({"schema": 1, "run": "newest"})";
+  std::ofstream(output.path() + "/runs/backup/report.json") << R"({"schema": 1, "run": "copy"})";
+  CHECK(read_attempt(output.path(), "").report["run"] == "newest");
+  std::ofstream(file) << R"({"schema": )" << std::string(1'000'000, '[') << std::string(1'000'000, ']') << "}";
+  CHECK_THROWS_AS(read_attempt(output.path(), ""), OutputMismatchError);
+  std::ofstream(file) << R"({"schema": 1, "x": )" << std::string(1'000'000, '[') << std::string(1'000'000, ']') << "}";
+  CHECK(read_attempt(output.path(), "").report.dump().size() < 1000);
+}
+
 TEST_CASE("the page has the data of the attempt, and is complete without its other files") {
   const Output output;
   const std::string name = "20260101T000000Z-1";
