@@ -69,7 +69,7 @@ function(millrace_test name)
   endif()
 endfunction()
 
-# All doctest programs: `make unit` builds and runs them.
+# The doctest programs without LibTorch and CUDA: `make unit` builds and runs them.
 add_custom_target(unit_tests)
 
 # script_test(NAME SCRIPT path/of/test.py [WATCH globs] [FILES files] [ARGUMENTS ...])
