@@ -262,10 +262,10 @@ bool Glob::names_extension() const {
 }
 
 PathPattern::PathPattern(std::string_view pattern)
-    : glob_(pattern), name_only_(pattern.find('/') == std::string_view::npos && pattern != "**") {}
+    : glob_(pattern), everything_(pattern == "**"), name_only_(pattern.find('/') == std::string_view::npos) {}
 
 bool PathPattern::matches(std::string_view path) const {
-  return glob_.matches(name_only_ ? path.substr(path.rfind('/') + 1) : path);
+  return everything_ || glob_.matches(name_only_ ? path.substr(path.rfind('/') + 1) : path);
 }
 
 GlobParts split_glob(std::string_view pattern) {

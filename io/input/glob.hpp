@@ -45,7 +45,7 @@ class Glob {
 };
 
 /// A pattern of a view. Without '/' it is compared with the file's name, else with the whole relative path.
-/// `**` alone matches every path without hidden names.
+/// `**` alone matches every path. Folders are scanned without hidden names; a list may have some.
 class PathPattern {
  public:
   explicit PathPattern(std::string_view pattern);
@@ -53,7 +53,7 @@ class PathPattern {
 
  private:
   Glob glob_;
-  bool name_only_;
+  bool everything_, name_only_;
 };
 
 /// A pattern, cut before the first name with wildcards.

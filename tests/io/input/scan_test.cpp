@@ -173,6 +173,8 @@ TEST_CASE("patterns of views match names or paths") {
   CHECK_FALSE(PathPattern("left/**").matches("a/left/x.jpg"));
   CHECK(PathPattern("**/left/*").matches("a/left/x.jpg"));
   CHECK(PathPattern("**").matches("a/b.jpg"));
+  CHECK(PathPattern("**").matches(".cache/b.jpg"));
+  CHECK_FALSE(PathPattern("**/*.jpg").matches(".cache/b.jpg"));
 }
 
 TEST_CASE("names are escaped for display") {
