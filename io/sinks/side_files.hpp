@@ -23,7 +23,7 @@ enum class NameRules {
 /// - A folder that ends with the suffix gets an underscore at its end.
 /// - A component that is too long for a file system (255 bytes) is cut and gets "~" and 16 digits of its SHA-256.
 /// - With NameRules::portable, so does a component with other characters than lower-case letters, digits and "-_.",
-///   or with a final dot. Each of these characters becomes "_".
+///   or with a final dot. Each byte of such a character becomes "_"; the final dot stays.
 /// Throws std::invalid_argument for a path without a file name, or with a NUL byte.
 std::vector<std::string> side_path(std::string_view picture_path, std::string_view suffix,
                                    NameRules rules = NameRules::exact);
