@@ -89,7 +89,7 @@ Attempt read_attempt(const std::string& output, const std::string& name) {
     throw UsageError("'" + display_name(chosen) + "' is not an attempt of '" + shown + "'; the newest one is " +
                      display_name(names.back()) + ", and " + shown + "/runs/ has all of them");
   }
-  Attempt attempt{output + "/runs/" + chosen, {}};
+  Attempt attempt{output, output + "/runs/" + chosen, {}};
   const std::string file = attempt.folder + "/report.json";
   if (!has_report(output, chosen)) {
     if (const auto holder = lock_holder(output); holder && chosen == names.back()) {
@@ -115,6 +115,14 @@ Attempt read_attempt(const std::string& output, const std::string& name) {
                               ": use the version of Millrace that run.json next to it names");
   }
   return attempt;
+}
+
+Attempt find_attempt(const std::string& place) {
+  const auto trimmed = place.find_last_not_of('/');
+  const std::filesystem::path path(trimmed == std::string::npos ? place : place.substr(0, trimmed + 1));
+  if (path.parent_path().filename() != "runs") return read_attempt(place, {});
+  const std::filesystem::path output = path.parent_path().parent_path();
+  return read_attempt(output.empty() ? "." : output.string(), path.filename().string());
 }
 
 }  // namespace millrace

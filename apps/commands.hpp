@@ -20,6 +20,9 @@ ExitCode status_command(const std::vector<std::string>& arguments);
 /// `millrace report OUT`: prints the report of an attempt again, or writes it as a page.
 ExitCode report_command(const std::vector<std::string>& arguments);
 
+/// `millrace compare FIRST SECOND`: prints how two attempts differ in speed, settings, machine and results.
+ExitCode compare_command(const std::vector<std::string>& arguments);
+
 /// `millrace reduce NAME OUT`: runs a reducer over the finished segments.
 ExitCode reduce_command(const std::vector<std::string>& arguments);
 

@@ -1,6 +1,3 @@
-#include <dlfcn.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -21,10 +18,6 @@
 namespace millrace {
 namespace {
 
-double memory_bytes() {
-  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
-}
-
 void row(const char* name, const std::string& value) { std::printf("%-12s %s\n", name, value.c_str()); }
 
 }  // namespace
@@ -39,7 +32,7 @@ ExitCode doctor_command(const std::vector<std::string>& arguments) {
   std::array<char, 64> text{};
   row("program", "millrace " MILLRACE_VERSION);
   std::snprintf(text.data(), text.size(), "%.1f cores usable, %s memory", available_cores(),
-                readable_bytes(memory_bytes()).c_str());
+                readable_bytes(static_cast<double>(memory_of_machine())).c_str());
   row("processor", cpu_name() + "; " + text.data());
   const std::string features = cpu_features();
   row("features", features.empty() ? "none that LibTorch has kernels for" : features);

@@ -34,6 +34,7 @@ constexpr const char* usage =
     "  run       find and outline objects; the same command again resumes\n"
     "  status    show the progress of an output folder\n"
     "  report    print the report of an attempt again, or write it as a page for browsers\n"
+    "  compare   compare two attempts: speed, settings, machine and results\n"
     "  reduce    compute a summary of the finished segments of an output folder\n"
     "  model     convert weights into model packages\n"
     "  inspect   check model packages and describe them\n"
@@ -119,14 +120,15 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (command == "run") return run_command(rest);
   if (command == "status") return status_command(rest);
   if (command == "report") return report_command(rest);
+  if (command == "compare") return compare_command(rest);
   if (command == "reduce") return reduce_command(rest);
   if (command == "model") return model_command(rest);
   if (command == "inspect") return inspect_command(rest);
   if (command == "compile" || command == "verify") run_in_python_set(command + ".py", rest);
   if (command == "stages") return stages_command(rest);
   if (command == "doctor") return doctor_command(rest);
-  const std::vector<std::string> known{"run",     "status", "report", "reduce", "model", "inspect",
-                                       "compile", "verify", "stages", "doctor", "help"};
+  const std::vector<std::string> known{"run",     "status",  "report", "compare", "reduce", "model",
+                                       "inspect", "compile", "verify", "stages",  "doctor", "help"};
   throw UsageError("'" + command + "' is not a command" + did_you_mean(command, known, "`millrace --help` lists them"));
 }
 

@@ -76,26 +76,6 @@ std::string stage_table(const Json& window) {
   return text;
 }
 
-/// Breaks lines at spaces. Each line begins with `indent`.
-std::string wrapped(const std::string& text, int columns, const std::string& indent) {
-  std::string out;
-  std::size_t start = 0;
-  const auto width = static_cast<std::size_t>(std::max(columns - static_cast<int>(indent.size()), 40));
-  while (start < text.size()) {
-    std::size_t length = text.size() - start;
-    if (length > width) {
-      auto space = text.rfind(' ', start + width);
-      // A number and its percent sign stay on one line.
-      if (space != std::string::npos && space > start && text[space + 1] == '%') space = text.rfind(' ', space - 1);
-      length = space != std::string::npos && space > start ? space - start : width;
-    }
-    out += (out.empty() ? "" : "\n") + indent + text.substr(start, length);
-    start += length;
-    while (start < text.size() && text[start] == ' ') ++start;
-  }
-  return out + "\n";
-}
-
 std::string headline(const Json& items, std::int64_t failed) {
   const std::int64_t planned = count(items, "planned");
   const std::int64_t resumed = count(items, "resumed");
@@ -159,6 +139,25 @@ std::string figures(const Json& report) {
 }
 
 }  // namespace
+
+std::string wrapped(const std::string& text, int columns, const std::string& indent) {
+  std::string out;
+  std::size_t start = 0;
+  const auto width = static_cast<std::size_t>(std::max(columns - static_cast<int>(indent.size()), 40));
+  while (start < text.size()) {
+    std::size_t length = text.size() - start;
+    if (length > width) {
+      auto space = text.rfind(' ', start + width);
+      // A number and its percent sign stay on one line.
+      if (space != std::string::npos && space > start && text[space + 1] == '%') space = text.rfind(' ', space - 1);
+      length = space != std::string::npos && space > start ? space - start : width;
+    }
+    out += (out.empty() ? "" : "\n") + indent + text.substr(start, length);
+    start += length;
+    while (start < text.size() && text[start] == ' ') ++start;
+  }
+  return out + "\n";
+}
 
 std::string to_text(const Json& report, const std::string& output_folder, int columns, bool colour) {
   const char* bold = colour ? "\033[1m" : "";

@@ -12,4 +12,7 @@ namespace millrace {
 /// Throws nlohmann::json::exception if a key is missing or has another type.
 std::string to_text(const nlohmann::json& report, const std::string& output_folder, int columns, bool colour);
 
+/// Breaks a sentence at spaces into lines of at most `columns`, each with its newline. Each line begins with `indent`.
+std::string wrapped(const std::string& text, int columns, const std::string& indent);
+
 }  // namespace millrace

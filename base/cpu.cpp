@@ -1,5 +1,7 @@
 #include "base/cpu.hpp"
 
+#include <unistd.h>
+
 #include <fstream>
 
 namespace millrace {
@@ -30,6 +32,10 @@ std::string cpu_features() {
       found += (found.empty() ? "" : " ") + std::string(feature);
   }
   return found;
+}
+
+std::int64_t memory_of_machine() {
+  return std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGE_SIZE)};
 }
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/cpu.hpp"
 #include "base/text.hpp"
 #include "io/files/json_writer.hpp"
 #include "io/files/lock.hpp"
@@ -45,6 +46,17 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
   gmtime_r(&seconds, &parts);
   char text[32];
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+/// The machine of an attempt, so that comparisons can name it.
+nlohmann::json machine_json(const Devices& devices) {
+  return {{"cpu", cpu_name()},
+          {"cpu_features", cpu_features()},
+          {"cpu_level", devices.cpu_level},
+          {"cores", available_cores()},
+          {"memory_bytes", memory_of_machine()},
+          {"device", devices.name},
+          {"gpus", devices.lanes_wait_for_gpu() ? devices.gpus() : 0}};
 }
 
 /// A line of errors.jsonl.
@@ -422,7 +434,12 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   Committer committer(*store, folder, listener, clock, recording);
   // All checks have passed. From here on, the attempt leaves a report.
   listener.accepted();
-  folder.write_run(nlohmann::json{{"tool", tool}, {"started", utc_text(started)}, {"config", config.text}}.dump(2));
+  folder.write_run(nlohmann::json{
+      {"tool", tool},
+      {"started", utc_text(started)},
+      {"machine", machine_json(request.devices)},
+      {"config",
+       config.text}}.dump(2));
 
   RunReport report;
   report.run = std::filesystem::path(folder.path()).filename().string();

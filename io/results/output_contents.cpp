@@ -241,6 +241,23 @@ void for_each_line(const std::string& out_folder, const std::function<bool(const
   }
 }
 
+SegmentReader::SegmentReader(std::string out_folder, const FileSystem& files)
+    : out_folder_(std::move(out_folder)), files_(files) {
+  Folder folder = look_at(out_folder_, {}, files_);
+  require_manifests(out_folder_, folder);
+  for (auto& [segment, revisions] : folder.done) done_.push_back(std::move(revisions));
+}
+
+std::optional<std::vector<std::string>> SegmentReader::next() {
+  if (next_ == done_.size()) return std::nullopt;
+  std::vector<std::string> lines;
+  for_each_line_of_segment(out_folder_, done_[next_++], files_, [&](const SegmentLine& line) {
+    lines.emplace_back(line.json);
+    return true;
+  });
+  return lines;
+}
+
 void for_each_failed(const std::string& out_folder, const std::function<void(const FrameRecord&)>& take,
                      const FileSystem& files) {
   const Folder folder = look_at(out_folder, {}, files);

@@ -51,6 +51,23 @@ struct SegmentLine {
 void for_each_line(const std::string& out_folder, const std::function<bool(const SegmentLine&)>& take,
                    const FileSystem& files = real_files);
 
+/// Reads the lines of done segments, one segment at a time. So a reader can go through two outputs side by side.
+class SegmentReader {
+ public:
+  /// Throws ResultsDamaged if a manifest is damaged, and StorageError if the folder does not exist.
+  explicit SegmentReader(std::string out_folder, const FileSystem& files = real_files);
+
+  /// The lines of the next done segment in plan order, each item by its highest revision; nothing after the last one.
+  /// Throws as for_each_line().
+  std::optional<std::vector<std::string>> next();
+
+ private:
+  const std::string out_folder_;
+  const FileSystem& files_;
+  std::vector<std::vector<Manifest>> done_;  // for each segment, its own manifest, then those of its revisions
+  std::size_t next_ = 0;
+};
+
 /// Calls `take` with the lines of failed items of all done segments, in plan order. Skips segments without failures.
 /// Throws as for_each_line().
 void for_each_failed(const std::string& out_folder, const std::function<void(const FrameRecord&)>& take,

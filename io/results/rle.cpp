@@ -1,5 +1,6 @@
 #include "io/results/rle.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 
@@ -125,6 +126,20 @@ std::int64_t rle_area(std::span<const std::uint32_t> counts) {
   std::int64_t area = 0;
   for (std::size_t i = 1; i < counts.size(); i += 2) area += counts[i];
   return area;
+}
+
+std::int64_t rle_intersection(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b) {
+  std::int64_t shared = 0, position = 0;
+  std::size_t in_a = 0, in_b = 0;
+  std::int64_t end_a = a.empty() ? 0 : a[0], end_b = b.empty() ? 0 : b[0];
+  while (in_a < a.size() && in_b < b.size()) {
+    const std::int64_t end = std::min(end_a, end_b);
+    if (in_a % 2 == 1 && in_b % 2 == 1) shared += end - position;
+    position = end;
+    if (end_a == end && ++in_a < a.size()) end_a += a[in_a];
+    if (end_b == end && ++in_b < b.size()) end_b += b[in_b];
+  }
+  return shared;
 }
 
 }  // namespace millrace

@@ -33,4 +33,7 @@ std::vector<std::uint8_t> rle_decode(std::span<const std::uint32_t> counts, int 
 /// The number of pixels inside.
 std::int64_t rle_area(std::span<const std::uint32_t> counts);
 
+/// The number of pixels that are inside both masks. Takes one step for each run. Both have the same size.
+std::int64_t rle_intersection(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b);
+
 }  // namespace millrace
