@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "apps/terminal.hpp"
-#include "pipeline/verdict.hpp"
 
 namespace millrace {
 namespace {
@@ -46,19 +45,38 @@ ProgressStyle progress_style(bool quiet) {
   return isatty(STDERR_FILENO) != 0 ? ProgressStyle::line : ProgressStyle::plain;
 }
 
-std::string progress_line(const ProgressSample& before, const ProgressSample& now, int columns) {
+ProgressFigures figures_of(const ProgressSample& before, const ProgressSample& now) {
+  ProgressFigures figures;
   const Snapshot window = now.snapshot - before.snapshot;
   const double wall_s = static_cast<double>(window.time_ns) / 1e9;
-  const double rate = wall_s > 0 ? static_cast<double>(window.committed) / wall_s : 0;
+  if (wall_s > 0) figures.pictures_per_s = static_cast<double>(window.committed) / wall_s;
+  if (now.plan_complete && figures.pictures_per_s > 0)
+    figures.left_s = static_cast<double>(now.planned - now.done) / figures.pictures_per_s;
+  figures.verdict = judge(before.snapshot, now.snapshot);
+  return figures;
+}
+
+const ProgressSample& ProgressWindow::add(ProgressSample now) {
+  const std::int64_t now_ns = now.snapshot.time_ns;
+  // The rate leaves out the time before the first item: models load, or the input is empty.
+  if (now.snapshot.planned == 0) samples_.clear();
+  // The sample before the last 10 s stays, so that a full window covers at least 10 s.
+  while (samples_.size() > 1 && now_ns - samples_[1].snapshot.time_ns >= window_ns) samples_.pop_front();
+  samples_.push_back(std::move(now));
+  return samples_.front();
+}
+
+std::string progress_line(const ProgressSample& before, const ProgressSample& now, int columns) {
+  const ProgressFigures figures = figures_of(before, now);
+  const double rate = figures.pictures_per_s;
   std::string text = std::to_string(now.done) + "/" + std::to_string(now.planned) + (now.plan_complete ? "" : "+");
   if (now.snapshot.planned == 0) return cut(text + (now.ready ? "  waiting for input" : "  loading"), columns);
   std::array<char, 64> number{};
   std::snprintf(number.data(), number.size(), rate < 10 ? "  %.2f/s" : "  %.0f/s", rate);
   text += number.data();
-  if (now.plan_complete && rate > 0)
-    text += "  " + time_left(static_cast<double>(now.planned - now.done) / rate) + " left";
+  if (figures.left_s) text += "  " + time_left(*figures.left_s) + " left";
   if (now.failed > 0) text += "  " + std::to_string(now.failed) + " failed";
-  const Verdict verdict = judge(before.snapshot, now.snapshot);
+  const Verdict& verdict = figures.verdict;
   if (verdict.kind == Verdict::Kind::input) {
     std::snprintf(number.data(), number.size(), "  waiting for input %.0f %%", 100 * verdict.input);
     text += number.data();
@@ -72,51 +90,35 @@ std::string progress_line(const ProgressSample& before, const ProgressSample& no
 }
 
 std::string ProgressLines::add(ProgressSample now, int columns) {
+  const ProgressSample& first = window_.add(now);
+  if (style_ == ProgressStyle::line) return "\r\033[K" + progress_line(first, now, columns);
   const std::int64_t now_ns = now.snapshot.time_ns;
-  if (window_.empty()) due_ns_ = now_ns + plain_ns;
-  // The rate leaves out the time before the first item: models load, or the input is empty.
-  if (window_.empty() || now.snapshot.planned == 0) window_.assign(1, now);
-  // The sample before the last 10 s stays, so that a full window covers at least 10 s.
-  while (window_.size() > 1 && now_ns - window_[1].snapshot.time_ns >= window_ns) window_.pop_front();
-  std::string text;
-  if (style_ == ProgressStyle::line) {
-    text = "\r\033[K" + progress_line(window_.front(), now, columns);
-  } else if (now_ns + half_tick_ns >= due_ns_) {
-    text = progress_line(window_.front(), now, columns) + "\n";
-    // After a pause, the lines that were missed are left out.
-    while (now_ns + half_tick_ns >= due_ns_) due_ns_ += plain_ns;
-  }
-  window_.push_back(std::move(now));
-  return text;
+  if (!due_ns_) due_ns_ = now_ns + plain_ns;
+  if (now_ns + half_tick_ns < *due_ns_) return {};
+  // After a pause, the lines that were missed are left out.
+  while (now_ns + half_tick_ns >= *due_ns_) *due_ns_ += plain_ns;
+  return progress_line(first, now, columns) + "\n";
 }
 
 Progress::Progress(ProgressStyle style, std::function<ProgressSample()> sample)
-    : style_(style), sample_(std::move(sample)) {
-  if (style_ != ProgressStyle::none) thread_ = std::thread([this] { run(); });
+    : style_(style), sample_(std::move(sample)), lines_(style) {
+  if (style_ == ProgressStyle::none) return;
+  lines_.add(sample_(), 0);  // the first window begins now, not after the first tick
+  ticker_.emplace("progress", tick, [this] { write(); });
 }
 
 Progress::~Progress() {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-  }
-  wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  ticker_.reset();
+  if (style_ == ProgressStyle::line) std::fputs("\r\033[K", stderr);
 }
 
-void Progress::run() {
-  const bool line = style_ == ProgressStyle::line;
-  ProgressLines lines(style_);
-  lines.add(sample_(), 0);  // the first window begins now, not after the first tick
-  std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, tick, [&] { return ended_; })) {
-    // One column stays free: if a line wraps, \r cannot return to its start.
-    const std::string text = lines.add(sample_(), line ? terminal_columns(STDERR_FILENO) - 1 : 0);
-    if (text.empty()) continue;
-    std::fputs(text.c_str(), stderr);
-    std::fflush(stderr);
-  }
-  if (line) std::fputs("\r\033[K", stderr);
+void Progress::write() {
+  // One column stays free: if a line wraps, \r cannot return to its start.
+  const int columns = style_ == ProgressStyle::line ? terminal_columns(STDERR_FILENO) - 1 : 0;
+  const std::string text = lines_.add(sample_(), columns);
+  if (text.empty()) return;
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
 }
 
 }  // namespace millrace

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
+#include <optional>
 #include <string>
-#include <thread>
 
+#include "pipeline/ticker.hpp"
 #include "run/job.hpp"
 
 namespace millrace {
@@ -21,6 +20,24 @@ enum class ProgressStyle {
 /// `line` if stderr is a terminal, else `plain`; `none` if `quiet`.
 ProgressStyle progress_style(bool quiet);
 
+/// The figures of a run between two samples.
+struct ProgressFigures {
+  double pictures_per_s = 0;
+  std::optional<double> left_s;  ///< unknown before the end of the scan, and while nothing is finished
+  Verdict verdict;               ///< judge() names the busiest resource, as for the report
+};
+ProgressFigures figures_of(const ProgressSample& before, const ProgressSample& now);
+
+/// The samples of the last 10 s and the one before them, without the time before the first item.
+class ProgressWindow {
+ public:
+  /// Adds a sample and returns the first one of the window.
+  const ProgressSample& add(ProgressSample now);
+
+ private:
+  std::deque<ProgressSample> samples_;  // oldest first
+};
+
 /// The text of one line, without a newline and cut to `columns` bytes (0: no limit).
 ///
 /// - Done, planned, rate, time left and failed items. The rate covers the time between the two samples.
@@ -32,7 +49,6 @@ std::string progress_line(const ProgressSample& before, const ProgressSample& no
 /// Decides which line is due when. It reads the time from the samples; they may come at any interval.
 class ProgressLines {
  public:
-  /// `style` is not `none`.
   explicit ProgressLines(ProgressStyle style) : style_(style) {}
 
   /// The text to write after this sample.
@@ -46,8 +62,8 @@ class ProgressLines {
 
  private:
   const ProgressStyle style_;
-  std::deque<ProgressSample> window_;  // the samples of the last 10 s and the one before them, oldest first
-  std::int64_t due_ns_ = 0;
+  ProgressWindow window_;
+  std::optional<std::int64_t> due_ns_;  // of the next line, in style `plain`
 };
 
 /// Prints progress to stderr from a thread of its own, twice a second, until it is destroyed.
@@ -60,14 +76,12 @@ class Progress {
   ~Progress();
 
  private:
-  void run();
+  void write();
 
   const ProgressStyle style_;
   const std::function<ProgressSample()> sample_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool ended_ = false;
-  std::thread thread_;
+  ProgressLines lines_;
+  std::optional<Ticker> ticker_;
 };
 
 }  // namespace millrace

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
+#include "apps/events.hpp"
 #include "apps/page/report_page.hpp"
 #include "apps/progress.hpp"
 #include "apps/report_text.hpp"
@@ -21,6 +23,7 @@
 #include "run/builtin.hpp"
 #include "run/capture.hpp"
 #include "run/job.hpp"
+#include "run/message_of.hpp"
 #include "run/output_state.hpp"
 #include "run/trace_file.hpp"
 #include "run/variants.hpp"
@@ -142,27 +145,41 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
   return found.counts[Skip::unreadable_folder].count == 0 ? ExitCode::ok : ExitCode::some_failed;
 }
 
-/// Prints what run_job() reports to stderr.
-class TerminalListener final : public JobListener {
+/// Prints what run_job() reports to stderr, and writes it as events for other programs.
+class RunListener final : public JobListener {
  public:
-  TerminalListener(bool quiet, const std::vector<std::string>& notes, StopSignals* signals)
-      : quiet_(quiet), notes_(notes), signals_(signals) {}
+  /// `events` and `signals` may be null.
+  RunListener(bool quiet, const std::vector<std::string>& notes, EventLog* events, StopSignals* signals)
+      : quiet_(quiet), notes_(notes), events_(events), signals_(signals) {}
 
   void warn(const std::string& text) override { say(text); }
   void planned(const MemoryPlan& plan) override {
     if (!quiet_) say(plan.text());
   }
-  void accepted() override {
+  void accepted(const std::string& attempt) override {
     for (const auto& note : notes_) say(note);  // not before: an error of the input is then the only message
+    if (events_ != nullptr) events_->add("started", {{"attempt", attempt}, {"tool", tool}});
+  }
+  void failed(const std::string& error) override {
+    if (events_ != nullptr) events_->add("failed", nlohmann::json::parse(error));
+  }
+  void finished(const Manifest& segment) override {
+    if (events_ == nullptr) return;
+    events_->add("segment", {{"file", "segments/" + SegmentFile{.segment = segment.segment}.name()},
+                             {"items", segment.counts.items},
+                             {"ok", segment.counts.ok},
+                             {"objects", segment.counts.objects}});
   }
   void on_stop(std::function<void()> stop) override {
     if (signals_ != nullptr) signals_->on_stop([stop = std::move(stop)](int /*signal*/) { stop(); });
   }
   void began(std::function<ProgressSample()> sample) override {
+    if (events_ != nullptr) events_->begin_progress(sample);
     progress_ = std::make_unique<Progress>(progress_style(quiet_), std::move(sample));
   }
   void ended() noexcept override {
     progress_.reset();
+    if (events_ != nullptr) events_->end_progress();
     // After the run its `stop` would refer to freed objects.
     if (signals_ != nullptr) signals_->on_stop({});
   }
@@ -170,6 +187,7 @@ class TerminalListener final : public JobListener {
  private:
   const bool quiet_;
   const std::vector<std::string>& notes_;
+  EventLog* const events_;
   StopSignals* const signals_;
   std::unique_ptr<Progress> progress_;
 };
@@ -201,6 +219,18 @@ ExitCode exit_code(const RunReport& report, const StopSignals* signals) {
   return all_good ? ExitCode::ok : ExitCode::some_failed;
 }
 
+void tell_end(EventLog& events, const RunReport& report, ExitCode code) {
+  const nlohmann::json json = to_json(report);
+  events.add("ended", {{"state", report.state},
+                       {"exit_code", static_cast<int>(code)},
+                       {"ok", report.counts.ok},
+                       {"failed", report.counts.failed_items()},
+                       {"planned", report.planned},
+                       {"pictures_per_s", json.at("run_window").at("pictures_per_s")},
+                       {"verdict", report.verdict.sentence}});
+  if (const std::string problem = events.problem(); !problem.empty()) say(problem);
+}
+
 }  // namespace
 
 ExitCode run(const RunArguments& arguments, const Config& config, const EngineFactory& factory,
@@ -226,11 +256,22 @@ ExitCode run(const RunArguments& arguments, const Config& config, const EngineFa
     for (const auto& note : notes) say(note);
     return code;
   }
-  TerminalListener listener(arguments.quiet, notes, signals);
-  const RunReport report = run_job(
-      {config, arguments.devices, std::move(spec), std::move(packages), notes, arguments.add_new}, factory, listener);
-  show(report, arguments.quiet);
-  return exit_code(report, signals);
+  std::optional<EventLog> events;
+  if (!config.events.file.empty()) events.emplace(config.events.file);
+  RunListener listener(arguments.quiet, notes, events ? &*events : nullptr, signals);
+  try {
+    const RunReport report = run_job(
+        {config, arguments.devices, std::move(spec), std::move(packages), notes, arguments.add_new}, factory, listener);
+    show(report, arguments.quiet);
+    const ExitCode code = exit_code(report, signals);
+    if (events) tell_end(*events, report, code);
+    return code;
+  } catch (const std::exception& error) {
+    const ExitCode code = exit_code_of(std::current_exception());
+    if (events)
+      events->add("ended", {{"state", "failed"}, {"exit_code", static_cast<int>(code)}, {"error", message_of(error)}});
+    throw;
+  }
 }
 
 }  // namespace millrace

@@ -89,6 +89,7 @@ class Committer {
         line.reason = frame.failure->reason;
         const std::string error = error_line(frame);
         folder_.add_error(error);
+        listener_.failed(error);
         if (recorder_ != nullptr) {
           recorder_->add({.kind = TraceEvent::Kind::failure, .begun_ns = frame.failed_ns, .ended_ns = clock_.now_ns()},
                          error);
@@ -427,13 +428,14 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   if (std::ranges::any_of(sinks, [](const SinkEntry* sink) { return sink->make != nullptr; }))
     // Only sinks with `make` write files during the run.
     store_options.sync_side_files = [&] { sync_file_system(output); };
+  store_options.committed = [&listener](const Manifest& segment) { listener.finished(segment); };
   store.emplace(output, plan.hash(), store_options);
 
   Feed feed(plan, *store, resolved.batch_size);
   Reader reader(plan.root(), decode_limits(views, resolved.graph.slab_bytes), config.read.max_file, cache);
   Committer committer(*store, folder, listener, clock, recording);
   // All checks have passed. From here on, the attempt leaves a report.
-  listener.accepted();
+  listener.accepted(folder.path());
   folder.write_run(nlohmann::json{
       {"tool", tool},
       {"started", utc_text(started)},

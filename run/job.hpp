@@ -42,7 +42,12 @@ class JobListener {
   /// How the run divides the memory of a device. Called before the first picture.
   virtual void planned(const MemoryPlan& plan) = 0;
   /// Called once, when the output folder is locked and request and plan have passed all checks.
-  virtual void accepted() {}
+  /// `attempt` is the folder of the attempt.
+  virtual void accepted(const std::string& /*attempt*/) {}
+  /// A picture failed; `error` is its line in errors.jsonl. Called on the thread that commits.
+  virtual void failed(const std::string& /*error*/) {}
+  /// A segment is finished: its files are complete and durable. Called on the thread that commits or plans.
+  virtual void finished(const Manifest& /*segment*/) {}
   /// `stop` asks the run to stop. Any thread may call it until ended().
   virtual void on_stop(std::function<void()> stop) = 0;
   /// The pipeline starts. Any thread may call `sample` until ended().

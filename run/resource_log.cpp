@@ -10,8 +10,6 @@
 #include <sstream>
 #include <utility>
 
-#include "pipeline/thread_pool.hpp"
-
 namespace millrace {
 namespace {
 
@@ -96,19 +94,17 @@ ResourceLog::ResourceLog(const std::string& file, std::vector<std::string> buses
       head += ",gpu" + std::to_string(i) + "_" + name;
   }
   std::fputs((head + "\n").c_str(), file_);
-  thread_ = std::thread([this] { run(); });
+  ticker_.emplace("resources", period, [this] { write_row(); });
 }
 
 ResourceLog::~ResourceLog() { finish(); }
 
 std::vector<GpuSummary> ResourceLog::finish() {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
+  ticker_.reset();
+  if (file_ != nullptr) {
+    write_row();  // so that short runs have a row too
+    std::fclose(std::exchange(file_, nullptr));
   }
-  wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
-  if (file_ != nullptr) std::fclose(std::exchange(file_, nullptr));
   std::vector<GpuSummary> all;
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     const Gpu& gpu = gpus_[i];
@@ -132,13 +128,6 @@ std::optional<double> ResourceLog::Series::mean() const {
 }
 
 std::optional<double> ResourceLog::Series::peak() const { return count == 0 ? std::nullopt : std::optional(max); }
-
-void ResourceLog::run() {
-  name_this_thread("resources");
-  std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, period, [&] { return ended_; })) write_row();
-  write_row();  // so that short runs have a row too
-}
 
 ResourceLog::Totals ResourceLog::totals() const {
   std::ostringstream io;

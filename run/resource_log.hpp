@@ -1,18 +1,16 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "gpu/nvml.hpp"
 #include "pipeline/statistics.hpp"
+#include "pipeline/ticker.hpp"
 
 namespace millrace {
 
@@ -46,7 +44,6 @@ class ResourceLog {
   std::vector<GpuSummary> finish();
 
  private:
-  void run();
   void write_row();
 
   /// Sums since the start of the process or machine, at one moment.
@@ -74,10 +71,7 @@ class ResourceLog {
   std::FILE* file_;
   const Totals begun_;
   Totals last_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool ended_ = false;
-  std::thread thread_;
+  std::optional<Ticker> ticker_;
 };
 
 }  // namespace millrace

@@ -122,6 +122,15 @@ struct TraceOptions {
   }
 };
 
+struct EventOptions {
+  static constexpr const char* name = "events";
+  std::string file;
+  void visit(OptionVisitor& v) {
+    v.option("file", file, "file (.jsonl) or pipe for events of the run, for other programs; see docs/formats.md",
+             Affects::run);
+  }
+};
+
 struct MeasureOptions {
   static constexpr const char* name = "measure";
   bool enabled = true;
@@ -164,6 +173,7 @@ struct RunOptions {
   GateOptions gate{};
   ReadOptions read{};
   TraceOptions trace{};
+  EventOptions events{};
   MeasureOptions measure{};
 
   template <class Visit>
@@ -177,6 +187,7 @@ struct RunOptions {
     visit(gate);
     visit(read);
     visit(trace);
+    visit(events);
     visit(measure);
   }
 };

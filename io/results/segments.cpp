@@ -270,6 +270,7 @@ void SegmentStore::commit(std::int64_t segment) {
   done_.emplace(segment, found->second.items_hash);
   open_.erase(found);
   remove_file(journal_path, files_);
+  if (options_.committed) options_.committed(manifest);
 }
 
 void SegmentStore::sync() {

@@ -26,6 +26,8 @@ struct SegmentStoreOptions {
   /// Otherwise a power cut could take side files of lines that are durable.
   /// It is called under the store's lock and must not call the store.
   std::function<void()> sync_side_files;
+  /// Called when a segment is committed. It is called under the store's lock and must not call the store.
+  std::function<void(const Manifest& segment)> committed;
 };
 
 /// The results of a run. Lines come in by batch in any order; each segment is written in plan order.
