@@ -37,7 +37,10 @@ std::tuple<std::string_view, int> order_of(const std::string& name) {
 std::vector<std::string> attempts_of(const std::string& output) {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(output + "/runs", error)) {
+  const std::filesystem::directory_iterator entries(output + "/runs", error);
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw StorageError("list", output + "/runs", error.value());
+  for (const auto& entry : entries) {
     // Copies of attempts, and folders of the file system, have other names.
     const std::string name = entry.path().filename().string();
     if (name.find("Z-") == std::string::npos || name.find_first_not_of("0123456789TZ-") != std::string::npos) continue;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "apps/events.hpp"
@@ -201,7 +202,10 @@ void show(const RunReport& report, bool quiet) {
   std::string problem;
   try {
     text += write_page(json, output, output + "/runs/" + report.run, "");
-  } catch (const std::exception& error) {  // the results are complete, and report.json has the figures
+  } catch (const StorageError& error) {  // the results are complete, and report.json has the figures
+    problem = "report.html was not written (" + std::system_category().message(error.error_number()) +
+              "): `millrace report OUT --html` writes it later";
+  } catch (const std::exception& error) {
     problem = std::string("report.html was not written: ") + error.what();
   }
   if (!quiet) std::fputs(text.c_str(), stdout);

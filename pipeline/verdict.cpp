@@ -142,6 +142,19 @@ std::string evidence(const Verdict& verdict, const Candidate& it) {
 
 // The change with the highest bound; among equals, the first of these: no other programs, a stage, more cores.
 // The input has a rule of its own.
+/// The option that kept the source waiting longest.
+std::string gate_clause(const Snapshot& window) {
+  const CreditWaits& waits = window.credit_waits;
+  if (waits.bytes_ns > std::max(waits.frames_ns, waits.read_ahead_ns)) {
+    return "Mostly, pictures waited for bytes (" + one_decimal(window.bytes.mean_queue(window.time_ns)) +
+           " on average): raise byte_budget.";
+  }
+  if (waits.read_ahead_ns > waits.frames_ns)
+    return "Mostly, the maximum number of pictures was being read: raise read_ahead.";
+  return "Mostly, the maximum number of pictures was in the pipeline: raise admission_items, now " +
+         std::to_string(window.admission_items) + ".";
+}
+
 const Change* best_of(const std::vector<Change>& changes, bool others, bool credits) {
   const Change* best = nullptr;
   for (const auto kind : {Change::Kind::others, Change::Kind::stage, Change::Kind::cores, Change::Kind::credits}) {
@@ -234,14 +247,10 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
                          runner_up_clause(next) + " " + what_if_clause(verdict) + others_clause(verdict, window);
       break;
     case Verdict::Kind::credits: {
-      const double for_bytes = window.bytes.mean_queue(window.time_ns);
       verdict.sentence = "The gate holds the run back" + colon + "the source had no credits " +
                          percent(verdict.without_credits) + " of the time. The busiest part is " + owner(it) +
-                         " with " + percent(verdict.utilisation) + "." + runner_up_clause(next) + " ";
-      verdict.sentence +=
-          // Frames that wait for bytes keep their credits: more credits would only make more frames wait.
-          for_bytes >= 1 ? one_decimal(for_bytes) + " pictures waited for bytes: raise byte_budget."
-                         : "Raise admission_items, now " + std::to_string(window.admission_items) + ", or read_ahead.";
+                         " with " + percent(verdict.utilisation) + "." + runner_up_clause(next) + " " +
+                         gate_clause(window);
       break;
     }
     case Verdict::Kind::balanced:

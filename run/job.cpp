@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/cpu.hpp"
@@ -317,6 +318,11 @@ bool save_trace(RunReport& report, const Attempt& attempt) {
                          attempt.begun_ns, run_begun_ns,   run_begun_ns + report.window.time_ns};
   try {
     report.notes.push_back(write_trace(attempt.request.config.trace.file, *attempt.recorder, facts));
+  } catch (const StorageError& error) {
+    attempt.listener.warn("the trace was not written: '" + display_name(error.path()) + "', " +
+                          std::system_category().message(error.error_number()) +
+                          "; results and report are not affected");
+    return false;
   } catch (const std::exception& error) {
     attempt.listener.warn("the trace was not written: " + message_of(error));
     return false;

@@ -171,8 +171,9 @@ TEST_CASE("a source that waits is named before the first picture is finished") {
         "pipeline takes 96 pictures): the source waited for it 100 % of the time.");
 }
 
-TEST_CASE("too few credits are the bottleneck, and the sentence names their kind") {
+TEST_CASE("too few credits are the bottleneck, and the sentence names what was missing longest") {
   auto it = lane_bound();
+  it.credit_waits = {.frames_ns = seconds(5), .read_ahead_ns = seconds(3), .bytes_ns = seconds(1)};
   it.resources[1].total.busy_ns = seconds(6);
   it.resources[2].total.busy_ns = seconds(15);
   auto verdict = judge({}, it);
@@ -181,11 +182,13 @@ TEST_CASE("too few credits are the bottleneck, and the sentence names their kind
   CHECK(verdict.runner_up == "decode");
   CHECK(verdict.sentence ==
         "The gate holds the run back: the source had no credits 90 % of the time. The busiest part is the "
-        "lane section (mostly `detect`) with 50 %. Runner-up: the workers (mostly `decode`) at 30 %. Raise "
-        "admission_items, now 96, or read_ahead.");
+        "lane section (mostly `detect`) with 50 %. Runner-up: the workers (mostly `decode`) at 30 %. Mostly, "
+        "the maximum number of pictures was in the pipeline: raise admission_items, now 96.");
   it.bytes.queued_ns = seconds(51);
-  verdict = judge({}, it);
-  CHECK(verdict.sentence.ends_with("5.1 pictures waited for bytes: raise byte_budget."));
+  it.credit_waits.bytes_ns = seconds(6);
+  CHECK(judge({}, it).sentence.ends_with("Mostly, pictures waited for bytes (5.1 on average): raise byte_budget."));
+  it.credit_waits.read_ahead_ns = seconds(7);
+  CHECK(judge({}, it).sentence.ends_with("Mostly, the maximum number of pictures was being read: raise read_ahead."));
 }
 
 TEST_CASE("no single part is the bottleneck") {
