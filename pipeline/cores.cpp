@@ -39,7 +39,7 @@ std::optional<double> cpu_quota(const std::string& folder) {
   return std::nullopt;
 }
 
-std::vector<std::string> cpu_cgroups(const std::string& proc, const std::string& mount) {
+std::vector<std::string> cgroups(const std::string& controller, const std::string& proc, const std::string& mount) {
   std::vector<std::string> folders;
   // In a container, `group` can be a path that only the host has. Then its folders do not exist and set no limit.
   const auto add_with_parents = [&](const std::string& hierarchy, std::string group) {
@@ -60,11 +60,11 @@ std::vector<std::string> cpu_cgroups(const std::string& proc, const std::string&
     std::getline(fields, hierarchy, ':');
     std::getline(fields, controllers, ':');
     std::getline(fields, path);
-    // Commas around `cpu`, because v1 also has the controllers cpuset and cpuacct.
+    // Commas around the name, because v1 has the controllers cpu, cpuset and cpuacct.
     if (controllers.empty()) {
       add_with_parents(mount, path);
-    } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
-      add_with_parents(mount + "/cpu", path);
+    } else if (("," + controllers + ",").find("," + controller + ",") != std::string::npos) {
+      add_with_parents(mount + "/" + controller, path);
     }
   }
   return folders;
@@ -73,7 +73,7 @@ std::vector<std::string> cpu_cgroups(const std::string& proc, const std::string&
 double available_cores() {
   double cores = allowed_by_affinity();
   // The quota of a cgroup also limits the groups below it, so every level counts.
-  for (const std::string& folder : cpu_cgroups("/proc", "/sys/fs/cgroup")) {
+  for (const std::string& folder : cgroups("cpu", "/proc", "/sys/fs/cgroup")) {
     if (const auto limit = cpu_quota(folder)) cores = std::min(cores, *limit);
   }
   return std::max(cores, 0.01);

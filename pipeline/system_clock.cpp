@@ -133,7 +133,7 @@ std::optional<std::int64_t> stall_ns(const std::string& file) {
 }
 
 std::string throttling_file(const std::string& proc, const std::string& mount) {
-  for (const std::string& folder : cpu_cgroups(proc, mount)) {
+  for (const std::string& folder : cgroups("cpu", proc, mount)) {
     if (cpu_quota(folder)) return folder + "/cpu.stat";
   }
   return "";

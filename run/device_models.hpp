@@ -21,8 +21,9 @@ struct DeviceModels {
   std::shared_ptr<Demand> demand;      ///< the time that each call takes alone; null if models run on the host
   std::unique_ptr<ModelCache> cache;   ///< its engines report their calls to `demand` and `limits`
   std::optional<MemoryPlan> memory{};  ///< set by planning, if the device has its own memory
-  std::shared_ptr<std::mutex> alone;   ///< one for each GPU: its owner may time calls there; also guards `measured`
+  std::shared_ptr<std::mutex> alone;   ///< one for each GPU: its owner may time calls there; also guards the two below
   bool measured = false;               ///< `demand` knows the times of all calls
+  bool warm = false;                   ///< a lane has called the models
 };
 
 /// One for each of `devices`. Loads nothing yet; `factory` loads packages later. `budget` is in bytes for each device.

@@ -25,6 +25,7 @@
 #include "pipeline/system_clock.hpp"
 #include "run/execution.hpp"
 #include "run/feed.hpp"
+#include "run/host_memory.hpp"
 #include "run/message_of.hpp"
 #include "run/reader.hpp"
 #include "run/recording.hpp"
@@ -258,6 +259,7 @@ void fill_accounts(RunReport& report, const Attempt& attempt) {
                         {Encode::name, counters.side_file_bytes.load()},
                         {"commit", attempt.committer.written_bytes()}};
   report.notes = attempt.request.notes;
+  for (const auto& note : attempt.execution.notes()) report.notes.push_back(note);
   if (attempt.lock.note()) report.notes.push_back(*attempt.lock.note());
   for (const auto& note : attempt.store.notes()) report.notes.push_back(note);
   fill_counters(report, attempt.execution);
@@ -280,6 +282,7 @@ Result execute(Attempt& attempt, RunReport& report) {
   attempt.listener.on_stop([&execution] { execution.request_stop(); });
   execution.prepare(ends_of(attempt));
   for (const auto& memory : execution.memory_plans()) attempt.listener.planned(memory);
+  for (const auto& note : execution.notes()) attempt.listener.warn(note);
   // After prepare(): before it there is no graph to take snapshots of.
   attempt.listener.began([&attempt, &execution] {
     const Counts counts = attempt.store.totals();
@@ -416,9 +419,9 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   PixelCache pixel_cache;
   PixelCache* const cache = config.input.source == "memory" ? &pixel_cache : nullptr;
   const auto views = planned_views(config, Views(request.spec.views).names());
-  Execution execution(
-      {config, resolved, request.packages, request.devices, views, output, KnownLimits::usual_file(), cache, recording},
-      factory, clock);
+  Execution execution({config, resolved, request.packages, request.devices, views, output, KnownLimits::usual_file(),
+                       cache, [] { return available_memory(); }, recording},
+                      factory, clock);
 
   // Plan::next_segment() asks the store for finished segments. The store needs the hash of the plan, so it comes later.
   // That is early enough: only Feed calls next_segment().

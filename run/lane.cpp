@@ -69,6 +69,8 @@ std::int64_t Lane::warm_up(const Clock& clock) {
   const auto begun_ns = clock.now_ns();
   const auto evictions = models_.cache->statistics().evictions;
   const bool measure = models_.demand != nullptr && !models_.measured;
+  // On the host, a call leaves nothing that a later lane needs: it would only delay the run.
+  if (models_.warm && device_->stream() == nullptr) return 0;
   for (const PlannedModel& model : planned_) {
     const auto engine = models_.cache->acquire(*model.package);
     if (Stream* stream = device_->stream()) {
@@ -90,7 +92,7 @@ std::int64_t Lane::warm_up(const Clock& clock) {
     if (!measure && models_.cache->statistics().evictions > evictions)
       break;  // the models exceed the budget of the cache: stages load the others when they need them
   }
-  models_.measured = true;
+  models_.measured = models_.warm = true;
   warm_ = device_->counts();
   return clock.now_ns() - begun_ns;
 }

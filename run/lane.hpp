@@ -32,7 +32,7 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  /// Loads every model and calls it in the shapes of the run.
+  /// Loads every model and calls it in the shapes of the run. On the host, only the first lane calls them.
   /// The first lane of a GPU also measures the time that each call takes alone.
   /// If the models exceed the budget of the cache, the others are loaded later, when a stage needs them.
   /// Throws ModelError or PackageError, or OutOfMemoryError if not even the smallest shapes fit.

@@ -13,8 +13,11 @@
 namespace millrace {
 namespace {
 
-constexpr int cores_of_a_lane = 8;  // with more cores a team gains little
-constexpr int lanes_of_a_gpu = 3;   // one uploads, one computes, one is processed by the host
+// Lanes with one thread each use cores better than one lane with a team: a team waits for its slowest thread, and much
+// work between its products has one thread. But each lane has memory of its own, so many cores are shared by few lanes.
+constexpr int lanes_of_a_cpu = 8;
+constexpr int largest_team = 8;    // with more threads a team gains little
+constexpr int lanes_of_a_gpu = 3;  // one uploads, one computes, one is processed by the host
 constexpr int pictures_on_gpu = 16;
 constexpr int worker_nice = 10;  // the whole team of a lane stalls if a worker takes a core from one of its threads
 
@@ -38,7 +41,8 @@ ResolvedConfig resolve(const Config& config, int cores, std::optional<int> plann
   ResolvedConfig resolved;
   const int batch_size = config.batch.size;
   resolved.batch_size = batch_size > 0 ? batch_size : on_gpu ? pictures_on_gpu : 1;
-  const int usual_team = on_gpu ? 1 : std::min(cores, cores_of_a_lane);
+  const int shared_by = threads.lanes > 0 ? threads.lanes : lanes_of_a_cpu;
+  const int usual_team = on_gpu ? 1 : std::clamp(cores / shared_by, 1, largest_team);
   // The size of a team changes the last bits of results, so a resumed run keeps that of its plan.
   resolved.team = threads.team > 0 ? threads.team : planned_team.value_or(usual_team);
 
@@ -46,8 +50,7 @@ ResolvedConfig resolve(const Config& config, int cores, std::optional<int> plann
 
   GraphOptions& graph = resolved.graph;
   graph.max_batch = resolved.batch_size;
-  const int usual_lanes =
-      on_gpu ? lanes_of_a_gpu * devices.count() : std::max(devices.count(), cores / cores_of_a_lane);
+  const int usual_lanes = on_gpu ? lanes_of_a_gpu * devices.count() : std::max(devices.count(), cores / resolved.team);
   graph.lanes = threads.lanes > 0 ? threads.lanes : usual_lanes;
   // Lanes of a GPU sleep while it works, so workers can use all cores.
   graph.workers = threads.workers > 0 ? threads.workers : on_gpu ? cores : std::max(1, cores / 4);
@@ -55,7 +58,9 @@ ResolvedConfig resolve(const Config& config, int cores, std::optional<int> plann
   graph.read_threads = read.threads;
   graph.read_ahead = read.ahead;
   graph.slab_bytes = gate.slab;
-  graph.admission_items = gate.frames > 0 ? gate.frames : std::max(16, 6 * resolved.batch_size);
+  // On a CPU, two batches for each lane, and four that are read, decoded or encoded.
+  const int batches = on_gpu ? 6 : 2 * graph.lanes + 4;
+  graph.admission_items = gate.frames > 0 ? gate.frames : std::max(16, batches * resolved.batch_size);
   graph.byte_budget =
       gate.memory > 0 ? gate.memory : std::max(std::int64_t{1} << 30, 2 * resolved.batch_size * gate.slab);
   try {

@@ -103,9 +103,10 @@ struct ThreadOptions {
   void visit(OptionVisitor& v) {
     v.option("workers", workers, "threads that decode and encode; 0: a quarter of the cores, or all with a GPU",
              {0, 4096}, Affects::run);
-    v.option("lanes", lanes, "lanes, which run the models; 0: one for every 8 cores, or three for each GPU", {0, 256},
-             Affects::run);
-    v.option("team", team, "threads of a model call, fixed by the plan; 0: all cores up to 8, or one with a GPU",
+    v.option("lanes", lanes, "lanes, which run the models; 0: as many teams as the cores allow, or three for each GPU",
+             {0, 256}, Affects::run);
+    v.option("team", team,
+             "threads of a model call, fixed by the plan; 0: one up to 15 cores, then an eighth of them, at most 8",
              {0, 256});
   }
 };

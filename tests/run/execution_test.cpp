@@ -64,7 +64,7 @@ TEST_CASE("nothing is admitted before all lanes are warm") {
   CHECK(run.execution.ready());
 }
 
-TEST_CASE("warm-up time is the time of the lanes' own calls, without waiting for each other") {
+TEST_CASE("on the host, only the first lane calls the models to warm up, and the time is that of its calls") {
   LaneBench bench;
   bench.lanes = 4;
   BenchExecution run(bench, 16);
@@ -74,7 +74,20 @@ TEST_CASE("warm-up time is the time of the lanes' own calls, without waiting for
     if (!warm) run.clock.advance(1'000'000);
   };
   run.run();
-  CHECK(run.execution.warm_up_ns() == 4 * 3 * 1'000'000);  // on 4 lanes, 1 ms each for forward, encode and decode
+  CHECK(run.execution.warm_up_ns() == 3 * 1'000'000);  // 1 ms each for forward, encode and decode
+}
+
+TEST_CASE("on the host, lanes for which memory may not be enough are dropped, and the user is told") {
+  LaneBench bench;
+  bench.lanes = 4;
+  // Half of it is for lanes of 8 pictures each, which take 256 MiB a picture.
+  bench.host_memory = [] { return std::optional<std::int64_t>(2 * 3 * 8 * (256LL << 20) + (64LL << 20)); };
+  BenchExecution run(bench, 64);
+  run.run();
+  CHECK_EQ(run.lines, expected_lines(64));
+  REQUIRE_EQ(run.execution.notes().size(), 1);
+  CHECK(run.execution.notes()[0].find("may hold 3 lanes instead of 4; to try more, set threads.lanes") !=
+        std::string::npos);
 }
 
 TEST_CASE("lanes that do not fit into a device's memory are dropped") {

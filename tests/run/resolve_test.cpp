@@ -23,18 +23,27 @@ ResolvedConfig resolved(const std::vector<std::string>& assignments, int cores,
 
 TEST_CASE("numbers that are not set follow the cores of the machine") {
   struct Row {
-    int cores, team, lanes, workers;
+    int cores, team, lanes, workers, frames;
   };
-  for (const Row& row : {Row{1, 1, 1, 1}, Row{2, 2, 1, 1}, Row{4, 4, 1, 1}, Row{8, 8, 1, 2}, Row{15, 8, 1, 3},
-                         Row{16, 8, 2, 4}, Row{64, 8, 8, 16}}) {
+  for (const Row& row : {Row{1, 1, 1, 1, 16}, Row{2, 1, 2, 1, 16}, Row{4, 1, 4, 1, 16}, Row{8, 1, 8, 2, 20},
+                         Row{15, 1, 15, 3, 34}, Row{16, 2, 8, 4, 20}, Row{64, 8, 8, 16, 20}, Row{128, 8, 16, 32, 36}}) {
     CAPTURE(row.cores);
     const ResolvedConfig it = resolved({}, row.cores);
     CHECK(it.team == row.team);
     CHECK(it.graph.lanes == row.lanes);
     CHECK(it.graph.workers == row.workers);
     CHECK(it.batch_size == 1);
-    CHECK(it.graph.admission_items == 16);
+    CHECK(it.graph.admission_items == row.frames);
   }
+}
+
+TEST_CASE("teams and lanes share the cores, whichever of them is set") {
+  CHECK(resolved({"threads.lanes=1"}, 8).team == 8);
+  CHECK(resolved({"threads.lanes=2"}, 8).team == 4);
+  CHECK(resolved({"threads.lanes=20"}, 8).team == 1);
+  CHECK(resolved({"threads.team=4"}, 8).graph.lanes == 2);
+  CHECK(resolved({"threads.team=3"}, 2).graph.lanes == 1);
+  CHECK(resolved({}, 8, 2).graph.lanes == 4);  // the team of the plan
 }
 
 TEST_CASE("on a GPU an option that is not set has its default for GPUs") {
@@ -71,7 +80,8 @@ TEST_CASE("the plan's team is used on any machine, unless the user sets another"
 TEST_CASE("the gate grows with the batch") {
   const ResolvedConfig it = resolved({"batch.size=16", "gate.slab=64M"}, 4);
   CHECK(it.graph.max_batch == 16);
-  CHECK(it.graph.admission_items == 96);
+  CHECK(it.graph.admission_items == 16 * 12);
+  CHECK(resolved({"batch.size=16", "gate.slab=64M", "threads.lanes=1"}, 4).graph.admission_items == 96);
   CHECK(it.graph.byte_budget == std::int64_t{2} * 16 * 64 * 1024 * 1024);
 }
 

@@ -1,0 +1,61 @@
+#include "run/host_memory.hpp"
+
+#include <algorithm>
+#include <fstream>
+
+#include "pipeline/cores.hpp"
+
+namespace millrace {
+namespace {
+
+std::optional<std::int64_t> number_in(const std::string& file) {
+  std::ifstream stream(file);
+  std::int64_t number = 0;
+  // Without a limit, memory.max says "max", which does not read as a number.
+  return stream >> number ? std::optional(number) : std::nullopt;
+}
+
+/// The number after a word at the start of a line, such as "MemAvailable:".
+std::optional<std::int64_t> number_after(const std::string& file, const std::string& word) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with(word + " ")) return std::stoll(line.substr(word.size()));
+  }
+  return std::nullopt;
+}
+
+/// The bytes that a cgroup leaves; nothing if it sets no limit.
+std::optional<std::int64_t> left_in(const std::string& folder) {
+  auto limit = number_in(folder + "/memory.max");
+  auto used = number_in(folder + "/memory.current");
+  if (!limit) {
+    limit = number_in(folder + "/memory.limit_in_bytes");
+    used = number_in(folder + "/memory.usage_in_bytes");
+  }
+  if (!limit || !used) return std::nullopt;
+  // The kernel frees cached files first.
+  const auto cache = number_after(folder + "/memory.stat", "inactive_file");
+  return std::max<std::int64_t>(*limit - *used + cache.value_or(0), 0);
+}
+
+}  // namespace
+
+std::optional<std::int64_t> available_memory(const std::string& proc, const std::string& mount) {
+  constexpr std::int64_t kilobyte = 1024;
+  auto available = number_after(proc + "/meminfo", "MemAvailable:");
+  if (available) *available *= kilobyte;
+  // The limit of a cgroup also limits the groups below it, so every level counts.
+  for (const std::string& folder : cgroups("memory", proc, mount)) {
+    if (const auto left = left_in(folder)) available = std::min(available.value_or(*left), *left);
+  }
+  return available;
+}
+
+int lanes_that_fit(std::int64_t available, std::int64_t weights, std::int64_t largest, int batch_size) {
+  constexpr std::int64_t of_a_picture = 256LL << 20;
+  constexpr int most = 1024;
+  const std::int64_t lane = of_a_picture * batch_size + largest + largest / 2;
+  return static_cast<int>(std::clamp<std::int64_t>((available / 2 - weights) / lane, 1, most));
+}
+
+}  // namespace millrace
