@@ -17,8 +17,9 @@
 namespace millrace {
 namespace {
 
-constexpr int own_threads = 8;  // main, signals, scan, progress, source, commit, and two that LibTorch starts
-constexpr int own_files = 24;   // standard streams, lock, signals, plan, segments, journal, lists, a package
+// main, signals, scan, progress, events, resources, source, commit, and two that LibTorch starts
+constexpr int own_threads = 10;
+constexpr int own_files = 24;  // standard streams, lock, signals, plan, segments, journal, lists, a package
 // LibTorch (416 MiB), which is opened later, and packages of usual size with their calls (512 MiB).
 constexpr std::int64_t model_bytes = std::int64_t{416 + 512} << 20;
 
