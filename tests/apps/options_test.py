@@ -152,6 +152,11 @@ class Options(OptionCase):
         self.assertEqual(millrace("run", "--input", self.input, "--output", self.folder / "n", "--capture", "2:1").code, program.USAGE)
     trace_file = trace_capture
 
+    def events_file(self):
+        program.write_pictures(self.input, 1)
+        self.decode(events__file=self.folder / "events.jsonl")  # events_test.py checks them
+        self.assertEqual(json.loads((self.folder / "events.jsonl").read_text().splitlines()[-1])["event"], "ended")
+
     def measure_enabled(self):
         program.write_pictures(self.input, 3)
         for enabled in ("yes", "no"):
