@@ -19,7 +19,8 @@ constexpr int lanes_of_a_cpu = 8;
 constexpr int largest_team = 8;    // with more threads a team gains little
 constexpr int lanes_of_a_gpu = 3;  // one uploads, one computes, one is processed by the host
 constexpr int pictures_on_gpu = 16;
-constexpr int worker_nice = 10;  // the whole team of a lane stalls if a worker takes a core from one of its threads
+// The whole team of a lane stalls if a worker takes a core from one of its threads, and so does a GPU if a lane waits.
+constexpr int worker_nice = 10;
 
 /// Options of the graph, and their names for users.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"admission_items", "gate.frames"},
@@ -54,7 +55,8 @@ ResolvedConfig resolve(const Config& config, int cores, std::optional<int> plann
   graph.lanes = threads.lanes > 0 ? threads.lanes : usual_lanes;
   // Lanes of a GPU sleep while it works, so workers can use all cores.
   graph.workers = threads.workers > 0 ? threads.workers : on_gpu ? cores : std::max(1, cores / 4);
-  graph.worker_nice = worker_nice;
+  // Without a team, workers get their share next to other programs.
+  graph.worker_nice = on_gpu || resolved.team > 1 ? worker_nice : 0;
   graph.read_threads = read.threads;
   graph.read_ahead = read.ahead;
   graph.slab_bytes = gate.slab;
