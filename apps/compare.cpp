@@ -190,6 +190,22 @@ Json results_json(const ResultsComparison& results) {
           {"worst", std::move(worst)}};
 }
 
+/// Why the rates say less than they seem to.
+Json notes_json(const Json& first, const Json& second, bool other_machine) {
+  constexpr double share = 0.1;  // of the cores
+  Json notes = Json::array();
+  const auto disturbed = [](const Json& run) {
+    return run.at("other_cores").is_number() && run.at("cores").is_number() &&
+           run.at("other_cores").get<double>() >= share * run.at("cores").get<double>();
+  };
+  if (other_machine) notes.push_back("The machines differ, so the rates do not compare the settings alone.");
+  if (disturbed(first) || disturbed(second))
+    notes.push_back("Other programs took cores from the runs, so the rates do not compare the settings alone.");
+  notes.push_back(
+      "Each rate is of one run. Repeat both runs, in turns, before you trust a difference of a few percent.");
+  return notes;
+}
+
 std::string figure(const Json& value, const char* pattern) {
   return value.is_null() ? "-" : format(pattern, value.get<double>());
 }
@@ -248,14 +264,18 @@ Json compare_attempts(const Attempt& first, const Attempt& second, const Results
   Json ratios = Json::object();
   for (const char* key : {"pictures_per_s", "steady_pictures_per_s", "cpu_s_per_picture", "load_s"})
     ratios[key] = ratio(a.at(key), b.at(key));
+  Json machine = differences(machine_of(first_run), machine_of(second_run));
+  Json settings = differences(settings_of(first_run.value("config", "")), settings_of(second_run.value("config", "")));
+  // The outputs have their own lines.
+  std::erase_if(settings.get_ref<Json::array_t&>(), [](const Json& it) { return it.at("name") == "output.folder"; });
   return {{"schema", 1},
+          {"notes", notes_json(a, b, !machine.empty())},
           {"first", a},
           {"second", b},
           {"second_to_first", std::move(ratios)},
           {"stages", stages_json(first.report, second.report)},
-          {"settings",
-           differences(settings_of(first_run.value("config", "")), settings_of(second_run.value("config", "")))},
-          {"machine", differences(machine_of(first_run), machine_of(second_run))},
+          {"settings", std::move(settings)},
+          {"machine", std::move(machine)},
           {"results", results != nullptr ? results_json(*results) : Json()}};
 }
 
@@ -283,7 +303,8 @@ std::string comparison_text(const Json& comparison, int columns) {
   text += row("loading, s", "load_s", "%.1f");
   text += row("cores used", "cores_used", "%.1f");
   text += row("cores of other programs", "other_cores", "%.1f");
-  text += "\n  " + format("%-16s %18s   %18s   %s\n", "", "p50 ms", "util", "starved");
+  for (const Json& note : comparison.at("notes")) text += wrapped("note: " + note.get<std::string>(), columns, "  ");
+  text += "\n  " + format("%-16s %18s   %18s   %18s\n", "", "p50 ms", "util", "starved");
   text += "  " + format("%-16s %8s  %8s   %8s  %8s   %8s  %8s\n", "stage", "first", "second", "first", "second",
                         "first", "second");
   for (const Json& stage : comparison.at("stages")) {
