@@ -73,11 +73,11 @@ struct GateOptions {
   std::int64_t memory = 0;
   std::int64_t slab = std::int64_t{64} << 20;
   void visit(OptionVisitor& v) {
-    v.option(
-        "frames", frames,
-        "maximum number of pictures in the pipeline; 0: two batches for each lane and four more, or six with a GPU; "
-        "at least 16",
-        {0, 1e6}, Affects::run);
+    v.option("frames", frames,
+             "maximum number of pictures in the pipeline; 0: four batches and two more for each lane (with a GPU: six "
+             "batches), "
+             "at least 16",
+             {0, 1e6}, Affects::run);
     v.bytes("memory", memory,
             "memory for pixels and decoding (7/8) and for files (1/8); 0: two batches of gate.slab, at least 1G", {},
             Affects::run);
