@@ -1,11 +1,13 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/command_line.hpp"
 #include "apps/commands.hpp"
 #include "apps/exit_code.hpp"
+#include "apps/profile.hpp"
 #include "apps/python_set.hpp"
 #include "apps/run.hpp"
 #include "apps/signals.hpp"
@@ -35,6 +37,7 @@ constexpr const char* usage =
     "  status    show the progress of an output folder\n"
     "  report    print the report of an attempt again, or write it as a page for browsers\n"
     "  compare   compare two attempts: speed, settings, machine and results\n"
+    "  profile   measure the model calls at several sizes, and find the best size\n"
     "  reduce    compute a summary of the finished segments of an output folder\n"
     "  model     convert weights into model packages\n"
     "  inspect   check model packages and describe them\n"
@@ -102,6 +105,23 @@ ExitCode run_command(const std::vector<std::string>& arguments) {
   return run(run_arguments, config, load_torch_engine, open_variant, &signals);
 }
 
+ExitCode profile_command(const std::vector<std::string>& arguments) {
+  if (asks_for_help(arguments)) {
+    std::fputs(profile_help().c_str(), stdout);
+    return ExitCode::ok;
+  }
+  ProfileArguments parsed = parse_profile(arguments);
+  Settings& settings = parsed.run.settings;
+  parsed.run.builtin_models = use_builtin_models(settings, find_builtin_models());
+  parsed.run.devices = find_devices(settings.text("device.kind"), settings.text("models.engine"));
+  // Without use_defaults_of(): the command chooses the sizes, and padding would hide them.
+  std::vector<ProfileCombination> combinations = combinations_of(parsed, parsed.run.devices);
+  prepare(combinations.front().config, parsed.run.devices);
+  StopSignals signals(StopTexts{"stopping after this call; press Ctrl-C again to stop now", "stopped now",
+                                "stopped now: the last call took more than 20 s"});
+  return profile_command(parsed, std::move(combinations), load_torch_engine, open_variant, &signals);
+}
+
 ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
     std::fputs(usage, stderr);
@@ -121,14 +141,15 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (command == "status") return status_command(rest);
   if (command == "report") return report_command(rest);
   if (command == "compare") return compare_command(rest);
+  if (command == "profile") return profile_command(rest);
   if (command == "reduce") return reduce_command(rest);
   if (command == "model") return model_command(rest);
   if (command == "inspect") return inspect_command(rest);
   if (command == "compile" || command == "verify") run_in_python_set(command + ".py", rest);
   if (command == "stages") return stages_command(rest);
   if (command == "doctor") return doctor_command(rest);
-  const std::vector<std::string> known{"run",     "status",  "report", "compare", "reduce", "model",
-                                       "inspect", "compile", "verify", "stages",  "doctor", "help"};
+  const std::vector<std::string> known{"run",     "status",  "report", "compare", "profile", "reduce", "model",
+                                       "inspect", "compile", "verify", "stages",  "doctor",  "help"};
   throw UsageError("'" + command + "' is not a command" + did_you_mean(command, known, "`millrace --help` lists them"));
 }
 

@@ -36,7 +36,7 @@ void say(std::string text) {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(StopTexts texts) : texts_(texts) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // over ulimit -f, write() then fails with EFBIG, which is reported like other errors
@@ -71,7 +71,7 @@ void StopSignals::wait() {
     // Batches in flight have 20 s to finish. Slurm and Kubernetes kill after 30 s.
     const int ready = ::poll(watched.data(), watched.size(), received_ == 0 ? -1 : drain_ms);
     if (ready == 0) {
-      say("stopped now: batches in flight did not finish in 20 s; run the same command again to resume");
+      say(texts_.late);
       // Destructors would wait for the threads that did not finish.
       ::_exit(128 + received_);
     }
@@ -81,11 +81,11 @@ void StopSignals::wait() {
     if (::read(signals, &info, sizeof info) != sizeof info) continue;
     const int signal = static_cast<int>(info.ssi_signo);
     if (received_ != 0) {
-      say("stopped now; run the same command again to resume");
+      say(texts_.second);
       ::_exit(128 + signal);
     }
     received_ = signal;
-    say("stopping: finishing batches in flight (up to 20 s); press Ctrl-C again to stop now");
+    say(texts_.first);
     const std::lock_guard lock(mutex_);
     // Under the lock: when on_stop({}) returns, no call of `stop` is running.
     if (stop_) stop_(signal);

@@ -7,6 +7,14 @@
 
 namespace millrace {
 
+/// What a command says when a signal comes.
+struct StopTexts {
+  const char* first = "stopping: finishing batches in flight (up to 20 s); press Ctrl-C again to stop now";
+  const char* second = "stopped now; run the same command again to resume";
+  const char* late =  ///< 20 s after the first signal
+      "stopped now: batches in flight did not finish in 20 s; run the same command again to resume";
+};
+
 /// Handles SIGINT and SIGTERM on a thread of its own.
 ///
 /// The first signal asks the run to stop. A second one, or 20 s without an end, ends the process with _exit:
@@ -16,7 +24,8 @@ namespace millrace {
 /// Construct it before any other thread starts: threads inherit the blocked signals.
 class StopSignals {
  public:
-  StopSignals();
+  /// The texts must outlive it.
+  explicit StopSignals(StopTexts texts = {});
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
@@ -31,6 +40,7 @@ class StopSignals {
  private:
   void wait();
 
+  const StopTexts texts_;
   int wake_ = -1;
   std::atomic<int> received_{0};
   std::mutex mutex_;

@@ -50,17 +50,6 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-/// The machine of an attempt, so that comparisons can name it.
-nlohmann::json machine_json(const Devices& devices) {
-  return {{"cpu", cpu_name()},
-          {"cpu_features", cpu_features()},
-          {"cpu_level", devices.cpu_level},
-          {"cores", available_cores()},
-          {"memory_bytes", memory_of_machine()},
-          {"device", devices.name},
-          {"gpus", devices.lanes_wait_for_gpu() ? devices.gpus() : 0}};
-}
-
 /// A line of errors.jsonl.
 std::string error_line(const Frame& frame) {
   JsonWriter json;
@@ -393,6 +382,16 @@ std::string unreadable_folders(const ScanCounts& counts, const std::string& reme
 
 ResolvedConfig resolve_for(const Config& config, const std::string& output, const Devices& devices) {
   return resolve(config, static_cast<int>(std::ceil(available_cores())), planned_team(output), devices);
+}
+
+nlohmann::json machine_json(const Devices& devices) {
+  return {{"cpu", cpu_name()},
+          {"cpu_features", cpu_features()},
+          {"cpu_level", devices.cpu_level},
+          {"cores", available_cores()},
+          {"memory_bytes", memory_of_machine()},
+          {"device", devices.name},
+          {"gpus", devices.lanes_wait_for_gpu() ? devices.gpus() : 0}};
 }
 
 RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener& listener) {

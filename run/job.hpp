@@ -68,4 +68,7 @@ std::string unreadable_folders(const ScanCounts& counts, const std::string& reme
 /// The numbers for a run of this config on this machine. If `output` has a plan, its team size stays.
 ResolvedConfig resolve_for(const Config& config, const std::string& output, const Devices& devices);
 
+/// The machine of a run, so that comparisons can name it: CPU, cores, memory, device.
+nlohmann::json machine_json(const Devices& devices);
+
 }  // namespace millrace

@@ -133,23 +133,29 @@ std::string escaped_html(std::string_view text) {
   return out;
 }
 
-std::string report_page(const Json& report, const std::string& attempt, const std::string& text) {
-  std::ifstream csv(attempt + "/resources.csv");
-  const std::string data = json_for_script({{"report", report},
-                                            {"series", thinned_csv(csv, most_points)},
-                                            {"errors", first_errors(attempt + "/errors.jsonl")},
-                                            {"run", run_of(attempt + "/run.json")}});
+std::string page_of(const std::string& title, const std::string& text, const Json& data, std::string_view script) {
   const std::string scripts =
-      hash_source(page_files::library) + " " + hash_source(page_files::charts) + " " + hash_source(page_files::script);
+      hash_source(page_files::library) + " " + hash_source(page_files::charts) + " " + hash_source(script);
   return filled(page_files::html, {{"SCRIPT_HASHES", scripts},
                                    {"STYLE_HASH", hash_source(page_files::style)},
                                    {"STYLE", page_files::style},
+                                   {"TITLE", title},
                                    {"TEXT", escaped_html(to_utf8_lossy(text))},
                                    {"LICENCE", escaped_html(page_files::licence)},
-                                   {"DATA", data},
+                                   {"DATA", json_for_script(data)},
                                    {"LIBRARY", page_files::library},
                                    {"CHARTS", page_files::charts},
-                                   {"SCRIPT", page_files::script}});
+                                   {"SCRIPT", script}});
+}
+
+std::string report_page(const Json& report, const std::string& attempt, const std::string& text) {
+  std::ifstream csv(attempt + "/resources.csv");
+  return page_of("Millrace report", text,
+                 {{"report", report},
+                  {"series", thinned_csv(csv, most_points)},
+                  {"errors", first_errors(attempt + "/errors.jsonl")},
+                  {"run", run_of(attempt + "/run.json")}},
+                 page_files::script);
 }
 
 std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,

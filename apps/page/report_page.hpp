@@ -21,6 +21,11 @@ std::string report_page(const nlohmann::json& report, const std::string& attempt
 std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,
                        std::string file);
 
+/// A page for browsers: one file without links to others. `script` shows `data`, with the functions of charts.js.
+/// `title` and `text`, for browsers without scripts, are texts of the program.
+std::string page_of(const std::string& title, const std::string& text, const nlohmann::json& data,
+                    std::string_view script);
+
 /// JSON for an element `script`: ASCII without `<`, `>` and `&`.
 std::string json_for_script(const nlohmann::json& json);
 

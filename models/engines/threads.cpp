@@ -1,6 +1,7 @@
 #include "models/engines/threads.hpp"
 
 #include <dlfcn.h>
+#include <malloc.h>
 #if __has_include(<gperftools/malloc_extension.h>)
 #include <gperftools/malloc_extension.h>
 #define MILLRACE_HAS_GPERFTOOLS
@@ -9,6 +10,17 @@
 #include <cstdlib>
 
 namespace millrace {
+#ifdef MILLRACE_HAS_GPERFTOOLS
+namespace {
+
+// Looked up at run time, since only some programs link tcmalloc. Null in the others.
+MallocExtension* find_tcmalloc() {
+  void* const instance = dlsym(RTLD_DEFAULT, "_ZN15MallocExtension8instanceEv");
+  return instance == nullptr ? nullptr : reinterpret_cast<MallocExtension* (*)()>(instance)();
+}
+
+}  // namespace
+#endif
 
 std::vector<EnvironmentSetting> environment_for_teams(int threads) {
   return {{"OMP_WAIT_POLICY", "passive", true},
@@ -31,11 +43,19 @@ void set_environment(const std::vector<EnvironmentSetting>& settings) {
 void keep_freed_memory() {
 #ifdef MILLRACE_HAS_GPERFTOOLS
   if (std::getenv("TCMALLOC_RELEASE_RATE") != nullptr) return;
-  // Looked up at run time, since only some programs link tcmalloc.
   // Setting its environment variable would be too late: tcmalloc reads it before main.
-  void* instance = dlsym(RTLD_DEFAULT, "_ZN15MallocExtension8instanceEv");
-  if (instance != nullptr) reinterpret_cast<MallocExtension* (*)()>(instance)()->SetMemoryReleaseRate(0);
+  if (MallocExtension* const tcmalloc = find_tcmalloc()) tcmalloc->SetMemoryReleaseRate(0);
 #endif
+}
+
+void release_freed_memory() {
+#ifdef MILLRACE_HAS_GPERFTOOLS
+  if (MallocExtension* const tcmalloc = find_tcmalloc()) {
+    tcmalloc->ReleaseFreeMemory();
+    return;
+  }
+#endif
+  malloc_trim(0);
 }
 
 }  // namespace millrace

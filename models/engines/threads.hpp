@@ -27,4 +27,7 @@ void set_environment(const std::vector<EnvironmentSetting>& settings);
 /// Does nothing with another allocator, or if the user has set TCMALLOC_RELEASE_RATE.
 void keep_freed_memory();
 
+/// Returns freed memory to the system, so that the size of the process shows the memory in use.
+void release_freed_memory();
+
 }  // namespace millrace

@@ -1,0 +1,294 @@
+#include "apps/profile.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "apps/profile_output.hpp"
+#include "apps/signals.hpp"
+#include "apps/terminal.hpp"
+#include "base/nearest.hpp"
+#include "base/text.hpp"
+#include "io/files/files.hpp"
+#include "io/files/source_names.hpp"
+#include "run/cpu_plan.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr int largest_size = 4096;
+constexpr double longest_s = 3600;
+constexpr std::size_t pictures_of_a_view = 16;  // spare ones are among them, for pictures that cannot be decoded
+
+constexpr const char* help =
+    "Usage: millrace profile [RECIPE.yaml] --input WHAT... [options of `millrace run`] [options]\n"
+    "\n"
+    "Measures the model calls of a run at several sizes: time, rate and memory. It marks the best size of each model\n"
+    "method. Inputs come from a few pictures of WHAT. It writes no results.\n"
+    "\n"
+    "  --batches LIST   pictures (or crops) in a call; default: 1,2,4,8\n"
+    "  --boxes LIST     boxes in a call of a segmenter's decoder; default: 1,4,16,64\n"
+    "  --compare LIST   precision, engine or both: repeats the sizes with each that exists here, in turns\n"
+    "  --seconds S      time for the repeated calls of each size; default: 1\n"
+    "  --json FILE      write all figures as JSON\n"
+    "  --csv FILE       write the rows as CSV\n"
+    "  --plot FILE      write a page with charts, for browsers (.html)\n"
+    "  --help           print this text and exit\n"
+    "\n"
+    "The options of `millrace run` choose pictures, models and device: `millrace run --help` lists them. Options for\n"
+    "its output have no effect here and are refused. Ctrl-C ends the command with the figures so far.\n"
+    "\n"
+    "Examples:\n"
+    "  millrace profile --input pictures/ --detector yolov8n.pkg --segmenter mobile_sam.pkg\n"
+    "  millrace profile --input pictures/ --compare precision --boxes 16,32,64 --json profile.json\n"
+    "\n"
+    "Exit codes:\n"
+    "  0    done\n"
+    "  2    wrong use, or no pictures\n"
+    "  5    a problem with a model, codec, plug-in, device, CPU level or system limit\n"
+    "  6    writing a file failed\n"
+    "  130  stopped by Ctrl-C\n"
+    "  143  stopped by SIGTERM\n";
+
+std::vector<std::string> words_of_list(const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char letter : text + ",") {
+    if (letter != ',') {
+      word += letter;
+      continue;
+    }
+    words.push_back(word);
+    word.clear();
+  }
+  return words;
+}
+
+template <class Number>
+std::optional<Number> number_of(const std::string& word, Number lowest, Number highest) {
+  Number value{};
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size() || !(value >= lowest && value <= highest))
+    return std::nullopt;
+  return value;
+}
+
+std::vector<int> sizes_of(const std::string& option, const std::string& text) {
+  std::vector<int> sizes;
+  for (const std::string& word : words_of_list(text)) {
+    const auto size = number_of<int>(word, 1, largest_size);
+    if (!size)
+      throw UsageError(option + " is '" + text + "'; it must be a list of whole numbers from 1 to " +
+                       std::to_string(largest_size) + ", such as 1,2,4");
+    sizes.push_back(*size);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+/// Throws UsageError before anything is measured, because a long measurement would be lost.
+std::string file_of(const std::string& option, const std::string& file, const std::string& extension) {
+  const std::filesystem::path path(file);
+  std::error_code error;
+  // A picture or a package that follows the option by mistake must not be replaced.
+  if (path.extension() != extension) throw UsageError(option + " is '" + file + "'; its name must end in " + extension);
+  // The file is replaced, so a device such as /dev/null would be lost.
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    throw UsageError(option + " is '" + file + "', which is not a file; name a file");
+  if (path.has_parent_path() && !std::filesystem::is_directory(path.parent_path(), error))
+    throw UsageError(option + " is '" + file + "', but the folder '" + path.parent_path().string() +
+                     "' does not exist; make it first");
+  return file;
+}
+
+void read_comparison(const std::string& text, ProfileArguments& parsed) {
+  const std::array<std::string, 2> known{"precision", "engine"};
+  for (const std::string& word : words_of_list(text)) {
+    if (word == "precision") {
+      parsed.compare_precisions = true;
+    } else if (word == "engine") {
+      parsed.compare_engines = true;
+    } else {
+      throw UsageError("--compare cannot compare '" + word + "'" +
+                       did_you_mean(word, known, "it compares precision and engine"));
+    }
+  }
+}
+
+/// Throws UsageError if the user chose a value that --compare varies.
+void check_free(const Settings& settings, const std::string& key, const std::string& what) {
+  if (settings.origin(key).starts_with(command_line))
+    throw UsageError("--compare " + what + " tries every " + what + ", but " + key + " is '" + settings.text(key) +
+                     "' (" + settings.origin(key) + "); leave one of them out");
+}
+
+/// Whether the models can compute in this precision here.
+bool exists_here(const std::string& precision, const Config& config, Devices devices) {
+  try {
+    (void)find_precisions(precision, devices);
+    use_cpu_level(config, devices);
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+Config parsed_config(const Settings& settings) {
+  Config config = parse_config(settings);
+  // A recipe may name an output folder. Its plan must not choose variants or the CPU level.
+  config.output.folder.clear();
+  return config;
+}
+
+/// Gives each combination its packages. Removes combinations with the engine aoti if no variant exists.
+/// Returns notes for the user.
+std::vector<std::string> add_packages(std::vector<ProfileCombination>& combinations, const Devices& devices,
+                                      const VariantOpener& open_variant) {
+  std::vector<std::string> notes;
+  const Packages packages = read_packages(combinations.front().config);
+  if (packages.empty()) throw UsageError("no model is named; add --detector PACKAGE or --segmenter PACKAGE");
+  std::vector<ProfileCombination> kept;
+  for (ProfileCombination& combination : combinations) {
+    combination.packages = packages;
+    try {
+      for (auto& note : use_variants(combination.packages, combination.config, devices, open_variant)) {
+        if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+      }
+      const bool any =
+          std::ranges::any_of(combination.packages, [](const auto& entry) { return entry.second->variant != nullptr; });
+      if (combination.only_variants && !any) throw VariantError("compiled models do not run on this device");
+      kept.push_back(std::move(combination));
+    } catch (const VariantError& error) {
+      if (!combination.only_variants) throw;
+      notes.push_back("'" + combination.name + "' is left out: " + error.what());
+    }
+  }
+  combinations = std::move(kept);
+  return notes;
+}
+
+/// What of --compare does not exist on this machine.
+void note_lone(const ProfileArguments& arguments, const std::vector<ProfileCombination>& combinations) {
+  if (combinations.size() == 1 && (arguments.compare_precisions || arguments.compare_engines))
+    say("nothing to compare: only '" + combinations.front().name + "' exists for these models on this device");
+}
+
+}  // namespace
+
+ProfileArguments parse_profile(const std::vector<std::string>& arguments) {
+  const std::array<std::string, 7> own{"--batches", "--boxes", "--compare", "--seconds", "--json", "--csv", "--plot"};
+  const std::array<std::string, 9> without_effect{"--output", "--format",  "--dry-run", "--print-config", "--events",
+                                                  "--quiet",  "--add-new", "--trace",   "--capture"};
+  ProfileArguments parsed;
+  std::vector<std::string> of_run;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto equals = arguments[i].find('=');
+    const std::string option = arguments[i].substr(0, equals);
+    if (std::find(without_effect.begin(), without_effect.end(), option) != without_effect.end() || option == "-q")
+      throw UsageError(option + " has no effect here, because `millrace profile` writes no results; leave it out");
+    if (std::find(own.begin(), own.end(), option) == own.end()) {
+      of_run.push_back(arguments[i]);
+      continue;
+    }
+    if (equals == std::string::npos && i + 1 == arguments.size())
+      throw UsageError(option + " needs a value; `millrace profile --help` shows the syntax");
+    const std::string value = equals == std::string::npos ? arguments[++i] : arguments[i].substr(equals + 1);
+    if (option == "--batches") parsed.batches = sizes_of(option, value);
+    if (option == "--boxes") parsed.boxes = sizes_of(option, value);
+    if (option == "--compare") read_comparison(value, parsed);
+    if (option == "--json") parsed.json = file_of(option, value, ".json");
+    if (option == "--csv") parsed.csv = file_of(option, value, ".csv");
+    if (option == "--plot") parsed.plot = file_of(option, value, ".html");
+    if (option != "--seconds") continue;
+    const auto seconds = number_of<double>(value, 0, longest_s);
+    if (!seconds) throw UsageError("--seconds is '" + value + "'; it must be a number from 0 to 3600");
+    parsed.seconds = *seconds;
+  }
+  parsed.run = parse_run(of_run);
+  return parsed;
+}
+
+std::string profile_help() { return help; }
+
+std::vector<ProfileCombination> combinations_of(const ProfileArguments& arguments, Devices& devices) {
+  const Settings& given = arguments.run.settings;
+  if (arguments.compare_precisions) check_free(given, "device.precision", "precision");
+  if (arguments.compare_engines) check_free(given, "models.engine", "engine");
+  if (arguments.compare_engines && devices.kind == Devices::Kind::simulated)
+    throw UsageError("--compare engine has no effect with a simulated engine; leave it out");
+  std::vector<std::string> precisions{""}, engines{""};
+  if (arguments.compare_precisions) {
+    precisions.clear();
+    for (const std::string word : {"fp32", "tf32", "bf16", "fp16"}) {
+      Settings settings = given;
+      settings.set("device.precision", {word}, "command line, --compare");
+      if (exists_here(word, parsed_config(settings), devices)) precisions.push_back(word);
+    }
+  }
+  if (arguments.compare_engines) engines = {"torchscript", "aoti"};
+  std::vector<ProfileCombination> all;
+  for (const std::string& precision : precisions) {
+    for (const std::string& engine : engines) {
+      Settings settings = given;
+      if (!precision.empty()) settings.set("device.precision", {precision}, "command line, --compare");
+      if (!engine.empty()) settings.set("models.engine", {engine}, "command line, --compare");
+      const std::string name = precision + (precision.empty() || engine.empty() ? "" : " ") + engine;
+      all.push_back({name, parsed_config(settings), {}, engine == "aoti"});
+    }
+  }
+  // One process has one level. The highest is that of bf16, and it has the instructions that fp32 needs.
+  const auto in_bf16 = std::ranges::find_if(all, [&](const ProfileCombination& one) {
+    return find_precisions(one.config.device.precision, devices).has(Precision::bf16);
+  });
+  use_cpu_level(in_bf16 == all.end() ? all.front().config : in_bf16->config, devices);
+  return all;
+}
+
+ExitCode profile_command(const ProfileArguments& arguments, std::vector<ProfileCombination> combinations,
+                         const EngineFactory& factory, const VariantOpener& open_variant, StopSignals* signals) {
+  const Devices& devices = arguments.run.devices;
+  const Config& config = combinations.front().config;
+  const auto stopped = [&] { return signals != nullptr && signals->received() != 0; };
+  const SourceSpec spec = source_spec(config);
+  SourceSpec with_boxes = spec;
+  // Boxes of a grid replace a missing detector, as those of a manifest do.
+  with_boxes.inputs.emplace_back("boxes.jsonl");
+  check_models(config, with_boxes);
+  for (const auto& note : config.notes) say(note);
+  const auto seed = static_cast<std::uint64_t>(config.input.seed);
+  for (const auto& note : add_packages(combinations, devices, open_variant)) say(note);
+  note_lone(arguments, combinations);
+  const ChosenPictures pictures = choose_pictures(spec, pictures_of_a_view, seed, stopped);
+
+  ProfileFigures figures{arguments, combinations, pictures};
+  const ProfileListener listener{[](const std::string& text) { say(text); },
+                                 [&](const std::vector<ProfileRow>& rows) {
+                                   const std::string text = figures.add(rows);
+                                   std::fputs(text.c_str(), stdout);
+                                   std::fflush(stdout);
+                                 },
+                                 stopped};
+  profile({combinations, devices, pictures, arguments.batches, arguments.boxes, arguments.seconds, seed}, factory,
+          listener);
+  figures.complete = !stopped();
+  std::fputs(figures.end_of_text().c_str(), stdout);
+  std::fflush(stdout);
+  const auto write = [](const std::string& file, const std::string& content) {
+    if (file.empty()) return;
+    const std::filesystem::path path(file);
+    write_durably(path.has_parent_path() ? path.parent_path().string() : ".", path.filename().string(), content);
+  };
+  write(arguments.json, figures.json().dump(2) + "\n");
+  write(arguments.csv, figures.csv());
+  if (!arguments.plot.empty()) write(arguments.plot, figures.page());
+  if (figures.complete) return ExitCode::ok;
+  return signals->received() == SIGTERM ? ExitCode::terminated : ExitCode::interrupted;
+}
+
+}  // namespace millrace
