@@ -392,6 +392,7 @@ ExitCode estimate(const EstimateArguments& own, const RunArguments& arguments, c
   const std::string folder = existing_folder(output);
   facts.free = free_space(folder);
   facts.notes = checked.notes;
+  if (auto text = unreadable_folders(facts.input.counts, ""); !text.empty()) facts.notes.push_back(std::move(text));
   if (facts.scope.pictures > 0 && facts.input.items > 0) {
     Sampler sampler({arguments, config, checked, factory, signals}, output);
     const auto usual = std::max(

@@ -70,8 +70,9 @@ Json sample_json(const EstimateFacts& facts) {
 std::string time_text(double s) {
   if (s < 1) return format("%.0f ms", s * 1e3);
   if (s < 120) return format("%.1f s", s);
-  const auto minutes = static_cast<std::int64_t>(std::llround(s / 60));
-  if (minutes < 120) return grouped(minutes) + " min";
+  const std::int64_t seconds = std::llround(s);
+  if (seconds < 3600) return std::to_string(seconds / 60) + " min " + std::to_string(seconds % 60) + " s";
+  const std::int64_t minutes = std::llround(s / 60);
   const std::int64_t hours = minutes / 60;
   if (hours < 72) return grouped(hours) + " h " + std::to_string(minutes % 60) + " min";
   return grouped(hours / 24) + " days " + std::to_string(hours % 24) + " h";
