@@ -12,7 +12,7 @@ enum class ExitCode {
   usage = 2,          ///< wrong command line or recipe, or no pictures
   some_failed = 3,    ///< finished, but some items failed, each with a reason, or some folders could not be listed
   environment = 5,    ///< a problem with a model, a codec, a device, or a limit of the system
-  storage = 6,        ///< writing failed; resumable
+  storage = 6,        ///< writing failed, resumable; or an estimate says that a run does not fit on the disk
   locked = 7,         ///< another run writes to this output
   mismatch = 8,       ///< the output is damaged or belongs to another plan
   interrupted = 130,  ///< Ctrl-C; resumable

@@ -6,6 +6,7 @@
 
 #include "apps/command_line.hpp"
 #include "apps/commands.hpp"
+#include "apps/estimate.hpp"
 #include "apps/exit_code.hpp"
 #include "apps/profile.hpp"
 #include "apps/python_set.hpp"
@@ -34,6 +35,7 @@ constexpr const char* usage =
     "\n"
     "Commands:\n"
     "  run       find and outline objects; the same command again resumes\n"
+    "  estimate  predict time, memory and output of a run from a sample\n"
     "  status    show the progress of an output folder\n"
     "  report    print the report of an attempt again, or write it as a page for browsers\n"
     "  compare   compare two attempts: speed, settings, machine and results\n"
@@ -73,16 +75,8 @@ void prepare(const Config& config, const Devices& devices) {
   check_limits(resolved);
 }
 
-ExitCode run_command(const std::vector<std::string>& arguments) {
-  if (asks_for_help(arguments)) {
-    std::fputs(run_help().c_str(), stdout);
-    return ExitCode::ok;
-  }
-  if (arguments.empty()) {
-    std::fputs(what_to_type, stderr);
-    if (!find_builtin_models().empty()) std::fputs(of_builtin_models, stderr);
-    return ExitCode::usage;
-  }
+/// Executes `millrace run`, or `millrace estimate` with its own arguments in `estimated`.
+ExitCode run_command(const std::vector<std::string>& arguments, const EstimateArguments* estimated) {
   RunArguments run_arguments = parse_run(arguments);
   Settings& settings = run_arguments.settings;
   Devices& devices = run_arguments.devices;
@@ -102,6 +96,8 @@ ExitCode run_command(const std::vector<std::string>& arguments) {
   if (!run_arguments.dry_run) prepare(config, devices);
   // It starts a thread, so it comes after prepare(). Threads of the run inherit its blocked signals.
   StopSignals signals;
+  if (estimated != nullptr)
+    return estimate(*estimated, run_arguments, config, load_torch_engine, open_variant, &signals);
   return run(run_arguments, config, load_torch_engine, open_variant, &signals);
 }
 
@@ -122,6 +118,28 @@ ExitCode profile_command(const std::vector<std::string>& arguments) {
   return profile_command(parsed, std::move(combinations), load_torch_engine, open_variant, &signals);
 }
 
+ExitCode run_command(const std::vector<std::string>& arguments) {
+  if (asks_for_help(arguments)) {
+    std::fputs(run_help().c_str(), stdout);
+    return ExitCode::ok;
+  }
+  if (arguments.empty()) {
+    std::fputs(what_to_type, stderr);
+    if (!find_builtin_models().empty()) std::fputs(of_builtin_models, stderr);
+    return ExitCode::usage;
+  }
+  return run_command(arguments, nullptr);
+}
+
+ExitCode estimate_command(const std::vector<std::string>& arguments) {
+  if (asks_for_help(arguments)) {
+    std::fputs(estimate_help().c_str(), stdout);
+    return ExitCode::ok;
+  }
+  const EstimateArguments parsed = parse_estimate(arguments);
+  return run_command(parsed.run, &parsed);
+}
+
 ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
     std::fputs(usage, stderr);
@@ -138,6 +156,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
     return ExitCode::ok;
   }
   if (command == "run") return run_command(rest);
+  if (command == "estimate") return estimate_command(rest);
   if (command == "status") return status_command(rest);
   if (command == "report") return report_command(rest);
   if (command == "compare") return compare_command(rest);
@@ -148,8 +167,8 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (command == "compile" || command == "verify") run_in_python_set(command + ".py", rest);
   if (command == "stages") return stages_command(rest);
   if (command == "doctor") return doctor_command(rest);
-  const std::vector<std::string> known{"run",     "status",  "report", "compare", "profile", "reduce", "model",
-                                       "inspect", "compile", "verify", "stages",  "doctor",  "help"};
+  const std::vector<std::string> known{"run",   "estimate", "status",  "report", "compare", "profile", "reduce",
+                                       "model", "inspect",  "compile", "verify", "stages",  "doctor",  "help"};
   throw UsageError("'" + command + "' is not a command" + did_you_mean(command, known, "`millrace --help` lists them"));
 }
 

@@ -75,17 +75,7 @@ std::vector<std::string> warnings(const RunArguments& arguments, const Config& c
 }
 
 /// One line about the plan in the output folder; empty if it has none.
-/// Throws the error of a run if the plan does not fit these settings and this input.
-std::string planned_before(const RunArguments& arguments, const Config& config, const SourceSpec& spec,
-                           const Packages& packages, const std::string& output) {
-  PlanOptions options;
-  options.tool = tool;
-  options.add_new = arguments.add_new;
-  const auto settings =
-      plan_settings(config, resolve_for(config, output, arguments.devices), packages, arguments.devices);
-  // It takes no lock, so a dry run works next to a run.
-  if (!check_plan(output, settings, spec, options)) return {};
-  const auto state = read_output(output);
+std::string planned_before(const RunArguments& arguments, const std::optional<OutputState>& state) {
   if (!state) return {};
   return "output: " + grouped(state->planned) + " planned, " + grouped(state->done()) + " done, " +
          grouped(state->left()) + " left; " +
@@ -104,7 +94,7 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
   std::string planned;
   if (!config.output.folder.empty() && std::filesystem::exists(config.output.folder)) {
     const std::string output = output_path(config);
-    planned = planned_before(arguments, config, spec, packages, output);
+    planned = planned_before(arguments, check_output(arguments, config, spec, packages, output));
     // The run does not scan its output folder either.
     spec = without_output(std::move(spec), output);
   }
@@ -237,24 +227,41 @@ void tell_end(EventLog& events, const RunReport& report, ExitCode code) {
 
 }  // namespace
 
-ExitCode run(const RunArguments& arguments, const Config& config, const EngineFactory& factory,
-             const VariantOpener& open_variant, StopSignals* signals) {
-  SourceSpec spec = source_spec(config);
+std::optional<OutputState> check_output(const RunArguments& arguments, const Config& config, const SourceSpec& spec,
+                                        const Packages& packages, const std::string& output) {
+  PlanOptions options;
+  options.tool = tool;
+  options.add_new = arguments.add_new;
+  const auto settings =
+      plan_settings(config, resolve_for(config, output, arguments.devices), packages, arguments.devices);
+  // It takes no lock, so a dry run works next to a run.
+  if (!check_plan(output, settings, spec, options)) return std::nullopt;
+  return read_output(output);
+}
+
+CheckedRun check_run(const RunArguments& arguments, const Config& config, const VariantOpener& open_variant) {
+  CheckedRun checked{.spec = source_spec(config)};
   if (!arguments.dry_run && config.output.folder.empty()) {
     throw UsageError("no output folder is named; add --output FOLDER");
   }
-  check_models(config, spec);
+  check_models(config, checked.spec);
   // These throw on errors of input and models, before the output folder is made.
-  (void)Source(spec);
+  (void)Source(checked.spec);
   (void)parse_capture(config.trace.capture);
   if (!config.trace.file.empty()) check_trace_name(config.trace.file);
   (void)memory_limit(config.device.memory, {});
-  Packages packages = read_packages(config);
-  std::vector<std::string> notes = warnings(arguments, config, spec, packages);
+  checked.packages = read_packages(config);
+  checked.notes = warnings(arguments, config, checked.spec, checked.packages);
   // A dry run opens no LibTorch.
   for (auto& note :
-       use_variants(packages, config, arguments.devices, arguments.dry_run ? VariantOpener() : open_variant))
-    notes.push_back(std::move(note));
+       use_variants(checked.packages, config, arguments.devices, arguments.dry_run ? VariantOpener() : open_variant))
+    checked.notes.push_back(std::move(note));
+  return checked;
+}
+
+ExitCode run(const RunArguments& arguments, const Config& config, const EngineFactory& factory,
+             const VariantOpener& open_variant, StopSignals* signals) {
+  auto [spec, packages, notes] = check_run(arguments, config, open_variant);
   if (arguments.dry_run) {
     const ExitCode code = show_dry_run(arguments, config, std::move(spec), packages);
     for (const auto& note : notes) say(note);

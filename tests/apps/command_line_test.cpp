@@ -1,8 +1,9 @@
-// The command line of `millrace run`.
+// The command lines of `millrace run` and `millrace estimate`.
 #include "apps/command_line.hpp"
 
 #include <doctest/doctest.h>
 
+#include "apps/estimate.hpp"
 #include "run/run_options.hpp"
 #include "stages/encode.hpp"
 #include "stages/sinks/sink.hpp"
@@ -90,6 +91,37 @@ TEST_CASE("the help names every option and every exit code") {
         "--follow-dirs", "--null", "--set", "--print-config", "--dry-run", "--add-new", "--quiet", "130", "143"}) {
     CAPTURE(word);
     CHECK(has(help, word));
+  }
+}
+
+TEST_CASE("an estimate has options of its own, and passes on those of the run") {
+  const auto estimate = parse_estimate({"--input", "a", "--pictures", "30", "r.yaml", "--json", "--limit=5"});
+  CHECK_EQ(estimate.pictures, 30);
+  CHECK(estimate.json);
+  CHECK(estimate.run == std::vector<std::string>{"--input", "a", "r.yaml", "--limit=5"});
+  CHECK_EQ(parse_estimate({"--pictures=7"}).pictures, 7);
+  CHECK_FALSE(parse_estimate({}).pictures);
+  for (const std::string wrong : {"", "0", "-3", "x", "5x", "1000001", "99999999999999999999"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(parse_estimate({"--pictures", wrong}), UsageError);
+    CHECK_THROWS_AS(parse_estimate({"--pictures=" + wrong}), UsageError);
+  }
+}
+
+TEST_CASE("a sample is spread over the whole input, and no small number of cameras takes turns with it") {
+  for (const std::int64_t pictures : {1, 64, 65, 100, 127, 128, 4800, 1'000'003}) {
+    CAPTURE(pictures);
+    const SamplePlan plan = plan_sample(pictures, 64);
+    CHECK_LE(plan.pictures, 64);
+    CHECK_GE(plan.pictures, 1);
+    // The last picture of the sample is one of the last `every` pictures of the input.
+    CHECK_LT((plan.pictures - 1) * plan.every, pictures);
+    CHECK_GE(plan.pictures * plan.every, pictures);
+    if (pictures <= 64) CHECK_EQ(plan.every, 1);
+    // Below 64 * 8 pictures, `every` can be as small as the number of cameras.
+    for (const std::int64_t cameras : {2, 3, 4, 5, 6, 7}) {
+      if (pictures > 64 * 8) CHECK_NE(plan.every % cameras, 0);
+    }
   }
 }
 
