@@ -47,8 +47,8 @@ struct SamplePlan {
   std::int64_t every = 1;
   std::int64_t pictures = 0;
 };
-/// At most `wanted` pictures from the whole length of an input of `pictures`. If the input changes its views in
-/// turns, `every` is no multiple of a small number of views: it is 1 or a prime number.
+/// At most `wanted` pictures from the whole length of an input of `pictures`. `every` is 1 or a prime number. So an
+/// input that changes its views in turns gives pictures of all of them, unless `every` is the number of views.
 SamplePlan plan_sample(std::int64_t pictures, std::int64_t wanted);
 
 /// The file system of an output.

@@ -139,7 +139,7 @@ EstimateArguments parse_estimate(const std::vector<std::string>& arguments) {
 std::string estimate_help() {
   return "Usage: millrace estimate [options of `millrace run`] [--pictures N] [--json]\n\n"
          "Predicts what a run needs: time, memory, files and bytes. It processes a sample of the pictures into a\n"
-         "temporary folder next to the output, and removes the folder. The output folder does not change.\n\n"
+         "hidden folder in the output or above it, and removes the folder. The results of the output do not change.\n\n"
          "  --pictures N  pictures of the sample; default: 64, or more if the pipeline is large or quick\n"
          "  --json        print JSON\n\n"
          "`millrace run --help` shows the options of a run.\n\n"

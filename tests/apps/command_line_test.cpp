@@ -108,7 +108,7 @@ TEST_CASE("an estimate has options of its own, and passes on those of the run") 
   }
 }
 
-TEST_CASE("a sample is spread over the whole input, and no small number of cameras takes turns with it") {
+TEST_CASE("a sample is spread over the whole input, in steps of a prime number of pictures") {
   for (const std::int64_t pictures : {1, 64, 65, 100, 127, 128, 4800, 1'000'003}) {
     CAPTURE(pictures);
     const SamplePlan plan = plan_sample(pictures, 64);
