@@ -33,6 +33,10 @@ std::tuple<std::string_view, int> order_of(const std::string& name) {
   return {std::string_view(name).substr(0, dash), n};
 }
 
+bool is_attempt_name(const std::string& name) {
+  return name.find("Z-") != std::string::npos && name.find_first_not_of("0123456789TZ-") == std::string::npos;
+}
+
 /// The names of all attempts, oldest first.
 std::vector<std::string> attempts_of(const std::string& output) {
   std::vector<std::string> names;
@@ -43,7 +47,7 @@ std::vector<std::string> attempts_of(const std::string& output) {
   for (const auto& entry : entries) {
     // Copies of attempts, and folders of the file system, have other names.
     const std::string name = entry.path().filename().string();
-    if (name.find("Z-") == std::string::npos || name.find_first_not_of("0123456789TZ-") != std::string::npos) continue;
+    if (!is_attempt_name(name)) continue;
     if (entry.is_directory(error)) names.push_back(name);
   }
   std::ranges::sort(names, {}, order_of);
@@ -101,16 +105,15 @@ Attempt read_attempt(const std::string& output, const std::string& name) {
     }
     const auto newest =
         std::find_if(names.rbegin(), names.rend(), [&](const auto& it) { return has_report(output, it); });
-    throw UsageError(
-        "the attempt " + display_name(chosen) + " of '" + shown +
-        "' has no report: it was killed, or refused before it began" +
-        (newest == names.rend() ? "" : "; for the newest one that has a report: --run " + display_name(*newest)));
+    throw UsageError("the attempt " + display_name(chosen) + " of '" + shown +
+                     "' has no report: it was killed, or refused before it began" +
+                     (newest == names.rend() ? "" : "; the newest one with a report is " + display_name(*newest)));
   }
   attempt.report = nlohmann::json::parse(read_text_file(file, largest_report), not_too_deep, false);
   if (!attempt.report.is_object() || !attempt.report.contains("schema")) {
     throw ResultsDamaged("'" + display_name(file) +
-                         "' is damaged: it is not a report in JSON. The results in segments/ are not affected; --run "
-                         "NAME chooses another attempt");
+                         "' is damaged: it is not a report in JSON. The results in segments/ are not affected. Name "
+                         "another attempt");
   }
   if (attempt.report["schema"] != schema) {
     throw OutputMismatchError("'" + display_name(file) + "' has schema " + attempt.report["schema"].dump() +
@@ -120,10 +123,20 @@ Attempt read_attempt(const std::string& output, const std::string& name) {
   return attempt;
 }
 
+nlohmann::json read_run(const std::string& attempt_folder) {
+  try {
+    auto run = nlohmann::json::parse(read_text_file(attempt_folder + "/run.json", largest_report), not_too_deep, false);
+    if (run.is_object()) return run;
+  } catch (const StorageError&) {  // it is missing, or too large
+  }
+  return nlohmann::json::object();
+}
+
 Attempt find_attempt(const std::string& place) {
   const auto trimmed = place.find_last_not_of('/');
   const std::filesystem::path path(trimmed == std::string::npos ? place : place.substr(0, trimmed + 1));
-  if (path.parent_path().filename() != "runs") return read_attempt(place, {});
+  if (path.parent_path().filename() != "runs" || !is_attempt_name(path.filename().string()))
+    return read_attempt(place, {});
   const std::filesystem::path output = path.parent_path().parent_path();
   return read_attempt(output.empty() ? "." : output.string(), path.filename().string());
 }

@@ -23,6 +23,9 @@ Attempt read_attempt(const std::string& output, const std::string& name);
 /// OUT/runs/NAME. Throws as read_attempt().
 Attempt find_attempt(const std::string& place);
 
+/// run.json of an attempt; an empty object if it is missing or damaged.
+nlohmann::json read_run(const std::string& attempt_folder);
+
 /// A copy for a terminal: in all strings and keys, characters that control a terminal are escapes, such as \x1b.
 /// A report can come from anybody.
 nlohmann::json for_terminal(const nlohmann::json& report);

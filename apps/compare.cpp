@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <set>
 #include <string_view>
@@ -19,13 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 using Values = std::map<std::string, std::string>;
-
-/// run.json of an attempt; an empty object if it is missing or damaged.
-Json run_of(const Attempt& attempt) {
-  std::ifstream file(attempt.folder + "/run.json");
-  Json run = Json::parse(file, nullptr, false);
-  return run.is_object() ? run : Json::object();
-}
 
 /// Settings by name ("gate.frames") of the text that Settings::print() makes. Views are one value.
 Values settings_of(const std::string& text) {
@@ -104,7 +96,7 @@ Json run_json(const Attempt& attempt, const Json& run) {
   return {{"output", to_utf8_lossy(attempt.output)},
           {"run", report.value("run", "")},
           {"state", report.value("state", "")},
-          {"tool", run.value("tool", Json())},
+          {"tool", run.contains("tool") && run["tool"].is_string() ? run["tool"] : Json()},
           {"pictures", committed},
           {"wall_s", wall_s},
           {"load_s", number_at(report, "/load_s"_json_pointer)},
@@ -259,7 +251,7 @@ std::string results_text(const Json& results) {
 }  // namespace
 
 Json compare_attempts(const Attempt& first, const Attempt& second, const ResultsComparison* results) {
-  const Json first_run = run_of(first), second_run = run_of(second);
+  const Json first_run = read_run(first.folder), second_run = read_run(second.folder);
   const Json a = run_json(first, first_run), b = run_json(second, second_run);
   Json ratios = Json::object();
   for (const char* key : {"pictures_per_s", "steady_pictures_per_s", "cpu_s_per_picture", "load_s"})

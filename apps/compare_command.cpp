@@ -75,6 +75,11 @@ ExitCode compare_command(const std::vector<std::string>& arguments) {
   const CompareArguments parsed = parse(arguments);
   const Attempt first = find_attempt(parsed.places[0]), second = find_attempt(parsed.places[1]);
   std::error_code error;
+  // Pictures of the user can have the names of ours.
+  if (parsed.pictures && std::filesystem::exists(*parsed.pictures, error) &&
+      !std::filesystem::is_empty(*parsed.pictures, error))
+    throw UsageError("--pictures is '" + display_name(*parsed.pictures) +
+                     "', which is no empty folder: name a new folder");
   std::optional<ResultsComparison> results;
   if (!std::filesystem::equivalent(first.output, second.output, error))
     results = compare_results(first.output, second.output, parsed.worst);

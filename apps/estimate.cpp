@@ -24,6 +24,7 @@
 #include "base/text.hpp"
 #include "io/files/source_names.hpp"
 #include "io/results/plan.hpp"
+#include "models/engines/threads.hpp"
 #include "pipeline/ticker.hpp"
 #include "run/job.hpp"
 #include "stages/encode.hpp"
@@ -43,7 +44,6 @@ constexpr std::int64_t fillings = 4;
 constexpr double short_s = 4, long_s = 8;
 constexpr std::int64_t largest_sample = 8192;  // the user's patience also ends at its files
 constexpr int most_blocks = 8;                 // enough for a deviation, and each is long compared with a batch
-constexpr std::int64_t items_of_segment = 2048;
 
 double seconds_since(WallClock::time_point begin) {
   return std::chrono::duration<double>(WallClock::now() - begin).count();
@@ -107,7 +107,8 @@ class SampleListener final : public JobListener {
  public:
   SampleListener(bool quiet, StopSignals* signals) : quiet_(quiet), signals_(signals) {}
 
-  void warn(const std::string& text) override { say(text); }
+  // Most warnings are about pictures that failed, which the estimate counts, and about files of the temporary folder.
+  void warn(const std::string& /*text*/) override {}
   void planned(const MemoryPlan& /*plan*/) override {}
   void on_stop(std::function<void()> stop) override {
     if (signals_ != nullptr) signals_->on_stop([stop = std::move(stop)](int /*signal*/) { stop(); });
@@ -297,6 +298,7 @@ SampleRun take_sample(Sampler& sampler, const EstimateArguments& own, std::int64
   const double enough = static_cast<double>(first.times.pictures) * long_s / window_s;
   const SamplePlan longer = plan_sample(pictures, static_cast<std::int64_t>(std::min(enough, 1.0 * largest_sample)));
   if (longer.pictures < 2 * first.times.pictures) return first;
+  release_freed_memory();  // otherwise the memory of the first sample would count as that of the second
   SampleRun second = sampler.run(longer, start_s);
   // The program loads its libraries once.
   second.times.start_s = std::max(first.times.start_s, second.times.start_s);
@@ -380,7 +382,12 @@ ExitCode estimate(const EstimateArguments& own, const RunArguments& arguments, c
   const double start_s = seconds_since(begin);
   std::stop_source stop;
   if (signals != nullptr) signals->on_stop([&stop](int /*signal*/) { stop.request_stop(); });
-  facts.input = dry_run(spec, 0, {}, stop.get_token());
+  try {
+    facts.input = dry_run(spec, 0, {}, stop.get_token());
+  } catch (...) {
+    if (signals != nullptr) signals->on_stop({});  // it would refer to `stop`
+    throw;
+  }
   if (signals != nullptr) signals->on_stop({});
   const auto stopped = [&] {
     say("stopped before the estimate was complete; the temporary folder is removed");

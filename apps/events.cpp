@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,6 +50,11 @@ int opened(const std::string& file) {
   if (descriptor < 0 && errno == ENXIO)
     throw UsageError("events.file is '" + display_name(file) + "', a pipe that nobody reads: start its reader first");
   if (descriptor < 0) throw StorageError("open", file, errno);
+  // Events of two runs in one file would look like those of one run.
+  if (regular && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor);
+    throw UsageError("events.file is '" + display_name(file) + "', to which another run writes: name another file");
+  }
   return descriptor;
 }
 
@@ -84,11 +90,10 @@ EventLog::~EventLog() {
 }
 
 void EventLog::add(const std::string& name, const nlohmann::json& values) {
+  const std::lock_guard lock(mutex_);
   nlohmann::ordered_json line{{"event", name}, {"time", utc_now()}};
   for (const auto& [key, value] : values.items()) line[key] = value;
-  const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  const std::lock_guard lock(mutex_);
-  put(text);
+  put(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n", name == "ended");
 }
 
 void EventLog::begin_progress(std::function<ProgressSample()> sample) {
@@ -113,14 +118,14 @@ std::string EventLog::problem() const {
          (dropped_in_all_ == 1 ? " was dropped" : " were dropped");
 }
 
-void EventLog::put(const std::string& line) {
+void EventLog::put(const std::string& line, bool last) {
   if (error_ != 0) return;
   flush();
   std::string lines;
   if (dropped_ > 0)
     lines = "{\"event\":\"dropped\",\"time\":\"" + utc_now() + "\",\"events\":" + std::to_string(dropped_) + "}\n";
   lines += line;
-  if (waiting_.size() + lines.size() > most_waiting) {
+  if (!last && waiting_.size() + lines.size() > most_waiting) {
     ++dropped_;
     ++dropped_in_all_;
     return;

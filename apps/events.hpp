@@ -41,7 +41,7 @@ class EventLog {
   std::string problem() const;
 
  private:
-  void put(const std::string& line);
+  void put(const std::string& line, bool last);  // the last line always waits for its reader
   void flush();
 
   const std::string name_;

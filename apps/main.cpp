@@ -95,7 +95,12 @@ ExitCode run_command(const std::vector<std::string>& arguments, const EstimateAr
   // A dry run starts no pipeline and opens no LibTorch.
   if (!run_arguments.dry_run) prepare(config, devices);
   // It starts a thread, so it comes after prepare(). Threads of the run inherit its blocked signals.
-  StopSignals signals;
+  StopSignals signals(estimated == nullptr
+                          ? StopTexts()
+                          : StopTexts{"stopping the sample (up to 20 s); press Ctrl-C again to stop now",
+                                      "stopped now; remove the folder .tmp-estimate-* in the output or above it",
+                                      "stopped now: the sample did not end in 20 s; remove the folder "
+                                      ".tmp-estimate-* in the output or above it"});
   if (estimated != nullptr)
     return estimate(*estimated, run_arguments, config, load_torch_engine, open_variant, &signals);
   return run(run_arguments, config, load_torch_engine, open_variant, &signals);

@@ -225,7 +225,8 @@ std::vector<ProfileCombination> combinations_of(const ProfileArguments& argument
   std::vector<std::string> precisions{""}, engines{""};
   if (arguments.compare_precisions) {
     precisions.clear();
-    for (const std::string word : {"fp32", "tf32", "bf16", "fp16"}) {
+    // Not tf32: LibTorch has one setting for the whole process, so it cannot take turns.
+    for (const std::string word : {"fp32", "bf16", "fp16"}) {
       Settings settings = given;
       settings.set("device.precision", {word}, "command line, --compare");
       if (exists_here(word, parsed_config(settings), devices)) precisions.push_back(word);

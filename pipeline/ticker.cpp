@@ -1,5 +1,6 @@
 #include "pipeline/ticker.hpp"
 
+#include <exception>
 #include <utility>
 
 #include "pipeline/thread_pool.hpp"
@@ -10,7 +11,12 @@ Ticker::Ticker(const std::string& name, std::chrono::milliseconds period, std::f
     : thread_([this, name, period, tick = std::move(tick)] {
         name_this_thread(name);
         std::unique_lock lock(mutex_);
-        while (!wake_.wait_for(lock, period, [this] { return ended_; })) tick();
+        while (!wake_.wait_for(lock, period, [this] { return ended_; })) {
+          try {
+            tick();
+          } catch (const std::exception&) {  // for example, memory ran out: the next call may succeed
+          }
+        }
       }) {}
 
 Ticker::~Ticker() {

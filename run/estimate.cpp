@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "io/results/plan.hpp"
+
 namespace millrace {
 namespace {
 
 constexpr double largest_page = 3e6;             // bytes of a report.html, apart from texts of the user
 constexpr double annotations_of_file = 500'000;  // of a COCO file
-constexpr std::int64_t items_of_segment = 2048;
-constexpr double numbers_of_head = 8;  // a manifest and the first line of a plan have about that many counts
+constexpr double numbers_of_head = 8;            // a manifest and the first line of a plan have about that many counts
 
 double number(std::int64_t value) { return static_cast<double>(value); }
 
@@ -91,7 +92,7 @@ void add_segments(Parts& parts, const SampleFiles& sample, const EstimateScope& 
               Figure::exactly(columns * segments));
   }
   // The journal of a segment, with its side columns in text form, is there until the segment is finished.
-  const std::int64_t open = std::min(scope.pictures, items_of_segment);
+  const std::int64_t open = std::min<std::int64_t>(scope.pictures, items_of_segment);
   Figure journal = sample.lines.sum_over(open);
   journal += as_lines(sample.lines, sample.columns.bytes * 4 / 3, open);
   parts.add_temporary(journal);

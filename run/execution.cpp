@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/text.hpp"
 #include "io/files/files.hpp"
-#include "models/variant.hpp"
 #include "pipeline/graph.hpp"
-#include "run/host_memory.hpp"
 #include "run/run_ended.hpp"
 #include "stages/decode.hpp"
 #include "stages/encode.hpp"
@@ -276,10 +273,7 @@ void Execution::plan_lanes() {
                      setup_.devices.sharing(index, used), kind_of_devices(), known_limits_},
                     lanes_[index]->device(), *models.cache, *models.limits);
     // The device uses the memory of the host. So do all others, because the devices of a run are of one kind.
-    if (!models.memory) {
-      keep_lanes_that_fit();
-      return;
-    }
+    if (!models.memory) return;
     warm_up_ns_ += clock_.now_ns() - begun_ns;
   }
   // All devices get the same number of lanes, so the device with room for the fewest lanes decides.
@@ -292,26 +286,6 @@ void Execution::plan_lanes() {
   }
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane)
     ++models_[setup_.devices.of_lane(static_cast<int>(lane))].memory->lanes;
-}
-
-// Each lane on the host takes memory for its own calls. A user who names a number of lanes knows better.
-void Execution::keep_lanes_that_fit() {
-  if (setup_.config.threads.lanes > 0) return;
-  std::int64_t all = 0, largest = 0;
-  for (const auto& [folder, package] : setup_.packages) {
-    all += loaded_bytes(*package);
-    largest = std::max(largest, loaded_bytes(*package));
-  }
-  const std::optional<std::int64_t> available = setup_.host_memory ? setup_.host_memory() : std::nullopt;
-  if (!available) return;
-  const int wanted = static_cast<int>(lanes_.size());
-  const int fit = lanes_that_fit(*available, all, largest, setup_.resolved.batch_size);
-  if (fit >= wanted) return;
-  lanes_.resize(static_cast<std::size_t>(fit));
-  notes_.push_back("the " + readable_bytes(static_cast<double>(*available)) +
-                   " of memory that are available may hold " + count_of(fit, "lane") + " instead of " +
-                   std::to_string(wanted) +
-                   "; to try more, set threads.lanes, and to use the other cores, set threads.team");
 }
 
 // The key of KnownLimits for the devices of this run. A call needs other memory in another precision.

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,8 +38,6 @@ struct ExecutionSetup {
   std::string output_folder;
   std::string known_limits_file{};    ///< file that keeps limits of model calls between runs; empty: none
   PixelCache* pixel_cache = nullptr;  ///< keeps decoded pictures; null: none
-  /// Bytes of memory that the process may still take, if the system tells; empty: there is no limit for lanes.
-  std::function<std::optional<std::int64_t>()> host_memory{};
   /// Gets the trace; null: none. Its last visit() must come before the execution's end.
   TraceRecorder* recorder = nullptr;
 };
@@ -110,8 +107,6 @@ class Execution {
   CacheStatistics models() const { return statistics(models_); }
   /// One for each device that has its own memory.
   std::vector<MemoryPlan> memory_plans() const;
-  /// Sentences for the user about the number of lanes; known after prepare().
-  const std::vector<std::string>& notes() const { return notes_; }
   /// Keeps the learned limits of model calls for later runs.
   void remember_limits() const;
   /// Of all lanes together, without their warm-up. Call it after run().
@@ -124,7 +119,6 @@ class Execution {
   std::shared_ptr<Frame> next();
   void prepare_again(Frame& frame);
   void plan_lanes();
-  void keep_lanes_that_fit();
   std::string kind_of_devices() const;
   void commit(Batch& batch);
   Snapshot with_gpus(Snapshot snapshot) const;
@@ -147,7 +141,6 @@ class Execution {
   std::vector<std::vector<LinkedStage<const FrameStage>>> frame_stages_;  // by view
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::vector<LinkedStage<const BatchStage>>> batch_stages_;  // by view
-  std::vector<std::string> notes_;
   LaneStart lane_start_;
   Capture capture_;
   Snapshot window_begun_;

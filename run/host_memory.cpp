@@ -28,14 +28,19 @@ std::optional<std::int64_t> number_after(const std::string& file, const std::str
 std::optional<std::int64_t> left_in(const std::string& folder) {
   auto limit = number_in(folder + "/memory.max");
   auto used = number_in(folder + "/memory.current");
-  if (!limit) {
+  const bool v2 = limit.has_value();
+  if (!v2) {
     limit = number_in(folder + "/memory.limit_in_bytes");
     used = number_in(folder + "/memory.usage_in_bytes");
   }
   if (!limit || !used) return std::nullopt;
-  // The kernel frees cached files first.
-  const auto cache = number_after(folder + "/memory.stat", "inactive_file");
-  return std::max<std::int64_t>(*limit - *used + cache.value_or(0), 0);
+  // The kernel frees cached files first. In version 1, the names of sums over groups below have a prefix.
+  std::int64_t cache = 0;
+  for (const std::string name : {"active_file", "inactive_file"}) {
+    const auto bytes = number_after(folder + "/memory.stat", (v2 ? "" : "total_") + name);
+    cache += bytes.value_or(0);
+  }
+  return std::max<std::int64_t>(*limit - *used + cache, 0);
 }
 
 }  // namespace
@@ -52,9 +57,10 @@ std::optional<std::int64_t> available_memory(const std::string& proc, const std:
 }
 
 int lanes_that_fit(std::int64_t available, std::int64_t weights, std::int64_t largest, int batch_size) {
-  constexpr std::int64_t of_a_picture = 256LL << 20;
+  // Segmenters get one picture a call on the host, so only detectors and embedders need more for a batch.
+  constexpr std::int64_t of_a_picture = 256LL << 20, of_another = 64LL << 20;
   constexpr int most = 1024;
-  const std::int64_t lane = of_a_picture * batch_size + largest + largest / 2;
+  const std::int64_t lane = of_a_picture + of_another * (batch_size - 1) + largest + largest / 2;
   return static_cast<int>(std::clamp<std::int64_t>((available / 2 - weights) / lane, 1, most));
 }
 

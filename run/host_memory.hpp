@@ -15,6 +15,7 @@ std::optional<std::int64_t> available_memory(const std::string& proc = "/proc",
 /// Lanes and weights get half of `available`: the rest is for pictures, and for the system's cache of files.
 /// `weights` are the bytes of all models, `largest` those of the largest one.
 /// MobileSAM (39 MB of weights) takes 220 MB a lane. Large transformers take more: about 1.5 times their weights.
+/// A detector takes less for each further picture of a batch.
 int lanes_that_fit(std::int64_t available, std::int64_t weights, std::int64_t largest, int batch_size);
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "io/results/plan.hpp"
 #include "io/results/run_folder.hpp"
 #include "io/results/segments.hpp"
+#include "models/variant.hpp"
 #include "pipeline/cores.hpp"
 #include "pipeline/system_clock.hpp"
 #include "run/execution.hpp"
@@ -116,6 +118,25 @@ class Committer {
   std::int64_t written_bytes_ = 0;
   std::int64_t failed_ = 0;  // pictures of this attempt
 };
+
+/// The number of lanes for which the memory of the host may be enough. A user who names a number knows better.
+int most_lanes(const Config& config, const Packages& packages, const Devices& devices) {
+  const auto available = available_memory();
+  if (config.threads.lanes > 0 || devices.kind != Devices::Kind::cpu || !available)
+    return std::numeric_limits<int>::max();
+  std::int64_t all = 0, largest = 0;
+  for (const auto& [folder, package] : packages) {
+    all += loaded_bytes(*package);
+    largest = std::max(largest, loaded_bytes(*package));
+  }
+  return lanes_that_fit(*available, all, largest, std::max(config.batch.size, 1));
+}
+
+std::string few_lanes(const ResolvedConfig& resolved, const ResolvedConfig& usual) {
+  return "memory may be enough for " + count_of(resolved.graph.lanes, "lane") + " instead of " +
+         std::to_string(usual.graph.lanes) + ", so teams have " + count_of(resolved.team, "thread") +
+         "; threads.lanes sets another number";
+}
 
 /// Tells the listener that the run has ended, also after an exception.
 class EndNotifier {
@@ -248,7 +269,6 @@ void fill_accounts(RunReport& report, const Attempt& attempt) {
                         {Encode::name, counters.side_file_bytes.load()},
                         {"commit", attempt.committer.written_bytes()}};
   report.notes = attempt.request.notes;
-  for (const auto& note : attempt.execution.notes()) report.notes.push_back(note);
   if (attempt.lock.note()) report.notes.push_back(*attempt.lock.note());
   for (const auto& note : attempt.store.notes()) report.notes.push_back(note);
   fill_counters(report, attempt.execution);
@@ -271,7 +291,6 @@ Result execute(Attempt& attempt, RunReport& report) {
   attempt.listener.on_stop([&execution] { execution.request_stop(); });
   execution.prepare(ends_of(attempt));
   for (const auto& memory : execution.memory_plans()) attempt.listener.planned(memory);
-  for (const auto& note : execution.notes()) attempt.listener.warn(note);
   // After prepare(): before it there is no graph to take snapshots of.
   attempt.listener.began([&attempt, &execution] {
     const Counts counts = attempt.store.totals();
@@ -380,8 +399,8 @@ std::string unreadable_folders(const ScanCounts& counts, const std::string& reme
          "), so their pictures are not in the plan: fix the permissions" + remedy;
 }
 
-ResolvedConfig resolve_for(const Config& config, const std::string& output, const Devices& devices) {
-  return resolve(config, static_cast<int>(std::ceil(available_cores())), planned_team(output), devices);
+ResolvedConfig resolve_for(const Config& config, const std::string& output, const Devices& devices, int most_lanes) {
+  return resolve(config, static_cast<int>(std::ceil(available_cores())), planned_team(output), devices, most_lanes);
 }
 
 nlohmann::json machine_json(const Devices& devices) {
@@ -411,16 +430,22 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   RunFolder folder(output, started);
 
   // The stages are made before the plan, because a stage that refuses its options must not leave a plan behind.
-  const ResolvedConfig resolved = resolve_for(config, output, request.devices);
+  const ResolvedConfig usual = resolve_for(config, output, request.devices);
+  const ResolvedConfig resolved =
+      resolve_for(config, output, request.devices, most_lanes(config, request.packages, request.devices));
+  if (resolved.graph.lanes < usual.graph.lanes) {
+    request.notes.push_back(few_lanes(resolved, usual));
+    listener.warn(request.notes.back());
+  }
   const std::unique_ptr<const Clock> clock_of_run = make_clock(config);
   const Clock& clock = *clock_of_run;
   const std::int64_t begun_ns = clock.now_ns();
   PixelCache pixel_cache;
   PixelCache* const cache = config.input.source == "memory" ? &pixel_cache : nullptr;
   const auto views = planned_views(config, Views(request.spec.views).names());
-  Execution execution({config, resolved, request.packages, request.devices, views, output, KnownLimits::usual_file(),
-                       cache, [] { return available_memory(); }, recording},
-                      factory, clock);
+  Execution execution(
+      {config, resolved, request.packages, request.devices, views, output, KnownLimits::usual_file(), cache, recording},
+      factory, clock);
 
   // Plan::next_segment() asks the store for finished segments. The store needs the hash of the plan, so it comes later.
   // That is early enough: only Feed calls next_segment().

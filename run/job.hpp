@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -66,7 +67,8 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
 std::string unreadable_folders(const ScanCounts& counts, const std::string& remedy);
 
 /// The numbers for a run of this config on this machine. If `output` has a plan, its team size stays.
-ResolvedConfig resolve_for(const Config& config, const std::string& output, const Devices& devices);
+ResolvedConfig resolve_for(const Config& config, const std::string& output, const Devices& devices,
+                           int most_lanes = std::numeric_limits<int>::max());
 
 /// The machine of a run, so that comparisons can name it: CPU, cores, memory, device.
 nlohmann::json machine_json(const Devices& devices);

@@ -34,7 +34,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> names{{{"
 
 }  // namespace
 
-ResolvedConfig resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices) {
+ResolvedConfig resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices,
+                       int most_lanes) {
   const bool on_gpu = devices.lanes_wait_for_gpu();
   const ThreadOptions& threads = config.threads;
   const GateOptions& gate = config.gate;
@@ -42,7 +43,7 @@ ResolvedConfig resolve(const Config& config, int cores, std::optional<int> plann
   ResolvedConfig resolved;
   const int batch_size = config.batch.size;
   resolved.batch_size = batch_size > 0 ? batch_size : on_gpu ? pictures_on_gpu : 1;
-  const int shared_by = threads.lanes > 0 ? threads.lanes : lanes_of_a_cpu;
+  const int shared_by = threads.lanes > 0 ? threads.lanes : std::min(lanes_of_a_cpu, most_lanes);
   const int usual_team = on_gpu ? 1 : std::clamp(cores / shared_by, 1, largest_team);
   // The size of a team changes the last bits of results, so a resumed run keeps that of its plan.
   resolved.team = threads.team > 0 ? threads.team : planned_team.value_or(usual_team);
@@ -51,7 +52,8 @@ ResolvedConfig resolve(const Config& config, int cores, std::optional<int> plann
 
   GraphOptions& graph = resolved.graph;
   graph.max_batch = resolved.batch_size;
-  const int usual_lanes = on_gpu ? lanes_of_a_gpu * devices.count() : std::max(devices.count(), cores / resolved.team);
+  const int usual_lanes = on_gpu ? lanes_of_a_gpu * devices.count()
+                                 : std::min(std::max(devices.count(), cores / resolved.team), most_lanes);
   graph.lanes = threads.lanes > 0 ? threads.lanes : usual_lanes;
   // Lanes of a GPU sleep while it works, so workers can use all cores.
   graph.workers = threads.workers > 0 ? threads.workers : on_gpu ? cores : std::max(1, cores / 4);

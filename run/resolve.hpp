@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -22,8 +23,10 @@ struct ResolvedConfig {
 
 /// Replaces numbers that are 0 in the config by defaults for `cores` cores and these devices.
 /// `planned_team` is the team size of the plan to resume. It applies if the config names no team size.
+/// `most_lanes` is the number of lanes for which the memory of the host may be enough.
 /// Throws UsageError for numbers that the graph refuses.
-ResolvedConfig resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices = {});
+ResolvedConfig resolve(const Config& config, int cores, std::optional<int> planned_team, const Devices& devices = {},
+                       int most_lanes = std::numeric_limits<int>::max());
 
 /// On a GPU, gives options of stages their defaults for GPUs (OptionVisitor::on_gpu), unless the user set them.
 void use_defaults_of(const Devices& devices, Settings& settings);

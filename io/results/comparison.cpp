@@ -17,11 +17,12 @@ namespace {
 constexpr double same_object = 0.5;  // lowest IoU of a pair, as in COCO's AP50
 
 double box_iou(const Object& a, const Object& b) {
-  const double width = std::min(a.x + a.width, b.x + b.width) - std::max(a.x, b.x);
-  const double height = std::min(a.y + a.height, b.y + b.height) - std::max(a.y, b.y);
+  if (std::tie(a.x, a.y, a.width, a.height) == std::tie(b.x, b.y, b.width, b.height)) return 1;
+  const double width = std::min(double{a.x} + a.width, double{b.x} + b.width) - std::max(a.x, b.x);
+  const double height = std::min(double{a.y} + a.height, double{b.y} + b.height) - std::max(a.y, b.y);
   if (width <= 0 || height <= 0) return 0;
   const double shared = width * height;
-  return shared / (double{a.width} * a.height + double{b.width} * b.height - shared);
+  return std::min(shared / (double{a.width} * a.height + double{b.width} * b.height - shared), 1.0);
 }
 
 double mask_iou(const Object& a, const Object& b) {
@@ -83,7 +84,8 @@ class Comparing {
     }
     result_.objects_first += static_cast<std::int64_t>(first.objects.size());
     result_.objects_second += static_cast<std::int64_t>(second.objects.size());
-    if (std::ranges::equal(first.objects, second.objects, equal)) ++result_.identical;
+    const bool identical = std::ranges::equal(first.objects, second.objects, equal);
+    if (identical) ++result_.identical;
     const auto pairs = pair_objects(first.objects, second.objects, same_object);
     PictureDifference difference;
     for (const ObjectPair& pair : pairs) {
@@ -97,7 +99,7 @@ class Comparing {
     difference.only_first = static_cast<std::int64_t>(first.objects.size() - pairs.size());
     difference.only_second = static_cast<std::int64_t>(second.objects.size() - pairs.size());
     if (difference.only_first + difference.only_second > 0) difference.lowest_iou = 0;
-    if (difference.lowest_iou == 1 && difference.other_classes == 0) return;
+    if (identical || (difference.lowest_iou == 1 && difference.other_classes == 0)) return;
     keep(std::move(difference), std::move(first), std::move(second));
   }
 

@@ -1,5 +1,6 @@
 #include "io/results/json_line.hpp"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -17,6 +18,9 @@ Object parse_object(const nlohmann::json& json, int width, int height) {
   object.y = box[1].get<float>();
   object.width = box[2].get<float>();
   object.height = box[3].get<float>();
+  for (const float number : {object.x, object.y, object.width, object.height}) {
+    if (!std::isfinite(number)) throw std::runtime_error("\"box\" has a number that is too large");
+  }
   object.score = json.at("score").get<float>();
   object.class_id = json.at("class").get<int>();
   object.name = json.value("name", std::string());

@@ -39,9 +39,12 @@ struct PlannedSegment {
 /// Depends on the views alone. Throws std::invalid_argument for a batch size below 1.
 std::vector<std::vector<int>> cut_batches(const std::vector<Item>& items, int batch_size);
 
+/// Items of a segment, by default.
+inline constexpr int items_of_segment = 2048;
+
 struct PlanOptions {
   std::string tool;  ///< name and version; an earlier attempt must have the same
-  int segment_items = 2048;
+  int segment_items = items_of_segment;
   int look_ahead = 64;       ///< maximum of segments that wait for the run
   bool add_new = false;      ///< scan again and append what is not in the plan
   bool allow_empty = false;  ///< a plan without items is no error

@@ -94,7 +94,7 @@ class Events(program.Case):
         os.mkfifo(pipe)
         descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
         run, names = self.start(pipe)
-        select.select([descriptor], [], [])  # before the first event, the pipe has no writer, and a read would find its end
+        select.select([descriptor], [], [], 120)  # before the first event, the pipe has no writer, and a read would find its end
         self.assertIn(b'"started"', os.read(descriptor, 65536))
         os.close(descriptor)
         with names:

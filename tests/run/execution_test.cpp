@@ -77,19 +77,6 @@ TEST_CASE("on the host, only the first lane calls the models to warm up, and the
   CHECK(run.execution.warm_up_ns() == 3 * 1'000'000);  // 1 ms each for forward, encode and decode
 }
 
-TEST_CASE("on the host, lanes for which memory may not be enough are dropped, and the user is told") {
-  LaneBench bench;
-  bench.lanes = 4;
-  // Half of it is for lanes of 8 pictures each, which take 256 MiB a picture.
-  bench.host_memory = [] { return std::optional<std::int64_t>(2 * 3 * 8 * (256LL << 20) + (64LL << 20)); };
-  BenchExecution run(bench, 64);
-  run.run();
-  CHECK_EQ(run.lines, expected_lines(64));
-  REQUIRE_EQ(run.execution.notes().size(), 1);
-  CHECK(run.execution.notes()[0].find("may hold 3 lanes instead of 4; to try more, set threads.lanes") !=
-        std::string::npos);
-}
-
 TEST_CASE("lanes that do not fit into a device's memory are dropped") {
   const auto expected = expected_lines(64);
   int maximum = 0, minimum = 9;

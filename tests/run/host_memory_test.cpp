@@ -40,7 +40,7 @@ TEST_CASE("available memory is that of the machine, or less in a cgroup of any l
   CHECK_EQ(machine.available(), 20'000'000LL * 1024);
   machine.file("cgroup/jobs/memory.max", "8000000000\n");
   machine.file("cgroup/jobs/memory.current", "6000000000\n");
-  machine.file("cgroup/jobs/memory.stat", "anon 1\nactive_file 7\ninactive_file 1500000000\n");
+  machine.file("cgroup/jobs/memory.stat", "anon 1\nactive_file 500000000\ninactive_file 1000000000\n");
   CHECK_EQ(machine.available(), 3'500'000'000);
   machine.file("cgroup/jobs/run/memory.max", "5000000001\n");
   CHECK_EQ(machine.available(), 1);
@@ -51,7 +51,9 @@ TEST_CASE("version 1 of cgroups limits memory too") {
   machine.file("proc/meminfo", "MemAvailable:   20000000 kB\n");
   machine.file("proc/self/cgroup", "4:memory:/box\n");
   machine.file("cgroup/memory/box/memory.limit_in_bytes", "4000000000\n");
-  machine.file("cgroup/memory/box/memory.usage_in_bytes", "1000000000\n");
+  machine.file("cgroup/memory/box/memory.usage_in_bytes", "1500000000\n");
+  machine.file("cgroup/memory/box/memory.stat",
+               "active_file 1\ntotal_active_file 200000000\ntotal_inactive_file 300000000\n");
   CHECK_EQ(machine.available(), 3'000'000'000);
 }
 
@@ -60,7 +62,7 @@ TEST_CASE("lanes get half of the memory, without the weights, and there is alway
   CHECK_EQ(lanes_that_fit(24'000 * mb, 2570 * mb, 2560 * mb, 1), 2);  // SAM ViT-H
   CHECK_EQ(lanes_that_fit(8'000 * mb, 2570 * mb, 2560 * mb, 1), 1);
   CHECK_EQ(lanes_that_fit(0, 50 * mb, 40 * mb, 1), 1);
-  CHECK_EQ(lanes_that_fit(24'000 * mb, 50 * mb, 40 * mb, 16), 2);
+  CHECK_EQ(lanes_that_fit(24'000 * mb, 50 * mb, 40 * mb, 16), 8);
 }
 
 }  // namespace

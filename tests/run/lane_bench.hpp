@@ -107,7 +107,6 @@ struct LaneBench {
   std::string device = "cpu";
   int lanes = 1, batch_size = 8;
   std::int64_t budget = 1 << 30, engine_bytes = 100;
-  std::function<std::optional<std::int64_t>()> host_memory{};
 
   // The loads and calls of fake models; guarded by `mutex`.
   std::mutex mutex{};
@@ -254,14 +253,8 @@ class BenchExecution {
   BenchExecution(LaneBench& bench, int items)
       : parts_(bench),
         items_(items),
-        execution({.config = parts_.config,
-                   .resolved = parts_.resolved,
-                   .packages = parts_.packages,
-                   .devices = parts_.devices,
-                   .views = parts_.views,
-                   .output_folder = "",
-                   .host_memory = bench.host_memory},
-                  bench.factory(), clock) {}
+        execution({parts_.config, parts_.resolved, parts_.packages, parts_.devices, parts_.views, ""}, bench.factory(),
+                  clock) {}
 
   Result run() {
     ExecutionEnds ends;

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -44,6 +45,18 @@ TEST_CASE("teams and lanes share the cores, whichever of them is set") {
   CHECK(resolved({"threads.team=4"}, 8).graph.lanes == 2);
   CHECK(resolved({"threads.team=3"}, 2).graph.lanes == 1);
   CHECK(resolved({}, 8, 2).graph.lanes == 4);  // the team of the plan
+}
+
+TEST_CASE("if memory allows few lanes, their teams are larger, unless the plan has another team") {
+  const Config config = parse_config(Settings());
+  for (const auto& [most, team, lanes] : {std::array{1, 8, 1}, std::array{3, 5, 3}, std::array{8, 2, 8}}) {
+    const ResolvedConfig it = resolve(config, 16, std::nullopt, {}, most);
+    CHECK(it.team == team);
+    CHECK(it.graph.lanes == lanes);
+  }
+  const ResolvedConfig planned = resolve(config, 16, 1, {}, 3);
+  CHECK(planned.team == 1);
+  CHECK(planned.graph.lanes == 3);
 }
 
 TEST_CASE("on a GPU an option that is not set has its default for GPUs") {

@@ -118,6 +118,18 @@ TEST_CASE("pairs have the IoU of masks, not that of boxes") {
   CHECK_EQ(pair_objects(first, std::vector<Object>{half}, 0.5).at(0).iou, 1);
 }
 
+TEST_CASE("equal boxes have the IoU 1, whatever their fractions") {
+  Object box;
+  box.x = 10.3F;
+  box.y = 1234.56F;
+  box.width = 0.7F;
+  box.height = 33.33F;
+  CHECK_EQ(pair_objects(std::vector<Object>{box}, std::vector<Object>{box}, 0.5).at(0).iou, 1);
+  Object moved = box;
+  moved.x = 10.31F;
+  CHECK_LT(pair_objects(std::vector<Object>{box}, std::vector<Object>{moved}, 0.5).at(0).iou, 1);
+}
+
 TEST_CASE("two objects at one place are paired by class") {
   const std::vector<Object> first{object_at(0, 0, 4, 4, 1), object_at(0, 0, 4, 4, 2)};
   const std::vector<Object> second{object_at(0, 0, 4, 4, 2), object_at(0, 0, 4, 4, 1)};
