@@ -145,7 +145,8 @@ TEST_CASE("a report that is missing, damaged or of another version is refused") 
   const Output output;
   output.attempt("20260101T000000Z-1", report_named("20260101T000000Z-1"));
   output.attempt("20260102T000000Z-1", "");
-  CHECK_THROWS_WITH_AS(read_attempt(output.path(), ""), doctest::Contains("the newest one with a report is 20260101T000000Z-1"), UsageError);
+  CHECK_THROWS_WITH_AS(read_attempt(output.path(), ""),
+                       doctest::Contains("the newest one with a report is 20260101T000000Z-1"), UsageError);
   {
     const FolderLock lock(output.path());
     CHECK_THROWS_AS(read_attempt(output.path(), ""), LockedError);
