@@ -166,17 +166,17 @@ class Profile(ProfileCase):
         device = "fake:1:24000000"
         _, figures = self.profile("--batches", "16", "--boxes", "1", "--compare", "precision", "--device", device, detector=False)
         self.check_rows(figures["rows"])
-        self.assertEqual(len(figures["rows"]), 4 * 2)
+        self.assertEqual(len(figures["rows"]), 3 * 2)
         self.assertGreater(sum(row["memory_bytes"] for row in figures["rows"] if row["method"] == "encode"), int(device.split(":")[2]))
         self.assertEqual({row["state"] for row in figures["rows"]}, {"ok"})
 
     def test_precisions_are_compared(self):
         _, figures = self.profile("--batches", "1,2", "--boxes", "1", "--compare", "precision", "--device", "fake:1", detector=False)
         self.check_rows(figures["rows"])
-        self.assertEqual(figures["compared"], ["fp32", "tf32", "bf16", "fp16"])
+        self.assertEqual(figures["compared"], ["fp32", "bf16", "fp16"])
         self.assertEqual([(row["method"], row["size"], row["precision"]) for row in figures["rows"]],
                          [(method, size, precision) for method, size in (("encode", 1), ("encode", 2), ("decode", 1))
-                          for precision in ("fp32", "tf32", "bf16", "fp16")])
+                          for precision in ("fp32", "bf16", "fp16")])
         first = {(row["method"], row["size"]): row["per_s"] for row in figures["rows"] if row["precision"] == "fp32"}
         for row in figures["rows"]:
             self.assertAlmostEqual(row["ratio"] / (row["per_s"] / first[row["method"], row["size"]]), 1, places=9)
