@@ -275,19 +275,28 @@ ExitCode profile_command(const ProfileArguments& arguments, std::vector<ProfileC
                                    std::fflush(stdout);
                                  },
                                  stopped};
-  profile({combinations, devices, pictures, arguments.batches, arguments.boxes, arguments.seconds, seed}, factory,
-          listener);
-  figures.complete = !stopped();
-  std::fputs(figures.end_of_text().c_str(), stdout);
-  std::fflush(stdout);
   const auto write = [](const std::string& file, const std::string& content) {
     if (file.empty()) return;
     const std::filesystem::path path(file);
     write_durably(path.has_parent_path() ? path.parent_path().string() : ".", path.filename().string(), content);
   };
-  write(arguments.json, figures.json().dump(2) + "\n");
-  write(arguments.csv, figures.csv());
-  if (!arguments.plot.empty()) write(arguments.plot, figures.page());
+  const auto finish = [&] {
+    std::fputs(figures.end_of_text().c_str(), stdout);
+    std::fflush(stdout);
+    write(arguments.json, figures.json().dump(2) + "\n");
+    write(arguments.csv, figures.csv());
+    if (!arguments.plot.empty()) write(arguments.plot, figures.page());
+  };
+  try {
+    profile({combinations, devices, pictures, arguments.batches, arguments.boxes, arguments.seconds, seed}, factory,
+            listener);
+  } catch (const std::exception&) {
+    figures.complete = false;
+    finish();  // a long measurement must not be lost because one model failed
+    throw;
+  }
+  figures.complete = !stopped();
+  finish();
   if (figures.complete) return ExitCode::ok;
   return signals->received() == SIGTERM ? ExitCode::terminated : ExitCode::interrupted;
 }

@@ -30,7 +30,7 @@ class ProfileFigures {
   /// A page for browsers with charts, tables and the text: one file without links to others.
   std::string page() const;
 
-  bool complete = true;  ///< false: a stop came before the last row
+  bool complete = true;  ///< false: a stop or an error came before the last row
 
  private:
   const ProfileArguments& arguments_;

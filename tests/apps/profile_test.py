@@ -250,6 +250,15 @@ class Profile(ProfileCase):
         self.assertIn("stopped: the rows that were not finished are missing", out)
         self.assertNotIn("resume", err)
 
+    def test_a_model_that_fails_keeps_the_rows_before_it(self):
+        wrong = program.copy_package(program.package("sam_small"), self.folder / "wrong.pkg", lambda yaml: yaml.replace("[64, 64]", "[64, 65]").replace("64, 64]", "64, 65]"))
+        done, figures = self.profile("--batches", "1", "--boxes", "1", segmenter=wrong, code=program.ENVIRONMENT)
+        self.assertIn("wrong.pkg", done.err)
+        self.assertFalse(figures["complete"])
+        methods = [row["method"] for row in figures["rows"]]
+        self.assertIn("forward", methods)
+        self.assertNotIn("decode", methods)
+
     def test_wrong_arguments_are_refused(self):
         existing = self.write("file.json", "")
         pipe = self.folder / "pipe.csv"
