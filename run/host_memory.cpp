@@ -1,5 +1,8 @@
 #include "run/host_memory.hpp"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 
@@ -43,6 +46,15 @@ std::optional<std::int64_t> left_in(const std::string& folder) {
   return std::max<std::int64_t>(*limit - *used + cache, 0);
 }
 
+/// The bytes that ulimit -v leaves; nothing if it sets no limit.
+std::optional<std::int64_t> left_of_address_space(const std::string& proc) {
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  const auto pages = number_in(proc + "/self/statm");  // the first number: all mapped pages
+  return std::max<std::int64_t>(static_cast<std::int64_t>(space.rlim_cur) - pages.value_or(0) * sysconf(_SC_PAGESIZE),
+                                0);
+}
+
 }  // namespace
 
 std::optional<std::int64_t> available_memory(const std::string& proc, const std::string& mount) {
@@ -53,6 +65,7 @@ std::optional<std::int64_t> available_memory(const std::string& proc, const std:
   for (const std::string& folder : cgroups("memory", proc, mount)) {
     if (const auto left = left_in(folder)) available = std::min(available.value_or(*left), *left);
   }
+  if (const auto left = left_of_address_space(proc)) available = std::min(available.value_or(*left), *left);
   return available;
 }
 

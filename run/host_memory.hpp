@@ -6,8 +6,9 @@
 
 namespace millrace {
 
-/// Bytes of memory that this process may still take: what the system calls available, limited by the cgroups (v1, v2).
-/// Nothing if the system does not tell. `proc` and `mount` are the folders where procfs and cgroups are mounted.
+/// Bytes of memory that this process may still take. It is what the system calls available, limited by the cgroups
+/// (v1, v2) and by ulimit -v; nothing if the system does not tell.
+/// `proc` and `mount` are the folders where procfs and cgroups are mounted.
 std::optional<std::int64_t> available_memory(const std::string& proc = "/proc",
                                              const std::string& mount = "/sys/fs/cgroup");
 
