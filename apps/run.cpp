@@ -268,7 +268,15 @@ ExitCode run(const RunArguments& arguments, const Config& config, const EngineFa
     return code;
   }
   std::optional<EventLog> events;
-  if (!config.events.file.empty()) events.emplace(config.events.file);
+  if (!config.events.file.empty()) {
+    const std::filesystem::path folder = std::filesystem::path(config.events.file).parent_path();
+    std::error_code error;
+    // The file may be in the output folder, which is new.
+    if (!folder.empty() && std::filesystem::weakly_canonical(folder, error) ==
+                               std::filesystem::weakly_canonical(config.output.folder, error))
+      (void)make_output_folder(config);
+    events.emplace(config.events.file);
+  }
   RunListener listener(arguments.quiet, notes, events ? &*events : nullptr, signals);
   try {
     const RunReport report = run_job(

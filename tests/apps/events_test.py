@@ -133,6 +133,11 @@ class Events(program.Case):
             self.assertFalse(self.out.exists())
         self.assertEqual(picture.read_bytes(), before)
 
+    def test_the_file_may_be_in_the_new_output_folder(self):
+        self.run_ok(*self.arguments(self.out / "events.jsonl"), code=program.SOME_FAILED)
+        self.check([json.loads(line) for line in (self.out / "events.jsonl").read_text().splitlines()])
+        self.assertEqual(program.millrace("status", self.out).code, program.OK)
+
     def test_a_run_that_fails_says_so(self):
         file = self.folder / "events.jsonl"
         self.run_ok(*self.arguments(file), code=program.SOME_FAILED)
