@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <random>
+#include <utility>
 
 #include "models/engines/wrapped_engine.hpp"
 
@@ -66,6 +67,8 @@ ChosenPictures choose_pictures(const SourceSpec& spec, std::size_t count, std::u
   }
   if (chosen.found == 0 && !stopped()) throw InputError(source.nothing_found());
   for (auto& of_view : chosen.of_views) {
+    // The first ones that can be decoded are used, and those of the reservoir are nearly in the order of the input.
+    for (std::size_t left = of_view.size(); left > 1; --left) std::swap(of_view[left - 1], of_view[random() % left]);
     for (Item& one : of_view) source.measure(one);
   }
   return chosen;
