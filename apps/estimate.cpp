@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stop_token>
@@ -26,6 +25,7 @@
 #include "io/results/plan.hpp"
 #include "models/engines/threads.hpp"
 #include "pipeline/ticker.hpp"
+#include "run/host_memory.hpp"
 #include "run/job.hpp"
 #include "stages/encode.hpp"
 #include "stages/sinks/sink.hpp"
@@ -85,23 +85,6 @@ DiskSpace free_space(const std::string& folder) {
   return space;
 }
 
-/// The highest resident memory of this process in bytes.
-double peak_memory() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return 1024 * std::strtod(line.c_str() + 6, nullptr);
-  }
-  return 0;
-}
-
-/// The resident memory of this process in bytes; 0 if the system does not tell.
-double resident_memory() {
-  std::ifstream pages("/proc/self/statm");
-  double all = 0, resident = 0;
-  pages >> all >> resident;
-  return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
-}
-
 /// Watches a run over a sample.
 class SampleListener final : public JobListener {
  public:
@@ -119,7 +102,8 @@ class SampleListener final : public JobListener {
     ticker_ = std::make_unique<Ticker>("estimate", std::chrono::milliseconds(20), [this, sample = std::move(sample)] {
       const Snapshot now = sample().snapshot;
       if (now.committed > 0)
-        moments_.push_back({static_cast<double>(now.time_ns) / 1e9, now.planned, now.committed, resident_memory()});
+        moments_.push_back({static_cast<double>(now.time_ns) / 1e9, now.planned, now.committed,
+                            static_cast<double>(resident_memory().value_or(0))});
     });
   }
   void ended() noexcept override {
@@ -280,7 +264,7 @@ class Sampler {
     times.end_grows = ends_with_whole_output(config);
     sample.files = read_sample(folder.path());
     sample.memory = listener.memory(times.pictures);
-    sample.memory.peak_bytes = peak_memory();
+    sample.memory.peak_bytes = static_cast<double>(peak_memory().value_or(0));  // 0: not known
     return sample;
   }
 

@@ -287,8 +287,10 @@ ExitCode run(const RunArguments& arguments, const Config& config, const EngineFa
     return code;
   } catch (const std::exception& error) {
     const ExitCode code = exit_code_of(std::current_exception());
-    if (events)
+    if (events) {
       events->add("ended", {{"state", "failed"}, {"exit_code", static_cast<int>(code)}, {"error", message_of(error)}});
+      if (const std::string problem = events->problem(); !problem.empty()) say(problem);
+    }
     throw;
   }
 }

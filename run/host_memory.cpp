@@ -4,12 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
 #include <fstream>
 
 #include "pipeline/cores.hpp"
 
 namespace millrace {
 namespace {
+
+constexpr std::int64_t kilobyte = 1024;  // of the files in /proc
 
 std::optional<std::int64_t> number_in(const std::string& file) {
   std::ifstream stream(file);
@@ -22,7 +26,8 @@ std::optional<std::int64_t> number_in(const std::string& file) {
 std::optional<std::int64_t> number_after(const std::string& file, const std::string& word) {
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
-    if (line.starts_with(word + " ")) return std::stoll(line.substr(word.size()));
+    if (line.starts_with(word) && line.size() > word.size() && std::isspace(line[word.size()]) != 0)
+      return std::strtoll(line.c_str() + word.size(), nullptr, 10);
   }
   return std::nullopt;
 }
@@ -58,7 +63,6 @@ std::optional<std::int64_t> left_of_address_space(const std::string& proc) {
 }  // namespace
 
 std::optional<std::int64_t> available_memory(const std::string& proc, const std::string& mount) {
-  constexpr std::int64_t kilobyte = 1024;
   auto available = number_after(proc + "/meminfo", "MemAvailable:");
   if (available) *available *= kilobyte;
   // The limit of a cgroup also limits the groups below it, so every level counts.
@@ -67,6 +71,19 @@ std::optional<std::int64_t> available_memory(const std::string& proc, const std:
   }
   if (const auto left = left_of_address_space(proc)) available = std::min(available.value_or(*left), *left);
   return available;
+}
+
+std::optional<std::int64_t> resident_memory() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t size = 0, resident = 0;
+  // Both are numbers of pages.
+  return statm >> size >> resident ? std::optional(resident * sysconf(_SC_PAGESIZE)) : std::nullopt;
+}
+
+std::optional<std::int64_t> peak_memory() {
+  auto peak = number_after("/proc/self/status", "VmHWM:");
+  if (peak) *peak *= kilobyte;
+  return peak;
 }
 
 int lanes_that_fit(std::int64_t available, std::int64_t weights, std::int64_t largest, int batch_size) {

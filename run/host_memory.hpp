@@ -12,6 +12,11 @@ namespace millrace {
 std::optional<std::int64_t> available_memory(const std::string& proc = "/proc",
                                              const std::string& mount = "/sys/fs/cgroup");
 
+/// Resident bytes of this process: now, and the highest since its start or since the peak was reset. Nothing if the
+/// system does not tell.
+std::optional<std::int64_t> resident_memory();
+std::optional<std::int64_t> peak_memory();
+
 /// How many lanes on the host may fit, at least one. It is an estimate, because only a call shows how much it takes.
 /// Lanes and weights get half of `available`: the rest is for pictures, and for the system's cache of files.
 /// `weights` are the bytes of all models, `largest` those of the largest one.

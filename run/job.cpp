@@ -433,10 +433,6 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   const ResolvedConfig usual = resolve_for(config, output, request.devices);
   const ResolvedConfig resolved =
       resolve_for(config, output, request.devices, most_lanes(config, request.packages, request.devices));
-  if (resolved.graph.lanes < usual.graph.lanes) {
-    request.notes.push_back(few_lanes(resolved, usual));
-    listener.warn(request.notes.back());
-  }
   const std::unique_ptr<const Clock> clock_of_run = make_clock(config);
   const Clock& clock = *clock_of_run;
   const std::int64_t begun_ns = clock.now_ns();
@@ -469,6 +465,10 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   Committer committer(*store, folder, listener, clock, recording);
   // All checks have passed. From here on, the attempt leaves a report.
   listener.accepted(folder.path());
+  if (resolved.graph.lanes < usual.graph.lanes) {
+    request.notes.push_back(few_lanes(resolved, usual));
+    listener.warn(request.notes.back());
+  }
   folder.write_run(nlohmann::json{
       {"tool", tool},
       {"started", utc_text(started)},

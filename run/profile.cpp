@@ -12,6 +12,7 @@
 #include "gpu/nvml.hpp"
 #include "gpu/stream.hpp"
 #include "models/variant.hpp"
+#include "run/host_memory.hpp"
 #include "run/profile_lane.hpp"
 
 namespace millrace {
@@ -24,21 +25,11 @@ constexpr double nvml_window_s = 1;  // the driver's share of the time is about 
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// The highest resident size of this process since it was reset. Nothing if the system does not tell.
-std::optional<std::int64_t> peak_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    std::int64_t kilobytes = 0;
-    if (word == "VmHWM:" && status >> kilobytes) return 1024 * kilobytes;
-  }
-  return std::nullopt;
-}
-
-/// Resets peak_bytes() to the present size, and returns it. Nothing if the system does not allow it.
+/// Resets peak_memory() to the present size, and returns it. Nothing if the system does not allow it.
 std::optional<std::int64_t> reset_peak() {
   std::ofstream reset("/proc/self/clear_refs");
   reset << "5" << std::flush;
-  return reset ? peak_bytes() : std::nullopt;
+  return reset ? peak_memory() : std::nullopt;
 }
 
 /// A package that stages call.
@@ -93,7 +84,7 @@ class Calls {
     // Allocators keep the memory of the call, so the difference is its peak.
     if (fits && free_before)
       row.memory_bytes = std::max<std::int64_t>(0, free_before->free_bytes - stream->memory()->free_bytes);
-    if (const auto peak = fits && before ? peak_bytes() : std::nullopt)
+    if (const auto peak = fits && before ? peak_memory() : std::nullopt)
       row.memory_bytes = std::max<std::int64_t>(0, *peak - *before);
     release();
     return fits;

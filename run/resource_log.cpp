@@ -1,7 +1,5 @@
 #include "run/resource_log.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -10,17 +8,12 @@
 #include <sstream>
 #include <utility>
 
+#include "run/host_memory.hpp"
+
 namespace millrace {
 namespace {
 
 constexpr std::chrono::seconds period{1};
-
-std::optional<std::int64_t> resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::int64_t size = 0, resident = 0;
-  // Both are numbers of pages.
-  return statm >> size >> resident ? std::optional(resident * sysconf(_SC_PAGESIZE)) : std::nullopt;
-}
 
 // Returns the value of a line "key: value", as in /proc/self/io.
 std::optional<std::int64_t> value_of(const std::string& text, const std::string& key) {
@@ -153,7 +146,7 @@ void ResourceLog::write_row() {
   for (const auto& ns : {others_ns, machine.stolen_ns, machine.throttled_ns, machine.cpu_stall_ns,
                          machine.memory_stall_ns, machine.io_stall_ns})
     field(row, share(ns));
-  field(row, resident_bytes());
+  field(row, resident_memory());
   field(row, rate(now.read_bytes, last_.read_bytes));
   field(row, rate(now.written_bytes, last_.written_bytes));
   field(row, cpu_mhz());

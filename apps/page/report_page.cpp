@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/attempt.hpp"
 #include "apps/page/files.hpp"
 #include "apps/page/series.hpp"
 #include "apps/report_text.hpp"
@@ -54,15 +55,13 @@ Json first_errors(const std::string& file) {
 }
 
 /// Version and settings from run.json; null if the file is missing or damaged.
-Json run_of(const std::string& file) {
-  std::ifstream stream(file);
-  const Json run = Json::parse(stream, nullptr, false);
-  if (!run.is_object()) return nullptr;
+Json run_of(const std::string& attempt) {
+  const Json run = read_run(attempt);
   Json kept = Json::object();
   for (const char* key : {"tool", "config"}) {
     if (run.contains(key) && run.at(key).is_string()) kept[key] = run.at(key);
   }
-  return kept;
+  return run.empty() ? Json() : kept;
 }
 
 /// A source of the content policy: 'sha256-...'.
@@ -154,7 +153,7 @@ std::string report_page(const Json& report, const std::string& attempt, const st
                  {{"report", report},
                   {"series", thinned_csv(csv, most_points)},
                   {"errors", first_errors(attempt + "/errors.jsonl")},
-                  {"run", run_of(attempt + "/run.json")}},
+                  {"run", run_of(attempt)}},
                  page_files::script);
 }
 
