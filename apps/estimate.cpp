@@ -19,6 +19,7 @@
 #include "apps/page/report_page.hpp"
 #include "apps/progress.hpp"
 #include "apps/signals.hpp"
+#include "apps/temporary_folder.hpp"
 #include "apps/terminal.hpp"
 #include "base/text.hpp"
 #include "io/files/source_names.hpp"
@@ -48,33 +49,6 @@ constexpr int most_blocks = 8;                 // enough for a deviation, and ea
 double seconds_since(WallClock::time_point begin) {
   return std::chrono::duration<double>(WallClock::now() - begin).count();
 }
-
-/// The nearest folder that exists on the way to `path`.
-std::string existing_folder(const std::string& path) {
-  fs::path folder = path;
-  std::error_code error;
-  while (!fs::is_directory(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
-  return folder.string();
-}
-
-/// A hidden folder on the file system of the output, which a scan of the input skips.
-class TemporaryOutput {
- public:
-  explicit TemporaryOutput(const std::string& folder) {
-    path_ = (fs::path(folder) / ".tmp-estimate-XXXXXX").string();
-    if (::mkdtemp(path_.data()) == nullptr) throw StorageError("make a temporary folder", path_, errno);
-  }
-  TemporaryOutput(const TemporaryOutput&) = delete;
-  TemporaryOutput& operator=(const TemporaryOutput&) = delete;
-  ~TemporaryOutput() {
-    std::error_code ignored;  // the estimate is complete without it
-    fs::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 DiskSpace free_space(const std::string& folder) {
   struct statvfs system {};
@@ -233,7 +207,7 @@ class Sampler {
   /// `start_s` passed before this call, without the scan.
   SampleRun run(const SamplePlan& plan, double start_s) {
     const auto begin = WallClock::now();
-    const TemporaryOutput folder(existing_folder(output_));
+    const TemporaryFolder folder(existing_folder(output_), "estimate");
     Config config = request_.config;
     config.output.folder = folder.path();
     // These files belong to the real run.

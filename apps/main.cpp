@@ -13,6 +13,7 @@
 #include "apps/run.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
+#include "apps/tune.hpp"
 #include "base/nearest.hpp"
 #include "models/engines/cpu_level.hpp"
 #include "models/engines/threads.hpp"
@@ -39,6 +40,7 @@ constexpr const char* usage =
     "  status    show the progress of an output folder\n"
     "  report    print the report of an attempt again, or write it as a page for browsers\n"
     "  compare   compare two attempts: speed, settings, machine and results\n"
+    "  tune      find the settings with which a run is fastest here, and write them as a recipe\n"
     "  profile   measure the model calls at several sizes, and find the best size\n"
     "  reduce    compute a summary of the finished segments of an output folder\n"
     "  model     convert weights into model packages\n"
@@ -123,6 +125,26 @@ ExitCode profile_command(const std::vector<std::string>& arguments) {
   return profile_command(parsed, std::move(combinations), load_torch_engine, open_variant, &signals);
 }
 
+ExitCode tune_command(const std::vector<std::string>& arguments) {
+  if (asks_for_help(arguments)) {
+    std::fputs(tune_help().c_str(), stdout);
+    return ExitCode::ok;
+  }
+  TuneArguments parsed = parse_tune(arguments);
+  Settings& settings = parsed.run.settings;
+  parsed.run.builtin_models = use_builtin_models(settings, find_builtin_models());
+  parsed.run.devices = find_devices(settings.text("device.kind"), settings.text("models.engine"));
+  use_defaults_of(parsed.run.devices, settings);
+  const Config config = parse_config(settings);
+  use_cpu_level(config, parsed.run.devices);
+  // Without prepare(): each trial is a process of its own, with its own teams.
+  StopSignals signals(StopTexts{"stopping the trial (up to 20 s); press Ctrl-C again to stop now",
+                                "stopped now; remove the folder .tmp-tune-* next to the recipe",
+                                "stopped now: the trial did not end in 20 s; remove the folder .tmp-tune-* next to the "
+                                "recipe"});
+  return tune_command(parsed, config, &signals);
+}
+
 ExitCode run_command(const std::vector<std::string>& arguments) {
   if (asks_for_help(arguments)) {
     std::fputs(run_help().c_str(), stdout);
@@ -165,6 +187,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (command == "status") return status_command(rest);
   if (command == "report") return report_command(rest);
   if (command == "compare") return compare_command(rest);
+  if (command == "tune") return tune_command(rest);
   if (command == "profile") return profile_command(rest);
   if (command == "reduce") return reduce_command(rest);
   if (command == "model") return model_command(rest);
@@ -172,8 +195,9 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (command == "compile" || command == "verify") run_in_python_set(command + ".py", rest);
   if (command == "stages") return stages_command(rest);
   if (command == "doctor") return doctor_command(rest);
-  const std::vector<std::string> known{"run",   "estimate", "status",  "report", "compare", "profile", "reduce",
-                                       "model", "inspect",  "compile", "verify", "stages",  "doctor",  "help"};
+  const std::vector<std::string> known{"run",     "estimate", "status", "report", "compare",
+                                       "tune",    "profile",  "reduce", "model",  "inspect",
+                                       "compile", "verify",   "stages", "doctor", "help"};
   throw UsageError("'" + command + "' is not a command" + did_you_mean(command, known, "`millrace --help` lists them"));
 }
 

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
+#include "apps/arguments.hpp"
 #include "apps/profile_output.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
@@ -55,29 +54,6 @@ constexpr const char* help =
     "  130  stopped by Ctrl-C\n"
     "  143  stopped by SIGTERM\n";
 
-std::vector<std::string> words_of_list(const std::string& text) {
-  std::vector<std::string> words;
-  std::string word;
-  for (const char letter : text + ",") {
-    if (letter != ',') {
-      word += letter;
-      continue;
-    }
-    words.push_back(word);
-    word.clear();
-  }
-  return words;
-}
-
-template <class Number>
-std::optional<Number> number_of(const std::string& word, Number lowest, Number highest) {
-  Number value{};
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size() || !(value >= lowest && value <= highest))
-    return std::nullopt;
-  return value;
-}
-
 std::vector<int> sizes_of(const std::string& option, const std::string& text) {
   std::vector<int> sizes;
   for (const std::string& word : words_of_list(text)) {
@@ -90,21 +66,6 @@ std::vector<int> sizes_of(const std::string& option, const std::string& text) {
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
-}
-
-/// Throws UsageError before anything is measured, because a long measurement would be lost.
-std::string file_of(const std::string& option, const std::string& file, const std::string& extension) {
-  const std::filesystem::path path(file);
-  std::error_code error;
-  // A picture or a package that follows the option by mistake must not be replaced.
-  if (path.extension() != extension) throw UsageError(option + " is '" + file + "'; its name must end in " + extension);
-  // The file is replaced, so a device such as /dev/null would be lost.
-  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
-    throw UsageError(option + " is '" + file + "', which is not a file; name a file");
-  if (path.has_parent_path() && !std::filesystem::is_directory(path.parent_path(), error))
-    throw UsageError(option + " is '" + file + "', but the folder '" + path.parent_path().string() +
-                     "' does not exist; make it first");
-  return file;
 }
 
 void read_comparison(const std::string& text, ProfileArguments& parsed) {
@@ -183,34 +144,24 @@ void note_lone(const ProfileArguments& arguments, const std::vector<ProfileCombi
 
 ProfileArguments parse_profile(const std::vector<std::string>& arguments) {
   const std::array<std::string, 7> own{"--batches", "--boxes", "--compare", "--seconds", "--json", "--csv", "--plot"};
-  const std::array<std::string, 9> without_effect{"--output", "--format",  "--dry-run", "--print-config", "--events",
-                                                  "--quiet",  "--add-new", "--trace",   "--capture"};
+  const std::array<std::string, 10> without_effect{"--output", "--format",  "--dry-run", "--print-config", "--events",
+                                                   "--quiet",  "--add-new", "--trace",   "--capture",      "-q"};
+  const SplitArguments split =
+      split_arguments("profile", arguments, own, {}, without_effect, "`millrace profile` writes no results");
   ProfileArguments parsed;
-  std::vector<std::string> of_run;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const auto equals = arguments[i].find('=');
-    const std::string option = arguments[i].substr(0, equals);
-    if (std::find(without_effect.begin(), without_effect.end(), option) != without_effect.end() || option == "-q")
-      throw UsageError(option + " has no effect here, because `millrace profile` writes no results; leave it out");
-    if (std::find(own.begin(), own.end(), option) == own.end()) {
-      of_run.push_back(arguments[i]);
-      continue;
-    }
-    if (equals == std::string::npos && i + 1 == arguments.size())
-      throw UsageError(option + " needs a value; `millrace profile --help` shows the syntax");
-    const std::string value = equals == std::string::npos ? arguments[++i] : arguments[i].substr(equals + 1);
+  for (const auto& [option, value] : split.own) {
     if (option == "--batches") parsed.batches = sizes_of(option, value);
     if (option == "--boxes") parsed.boxes = sizes_of(option, value);
     if (option == "--compare") read_comparison(value, parsed);
-    if (option == "--json") parsed.json = file_of(option, value, ".json");
-    if (option == "--csv") parsed.csv = file_of(option, value, ".csv");
-    if (option == "--plot") parsed.plot = file_of(option, value, ".html");
+    if (option == "--json") parsed.json = result_file(option, value, ".json");
+    if (option == "--csv") parsed.csv = result_file(option, value, ".csv");
+    if (option == "--plot") parsed.plot = result_file(option, value, ".html");
     if (option != "--seconds") continue;
     const auto seconds = number_of<double>(value, 0, longest_s);
     if (!seconds) throw UsageError("--seconds is '" + value + "'; it must be a number from 0 to 3600");
     parsed.seconds = *seconds;
   }
-  parsed.run = parse_run(of_run);
+  parsed.run = parse_run(split.run);
   return parsed;
 }
 
@@ -275,17 +226,12 @@ ExitCode profile_command(const ProfileArguments& arguments, std::vector<ProfileC
                                    std::fflush(stdout);
                                  },
                                  stopped};
-  const auto write = [](const std::string& file, const std::string& content) {
-    if (file.empty()) return;
-    const std::filesystem::path path(file);
-    write_durably(path.has_parent_path() ? path.parent_path().string() : ".", path.filename().string(), content);
-  };
   const auto finish = [&] {
     std::fputs(figures.end_of_text().c_str(), stdout);
     std::fflush(stdout);
-    write(arguments.json, figures.json().dump(2) + "\n");
-    write(arguments.csv, figures.csv());
-    if (!arguments.plot.empty()) write(arguments.plot, figures.page());
+    if (!arguments.json.empty()) write_result_file(arguments.json, figures.json().dump(2) + "\n");
+    if (!arguments.csv.empty()) write_result_file(arguments.csv, figures.csv());
+    if (!arguments.plot.empty()) write_result_file(arguments.plot, figures.page());
   };
   try {
     profile({combinations, devices, pictures, arguments.batches, arguments.boxes, arguments.seconds, seed}, factory,

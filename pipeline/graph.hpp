@@ -189,7 +189,7 @@ void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
       admitted.batch_id = batch;
       admitted.given_up = false;
       admitted.frame = std::move(frame);
-      statistics_.count_planned();
+      admitted.admitted_ns = statistics_.count_planned();
       flow.admit(admitted, file_bytes);
     }
   } catch (...) {

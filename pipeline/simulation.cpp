@@ -203,7 +203,7 @@ class Simulation {
     const auto frame = static_cast<std::size_t>(admitted_++);
     statistics_.input.arrive();
     serve(source, statistics_.input, p_.input, frame, [this, frame] {
-      statistics_.count_planned();
+      admitted_ns_.push_back(statistics_.count_planned());
       statistics_.read.arrive();
       read_queue_.push_back(frame);
     });
@@ -272,7 +272,9 @@ class Simulation {
   void committed(std::size_t batch) {
     committed_ += size_of(batch);
     in_flight_ -= size_of(batch);
-    statistics_.count_committed(size_of(batch));
+    // Frames are admitted in their order.
+    const auto first = admitted_ns_.begin() + static_cast<std::ptrdiff_t>(batch * static_cast<std::size_t>(p_.batch));
+    statistics_.count_committed({first, first + size_of(batch)});
   }
 
   [[nodiscard]] int size_of(std::size_t batch) const {
@@ -354,7 +356,8 @@ class Simulation {
   std::deque<std::size_t> read_queue_, lane_queue_, commit_queue_;
   std::vector<std::deque<std::size_t>> frame_queues_, batch_queues_;
   std::vector<int> joined_;
-  std::vector<Reading> kernels_;  // on the GPUs, by stage of the lanes
+  std::vector<std::int64_t> admitted_ns_;  // by frame
+  std::vector<Reading> kernels_;           // on the GPUs, by stage of the lanes
   std::optional<Service> without_credits_;
   int admitted_ = 0, in_flight_ = 0, committed_ = 0;
   double own_core_s_ = 0;

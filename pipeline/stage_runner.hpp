@@ -143,7 +143,11 @@ class StageRunner {
       const bool committed = guarded("commit", [&] { bodies_.commit(*joined.batch); });
       const auto ended_ns = statistics_.commit.end(service, !committed);
       range.end(service.begun_ns, ended_ns);
-      if (committed) trace_.committed(statistics_.count_committed(static_cast<std::int64_t>(frames)), ended_ns);
+      if (committed) {
+        std::vector<std::int64_t> admitted_ns;
+        for (const int credit : joined.credits) admitted_ns.push_back(this->admitted(credit).admitted_ns);
+        trace_.committed(statistics_.count_committed(admitted_ns), ended_ns);
+      }
     }
     joined.batch = nullptr;
     statistics_.count_left(static_cast<std::int64_t>(joined.credits.size()));

@@ -96,6 +96,7 @@ Snapshot operator-(Snapshot to, const Snapshot& from) {
   }
   to.planned -= from.planned;
   to.committed -= from.committed;
+  to.latency -= from.latency;
   const auto window_of = [&](Reading& reading, const Reading& earlier) {
     reading = std::move(reading) - earlier;
     // The first call for input lasts until the models are warm. It began before the window.
@@ -333,22 +334,28 @@ Snapshot Statistics::snapshot() const {
   now.committed = committed_;
   now.in_flight = planned_ - left_;
   now.moments = moments_;
+  now.latency = latency_;
   return now;
 }
 
-void Statistics::count_planned() noexcept {
+std::int64_t Statistics::count_planned() noexcept {
   const std::lock_guard lock(mutex_);
   ++planned_;
-  moments_.last_admitted_ns = clock_.now_ns();
-  if (!moments_.first_admitted_ns) moments_.first_admitted_ns = moments_.last_admitted_ns;
+  const std::int64_t now_ns = clock_.now_ns();
+  moments_.last_admitted_ns = now_ns;
+  if (!moments_.first_admitted_ns) moments_.first_admitted_ns = now_ns;
   moments_.committed_at_last_admission = committed_;
+  return now_ns;
 }
 
-std::int64_t Statistics::count_committed(std::int64_t frames) noexcept {
+std::int64_t Statistics::count_committed(std::span<const std::int64_t> admitted_ns) noexcept {
   const std::lock_guard lock(mutex_);
+  const auto frames = static_cast<std::int64_t>(admitted_ns.size());
+  const std::int64_t now_ns = clock_.now_ns();
+  for (const std::int64_t admitted : admitted_ns) latency_.add(now_ns - admitted);
   committed_ += frames;
   if (!moments_.first_committed_ns) {
-    moments_.first_committed_ns = clock_.now_ns();
+    moments_.first_committed_ns = now_ns;
     moments_.first_committed = frames;
   }
   return committed_;

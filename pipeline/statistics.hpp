@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -95,6 +96,7 @@ struct Snapshot {
   std::int64_t committed = 0;  ///< frames committed
   std::int64_t in_flight = 0;  ///< frames admitted, and neither committed nor given up; in a window, at its end
   Moments moments;
+  LatencyHistogram latency;  ///< of committed frames, from admission to commit
   bool measured = true;      ///< false: the clock measures nothing (Clock::measures); there are no resources
   Reading input;             ///< the source inside next(): busy is the time that the call took, blocked or not
   Reading without_credits;   ///< the source before the gate: busy is the time without credits
@@ -186,9 +188,10 @@ struct Statistics {
 
   /// From any thread at any time; takes tens of microseconds.
   [[nodiscard]] Snapshot snapshot() const;
-  void count_planned() noexcept;
-  /// Returns the number of all committed frames.
-  std::int64_t count_committed(std::int64_t frames) noexcept;
+  /// Returns the time of the admission.
+  std::int64_t count_planned() noexcept;
+  /// `admitted_ns` has the time of admission of each frame. Returns the number of all committed frames.
+  std::int64_t count_committed(std::span<const std::int64_t> admitted_ns) noexcept;
   /// Frames have left the pipeline, committed or given up.
   void count_left(std::int64_t frames) noexcept;
   /// Returns the meter of every place where a frame can be, in the order of the flow.
@@ -209,6 +212,7 @@ struct Statistics {
   std::int64_t committed_ = 0;
   std::int64_t left_ = 0;
   Moments moments_;
+  LatencyHistogram latency_;
 };
 
 }  // namespace millrace

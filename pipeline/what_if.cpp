@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -14,6 +13,7 @@ constexpr int replicas = 3;           // replays of a change, each with other it
 constexpr int replayed_batches = 60;  // at most; more do not change the rate
 constexpr int max_threads = 4096, max_frames = 1'000'000;
 constexpr double min_factor = 0.01, max_factor = 1000;  // of a stage's speed
+constexpr double latency_quantile = 0.95;
 constexpr double few_cores = 0.02;  // cores of other programs that are not worth a thread in the model
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
@@ -151,17 +151,100 @@ std::string number_text(double value) {
   return text;
 }
 
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+/// "a, b" -> "a" and "b". An empty part stays, and is refused later.
+std::vector<std::string> parts_of(std::string_view text) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const auto comma = text.find(',');
+    std::string_view part = text.substr(0, comma);
+    while (part.starts_with(' ')) part.remove_prefix(1);
+    while (part.ends_with(' ')) part.remove_suffix(1);
+    parts.emplace_back(part);
+    if (comma == std::string_view::npos) return parts;
+    text.remove_prefix(comma + 1);
+  }
 }
 
-std::vector<double> replay(PipelineModel model) {
-  std::vector<double> rates;
-  for (int i = 0; i < replicas; ++i) {
-    model.seed = static_cast<std::uint64_t>(i) + 1;
-    rates.push_back(simulate(model).frames_per_s);
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+/// A model with the changes so far, and what they are called.
+struct Changed {
+  PipelineModel model;
+  int team = 1;  ///< of the recording
+  std::vector<std::string> labels{};
+  bool extrapolated = false;
+};
+
+void change_stage(Changed& changed, const Number& factor, const std::string& change) {
+  if (factor.value < min_factor || factor.value > max_factor)
+    throw std::invalid_argument("what-if '" + change + "': the factor must be between 0.01 and 1000");
+  std::string names;
+  for (StageCosts* stage : stages_of(changed.model)) {
+    names += (names.empty() ? "" : ", ") + stage->name;
+    if (stage->name != factor.name) continue;
+    speed_up(*stage, factor.value);
+    changed.labels.push_back("`" + factor.name + "` " +
+                             (factor.value == 2 ? "twice" : number_text(factor.value) + " times") + " as fast");
+    return;
   }
-  return rates;
+  throw std::invalid_argument("what-if '" + change + "': this run has no stage '" + factor.name + "'; it has " + names);
+}
+
+void change_option(Changed& changed, const Number& option) {
+  PipelineModel& model = changed.model;
+  const std::string& name = option.name;
+  if (name == "others" && option.value == 0) {
+    model.others = 0;
+    changed.labels.emplace_back("no other programs");
+    return;
+  }
+  if (name == "cores") {
+    if (option.value < min_factor || option.value > max_threads)
+      throw std::invalid_argument("what-if cores: the value must be between 0.01 and 4096");
+    model.cores = option.value;
+    changed.labels.push_back(number_text(option.value) + " cores");
+    return;
+  }
+  const int value = whole(option);
+  std::string label = name + ": " + std::to_string(value);
+  if (name == "threads.workers") {
+    model.workers = value;
+  } else if (name == "read.threads") {
+    model.read_threads = value;
+  } else if (name == "gate.frames") {
+    model.admission = value;
+  } else if (name == "threads.lanes") {
+    // As the defaults do it: the lanes share the cores.
+    resize_teams(model, changed.team, std::max(1, changed.team * model.lanes / value));
+    model.lanes = value;
+    changed.extrapolated = true;
+  } else if (name == "batch.size") {
+    resize_batches(model, value);
+    changed.extrapolated = true;
+  } else if (name == "gpus") {
+    if (!uses_gpu(model)) throw std::invalid_argument("what-if gpus: this run used no GPU");
+    model.lanes = std::max(1, model.lanes * value / model.gpus);
+    model.gpus = value;
+    label = value == 1 ? "one GPU" : std::to_string(value) + " GPUs, each with its lanes";
+  } else {
+    throw std::invalid_argument("what-if " + name +
+                                ": is not known; known are threads.workers, threads.lanes, read.threads, gate.frames, "
+                                "batch.size, cores, gpus, others=0, and STAGE xN");
+  }
+  changed.labels.push_back(std::move(label));
+}
+
+void apply(Changed& changed, const std::string& change) {
+  if (const auto factor = split(change, " x")) return change_stage(changed, *factor, change);
+  const auto option = split(change, "=");
+  if (!option)
+    throw std::invalid_argument("what-if '" + change +
+                                "': write STAGE xN or OPTION=N, for example \"segment x2\" or threads.workers=2");
+  change_option(changed, *option);
 }
 
 }  // namespace
@@ -171,6 +254,7 @@ std::optional<Recording> recording_of(const Snapshot& window, const RunShape& sh
   Recording recording;
   recording.team = shape.team;
   recording.frames_per_s = static_cast<double>(window.committed) / seconds(window.time_ns);
+  recording.latency_s = window.latency.quantile_ns(latency_quantile) / 1e9;
   PipelineModel& model = recording.model;
   model.batch = shape.batch;
   model.frames =
@@ -211,75 +295,43 @@ std::optional<Recording> recording_of(const Snapshot& window, const RunShape& sh
 }
 
 WhatIf::WhatIf(Recording recording) : recording_(std::move(recording)), replayed_(replay(recording_.model)) {
-  mismatch_ = std::abs(mean(replayed_) / recording_.frames_per_s - 1);
+  double sum = 0;
+  for (const Replayed& run : replayed_) sum += run.frames_per_s;
+  mismatch_ = std::abs(sum / static_cast<double>(replayed_.size()) / recording_.frames_per_s - 1);
 }
 
+std::vector<WhatIf::Replayed> WhatIf::replay(PipelineModel model) {
+  std::vector<Replayed> runs;
+  for (int i = 0; i < replicas; ++i) {
+    model.seed = static_cast<std::uint64_t>(i) + 1;
+    const Outcome outcome = simulate(model);
+    runs.push_back(
+        {outcome.frames_per_s, (outcome.finished - outcome.begun).latency.quantile_ns(latency_quantile) / 1e9});
+  }
+  return runs;
+}
+
+// The half width of the interval has three parts: what equal runs differ by, a part of the replay's error without a
+// change, and a part of the gain. The real changes of bench/insight gave the numbers.
 Prediction WhatIf::predict(std::string_view change) const {
-  PipelineModel model = recording_.model;
-  std::string names;
-  if (const auto factor = split(change, " x")) {
-    if (factor->value < min_factor || factor->value > max_factor)
-      throw std::invalid_argument("what-if '" + std::string(change) + "': the factor must be between 0.01 and 1000");
-    for (StageCosts* stage : stages_of(model)) {
-      names += (names.empty() ? "" : ", ") + stage->name;
-      if (stage->name != factor->name) continue;
-      speed_up(*stage, factor->value);
-      return predicted(std::string(change),
-                       "`" + factor->name + "` " +
-                           (factor->value == 2 ? "twice" : number_text(factor->value) + " times") + " as fast",
-                       model, false);
-    }
-    throw std::invalid_argument("what-if '" + std::string(change) + "': this run has no stage '" + factor->name +
-                                "'; it has " + names);
+  constexpr double of_runs = 0.05, of_mismatch = 0.5, of_gain = 0.2, of_extrapolation = 0.05;
+  Changed changed{recording_.model, recording_.team};
+  for (const std::string& part : parts_of(change)) apply(changed, part);
+  const PipelineModel& model = changed.model;
+  if (model.admission < 2 * model.batch)
+    throw std::invalid_argument("what-if gate.frames: two batches have to fit, so at least " +
+                                std::to_string(2 * model.batch));
+  const auto runs = replay(model);
+  double ratio = 0, latency_ratio = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    ratio += runs[i].frames_per_s / replayed_[i].frames_per_s / replicas;
+    latency_ratio += replayed_[i].latency_s > 0 ? runs[i].latency_s / replayed_[i].latency_s / replicas : 0;
   }
-  const auto option = split(change, "=");
-  if (!option)
-    throw std::invalid_argument("what-if '" + std::string(change) +
-                                "': write STAGE xN or OPTION=N, for example \"segment x2\" or threads.workers=2");
-  const std::string& name = option->name;
-  const auto labelled = [&](const std::string& label, bool extrapolated = false) {
-    return predicted(std::string(change), label, model, extrapolated);
-  };
-  if (name == "others" && option->value == 0) {
-    model.others = 0;
-    return labelled("no other programs");
-  }
-  if (name == "cores") {
-    if (option->value < min_factor || option->value > max_threads)
-      throw std::invalid_argument("what-if cores: the value must be between 0.01 and 4096");
-    model.cores = option->value;
-    return labelled(number_text(option->value) + " cores");
-  }
-  const int value = whole(*option);
-  const std::string label = name + ": " + std::to_string(value);
-  if (name == "threads.workers") {
-    model.workers = value;
-  } else if (name == "read.threads") {
-    model.read_threads = value;
-  } else if (name == "gate.frames") {
-    if (value < 2 * model.batch)
-      throw std::invalid_argument("what-if gate.frames: two batches have to fit, so at least " +
-                                  std::to_string(2 * model.batch));
-    model.admission = value;
-  } else if (name == "threads.lanes") {
-    // As the defaults do it: the lanes share the cores.
-    resize_teams(model, recording_.team, std::max(1, recording_.team * model.lanes / value));
-    model.lanes = value;
-    return labelled(label, true);
-  } else if (name == "batch.size") {
-    resize_batches(model, value);
-    return labelled(label, true);
-  } else if (name == "gpus") {
-    if (!uses_gpu(model)) throw std::invalid_argument("what-if gpus: this run used no GPU");
-    model.lanes = std::max(1, model.lanes * value / model.gpus);
-    model.gpus = value;
-    return labelled(value == 1 ? "one GPU" : std::to_string(value) + " GPUs, each with its lanes");
-  } else {
-    throw std::invalid_argument("what-if " + name +
-                                ": is not known; known are threads.workers, threads.lanes, read.threads, gate.frames, "
-                                "batch.size, cores, gpus, others=0, and STAGE xN");
-  }
-  return labelled(label);
+  double half = of_runs + of_mismatch * std::min(mismatch_, 1.0) + of_gain * std::abs(std::log(ratio));
+  if (changed.extrapolated) half += of_extrapolation;
+  const double rate = recording_.frames_per_s * ratio;
+  return {std::string(change),    joined(changed.labels), rate,
+          rate * std::exp(-half), rate * std::exp(half),  recording_.latency_s * latency_ratio};
 }
 
 std::vector<Prediction> WhatIf::table() const {
@@ -300,21 +352,6 @@ std::vector<Prediction> WhatIf::table() const {
   for (const auto& change : changes) all.push_back(predict(change));
   std::ranges::stable_sort(all, std::ranges::greater(), &Prediction::frames_per_s);
   return all;
-}
-
-// The half width of the interval has three parts: what equal runs differ by, a part of the replay's error without a
-// change, and a part of the gain. The real changes of bench/insight gave the numbers.
-Prediction WhatIf::predicted(std::string change, std::string label, const PipelineModel& changed,
-                             bool extrapolated) const {
-  constexpr double of_runs = 0.05, of_mismatch = 0.5, of_gain = 0.2, of_extrapolation = 0.05;
-  const auto rates = replay(changed);
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < rates.size(); ++i) ratios.push_back(rates[i] / replayed_[i]);
-  const double ratio = mean(ratios);
-  double half = of_runs + of_mismatch * std::min(mismatch_, 1.0) + of_gain * std::abs(std::log(ratio));
-  if (extrapolated) half += of_extrapolation;
-  const double rate = recording_.frames_per_s * ratio;
-  return {std::move(change), std::move(label), rate, rate * std::exp(-half), rate * std::exp(half)};
 }
 
 }  // namespace millrace

@@ -14,6 +14,7 @@ struct Recording {
   PipelineModel model;
   int team = 1;             ///< threads of a model call on a CPU
   double frames_per_s = 0;  ///< measured
+  double latency_s = 0;     ///< measured: 95 % of the frames took no longer from admission to commit
 };
 
 /// The numbers of a run that its snapshots do not have.
@@ -33,6 +34,7 @@ struct Prediction {
   std::string change;  ///< as predict() reads it
   std::string label;   ///< for people
   double frames_per_s = 0, low = 0, high = 0;
+  double latency_s = 0;  ///< as in Recording; without an interval
 };
 
 /// Predicts what changes of a recorded run would bring. It replays the recording with and without the change and
@@ -41,7 +43,7 @@ class WhatIf {
  public:
   explicit WhatIf(Recording recording);
 
-  /// `change` is "STAGE xN" (N times as fast), "OPTION=N" or "others=0".
+  /// `change` is "STAGE xN" (N times as fast), "OPTION=N" or "others=0"; or several of them, separated by commas.
   /// Options are threads.workers, threads.lanes, read.threads, gate.frames, batch.size, cores and gpus.
   /// Costs of a batch grow with its size, which is true on CPUs.
   /// Throws std::invalid_argument that names the change and what is known.
@@ -54,12 +56,16 @@ class WhatIf {
   /// How far the replay without a change is off: 0.05 for 5 %.
   [[nodiscard]] double mismatch() const { return mismatch_; }
 
+  [[nodiscard]] const Recording& recording() const { return recording_; }
+
  private:
-  [[nodiscard]] Prediction predicted(std::string change, std::string label, const PipelineModel& changed,
-                                     bool extrapolated) const;
+  struct Replayed {
+    double frames_per_s = 0, latency_s = 0;
+  };
+  static std::vector<Replayed> replay(PipelineModel model);
 
   Recording recording_;
-  std::vector<double> replayed_;  // rates without a change, by seed
+  std::vector<Replayed> replayed_;  // without a change, by seed
   double mismatch_ = 0;
 };
 

@@ -119,19 +119,6 @@ class Committer {
   std::int64_t failed_ = 0;  // pictures of this attempt
 };
 
-/// The number of lanes for which the memory of the host may be enough. A user who names a number knows better.
-int most_lanes(const Config& config, const Packages& packages, const Devices& devices) {
-  const auto available = available_memory();
-  if (config.threads.lanes > 0 || devices.kind != Devices::Kind::cpu || !available)
-    return std::numeric_limits<int>::max();
-  std::int64_t all = 0, largest = 0;
-  for (const auto& [folder, package] : packages) {
-    all += loaded_bytes(*package);
-    largest = std::max(largest, loaded_bytes(*package));
-  }
-  return lanes_that_fit(*available, all, largest, std::max(config.batch.size, 1));
-}
-
 std::string few_lanes(const ResolvedConfig& resolved, const ResolvedConfig& usual) {
   return "memory may be enough for " + count_of(resolved.graph.lanes, "lane") + " instead of " +
          std::to_string(usual.graph.lanes) + ", so teams have " + count_of(resolved.team, "thread") +
@@ -397,6 +384,18 @@ std::string unreadable_folders(const ScanCounts& counts, const std::string& reme
   if (folders.count == 0) return {};
   return count_of(folders.count, "folder") + " could not be listed (" + names_of(folders) +
          "), so their pictures are not in the plan: fix the permissions" + remedy;
+}
+
+int most_lanes(const Config& config, const Packages& packages, const Devices& devices) {
+  const auto available = available_memory();
+  if (config.threads.lanes > 0 || devices.kind != Devices::Kind::cpu || !available)
+    return std::numeric_limits<int>::max();
+  std::int64_t all = 0, largest = 0;
+  for (const auto& [folder, package] : packages) {
+    all += loaded_bytes(*package);
+    largest = std::max(largest, loaded_bytes(*package));
+  }
+  return lanes_that_fit(*available, all, largest, std::max(config.batch.size, 1));
 }
 
 ResolvedConfig resolve_for(const Config& config, const std::string& output, const Devices& devices, int most_lanes) {

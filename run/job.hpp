@@ -70,6 +70,10 @@ std::string unreadable_folders(const ScanCounts& counts, const std::string& reme
 ResolvedConfig resolve_for(const Config& config, const std::string& output, const Devices& devices,
                            int most_lanes = std::numeric_limits<int>::max());
 
+/// The number of lanes for which the memory of the host may be enough; the largest number if it does not matter: on a GPU,
+/// or if the user names a number of lanes, who knows better.
+int most_lanes(const Config& config, const Packages& packages, const Devices& devices);
+
 /// The machine of a run, so that comparisons can name it: CPU, cores, memory, device.
 nlohmann::json machine_json(const Devices& devices);
 

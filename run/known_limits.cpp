@@ -27,12 +27,17 @@ nlohmann::json read(const std::string& file) {
 
 }  // namespace
 
-std::string KnownLimits::usual_file() {
+std::string user_state_folder() {
   const char* state = std::getenv("XDG_STATE_HOME");
   const char* home = std::getenv("HOME");
   // The XDG specification says to ignore relative paths.
-  if (state != nullptr && *state == '/') return std::string(state) + "/millrace/call_limits.json";
-  return home != nullptr && *home == '/' ? std::string(home) + "/.local/state/millrace/call_limits.json" : "";
+  if (state != nullptr && *state == '/') return std::string(state) + "/millrace";
+  return home != nullptr && *home == '/' ? std::string(home) + "/.local/state/millrace" : "";
+}
+
+std::string KnownLimits::usual_file() {
+  const std::string folder = user_state_folder();
+  return folder.empty() ? "" : folder + "/call_limits.json";
 }
 
 bool KnownLimits::recall(const std::string& device, std::int64_t limit_bytes, const Packages& packages,

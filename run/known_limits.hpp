@@ -9,6 +9,10 @@
 
 namespace millrace {
 
+/// The folder for what the program learns about this machine: millrace in $XDG_STATE_HOME, else in ~/.local/state.
+/// Empty if there is no home folder.
+std::string user_state_folder();
+
 /// Limits of model calls that ran out of memory on this machine, kept for later runs in a JSON file of the user.
 /// They only save calls that would fail, so a file that is damaged or cannot be written is ignored.
 class KnownLimits {
@@ -16,7 +20,7 @@ class KnownLimits {
   /// An empty `file` keeps nothing.
   explicit KnownLimits(std::string file) : file_(std::move(file)) {}
 
-  /// call_limits.json in $XDG_STATE_HOME/millrace, else in ~/.local/state/millrace. Empty if there is no home folder.
+  /// call_limits.json in user_state_folder(). Empty if there is no such folder.
   static std::string usual_file();
 
   /// Lowers `limits` to those of earlier runs on the same kind of device with at least as much planned memory.

@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int version = 1;
+constexpr int version = 2;
 constexpr std::size_t max_stages = 64, max_costs = 1024;  // a run has fewer
 
 // Six digits are more than a clock gives, and short.
@@ -63,6 +63,7 @@ Recording recording_from(const Json& json) {
   Recording recording;
   recording.team = whole(json.at("team"), 1, threads);
   recording.frames_per_s = number(json.at("pictures_per_s"), 1e-9, 1e9);
+  recording.latency_s = number(json.at("latency_p95_s"), 0, 1e9);
   PipelineModel& model = recording.model;
   model.frames = whole(json.at("pictures"), 1, 100'000);
   model.batch = whole(json.at("batch"), 1, 1024);
@@ -89,6 +90,7 @@ std::string to_json(const Recording& recording) {
   const PipelineModel& model = recording.model;
   return Json{{"version", version},
               {"pictures_per_s", recording.frames_per_s},
+              {"latency_p95_s", rounded(recording.latency_s)},
               {"team", recording.team},
               {"pictures", model.frames},
               {"batch", model.batch},

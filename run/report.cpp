@@ -66,6 +66,11 @@ Json source_json(const Snapshot& window) {
           {"waiting_for_input_s", seconds(window.input.busy_ns)}};
 }
 
+Json latency_json(const Snapshot& window) {
+  if (window.committed <= 0) return nullptr;
+  return {{"p50_s", window.latency.quantile_ns(0.5) / 1e9}, {"p95_s", window.latency.quantile_ns(0.95) / 1e9}};
+}
+
 Json window_json(const RunReport& report) {
   const Snapshot& window = report.window;
   Json resources = Json::array();
@@ -102,6 +107,7 @@ Json window_json(const RunReport& report) {
           {"steady_s", seconds_or_null(phases.steady_ns)},
           {"drain_s", seconds_or_null(phases.drain_ns)},
           {"steady_pictures_per_s", or_null(phases.steady_rate)},
+          {"latency", latency_json(window)},
           {"source", source_json(window)},
           {"gate",
            {{"frames", window.admission_items},

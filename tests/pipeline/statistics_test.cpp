@@ -213,11 +213,13 @@ TEST_CASE("a run fills, works at its own rate, and drains") {
   HandClock clock;
   const GraphOptions options{.max_batch = 2, .admission_items = 4, .slab_bytes = 1, .byte_budget = 4};
   Statistics statistics(options, {"decode"}, {"detect"}, {"encode"}, clock);
+  std::deque<std::int64_t> admitted_ns;
   const auto admit = [&](int frames) {
-    for (int i = 0; i < frames; ++i) statistics.count_planned();
+    for (int i = 0; i < frames; ++i) admitted_ns.push_back(statistics.count_planned());
   };
   const auto commit = [&](int frames) {
-    statistics.count_committed(frames);
+    statistics.count_committed(std::vector(admitted_ns.begin(), admitted_ns.begin() + frames));
+    admitted_ns.erase(admitted_ns.begin(), admitted_ns.begin() + frames);
     statistics.count_left(frames);
   };
   clock.advance(1000);
@@ -249,6 +251,10 @@ TEST_CASE("a run fills, works at its own rate, and drains") {
   CHECK(phases.steady_rate == doctest::Approx(4 / 100e-9));
   CHECK(window.time_ns == 5 + 100 + 100 + 87);
   CHECK(window.in_flight == 0);
+  // From admission to commit: two frames of 100, two of 150, two of 100, one of 130.
+  CHECK(window.latency.quantile_ns(0.5) == doctest::Approx(100).epsilon(0.04));
+  CHECK(window.latency.quantile_ns(0.6) == doctest::Approx(130).epsilon(0.04));
+  CHECK(window.latency.quantile_ns(1) == doctest::Approx(150).epsilon(0.04));
 }
 
 TEST_CASE("places where items wait are in the order of the flow") {

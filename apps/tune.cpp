@@ -1,0 +1,597 @@
+#include "apps/tune.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stop_token>
+#include <utility>
+
+#include "apps/arguments.hpp"
+#include "apps/attempt.hpp"
+#include "apps/child_run.hpp"
+#include "apps/estimate.hpp"
+#include "apps/format.hpp"
+#include "apps/run.hpp"
+#include "apps/signals.hpp"
+#include "apps/temporary_folder.hpp"
+#include "apps/terminal.hpp"
+#include "base/text.hpp"
+#include "io/files/files.hpp"
+#include "io/files/source_names.hpp"
+#include "io/results/comparison.hpp"
+#include "pipeline/cores.hpp"
+#include "run/cpu_plan.hpp"
+#include "run/job.hpp"
+#include "run/known_limits.hpp"
+#include "run/recording.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::int64_t largest_sample = 8192;
+constexpr std::int64_t fillings = 3;     // a sample is longer than the pipeline fills and drains
+constexpr double worth_a_recipe = 1.02;  // smaller gains are noise
+constexpr std::int64_t largest_file = 16 << 20;
+// Target T7 of docs/measuring.md for fast paths, on the masks of the sample.
+constexpr double lowest_mean_iou = 0.995, lowest_p1_iou = 0.97;
+constexpr double most_lone_objects = 0.02;  // share of objects that only one of the precisions finds
+
+constexpr const char* help =
+    "Usage: millrace tune [RECIPE.yaml] --input WHAT... --output TUNED.yaml [options of `millrace run`] [options]\n"
+    "\n"
+    "Finds the settings with which a run is fastest on this machine, and writes them as a recipe. It runs samples of "
+    "the\n"
+    "input with other values of batch.size, threads.lanes, threads.workers, gate.frames, segment.box_batch and\n"
+    "device.precision. Options that you set keep their values. It writes no results.\n"
+    "\n"
+    "  --for GOAL       throughput (default), or latency:TIME such as latency:500ms: the highest rate at which 95 % "
+    "of\n"
+    "                   the pictures take at most TIME from admission to commit\n"
+    "  --output FILE    the recipe to write (.yaml)\n"
+    "  --trials N       maximum number of trials; default: 12\n"
+    "  --seconds S      time of a trial without loading; default: 10\n"
+    "  --pairs N        runs of the defaults and of the best trial, in turns, at the end; default: 3\n"
+    "  --again          measure even if an earlier `millrace tune` measured these models on this machine\n"
+    "  --json FILE      write all figures as JSON\n"
+    "  --help           print this text and exit\n"
+    "\n"
+    "Examples:\n"
+    "  millrace tune --input pictures/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --output tuned.yaml\n"
+    "  millrace run tuned.yaml --output out/\n"
+    "\n"
+    "Exit codes:\n"
+    "  0    done\n"
+    "  2    wrong use, no pictures, or no settings keep the latency\n"
+    "  5    a problem with a model, codec, plug-in, device, CPU level or system limit\n"
+    "  6    writing failed\n"
+    "  130  stopped by Ctrl-C\n"
+    "  143  stopped by SIGTERM\n";
+
+/// Nothing for throughput.
+std::optional<double> goal_of(const std::string& text) {
+  if (text == "throughput") return std::nullopt;
+  constexpr const char* latency = "latency:";
+  if (text.starts_with(latency)) {
+    const std::string time = text.substr(std::string(latency).size());
+    const bool milliseconds = time.ends_with("ms");
+    if (milliseconds || time.ends_with("s")) {
+      const auto value = number_of<double>(time.substr(0, time.size() - (milliseconds ? 2 : 1)), 1e-3, 1e9);
+      if (value) return milliseconds ? *value / 1000 : *value;
+    }
+  }
+  throw UsageError("--for is '" + text +
+                   "'; it must be throughput, or latency:TIME such as latency:500ms or latency:2s");
+}
+
+/// What a trial measured.
+struct TrialRun {
+  ChildEnd end;
+  bool ok = false;
+  double pictures_per_s = 0, latency_s = 0;
+  std::optional<Recording> recording;
+};
+
+bool ran_out_of_memory(const ChildEnd& end) {
+  return end.signal == SIGKILL || says_out_of_memory(end.messages) ||
+         end.messages.find("out of memory") != std::string::npos;
+}
+
+std::string last_line(const std::string& text) {
+  const auto last = text.find_last_not_of('\n');
+  if (last == std::string::npos) return {};
+  const auto before = text.rfind('\n', last);
+  return text.substr(before == std::string::npos ? 0 : before + 1,
+                     last - (before == std::string::npos ? 0 : before + 1) + 1);
+}
+
+class Trials {
+ public:
+  Trials(const Settings& settings, const std::string& folder, StopSignals* signals)
+      : settings_(settings), folder_(folder), signals_(signals) {}
+
+  void use_sample(const SamplePlan& sample) { sample_ = sample; }
+  /// The results of the last run stay in this folder of the temporary folder until the next run of the same name.
+  std::string output(const std::string& name) const { return folder_ + "/" + name; }
+
+  /// Runs the sample with these values. `name` is the name of its output folder.
+  TrialRun run(const std::vector<std::pair<std::string, std::string>>& values, const std::string& name) {
+    fs::remove_all(output(name));
+    Settings settings = settings_;
+    for (const auto& [option, value] : values) settings.set(option, {value}, "tune");
+    const int every = std::max(std::atoi(settings.text("input.every").c_str()), 1);
+    settings.set("input.every", {std::to_string(every * sample_.every)}, "tune");
+    settings.set("input.limit", {std::to_string(sample_.pictures)}, "tune");
+    settings.set("output.folder", {output(name)}, "tune");
+    // These files belong to the real run.
+    settings.set("trace.file", {""}, "tune");
+    settings.set("trace.capture", {""}, "tune");
+    settings.set("events.file", {""}, "tune");
+    settings.set("measure.enabled", {"yes"}, "tune");
+    const std::string recipe = folder_ + "/trial.yaml";
+    write_result_file(recipe, settings.print());
+    TrialRun outcome;
+    outcome.end = run_child({"run", recipe, "--quiet"}, folder_ + "/messages.txt", signals_);
+    const int code = outcome.end.exit_code;
+    const bool finished = outcome.end.signal == 0 &&
+                          (code == static_cast<int>(ExitCode::ok) || code == static_cast<int>(ExitCode::some_failed));
+    if (!finished) return outcome;
+    const Attempt attempt = read_attempt(output(name), {});
+    const Json& window = attempt.report.at("run_window");
+    const Json& steady = window.at("steady_pictures_per_s");
+    outcome.pictures_per_s = steady.is_null() ? window.at("pictures_per_s").get<double>() : steady.get<double>();
+    if (const Json& latency = window.at("latency"); !latency.is_null()) outcome.latency_s = latency.at("p95_s");
+    const std::string recording = attempt.folder + "/recording.json";
+    if (fs::exists(recording)) outcome.recording = recording_from_json(read_text_file(recording, largest_file));
+    outcome.ok = outcome.pictures_per_s > 0;
+    return outcome;
+  }
+
+ private:
+  const Settings& settings_;
+  const std::string& folder_;
+  StopSignals* const signals_;
+  SamplePlan sample_;
+};
+
+/// How near the results of another precision are to those of the defaults.
+struct Agreement {
+  double mean_iou = 1, p1_iou = 1, lone_objects = 0;
+  bool good = true;
+  [[nodiscard]] std::string text() const {
+    return format(
+        "masks or boxes agree with those of the defaults: mean IoU %.4f, 1st percentile %.3f, %.1f %% of the objects "
+        "without a partner",
+        mean_iou, p1_iou, 100 * lone_objects);
+  }
+};
+
+Agreement agreement(const std::string& defaults, const std::string& other) {
+  const ResultsComparison found = compare_results(defaults, other, 0);
+  Agreement it;
+  const auto all = static_cast<double>(found.objects_first + found.objects_second);
+  if (all <= 0) return it;
+  it.lone_objects = (all - 2 * static_cast<double>(found.pairs)) / all;
+  if (found.pairs > 0) {
+    it.mean_iou = found.ious.mean();
+    it.p1_iou = found.ious.quantile(0.01);
+  }
+  it.good = it.mean_iou >= lowest_mean_iou && it.p1_iou >= lowest_p1_iou && it.lone_objects <= most_lone_objects;
+  return it;
+}
+
+std::string time_text(double seconds) {
+  return seconds < 1 ? format("%.0f ms", 1000 * seconds) : format("%.2f s", seconds);
+}
+
+std::string utc_day() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 16> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d", &parts)};
+}
+
+/// The precisions that these devices have, the one of the settings first.
+std::vector<std::string> precisions_of(const Settings& settings, const Config& config, const Devices& devices) {
+  std::vector<std::string> all{settings.text("device.precision")};
+  const auto exists = [&](const std::string& precision) {
+    try {
+      Devices copy = devices;
+      Settings changed = settings;
+      changed.set("device.precision", {precision}, "tune");
+      Config other = parse_config(changed);
+      other.output.folder.clear();
+      copy.cpu_level.clear();
+      use_cpu_level(other, copy);
+      return find_precisions(precision, copy).by_task != find_precisions(config.device.precision, devices).by_task;
+    } catch (const std::exception&) {
+      return false;
+    }
+  };
+  std::vector<std::string> others{"bf16", "fp16"};
+  if (settings.runs("segment")) others.insert(others.begin(), "segment=bf16");
+  for (const std::string& precision : others) {
+    if (exists(precision)) all.push_back(precision);
+  }
+  return all;
+}
+
+/// One `millrace tune`.
+class Tuning {
+ public:
+  Tuning(const TuneArguments& arguments, const Config& config, CheckedRun checked, StopSignals* signals)
+      : arguments_(arguments),
+        config_(config),
+        checked_(std::move(checked)),
+        signals_(signals),
+        folder_(existing_folder(fs::absolute(arguments.output).parent_path().string()), "tune"),
+        trials_(arguments.run.settings, folder_.path(), signals) {}
+
+  ExitCode run(std::int64_t pictures) {
+    const Devices& devices = arguments_.run.devices;
+    const int lanes = most_lanes(config_, checked_.packages, devices);
+    const ResolvedConfig resolved = resolve_for(config_, "", devices, lanes);
+    const std::int64_t frames = resolved.graph.admission_items;
+    // The first run shows how many pictures take the wanted time. It also brings the files into the system's cache, so that
+    // the first trial has no disadvantage.
+    trials_.use_sample(plan_sample(pictures, fillings * frames));
+    const TrialRun pilot = trials_.run({}, "pilot");
+    if (stopped()) return stop_code();
+    require(pilot);
+    const auto wanted = static_cast<std::int64_t>(std::ceil(pilot.pictures_per_s * arguments_.seconds));
+    const SamplePlan sample = plan_sample(pictures, std::clamp(wanted, fillings * frames, largest_sample));
+    trials_.use_sample(sample);
+    if (sample.pictures < fillings * frames)
+      say("the input has only " + count_of(sample.pictures, "picture") +
+          " for a trial, which fill the pipeline and drain it; "
+          "the result means little. Name more pictures");
+    const int cores = static_cast<int>(std::ceil(available_cores()));
+    const TuneKnobs knobs = knobs_for(arguments_.run.settings, resolved, devices, cores, lanes,
+                                      static_cast<int>(std::max(sample.pictures / fillings, frames)),
+                                      precisions_of(arguments_.run.settings, config_, devices));
+    if (knobs.knobs.empty())
+      throw UsageError("every option that `millrace tune` could change is set; leave some of them out");
+    show_head(knobs, sample, pilot.pictures_per_s);
+    Tuner tuner(knobs.knobs, knobs.defaults, arguments_.most_latency_s,
+                [&](const TunerPoint& point) { return allowed(knobs.knobs, point); });
+    while (std::ssize(tuner.trials()) < arguments_.trials) {
+      const auto point = tuner.propose();
+      if (!point) break;
+      tuner.add(measure(tuner, *point));
+      if (stopped()) return stop_code();
+    }
+    const Trial* const best = tuner.best();
+    if (best == nullptr) {
+      write_json(tuner, {}, {});
+      throw UsageError("no trial kept the latency of " + time_text(*arguments_.most_latency_s) + "; the lowest was " +
+                       time_text(lowest_latency(tuner)) +
+                       ". Allow more time, or set options such as gate.frames yourself");
+    }
+    std::vector<TunePair> pairs;
+    if (best->point != knobs.defaults) {
+      pairs = measure_pairs(tuner, *best);
+      if (stopped()) return stop_code();
+    }
+    finish(tuner, *best, pairs);
+    return ExitCode::ok;
+  }
+
+  /// Writes the recipe with the values of an earlier tuning; false if nothing is remembered.
+  bool recall() {
+    const std::string file = memory_file();
+    if (arguments_.again || file.empty() || !fs::exists(file)) return false;
+    const Json known = Json::parse(read_text_file(file, largest_file), nullptr, false);
+    if (!known.is_object() || known.value("key", Json()) != key()) return false;
+    std::vector<TunedValue> values;
+    try {
+      for (const Json& value : known.at("values"))
+        values.push_back({value.at("option"), value.at("value"), value.at("reason")});
+      write_recipe(values, known.at("summary").get<std::vector<std::string>>());
+    } catch (const Json::exception&) {  // damaged, so it is measured again
+      return false;
+    }
+    std::printf("these models were tuned on this machine on %s; --again measures again\n",
+                known.value("day", std::string("an unknown day")).c_str());
+    return true;
+  }
+
+ private:
+  [[nodiscard]] bool stopped() const { return signals_ != nullptr && signals_->received() != 0; }
+  [[nodiscard]] ExitCode stop_code() const {
+    say("stopped before the end; no recipe is written");
+    return signals_->received() == SIGTERM ? ExitCode::terminated : ExitCode::interrupted;
+  }
+
+  /// The defaults must run.
+  static void require(const TrialRun& outcome) {
+    if (outcome.ok) return;
+    const std::string why = last_line(outcome.end.messages);
+    throw ModelError("a trial with the settings as they are failed" +
+                     (why.empty() ? " without a message: `millrace run` shows more" : ": " + why));
+  }
+
+  static bool allowed(const std::vector<Knob>& knobs, const TunerPoint& point) {
+    int batch = 1, gate = 0;
+    for (std::size_t i = 0; i < knobs.size(); ++i) {
+      const int value = std::atoi(knobs[i].values[point[i]].c_str());
+      if (knobs[i].option == "batch.size") batch = value;
+      if (knobs[i].option == "gate.frames") gate = value;
+    }
+    return gate == 0 || gate >= 2 * batch;
+  }
+
+  static std::vector<std::pair<std::string, std::string>> values_of(const Tuner& tuner, const TunerPoint& point) {
+    std::vector<std::pair<std::string, std::string>> values;
+    for (std::size_t i = 0; i < point.size(); ++i)
+      values.emplace_back(tuner.knobs()[i].option, tuner.knobs()[i].values[point[i]]);
+    return values;
+  }
+
+  Trial measure(const Tuner& tuner, const TunerPoint& point) {
+    const bool first = tuner.trials().empty();
+    const TrialRun outcome = trials_.run(values_of(tuner, point), first ? "defaults" : "trial");
+    Trial trial{point, outcome.ok, true, outcome.pictures_per_s, outcome.latency_s, outcome.recording};
+    if (stopped()) return trial;
+    if (first) require(outcome);
+    std::string note = first ? "defaults" : "";
+    if (!outcome.ok) {
+      note = ran_out_of_memory(outcome.end) ? "out of memory" : "failed: " + last_line(outcome.end.messages);
+    } else if (!first && precision_of(tuner, point) != precision_of(tuner, tuner.trials().front().point)) {
+      const Agreement it = agreement(trials_.output("defaults"), trials_.output("trial"));
+      agreements_[precision_of(tuner, point)] = it;
+      trial.usable = it.good;
+      if (!it.good) note = "not used: " + it.text();
+    }
+    show_row(tuner, trial, note);
+    return trial;
+  }
+
+  static std::string precision_of(const Tuner& tuner, const TunerPoint& point) {
+    for (std::size_t i = 0; i < point.size(); ++i) {
+      if (tuner.knobs()[i].option == "device.precision") return tuner.knobs()[i].values[point[i]];
+    }
+    return {};
+  }
+
+  void show_head(const TuneKnobs& knobs, const SamplePlan& sample, double rate) const {
+    const double seconds = static_cast<double>(sample.pictures) / rate;
+    std::printf("each trial runs %s, which take about %.0f s and the time to load; at most %d trials and %s\n",
+                count_of(sample.pictures, "picture").c_str(), seconds, arguments_.trials,
+                count_of(arguments_.pairs, "pair").c_str());
+    std::string line = "trial";
+    for (const Knob& knob : knobs.knobs) line += "  " + knob.option;
+    std::printf("%s  pictures/s  latency p95\n", line.c_str());
+    std::fflush(stdout);
+  }
+
+  static void show_row(const Tuner& tuner, const Trial& trial, const std::string& note) {
+    std::string line = format("%5zu", tuner.trials().size() + 1);
+    for (std::size_t i = 0; i < trial.point.size(); ++i) {
+      const Knob& knob = tuner.knobs()[i];
+      line += "  " + format("%*s", static_cast<int>(knob.option.size()), knob.values[trial.point[i]].c_str());
+    }
+    line += trial.fits ? format("  %10.2f  %11s", trial.frames_per_s, time_text(trial.latency_s).c_str())
+                       : format("  %10s  %11s", "-", "-");
+    std::printf("%s%s\n", line.c_str(), note.empty() ? "" : ("  " + display_name(note)).c_str());
+    std::fflush(stdout);
+  }
+
+  static double lowest_latency(const Tuner& tuner) {
+    double lowest = 0;
+    for (const Trial& trial : tuner.trials()) {
+      if (trial.fits && (lowest == 0 || trial.latency_s < lowest)) lowest = trial.latency_s;
+    }
+    return lowest;
+  }
+
+  std::vector<TunePair> measure_pairs(const Tuner& tuner, const Trial& best) {
+    const auto defaults = values_of(tuner, tuner.trials().front().point), tuned = values_of(tuner, best.point);
+    std::vector<TunePair> pairs;
+    for (int i = 0; i < arguments_.pairs && !stopped(); ++i) {
+      TunePair pair;
+      // The order changes, so that a machine that gets slower favours neither.
+      for (const bool of_defaults : {i % 2 == 0, i % 2 != 0}) {
+        const TrialRun outcome = trials_.run(of_defaults ? defaults : tuned, "trial");
+        if (stopped()) return pairs;
+        if (!outcome.ok) throw ModelError("a run of a pair failed: " + last_line(outcome.end.messages));
+        (of_defaults ? pair.defaults : pair.best) = outcome.pictures_per_s;
+      }
+      pairs.push_back(pair);
+      std::printf("pair %d: defaults %.2f, tuned %.2f pictures/s, %.2f times as fast\n", i + 1, pair.defaults,
+                  pair.best, pair.best / pair.defaults);
+      std::fflush(stdout);
+    }
+    return pairs;
+  }
+
+  void finish(Tuner& tuner, const Trial& best, const std::vector<TunePair>& pairs) {
+    std::vector<double> ratios;
+    for (const TunePair& pair : pairs) ratios.push_back(pair.best / pair.defaults);
+    std::ranges::sort(ratios);
+    const double median = ratios.empty() ? 1 : ratios[ratios.size() / 2];
+    const Trial& defaults = tuner.trials().front();
+    // A latency that the defaults miss is worth a lower rate.
+    const bool keeps = !arguments_.most_latency_s || defaults.latency_s <= *arguments_.most_latency_s;
+    const Trial& chosen = keeps && (pairs.empty() || median < worth_a_recipe) ? defaults : best;
+    std::vector<std::string> summary{
+        "Tuned by millrace " MILLRACE_VERSION " on " + utc_day() + " for " +
+            (arguments_.most_latency_s ? "a latency of " + time_text(*arguments_.most_latency_s) : "throughput") +
+            ": " + count_of(std::ssize(tuner.trials()), "trial") + ".",
+        "Machine: " + machine_json(arguments_.run.devices).value("cpu", std::string("unknown CPU")) + ", " +
+            count_of(static_cast<std::int64_t>(std::ceil(available_cores())), "core") +
+            (arguments_.run.devices.lanes_wait_for_gpu() ? ", " + arguments_.run.devices.name : "") + "."};
+    if (&chosen == &defaults) {
+      summary.push_back(
+          pairs.empty() ? "The defaults are the fastest of all trials."
+                        : format("The defaults stay: the best other trial was %.2f times as fast in pairs.", median));
+    } else if (!ratios.empty()) {
+      summary.push_back(format("%.2f times as fast as the defaults: median of %zu pairs, %.2f to %.2f.", median,
+                               ratios.size(), ratios.front(), ratios.back()));
+    }
+    std::vector<TunedValue> values = tuned_values(tuner, chosen);
+    for (TunedValue& value : values) {
+      if (value.option != "device.precision") continue;
+      if (const auto it = agreements_.find(value.value); it != agreements_.end())
+        value.reason += "; " + it->second.text();
+    }
+    write_recipe(values, summary);
+    remember(values, summary);
+    write_json(tuner, pairs, values);
+  }
+
+  void write_recipe(const std::vector<TunedValue>& values, const std::vector<std::string>& summary) const {
+    Settings settings = arguments_.run.settings;
+    for (const TunedValue& value : values) settings.set(value.option, {value.value}, value.reason);
+    std::string text;
+    for (const std::string& line : summary) text += "# " + line + "\n";
+    text +=
+        "# The comment of a tuned value gives its rate and those of the values next to it, with all others "
+        "unchanged.\n#\n"
+        "#   millrace run " +
+        display_name(arguments_.output) + " --output out/\n";
+    write_result_file(arguments_.output, text + settings.print());
+    for (const std::string& line : summary) std::printf("%s\n", display_name(line).c_str());
+    for (const TunedValue& value : values)
+      std::printf("  %-18s %-12s %s\n", value.option.c_str(), value.value.c_str(),
+                  display_name(value.reason.substr(6)).c_str());
+    std::printf("recipe: %s\n", display_name(arguments_.output).c_str());
+    std::fflush(stdout);
+  }
+
+  /// Everything that may change which values are best.
+  [[nodiscard]] Json key() const {
+    const Devices& devices = arguments_.run.devices;
+    Json key{{"machine", machine_json(devices)}, {"tool", tool}};
+    for (const auto& [folder, package] : checked_.packages) key["packages"].push_back(package->id());
+    Settings settings = arguments_.run.settings;
+    for (const char* option : {"input.paths", "output.folder"}) settings.set(option, {}, "tune");
+    key["settings"] = settings.print();
+    key["latency_s"] = arguments_.most_latency_s ? Json(*arguments_.most_latency_s) : Json();
+    return key;
+  }
+  [[nodiscard]] std::string memory_file() const {
+    const std::string folder = user_state_folder();
+    return folder.empty() ? "" : folder + "/tuned/" + sha256_hex(key().dump()).substr(0, 16) + ".json";
+  }
+  void remember(const std::vector<TunedValue>& values, const std::vector<std::string>& summary) const {
+    const std::string file = memory_file();
+    if (file.empty()) return;
+    Json known{{"key", key()}, {"day", utc_day()}, {"summary", summary}};
+    for (const TunedValue& value : values)
+      known["values"].push_back({{"option", value.option}, {"value", value.value}, {"reason", value.reason}});
+    try {
+      fs::create_directories(fs::path(file).parent_path());
+      write_result_file(file, known.dump(1) + "\n");
+    } catch (const std::exception&) {  // the next tuning then measures again
+    }
+  }
+
+  void write_json(const Tuner& tuner, const std::vector<TunePair>& pairs, const std::vector<TunedValue>& values) const {
+    if (arguments_.json.empty()) return;
+    Json json{{"schema", 1},
+              {"machine", machine_json(arguments_.run.devices)},
+              {"latency_s", arguments_.most_latency_s ? Json(*arguments_.most_latency_s) : Json()},
+              {"trials", Json::array()},
+              {"pairs", Json::array()},
+              {"values", Json::array()}};
+    for (const Trial& trial : tuner.trials()) {
+      Json one{{"fits", trial.fits},
+               {"usable", trial.usable},
+               {"pictures_per_s", trial.fits ? Json(trial.frames_per_s) : Json()},
+               {"latency_p95_s", trial.fits ? Json(trial.latency_s) : Json()}};
+      for (const auto& [option, value] : values_of(tuner, trial.point)) one["settings"][option] = value;
+      json["trials"].push_back(std::move(one));
+    }
+    for (const TunePair& pair : pairs)
+      json["pairs"].push_back(
+          {{"defaults", pair.defaults}, {"tuned", pair.best}, {"ratio", pair.best / pair.defaults}});
+    for (const TunedValue& value : values)
+      json["values"].push_back({{"option", value.option}, {"value", value.value}, {"reason", value.reason}});
+    write_result_file(arguments_.json, json.dump(2) + "\n");
+  }
+
+  const TuneArguments& arguments_;
+  const Config& config_;
+  const CheckedRun checked_;
+  StopSignals* const signals_;
+  const TemporaryFolder folder_;
+  Trials trials_;
+  std::map<std::string, Agreement> agreements_;  // by precision
+};
+
+}  // namespace
+
+TuneArguments parse_tune(const std::vector<std::string>& arguments) {
+  const std::array<std::string, 6> own{"--for", "--output", "--trials", "--seconds", "--pairs", "--json"};
+  const std::array<std::string, 1> flags{"--again"};
+  const std::array<std::string, 8> refused{"--dry-run", "--print-config", "--events", "--quiet",
+                                           "-q",        "--add-new",      "--trace",  "--capture"};
+  const SplitArguments split =
+      split_arguments("tune", arguments, own, flags, refused, "`millrace tune` writes no results");
+  TuneArguments parsed;
+  const auto whole = [](const std::string& option, const std::string& value, int lowest, int highest) {
+    const auto number = number_of<int>(value, lowest, highest);
+    if (!number)
+      throw UsageError(option + " is '" + value + "'; it must be a whole number from " + std::to_string(lowest) +
+                       " to " + std::to_string(highest));
+    return *number;
+  };
+  for (const auto& [option, value] : split.own) {
+    if (option == "--for") parsed.most_latency_s = goal_of(value);
+    if (option == "--output") parsed.output = result_file(option, value, ".yaml");
+    if (option == "--json") parsed.json = result_file(option, value, ".json");
+    if (option == "--trials") parsed.trials = whole(option, value, 1, 100);
+    if (option == "--pairs") parsed.pairs = whole(option, value, 0, 100);
+    if (option == "--again") parsed.again = true;
+    if (option != "--seconds") continue;
+    const auto seconds = number_of<double>(value, 0.1, 3600);
+    if (!seconds) throw UsageError("--seconds is '" + value + "'; it must be a number from 0.1 to 3600");
+    parsed.seconds = *seconds;
+  }
+  if (parsed.output.empty()) throw UsageError("`millrace tune` needs a file for the recipe: add --output tuned.yaml");
+  parsed.run = parse_run(split.run);
+  return parsed;
+}
+
+std::string tune_help() { return help; }
+
+ExitCode tune_command(const TuneArguments& arguments, const Config& config, StopSignals* signals) {
+  RunArguments dry = arguments.run;
+  dry.dry_run = true;  // trials open LibTorch, this process does not
+  CheckedRun checked = check_run(dry, config, {});
+  if (std::ranges::find(checked.spec.inputs, "-") != checked.spec.inputs.end())
+    throw UsageError(
+        "`millrace tune` reads the input more than once, so it cannot read names from stdin: write them to a list "
+        "(.txt) and "
+        "name it with --input");
+  for (const auto& note : checked.notes) say(note);
+  std::stop_source stop;
+  if (signals != nullptr) signals->on_stop([&stop](int /*signal*/) { stop.request_stop(); });
+  DryRun input;
+  try {
+    input = dry_run(checked.spec, 0, {}, stop.get_token());
+  } catch (...) {
+    if (signals != nullptr) signals->on_stop({});  // it would refer to `stop`
+    throw;
+  }
+  if (signals != nullptr) signals->on_stop({});
+  if (stop.stop_requested()) return signals->received() == SIGTERM ? ExitCode::terminated : ExitCode::interrupted;
+  if (input.items == 0) throw InputError(input.nothing_found);
+  Tuning tuning(arguments, config, std::move(checked), signals);
+  if (tuning.recall()) return ExitCode::ok;
+  return tuning.run(input.items);
+}
+
+}  // namespace millrace

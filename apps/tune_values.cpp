@@ -1,0 +1,96 @@
+// The options that `millrace tune` changes, and the reasons for their values.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "apps/format.hpp"
+#include "apps/tune.hpp"
+#include "run/settings.hpp"
+
+namespace millrace {
+namespace {
+
+/// Numbers in ascending order, with `now` among them.
+std::vector<std::string> numbers(std::vector<int> values, int now, int lowest, int highest) {
+  std::erase_if(values, [&](int value) { return value < lowest || value > highest; });
+  values.push_back(now);
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  std::vector<std::string> texts;
+  for (const int value : values) texts.push_back(std::to_string(value));
+  return texts;
+}
+
+std::string rate_text(double rate) { return format("%.*f", rate < 10 ? 2 : rate < 100 ? 1 : 0, rate); }
+
+}  // namespace
+
+TuneKnobs knobs_for(const Settings& settings, const ResolvedConfig& resolved, const Devices& devices, int cores,
+                    int most_lanes, int most_frames, const std::vector<std::string>& precisions) {
+  const bool gpu = devices.lanes_wait_for_gpu();
+  TuneKnobs all;
+  const auto is_free = [&](const std::string& key) {
+    const std::string& origin = settings.origin(key);
+    return origin == "default" || origin == "GPU";
+  };
+  const auto add = [&](Knob knob, const std::string& now) {
+    if (!is_free(knob.option) || knob.values.size() < 2) return;
+    const auto at = std::ranges::find(knob.values, now);
+    all.defaults.push_back(at == knob.values.end() ? 0 : static_cast<std::size_t>(at - knob.values.begin()));
+    all.knobs.push_back(std::move(knob));
+  };
+  const auto add_number = [&](Knob knob, std::vector<int> values, int now, int lowest, int highest) {
+    knob.values = numbers(std::move(values), now, lowest, highest);
+    add(std::move(knob), std::to_string(now));
+  };
+  const GraphOptions& graph = resolved.graph;
+  // The doubts come from the real changes of bench/insight: costs that grow with a batch, or with lanes in the same caches,
+  // are assumed; costs of a thread are measured.
+  add_number({"batch.size", {}, true, 0.1, true}, gpu ? std::vector{1, 4, 8, 16, 32, 64} : std::vector{1, 2, 4, 8},
+             resolved.batch_size, 1, std::max(most_frames / 2, 1));
+  add_number({"threads.lanes", {}, true, 0.06, true}, {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, graph.lanes, devices.count(),
+             gpu ? 6 * devices.count() : std::min(cores, most_lanes));
+  add_number({"threads.workers", {}, true, 0.03}, {1, 2, 4, 8, 16, 32, 64}, graph.workers, 1, std::max(cores, 2));
+  const int frames = static_cast<int>(graph.admission_items);
+  add_number({"gate.frames", {}, true, 0.03}, {frames / 4, frames / 2, 2 * frames, 4 * frames}, frames,
+             2 * resolved.batch_size, most_frames);
+  if (settings.runs("segment")) {
+    const int boxes = std::atoi(settings.text("segment.box_batch").c_str());
+    add_number({"segment.box_batch", {}, false, 0.05, true},
+               gpu ? std::vector{16, 64, 160, 256} : std::vector{4, 16, 64}, boxes, 1, 4096);
+  }
+  add({"device.precision", precisions, false, 0.3, false, false}, settings.text("device.precision"));
+  return all;
+}
+
+std::vector<TunedValue> tuned_values(Tuner& tuner, const Trial& best) {
+  std::vector<TunedValue> all;
+  for (std::size_t i = 0; i < tuner.knobs().size(); ++i) {
+    const Knob& knob = tuner.knobs()[i];
+    const std::size_t value = best.point[i];
+    std::string others;
+    const auto add = [&](std::size_t other) {
+      TunerPoint point = best.point;
+      point[i] = other;
+      std::string found;
+      if (const Trial* trial = tuner.tried(point)) {
+        found = !trial->fits     ? "out of memory"
+                : !trial->usable ? "other results"
+                                 : rate_text(trial->frames_per_s) + " measured";
+      } else if (const auto guess = tuner.guess(point); guess && knob.predicted) {
+        found = rate_text(guess->frames_per_s) + " predicted";
+      } else {
+        return;
+      }
+      others += "; " + knob.values[other] + ": " + found;
+    };
+    if (value > 0) add(value - 1);
+    if (value + 1 < knob.values.size()) add(value + 1);
+    const std::string reason = "tune: " + rate_text(best.frames_per_s) + " pictures/s" +
+                               (others.empty() ? "; its other values were not tried with these" : others);
+    all.push_back({knob.option, knob.values[value], reason});
+  }
+  return all;
+}
+
+}  // namespace millrace

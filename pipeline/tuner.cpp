@@ -1,0 +1,229 @@
+#include "pipeline/tuner.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+
+namespace millrace {
+namespace {
+
+constexpr double of_runs = 0.02;                // standard deviation between equal runs
+constexpr double of_interaction = 0.2;  // variance of what knobs do together, as a share of their own
+constexpr double shortest_s = 1e-6;     // latency
+constexpr double worth_a_trial = 0.002;         // expected improvement of the rate
+constexpr double fits_in_all_likelihood = 0.9;  // if nothing is known about larger points
+
+double normal_density(double z) { return std::exp(-z * z / 2) / std::sqrt(2 * std::numbers::pi); }
+double normal_probability(double z) { return std::erfc(-z / std::numbers::sqrt2) / 2; }
+
+std::size_t steps(std::size_t a, std::size_t b) { return a > b ? a - b : b - a; }
+
+}  // namespace
+
+Tuner::Tuner(std::vector<Knob> knobs, TunerPoint start, std::optional<double> most_latency_s, Allowed allowed)
+    : knobs_(std::move(knobs)),
+      start_(std::move(start)),
+      most_latency_s_(most_latency_s),
+      allowed_(std::move(allowed)) {
+  if (start_.size() != knobs_.size()) throw std::logic_error("a tuner's start has one value for each knob");
+}
+
+void Tuner::add(Trial trial) {
+  trials_.push_back(std::move(trial));
+  learn();
+}
+
+const Trial* Tuner::tried(const TunerPoint& point) const {
+  const auto it = std::ranges::find(trials_, point, &Trial::point);
+  return it == trials_.end() ? nullptr : &*it;
+}
+
+const Trial* Tuner::best() const {
+  const Trial* found = nullptr;
+  for (const Trial& trial : trials_) {
+    const bool good = trial.fits && trial.usable && (!most_latency_s_ || trial.latency_s <= *most_latency_s_);
+    if (good && (found == nullptr || trial.frames_per_s > found->frames_per_s)) found = &trial;
+  }
+  return found;
+}
+
+std::string Tuner::changes(const TunerPoint& from, const TunerPoint& to) const {
+  std::string text;
+  for (std::size_t i = 0; i < knobs_.size(); ++i) {
+    if (from[i] == to[i] || !knobs_[i].predicted) continue;
+    text += (text.empty() ? "" : ",") + knobs_[i].option + "=" + knobs_[i].values[to[i]];
+  }
+  return text;
+}
+
+// The logarithms of rate and latency by the what-if model alone.
+Tuner::Logs Tuner::predicted(const TunerPoint& point) {
+  Logs logs{std::log(reference_->frames_per_s), std::log(std::max(reference_->latency_s, shortest_s))};
+  const std::string change = changes(reference_->point, point);
+  if (change.empty()) return logs;
+  const auto [cached, is_new] = cached_.try_emplace(point);
+  if (is_new) {
+    const Prediction prediction = model_->predict(change);
+    const Recording& recording = model_->recording();
+    cached->second = {std::log(prediction.frames_per_s / recording.frames_per_s),
+                      recording.latency_s > 0 ? std::log(prediction.latency_s / recording.latency_s) : 0};
+  }
+  return {logs.rate + cached->second.rate, logs.latency + cached->second.latency};
+}
+
+// Each step away from the reference adds an error of its own. So two points share the errors of the steps that they have
+// in common.
+double Tuner::covariance(const TunerPoint& a, const TunerPoint& b) const {
+  double sum = 0;
+  for (std::size_t i = 0; i < knobs_.size(); ++i) {
+    const std::size_t from = reference_->point[i];
+    std::size_t common = 0;
+    if (!knobs_[i].ordered) {
+      common = a[i] == b[i] && a[i] != from ? 1 : 0;
+    } else if ((a[i] > from) == (b[i] > from)) {
+      common = std::min(steps(a[i], from), steps(b[i], from));
+    }
+    sum += knobs_[i].doubt * knobs_[i].doubt * static_cast<double>(common);
+  }
+  // What several knobs do together is no sum, and is known for the same point only.
+  return a == b ? sum * (1 + of_interaction) + of_runs * of_runs : sum;
+}
+
+void Tuner::learn() {
+  const Trial* found = best();
+  for (const Trial& trial : trials_) {
+    if (found != nullptr && found->recording) break;
+    if (trial.fits && trial.recording) found = &trial;
+  }
+  if (found == nullptr || !found->recording) return;
+  if (found != reference_) {
+    reference_ = found;
+    model_.emplace(*found->recording);
+    cached_.clear();
+  }
+  known_.clear();
+  factor_.clear();
+  std::vector<Logs> solved;
+  // Cholesky's factor, and the forward substitution on the way.
+  for (const Trial& trial : trials_) {
+    if (!trial.fits || trial.frames_per_s <= 0) continue;
+    const std::size_t n = known_.size();
+    std::vector<double> row(n + 1);
+    const Logs expected = predicted(trial.point);
+    Logs rest{std::log(trial.frames_per_s) - expected.rate,
+              std::log(std::max(trial.latency_s, shortest_s)) - expected.latency};
+    double diagonal = covariance(trial.point, trial.point);
+    for (std::size_t i = 0; i < n; ++i) {
+      double sum = covariance(trial.point, known_[i]);
+      for (std::size_t k = 0; k < i; ++k) sum -= row[k] * factor_[i][k];
+      row[i] = sum / factor_[i][i];
+      diagonal -= row[i] * row[i];
+      rest = {rest.rate - row[i] * solved[i].rate, rest.latency - row[i] * solved[i].latency};
+    }
+    row[n] = std::sqrt(std::max(diagonal, of_runs * of_runs));
+    solved.push_back({rest.rate / row[n], rest.latency / row[n]});
+    known_.push_back(trial.point);
+    factor_.push_back(std::move(row));
+  }
+  weights_ = std::move(solved);
+}
+
+std::optional<Tuner::Guess> Tuner::guess(const TunerPoint& point) {
+  if (reference_ == nullptr) return std::nullopt;
+  Logs logs = predicted(point);
+  double variance = covariance(point, point);
+  std::vector<double> row(known_.size());
+  for (std::size_t i = 0; i < known_.size(); ++i) {
+    double sum = covariance(point, known_[i]);
+    for (std::size_t k = 0; k < i; ++k) sum -= row[k] * factor_[i][k];
+    row[i] = sum / factor_[i][i];
+    logs = {logs.rate + row[i] * weights_[i].rate, logs.latency + row[i] * weights_[i].latency};
+    variance -= row[i] * row[i];
+  }
+  return Guess{std::exp(logs.rate), std::exp(logs.latency), std::sqrt(std::max(variance, of_runs * of_runs))};
+}
+
+// Memory grows with every knob that takes memory. Between the largest trial that fits and the smallest that does not,
+// the chance falls evenly, so trials bisect to the limit.
+double Tuner::chance_to_fit(const TunerPoint& point) const {
+  const auto no_larger = [&](const TunerPoint& a, const TunerPoint& b) {
+    for (std::size_t i = 0; i < knobs_.size(); ++i) {
+      if (knobs_[i].takes_memory && a[i] > b[i]) return false;
+    }
+    return true;
+  };
+  const auto size = [&](const TunerPoint& of) {
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < knobs_.size(); ++i) sum += knobs_[i].takes_memory ? of[i] : 0;
+    return static_cast<double>(sum);
+  };
+  double fitted = -1, failed = -1;  // sizes
+  for (const Trial& trial : trials_) {
+    if (trial.fits && no_larger(point, trial.point)) return 1;
+    if (!trial.fits && no_larger(trial.point, point)) return 0;
+    if (trial.fits) fitted = std::max(fitted, size(trial.point));
+    if (!trial.fits) failed = failed < 0 ? size(trial.point) : std::min(failed, size(trial.point));
+  }
+  if (failed < 0 || size(point) <= fitted) return fits_in_all_likelihood;
+  return std::clamp(1 - (size(point) - fitted) / std::max(failed - fitted, 1.0), 0.05, fits_in_all_likelihood);
+}
+
+// The expected improvement of the logarithm of the rate. While no trial keeps the limit, the chance to keep it.
+double Tuner::score(const TunerPoint& point) {
+  if (!allowed_(point) || tried(point) != nullptr) return 0;
+  const auto guessed = guess(point);
+  if (!guessed) return 0;
+  double chance = chance_to_fit(point);
+  if (most_latency_s_ && guessed->latency_s > 0)
+    chance *= normal_probability(std::log(*most_latency_s_ / guessed->latency_s) / guessed->doubt);
+  const Trial* const found = best();
+  if (found == nullptr) return chance;
+  const double gain = std::log(guessed->frames_per_s / found->frames_per_s);
+  const double z = gain / guessed->doubt;
+  return chance * guessed->doubt * (z * normal_probability(z) + normal_density(z));
+}
+
+// Halfway from the last trial, which did not fit, to the smallest point.
+std::optional<TunerPoint> Tuner::smaller() const {
+  TunerPoint point = trials_.back().point;
+  for (std::size_t i = 0; i < knobs_.size(); ++i) {
+    if (knobs_[i].takes_memory) point[i] /= 2;
+  }
+  return point == trials_.back().point || !allowed_(point) ? std::nullopt : std::optional(point);
+}
+
+// Climbs from each of the best trials: one knob at a time gets its best value, until none improves.
+std::optional<TunerPoint> Tuner::propose() {
+  if (trials_.empty()) return start_;
+  if (std::ranges::none_of(trials_, &Trial::fits)) return smaller();
+  const Trial* const found = best();
+  TunerPoint best_point;
+  double best_score = found == nullptr ? 0 : worth_a_trial;
+  std::vector<TunerPoint> starts{start_};
+  if (found != nullptr) starts.push_back(found->point);
+  for (TunerPoint point : starts) {
+    double here = 0;
+    for (bool improved = true; improved;) {
+      improved = false;
+      for (std::size_t knob = 0; knob < knobs_.size(); ++knob) {
+        for (std::size_t value = 0; value < knobs_[knob].values.size(); ++value) {
+          TunerPoint next = point;
+          next[knob] = value;
+          const double there = score(next);
+          if (there <= here) continue;
+          here = there;
+          point = next;
+          improved = true;
+        }
+      }
+    }
+    if (here > best_score) {
+      best_score = here;
+      best_point = point;
+    }
+  }
+  return best_point.empty() ? std::nullopt : std::optional(best_point);
+}
+
+}  // namespace millrace
