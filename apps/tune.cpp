@@ -16,23 +16,20 @@
 #include <utility>
 
 #include "apps/arguments.hpp"
-#include "apps/attempt.hpp"
-#include "apps/child_run.hpp"
 #include "apps/estimate.hpp"
 #include "apps/format.hpp"
 #include "apps/run.hpp"
 #include "apps/signals.hpp"
 #include "apps/temporary_folder.hpp"
 #include "apps/terminal.hpp"
+#include "apps/tune_trial.hpp"
 #include "base/text.hpp"
 #include "io/files/files.hpp"
 #include "io/files/source_names.hpp"
-#include "io/results/comparison.hpp"
 #include "pipeline/cores.hpp"
 #include "run/cpu_plan.hpp"
 #include "run/job.hpp"
 #include "run/known_limits.hpp"
-#include "run/recording.hpp"
 
 namespace millrace {
 namespace {
@@ -44,152 +41,6 @@ constexpr std::int64_t largest_sample = 8192;
 constexpr std::int64_t fillings = 3;     // a sample is longer than the pipeline fills and drains
 constexpr double worth_a_recipe = 1.02;  // smaller gains are noise
 constexpr std::int64_t largest_file = 16 << 20;
-// Target T7 of docs/measuring.md for fast paths, on the masks of the sample.
-constexpr double lowest_mean_iou = 0.995, lowest_p1_iou = 0.97;
-constexpr double most_lone_objects = 0.02;  // share of objects that only one of the precisions finds
-
-constexpr const char* help =
-    "Usage: millrace tune [RECIPE.yaml] --input WHAT... --output TUNED.yaml [options of `millrace run`] [options]\n"
-    "\n"
-    "Finds the settings with which a run is fastest on this machine, and writes them as a recipe. It runs samples of "
-    "the\n"
-    "input with other values of batch.size, threads.lanes, threads.workers, gate.frames, segment.box_batch and\n"
-    "device.precision. Options that you set keep their values. It writes no results.\n"
-    "\n"
-    "  --for GOAL       throughput (default), or latency:TIME such as latency:500ms: the highest rate at which 95 % "
-    "of\n"
-    "                   the pictures take at most TIME from admission to commit\n"
-    "  --output FILE    the recipe to write (.yaml)\n"
-    "  --trials N       maximum number of trials; default: 12\n"
-    "  --seconds S      time of a trial without loading; default: 10\n"
-    "  --pairs N        runs of the defaults and of the best trial, in turns, at the end; default: 3\n"
-    "  --again          measure even if an earlier `millrace tune` measured these models on this machine\n"
-    "  --json FILE      write all figures as JSON\n"
-    "  --help           print this text and exit\n"
-    "\n"
-    "Examples:\n"
-    "  millrace tune --input pictures/ --detector yolov8n.pkg --segmenter mobile_sam.pkg --output tuned.yaml\n"
-    "  millrace run tuned.yaml --output out/\n"
-    "\n"
-    "Exit codes:\n"
-    "  0    done\n"
-    "  2    wrong use, no pictures, or no settings keep the latency\n"
-    "  5    a problem with a model, codec, plug-in, device, CPU level or system limit\n"
-    "  6    writing failed\n"
-    "  130  stopped by Ctrl-C\n"
-    "  143  stopped by SIGTERM\n";
-
-/// Nothing for throughput.
-std::optional<double> goal_of(const std::string& text) {
-  if (text == "throughput") return std::nullopt;
-  constexpr const char* latency = "latency:";
-  if (text.starts_with(latency)) {
-    const std::string time = text.substr(std::string(latency).size());
-    const bool milliseconds = time.ends_with("ms");
-    if (milliseconds || time.ends_with("s")) {
-      const auto value = number_of<double>(time.substr(0, time.size() - (milliseconds ? 2 : 1)), 1e-3, 1e9);
-      if (value) return milliseconds ? *value / 1000 : *value;
-    }
-  }
-  throw UsageError("--for is '" + text +
-                   "'; it must be throughput, or latency:TIME such as latency:500ms or latency:2s");
-}
-
-/// What a trial measured.
-struct TrialRun {
-  ChildEnd end;
-  bool ok = false;
-  double pictures_per_s = 0, latency_s = 0;
-  std::optional<Recording> recording;
-};
-
-bool ran_out_of_memory(const ChildEnd& end) {
-  return end.signal == SIGKILL || says_out_of_memory(end.messages) ||
-         end.messages.find("out of memory") != std::string::npos;
-}
-
-std::string last_line(const std::string& text) {
-  const auto last = text.find_last_not_of('\n');
-  if (last == std::string::npos) return {};
-  const auto before = text.rfind('\n', last);
-  return text.substr(before == std::string::npos ? 0 : before + 1,
-                     last - (before == std::string::npos ? 0 : before + 1) + 1);
-}
-
-class Trials {
- public:
-  Trials(const Settings& settings, const std::string& folder, StopSignals* signals)
-      : settings_(settings), folder_(folder), signals_(signals) {}
-
-  void use_sample(const SamplePlan& sample) { sample_ = sample; }
-  /// The results of the last run stay in this folder of the temporary folder until the next run of the same name.
-  std::string output(const std::string& name) const { return folder_ + "/" + name; }
-
-  /// Runs the sample with these values. `name` is the name of its output folder.
-  TrialRun run(const std::vector<std::pair<std::string, std::string>>& values, const std::string& name) {
-    fs::remove_all(output(name));
-    Settings settings = settings_;
-    for (const auto& [option, value] : values) settings.set(option, {value}, "tune");
-    const int every = std::max(std::atoi(settings.text("input.every").c_str()), 1);
-    settings.set("input.every", {std::to_string(every * sample_.every)}, "tune");
-    settings.set("input.limit", {std::to_string(sample_.pictures)}, "tune");
-    settings.set("output.folder", {output(name)}, "tune");
-    // These files belong to the real run.
-    settings.set("trace.file", {""}, "tune");
-    settings.set("trace.capture", {""}, "tune");
-    settings.set("events.file", {""}, "tune");
-    settings.set("measure.enabled", {"yes"}, "tune");
-    const std::string recipe = folder_ + "/trial.yaml";
-    write_result_file(recipe, settings.print());
-    TrialRun outcome;
-    outcome.end = run_child({"run", recipe, "--quiet"}, folder_ + "/messages.txt", signals_);
-    const int code = outcome.end.exit_code;
-    const bool finished = outcome.end.signal == 0 &&
-                          (code == static_cast<int>(ExitCode::ok) || code == static_cast<int>(ExitCode::some_failed));
-    if (!finished) return outcome;
-    const Attempt attempt = read_attempt(output(name), {});
-    const Json& window = attempt.report.at("run_window");
-    const Json& steady = window.at("steady_pictures_per_s");
-    outcome.pictures_per_s = steady.is_null() ? window.at("pictures_per_s").get<double>() : steady.get<double>();
-    if (const Json& latency = window.at("latency"); !latency.is_null()) outcome.latency_s = latency.at("p95_s");
-    const std::string recording = attempt.folder + "/recording.json";
-    if (fs::exists(recording)) outcome.recording = recording_from_json(read_text_file(recording, largest_file));
-    outcome.ok = outcome.pictures_per_s > 0;
-    return outcome;
-  }
-
- private:
-  const Settings& settings_;
-  const std::string& folder_;
-  StopSignals* const signals_;
-  SamplePlan sample_;
-};
-
-/// How near the results of another precision are to those of the defaults.
-struct Agreement {
-  double mean_iou = 1, p1_iou = 1, lone_objects = 0;
-  bool good = true;
-  [[nodiscard]] std::string text() const {
-    return format(
-        "masks or boxes agree with those of the defaults: mean IoU %.4f, 1st percentile %.3f, %.1f %% of the objects "
-        "without a partner",
-        mean_iou, p1_iou, 100 * lone_objects);
-  }
-};
-
-Agreement agreement(const std::string& defaults, const std::string& other) {
-  const ResultsComparison found = compare_results(defaults, other, 0);
-  Agreement it;
-  const auto all = static_cast<double>(found.objects_first + found.objects_second);
-  if (all <= 0) return it;
-  it.lone_objects = (all - 2 * static_cast<double>(found.pairs)) / all;
-  if (found.pairs > 0) {
-    it.mean_iou = found.ious.mean();
-    it.p1_iou = found.ious.quantile(0.01);
-  }
-  it.good = it.mean_iou >= lowest_mean_iou && it.p1_iou >= lowest_p1_iou && it.lone_objects <= most_lone_objects;
-  return it;
-}
 
 std::string time_text(double seconds) {
   return seconds < 1 ? format("%.0f ms", 1000 * seconds) : format("%.2f s", seconds);
@@ -291,7 +142,7 @@ class Tuning {
   /// Writes the recipe with the values of an earlier tuning; false if nothing is remembered.
   bool recall() {
     const std::string file = memory_file();
-    if (arguments_.again || file.empty() || !fs::exists(file)) return false;
+    if (arguments_.again || !arguments_.json.empty() || file.empty() || !fs::exists(file)) return false;
     const Json known = Json::parse(read_text_file(file, largest_file), nullptr, false);
     if (!known.is_object() || known.value("key", Json()) != key()) return false;
     std::vector<TunedValue> values;
@@ -317,7 +168,7 @@ class Tuning {
   /// The defaults must run.
   static void require(const TrialRun& outcome) {
     if (outcome.ok) return;
-    const std::string why = last_line(outcome.end.messages);
+    const std::string why = outcome.why();
     throw ModelError("a trial with the settings as they are failed" +
                      (why.empty() ? " without a message: `millrace run` shows more" : ": " + why));
   }
@@ -347,7 +198,7 @@ class Tuning {
     if (first) require(outcome);
     std::string note = first ? "defaults" : "";
     if (!outcome.ok) {
-      note = ran_out_of_memory(outcome.end) ? "out of memory" : "failed: " + last_line(outcome.end.messages);
+      note = outcome.ran_out_of_memory() ? "out of memory" : "failed: " + outcome.why();
     } else if (!first && precision_of(tuner, point) != precision_of(tuner, tuner.trials().front().point)) {
       const Agreement it = agreement(trials_.output("defaults"), trials_.output("trial"));
       agreements_[precision_of(tuner, point)] = it;
@@ -405,7 +256,7 @@ class Tuning {
       for (const bool of_defaults : {i % 2 == 0, i % 2 != 0}) {
         const TrialRun outcome = trials_.run(of_defaults ? defaults : tuned, "trial");
         if (stopped()) return pairs;
-        if (!outcome.ok) throw ModelError("a run of a pair failed: " + last_line(outcome.end.messages));
+        if (!outcome.ok) throw ModelError("a run of a pair failed: " + outcome.why());
         (of_defaults ? pair.defaults : pair.best) = outcome.pictures_per_s;
       }
       pairs.push_back(pair);
@@ -453,7 +304,7 @@ class Tuning {
 
   void write_recipe(const std::vector<TunedValue>& values, const std::vector<std::string>& summary) const {
     Settings settings = arguments_.run.settings;
-    for (const TunedValue& value : values) settings.set(value.option, {value.value}, value.reason);
+    for (const TunedValue& value : values) settings.set(value.option, {value.value}, "tune: " + value.reason);
     std::string text;
     for (const std::string& line : summary) text += "# " + line + "\n";
     text +=
@@ -464,8 +315,7 @@ class Tuning {
     write_result_file(arguments_.output, text + settings.print());
     for (const std::string& line : summary) std::printf("%s\n", display_name(line).c_str());
     for (const TunedValue& value : values)
-      std::printf("  %-18s %-12s %s\n", value.option.c_str(), value.value.c_str(),
-                  display_name(value.reason.substr(6)).c_str());
+      std::printf("  %-18s %-12s %s\n", value.option.c_str(), value.value.c_str(), display_name(value.reason).c_str());
     std::printf("recipe: %s\n", display_name(arguments_.output).c_str());
     std::fflush(stdout);
   }
@@ -476,7 +326,7 @@ class Tuning {
     Json key{{"machine", machine_json(devices)}, {"tool", tool}};
     for (const auto& [folder, package] : checked_.packages) key["packages"].push_back(package->id());
     Settings settings = arguments_.run.settings;
-    for (const char* option : {"input.paths", "output.folder"}) settings.set(option, {}, "tune");
+    for (const char* option : {"input.paths", "output.folder"}) settings.set(option, {""}, "tune");
     key["settings"] = settings.print();
     key["latency_s"] = arguments_.most_latency_s ? Json(*arguments_.most_latency_s) : Json();
     return key;
@@ -527,45 +377,11 @@ class Tuning {
   const CheckedRun checked_;
   StopSignals* const signals_;
   const TemporaryFolder folder_;
-  Trials trials_;
+  TrialRunner trials_;
   std::map<std::string, Agreement> agreements_;  // by precision
 };
 
 }  // namespace
-
-TuneArguments parse_tune(const std::vector<std::string>& arguments) {
-  const std::array<std::string, 6> own{"--for", "--output", "--trials", "--seconds", "--pairs", "--json"};
-  const std::array<std::string, 1> flags{"--again"};
-  const std::array<std::string, 8> refused{"--dry-run", "--print-config", "--events", "--quiet",
-                                           "-q",        "--add-new",      "--trace",  "--capture"};
-  const SplitArguments split =
-      split_arguments("tune", arguments, own, flags, refused, "`millrace tune` writes no results");
-  TuneArguments parsed;
-  const auto whole = [](const std::string& option, const std::string& value, int lowest, int highest) {
-    const auto number = number_of<int>(value, lowest, highest);
-    if (!number)
-      throw UsageError(option + " is '" + value + "'; it must be a whole number from " + std::to_string(lowest) +
-                       " to " + std::to_string(highest));
-    return *number;
-  };
-  for (const auto& [option, value] : split.own) {
-    if (option == "--for") parsed.most_latency_s = goal_of(value);
-    if (option == "--output") parsed.output = result_file(option, value, ".yaml");
-    if (option == "--json") parsed.json = result_file(option, value, ".json");
-    if (option == "--trials") parsed.trials = whole(option, value, 1, 100);
-    if (option == "--pairs") parsed.pairs = whole(option, value, 0, 100);
-    if (option == "--again") parsed.again = true;
-    if (option != "--seconds") continue;
-    const auto seconds = number_of<double>(value, 0.1, 3600);
-    if (!seconds) throw UsageError("--seconds is '" + value + "'; it must be a number from 0.1 to 3600");
-    parsed.seconds = *seconds;
-  }
-  if (parsed.output.empty()) throw UsageError("`millrace tune` needs a file for the recipe: add --output tuned.yaml");
-  parsed.run = parse_run(split.run);
-  return parsed;
-}
-
-std::string tune_help() { return help; }
 
 ExitCode tune_command(const TuneArguments& arguments, const Config& config, StopSignals* signals) {
   RunArguments dry = arguments.run;

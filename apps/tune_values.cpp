@@ -86,7 +86,7 @@ std::vector<TunedValue> tuned_values(Tuner& tuner, const Trial& best) {
     };
     if (value > 0) add(value - 1);
     if (value + 1 < knob.values.size()) add(value + 1);
-    const std::string reason = "tune: " + rate_text(best.frames_per_s) + " pictures/s" +
+    const std::string reason = rate_text(best.frames_per_s) + " pictures/s" +
                                (others.empty() ? "; its other values were not tried with these" : others);
     all.push_back({knob.option, knob.values[value], reason});
   }

@@ -9,8 +9,8 @@ namespace millrace {
 namespace {
 
 constexpr double of_runs = 0.02;                // standard deviation between equal runs
-constexpr double of_interaction = 0.2;  // variance of what knobs do together, as a share of their own
-constexpr double shortest_s = 1e-6;     // latency
+constexpr double of_interaction = 0.2;          // variance of what knobs do together, as a share of their own
+constexpr double shortest_s = 1e-6;             // latency
 constexpr double worth_a_trial = 0.002;         // expected improvement of the rate
 constexpr double fits_in_all_likelihood = 0.9;  // if nothing is known about larger points
 
@@ -130,7 +130,7 @@ void Tuner::learn() {
 }
 
 std::optional<Tuner::Guess> Tuner::guess(const TunerPoint& point) {
-  if (reference_ == nullptr) return std::nullopt;
+  if (reference_ == nullptr || !allowed_(point)) return std::nullopt;
   Logs logs = predicted(point);
   double variance = covariance(point, point);
   std::vector<double> row(known_.size());

@@ -65,7 +65,7 @@ class Tuner {
     double frames_per_s = 0, latency_s = 0;
     double doubt = 0;  ///< standard deviation of the logarithm of the rate
   };
-  /// The prediction for a point; nothing without a recording from which it follows.
+  /// The prediction for a point; nothing if it is not allowed, or without a recording from which it follows.
   [[nodiscard]] std::optional<Guess> guess(const TunerPoint& point);
 
  private:
@@ -84,7 +84,7 @@ class Tuner {
   const TunerPoint start_;
   const std::optional<double> most_latency_s_;
   const Allowed allowed_;
-  std::deque<Trial> trials_;  // references stay valid
+  std::deque<Trial> trials_;          // references stay valid
   const Trial* reference_ = nullptr;  // whose recording gives the predictions
   std::optional<WhatIf> model_;
   std::map<TunerPoint, Logs> cached_;  // predictions

@@ -3,8 +3,8 @@
 //
 //     bench_tuning [--machines N] [--seed S] [--trials N] [--within PERCENT] [--json]
 //
-// Each machine is tuned twice: for throughput, and for throughput under a bound of the latency. The laws of a machine
-// (costs of a call by its size, memory, contention) are hidden from the tuner: it sees rate, latency and recording of its
+// Each machine is tuned twice: for throughput, and for throughput under a bound of the latency. The tuner does not know
+// the laws of a machine: costs of a call by its size, memory, contention. It sees rate, latency and recording of its
 // trials, or that memory ran out.
 //
 // --within: exit code 1 if the rate of a machine is farther from the best one.

@@ -195,3 +195,17 @@ TEST_CASE("a window without work has no recording") {
   window.resources[0].total.samples.clear();
   CHECK_FALSE(recording_of(window, {}));
 }
+
+TEST_CASE("several changes are one prediction, with the latency of frames") {
+  const WhatIf what_if = recorded(lane_bound());
+  const auto both = what_if.predict("segment x2, threads.workers=2");
+  CHECK(near(both.frames_per_s, 1 / 0.06, 0.03));  // the lane needs 0.06 s
+  CHECK(both.label == "`segment` twice as fast, threads.workers: 2");
+  // Sixteen frames are in flight, so by Little's law each of them takes 16 times as long as a frame of the limiting stage.
+  const auto now = what_if.predict("encode x1");
+  CHECK(near(now.latency_s, 1.6, 0.06));
+  CHECK(near(what_if.predict("gate.frames=4").latency_s, 0.4, 0.15));
+  CHECK_THROWS_AS(what_if.predict("segment x2,"), std::invalid_argument);
+  CHECK_THROWS_WITH(what_if.predict("batch.size=16,gate.frames=8"),
+                    "what-if gate.frames: two batches have to fit, so at least 32");
+}

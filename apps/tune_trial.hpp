@@ -1,0 +1,58 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/child_run.hpp"
+#include "apps/estimate.hpp"
+#include "pipeline/what_if.hpp"
+#include "run/settings.hpp"
+
+namespace millrace {
+
+/// What a run over a sample measured.
+struct TrialRun {
+  ChildEnd end;
+  bool ok = false;            ///< false: it failed, and the figures mean nothing
+  double pictures_per_s = 0;  ///< between filling and draining, if there was such a time
+  double latency_s = 0;       ///< 95 % of the pictures took no longer
+  std::optional<Recording> recording{};
+
+  [[nodiscard]] bool ran_out_of_memory() const;
+  /// The last line of its messages.
+  [[nodiscard]] std::string why() const;
+};
+
+/// Runs samples as child processes.
+class TrialRunner {
+ public:
+  /// `folder` is for outputs. `settings` are those of the user. All must outlive it; `signals` may be null.
+  TrialRunner(const Settings& settings, const std::string& folder, StopSignals* signals)
+      : settings_(settings), folder_(folder), signals_(signals) {}
+
+  void use_sample(const SamplePlan& sample) { sample_ = sample; }
+  /// The output folder of the last run of this name.
+  [[nodiscard]] std::string output(const std::string& name) const { return folder_ + "/" + name; }
+  /// Runs the sample with these values of options.
+  TrialRun run(const std::vector<std::pair<std::string, std::string>>& values, const std::string& name);
+
+ private:
+  const Settings& settings_;
+  const std::string& folder_;
+  StopSignals* const signals_;
+  SamplePlan sample_;
+};
+
+/// How near the results of another precision are to those of the defaults.
+struct Agreement {
+  double mean_iou = 1, p1_iou = 1;  ///< of the masks; of the boxes where there are no masks
+  double lone_objects = 0;          ///< share of the objects that only one of them found
+  bool good = true;                 ///< target T7 of docs/measuring.md
+  [[nodiscard]] std::string text() const;
+};
+/// Compares two output folders of the same pictures.
+Agreement agreement(const std::string& defaults, const std::string& other);
+
+}  // namespace millrace
