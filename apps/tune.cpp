@@ -109,8 +109,8 @@ class Tuning {
           " for a trial, which fill the pipeline and drain it; "
           "the result means little. Name more pictures");
     const int cores = static_cast<int>(std::ceil(available_cores()));
-    const TuneKnobs knobs = knobs_for(arguments_.run.settings, resolved, devices, cores, lanes,
-                                      static_cast<int>(std::max(sample.pictures / fillings, frames)),
+    const TuneKnobs knobs = knobs_for(arguments_.run.settings, resolved, devices, !checked_.packages.empty(), cores,
+                                      lanes, static_cast<int>(std::max(sample.pictures / fillings, frames)),
                                       precisions_of(arguments_.run.settings, config_, devices));
     if (knobs.knobs.empty())
       throw UsageError("every option that `millrace tune` could change is set; leave some of them out");

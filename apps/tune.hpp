@@ -51,14 +51,14 @@ struct TunedValue {
 };
 
 /// The knobs for `settings`: options that the user did not set. `resolved` has the defaults of this run.
-/// `most_lanes` is a limit from the memory of the host; `most_frames` limits gate.frames, because a sample must be longer.
-/// The first value of each pair is the point of the defaults.
+/// `has_models` is false for recipes without lanes. `most_lanes` is a limit from the memory of the host; `most_frames` limits gate.frames, because a sample must be longer.
+/// `defaults` is the point of a run without `millrace tune`.
 struct TuneKnobs {
   std::vector<Knob> knobs;
   TunerPoint defaults;
 };
-TuneKnobs knobs_for(const Settings& settings, const ResolvedConfig& resolved, const Devices& devices, int cores,
-                    int most_lanes, int most_frames, const std::vector<std::string>& precisions);
+TuneKnobs knobs_for(const Settings& settings, const ResolvedConfig& resolved, const Devices& devices, bool has_models,
+                    int cores, int most_lanes, int most_frames, const std::vector<std::string>& precisions);
 
 /// A value for each knob with the reason: the rates at the neighbouring values, measured or predicted.
 std::vector<TunedValue> tuned_values(Tuner& tuner, const Trial& best);

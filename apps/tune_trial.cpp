@@ -34,6 +34,7 @@ bool TrialRun::ran_out_of_memory() const {
 }
 
 std::string TrialRun::why() const {
+  if (all_failed) return "every picture of the sample failed";
   const auto last = end.messages.find_last_not_of('\n');
   if (last == std::string::npos) return {};
   const auto before = end.messages.rfind('\n', last);
@@ -69,7 +70,8 @@ TrialRun TrialRunner::run(const std::vector<std::pair<std::string, std::string>>
   if (const Json& latency = window.at("latency"); !latency.is_null()) outcome.latency_s = latency.at("p95_s");
   const std::string recording = attempt.folder + "/recording.json";
   if (fs::exists(recording)) outcome.recording = recording_from_json(read_text_file(recording, largest_file));
-  outcome.ok = outcome.pictures_per_s > 0;
+  outcome.all_failed = attempt.report.at("items").at("ok") == 0;
+  outcome.ok = outcome.pictures_per_s > 0 && !outcome.all_failed;
   return outcome;
 }
 

@@ -16,12 +16,13 @@ namespace millrace {
 struct TrialRun {
   ChildEnd end;
   bool ok = false;            ///< false: it failed, and the figures mean nothing
+  bool all_failed = false;    ///< it ended well, but without a picture
   double pictures_per_s = 0;  ///< between filling and draining, if there was such a time
   double latency_s = 0;       ///< 95 % of the pictures took no longer
   std::optional<Recording> recording{};
 
   [[nodiscard]] bool ran_out_of_memory() const;
-  /// The last line of its messages.
+  /// Why it failed, for people; mostly the last line of its messages.
   [[nodiscard]] std::string why() const;
 };
 

@@ -25,8 +25,8 @@ std::string rate_text(double rate) { return format("%.*f", rate < 10 ? 2 : rate 
 
 }  // namespace
 
-TuneKnobs knobs_for(const Settings& settings, const ResolvedConfig& resolved, const Devices& devices, int cores,
-                    int most_lanes, int most_frames, const std::vector<std::string>& precisions) {
+TuneKnobs knobs_for(const Settings& settings, const ResolvedConfig& resolved, const Devices& devices, bool has_models,
+                    int cores, int most_lanes, int most_frames, const std::vector<std::string>& precisions) {
   const bool gpu = devices.lanes_wait_for_gpu();
   TuneKnobs all;
   const auto is_free = [&](const std::string& key) {
@@ -34,7 +34,8 @@ TuneKnobs knobs_for(const Settings& settings, const ResolvedConfig& resolved, co
     return origin == "default" || origin == "GPU";
   };
   const auto add = [&](Knob knob, const std::string& now) {
-    if (!is_free(knob.option) || knob.values.size() < 2) return;
+    const bool of_models = knob.option == "threads.lanes" || knob.option == "device.precision";
+    if (!is_free(knob.option) || knob.values.size() < 2 || (of_models && !has_models)) return;
     const auto at = std::ranges::find(knob.values, now);
     all.defaults.push_back(at == knob.values.end() ? 0 : static_cast<std::size_t>(at - knob.values.begin()));
     all.knobs.push_back(std::move(knob));
