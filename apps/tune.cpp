@@ -97,26 +97,26 @@ class Tuning {
     const std::int64_t frames = resolved.graph.admission_items;
     // The first run shows how many pictures take the wanted time. It also brings the files into the system's cache, so that
     // the first trial has no disadvantage.
-    trials_.use_sample(plan_sample(pictures, fillings * frames));
+    trials_.use_sample(plan_sample(pictures, fillings * frames), fillings * frames);
     const TrialRun pilot = trials_.run({}, "pilot");
     if (stopped()) return stop_code();
     require(pilot);
-    const auto wanted = static_cast<std::int64_t>(std::ceil(pilot.pictures_per_s * arguments_.seconds));
-    const SamplePlan sample = plan_sample(pictures, std::clamp(wanted, fillings * frames, largest_sample));
-    trials_.use_sample(sample);
-    if (sample.pictures < fillings * frames)
-      say("the input has only " + count_of(sample.pictures, "picture") +
-          " for a trial, which fill the pipeline and drain it; "
-          "the result means little. Name more pictures");
+    const auto seconds = static_cast<std::int64_t>(std::ceil(pilot.pictures_per_s * arguments_.seconds));
+    const std::int64_t wanted = std::min(std::clamp(seconds, fillings * frames, largest_sample), pictures);
+    // Some trials take a few pictures more.
+    trials_.use_sample(plan_sample(pictures, wanted + wanted / 2), wanted);
+    if (pictures < fillings * frames)
+      say("the input has only " + count_of(pictures, "picture") +
+          ", so a trial mostly fills and drains the pipeline, and its rate means little; name more pictures");
     const int cores = static_cast<int>(std::ceil(available_cores()));
     const TuneKnobs knobs = knobs_for(arguments_.run.settings, resolved, devices, !checked_.packages.empty(), cores,
-                                      lanes, static_cast<int>(std::max(sample.pictures / fillings, frames)),
+                                      lanes, static_cast<int>(std::max(wanted / fillings, frames)),
                                       precisions_of(arguments_.run.settings, config_, devices));
     if (knobs.knobs.empty())
       throw UsageError("every option that `millrace tune` could change is set; leave some of them out");
-    show_head(knobs, sample, pilot.pictures_per_s);
+    show_head(knobs, wanted, pilot.pictures_per_s);
     Tuner tuner(knobs.knobs, knobs.defaults, arguments_.most_latency_s,
-                [&](const TunerPoint& point) { return allowed(knobs.knobs, point); });
+                [&](const TunerPoint& point) { return allowed(knobs.knobs, point, wanted); });
     while (std::ssize(tuner.trials()) < arguments_.trials) {
       const auto point = tuner.propose();
       if (!point) break;
@@ -173,14 +173,16 @@ class Tuning {
                      (why.empty() ? " without a message: `millrace run` shows more" : ": " + why));
   }
 
-  static bool allowed(const std::vector<Knob>& knobs, const TunerPoint& point) {
-    int batch = 1, gate = 0;
+  /// Two batches must pass the gate, and each lane must have two batches of the pictures.
+  static bool allowed(const std::vector<Knob>& knobs, const TunerPoint& point, std::int64_t pictures) {
+    int batch = 1, gate = 0, lanes = 1;
     for (std::size_t i = 0; i < knobs.size(); ++i) {
       const int value = std::atoi(knobs[i].values[point[i]].c_str());
       if (knobs[i].option == "batch.size") batch = value;
       if (knobs[i].option == "gate.frames") gate = value;
+      if (knobs[i].option == "threads.lanes") lanes = value;
     }
-    return gate == 0 || gate >= 2 * batch;
+    return (gate == 0 || gate >= 2 * batch) && 2 * std::int64_t{batch} * lanes <= pictures;
   }
 
   static std::vector<std::pair<std::string, std::string>> values_of(const Tuner& tuner, const TunerPoint& point) {
@@ -216,11 +218,12 @@ class Tuning {
     return {};
   }
 
-  void show_head(const TuneKnobs& knobs, const SamplePlan& sample, double rate) const {
-    const double seconds = static_cast<double>(sample.pictures) / rate;
-    std::printf("each trial runs %s, which take about %.0f s and the time to load; at most %d trials and %s\n",
-                count_of(sample.pictures, "picture").c_str(), seconds, arguments_.trials,
-                count_of(arguments_.pairs, "pair").c_str());
+  void show_head(const TuneKnobs& knobs, std::int64_t pictures, double rate) const {
+    const double seconds = static_cast<double>(pictures) / rate;
+    std::printf(
+        "each trial runs about %s, which take %.0f s with the defaults, and the time to load; at most %d trials and "
+        "%s\n",
+        count_of(pictures, "picture").c_str(), seconds, arguments_.trials, count_of(arguments_.pairs, "pair").c_str());
     std::string line = "trial";
     for (const Knob& knob : knobs.knobs) line += "  " + knob.option;
     std::printf("%s  pictures/s  latency p95\n", line.c_str());

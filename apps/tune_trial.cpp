@@ -42,13 +42,23 @@ std::string TrialRun::why() const {
                              last - (before == std::string::npos ? 0 : before + 1) + 1);
 }
 
+// All lanes get the same number of full batches. Otherwise some would be idle at the end, which a long run does not notice.
+std::int64_t TrialRunner::pictures_of(const std::vector<std::pair<std::string, std::string>>& values) const {
+  std::int64_t round = 1;
+  for (const auto& [option, value] : values) {
+    if (option == "batch.size" || option == "threads.lanes") round *= std::atoi(value.c_str());
+  }
+  const std::int64_t wanted = (wanted_ + round - 1) / round * round;
+  return wanted <= sample_.pictures ? wanted : std::max(sample_.pictures / round * round, std::int64_t{1});
+}
+
 TrialRun TrialRunner::run(const std::vector<std::pair<std::string, std::string>>& values, const std::string& name) {
   fs::remove_all(output(name));
   Settings settings = settings_;
   for (const auto& [option, value] : values) settings.set(option, {value}, "tune");
   const int every = std::max(std::atoi(settings.text("input.every").c_str()), 1);
   settings.set("input.every", {std::to_string(every * sample_.every)}, "tune");
-  settings.set("input.limit", {std::to_string(sample_.pictures)}, "tune");
+  settings.set("input.limit", {std::to_string(pictures_of(values))}, "tune");
   settings.set("output.folder", {output(name)}, "tune");
   // These files belong to the real run.
   settings.set("trace.file", {""}, "tune");
@@ -65,8 +75,8 @@ TrialRun TrialRunner::run(const std::vector<std::pair<std::string, std::string>>
   if (!finished) return outcome;
   const Attempt attempt = read_attempt(output(name), {});
   const Json& window = attempt.report.at("run_window");
-  const Json& steady = window.at("steady_pictures_per_s");
-  outcome.pictures_per_s = steady.is_null() ? window.at("pictures_per_s").get<double>() : steady.get<double>();
+  // The rate between filling and draining would be wrong: with few batches, it depends on how they come together.
+  outcome.pictures_per_s = window.at("pictures_per_s");
   if (const Json& latency = window.at("latency"); !latency.is_null()) outcome.latency_s = latency.at("p95_s");
   const std::string recording = attempt.folder + "/recording.json";
   if (fs::exists(recording)) outcome.recording = recording_from_json(read_text_file(recording, largest_file));

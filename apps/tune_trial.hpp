@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,7 +18,7 @@ struct TrialRun {
   ChildEnd end;
   bool ok = false;            ///< false: it failed, and the figures mean nothing
   bool all_failed = false;    ///< it ended well, but without a picture
-  double pictures_per_s = 0;  ///< between filling and draining, if there was such a time
+  double pictures_per_s = 0;  ///< from the first picture to the last commit
   double latency_s = 0;       ///< 95 % of the pictures took no longer
   std::optional<Recording> recording{};
 
@@ -33,7 +34,11 @@ class TrialRunner {
   TrialRunner(const Settings& settings, const std::string& folder, StopSignals* signals)
       : settings_(settings), folder_(folder), signals_(signals) {}
 
-  void use_sample(const SamplePlan& sample) { sample_ = sample; }
+  /// From now on, runs take about `wanted` of the pictures of `sample`, the first ones.
+  void use_sample(const SamplePlan& sample, std::int64_t wanted) {
+    sample_ = sample;
+    wanted_ = wanted;
+  }
   /// The output folder of the last run of this name.
   [[nodiscard]] std::string output(const std::string& name) const { return folder_ + "/" + name; }
   /// Runs the sample with these values of options.
@@ -43,7 +48,10 @@ class TrialRunner {
   const Settings& settings_;
   const std::string& folder_;
   StopSignals* const signals_;
+  [[nodiscard]] std::int64_t pictures_of(const std::vector<std::pair<std::string, std::string>>& values) const;
+
   SamplePlan sample_;
+  std::int64_t wanted_ = 1;
 };
 
 /// How near the results of another precision are to those of the defaults.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "run/config.hpp"
+#include "run/resolve.hpp"
 #include "run/run_options.hpp"
 #include "stages/detect.hpp"
 #include "stages/registry.hpp"
@@ -56,6 +57,24 @@ TEST_CASE("the recipe that lists the full pipeline has the stages of a run witho
   CHECK(settings.stages() == default_stages());
   settings.read_recipe(std::string(MILLRACE_SOURCE_DIR) + "/configs/detect_segment.yaml");
   CHECK(settings.stages() == default_stages());
+}
+
+TEST_CASE("every recipe in configs/ can be read, and its limits fit together") {
+  int recipes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(std::string(MILLRACE_SOURCE_DIR) + "/configs")) {
+    CAPTURE(file.path().string());
+    Settings settings;
+    settings.read_recipe(file.path().string());
+    settings.check_used();
+    Config config;
+    config.batch = settings.parse<BatchOptions>();
+    config.gate = settings.parse<GateOptions>();
+    config.read = settings.parse<ReadOptions>();
+    config.threads = settings.parse<ThreadOptions>();
+    CHECK(resolve(config, 8, std::nullopt).graph.lanes > 0);
+    ++recipes;
+  }
+  CHECK(recipes >= 8);
 }
 
 TEST_CASE("the command line overrides the recipe, the recipe the defaults") {
