@@ -79,6 +79,18 @@ std::vector<std::string> precisions_of(const Settings& settings, const Config& c
   return all;
 }
 
+/// The head of an option's column, and its width.
+std::string head_of(const Knob& knob) {
+  if (knob.option == "batch.size") return "batch";
+  if (knob.option == "gate.frames") return "gate";
+  return knob.option.substr(knob.option.find('.') + 1);
+}
+int width_of(const Knob& knob) {
+  std::size_t width = head_of(knob).size();
+  for (const std::string& value : knob.values) width = std::max(width, value.size());
+  return static_cast<int>(width);
+}
+
 /// One `millrace tune`.
 class Tuning {
  public:
@@ -225,7 +237,7 @@ class Tuning {
         "%s\n",
         count_of(pictures, "picture").c_str(), seconds, arguments_.trials, count_of(arguments_.pairs, "pair").c_str());
     std::string line = "trial";
-    for (const Knob& knob : knobs.knobs) line += "  " + knob.option;
+    for (const Knob& knob : knobs.knobs) line += format("  %*s", width_of(knob), head_of(knob).c_str());
     std::printf("%s  pictures/s  latency p95\n", line.c_str());
     std::fflush(stdout);
   }
@@ -234,7 +246,7 @@ class Tuning {
     std::string line = format("%5zu", tuner.trials().size() + 1);
     for (std::size_t i = 0; i < trial.point.size(); ++i) {
       const Knob& knob = tuner.knobs()[i];
-      line += "  " + format("%*s", static_cast<int>(knob.option.size()), knob.values[trial.point[i]].c_str());
+      line += format("  %*s", width_of(knob), knob.values[trial.point[i]].c_str());
     }
     line += trial.fits ? format("  %10.2f  %11s", trial.frames_per_s, time_text(trial.latency_s).c_str())
                        : format("  %10s  %11s", "-", "-");
