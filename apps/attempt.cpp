@@ -1,15 +1,14 @@
 #include "apps/attempt.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
-#include <tuple>
 #include <vector>
 
 #include "base/text.hpp"
 #include "io/files/files.hpp"
 #include "io/files/lock.hpp"
 #include "io/files/source_names.hpp"
+#include "io/results/run_folder.hpp"
 #include "io/results/segments_manifest.hpp"
 #include "stages/options.hpp"
 
@@ -22,36 +21,6 @@ constexpr int schema = 1;
 // A report has few levels. Copying and printing JSON with millions of them would overflow the stack.
 bool not_too_deep(int depth, nlohmann::json::parse_event_t /*event*/, nlohmann::json& /*parsed*/) {
   return depth <= 64;
-}
-
-/// The order of attempts: "20260101T000000Z-10" is newer than "20260101T000000Z-9".
-std::tuple<std::string_view, int> order_of(const std::string& name) {
-  const auto dash = name.rfind('-');
-  if (dash == std::string::npos) return {name, 0};
-  int n = 0;
-  std::from_chars(name.data() + dash + 1, name.data() + name.size(), n);
-  return {std::string_view(name).substr(0, dash), n};
-}
-
-bool is_attempt_name(const std::string& name) {
-  return name.find("Z-") != std::string::npos && name.find_first_not_of("0123456789TZ-") == std::string::npos;
-}
-
-/// The names of all attempts, oldest first.
-std::vector<std::string> attempts_of(const std::string& output) {
-  std::vector<std::string> names;
-  std::error_code error;
-  const std::filesystem::directory_iterator entries(output + "/runs", error);
-  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
-    throw StorageError("list", output + "/runs", error.value());
-  for (const auto& entry : entries) {
-    // Copies of attempts, and folders of the file system, have other names.
-    const std::string name = entry.path().filename().string();
-    if (!is_attempt_name(name)) continue;
-    if (entry.is_directory(error)) names.push_back(name);
-  }
-  std::ranges::sort(names, {}, order_of);
-  return names;
 }
 
 bool has_report(const std::string& output, const std::string& name) {

@@ -8,6 +8,7 @@
 
 #include "apps/format.hpp"
 #include "apps/report_text.hpp"
+#include "apps/what_if.hpp"
 #include "base/text.hpp"
 #include "io/files/base64.hpp"
 #include "io/files/json_writer.hpp"
@@ -260,6 +261,13 @@ Json compare_attempts(const Attempt& first, const Attempt& second, const Results
   Json settings = differences(settings_of(first_run.value("config", "")), settings_of(second_run.value("config", "")));
   // The outputs have their own lines.
   std::erase_if(settings.get_ref<Json::array_t&>(), [](const Json& it) { return it.at("name") == "output.folder"; });
+  // With other models, pictures or machines, a prediction would mean nothing.
+  const bool comparable = machine.empty() && std::ranges::all_of(settings, [](const Json& it) {
+                            const std::set<std::string> known{"threads.workers", "threads.lanes", "read.threads",
+                                                              "gate.frames", "batch.size"};
+                            return known.count(it.at("name").get<std::string>()) > 0;
+                          });
+  Json prediction = comparable ? checked_prediction(first.folder, second.folder) : Json();
   return {{"schema", 1},
           {"notes", notes_json(a, b, !machine.empty())},
           {"first", a},
@@ -268,6 +276,7 @@ Json compare_attempts(const Attempt& first, const Attempt& second, const Results
           {"stages", stages_json(first.report, second.report)},
           {"settings", std::move(settings)},
           {"machine", std::move(machine)},
+          {"prediction", std::move(prediction)},
           {"results", results != nullptr ? results_json(*results) : Json()}};
 }
 
@@ -295,6 +304,8 @@ std::string comparison_text(const Json& comparison, int columns) {
   text += row("loading, s", "load_s", "%.1f");
   text += row("cores used", "cores_used", "%.1f");
   text += row("cores of other programs", "other_cores", "%.1f");
+  if (const Json& prediction = comparison.at("prediction"); !prediction.is_null())
+    text += wrapped(prediction_text(prediction), columns, "  ");
   for (const Json& note : comparison.at("notes")) text += wrapped("note: " + note.get<std::string>(), columns, "  ");
   text += "\n  " + format("%-16s %18s   %18s   %18s\n", "", "p50 ms", "util", "starved");
   text += "  " + format("%-16s %8s  %8s   %8s  %8s   %8s  %8s\n", "stage", "first", "second", "first", "second",

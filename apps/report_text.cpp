@@ -182,6 +182,8 @@ std::string to_text(const Json& report, const std::string& output_folder, int co
     constexpr double worth_it = 0.03;
     if (const Json changes = report.value("what_if", Json()); !changes.is_null())
       if (const std::string rows = what_if_text(changes, best, worth_it); !rows.empty()) text += "\n" + rows;
+    if (const Json prediction = report.value("prediction", Json()); !prediction.is_null())
+      text += "\n" + wrapped("an earlier attempt " + prediction_text(prediction), columns, "  ");
   }
   if (word(report, "state") == "failed") text += wrapped("failed: " + word(report, "error"), columns, "  ");
   for (const Json& note : report.at("notes")) text += wrapped("note: " + note.get<std::string>(), columns, "  ");

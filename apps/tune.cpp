@@ -107,8 +107,7 @@ class Tuning {
     const int lanes = most_lanes(config_, checked_.packages, devices);
     const ResolvedConfig resolved = resolve_for(config_, "", devices, lanes);
     const std::int64_t frames = resolved.graph.admission_items;
-    // The first run shows how many pictures take the wanted time. It also brings the files into the system's cache, so that
-    // the first trial has no disadvantage.
+    // The first run shows how many pictures take the wanted time.
     trials_.use_sample(plan_sample(pictures, fillings * frames), fillings * frames);
     const TrialRun pilot = trials_.run({}, "pilot");
     if (stopped()) return stop_code();
@@ -117,6 +116,10 @@ class Tuning {
     const std::int64_t wanted = std::min(std::clamp(seconds, fillings * frames, largest_sample), pictures);
     // Some trials take a few pictures more.
     trials_.use_sample(plan_sample(pictures, wanted + wanted / 2), wanted);
+    // Brings the files into the system's cache. Otherwise the first trial would be slower than the others.
+    const TrialRun cached = trials_.run({}, "pilot");
+    if (stopped()) return stop_code();
+    require(cached);
     if (pictures < fillings * frames)
       say("the input has only " + count_of(pictures, "picture") +
           ", so a trial mostly fills and drains the pipeline, and its rate means little; name more pictures");
@@ -290,7 +293,7 @@ class Tuning {
     const Trial& defaults = tuner.trials().front();
     // A latency that the defaults miss is worth a lower rate.
     const bool keeps = !arguments_.most_latency_s || defaults.latency_s <= *arguments_.most_latency_s;
-    const Trial& chosen = keeps && (pairs.empty() || median < worth_a_recipe) ? defaults : best;
+    const Trial& chosen = keeps && !pairs.empty() && median < worth_a_recipe ? defaults : best;
     std::vector<std::string> summary{
         "Tuned by millrace " MILLRACE_VERSION " on " + utc_day() + " for " +
             (arguments_.most_latency_s ? "a latency of " + time_text(*arguments_.most_latency_s) : "throughput") +

@@ -17,8 +17,36 @@
 
 namespace millrace {
 
+namespace {
+
+constexpr std::int64_t largest = 16 << 20;  // of recording.json
+
+}  // namespace
+
+nlohmann::json checked_prediction(const std::string& first_folder, const std::string& second_folder) {
+  std::vector<Recording> recordings;
+  for (const std::string& folder : {first_folder, second_folder}) {
+    const std::string file = folder + "/recording.json";
+    std::error_code error;
+    if (!std::filesystem::exists(file, error)) return nullptr;
+    auto recording = recording_from_json(read_text_file(file, largest));
+    if (!recording) return nullptr;
+    recordings.push_back(*std::move(recording));
+  }
+  const auto checked = check_prediction(recordings[0], recordings[1]);
+  return checked ? to_json(*checked) : nlohmann::json();
+}
+
+std::string prediction_text(const nlohmann::json& prediction) {
+  return format("predicted for %s: %.2f pictures/s [%.2f to %.2f], before %.2f; measured: %.2f, %s the interval",
+                prediction.at("label").get<std::string>().c_str(),
+                prediction.at("predicted_pictures_per_s").get<double>(), prediction.at("low").get<double>(),
+                prediction.at("high").get<double>(), prediction.at("before_pictures_per_s").get<double>(),
+                prediction.at("pictures_per_s").get<double>(),
+                prediction.at("inside").get<bool>() ? "inside" : "outside");
+}
+
 nlohmann::json predict(const std::string& attempt_folder, const std::vector<std::string>& changes) {
-  constexpr std::int64_t largest = 16 << 20;
   const std::string file = attempt_folder + "/recording.json";
   std::error_code error;
   if (!std::filesystem::exists(file, error))

@@ -17,4 +17,11 @@ nlohmann::json predict(const std::string& attempt_folder, const std::vector<std:
 /// `min_gain`; empty if there is none.
 std::string what_if_text(const nlohmann::json& what_if, std::size_t rows, double min_gain);
 
+/// One sentence about `prediction` of report.json: what was predicted and what came.
+std::string prediction_text(const nlohmann::json& prediction);
+
+/// What the recording of one attempt predicts for another one, in the form of `prediction` in report.json. Null if one of
+/// them has no recording, or if they do not differ in numbers that the model knows.
+nlohmann::json checked_prediction(const std::string& first_folder, const std::string& second_folder);
+
 }  // namespace millrace

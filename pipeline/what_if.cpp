@@ -334,6 +334,30 @@ Prediction WhatIf::predict(std::string_view change) const {
           rate * std::exp(-half), rate * std::exp(half),  recording_.latency_s * latency_ratio};
 }
 
+std::optional<CheckedPrediction> check_prediction(const Recording& before, const Recording& after) {
+  const PipelineModel &from = before.model, &to = after.model;
+  std::string change;
+  const auto add = [&](const std::string& one) { change += (change.empty() ? "" : ", ") + one; };
+  const auto number = [&](const char* option, int old_value, int value) {
+    if (value != old_value) add(std::string(option) + "=" + std::to_string(value));
+  };
+  number("batch.size", from.batch, to.batch);
+  // Before the lanes, whose number it changes.
+  if (uses_gpu(from)) number("gpus", from.gpus, to.gpus);
+  number("threads.lanes", from.lanes, to.lanes);
+  number("threads.workers", from.workers, to.workers);
+  number("read.threads", from.read_threads, to.read_threads);
+  number("gate.frames", from.admission, to.admission);
+  if (to.cores != from.cores) add("cores=" + number_text(to.cores));
+  if (from.others > 0 && to.others <= 0) add("others=0");
+  if (change.empty()) return std::nullopt;
+  try {
+    return CheckedPrediction{WhatIf(before).predict(change), before.frames_per_s, after.frames_per_s};
+  } catch (const std::invalid_argument&) {
+    return std::nullopt;
+  }
+}
+
 std::vector<Prediction> WhatIf::table() const {
   PipelineModel model = recording_.model;
   std::vector<std::string> changes;

@@ -69,4 +69,16 @@ class WhatIf {
   double mismatch_ = 0;
 };
 
+/// A prediction from the recording of a run, and the rate that a later run had.
+struct CheckedPrediction {
+  Prediction prediction;
+  double before = 0;  ///< frames per second of the recorded run
+  double after = 0;   ///< of the later run
+  [[nodiscard]] bool inside() const { return prediction.low <= after && after <= prediction.high; }
+};
+
+/// Predicts from `before` the rate with the threads, cores, batches, frames in flight and GPUs of `after`.
+/// Nothing if these numbers are the same, or if the model does not allow them.
+[[nodiscard]] std::optional<CheckedPrediction> check_prediction(const Recording& before, const Recording& after);
+
 }  // namespace millrace

@@ -177,6 +177,10 @@ void predict_changes(RunReport& report, const RunFolder& folder, int worker_nice
   folder.write_recording(to_json(*recording));
   try {
     report.what_if = WhatIf(*recording).table();
+    if (const auto earlier = newest_recording(report.output_folder, report.run)) {
+      report.prediction = check_prediction(earlier->second, *recording);
+      report.predicted_by = earlier->first;
+    }
   } catch (const std::exception& error) {  // the results are complete, so the run must not fail
     report.notes.push_back("changes could not be predicted: " + std::string(error.what()));
   }

@@ -1,7 +1,13 @@
 #include "run/recording.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <vector>
+
+#include "io/files/files.hpp"
+#include "io/results/run_folder.hpp"
 
 namespace millrace {
 namespace {
@@ -119,6 +125,21 @@ std::optional<Recording> recording_from_json(std::string_view text) {
   } catch (const std::out_of_range&) {
     return std::nullopt;
   }
+}
+
+std::optional<std::pair<std::string, Recording>> newest_recording(const std::string& output,
+                                                                  const std::string& without) {
+  constexpr std::int64_t largest = 16 << 20;
+  std::vector<std::string> attempts = attempts_of(output);
+  std::ranges::reverse(attempts);
+  for (const std::string& attempt : attempts) {
+    const std::string file = output + "/runs/" + attempt + "/recording.json";
+    std::error_code error;
+    if (attempt == without || !std::filesystem::exists(file, error)) continue;
+    if (auto recording = recording_from_json(read_text_file(file, largest)))
+      return std::pair(attempt, *std::move(recording));
+  }
+  return std::nullopt;
 }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "pipeline/what_if.hpp"
 
@@ -13,5 +14,10 @@ namespace millrace {
 
 /// Reads what to_json() wrote. Nothing if the text is damaged, of another version, or has numbers that no run has.
 [[nodiscard]] std::optional<Recording> recording_from_json(std::string_view text);
+
+/// The newest attempt of an output folder with a recording that can be read, and its recording. `without` is the name of an
+/// attempt that does not count.
+[[nodiscard]] std::optional<std::pair<std::string, Recording>> newest_recording(const std::string& output,
+                                                                                const std::string& without);
 
 }  // namespace millrace

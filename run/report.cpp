@@ -209,7 +209,16 @@ Json to_json(const std::vector<Prediction>& predictions, double pictures_per_s) 
   return {{"pictures_per_s", pictures_per_s}, {"changes", std::move(changes)}};
 }
 
+Json to_json(const CheckedPrediction& it) {
+  return {{"change", it.prediction.change},     {"label", it.prediction.label},
+          {"before_pictures_per_s", it.before}, {"predicted_pictures_per_s", it.prediction.frames_per_s},
+          {"low", it.prediction.low},           {"high", it.prediction.high},
+          {"pictures_per_s", it.after},         {"inside", it.inside()}};
+}
+
 Json to_json(const RunReport& report) {
+  Json prediction = report.prediction ? to_json(*report.prediction) : Json();
+  if (report.prediction) prediction["attempt"] = report.predicted_by;
   Json failed = Json::object();
   for (const auto& [reason, count] : report.counts.failed) failed[std::string(to_string(reason))] = count;
   Json loads = Json::array();
@@ -266,6 +275,7 @@ Json to_json(const RunReport& report) {
       {"run_window", window_json(report)},
       {"verdict", verdict_json(report)},
       {"what_if", report.what_if.empty() ? Json() : to_json(report.what_if, rate)},
+      {"prediction", std::move(prediction)},
       {"batch_size", report.batch_size},
       {"team", report.team},
       {"read_bytes", report.read_bytes},

@@ -42,6 +42,9 @@ struct RunReport {
   Snapshot window;              ///< of this attempt, from the first admission to the last commit
   Verdict verdict;
   std::vector<Prediction> what_if;  ///< the highest rate first; empty if the run was too short
+  /// What the newest earlier attempt with a recording predicted for the numbers of this one; nothing if they are the same.
+  std::optional<CheckedPrediction> prediction;
+  std::string predicted_by;  ///< name of that attempt
 
   int batch_size = 1;
   int team = 1;
@@ -61,6 +64,9 @@ struct RunReport {
 
 /// The value of `what_if` in report.json: predictions for a run that had `pictures_per_s`.
 nlohmann::json to_json(const std::vector<Prediction>& predictions, double pictures_per_s);
+
+/// The value of `prediction` in report.json.
+nlohmann::json to_json(const CheckedPrediction& prediction);
 
 /// The content of report.json. Names of numbers contain the unit. Unknown values are left out or null.
 nlohmann::json to_json(const RunReport& report);

@@ -119,6 +119,15 @@ function failedSum() {
   return el("data", { value: String(sum), "data-sum": "items.failed" }, grouped(sum));
 }
 
+function checkedPrediction() {
+  const it = report.prediction;
+  if (!it) return [];
+  return [el("p", {}, "An earlier attempt predicted ", number("prediction.predicted_pictures_per_s", "rate"), " pictures/s [",
+    number("prediction.low", "rate"), " to ", number("prediction.high", "rate"), "] for ", ...rich(it.label), ". It had ",
+    number("prediction.before_pictures_per_s", "rate"), ". This attempt had ", number("prediction.pictures_per_s", "rate"),
+    it.inside ? ", inside the range." : ", outside the range.")];
+}
+
 function whatIfSection() {
   const changes = report.what_if?.changes ?? [];
   if (changes.length === 0) return [];
@@ -134,7 +143,7 @@ function whatIfSection() {
       cell("pictures/s", number(`${key}.pictures_per_s`, "rate")),
       cell("likely range", number(`${key}.low`, "rate"), " to ", number(`${key}.high`, "rate")));
   });
-  return [section("What a change would bring",
+  return [section("What a change would bring", ...checkedPrediction(),
     stackTable(el("span", {}, "Predicted rate after one change, compared with ", number("what_if.pictures_per_s", "rate"), " pictures/s now"),
       [head("change"), head(el("span", { class: "hidden" }, "gain as a bar")), headRight("gain"), headRight("pictures/s"), headRight("likely range")], rows))];
 }

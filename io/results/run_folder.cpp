@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <ctime>
 #include <filesystem>
 #include <stdexcept>
+#include <tuple>
 
 namespace millrace {
 namespace {
@@ -45,7 +48,36 @@ std::string make_run_folder(const std::string& out_folder, const std::string& na
   }
 }
 
+/// The order of attempts: "20260101T000000Z-10" is newer than "20260101T000000Z-9".
+std::tuple<std::string_view, int> order_of(const std::string& name) {
+  const auto dash = name.rfind('-');
+  if (dash == std::string::npos) return {name, 0};
+  int n = 0;
+  std::from_chars(name.data() + dash + 1, name.data() + name.size(), n);
+  return {std::string_view(name).substr(0, dash), n};
+}
+
 }  // namespace
+
+bool is_attempt_name(const std::string& name) {
+  return name.find("Z-") != std::string::npos && name.find_first_not_of("0123456789TZ-") == std::string::npos;
+}
+
+std::vector<std::string> attempts_of(const std::string& output) {
+  std::vector<std::string> names;
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(output + "/runs", error);
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw StorageError("list", output + "/runs", error.value());
+  for (const auto& entry : entries) {
+    // Copies of attempts, and folders of the file system, have other names.
+    const std::string name = entry.path().filename().string();
+    if (!is_attempt_name(name)) continue;
+    if (entry.is_directory(error)) names.push_back(name);
+  }
+  std::ranges::sort(names, {}, order_of);
+  return names;
+}
 
 RunFolder::RunFolder(const std::string& out_folder, std::chrono::system_clock::time_point start)
     : path_(make_run_folder(out_folder, utc_name(start))),

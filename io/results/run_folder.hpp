@@ -3,10 +3,16 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/files/files.hpp"
 
 namespace millrace {
+
+/// Whether a folder in runs/ has the name of an attempt. Copies of attempts have other names.
+bool is_attempt_name(const std::string& name);
+/// The names of all attempts of an output folder, oldest first. Throws StorageError.
+std::vector<std::string> attempts_of(const std::string& output);
 
 /// The files of one attempt, `<out>/runs/<UTC time>-<n>/`.
 /// Everything that depends on time, host or attempt is here, and so not in the segments.

@@ -1,6 +1,7 @@
 """`millrace compare`: two attempts side by side, and results that differ."""
 
 import json
+import os
 
 import numpy
 import program
@@ -20,6 +21,36 @@ class Compare(program.Case):
         self.run_ok("--input", manifest, "--segmenter", program.package("sam_small"), "--output", self.folder / name,
                     "--set", "postprocess.mask_threshold=0", *options, code=code)
         return self.folder / name
+
+    def test_a_prediction_is_compared_with_the_other_attempt(self):
+        """Of two outputs with other numbers of threads, and of two attempts of one output."""
+        original = program.write_picture(self.folder / "one.jpg", 640, 480)
+        for i in range(400):
+            os.link(original, self.folder / f"in/{i:04}-more.jpg")
+        recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        for name, frames in (("a", 2), ("b", 40)):
+            self.run_ok(recipe, "--input", self.folder / "in", "--output", self.folder / name, "--set", f"gate.frames={frames}", "--set", "threads.workers=1")
+        found = json.loads(self.compare("a", "b", "--json").out)["prediction"]
+        reports = [program.report(self.folder / name)["run_window"]["pictures_per_s"] for name in "ab"]
+        self.assertEqual((found["change"], found["label"]), ("gate.frames=40", "gate.frames: 40"))
+        self.assertEqual((found["before_pictures_per_s"], found["pictures_per_s"]), tuple(reports))
+        self.assertEqual(found["inside"], found["low"] <= found["pictures_per_s"] <= found["high"])
+        self.assertIn("predicted for gate.frames: 40", " ".join(self.compare("a", "b").out.split()))
+        self.assertIsNone(json.loads(self.compare("a", "a", "--json").out)["prediction"])
+        # With other pictures, the prediction would mean nothing.
+        self.run_ok(recipe, "--input", self.folder / "in", "--output", self.folder / "c", "--every", 2, "--set", "gate.frames=40", "--set", "threads.workers=1")
+        self.assertIsNone(json.loads(self.compare("a", "c", "--json").out)["prediction"])
+        # The rest of an output, with other threads.
+        half = [recipe, "--input", self.folder / "in", "--output", self.folder / "d"]
+        self.run_ok(*half, "--set", "gate.frames=2")
+        for i in range(400):
+            os.link(original, self.folder / f"in/{i:04}-new.jpg")
+        done = self.run_ok(*half, "--add-new", "--set", "gate.frames=40")
+        later = program.report(self.folder / "d")
+        self.assertEqual(later["prediction"]["change"], "gate.frames=40")
+        self.assertEqual(later["prediction"]["attempt"], sorted(path.name for path in (self.folder / "d/runs").iterdir())[0])
+        self.assertEqual(later["prediction"]["pictures_per_s"], later["run_window"]["pictures_per_s"])
+        self.assertIn("an earlier attempt predicted for gate.frames: 40", " ".join(done.out.split()))
 
     def compare(self, *arguments, code=program.OK):
         done = program.millrace("compare", *arguments, cwd=self.folder)

@@ -209,3 +209,24 @@ TEST_CASE("several changes are one prediction, with the latency of frames") {
   CHECK_THROWS_WITH(what_if.predict("batch.size=16,gate.frames=8"),
                     "what-if gate.frames: two batches have to fit, so at least 32");
 }
+
+TEST_CASE("a later run checks the prediction of an earlier one") {
+  const auto recording = [](const PipelineModel& model) {
+    const Outcome outcome = simulate(model);
+    return *recording_of(outcome.finished - outcome.begun, {model.batch, 1, 0});
+  };
+  PipelineModel later = lane_bound();
+  later.lanes = 2;
+  later.workers = 3;
+  const auto checked = check_prediction(recording(lane_bound()), recording(later));
+  REQUIRE(checked);
+  CHECK(checked->prediction.label == "threads.lanes: 2, threads.workers: 3");
+  CHECK(near(checked->before, 10, 0.03));
+  CHECK(near(checked->after, 20, 0.05));
+  CHECK(checked->inside());
+  // A run that is slower for another reason is outside of the interval.
+  later.lane_stages[1].mean.core_s *= 3;
+  CHECK_FALSE(check_prediction(recording(lane_bound()), recording(later))->inside());
+  // Nothing that the model knows is different.
+  CHECK_FALSE(check_prediction(recording(lane_bound()), recording(lane_bound())));
+}
