@@ -63,10 +63,14 @@ ChildEnd run_child(const std::vector<std::string>& arguments, const std::string&
   if (child < 0) throw std::system_error(errno, std::system_category(), "a trial could not be started (fork)");
   if (child == 0) become_program(argv.data(), messages.descriptor(), nothing.descriptor(), parent);
   if (signals != nullptr) signals->on_stop([child](int /*signal*/) { ::kill(child, SIGTERM); });
+  // The number of the child stays reserved until waitpid(), so a late signal reaches no other process.
+  siginfo_t ended{};
+  while (::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+  }
+  if (signals != nullptr) signals->on_stop({});
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (signals != nullptr) signals->on_stop({});
   ChildEnd end;
   if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
   if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 #include <stop_token>
 #include <utility>
 
@@ -25,6 +26,7 @@
 #include "apps/tune_trial.hpp"
 #include "base/text.hpp"
 #include "io/files/files.hpp"
+#include "io/files/json_writer.hpp"
 #include "io/files/source_names.hpp"
 #include "pipeline/cores.hpp"
 #include "run/cpu_plan.hpp"
@@ -43,7 +45,14 @@ constexpr double worth_a_recipe = 1.02;  // smaller gains are noise
 constexpr std::int64_t largest_file = 16 << 20;
 
 std::string time_text(double seconds) {
-  return seconds < 1 ? format("%.0f ms", 1000 * seconds) : format("%.2f s", seconds);
+  return seconds < 1 ? format("%.3g ms", 1000 * seconds) : format("%.2f s", seconds);
+}
+
+/// 0 without values.
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
 std::string utc_day() {
@@ -54,27 +63,23 @@ std::string utc_day() {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d", &parts)};
 }
 
-/// The precisions that these devices have, the one of the settings first.
-std::vector<std::string> precisions_of(const Settings& settings, const Config& config, const Devices& devices) {
+/// The precisions that these devices have, the one of the settings first. Two names for the same are one.
+std::vector<std::string> precisions_of(const Settings& settings, const Config& config, const Packages& packages,
+                                       const Devices& devices) {
   std::vector<std::string> all{settings.text("device.precision")};
-  const auto exists = [&](const std::string& precision) {
+  std::set<std::string> known{find_precisions(config.device.precision, devices).name(packages)};
+  for (const char* precision : {"segment=bf16", "bf16", "fp16"}) {
     try {
       Devices copy = devices;
+      copy.cpu_level.clear();
       Settings changed = settings;
       changed.set("device.precision", {precision}, "tune");
       Config other = parse_config(changed);
       other.output.folder.clear();
-      copy.cpu_level.clear();
       use_cpu_level(other, copy);
-      return find_precisions(precision, copy).by_task != find_precisions(config.device.precision, devices).by_task;
-    } catch (const std::exception&) {
-      return false;
+      if (known.insert(find_precisions(precision, copy).name(packages)).second) all.emplace_back(precision);
+    } catch (const std::exception&) {  // these devices do not have it
     }
-  };
-  std::vector<std::string> others{"bf16", "fp16"};
-  if (settings.runs("segment")) others.insert(others.begin(), "segment=bf16");
-  for (const std::string& precision : others) {
-    if (exists(precision)) all.push_back(precision);
   }
   return all;
 }
@@ -91,6 +96,20 @@ int width_of(const Knob& knob) {
   return static_cast<int>(width);
 }
 
+/// Throws UsageError for a value that YAML cannot hold.
+void check_text(const Settings& settings) {
+  for (const auto& [group, options] : settings.all_options()) {
+    for (const OptionInfo& option : options) {
+      const std::string key = group + "." + option.name;
+      for (const std::string& value : settings.written(key)) {
+        if (!is_utf8(value))
+          throw UsageError(key + " is '" + display_name(value) +
+                           "', which is not UTF-8, so a recipe cannot hold it; rename the file or folder");
+      }
+    }
+  }
+}
+
 /// One `millrace tune`.
 class Tuning {
  public:
@@ -99,39 +118,41 @@ class Tuning {
         config_(config),
         checked_(std::move(checked)),
         signals_(signals),
+        most_lanes_(most_lanes(config, checked_.packages, arguments.run.devices)),
+        usual_(resolve_for(config, "", arguments.run.devices, most_lanes_)),
         folder_(existing_folder(fs::absolute(arguments.output).parent_path().string()), "tune"),
-        trials_(arguments.run.settings, folder_.path(), signals) {}
+        trials_(arguments.run.settings, usual_, folder_.path(), signals) {}
 
   ExitCode run(std::int64_t pictures) {
     const Devices& devices = arguments_.run.devices;
-    const int lanes = most_lanes(config_, checked_.packages, devices);
-    const ResolvedConfig resolved = resolve_for(config_, "", devices, lanes);
-    const std::int64_t frames = resolved.graph.admission_items;
+    const std::int64_t frames = usual_.graph.admission_items;
+    const std::int64_t fewest = std::min(fillings * frames, largest_sample);
     // The first run shows how many pictures take the wanted time.
-    trials_.use_sample(plan_sample(pictures, fillings * frames), fillings * frames);
+    trials_.use_sample(plan_sample(pictures, fewest));
     const TrialRun pilot = trials_.run({}, "pilot");
     if (stopped()) return stop_code();
     require(pilot);
-    const auto seconds = static_cast<std::int64_t>(std::ceil(pilot.pictures_per_s * arguments_.seconds));
-    const std::int64_t wanted = std::min(std::clamp(seconds, fillings * frames, largest_sample), pictures);
-    // Some trials take a few pictures more.
-    trials_.use_sample(plan_sample(pictures, wanted + wanted / 2), wanted);
+    const auto wanted = static_cast<std::int64_t>(std::ceil(pilot.pictures_per_s * arguments_.seconds));
+    // A third more, since the sample may have fewer than its plan asks for.
+    const SamplePlan sample = plan_sample(pictures, std::clamp(wanted, fewest, largest_sample) * 4 / 3);
+    trials_.use_sample(sample);
     // Brings the files into the system's cache. Otherwise the first trial would be slower than the others.
     const TrialRun cached = trials_.run({}, "pilot");
     if (stopped()) return stop_code();
     require(cached);
-    if (pictures < fillings * frames)
-      say("the input has only " + count_of(pictures, "picture") +
-          ", so a trial mostly fills and drains the pipeline, and its rate means little; name more pictures");
+    long_enough_ = pictures >= fewest && cached.recording;
+    if (!long_enough_)
+      say("trials with " + count_of(sample.pictures, "picture") +
+          " are too short to learn from; name more pictures, or a higher --seconds");
     const int cores = static_cast<int>(std::ceil(available_cores()));
-    const TuneKnobs knobs = knobs_for(arguments_.run.settings, resolved, devices, !checked_.packages.empty(), cores,
-                                      lanes, static_cast<int>(std::max(wanted / fillings, frames)),
-                                      precisions_of(arguments_.run.settings, config_, devices));
+    const TuneKnobs knobs = knobs_for(arguments_.run.settings, usual_, devices, !checked_.packages.empty(), cores,
+                                      most_lanes_, static_cast<int>(std::max(sample.pictures / fillings, frames)),
+                                      precisions_of(arguments_.run.settings, config_, checked_.packages, devices));
     if (knobs.knobs.empty())
-      throw UsageError("every option that `millrace tune` could change is set; leave some of them out");
-    show_head(knobs, wanted, pilot.pictures_per_s);
+      throw UsageError("the options that are not set have only one possible value here; leave out others as well");
+    show_head(knobs, sample.pictures, pilot.pictures_per_s);
     Tuner tuner(knobs.knobs, knobs.defaults, arguments_.most_latency_s,
-                [&](const TunerPoint& point) { return allowed(knobs.knobs, point, wanted); });
+                [&](const TunerPoint& point) { return allowed(knobs.knobs, point, sample.pictures); });
     while (std::ssize(tuner.trials()) < arguments_.trials) {
       const auto point = tuner.propose();
       if (!point) break;
@@ -157,19 +178,22 @@ class Tuning {
   /// Writes the recipe with the values of an earlier tuning; false if nothing is remembered.
   bool recall() {
     const std::string file = memory_file();
-    if (arguments_.again || !arguments_.json.empty() || file.empty() || !fs::exists(file)) return false;
-    const Json known = Json::parse(read_text_file(file, largest_file), nullptr, false);
-    if (!known.is_object() || known.value("key", Json()) != key()) return false;
+    if (arguments_.again || !arguments_.json.empty() || file.empty()) return false;
     std::vector<TunedValue> values;
+    std::vector<std::string> summary;
+    std::string day;
     try {
+      const Json known = Json::parse(read_text_file(file, largest_file));
+      if (known.at("key") != key()) return false;
       for (const Json& value : known.at("values"))
         values.push_back({value.at("option"), value.at("value"), value.at("reason")});
-      write_recipe(values, known.at("summary").get<std::vector<std::string>>());
-    } catch (const Json::exception&) {  // damaged, so it is measured again
+      summary = known.at("summary").get<std::vector<std::string>>();
+      day = known.at("day");
+    } catch (const std::exception&) {  // damaged or not readable, so it is measured again
       return false;
     }
-    std::printf("these models were tuned on this machine on %s; --again measures again\n",
-                known.value("day", std::string("an unknown day")).c_str());
+    write_recipe(values, summary);
+    std::printf("these models were tuned on this machine on %s; --again measures again\n", day.c_str());
     return true;
   }
 
@@ -188,16 +212,23 @@ class Tuning {
                      (why.empty() ? " without a message: `millrace run` shows more" : ": " + why));
   }
 
-  /// Two batches must pass the gate, and each lane must have two batches of the pictures.
-  static bool allowed(const std::vector<Knob>& knobs, const TunerPoint& point, std::int64_t pictures) {
-    int batch = 1, gate = 0, lanes = 1;
+  /// The limits of the run must fit together, and each lane must have two batches of the pictures.
+  [[nodiscard]] bool allowed(const std::vector<Knob>& knobs, const TunerPoint& point, std::int64_t pictures) const {
+    GraphOptions options = usual_.graph;
     for (std::size_t i = 0; i < knobs.size(); ++i) {
       const int value = std::atoi(knobs[i].values[point[i]].c_str());
-      if (knobs[i].option == "batch.size") batch = value;
-      if (knobs[i].option == "gate.frames") gate = value;
-      if (knobs[i].option == "threads.lanes") lanes = value;
+      if (knobs[i].option == "batch.size") options.max_batch = value;
+      if (knobs[i].option == "gate.frames") options.admission_items = value;
+      if (knobs[i].option == "threads.lanes") options.lanes = value;
     }
-    return (gate == 0 || gate >= 2 * batch) && 2 * std::int64_t{batch} * lanes <= pictures;
+    // Without a value of the user, it grows with the batch.
+    if (config_.gate.memory == 0) options.byte_budget = std::int64_t{2} * options.max_batch * options.slab_bytes;
+    try {
+      check(options);
+    } catch (const std::invalid_argument&) {
+      return false;
+    }
+    return std::int64_t{2} * options.max_batch * options.lanes <= pictures;
   }
 
   static std::vector<std::pair<std::string, std::string>> values_of(const Tuner& tuner, const TunerPoint& point) {
@@ -210,15 +241,17 @@ class Tuning {
   Trial measure(const Tuner& tuner, const TunerPoint& point) {
     const bool first = tuner.trials().empty();
     const TrialRun outcome = trials_.run(values_of(tuner, point), first ? "defaults" : "trial");
-    Trial trial{point, outcome.ok, true, outcome.pictures_per_s, outcome.latency_s, outcome.recording};
+    const bool fits = outcome.ok || !outcome.ran_out_of_memory();
+    Trial trial{point, fits, outcome.ok, 0, outcome.latency_s, outcome.recording};
+    if (outcome.ok) trial.frames_per_s = outcome.pictures_per_s;
     if (stopped()) return trial;
     if (first) require(outcome);
     std::string note = first ? "defaults" : "";
     if (!outcome.ok) {
-      note = outcome.ran_out_of_memory() ? "out of memory" : "failed: " + outcome.why();
+      note = fits ? "failed: " + outcome.why() : "out of memory";
     } else if (!first && precision_of(tuner, point) != precision_of(tuner, tuner.trials().front().point)) {
       const Agreement it = agreement(trials_.output("defaults"), trials_.output("trial"));
-      agreements_[precision_of(tuner, point)] = it;
+      agreements_[point] = it;
       trial.usable = it.good;
       if (!it.good) note = "not used: " + it.text();
     }
@@ -251,8 +284,8 @@ class Tuning {
       const Knob& knob = tuner.knobs()[i];
       line += format("  %*s", width_of(knob), knob.values[trial.point[i]].c_str());
     }
-    line += trial.fits ? format("  %10.2f  %11s", trial.frames_per_s, time_text(trial.latency_s).c_str())
-                       : format("  %10s  %11s", "-", "-");
+    line += trial.frames_per_s > 0 ? format("  %10.2f  %11s", trial.frames_per_s, time_text(trial.latency_s).c_str())
+                                   : format("  %10s  %11s", "-", "-");
     std::printf("%s%s\n", line.c_str(), note.empty() ? "" : ("  " + display_name(note)).c_str());
     std::fflush(stdout);
   }
@@ -260,7 +293,7 @@ class Tuning {
   static double lowest_latency(const Tuner& tuner) {
     double lowest = 0;
     for (const Trial& trial : tuner.trials()) {
-      if (trial.fits && (lowest == 0 || trial.latency_s < lowest)) lowest = trial.latency_s;
+      if (trial.usable && trial.frames_per_s > 0 && (lowest == 0 || trial.latency_s < lowest)) lowest = trial.latency_s;
     }
     return lowest;
   }
@@ -274,8 +307,12 @@ class Tuning {
       for (const bool of_defaults : {i % 2 == 0, i % 2 != 0}) {
         const TrialRun outcome = trials_.run(of_defaults ? defaults : tuned, "trial");
         if (stopped()) return pairs;
-        if (!outcome.ok) throw ModelError("a run of a pair failed: " + outcome.why());
+        if (!outcome.ok) {
+          say("a run of pair " + std::to_string(i + 1) + " failed, so the pairs end here: " + outcome.why());
+          return pairs;
+        }
         (of_defaults ? pair.defaults : pair.best) = outcome.pictures_per_s;
+        if (!of_defaults) pair.latency_s = outcome.latency_s;
       }
       pairs.push_back(pair);
       std::printf("pair %d: defaults %.2f, tuned %.2f pictures/s, %.2f times as fast\n", i + 1, pair.defaults,
@@ -286,10 +323,12 @@ class Tuning {
   }
 
   void finish(Tuner& tuner, const Trial& best, const std::vector<TunePair>& pairs) {
-    std::vector<double> ratios;
-    for (const TunePair& pair : pairs) ratios.push_back(pair.best / pair.defaults);
-    std::ranges::sort(ratios);
-    const double median = ratios.empty() ? 1 : ratios[ratios.size() / 2];
+    std::vector<double> ratios, latencies;
+    for (const TunePair& pair : pairs) {
+      ratios.push_back(pair.best / pair.defaults);
+      latencies.push_back(pair.latency_s);
+    }
+    const double median = median_of(ratios);
     const Trial& defaults = tuner.trials().front();
     // A latency that the defaults miss is worth a lower rate.
     const bool keeps = !arguments_.most_latency_s || defaults.latency_s <= *arguments_.most_latency_s;
@@ -301,22 +340,30 @@ class Tuning {
         "Machine: " + machine_json(arguments_.run.devices).value("cpu", std::string("unknown CPU")) + ", " +
             count_of(static_cast<std::int64_t>(std::ceil(available_cores())), "core") +
             (arguments_.run.devices.lanes_wait_for_gpu() ? ", " + arguments_.run.devices.name : "") + "."};
-    if (&chosen == &defaults) {
-      summary.push_back(
-          pairs.empty() ? "The defaults are the fastest of all trials."
-                        : format("The defaults stay: the best other trial was %.2f times as fast in pairs.", median));
-    } else if (!ratios.empty()) {
+    const auto [slowest, fastest] = std::ranges::minmax_element(ratios);
+    if (!long_enough_) {
+      summary.emplace_back("The trials were too short to learn from.");
+    } else if (&best == &defaults) {
+      summary.emplace_back("The defaults are the fastest of all trials.");
+    } else if (&chosen == &defaults) {
+      summary.push_back(format("The defaults stay: the best other trial was %.2f times as fast in pairs.", median));
+    } else if (ratios.empty()) {
+      summary.push_back(format("%.2f times as fast as the defaults in one trial. No pairs have confirmed it.",
+                               best.frames_per_s / defaults.frames_per_s));
+    } else {
       summary.push_back(format("%.2f times as fast as the defaults: median of %zu pairs, %.2f to %.2f.", median,
-                               ratios.size(), ratios.front(), ratios.back()));
+                               ratios.size(), *slowest, *fastest));
     }
+    if (arguments_.most_latency_s && median_of(latencies) > *arguments_.most_latency_s)
+      summary.push_back("In the pairs, the latency was longer: " + time_text(median_of(latencies)) + ".");
     std::vector<TunedValue> values = tuned_values(tuner, chosen);
     for (TunedValue& value : values) {
       if (value.option != "device.precision") continue;
-      if (const auto it = agreements_.find(value.value); it != agreements_.end())
+      if (const auto it = agreements_.find(chosen.point); it != agreements_.end())
         value.reason += "; " + it->second.text();
     }
     write_recipe(values, summary);
-    remember(values, summary);
+    if (long_enough_) remember(values, summary);
     write_json(tuner, pairs, values);
   }
 
@@ -346,12 +393,16 @@ class Tuning {
     Settings settings = arguments_.run.settings;
     for (const char* option : {"input.paths", "output.folder"}) settings.set(option, {""}, "tune");
     key["settings"] = settings.print();
+    key["effort"] = {arguments_.trials, arguments_.pairs, arguments_.seconds};
     key["latency_s"] = arguments_.most_latency_s ? Json(*arguments_.most_latency_s) : Json();
     return key;
   }
   [[nodiscard]] std::string memory_file() const {
     const std::string folder = user_state_folder();
-    return folder.empty() ? "" : folder + "/tuned/" + sha256_hex(key().dump()).substr(0, 16) + ".json";
+    return folder.empty()
+               ? ""
+               : folder + "/tuned/" +
+                     sha256_hex(key().dump(-1, ' ', false, Json::error_handler_t::replace)).substr(0, 16) + ".json";
   }
   void remember(const std::vector<TunedValue>& values, const std::vector<std::string>& summary) const {
     const std::string file = memory_file();
@@ -361,7 +412,7 @@ class Tuning {
       known["values"].push_back({{"option", value.option}, {"value", value.value}, {"reason", value.reason}});
     try {
       fs::create_directories(fs::path(file).parent_path());
-      write_result_file(file, known.dump(1) + "\n");
+      write_result_file(file, known.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
     } catch (const std::exception&) {  // the next tuning then measures again
     }
   }
@@ -377,14 +428,16 @@ class Tuning {
     for (const Trial& trial : tuner.trials()) {
       Json one{{"fits", trial.fits},
                {"usable", trial.usable},
-               {"pictures_per_s", trial.fits ? Json(trial.frames_per_s) : Json()},
-               {"latency_p95_s", trial.fits ? Json(trial.latency_s) : Json()}};
+               {"pictures_per_s", trial.frames_per_s > 0 ? Json(trial.frames_per_s) : Json()},
+               {"latency_p95_s", trial.frames_per_s > 0 ? Json(trial.latency_s) : Json()}};
       for (const auto& [option, value] : values_of(tuner, trial.point)) one["settings"][option] = value;
       json["trials"].push_back(std::move(one));
     }
     for (const TunePair& pair : pairs)
-      json["pairs"].push_back(
-          {{"defaults", pair.defaults}, {"tuned", pair.best}, {"ratio", pair.best / pair.defaults}});
+      json["pairs"].push_back({{"defaults", pair.defaults},
+                               {"tuned", pair.best},
+                               {"tuned_latency_p95_s", pair.latency_s},
+                               {"ratio", pair.best / pair.defaults}});
     for (const TunedValue& value : values)
       json["values"].push_back({{"option", value.option}, {"value", value.value}, {"reason", value.reason}});
     write_result_file(arguments_.json, json.dump(2) + "\n");
@@ -394,9 +447,12 @@ class Tuning {
   const Config& config_;
   const CheckedRun checked_;
   StopSignals* const signals_;
+  const int most_lanes_;
+  const ResolvedConfig usual_;  // without changes
   const TemporaryFolder folder_;
   TrialRunner trials_;
-  std::map<std::string, Agreement> agreements_;  // by precision
+  std::map<TunerPoint, Agreement> agreements_;  // of trials in another precision
+  bool long_enough_ = false;                    // the trials
 };
 
 }  // namespace
@@ -410,6 +466,9 @@ ExitCode tune_command(const TuneArguments& arguments, const Config& config, Stop
         "`millrace tune` reads the input more than once, so it cannot read names from stdin: write them to a list "
         "(.txt) and "
         "name it with --input");
+  if (!any_free(arguments.run.settings, !checked.packages.empty()))
+    throw UsageError("every option that `millrace tune` could change is set; leave some of them out");
+  check_text(arguments.run.settings);
   for (const auto& note : checked.notes) say(note);
   std::stop_source stop;
   if (signals != nullptr) signals->on_stop([&stop](int /*signal*/) { stop.request_stop(); });

@@ -43,6 +43,7 @@ ExitCode tune_command(const TuneArguments& arguments, const Config& config, Stop
 /// The measured rates of the defaults and of the best values, one pair after the other.
 struct TunePair {
   double defaults = 0, best = 0;  ///< pictures/s
+  double latency_s = 0;           ///< of the best values: 95 % of the pictures took no longer
 };
 
 /// A value for the recipe, and why.
@@ -50,8 +51,11 @@ struct TunedValue {
   std::string option, value, reason;
 };
 
+/// Whether the settings leave an option to `millrace tune`. `has_models` is false for recipes without lanes.
+bool any_free(const Settings& settings, bool has_models);
+
 /// The knobs for `settings`: options that the user did not set. `resolved` has the defaults of this run.
-/// `has_models` is false for recipes without lanes. `most_lanes` is a limit from the memory of the host; `most_frames` limits gate.frames, because a sample must be longer.
+/// `most_lanes` is a limit from the memory of the host; `most_frames` limits gate.frames, because a sample must be longer.
 /// `defaults` is the point of a run without `millrace tune`.
 struct TuneKnobs {
   std::vector<Knob> knobs;

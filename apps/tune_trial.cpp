@@ -24,32 +24,34 @@ using Json = nlohmann::json;
 constexpr std::int64_t largest_file = 16 << 20;
 // Target T7 of docs/measuring.md for fast paths, on the masks of the sample.
 constexpr double lowest_mean_iou = 0.995, lowest_p1_iou = 0.97;
+constexpr std::int64_t fewest_pairs = 20;   // fewer objects say too little
 constexpr double most_lone_objects = 0.02;  // share of objects that only one of the precisions finds
 
 }  // namespace
 
-bool TrialRun::ran_out_of_memory() const {
-  return end.signal == SIGKILL || says_out_of_memory(end.messages) ||
-         end.messages.find("out of memory") != std::string::npos;
-}
+bool TrialRun::ran_out_of_memory() const { return end.signal == SIGKILL || says_out_of_memory(end.messages); }
 
 std::string TrialRun::why() const {
   if (all_failed) return "every picture of the sample failed";
   const auto last = end.messages.find_last_not_of('\n');
   if (last == std::string::npos) return {};
   const auto before = end.messages.rfind('\n', last);
-  return end.messages.substr(before == std::string::npos ? 0 : before + 1,
-                             last - (before == std::string::npos ? 0 : before + 1) + 1);
+  const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+  std::string line = end.messages.substr(begin, last + 1 - begin);
+  const std::string prefix = "millrace: ";
+  if (line.starts_with(prefix)) line.erase(0, prefix.size());
+  return line;
 }
 
 // All lanes get the same number of full batches. Otherwise some would be idle at the end, which a long run does not notice.
 std::int64_t TrialRunner::pictures_of(const std::vector<std::pair<std::string, std::string>>& values) const {
-  std::int64_t round = 1;
+  std::int64_t batch = usual_.batch_size, lanes = usual_.graph.lanes;
   for (const auto& [option, value] : values) {
-    if (option == "batch.size" || option == "threads.lanes") round *= std::atoi(value.c_str());
+    if (option == "batch.size") batch = std::atoi(value.c_str());
+    if (option == "threads.lanes") lanes = std::atoi(value.c_str());
   }
-  const std::int64_t wanted = (wanted_ + round - 1) / round * round;
-  return wanted <= sample_.pictures ? wanted : std::max(sample_.pictures / round * round, std::int64_t{1});
+  const std::int64_t round = std::max(batch * lanes, std::int64_t{1});
+  return sample_.pictures < round ? sample_.pictures : sample_.pictures / round * round;
 }
 
 TrialRun TrialRunner::run(const std::vector<std::pair<std::string, std::string>>& values, const std::string& name) {
@@ -86,7 +88,10 @@ TrialRun TrialRunner::run(const std::vector<std::pair<std::string, std::string>>
 }
 
 std::string Agreement::text() const {
-  return format("compared with the defaults: mean IoU %.4f, 1st percentile %.3f, objects without a partner %.1f %%",
+  if (pairs < fewest_pairs)
+    return "too few objects to compare (" + std::to_string(pairs) + " of at least " + std::to_string(fewest_pairs) +
+           ")";
+  return format("compared with the defaults: mean IoU %.4f, 1st percentile %.3f, other or missing objects %.1f %%",
                 mean_iou, p1_iou, 100 * lone_objects);
 }
 
@@ -94,13 +99,17 @@ Agreement agreement(const std::string& defaults, const std::string& other) {
   const ResultsComparison found = compare_results(defaults, other, 0);
   Agreement it;
   const auto all = static_cast<double>(found.objects_first + found.objects_second);
+  it.good = false;
   if (all <= 0) return it;
-  it.lone_objects = (all - 2 * static_cast<double>(found.pairs)) / all;
+  it.pairs = found.pairs;
+  // An object that has another class now is a loss too.
+  it.lone_objects = (all - 2 * static_cast<double>(found.pairs - found.other_classes)) / all;
   if (found.pairs > 0) {
     it.mean_iou = found.ious.mean();
     it.p1_iou = found.ious.quantile(0.01);
   }
-  it.good = it.mean_iou >= lowest_mean_iou && it.p1_iou >= lowest_p1_iou && it.lone_objects <= most_lone_objects;
+  it.good = it.pairs >= fewest_pairs && found.failed_only_first + found.failed_only_second == 0 &&
+            it.mean_iou >= lowest_mean_iou && it.p1_iou >= lowest_p1_iou && it.lone_objects <= most_lone_objects;
   return it;
 }
 

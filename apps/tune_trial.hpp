@@ -9,6 +9,7 @@
 #include "apps/child_run.hpp"
 #include "apps/estimate.hpp"
 #include "pipeline/what_if.hpp"
+#include "run/resolve.hpp"
 #include "run/settings.hpp"
 
 namespace millrace {
@@ -30,15 +31,13 @@ struct TrialRun {
 /// Runs samples as child processes.
 class TrialRunner {
  public:
-  /// `folder` is for outputs. `settings` are those of the user. All must outlive it; `signals` may be null.
-  TrialRunner(const Settings& settings, const std::string& folder, StopSignals* signals)
-      : settings_(settings), folder_(folder), signals_(signals) {}
+  /// `folder` is for outputs. `settings` are those of the user, and `usual` are their numbers without changes.
+  /// All must outlive it; `signals` may be null.
+  TrialRunner(const Settings& settings, const ResolvedConfig& usual, const std::string& folder, StopSignals* signals)
+      : settings_(settings), usual_(usual), folder_(folder), signals_(signals) {}
 
-  /// From now on, runs take about `wanted` of the pictures of `sample`, the first ones.
-  void use_sample(const SamplePlan& sample, std::int64_t wanted) {
-    sample_ = sample;
-    wanted_ = wanted;
-  }
+  /// From now on, runs take these pictures. They leave out the last ones that would not fill a batch of each lane.
+  void use_sample(const SamplePlan& sample) { sample_ = sample; }
   /// The output folder of the last run of this name.
   [[nodiscard]] std::string output(const std::string& name) const { return folder_ + "/" + name; }
   /// Runs the sample with these values of options.
@@ -46,18 +45,19 @@ class TrialRunner {
 
  private:
   const Settings& settings_;
+  const ResolvedConfig& usual_;
   const std::string& folder_;
   StopSignals* const signals_;
   [[nodiscard]] std::int64_t pictures_of(const std::vector<std::pair<std::string, std::string>>& values) const;
 
   SamplePlan sample_;
-  std::int64_t wanted_ = 1;
 };
 
 /// How near the results of another precision are to those of the defaults.
 struct Agreement {
   double mean_iou = 1, p1_iou = 1;  ///< of the masks; of the boxes where there are no masks
-  double lone_objects = 0;          ///< share of the objects that only one of them found
+  double lone_objects = 0;          ///< share of the objects that only one of them found, or with another class
+  std::int64_t pairs = 0;           ///< objects that both found
   bool good = true;                 ///< target T7 of docs/measuring.md
   [[nodiscard]] std::string text() const;
 };

@@ -10,6 +10,9 @@
 namespace millrace {
 namespace {
 
+constexpr std::array<const char*, 6> tuned_options{"batch.size",  "threads.lanes",     "threads.workers",
+                                                   "gate.frames", "segment.box_batch", "device.precision"};
+
 /// Numbers in ascending order, with `now` among them.
 std::vector<std::string> numbers(std::vector<int> values, int now, int lowest, int highest) {
   std::erase_if(values, [&](int value) { return value < lowest || value > highest; });
@@ -23,19 +26,37 @@ std::vector<std::string> numbers(std::vector<int> values, int now, int lowest, i
 
 std::string rate_text(double rate) { return format("%.*f", rate < 10 ? 2 : rate < 100 ? 1 : 0, rate); }
 
+bool of_models(const std::string& option) { return option == "threads.lanes" || option == "device.precision"; }
+
+/// Whether the user left the choice to the program. A recipe that lists all options has 0 or auto for such options.
+bool is_free(const Settings& settings, const std::string& option) {
+  const auto dot = option.find('.');
+  const std::string group = option.substr(0, dot), name = option.substr(dot + 1);
+  for (const View& view : settings.views()) {
+    const auto own = view.options.find(group);
+    if (own != view.options.end() && own->second.count(name) > 0) return false;
+  }
+  const std::string& origin = settings.origin(option);
+  if (origin == "default" || origin == "GPU") return true;
+  const std::string value = settings.text(option);
+  return !origin.starts_with(command_line) && (value == "0" || value == "auto");
+}
+
 }  // namespace
+
+bool any_free(const Settings& settings, bool has_models) {
+  return std::ranges::any_of(tuned_options, [&](const std::string& option) {
+    const bool exists = option == "segment.box_batch" ? settings.runs("segment") : has_models || !of_models(option);
+    return exists && is_free(settings, option);
+  });
+}
 
 TuneKnobs knobs_for(const Settings& settings, const ResolvedConfig& resolved, const Devices& devices, bool has_models,
                     int cores, int most_lanes, int most_frames, const std::vector<std::string>& precisions) {
   const bool gpu = devices.lanes_wait_for_gpu();
   TuneKnobs all;
-  const auto is_free = [&](const std::string& key) {
-    const std::string& origin = settings.origin(key);
-    return origin == "default" || origin == "GPU";
-  };
   const auto add = [&](Knob knob, const std::string& now) {
-    const bool of_models = knob.option == "threads.lanes" || knob.option == "device.precision";
-    if (!is_free(knob.option) || knob.values.size() < 2 || (of_models && !has_models)) return;
+    if (!is_free(settings, knob.option) || knob.values.size() < 2 || (of_models(knob.option) && !has_models)) return;
     const auto at = std::ranges::find(knob.values, now);
     all.defaults.push_back(at == knob.values.end() ? 0 : static_cast<std::size_t>(at - knob.values.begin()));
     all.knobs.push_back(std::move(knob));
@@ -45,22 +66,22 @@ TuneKnobs knobs_for(const Settings& settings, const ResolvedConfig& resolved, co
     add(std::move(knob), std::to_string(now));
   };
   const GraphOptions& graph = resolved.graph;
-  // The doubts come from the real changes of bench/insight: costs that grow with a batch, or with lanes in the same caches,
-  // are assumed; costs of a thread are measured.
-  add_number({"batch.size", {}, true, 0.1, true}, gpu ? std::vector{1, 4, 8, 16, 32, 64} : std::vector{1, 2, 4, 8},
-             resolved.batch_size, 1, std::max(most_frames / 2, 1));
-  add_number({"threads.lanes", {}, true, 0.06, true}, {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, graph.lanes, devices.count(),
-             gpu ? 6 * devices.count() : std::min(cores, most_lanes));
-  add_number({"threads.workers", {}, true, 0.03}, {1, 2, 4, 8, 16, 32, 64}, graph.workers, 1, std::max(cores, 2));
+  add_number({"batch.size", {}, true, Doubts::batch, true},
+             gpu ? std::vector{1, 4, 8, 16, 32, 64} : std::vector{1, 2, 4, 8}, resolved.batch_size, 1,
+             std::max(most_frames / 2, 1));
+  add_number({"threads.lanes", {}, true, Doubts::lanes, true}, {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, graph.lanes,
+             devices.count(), gpu ? 6 * devices.count() : std::min(cores, most_lanes));
+  add_number({"threads.workers", {}, true, Doubts::workers}, {1, 2, 4, 8, 16, 32, 64}, graph.workers, 1,
+             std::max(cores, 2));
   const int frames = static_cast<int>(graph.admission_items);
-  add_number({"gate.frames", {}, true, 0.03}, {frames / 4, frames / 2, 2 * frames, 4 * frames}, frames,
+  add_number({"gate.frames", {}, true, Doubts::gate}, {frames / 4, frames / 2, 2 * frames, 4 * frames}, frames,
              2 * resolved.batch_size, most_frames);
   if (settings.runs("segment")) {
     const int boxes = std::atoi(settings.text("segment.box_batch").c_str());
-    add_number({"segment.box_batch", {}, false, 0.05, true},
+    add_number({"segment.box_batch", {}, false, Doubts::box_batch, true},
                gpu ? std::vector{16, 64, 160, 256} : std::vector{4, 16, 64}, boxes, 1, 4096);
   }
-  add({"device.precision", precisions, false, 0.3, false, false}, settings.text("device.precision"));
+  add({"device.precision", precisions, false, Doubts::precision, false, false}, settings.text("device.precision"));
   return all;
 }
 
@@ -75,9 +96,10 @@ std::vector<TunedValue> tuned_values(Tuner& tuner, const Trial& best) {
       point[i] = other;
       std::string found;
       if (const Trial* trial = tuner.tried(point)) {
-        found = !trial->fits     ? "out of memory"
-                : !trial->usable ? "other results"
-                                 : rate_text(trial->frames_per_s) + " measured";
+        found = !trial->fits               ? "out of memory"
+                : trial->frames_per_s <= 0 ? "failed"
+                : !trial->usable           ? "other results"
+                                           : rate_text(trial->frames_per_s) + " measured";
       } else if (const auto guess = tuner.guess(point); guess && knob.predicted) {
         found = rate_text(guess->frames_per_s) + " predicted";
       } else {

@@ -147,9 +147,10 @@ std::optional<Tuner::Guess> Tuner::guess(const TunerPoint& point) {
 // Memory grows with every knob that takes memory. Between the largest trial that fits and the smallest that does not,
 // the chance falls evenly, so trials bisect to the limit.
 double Tuner::chance_to_fit(const TunerPoint& point) const {
+  // Values without an order, such as precisions, may take any memory.
   const auto no_larger = [&](const TunerPoint& a, const TunerPoint& b) {
     for (std::size_t i = 0; i < knobs_.size(); ++i) {
-      if (knobs_[i].takes_memory && a[i] > b[i]) return false;
+      if (knobs_[i].takes_memory ? a[i] > b[i] : !knobs_[i].ordered && a[i] != b[i]) return false;
     }
     return true;
   };
@@ -160,6 +161,7 @@ double Tuner::chance_to_fit(const TunerPoint& point) const {
   };
   double fitted = -1, failed = -1;  // sizes
   for (const Trial& trial : trials_) {
+    if (trial.fits && trial.frames_per_s <= 0) continue;  // it failed for another reason
     if (trial.fits && no_larger(point, trial.point)) return 1;
     if (!trial.fits && no_larger(trial.point, point)) return 0;
     if (trial.fits) fitted = std::max(fitted, size(trial.point));
@@ -169,9 +171,18 @@ double Tuner::chance_to_fit(const TunerPoint& point) const {
   return std::clamp(1 - (size(point) - fitted) / std::max(failed - fitted, 1.0), 0.05, fits_in_all_likelihood);
 }
 
+bool Tuner::rejected(const TunerPoint& point) const {
+  return std::ranges::any_of(trials_, [&](const Trial& trial) {
+    for (std::size_t i = 0; !trial.usable && i < knobs_.size(); ++i) {
+      if (!knobs_[i].ordered && point[i] == trial.point[i] && point[i] != start_[i]) return true;
+    }
+    return false;
+  });
+}
+
 // The expected improvement of the logarithm of the rate. While no trial keeps the limit, the chance to keep it.
 double Tuner::score(const TunerPoint& point) {
-  if (!allowed_(point) || tried(point) != nullptr) return 0;
+  if (!allowed_(point) || tried(point) != nullptr || rejected(point)) return 0;
   const auto guessed = guess(point);
   if (!guessed) return 0;
   double chance = chance_to_fit(point);

@@ -20,7 +20,9 @@ struct Knob {
   /// Standard deviation of the error of a predicted rate for each step between two values: 0.1 for 10 %.
   double doubt = 0.05;
   bool takes_memory = false;  ///< later values need more memory
-  bool ordered = true;        ///< false: neighbours are no more alike than other values
+  /// False: neighbours are no more alike than other values. If a trial with such a value is not usable, no other trial has
+  /// this value.
+  bool ordered = true;
 };
 
 /// The index of a value for each knob.
@@ -30,10 +32,16 @@ using TunerPoint = std::vector<std::size_t>;
 struct Trial {
   TunerPoint point;
   bool fits = true;         ///< false: memory ran out; the figures then mean nothing
-  bool usable = true;       ///< false: never the best one; such as a precision that changes results too much
-  double frames_per_s = 0;  ///< measured
+  bool usable = true;       ///< false: it failed, or a precision changes results too much; see Knob::ordered
+  double frames_per_s = 0;  ///< measured; 0 if it failed
   double latency_s = 0;     ///< measured: 95 % of the frames took no longer
   std::optional<Recording> recording{};
+};
+
+/// Knob::doubt of options of a run. The model assumes how costs grow with a batch, and with lanes in the same caches. It
+/// measures the costs of threads.
+struct Doubts {
+  static constexpr double batch = 0.1, lanes = 0.06, workers = 0.03, gate = 0.03, box_batch = 0.05, precision = 0.3;
 };
 
 /// Finds the values of options with which a pipeline is fastest, in few trials.
@@ -76,6 +84,7 @@ class Tuner {
   void learn();
   [[nodiscard]] double covariance(const TunerPoint& a, const TunerPoint& b) const;
   [[nodiscard]] std::optional<TunerPoint> smaller() const;
+  [[nodiscard]] bool rejected(const TunerPoint& point) const;
   [[nodiscard]] double chance_to_fit(const TunerPoint& point) const;
   [[nodiscard]] double score(const TunerPoint& point);
   [[nodiscard]] std::string changes(const TunerPoint& from, const TunerPoint& to) const;

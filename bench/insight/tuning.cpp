@@ -52,6 +52,8 @@ struct Machine {
   std::uint64_t seed = 1;
 };
 
+constexpr double run_noise = 0.02;  // standard deviation between equal runs
+
 const std::vector<std::string> precisions{"fp32", "bf16"};
 
 std::vector<std::string> numbers(std::initializer_list<int> values, int most) {
@@ -64,12 +66,13 @@ std::vector<std::string> numbers(std::initializer_list<int> values, int most) {
 
 std::vector<Knob> knobs_of(const Machine& machine) {
   const int lanes = machine.gpu ? 6 : machine.cores, workers = std::max(2, machine.cores);
-  return {{"batch.size", machine.gpu ? numbers({1, 4, 8, 16, 32}, 32) : numbers({1, 2, 4, 8}, 8), true, 0.1, true},
-          {"threads.lanes", numbers({1, 2, 3, 4, 6, 8, 16}, lanes), true, 0.06, true},
-          {"threads.workers", numbers({1, 2, 4, 8, 16}, workers), true, 0.02},
-          {"gate.frames", numbers({16, 32, 64, 128, 256}, machine.gpu ? 256 : 64), true, 0.02},
-          {"segment.box_batch", numbers({16, 64, 256}, 256), false, 0.06, true},
-          {"device.precision", precisions, false, 0.3, false, false}};
+  return {{"batch.size", machine.gpu ? numbers({1, 4, 8, 16, 32}, 32) : numbers({1, 2, 4, 8}, 8), true, Doubts::batch,
+           true},
+          {"threads.lanes", numbers({1, 2, 3, 4, 6, 8, 16}, lanes), true, Doubts::lanes, true},
+          {"threads.workers", numbers({1, 2, 4, 8, 16}, workers), true, Doubts::workers},
+          {"gate.frames", numbers({16, 32, 64, 128, 256}, machine.gpu ? 256 : 64), true, Doubts::gate},
+          {"segment.box_batch", numbers({16, 64, 256}, 256), false, Doubts::box_batch, true},
+          {"device.precision", precisions, false, Doubts::precision, false, false}};
 }
 
 int value_of(const std::vector<Knob>& knobs, const TunerPoint& point, std::size_t knob) {
@@ -244,6 +247,8 @@ Tuned tuned(const Machine& machine, const std::vector<std::pair<TunerPoint, Meas
   }
   Tuner tuner(knobs, defaults_of(machine, knobs), most_latency_s,
               [&](const TunerPoint& point) { return allowed(knobs, point); });
+  std::mt19937_64 random(machine.seed);
+  std::normal_distribution<double> between_runs(1, run_noise);
   while (tuner.trials().size() < trials) {
     const auto point = tuner.propose();
     if (!point) break;
@@ -258,14 +263,16 @@ Tuned tuned(const Machine& machine, const std::vector<std::pair<TunerPoint, Meas
     const Snapshot window = outcome.finished - outcome.begun;
     const int team = machine.gpu ? 1 : std::max(1, machine.cores / setup.lanes);
     const int nice = pipeline.worker_weight < 1 ? 10 : 0;
-    tuner.add({*point, true, true, outcome.frames_per_s, window.latency.quantile_ns(0.95) / 1e9,
+    tuner.add({*point, true, true, outcome.frames_per_s * between_runs(random), window.latency.quantile_ns(0.95) / 1e9,
                recording_of(window, {setup.batch, team, nice})});
   }
   result.trials = tuner.trials().size();
   const Trial& first = tuner.trials().front();
   result.start = {first.frames_per_s, first.latency_s};
   if (const Trial* found = tuner.best()) {
-    result.found = {found->frames_per_s, found->latency_s};
+    // Without the noise.
+    const auto exact = std::ranges::find(grid, found->point, &std::pair<TunerPoint, Measured>::first);
+    result.found = exact->second;
     result.found_values = values_of(knobs, found->point);
   }
   return result;

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import yaml
 
@@ -50,15 +51,33 @@ class Tunings(program.Case):
         self.assertIn(chosen, [trial["settings"] for trial in trials])
         for option, (wanted, written) in self.recipe_values(figures).items():
             self.assertEqual(wanted, written, option)
-        best = max(trial["pictures_per_s"] for trial in trials)
-        if best > trials[0]["pictures_per_s"]:
-            self.assertEqual(len(figures["pairs"]), 2)
+        best = max(trials, key=lambda trial: trial["pictures_per_s"])
+        if best == trials[0]:  # the defaults
+            self.assertEqual((chosen, figures["pairs"]), (best["settings"], []))
+        else:
+            ratios = [pair["ratio"] for pair in figures["pairs"]]
+            self.assertEqual(len(ratios), 2)
+            self.assertEqual(ratios, [pair["tuned"] / pair["defaults"] for pair in figures["pairs"]])
+            self.assertEqual(chosen, (best if sum(ratios) / 2 >= 1.02 else trials[0])["settings"])
         self.assertIn("# tune: ", self.tuned.read_text())
         self.run_ok(self.tuned, "--output", self.folder / "out")
         self.assertEqual(len(program.lines(self.folder / "out")), 60)
 
+    def test_without_pairs_the_best_trial_is_chosen(self):
+        program.write_pictures(self.input, 200)
+        figures = self.figures("--trials", 3, "--pairs", 0, "--seconds", 0.2)
+        best = max(figures["trials"], key=lambda trial: trial["pictures_per_s"])
+        self.assertEqual({value["option"]: value["value"] for value in figures["values"]}, best["settings"])
+
+    def test_short_trials_are_told(self):
+        program.write_pictures(self.input, 3)
+        done = self.tune("--seconds", 0.1)
+        self.assertIn("are too short to learn from", done.err)
+        self.assertIn("The trials were too short to learn from.", self.tuned.read_text())
+        self.assertFalse((self.folder / "state").exists())
+
     def test_values_are_remembered(self):
-        program.write_pictures(self.input, 60)
+        program.write_pictures(self.input, 200)
         options = ("--trials", 2, "--pairs", 0, "--seconds", 0.1)
         self.assertIn("trial", self.tune(*options).out)
         first = self.tuned.read_text()
@@ -67,7 +86,7 @@ class Tunings(program.Case):
         self.assertIn("--again measures again", done.out)
         self.assertNotIn("each trial runs", done.out)
         self.assertEqual(self.tuned.read_text(), first)
-        for more in (("--again",), ("--for", "latency:100s"), ("--set", "decode.max_megapixels=200")):
+        for more in (("--again",), ("--for", "latency:100s"), ("--set", "decode.max_megapixels=200"), ("--trials", 3)):
             with self.subTest(more):
                 self.assertIn("each trial runs", self.tune(*options, *more).out)
         (memory,) = list((self.folder / "state/millrace/tuned").iterdir())[:1]
@@ -83,11 +102,23 @@ class Tunings(program.Case):
         self.assertEqual((recipe["threads"]["workers"], recipe["gate"]["frames"]), (1, 16))
         done = self.tune(*(word for option in ("batch.size", "threads.workers", "gate.frames") for word in ("--set", f"{option}=16")), "--set", "gate.frames=32", code=program.USAGE)
         self.assertIn("every option that `millrace tune` could change is set", done.err)
+        # The settings that `millrace run` prints name every option. Those that are 0 are still free.
+        printed = program.millrace("run", self.recipe, "--input", self.input, "--set", "threads.workers=1", "--print-config")
+        recipe = self.write("printed.yaml", printed.out)
+        figures = self.figures("--trials", 1, "--seconds", 0.1, recipe=recipe)
+        self.assertEqual(set(figures["trials"][0]["settings"]), {"batch.size", "gate.frames"})
+
+    def test_limits_of_the_user_are_kept(self):
+        """Two batches must pass the gate of the user, so no trial has larger batches."""
+        program.write_pictures(self.input, 200)
+        figures = self.figures("--trials", 6, "--pairs", 0, "--seconds", 0.1, "--set", "gate.frames=4", "--set", "threads.workers=1")
+        self.assertTrue(all(trial["pictures_per_s"] for trial in figures["trials"]))
+        self.assertLessEqual({trial["settings"]["batch.size"] for trial in figures["trials"]}, {"1", "2"})
 
     def test_a_latency_that_nothing_keeps(self):
         program.write_pictures(self.input, 60)
         done = self.tune("--for", "latency:0.001ms", "--trials", 2, "--seconds", 0.1, code=program.USAGE)
-        self.assertIn("no trial kept the latency of 0 ms; the lowest was", done.err)
+        self.assertIn("no trial kept the latency of 0.001 ms; the lowest was", done.err)
         self.assertFalse(self.tuned.exists())
 
     def test_models(self):
@@ -123,6 +154,11 @@ class Tunings(program.Case):
         done = program.millrace("tune", "--input", self.input)
         self.assertEqual(done.code, program.USAGE, done)
         self.assertIn("add --output tuned.yaml", done.err)
+        odd = os.fsencode(self.folder) + b"/caf\xe9"
+        os.rename(self.input, odd)
+        done = program.millrace("tune", self.recipe, "--input", odd, "--output", self.tuned)
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertIn("is not UTF-8", done.err)
         (self.folder / "empty").mkdir()
         self.assertEqual(program.millrace("tune", self.recipe, "--input", self.folder / "empty", "--output", self.tuned).code, program.USAGE)
 
@@ -140,8 +176,10 @@ class Tunings(program.Case):
                 while not list(self.folder.glob(".tmp-tune-*/defaults/segments")):
                     self.assertIsNone(process.poll())
                     time.sleep(0.01)
+                (trial,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
                 process.send_signal(number)
                 out, err = process.communicate(timeout=120)
+                self.assertFalse(Path(f"/proc/{trial}").exists())
                 self.assertEqual(process.returncode, code, out + err)
                 self.assertIn("no recipe is written", err)
                 self.assertEqual(list(self.folder.glob(".tmp-*")), [])
