@@ -13,6 +13,7 @@ constexpr double of_interaction = 0.2;          // variance of what knobs do tog
 constexpr double shortest_s = 1e-6;             // latency
 constexpr double worth_a_trial = 0.002;         // expected improvement of the rate
 constexpr double fits_in_all_likelihood = 0.9;  // if nothing is known about larger points
+constexpr double hardly_fits = 0.1;             // if a trial that is no larger did not fit, with another precision
 
 double normal_density(double z) { return std::exp(-z * z / 2) / std::sqrt(2 * std::numbers::pi); }
 double normal_probability(double z) { return std::erfc(-z / std::numbers::sqrt2) / 2; }
@@ -147,10 +148,16 @@ std::optional<Tuner::Guess> Tuner::guess(const TunerPoint& point) {
 // Memory grows with every knob that takes memory. Between the largest trial that fits and the smallest that does not,
 // the chance falls evenly, so trials bisect to the limit.
 double Tuner::chance_to_fit(const TunerPoint& point) const {
-  // Values without an order, such as precisions, may take any memory.
   const auto no_larger = [&](const TunerPoint& a, const TunerPoint& b) {
     for (std::size_t i = 0; i < knobs_.size(); ++i) {
-      if (knobs_[i].takes_memory ? a[i] > b[i] : !knobs_[i].ordered && a[i] != b[i]) return false;
+      if (knobs_[i].takes_memory && a[i] > b[i]) return false;
+    }
+    return true;
+  };
+  // Values without an order, such as precisions, may take other memory.
+  const auto alike = [&](const TunerPoint& other) {
+    for (std::size_t i = 0; i < knobs_.size(); ++i) {
+      if (!knobs_[i].ordered && point[i] != other[i]) return false;
     }
     return true;
   };
@@ -160,15 +167,21 @@ double Tuner::chance_to_fit(const TunerPoint& point) const {
     return static_cast<double>(sum);
   };
   double fitted = -1, failed = -1;  // sizes
+  bool fits_otherwise = false, fails_otherwise = false;
   for (const Trial& trial : trials_) {
     if (trial.fits && trial.frames_per_s <= 0) continue;  // it failed for another reason
-    if (trial.fits && no_larger(point, trial.point)) return 1;
-    if (!trial.fits && no_larger(trial.point, point)) return 0;
+    const bool smaller_than_fitting = trial.fits && no_larger(point, trial.point);
+    const bool larger_than_failing = !trial.fits && no_larger(trial.point, point);
+    if (alike(trial.point) && smaller_than_fitting) return 1;
+    if (alike(trial.point) && larger_than_failing) return 0;
+    fits_otherwise = fits_otherwise || smaller_than_fitting;
+    fails_otherwise = fails_otherwise || larger_than_failing;
     if (trial.fits) fitted = std::max(fitted, size(trial.point));
     if (!trial.fits) failed = failed < 0 ? size(trial.point) : std::min(failed, size(trial.point));
   }
-  if (failed < 0 || size(point) <= fitted) return fits_in_all_likelihood;
-  return std::clamp(1 - (size(point) - fitted) / std::max(failed - fitted, 1.0), 0.05, fits_in_all_likelihood);
+  if (fails_otherwise) return hardly_fits;
+  if (fits_otherwise || failed < 0 || size(point) <= fitted) return fits_in_all_likelihood;
+  return std::clamp(1 - (size(point) - fitted) / std::max(failed - fitted, 1.0), hardly_fits, fits_in_all_likelihood);
 }
 
 bool Tuner::rejected(const TunerPoint& point) const {

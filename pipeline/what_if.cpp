@@ -219,7 +219,8 @@ void change_option(Changed& changed, const Number& option) {
     model.admission = value;
   } else if (name == "threads.lanes") {
     // As the defaults do it: the lanes share the cores.
-    resize_teams(model, changed.team, std::max(1, changed.team * model.lanes / value));
+    const int shared = std::max(changed.team * model.lanes, static_cast<int>(model.cores));
+    resize_teams(model, changed.team, std::max(1, shared / value));
     model.lanes = value;
     changed.extrapolated = true;
   } else if (name == "batch.size") {

@@ -48,7 +48,8 @@ TEST_CASE("a damaged recording is no recording") {
     return recording_from_json(json.dump());
   };
   CHECK(with("/cores", 4));
-  CHECK_FALSE(with("/version", 2));
+  CHECK_FALSE(with("/version", 1));
+  CHECK_FALSE(with("/latency_p95_s", -1));
   CHECK_FALSE(with("/cores", 0));
   CHECK_FALSE(with("/gate_frames", 0));
   CHECK(with("/batch", 2));

@@ -65,13 +65,7 @@ TEST_CASE("every recipe in configs/ can be read, and its limits fit together") {
     CAPTURE(file.path().string());
     Settings settings;
     settings.read_recipe(file.path().string());
-    settings.check_used();
-    Config config;
-    config.batch = settings.parse<BatchOptions>();
-    config.gate = settings.parse<GateOptions>();
-    config.read = settings.parse<ReadOptions>();
-    config.threads = settings.parse<ThreadOptions>();
-    CHECK(resolve(config, 8, std::nullopt).graph.lanes > 0);
+    CHECK(resolve(parse_config(settings), 8, std::nullopt).graph.lanes > 0);
     ++recipes;
   }
   CHECK(recipes >= 8);
