@@ -38,14 +38,15 @@ void write_detector(const std::string& package, JsonWriter& json);
 inline constexpr Field<std::string> detector{"detector", write_detector};
 
 inline constexpr CounterInfo detector_calls{"detector_calls"};
-/// Pictures that skip the detector because the manifest has their boxes.
+/// Pictures that keep the boxes of the manifest instead of the detector's.
 inline constexpr CounterInfo detector_skipped{"detector_skipped"};
 /// Pictures with more objects than max_detections.
 inline constexpr CounterInfo truncated_detections{"truncated_detections"};
 
 /// Runs a detector, decodes its head and suppresses overlapping boxes of the same class (NMS).
 /// Reads `model_inputs`, writes `detections` and `detector`. Waits for the device once for each batch.
-/// The detector does not see pictures with boxes in the manifest, unless skip_with_boxes is off.
+/// Pictures with boxes in the manifest keep them, unless skip_with_boxes is off. A call with such pictures alone is left
+/// out.
 /// Failures:
 /// - non_finite: the detector's outputs for the picture are not finite
 /// - model_failed: the detector returned a class number that it does not have

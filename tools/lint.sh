@@ -23,7 +23,10 @@ step() {
 }
 syntax() {
   local file bad=0
-  for file in .ci/run tools/*.sh tools/pins/*.sh; do bash -n "$file" || bad=1; done
+  while read -r file; do bash -n "$file" || bad=1; done < <(
+    echo .ci/run
+    git ls-files --cached --others --exclude-standard -- '*.sh'
+  )
   while read -r file; do
     python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$file" || bad=1
   done < <(git ls-files --cached --others --exclude-standard -- '*.py')
