@@ -21,6 +21,7 @@
 
 #include "base/cpu.hpp"
 #include "bench/insight/drawn.hpp"
+#include "bench/insight/options.hpp"
 #include "pipeline/what_if.hpp"
 
 namespace millrace {
@@ -77,29 +78,12 @@ struct Score {
 
 int main(int argc, char** argv) {
   using namespace millrace;
-  int pipelines = 100;
-  std::uint64_t seed = 1;
-  double median_limit = 100, coverage_limit = 0;
-  bool as_json = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool value = i + 1 < argc;
-    if (word == "--json") {
-      as_json = true;
-    } else if (word == "--pipelines" && value) {
-      pipelines = std::atoi(argv[++i]);
-    } else if (word == "--seed" && value) {
-      seed = std::strtoull(argv[++i], nullptr, 10);
-    } else if (word == "--median" && value) {
-      median_limit = std::atof(argv[++i]);
-    } else if (word == "--coverage" && value) {
-      coverage_limit = std::atof(argv[++i]);
-    } else {
-      std::cerr << "usage: bench_predictions [--pipelines N] [--seed S] [--median PERCENT] [--coverage PERCENT] "
-                   "[--json]\n";
-      return 2;
-    }
-  }
+  const auto options =
+      bench::options_of(argc, argv, {{"pipelines", "100"}, {"seed", "1"}, {"median", "100"}, {"coverage", "0"}});
+  const auto pipelines = static_cast<int>(bench::number(options, "pipelines"));
+  const auto seed = static_cast<std::uint64_t>(bench::number(options, "seed"));
+  const double median_limit = bench::number(options, "median"), coverage_limit = bench::number(options, "coverage");
+  const bool as_json = options.count("json") > 0;
   Score all;
   std::map<std::string, Score> by_option;
   std::vector<double> mismatches;
@@ -134,9 +118,9 @@ int main(int argc, char** argv) {
   }
   const double median = 100 * percentile(all.errors, 0.5), coverage = 100 * all.coverage();
   if (as_json) {
-    nlohmann::json options;
+    nlohmann::json by_name;
     for (const auto& [name, score] : by_option)
-      options[name] = {{"changes", score.errors.size()},
+      by_name[name] = {{"changes", score.errors.size()},
                        {"median_error", percentile(score.errors, 0.5)},
                        {"p90_error", percentile(score.errors, 0.9)},
                        {"inside", score.coverage()}};
@@ -150,7 +134,7 @@ int main(int argc, char** argv) {
                               {"inside", coverage / 100},
                               {"median_mismatch", percentile(mismatches, 0.5)},
                               {"p90_mismatch", percentile(mismatches, 0.9)},
-                              {"by_option", options},
+                              {"by_option", by_name},
                               {"errors_above_15_percent", worst}};
     std::cout << text.dump(1) << "\n";
   } else {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/cpu.hpp"
+#include "bench/insight/options.hpp"
 #include "pipeline/simulation.hpp"
 #include "pipeline/tuner.hpp"
 
@@ -296,29 +297,13 @@ nlohmann::json to_json(const Tuned& it) {
 
 int main(int argc, char** argv) {
   using namespace millrace;
-  int machines = 20;
-  std::uint64_t seed = 1;
-  std::size_t trials = 12;
-  double within = 100;
-  bool as_json = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool value = i + 1 < argc;
-    if (word == "--json") {
-      as_json = true;
-    } else if (word == "--machines" && value) {
-      machines = std::atoi(argv[++i]);
-    } else if (word == "--seed" && value) {
-      seed = std::strtoull(argv[++i], nullptr, 10);
-    } else if (word == "--trials" && value) {
-      trials = std::strtoull(argv[++i], nullptr, 10);
-    } else if (word == "--within" && value) {
-      within = std::atof(argv[++i]);
-    } else {
-      std::cerr << "usage: bench_tuning [--machines N] [--seed S] [--trials N] [--within PERCENT] [--json]\n";
-      return 2;
-    }
-  }
+  const auto options =
+      bench::options_of(argc, argv, {{"machines", "20"}, {"seed", "1"}, {"trials", "12"}, {"within", "100"}});
+  const auto machines = static_cast<int>(bench::number(options, "machines"));
+  const auto seed = static_cast<std::uint64_t>(bench::number(options, "seed"));
+  const auto trials = static_cast<std::size_t>(bench::number(options, "trials"));
+  const double within = bench::number(options, "within");
+  const bool as_json = options.count("json") > 0;
   // The latency bound lies between that of the defaults and the lowest of the grid. So it is possible, and mostly binds.
   const auto bound_of = [](const std::vector<std::pair<TunerPoint, Measured>>& grid, double of_defaults) {
     double lowest = of_defaults;

@@ -22,6 +22,7 @@
 
 #include "base/cpu.hpp"
 #include "bench/insight/drawn.hpp"
+#include "bench/insight/options.hpp"
 #include "pipeline/simulation.hpp"
 #include "pipeline/verdict.hpp"
 
@@ -95,30 +96,13 @@ nlohmann::json text(const PipelineModel& p) {
 
 int main(int argc, char** argv) {
   using namespace millrace;
-  int pipelines = 180;
-  std::uint64_t seed = 1;
-  double minimum = 0;
-  bool as_json = false;
-  std::string mistake;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool value = i + 1 < argc;
-    if (word == "--json") {
-      as_json = true;
-    } else if (word == "--minimum" && value) {
-      minimum = std::atof(argv[++i]);
-    } else if (word == "--pipelines" && value) {
-      pipelines = std::atoi(argv[++i]);
-    } else if (word == "--seed" && value) {
-      seed = std::strtoull(argv[++i], nullptr, 10);
-    } else if (word == "--planted" && value) {
-      mistake = argv[++i];
-    } else {
-      std::cerr << "usage: bench_verdicts [--pipelines N] [--seed S] [--minimum PERCENT] [--planted wall|events|cores] "
-                   "[--json]\n";
-      return 2;
-    }
-  }
+  const auto options =
+      bench::options_of(argc, argv, {{"pipelines", "180"}, {"seed", "1"}, {"minimum", "0"}, {"planted", ""}});
+  const auto pipelines = static_cast<int>(bench::number(options, "pipelines"));
+  const auto seed = static_cast<std::uint64_t>(bench::number(options, "seed"));
+  const double minimum = bench::number(options, "minimum");
+  const bool as_json = options.count("json") > 0;
+  const std::string& mistake = options.at("planted");
   int right = 0;
   std::map<std::string, int> kinds;
   nlohmann::json wrong = nlohmann::json::array();
