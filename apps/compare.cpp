@@ -305,7 +305,7 @@ std::string comparison_text(const Json& comparison, int columns) {
   text += row("cores used", "cores_used", "%.1f");
   text += row("cores of other programs", "other_cores", "%.1f");
   if (const Json& prediction = comparison.at("prediction"); !prediction.is_null())
-    text += wrapped(prediction_text(prediction), columns, "  ");
+    text += wrapped("the first attempt " + prediction_text(prediction), columns, "  ");
   for (const Json& note : comparison.at("notes")) text += wrapped("note: " + note.get<std::string>(), columns, "  ");
   text += "\n  " + format("%-16s %18s   %18s   %18s\n", "", "p50 ms", "util", "starved");
   text += "  " + format("%-16s %8s  %8s   %8s  %8s   %8s  %8s\n", "stage", "first", "second", "first", "second",

@@ -28,7 +28,8 @@ constexpr const char* usage =
     "\n"
     "  --run NAME        the attempt with this name in OUT/runs/\n"
     "  --html [FILE]     write the report as a page for browsers, by default OUT/runs/NAME/report.html\n"
-    "  --what-if CHANGE  for example \"segment x2\", threads.workers=2, gate.frames=32, cores=8 or others=0\n"
+    "  --what-if CHANGE  for example \"segment x2\", threads.workers=2, gate.frames=32, cores=8 or others=0;\n"
+    "                    commas separate several changes that are made at once\n"
     "  --json            print report.json, or the predictions as JSON\n";
 
 struct ReportArguments {

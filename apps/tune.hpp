@@ -24,8 +24,8 @@ struct TuneArguments {
   std::string output;                    ///< the recipe to write
   std::string json;                      ///< file; empty: none
   int trials = 12;
-  int pairs = 3;        ///< runs of the defaults and of the best trial, in turns
-  double seconds = 10;  ///< of a trial, without loading
+  int pairs = 3;        ///< each is a run with the defaults and one with the best values
+  double seconds = 10;  ///< of a trial with the defaults, without loading
   bool again = false;   ///< measure even if values are remembered
 };
 

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::int64_t largest_file = 16 << 20;
-// Target T7 of docs/measuring.md for fast paths, on the masks of the sample.
+// Target T7 (docs/performance_cpu.md) for fast paths, on the objects of the sample.
 constexpr double lowest_mean_iou = 0.995, lowest_p1_iou = 0.97;
 constexpr std::int64_t fewest_pairs = 20;   // fewer objects say too little
 constexpr double most_lone_objects = 0.02;  // share of objects that only one of the precisions finds
@@ -99,7 +99,6 @@ Agreement agreement(const std::string& defaults, const std::string& other) {
   const ResultsComparison found = compare_results(defaults, other, 0);
   Agreement it;
   const auto all = static_cast<double>(found.objects_first + found.objects_second);
-  it.good = false;
   if (all <= 0) return it;
   it.pairs = found.pairs;
   // An object that has another class now is a loss too.

@@ -38,11 +38,10 @@ nlohmann::json checked_prediction(const std::string& first_folder, const std::st
 }
 
 std::string prediction_text(const nlohmann::json& prediction) {
-  return format("predicted for %s: %.2f pictures/s [%.2f to %.2f], before %.2f; measured: %.2f, %s the interval",
-                prediction.at("label").get<std::string>().c_str(),
+  return format("predicted %.2f pictures/s [%.2f to %.2f] for %s, from %.2f; the rate is %.2f, %s the interval",
                 prediction.at("predicted_pictures_per_s").get<double>(), prediction.at("low").get<double>(),
-                prediction.at("high").get<double>(), prediction.at("before_pictures_per_s").get<double>(),
-                prediction.at("pictures_per_s").get<double>(),
+                prediction.at("high").get<double>(), prediction.at("label").get<std::string>().c_str(),
+                prediction.at("before_pictures_per_s").get<double>(), prediction.at("pictures_per_s").get<double>(),
                 prediction.at("inside").get<bool>() ? "inside" : "outside");
 }
 

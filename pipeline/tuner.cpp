@@ -95,7 +95,7 @@ void Tuner::learn() {
   const Trial* found = best();
   for (const Trial& trial : trials_) {
     if (found != nullptr && found->recording) break;
-    if (trial.fits && trial.recording) found = &trial;
+    if (trial.frames_per_s > 0 && trial.recording) found = &trial;
   }
   if (found == nullptr || !found->recording) return;
   if (found != reference_) {
@@ -208,19 +208,9 @@ double Tuner::score(const TunerPoint& point) {
   return chance * guessed->doubt * (z * normal_probability(z) + normal_density(z));
 }
 
-// Halfway from the last trial, which did not fit, to the smallest point.
-std::optional<TunerPoint> Tuner::smaller() const {
-  TunerPoint point = trials_.back().point;
-  for (std::size_t i = 0; i < knobs_.size(); ++i) {
-    if (knobs_[i].takes_memory) point[i] /= 2;
-  }
-  return point == trials_.back().point || !allowed_(point) ? std::nullopt : std::optional(point);
-}
-
-// Climbs from each of the best trials: one knob at a time gets its best value, until none improves.
+// Climbs from the start and from the best trial: one knob at a time gets its best value, until none improves.
 std::optional<TunerPoint> Tuner::propose() {
   if (trials_.empty()) return start_;
-  if (std::ranges::none_of(trials_, &Trial::fits)) return smaller();
   const Trial* const found = best();
   TunerPoint best_point;
   double best_score = found == nullptr ? 0 : worth_a_trial;

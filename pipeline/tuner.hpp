@@ -55,7 +55,7 @@ class Tuner {
   /// Which points exist; such as those in which two batches pass the gate.
   using Allowed = std::function<bool(const TunerPoint&)>;
 
-  /// `start` is the point of the first trial. `most_latency_s` limits Trial::latency_s; empty: only the rate counts.
+  /// `start` is the point of the first trial, which must fit. `most_latency_s` limits Trial::latency_s; empty: only the rate counts.
   Tuner(std::vector<Knob> knobs, TunerPoint start, std::optional<double> most_latency_s, Allowed allowed);
 
   /// The next point to try. Nothing if no point is worth a trial: the expected improvement is below 0.2 %.
@@ -83,7 +83,6 @@ class Tuner {
   [[nodiscard]] Logs predicted(const TunerPoint& point);
   void learn();
   [[nodiscard]] double covariance(const TunerPoint& a, const TunerPoint& b) const;
-  [[nodiscard]] std::optional<TunerPoint> smaller() const;
   [[nodiscard]] bool rejected(const TunerPoint& point) const;
   [[nodiscard]] double chance_to_fit(const TunerPoint& point) const;
   [[nodiscard]] double score(const TunerPoint& point);

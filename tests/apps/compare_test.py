@@ -35,7 +35,7 @@ class Compare(program.Case):
         self.assertEqual((found["change"], found["label"]), ("gate.frames=40", "gate.frames: 40"))
         self.assertEqual((found["before_pictures_per_s"], found["pictures_per_s"]), tuple(reports))
         self.assertEqual(found["inside"], found["low"] <= found["pictures_per_s"] <= found["high"])
-        self.assertIn("predicted for gate.frames: 40", " ".join(self.compare("a", "b").out.split()))
+        self.assertRegex(" ".join(self.compare("a", "b").out.split()), r"the first attempt predicted [0-9.]+ pictures/s \[[0-9.]+ to [0-9.]+\] for gate\.frames: 40, from")
         self.assertIsNone(json.loads(self.compare("a", "a", "--json").out)["prediction"])
         # With other pictures, the prediction would mean nothing.
         self.run_ok(recipe, "--input", self.folder / "in", "--output", self.folder / "c", "--every", 2, "--set", "gate.frames=40", "--set", "threads.workers=1")
@@ -50,7 +50,7 @@ class Compare(program.Case):
         self.assertEqual(later["prediction"]["change"], "gate.frames=40")
         self.assertEqual(later["prediction"]["attempt"], sorted(path.name for path in (self.folder / "d/runs").iterdir())[0])
         self.assertEqual(later["prediction"]["pictures_per_s"], later["run_window"]["pictures_per_s"])
-        self.assertIn("an earlier attempt predicted for gate.frames: 40", " ".join(done.out.split()))
+        self.assertRegex(" ".join(done.out.split()), r"an earlier attempt predicted [0-9.]+ pictures/s \[[0-9.]+ to [0-9.]+\] for gate\.frames: 40, from")
 
     def compare(self, *arguments, code=program.OK):
         done = program.millrace("compare", *arguments, cwd=self.folder)
