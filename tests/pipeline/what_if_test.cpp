@@ -231,6 +231,13 @@ TEST_CASE("a later run checks the prediction of an earlier one") {
   // A run that is slower for another reason is outside of the interval.
   later.lane_stages[1].mean.core_s *= 3;
   CHECK_FALSE(check_prediction(recording(lane_bound()), recording(later))->inside());
+  // Other programs that have ended are a change too.
+  PipelineModel beside = lane_bound();
+  beside.others = 4;
+  const auto alone = check_prediction(recording(beside), recording(lane_bound()));
+  REQUIRE(alone);
+  CHECK(alone->prediction.change == "others=0");
+  CHECK(alone->inside());
   // Nothing that the model knows is different.
   CHECK_FALSE(check_prediction(recording(lane_bound()), recording(lane_bound())));
 }
