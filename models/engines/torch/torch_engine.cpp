@@ -87,7 +87,8 @@ void fix_process_settings() {
   });
 }
 
-thread_local int minimum_team = 1;  // Engine::enlarge_team
+// Engine::enlarge_team is about the calls of one thread.
+thread_local int minimum_team = 1;
 
 void set_team_of_this_thread(int threads) {
   // OpenMP keeps the team size per thread, so each lane sets it, once.
