@@ -186,7 +186,9 @@ double Tuner::chance_to_fit(const TunerPoint& point) const {
 
 bool Tuner::rejected(const TunerPoint& point) const {
   return std::ranges::any_of(trials_, [&](const Trial& trial) {
-    for (std::size_t i = 0; !trial.usable && i < knobs_.size(); ++i) {
+    // Where memory ran out, a smaller point may still fit.
+    if (trial.usable || !trial.fits) return false;
+    for (std::size_t i = 0; i < knobs_.size(); ++i) {
       if (!knobs_[i].ordered && point[i] == trial.point[i] && point[i] != start_[i]) return true;
     }
     return false;

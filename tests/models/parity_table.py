@@ -84,7 +84,7 @@ def exported(weights, package):
 
 
 def found_by_program(millrace, recipe, options, out):
-    return {Path(path).name: line["objects"] for path, line in verify.run(millrace, recipe, options, out).items()}
+    return {Path(line["path"]).name: line["objects"] for line in verify.run(millrace, recipe, options, out).values()}
 
 
 def has_area(one):

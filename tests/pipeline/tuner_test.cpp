@@ -163,6 +163,22 @@ TEST_CASE("a mode whose results are not usable, or that fails, is not tried agai
   }
 }
 
+TEST_CASE("if memory runs out in a mode, smaller points of the mode are still tried") {
+  Machine machine;
+  machine.of_mode = 3;
+  Tuner tuner(knobs, {1, 0, 0}, std::nullopt, [](const TunerPoint&) { return true; });
+  tuner.add(machine.run(knobs, {1, 0, 0}));
+  tuner.add({{4, 0, 1}, false, false});
+  bool tried = false;
+  for (int i = 0; i < 12 && !tried; ++i) {
+    const auto point = tuner.propose();
+    if (!point) break;
+    tried = (*point)[2] == 1;
+    tuner.add(machine.run(knobs, *point));
+  }
+  CHECK(tried);
+}
+
 TEST_CASE("without a recording nothing is predicted, and the search ends") {
   Tuner tuner(knobs, {0, 0, 0}, std::nullopt, [](const TunerPoint&) { return true; });
   REQUIRE(tuner.propose());
