@@ -133,7 +133,7 @@ std::string busiest_clause(const Candidate& it, const Candidate& next) {
 /// What about the GPU makes the stage slow, and what helps.
 std::string gpu_clause(const GpuLimit& gpu) {
   const std::string launches =
-      "launching their kernels takes " + percent(gpu.launch) + " of the time that its calls take alone.";
+      "launching kernels takes " + percent(gpu.launch) + " of the time that its calls take alone.";
   switch (gpu.kind) {
     case GpuLimit::Kind::unknown:
       break;

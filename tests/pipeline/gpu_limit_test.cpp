@@ -44,8 +44,7 @@ TEST_CASE("a GPU whose calls take longer than their launches is compute-bound") 
   CHECK(verdict.gpu.kind == GpuLimit::Kind::compute_bound);
   CHECK(verdict.gpu.launch == doctest::Approx(1.9 / 9.4));
   CHECK(!verdict.gpu.heat);
-  CHECK(says(verdict,
-             "The GPU is compute-bound: launching their kernels takes 20 % of the time that its calls take alone."));
+  CHECK(says(verdict, "The GPU is compute-bound: launching kernels takes 20 % of the time that its calls take alone."));
 }
 
 TEST_CASE("a GPU whose calls take as long as their launches does not limit the run; the lanes do") {
@@ -58,7 +57,7 @@ TEST_CASE("a GPU whose calls take as long as their launches does not limit the r
   CHECK(verdict.stage == "detect");
   CHECK(verdict.gpu.kind == GpuLimit::Kind::launch_bound);
   CHECK(says(verdict,
-             "The GPU is launch-bound: launching their kernels takes 97 % of the time that its calls take alone. "
+             "The GPU is launch-bound: launching kernels takes 97 % of the time that its calls take alone. "
              "Compiled models and larger batches need fewer launches."));
 }
 
@@ -107,7 +106,7 @@ PipelineModel launching(double kernels_s, int lanes) {
 TEST_CASE("the simulation: kernels run while the host launches the next") {
   CHECK(simulate(launching(0.2, 1)).frames_per_s == doctest::Approx(1).epsilon(0.02));
   CHECK(simulate(launching(0.1, 2)).frames_per_s == doctest::Approx(2).epsilon(0.02));
-  // The GPU has work for 2 s, of which launching hides 1 s.
+  // The GPU has work for 2 s. Launching hides 1 s of it.
   CHECK(simulate(launching(2, 1)).frames_per_s == doctest::Approx(0.5).epsilon(0.02));
   // Two lanes fill the GPU.
   CHECK(simulate(launching(0.8, 2)).frames_per_s == doctest::Approx(1 / 0.8).epsilon(0.02));
