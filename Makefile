@@ -53,7 +53,7 @@ insight: ## how often is the verdict right, and how far off are predictions? sim
 	@tools/setup.sh core
 	@tools/build.sh release bench_verdicts bench_predictions bench_tuning millrace millrace_imgcodecs
 	@build/release/bench/bench_verdicts --seed 10001 --pipelines 3000
-	@for mistake in wall events cores; do echo "planted: $$mistake"; build/release/bench/bench_verdicts --seed 10001 --pipelines 1000 --planted $$mistake; done
+	@for mistake in wall events cores launches; do echo "planted: $$mistake"; build/release/bench/bench_verdicts --seed 10001 --pipelines 1000 --planted $$mistake; done
 	@build/release/bench/bench_predictions --seed 10001 --pipelines 300
 	@build/release/bench/bench_tuning --within 10
 	@/usr/bin/python3 -B bench/insight/real.py --out build/insight/verdicts.json

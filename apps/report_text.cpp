@@ -101,6 +101,8 @@ std::string gpu_text(const Json& gpu) {
   add("mean_sm_mhz", [](double mhz) { return format("%.0f MHz", mhz); });
   add("mean_power_w", [](double watt) { return format("%.0f W", watt); });
   add("peak_temperature_c", [](double degrees) { return format("up to %.0f degrees", degrees); });
+  add("heat_limited", [](double share) { return format("clock lowered by heat %.0f %% of the time", 100 * share); });
+  add("power_limited", [](double share) { return format("by the power limit %.0f %%", 100 * share); });
   return said.empty() ? "" : "  GPU " + word(gpu, "bus") + ": " + said + "\n";
 }
 

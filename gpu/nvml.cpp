@@ -18,6 +18,8 @@ struct Memory {
 };
 // Values of nvmlClockType_t and nvmlTemperatureSensors_t.
 constexpr int sm_clock = 1, memory_clock = 2, gpu_temperature = 0;
+// Bits of nvmlClocksEventReason*, why a clock is lower than it could be.
+constexpr unsigned long long power_cap = 0x4, slowdown = 0x8, thermal = 0x20 | 0x40, power_brake = 0x80;
 
 }  // namespace
 
@@ -31,6 +33,7 @@ struct Nvml::Functions {
   Return (*clock)(Handle, int kind, unsigned* mhz) = nullptr;
   Return (*power)(Handle, unsigned* milliwatts) = nullptr;
   Return (*temperature)(Handle, int sensor, unsigned* celsius) = nullptr;
+  Return (*clock_reasons)(Handle, unsigned long long* bits) = nullptr;  // null if the driver is too old
 
   Functions() = default;
   Functions(const Functions&) = delete;
@@ -57,6 +60,8 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& library) {
                    f->find(f->utilisation, "nvmlDeviceGetUtilizationRates") &&
                    f->find(f->memory, "nvmlDeviceGetMemoryInfo") && f->find(f->clock, "nvmlDeviceGetClockInfo") &&
                    f->find(f->power, "nvmlDeviceGetPowerUsage") && f->find(f->temperature, "nvmlDeviceGetTemperature");
+  // The name of drivers before version 535. Newer ones have it too.
+  f->find(f->clock_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
   // An object exists only after a successful init, because its destructor calls shutdown.
   if (!all || f->init() != 0) return nullptr;
   return std::unique_ptr<Nvml>(new Nvml(std::move(f)));
@@ -80,6 +85,11 @@ GpuSample Nvml::sample(const std::string& bus) const {
   if (f.clock(gpu, memory_clock, &value) == 0) sample.memory_mhz = static_cast<int>(value);
   if (f.power(gpu, &value) == 0) sample.power_w = value / 1e3;
   if (f.temperature(gpu, gpu_temperature, &value) == 0) sample.temperature_c = static_cast<int>(value);
+  if (unsigned long long bits = 0; f.clock_reasons != nullptr && f.clock_reasons(gpu, &bits) == 0) {
+    sample.power_limited = (bits & (power_cap | power_brake)) != 0;
+    // GPUs that do not tell the reason of a slowdown mostly have this one.
+    sample.heat_limited = (bits & thermal) != 0 || ((bits & slowdown) != 0 && (bits & power_brake) == 0);
+  }
   return sample;
 }
 

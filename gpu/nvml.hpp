@@ -14,6 +14,7 @@ struct GpuSample {
   std::optional<int> sm_mhz, memory_mhz;
   std::optional<double> power_w;
   std::optional<int> temperature_c;
+  std::optional<bool> heat_limited, power_limited;  ///< whether the clock is lower because of heat, or the power limit
 };
 
 /// NVIDIA's management library, loaded at run time, because only machines with a driver have it.

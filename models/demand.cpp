@@ -14,6 +14,12 @@ namespace {
 // The clock of the pipeline.
 std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 class CountedEngine final : public WrappedEngine {
  public:
   CountedEngine(std::shared_ptr<Engine> engine, Package package, std::shared_ptr<Demand> demand,
@@ -45,26 +51,27 @@ class CountedEngine final : public WrappedEngine {
 
 }  // namespace
 
-void Demand::measured(const Package& package, std::string_view method, std::int64_t rows, double seconds) {
+void Demand::measured(const Package& package, std::string_view method, std::int64_t rows, const Alone& alone) {
   const std::lock_guard lock(mutex_);
-  seconds_[{package.id(), std::string(method)}][rows] = seconds;
+  alone_[{package.id(), std::string(method)}][rows] = alone;
 }
 
 std::optional<Demand::Call> Demand::count(const Package& package, const Method& method, std::int64_t rows) {
   const std::lock_guard lock(mutex_);
-  const auto known = seconds_.find({package.id(), method.name});
-  if (known == seconds_.end() || rows < 1) return std::nullopt;
+  const auto known = alone_.find({package.id(), method.name});
+  if (known == alone_.end() || rows < 1) return std::nullopt;
   // The ratio of rows counts, since the time per row depends on it: 1 is further from 4 than 8 is.
   const auto distance = [&](const auto& entry) {
     return std::abs(std::log(static_cast<double>(entry.first) / static_cast<double>(rows)));
   };
   const auto nearest = std::min_element(known->second.begin(), known->second.end(),
                                         [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
-  const double seconds = nearest->second * static_cast<double>(rows) / static_cast<double>(nearest->first);
+  const double scale = static_cast<double>(rows) / static_cast<double>(nearest->first);
   Part& part = parts_[method.part];
   part.name = method.part;
-  const auto alone_ns = static_cast<std::int64_t>(seconds * 1e9);
+  const auto alone_ns = static_cast<std::int64_t>(scale * nearest->second.seconds * 1e9);
   part.busy_ns += alone_ns;
+  part.launch_ns += static_cast<std::int64_t>(scale * nearest->second.launch_seconds * 1e9);
   ++part.calls;
   return Call{&part.name, alone_ns};
 }
@@ -87,16 +94,22 @@ void measure_alone(Engine& engine, const Package& package, const MethodRows& row
   if (stream == nullptr) return;
   for (const Method& method : package.methods) {
     const auto inputs = warm_up_inputs(engine, package, method, call_of(package, method, rows), device);
-    std::vector<double> seconds;
+    std::vector<double> seconds, launch_seconds;
     for (int i = 0; i < 1 + repeats; ++i) {
-      seconds.push_back(stream->time([&] { engine.call(method.name, inputs, device); }));
+      std::int64_t launch_ns = 0;
+      const double taken = stream->time([&] {
+        const auto begun_ns = now_ns();
+        engine.call(method.name, inputs, device);
+        launch_ns = now_ns() - begun_ns;
+      });
+      // The first call only warms up.
+      if (i == 0) continue;
+      seconds.push_back(taken);
+      launch_seconds.push_back(static_cast<double>(launch_ns) / 1e9);
     }
-    // The first call only warms up.
-    seconds.erase(seconds.begin());
-    std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
-    const double median = seconds[static_cast<std::size_t>(repeats) / 2];
+    const Demand::Alone alone{median(seconds), median(launch_seconds)};
     // 0: the stream has no clock.
-    if (median > 0) demand.measured(package, method.name, rows.find(method.name)->second, median);
+    if (alone.seconds > 0) demand.measured(package, method.name, rows.find(method.name)->second, alone);
   }
 }
 

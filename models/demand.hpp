@@ -21,8 +21,13 @@ class TraceRecorder;
 /// Thread-safe.
 class Demand {
  public:
-  /// Records that a call for `rows` pictures (or boxes of a decoder) took `seconds` alone on the device.
-  void measured(const Package& package, std::string_view method, std::int64_t rows, double seconds);
+  /// Seconds of a call when nothing else runs on the device.
+  struct Alone {
+    double seconds = 0;         ///< of the device, from its first kernel to its last
+    double launch_seconds = 0;  ///< of the calling thread, which launches the kernels meanwhile
+  };
+  /// Records the times of a call for `rows` pictures (or boxes of a decoder).
+  void measured(const Package& package, std::string_view method, std::int64_t rows, const Alone& alone);
 
   /// A call that was counted.
   struct Call {
@@ -35,8 +40,8 @@ class Demand {
 
   /// Sums since the beginning, for one Method::part.
   struct Part {
-    std::string name;  ///< "detector", "encoder", "decoder"
-    std::int64_t busy_ns = 0;
+    std::string name;                         ///< "detector", "encoder", "decoder"
+    std::int64_t busy_ns = 0, launch_ns = 0;  ///< sums of Alone
     std::int64_t calls = 0;
   };
   [[nodiscard]] std::vector<Part> parts() const;
@@ -44,8 +49,8 @@ class Demand {
  private:
   using Key = std::pair<std::string, std::string>;  // Package::id(), method
   mutable std::mutex mutex_;
-  std::map<Key, std::map<std::int64_t, double>> seconds_;  // by rows
-  std::map<std::string, Part> parts_;                      // by Method::part
+  std::map<Key, std::map<std::int64_t, Alone>> alone_;  // by rows
+  std::map<std::string, Part> parts_;                   // by Method::part
 };
 
 /// An engine that forwards to `engine` and counts its calls in `demand`.
@@ -54,7 +59,8 @@ std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& p
                                 TraceRecorder* recorder);
 
 /// Times every method of a package with its `rows`, and records the times in `demand`.
-/// A time is the median of `repeats` calls after a warm-up call, by the clock of the device's stream.
+/// A time is the median of `repeats` calls after a warm-up call, by the clock of the device's stream. Times of launches
+/// come from the clock of the host.
 /// Nothing else may run on the device. Records nothing if the device has no stream or no clock.
 void measure_alone(Engine& engine, const Package& package, const MethodRows& rows, int repeats, Device& device,
                    Demand& demand);

@@ -137,17 +137,19 @@ Bound highest_rate(const Load& today, const Load& after) {
   return bound;
 }
 
-/// With n runnable threads on c cores, a thread waits n/c - 1 times as long as it computes.
+/// With n runnable threads on c cores, a thread waits n/c - 1 times as long as it computes. Threads count for the part of
+/// the time in which they could run: lanes that wait for a GPU want no core.
 double scarcity_with_twice_the_cores(const Snapshot& window, double others) {
   double threads = 0;
   // A thread of others gets about the share of a core that the run's own threads of normal priority get.
   double share = 0.01;
   for (const ResourceReading& resource : window.resources) {
     const Reading& it = resource.total;
-    const auto runnable = it.on_core_ns + it.no_core_ns;
-    if (it.on_core_ns <= 0 || ratio(runnable, static_cast<double>(window.time_ns)) < 0.05) continue;
-    threads += it.servers * ratio(it.core_ns, static_cast<double>(it.on_core_ns));
-    share = std::max(share, ratio(it.on_core_ns, static_cast<double>(runnable)));
+    const auto runnable_ns = it.on_core_ns + it.no_core_ns;
+    const double runnable = ratio(runnable_ns, static_cast<double>(window.time_ns));
+    if (it.on_core_ns <= 0 || runnable < 0.05) continue;
+    threads += runnable * ratio(it.core_ns, static_cast<double>(it.on_core_ns));
+    share = std::max(share, ratio(it.on_core_ns, static_cast<double>(runnable_ns)));
   }
   if (threads <= 0) return 0;
   threads += others / share;

@@ -28,6 +28,8 @@ struct MachineTime {
   std::optional<std::int64_t> cpu_stall_ns;     ///< some thread of the machine waited for a core
   std::optional<std::int64_t> memory_stall_ns;  ///< some thread of the machine waited for memory (swapping, reclaim)
   std::optional<std::int64_t> io_stall_ns;      ///< some thread of the machine waited for a disk
+  std::optional<std::int64_t> gpu_heat_ns{};    ///< a GPU of the run had a lower clock, because it was hot
+  std::optional<std::int64_t> gpu_power_ns{};   ///< a GPU of the run had a lower clock, to stay under its power limit
 };
 
 /// The pipeline's source of times. Tests replace it with a clock that they move by hand.

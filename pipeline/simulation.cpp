@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 #include <stdexcept>
+#include <utility>
 
 namespace millrace {
 namespace {
@@ -33,14 +34,17 @@ class SimulatedClock final : public Clock {
 
 /// A thread, with its team, that works on one item at a time.
 struct Server {
-  enum class Phase { idle, computing, on_device, waiting };
+  enum class Phase { idle, computing, launching, on_device, waiting };
   Phase phase = Phase::idle;
   double weight = 1;
   int gpu = 0;
-  Cost left{};  // of the item; `wait_s` is the length of the wait
+  Cost left{};                        // of the item; `wait_s` is the length of the wait
+  double launch_s = 0, device_s = 0;  // of the item, from its beginning
   double wait_until_s = 0;
   double on_core_s = 0, core_s = 0, delayed_s = 0;  // of its thread, of all its threads, of its thread; since the start
   std::function<void()> done;
+
+  [[nodiscard]] bool on_core() const { return phase == Phase::computing || phase == Phase::launching; }
 
   // The members of a team wait for each other. So the thread is asleep for half of the time that it cannot progress,
   // and then a member waits for a core.
@@ -112,6 +116,7 @@ class Simulation {
     ResourceReading gpu{{.name = "GPU", .servers = p_.gpus, .unit = Unit::tasks}, kernels_, false, true};
     for (const auto& part : kernels_) {
       gpu.total.busy_ns += part.busy_ns;
+      gpu.total.launch_ns += part.launch_ns;
       gpu.total.items += part.items;
     }
     if (gpu.total.busy_ns > 0) now.resources.push_back(std::move(gpu));
@@ -127,7 +132,8 @@ class Simulation {
     if (p_.spread <= 0) return stage.mean;
     const double s = std::sqrt(std::log(1 + p_.spread * p_.spread));
     const double factor = std::lognormal_distribution<double>(-s * s / 2, s)(random);
-    return {stage.mean.core_s * factor, stage.mean.threads, stage.mean.device_s * factor, stage.mean.wait_s * factor};
+    const Cost& mean = stage.mean;
+    return {mean.core_s * factor, mean.threads, mean.device_s * factor, mean.wait_s * factor, mean.launch_s * factor};
   }
 
   // Puts an item into service. The meter gets its events on behalf of the server.
@@ -136,6 +142,8 @@ class Simulation {
     const Service service = meter.begin();
     server.left = cost_of(costs, item);
     server.left.threads = std::max(server.left.threads, 1.0);
+    server.launch_s = server.left.launch_s;
+    server.device_s = server.left.device_s;
     server.phase = Server::Phase::computing;
     server.done = [this, &server, &meter, service, done = std::move(done)] {
       clock_.thread = server.time();
@@ -147,7 +155,8 @@ class Simulation {
   // Moves on to the phase that has work left. Returns false if the item is done.
   bool next_phase(Server& server) const {
     using Phase = Server::Phase;
-    if (server.phase == Phase::computing && server.left.core_s <= instant) server.phase = Phase::on_device;
+    if (server.phase == Phase::computing && server.left.core_s <= instant) server.phase = Phase::launching;
+    if (server.phase == Phase::launching && server.left.launch_s <= instant) server.phase = Phase::on_device;
     if (server.phase == Phase::on_device && server.left.device_s <= instant) {
       server.phase = Phase::waiting;
       server.wait_until_s = clock_.now_s + server.left.wait_s;
@@ -248,8 +257,10 @@ class Simulation {
 
   void lane_stage(Server& lane, std::size_t batch, std::size_t i, const Service& whole) {
     statistics_.lane_stages[i].arrive();
-    const auto device_ns = ns(cost_of(p_.lane_stages[i], batch).device_s);
+    const Cost cost = cost_of(p_.lane_stages[i], batch);
+    const auto device_ns = cost.device_s > 0 ? ns(std::max(cost.device_s, cost.launch_s)) : 0;
     kernels_[i].busy_ns += device_ns;
+    kernels_[i].launch_ns += device_ns > 0 ? ns(cost.launch_s) : 0;
     kernels_[i].items += device_ns > 0 ? 1 : 0;
     serve(lane, statistics_.lane_stages[i], p_.lane_stages[i], batch, [this, &lane, batch, i, whole] {
       if (i + 1 < p_.lane_stages.size()) return lane_stage(lane, batch, i + 1, whole);
@@ -286,47 +297,34 @@ class Simulation {
     return front;
   }
 
-  // Moves the clock to the next end of a phase.
+  /// How fast a busy server works: on a core, and in seconds of GPU work per second, launched and done.
+  struct Rates {
+    Server* server = nullptr;
+    double core = 0, launched = 0, done = 0;
+    double backlog_s = 0;  // GPU work that was launched and is not done
+  };
+
+  // Moves the clock to the next moment at which a rate changes.
   void advance() {
-    std::vector<Server*> busy;
-    std::vector<int> on_gpu(static_cast<std::size_t>(p_.gpus), 0);
+    std::vector<Rates> busy;
     for (auto* pool : {&source_, &readers_, &workers_, &lanes_, &committers_}) {
       for (auto& server : *pool) {
-        if (server.phase == Server::Phase::idle) continue;
-        busy.push_back(&server);
-        if (server.phase == Server::Phase::on_device) ++on_gpu[static_cast<std::size_t>(server.gpu)];
+        if (server.phase != Server::Phase::idle) busy.push_back({&server});
       }
     }
     if (busy.empty()) throw std::logic_error("the simulated pipeline stands still: the gate holds less than a batch");
     const double level = share_level(busy);
-    const auto share_of_core = [&](const Server& server) { return std::min(1.0, level * server.weight); };
-    const auto share_of_gpu = [&](const Server& server) { return 1.0 / on_gpu[static_cast<std::size_t>(server.gpu)]; };
+    for (Rates& it : busy) use_core(it, level);
+    for (int gpu = 0; gpu < p_.gpus; ++gpu) share_gpu(busy, gpu);
     double step_s = never;
-    for (const Server* server : busy) {
-      const Cost& left = server->left;
-      step_s = std::min(step_s, server->phase == Server::Phase::computing
-                                    ? left.core_s / (left.threads * share_of_core(*server))
-                                : server->phase == Server::Phase::on_device ? left.device_s / share_of_gpu(*server)
-                                                                            : server->wait_until_s - clock_.now_s);
-    }
+    for (const Rates& it : busy) step_s = std::min(step_s, next_change_s(it));
     step_s = std::max(step_s, 0.0);
     clock_.now_s += step_s;
     clock_.busy_s += step_s * p_.others * std::min(1.0, level);
     std::vector<Server*> ended;
-    for (Server* server : busy) {
-      if (server->phase == Server::Phase::computing) {
-        const double ran_s = step_s * share_of_core(*server);
-        const double worked_s = ran_s * server->left.threads;
-        server->on_core_s += ran_s;
-        server->core_s += worked_s;
-        server->delayed_s += step_s - ran_s;
-        server->left.core_s -= worked_s;
-        own_core_s_ += worked_s;
-        clock_.busy_s += worked_s;
-      } else if (server->phase == Server::Phase::on_device) {
-        server->left.device_s -= step_s * share_of_gpu(*server);
-      }
-      if (!next_phase(*server)) ended.push_back(server);
+    for (const Rates& it : busy) {
+      progress(it, step_s);
+      if (!next_phase(*it.server)) ended.push_back(it.server);
     }
     for (Server* server : ended) {
       server->phase = Server::Phase::idle;
@@ -335,13 +333,80 @@ class Simulation {
     }
   }
 
+  static void use_core(Rates& it, double level) {
+    const Server& server = *it.server;
+    if (server.on_core()) it.core = std::min(1.0, level * server.weight);
+    if (server.phase == Server::Phase::launching) {
+      it.launched = it.core * server.device_s / server.launch_s;
+      const double launched_s = server.device_s * (1 - server.left.launch_s / server.launch_s);
+      it.backlog_s = std::max(launched_s - (server.device_s - server.left.device_s), 0.0);
+    } else if (server.phase == Server::Phase::on_device) {
+      it.backlog_s = server.left.device_s;
+    }
+  }
+
+  // All get the same share of the GPU, except those that have launched too little for it.
+  static void share_gpu(std::vector<Rates>& busy, int gpu) {
+    std::vector<std::pair<double, Rates*>> users;  // with the most that each can use
+    for (Rates& it : busy) {
+      if (it.server->gpu != gpu || (it.backlog_s <= instant && it.launched <= 0)) continue;
+      users.emplace_back(it.backlog_s > instant ? 1.0 : std::min(it.launched, 1.0), &it);
+    }
+    std::ranges::sort(users, {}, [](const auto& user) { return user.first; });
+    double free = 1;
+    for (std::size_t i = 0; i < users.size(); ++i) {
+      users[i].second->done = std::min(users[i].first, free / static_cast<double>(users.size() - i));
+      free -= users[i].second->done;
+    }
+  }
+
+  double next_change_s(const Rates& it) const {
+    const Server& server = *it.server;
+    switch (server.phase) {
+      case Server::Phase::computing:
+        return server.left.core_s / (server.left.threads * it.core);
+      case Server::Phase::launching: {
+        const double launches_s = server.left.launch_s / it.core;
+        return it.backlog_s > instant && it.done > it.launched
+                   ? std::min(launches_s, it.backlog_s / (it.done - it.launched))
+                   : launches_s;
+      }
+      case Server::Phase::on_device:
+        return server.left.device_s / it.done;
+      case Server::Phase::waiting:
+      case Server::Phase::idle:
+        break;
+    }
+    return server.wait_until_s - clock_.now_s;
+  }
+
+  void progress(const Rates& it, double step_s) {
+    Server& server = *it.server;
+    server.left.device_s -= step_s * it.done;
+    if (!server.on_core()) return;
+    const double ran_s = step_s * it.core;
+    double worked_s = ran_s;
+    if (server.phase == Server::Phase::computing) {
+      worked_s *= server.left.threads;
+      server.left.core_s -= worked_s;
+    } else {
+      server.left.launch_s -= worked_s;
+    }
+    server.on_core_s += ran_s;
+    server.core_s += worked_s;
+    server.delayed_s += step_s - ran_s;
+    own_core_s_ += worked_s;
+    clock_.busy_s += worked_s;
+  }
+
   // A thread with weight w gets min(1, level * w) of a core, so that all cores are used, or all threads have one.
-  double share_level(const std::vector<Server*>& busy) const {
+  double share_level(const std::vector<Rates>& busy) const {
     // Threads by weight. There are two weights: that of workers and 1, that of all others.
     double light = 0, full = p_.others;
-    for (const Server* server : busy) {
-      if (server->phase != Server::Phase::computing) continue;
-      (server->weight < 1 ? light : full) += server->left.threads;
+    for (const Rates& it : busy) {
+      if (!it.server->on_core()) continue;
+      const bool computing = it.server->phase == Server::Phase::computing;
+      (it.server->weight < 1 ? light : full) += computing ? it.server->left.threads : 1;
     }
     if (full + light <= p_.cores) return 1 / p_.worker_weight;
     // If threads of full weight have a whole core each, those of less weight share the rest.

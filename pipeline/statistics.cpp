@@ -51,7 +51,9 @@ MachineTime operator-(const MachineTime& to, const MachineTime& from) {
           minus(to.throttled_ns, from.throttled_ns),
           minus(to.cpu_stall_ns, from.cpu_stall_ns),
           minus(to.memory_stall_ns, from.memory_stall_ns),
-          minus(to.io_stall_ns, from.io_stall_ns)};
+          minus(to.io_stall_ns, from.io_stall_ns),
+          minus(to.gpu_heat_ns, from.gpu_heat_ns),
+          minus(to.gpu_power_ns, from.gpu_power_ns)};
 }
 
 double Reading::utilisation(std::int64_t wall_ns) const {
@@ -78,6 +80,7 @@ Reading operator-(Reading to, const Reading& from) {
   to.on_core_ns -= from.on_core_ns;
   to.no_core_ns -= from.no_core_ns;
   to.core_ns -= from.core_ns;
+  to.launch_ns -= from.launch_ns;
   to.starved_ns -= from.starved_ns;
   to.queued_ns -= from.queued_ns;
   to.latency -= from.latency;

@@ -41,9 +41,11 @@ struct Reading {
   /// The part of `busy_ns` whose core times are known: 0 if the system does not provide them.
   /// The next three are parts of it. The rest was spent waiting: for a device, a file, a lock or the own team.
   std::int64_t measured_ns = 0;
-  std::int64_t on_core_ns = 0;    ///< the server's thread ran on a core
-  std::int64_t no_core_ns = 0;    ///< the server's thread, or a member of its team, waited for a core
-  std::int64_t core_ns = 0;       ///< time on cores of all threads that worked; with teams more than `on_core_ns`
+  std::int64_t on_core_ns = 0;  ///< the server's thread ran on a core
+  std::int64_t no_core_ns = 0;  ///< the server's thread, or a member of its team, waited for a core
+  std::int64_t core_ns = 0;     ///< time on cores of all threads that worked; with teams more than `on_core_ns`
+  /// Of a GPU: time that the host takes to launch the work of calls that run alone. It overlaps with their work.
+  std::int64_t launch_ns = 0;
   std::int64_t starved_ns = 0;    ///< time in which servers were idle and nothing waited, summed over servers
   std::int64_t queued_ns = 0;     ///< time in which items waited, summed over items
   std::int64_t queue_length = 0;  ///< items waiting now

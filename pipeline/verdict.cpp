@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "pipeline/bounds.hpp"
+#include "pipeline/gpu_limit.hpp"
 
 namespace millrace {
 namespace {
@@ -18,6 +19,7 @@ constexpr double slow_disk = 0.3;  // likewise, for a disk
 constexpr double min_other_cores = 0.05;
 // With fewer of its cores busy, a run does not lack cores: threads that wait for one wait for the same few.
 constexpr double busy_cores = 0.5;
+constexpr double launching_lanes = 0.3;  // share of the lanes' time
 constexpr double helps = 1.03;           // a change whose bound is higher by less helps nothing
 constexpr double equal = 1.005;          // bounds that differ by less are equal
 constexpr std::int64_t min_batches = 8;  // with fewer batches, one slow batch would decide the verdict
@@ -128,6 +130,26 @@ std::string busiest_clause(const Candidate& it, const Candidate& next) {
   return text + ".";
 }
 
+/// What about the GPU makes the stage slow, and what helps.
+std::string gpu_clause(const GpuLimit& gpu) {
+  const std::string launches =
+      "launching kernels takes " + percent(gpu.launch) + " of the time that its calls take alone.";
+  switch (gpu.kind) {
+    case GpuLimit::Kind::unknown:
+      break;
+    case GpuLimit::Kind::launch_bound:
+      return " The GPU is launch-bound: " + launches + " Compiled models and larger batches need fewer launches.";
+    case GpuLimit::Kind::compute_bound:
+      return " The GPU is compute-bound: " + launches;
+    case GpuLimit::Kind::throttled:
+      return " The GPU is throttled: " +
+             (gpu.heat.value_or(0) >= gpu.power.value_or(0)
+                  ? "heat lowered its clock " + percent(*gpu.heat) + " of the time. Cool it better."
+                  : "its power limit lowered its clock " + percent(*gpu.power) + " of the time.");
+  }
+  return "";
+}
+
 std::string evidence(const Verdict& verdict, const Candidate& it) {
   // The reading of the GPUs is a sum of call times, without queue and starvation.
   if (it.reading->waited_for_by_lanes) {
@@ -220,7 +242,8 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
       break;
     case Verdict::Kind::stage:
       verdict.sentence = quoted(it.stage) + " holds the run back" + colon + evidence(verdict, it) +
-                         runner_up_clause(next) + " " + what_if_clause(verdict) + others_clause(verdict, window);
+                         gpu_clause(verdict.gpu) + runner_up_clause(next) + " " + what_if_clause(verdict) +
+                         others_clause(verdict, window);
       break;
     case Verdict::Kind::reads:
     case Verdict::Kind::writes:
@@ -260,6 +283,19 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
                          percent(verdict.input) + "." + runner_up_clause(next);
       break;
   }
+}
+
+// What limits the GPU, if that matters to the stage.
+GpuLimit gpu_limit_of(const Candidate& stage, const Snapshot& window) {
+  const GpuLimit limit = gpu_limit(window);
+  if (stage.reading->waited_for_by_lanes) return limit;
+  // Lanes are busy with other work too. Launches explain their time only if they take a good part of it.
+  std::int64_t launch_ns = 0;
+  for (const auto& resource : window.resources) launch_ns += resource.total.launch_ns;
+  const bool launching =
+      stage.resource == "lane" && limit.kind == GpuLimit::Kind::launch_bound &&
+      static_cast<double>(launch_ns) >= launching_lanes * static_cast<double>(stage.reading->total.busy_ns);
+  return launching ? limit : GpuLimit{};
 }
 
 // Returns why the window says little: it is mostly filling and draining, or it has only a few batches.
@@ -331,7 +367,8 @@ std::string_view to_string(Verdict::Kind kind) {
 }
 
 Verdict judge(const Snapshot& from, const Snapshot& to) {
-  const auto window = to - from;
+  const auto measured = to - from;
+  const auto window = without_launches(measured);
   const auto wall_ns = window.time_ns;
   Verdict verdict;
   verdict.input = window.input.utilisation(wall_ns);
@@ -418,6 +455,7 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
     if (verdict.kind == Verdict::Kind::stage && waits_for_disk(verdict, busiest))
       verdict.kind = busiest.stage == "read" ? Verdict::Kind::reads : Verdict::Kind::writes;
   }
+  if (verdict.kind == Verdict::Kind::stage) verdict.gpu = gpu_limit_of(busiest, measured);
   describe(verdict, busiest, next, window);
   return verdict;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "pipeline/gpu_limit.hpp"
 #include "pipeline/statistics.hpp"
 
 namespace millrace {
@@ -39,6 +40,7 @@ struct Verdict {
   std::string binds_without_others;    ///< the bottleneck in that case: a stage, "cores", "input" or "gate"
   std::optional<double> memory_stall;  ///< share of the time in which some thread of the machine waited for memory
   std::optional<double> disk_stall;    ///< likewise, for a disk
+  GpuLimit gpu{};                      ///< of the stage, if a GPU computes it or lanes launch its kernels; else unknown
   std::string runner_up;  ///< stage of the next busiest resource, or "input"; empty if nothing else was busy
   double runner_up_utilisation = 0;
   double gain = 0;         ///< upper bound on the growth of throughput if `stage` were twice as fast, 0.34 for +34 %

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "pipeline/gpu_limit.hpp"
+
 namespace millrace {
 namespace {
 
@@ -265,12 +267,13 @@ std::optional<Recording> recording_of(const Snapshot& window, const RunShape& sh
   model.worker_weight = std::pow(1.25, -shape.worker_nice);
   model.cores = window.cores;
   model.input = costs_of(window.input);
+  const Snapshot kernels = without_launches(window);
   const ResourceReading* gpu = nullptr;
   const Reading* lane = nullptr;
   for (const ResourceReading& resource : window.resources) {
     const std::string& name = resource.total.name;
     if (resource.waited_for_by_lanes) {
-      gpu = &resource;
+      gpu = &kernels.resources[static_cast<std::size_t>(&resource - window.resources.data())];
       model.gpus = resource.total.servers;
     } else if (name == "read") {
       model.read_threads = resource.total.servers;

@@ -62,10 +62,12 @@ void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int g
         if (one.name != name) continue;
         part.items += one.calls;
         part.busy_ns += one.busy_ns;
+        part.launch_ns += one.launch_ns;
       }
     }
     gpu.total.items += part.items;
     gpu.total.busy_ns += part.busy_ns;
+    gpu.total.launch_ns += part.launch_ns;
     gpu.parts.push_back(std::move(part));
   }
   snapshot.resources.push_back(std::move(gpu));

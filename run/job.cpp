@@ -196,9 +196,26 @@ void fill_device_calls(RunReport& report, const JobRequest& request, const Execu
   if (std::string note = excess_of(*report.device_calls); !note.empty()) report.notes.push_back(std::move(note));
 }
 
+// The driver tells once a second why clocks are low. The GPU with the lowest clocks counts.
+void add_slow_clocks(const std::vector<GpuSummary>& gpus, Snapshot& begun, Snapshot& finished) {
+  const auto wall_ns = static_cast<double>(finished.time_ns - begun.time_ns);
+  const auto add = [&](std::optional<double> GpuSummary::*share, std::optional<std::int64_t> MachineTime::*time_ns) {
+    for (const GpuSummary& gpu : gpus) {
+      if (!(gpu.*share)) continue;
+      begun.machine.*time_ns = 0;
+      const auto slow_ns = static_cast<std::int64_t>(*(gpu.*share) * wall_ns);
+      finished.machine.*time_ns = std::max((finished.machine.*time_ns).value_or(0), slow_ns);
+    }
+  };
+  add(&GpuSummary::heat_limited, &MachineTime::gpu_heat_ns);
+  add(&GpuSummary::power_limited, &MachineTime::gpu_power_ns);
+}
+
 void fill_times(RunReport& report, const Execution& execution, const Result& result) {
   report.state = result.stopped ? "stopped" : "finished";
-  report.verdict = judge(execution.window_begun(), execution.finished());
+  Snapshot begun = execution.window_begun(), finished = execution.finished();
+  add_slow_clocks(report.gpus, begun, finished);
+  report.verdict = judge(begun, finished);
   if (!report.window.measured)
     report.verdict.sentence = "No verdict: the setting measure.enabled=no switches measuring off.";
   // judge() names options as the graph does.

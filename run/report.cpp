@@ -91,6 +91,9 @@ Json window_json(const RunReport& report) {
         json.erase(unknown);
         for (Json& part : json["parts"]) part.erase(unknown);
       }
+      json["launch_s"] = seconds(resource.total.launch_ns);
+      for (std::size_t i = 0; i < resource.parts.size(); ++i)
+        json["parts"][i]["launch_s"] = seconds(resource.parts[i].launch_ns);
     }
     resources.push_back(std::move(json));
   }
@@ -148,7 +151,12 @@ Json verdict_json(const Verdict& verdict) {
           {"runner_up", verdict.runner_up},
           {"runner_up_utilisation", verdict.runner_up_utilisation},
           {"gain_if_twice_as_fast", verdict.gain},
-          {"then_binds", verdict.then_binds}};
+          {"then_binds", verdict.then_binds},
+          {"gpu", verdict.gpu.kind == GpuLimit::Kind::unknown ? Json()
+                                                              : Json{{"kind", to_string(verdict.gpu.kind)},
+                                                                     {"launch", verdict.gpu.launch},
+                                                                     {"heat_limited", or_null(verdict.gpu.heat)},
+                                                                     {"power_limited", or_null(verdict.gpu.power)}}}};
 }
 
 /// Nobody has judged a run that failed, or that measured nothing: its figures are null.
@@ -235,7 +243,9 @@ Json to_json(const RunReport& report) {
                     {"mean_sm_mhz", or_null(gpu.mean_sm_mhz)},
                     {"mean_memory_mhz", or_null(gpu.mean_memory_mhz)},
                     {"mean_power_w", or_null(gpu.mean_power_w)},
-                    {"peak_temperature_c", or_null(gpu.peak_temperature_c)}});
+                    {"peak_temperature_c", or_null(gpu.peak_temperature_c)},
+                    {"heat_limited", or_null(gpu.heat_limited)},
+                    {"power_limited", or_null(gpu.power_limited)}});
   }
   Json memory = Json::array();
   for (const auto& plan : report.memory) memory.push_back(memory_json(plan));

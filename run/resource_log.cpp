@@ -82,8 +82,8 @@ ResourceLog::ResourceLog(const std::string& file, std::vector<std::string> buses
       "disk_read_bytes_per_s,disk_written_bytes_per_s,cpu_mhz,temperature_c,pictures,in_flight";
   for (const Reading* place : waiting_places(begun_.run)) head += ",queue_" + place->name;
   for (std::size_t i = 0; i < buses_.size(); ++i) {
-    for (const char* name :
-         {"utilisation_percent", "memory_used_bytes", "sm_mhz", "memory_mhz", "power_w", "temperature_c"})
+    for (const char* name : {"utilisation_percent", "memory_used_bytes", "sm_mhz", "memory_mhz", "power_w",
+                             "temperature_c", "heat_limited", "power_limited"})
       head += ",gpu" + std::to_string(i) + "_" + name;
   }
   std::fputs((head + "\n").c_str(), file_);
@@ -104,7 +104,8 @@ std::vector<GpuSummary> ResourceLog::finish() {
     auto busy = gpu.utilisation_percent.mean();
     if (busy) *busy /= 100;
     all.push_back({buses_[i], busy, gpu.sm_mhz.mean(), gpu.memory_mhz.mean(), gpu.power_w.mean(),
-                   gpu.memory_bytes.peak(), gpu.temperature_c.peak()});
+                   gpu.memory_bytes.peak(), gpu.temperature_c.peak(), gpu.heat_limited.mean(),
+                   gpu.power_limited.mean()});
   }
   return all;
 }
@@ -162,12 +163,16 @@ void ResourceLog::write_row() {
     gpu.memory_mhz.add(sample.memory_mhz);
     gpu.power_w.add(sample.power_w);
     gpu.temperature_c.add(sample.temperature_c);
+    gpu.heat_limited.add(sample.heat_limited);
+    gpu.power_limited.add(sample.power_limited);
     field(row, sample.utilisation_percent);
     field(row, sample.memory_used_bytes);
     field(row, sample.sm_mhz);
     field(row, sample.memory_mhz);
     field(row, sample.power_w);
     field(row, sample.temperature_c);
+    field(row, sample.heat_limited);
+    field(row, sample.power_limited);
   }
   std::fputs((row + "\n").c_str(), file_);
   std::fflush(file_);

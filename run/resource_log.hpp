@@ -20,6 +20,7 @@ struct GpuSummary {
   std::optional<double> mean_utilisation;  ///< 0..1
   std::optional<double> mean_sm_mhz, mean_memory_mhz, mean_power_w;
   std::optional<double> peak_memory_bytes, peak_temperature_c;
+  std::optional<double> heat_limited, power_limited;  ///< shares of the time with a lower clock for this reason, 0..1
 };
 
 /// Writes a row to `file` once a second, on a thread of its own. Unknown values are empty.
@@ -28,7 +29,7 @@ struct GpuSummary {
 /// - the share of the second in which some thread of the machine waited for a core, for memory, for a disk
 /// - resident bytes, bytes read from disks and written to them per second, clock and temperature of the CPU
 /// - pictures committed since the start of the run, pictures in flight, and the items that wait at each place
-/// - for each GPU utilisation, memory, clocks, power and temperature
+/// - for each GPU utilisation, memory, clocks, power and temperature, and whether heat or the power limit lowers its clock
 ///
 /// The columns of pictures and queues stay empty until the first picture enters the pipeline.
 /// If the file cannot be opened, there is no log and no summary. Later write errors are ignored.
@@ -65,7 +66,7 @@ class ResourceLog {
     [[nodiscard]] std::optional<double> peak() const;
   };
   struct Gpu {
-    Series utilisation_percent, memory_bytes, sm_mhz, memory_mhz, power_w, temperature_c;
+    Series utilisation_percent, memory_bytes, sm_mhz, memory_mhz, power_w, temperature_c, heat_limited, power_limited;
   };
   std::vector<Gpu> gpus_;  // in the order of buses_
   std::FILE* file_;

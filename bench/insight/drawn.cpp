@@ -48,10 +48,13 @@ PipelineModel drawn(std::uint64_t seed) {
   p.read.mean.wait_s = draw.chance(0.15) ? draw.between(0.05, 0.6) : draw.between(0.0005, 0.01);
   p.frame_stages = {{"decode", {draw.between(0.003, 0.1)}}};
   const double per_batch = p.batch;
+  // A GPU that waits for launches, or one whose queue is long.
+  const double launch = gpu && draw.chance(0.3) ? draw.between(0.9, 3) : draw.between(0.03, 0.3);
   for (const char* name : {"preprocess", "detect", "segment", "postprocess"}) {
     const bool model = std::string(name) == "detect" || std::string(name) == "segment";
     const double cost = (model ? draw.between(0.01, 0.5) : draw.between(0.0005, 0.01)) * (gpu ? 0.1 : 1) * per_batch;
-    p.lane_stages.push_back({name, gpu ? Cost{0.1 * cost, 1, 0.9 * cost} : Cost{cost, static_cast<double>(team)}});
+    p.lane_stages.push_back(
+        {name, gpu ? Cost{0.1 * cost, 1, 0.9 * cost, 0, launch * 0.9 * cost} : Cost{cost, static_cast<double>(team)}});
   }
   p.batch_stages = {{"encode", {draw.between(0.001, 0.08) * per_batch}}};
   p.commit.mean.core_s = 0.0002 * per_batch;

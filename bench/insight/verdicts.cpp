@@ -1,6 +1,6 @@
 // How often is the verdict right? Draws pipelines, simulates them, and compares the verdict with the truth.
 //
-//     bench_verdicts [--pipelines N] [--seed S] [--minimum PERCENT] [--planted wall|events|cores] [--json]
+//     bench_verdicts [--pipelines N] [--seed S] [--minimum PERCENT] [--planted wall|events|cores|launches] [--json]
 //
 // The truth comes from more simulations. Each changes one thing: a stage twice as fast, twice the cores,
 // no other programs, twice the pictures in flight. The verdict is right if what it names is within 5 % of the
@@ -11,6 +11,7 @@
 // - wall: time without a core counts as work.
 // - events: the lanes get the sum of all lanes' times, as if events of a shared GPU were added up.
 // - cores: the cores and the other programs are not looked at.
+// - launches: the time in which a GPU waits for launches counts as its work.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -23,6 +24,8 @@
 #include "base/cpu.hpp"
 #include "bench/insight/drawn.hpp"
 #include "bench/insight/options.hpp"
+#include "pipeline/bounds.hpp"
+#include "pipeline/gpu_limit.hpp"
 #include "pipeline/simulation.hpp"
 #include "pipeline/verdict.hpp"
 
@@ -34,6 +37,7 @@ constexpr double tie = 0.05;
 void speed_up(StageCosts& stage) {
   stage.mean.core_s /= 2;
   stage.mean.device_s /= 2;
+  stage.mean.launch_s /= 2;
   stage.mean.wait_s /= 2;
 }
 
@@ -73,16 +77,36 @@ void plant(const std::string& mistake, Snapshot& window) {
       resource.total.busy_ns *= std::max(resource.total.servers, 2);
     }
   }
+  if (mistake == "launches") {
+    for (auto& resource : window.resources) {
+      resource.total.launch_ns = 0;
+      for (auto& part : resource.parts) part.launch_ns = 0;
+    }
+  }
   if (mistake == "cores") {
     window.machine = {};
     window.cores = 0;
   }
 }
 
+/// The bounds that the verdict compared.
+nlohmann::json estimates(const Snapshot& window) {
+  nlohmann::json all;
+  for (const Change& change : possible_changes(without_launches(window)).all) {
+    const std::string name = change.kind == Change::Kind::cores     ? "cores"
+                             : change.kind == Change::Kind::others  ? "other programs"
+                             : change.kind == Change::Kind::credits ? "gate"
+                                                                    : change.stage;
+    all[name] = change.rate;
+  }
+  return all;
+}
+
 nlohmann::json text(const PipelineModel& p) {
   nlohmann::json stages;
   for (const auto* group : {&p.frame_stages, &p.lane_stages, &p.batch_stages}) {
-    for (const auto& stage : *group) stages[stage.name] = {stage.mean.core_s, stage.mean.threads, stage.mean.device_s};
+    for (const auto& stage : *group)
+      stages[stage.name] = {stage.mean.core_s, stage.mean.threads, stage.mean.device_s, stage.mean.launch_s};
   }
   stages["input"] = p.input.mean.wait_s;
   stages["read"] = p.read.mean.wait_s;
@@ -124,6 +148,7 @@ int main(int argc, char** argv) {
                      {"named", name},
                      {"best", best->first},
                      {"rates", truth},
+                     {"estimates", estimates(outcome.finished - outcome.begun)},
                      {"sentence", verdict.sentence},
                      {"pipeline", text(pipeline)}});
   }

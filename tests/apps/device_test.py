@@ -84,11 +84,12 @@ class FakeDevice(Case):
             self.assertGreater(int(row["resident_bytes"]), 1 << 20)
             self.assertGreaterEqual(float(row["cores_busy"]), 0)
             self.assertEqual((row["gpu0_utilisation_percent"], row["gpu0_memory_used_bytes"], row["gpu0_sm_mhz"], row["gpu0_memory_mhz"],
-                              row["gpu0_power_w"], row["gpu0_temperature_c"]), ("87", "600", "1980", "3201", "", "61"))
+                              row["gpu0_power_w"], row["gpu0_temperature_c"], row["gpu0_heat_limited"], row["gpu0_power_limited"]),
+                             ("87", "600", "1980", "3201", "", "61", "0", "1"))
             self.assertEqual({row[name] for name in row if name.startswith("gpu1_")}, {""})
         first, second = program.report(out)["gpus"]
         self.assertEqual(first, {"bus": "fake:0", "mean_utilisation": 0.87, "peak_memory_bytes": 600, "mean_sm_mhz": 1980, "mean_memory_mhz": 3201,
-                                 "mean_power_w": None, "peak_temperature_c": 61})  # a value that the driver does not give is not 0
+                                 "mean_power_w": None, "peak_temperature_c": 61, "heat_limited": 0, "power_limited": 1})  # a value that the driver does not give is not 0
         self.assertEqual({name for name, value in second.items() if value is not None}, {"bus"})
 
     def test_without_a_gpu_its_columns_are_left_out(self):

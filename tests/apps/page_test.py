@@ -358,7 +358,7 @@ class Browser(Case):
                     for key in "on_core", "no_core", "core_s":
                         row[key] = None
             figures["gpus"] = [{"bus": "0000:01:00.0", "mean_utilisation": 0.5, "peak_memory_bytes": None, "mean_sm_mhz": None, "mean_memory_mhz": None, "mean_power_w": None,
-                                "peak_temperature_c": None}]
+                                "peak_temperature_c": None, "heat_limited": 0.25, "power_limited": None}]
 
         folder, figures = self.sample(edit=edit)
         (folder / "resources.csv").unlink()

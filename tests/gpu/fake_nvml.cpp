@@ -28,6 +28,7 @@ int nvmlDeviceGetUtilizationRates(void*, Utilisation* value) { return *value = {
 int nvmlDeviceGetMemoryInfo(void*, Memory* value) { return *value = {1000, 400, 600}, 0; }
 int nvmlDeviceGetClockInfo(void*, int kind, unsigned* mhz) { return *mhz = kind == 1 ? 1980 : 3201, 0; }
 int nvmlDeviceGetPowerUsage(void*, unsigned*) { return not_supported; }
+int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* bits) { return *bits = 0x4, 0; }
 int nvmlDeviceGetTemperature(void*, int, unsigned* celsius) { return *celsius = 61, 0; }
 }
 // NOLINTEND(readability-identifier-naming)

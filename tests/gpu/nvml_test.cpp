@@ -21,6 +21,8 @@ TEST_CASE("values that the driver reports about a GPU, and none where it reports
     CHECK(sample.memory_mhz == 3201);
     CHECK(!sample.power_w);
     CHECK(sample.temperature_c == 61);
+    CHECK(sample.power_limited == true);
+    CHECK(sample.heat_limited == false);
     CHECK(!nvml->sample("0000:3b:00.0").utilisation_percent);
   }
 }

@@ -213,11 +213,11 @@ TEST_CASE("the busy time of GPUs is the sum of the times of their calls alone") 
   add_gpus(none, models, 1, parts);
   CHECK(none.resources.empty());
   for (auto& device : models) device.demand = std::make_shared<Demand>();
-  models[0].demand->measured(yolo, "forward", 8, 0.004);
-  models[1].demand->measured(yolo, "forward", 8, 0.002);
+  models[0].demand->measured(yolo, "forward", 8, {0.004, 0.001});
+  models[1].demand->measured(yolo, "forward", 8, {0.002, 0.001});
   Package larger = yolo;
   larger.fingerprint = "another of the same name";
-  models[0].demand->measured(larger, "forward", 8, 1);
+  models[0].demand->measured(larger, "forward", 8, {1, 1});
   for (int i = 0; i < 10; ++i) models[0].demand->count(yolo, forward, 8);
   for (int i = 0; i < 5; ++i) models[1].demand->count(yolo, forward, 8);
   Snapshot snapshot;
@@ -228,6 +228,7 @@ TEST_CASE("the busy time of GPUs is the sum of the times of their calls alone") 
   CHECK(gpu.total.servers == 2);
   CHECK(gpu.total.items == 15);
   CHECK(gpu.total.busy_ns == 50'000'000);
+  CHECK(gpu.total.launch_ns == 15'000'000);
   CHECK(gpu.waited_for_by_lanes);
   REQUIRE(gpu.parts.size() == 3);
   CHECK(gpu.parts[0].name == "detector");

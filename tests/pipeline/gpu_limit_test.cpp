@@ -1,0 +1,127 @@
+// What limits a GPU, from the times of its calls and of their launches.
+#include "pipeline/gpu_limit.hpp"
+
+#include <doctest/doctest.h>
+
+#include "pipeline/simulation.hpp"
+#include "pipeline/verdict.hpp"
+#include "tests/pipeline/windows.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace windows;
+
+ResourceReading gpu_of(double encoder_s, double encoder_launch_s, double decoder_s, double decoder_launch_s) {
+  ResourceReading gpu{reading("GPU", 1, encoder_s + decoder_s),
+                      {reading("encoder", 1, encoder_s), reading("decoder", 1, decoder_s)}};
+  gpu.parts[0].launch_ns = seconds(encoder_launch_s);
+  gpu.parts[1].launch_ns = seconds(decoder_launch_s);
+  gpu.total.launch_ns = seconds(encoder_launch_s + decoder_launch_s);
+  gpu.waited_for_by_lanes = true;
+  return gpu;
+}
+
+/// lane_bound(), with lanes that use this GPU.
+Snapshot with(const ResourceReading& gpu) {
+  Snapshot window = lane_bound();
+  window.resources.push_back(gpu);
+  return window;
+}
+
+bool says(const Verdict& verdict, const std::string& text) { return verdict.sentence.find(text) != std::string::npos; }
+
+TEST_CASE("without a GPU, or without times of launches, nothing is known") {
+  CHECK(gpu_limit(lane_bound()).kind == GpuLimit::Kind::unknown);
+  CHECK(gpu_limit(with(gpu_of(6, 0, 3, 0))).kind == GpuLimit::Kind::unknown);
+  CHECK(to_string(GpuLimit::Kind::unknown).empty());
+}
+
+TEST_CASE("a GPU whose calls take longer than their launches is compute-bound") {
+  const Verdict verdict = judge({}, with(gpu_of(7, 0.7, 2.4, 1.2)));
+  CHECK(verdict.stage == "encoder");
+  CHECK(verdict.resource == "GPU");
+  CHECK(verdict.gpu.kind == GpuLimit::Kind::compute_bound);
+  CHECK(verdict.gpu.launch == doctest::Approx(1.9 / 9.4));
+  CHECK(!verdict.gpu.heat);
+  CHECK(says(verdict, "The GPU is compute-bound: launching kernels takes 20 % of the time that its calls take alone."));
+}
+
+TEST_CASE("a GPU whose calls take as long as their launches does not limit the run; the lanes do") {
+  const Snapshot window = with(gpu_of(7, 6.8, 2.4, 2.3));
+  const Snapshot kernels = without_launches(window);
+  CHECK(kernels.resources.back().total.busy_ns == seconds(0.3));
+  CHECK(kernels.resources.back().parts[0].busy_ns == seconds(0.2));
+  const Verdict verdict = judge({}, window);
+  CHECK(verdict.resource == "lane");
+  CHECK(verdict.stage == "detect");
+  CHECK(verdict.gpu.kind == GpuLimit::Kind::launch_bound);
+  CHECK(says(verdict,
+             "The GPU is launch-bound: launching kernels takes 97 % of the time that its calls take alone. "
+             "Compiled models and larger batches need fewer launches."));
+}
+
+TEST_CASE("only the calls that wait for launches lose their time") {
+  const Snapshot kernels = without_launches(with(gpu_of(7, 0.7, 2, 1.9)));
+  CHECK(kernels.resources.back().total.busy_ns == seconds(7.1));
+  CHECK(kernels.resources.back().parts[0].busy_ns == seconds(7));
+}
+
+TEST_CASE("launches that take little of the lanes' time do not explain them") {
+  CHECK(judge({}, with(gpu_of(1, 0.9, 0.5, 0.5))).gpu.kind == GpuLimit::Kind::unknown);
+}
+
+TEST_CASE("a full GPU with a lower clock is throttled, and the verdict says why") {
+  Snapshot begun;
+  begun.machine.gpu_heat_ns = begun.machine.gpu_power_ns = 0;
+  Snapshot window = with(gpu_of(7, 0.7, 2.4, 1.2));
+  window.machine.gpu_heat_ns = seconds(4.5);
+  window.machine.gpu_power_ns = seconds(1);
+  Verdict verdict = judge(begun, window);
+  CHECK(verdict.gpu.kind == GpuLimit::Kind::throttled);
+  CHECK(verdict.stage == "encoder");
+  CHECK(says(verdict, "The GPU is throttled: heat lowered its clock 45 % of the time. Cool it better."));
+  window.machine.gpu_power_ns = seconds(8);
+  CHECK(says(judge(begun, window), "The GPU is throttled: its power limit lowered its clock 80 % of the time."));
+  // For a moment, that means nothing.
+  window.machine.gpu_heat_ns = window.machine.gpu_power_ns = seconds(1);
+  verdict = judge(begun, window);
+  CHECK(verdict.gpu.kind == GpuLimit::Kind::compute_bound);
+  CHECK(*verdict.gpu.heat == doctest::Approx(0.1));
+}
+
+/// Lanes that launch for a second per batch, and kernels that take `kernels_s`.
+PipelineModel launching(double kernels_s, int lanes) {
+  PipelineModel model;
+  model.spread = 0;
+  model.cores = 4;
+  model.lanes = lanes;
+  model.frames = 200;
+  model.frame_stages = {{"decode", {0.001}}};
+  model.lane_stages = {{"segment", {0, 1, kernels_s, 0, 1}}};
+  model.batch_stages = {{"encode", {0.001}}};
+  return model;
+}
+
+TEST_CASE("the simulation: kernels run while the host launches the next") {
+  CHECK(simulate(launching(0.2, 1)).frames_per_s == doctest::Approx(1).epsilon(0.02));
+  CHECK(simulate(launching(0.1, 2)).frames_per_s == doctest::Approx(2).epsilon(0.02));
+  // The GPU has work for 2 s. Launching hides 1 s of it.
+  CHECK(simulate(launching(2, 1)).frames_per_s == doctest::Approx(0.5).epsilon(0.02));
+  // Two lanes fill the GPU.
+  CHECK(simulate(launching(0.8, 2)).frames_per_s == doctest::Approx(1 / 0.8).epsilon(0.02));
+}
+
+TEST_CASE("the simulation: a launch-bound run is judged by its lanes, another by its kernels") {
+  Outcome outcome = simulate(launching(0.2, 2));
+  Verdict verdict = judge(outcome.begun, outcome.finished);
+  CHECK(verdict.stage == "segment");
+  CHECK(verdict.gpu.kind == GpuLimit::Kind::launch_bound);
+  outcome = simulate(launching(3, 2));
+  verdict = judge(outcome.begun, outcome.finished);
+  CHECK(verdict.stage == "segment kernels");
+  CHECK(verdict.gpu.kind == GpuLimit::Kind::compute_bound);
+}
+
+}  // namespace
+}  // namespace millrace
