@@ -246,6 +246,24 @@ function gpuSection() {
     [head("bus"), headRight("some kernel ran"), headRight("most memory"), headRight("clock"), headRight("power"), headRight("highest temperature")], rows))];
 }
 
+const ERRORS_SHOWN = 12;
+
+// A small picture, or why there is none. The program makes them of the first few pictures only.
+function thumbnail({ path, thumbnail: it }) {
+  if (!it) return el("span", { class: "muted" }, "-");
+  if (!it.jpeg) return el("span", { class: "no-thumbnail" }, `cannot be shown: ${it.why}`);
+  return el("img", { src: `data:image/jpeg;base64,${it.jpeg}`, alt: `thumbnail of ${path}`, width: it.width, height: it.height });
+}
+
+function errorTable(caption, errors) {
+  const thumbnails = errors.some((error) => error.thumbnail);
+  const heads = [head("file"), ...(thumbnails ? [head("picture")] : []), head("stage"), head("reason"), head("message")];
+  return stackTable(caption, heads, errors.map((error) => el("tr", { role: "row", "data-error": "" },
+    el("th", { scope: "row", role: "rowheader" }, el("code", {}, error.path)),
+    ...(thumbnails ? [el("td", { class: "thumbnail", role: "cell" }, thumbnail(error))] : []),
+    wide("stage", error.stage), wide("reason", error.reason), wide("message", error.detail))));
+}
+
 function errorSection() {
   const reasons = Object.keys(report.items.failed).sort((a, b) => report.items.failed[b] - report.items.failed[a]);
   if (reasons.length === 0 && data.errors.length === 0) return [section("Errors", el("p", {}, "No picture failed."))];
@@ -256,14 +274,13 @@ function errorSection() {
         cell("pictures", number(`items.failed.${reason}`, "count"))))));
   }
   if (data.errors.length > 0) {
-    const all = report.items.failed_in_this_attempt;
-    const caption = typeof all === "number" && all > data.errors.length
-      ? el("span", {}, `The first ${grouped(data.errors.length)} of the `, number("items.failed_in_this_attempt", "count"), " pictures that failed in this attempt; errors.jsonl has all of them")
-      : "The pictures that failed in this attempt";
-    const list = stackTable(caption, [head("picture"), head("stage"), head("reason"), head("message")],
-      data.errors.map((error) => el("tr", { role: "row", "data-error": "" }, el("th", { scope: "row", role: "rowheader" }, el("code", {}, error.path)),
-        wide("stage", error.stage), wide("reason", error.reason), wide("message", error.detail))));
-    content.push(data.errors.length > 20 ? el("details", {}, el("summary", {}, "The pictures"), list) : list);
+    const all = report.items.failed_in_this_attempt, first = data.errors.slice(0, ERRORS_SHOWN), others = data.errors.slice(ERRORS_SHOWN);
+    if (typeof all === "number" && all > data.errors.length) {
+      content.push(el("p", { class: "below" }, `The first ${grouped(data.errors.length)} of the `, number("items.failed_in_this_attempt", "count"),
+        " pictures that failed in this attempt follow; errors.jsonl has all of them."));
+    }
+    content.push(errorTable(others.length > 0 ? `The first ${first.length} pictures that failed in this attempt` : "The pictures that failed in this attempt", first));
+    if (others.length > 0) content.push(el("details", {}, el("summary", {}, `The next ${grouped(others.length)} pictures`), errorTable("More pictures that failed", others)));
   } else {
     content.push(el("p", { class: "muted" }, report.items.failed_in_this_attempt === 0
       ? "None of them failed in this attempt."
