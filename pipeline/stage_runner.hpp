@@ -141,7 +141,7 @@ class StageRunner {
       trace_.end_wait(joined.waiting, service.begun_ns);
       Trace::Range range(trace_, statistics_.commit.name(), id(joined), frames);
       const bool committed = guarded("commit", [&] { bodies_.commit(*joined.batch); });
-      const auto ended_ns = statistics_.commit.end(service, !committed);
+      const auto ended_ns = statistics_.commit.end(service, !committed, group(joined));
       range.end(service.begun_ns, ended_ns);
       if (committed) {
         std::vector<std::int64_t> admitted_ns;
@@ -160,6 +160,8 @@ class StageRunner {
     return meter.arrive();
   }
   [[nodiscard]] std::int64_t id(const Joined& batch) noexcept { return admitted(batch.credits.front()).batch_id; }
+
+  [[nodiscard]] int group(const Joined& batch) noexcept { return admitted(batch.credits.front()).group; }
 
   // Calls a function whose exceptions end the run; returns whether it succeeded.
   template <class Function>
@@ -189,7 +191,7 @@ class StageRunner {
     } catch (...) {
       error = std::current_exception();
     }
-    const auto ended_ns = meter.end(service, error != nullptr || frame.failed());
+    const auto ended_ns = meter.end(service, error != nullptr || frame.failed(), admitted.group);
     range.end(service.begun_ns, ended_ns, trace_.records() && bodies_.file ? bodies_.file(frame) : std::string_view());
     if (error == nullptr) return;
     state_.judge(meter.name(), error,
@@ -211,7 +213,7 @@ class StageRunner {
     } catch (...) {
       error = std::current_exception();
     }
-    range.end(service.begun_ns, meter.end(service, error != nullptr));
+    range.end(service.begun_ns, meter.end(service, error != nullptr, group(joined)));
     if (error == nullptr) return;
     state_.judge(meter.name(), error,
                  [&](const std::exception_ptr& e) { bodies_.batch_failed(batch, meter.name(), e); });

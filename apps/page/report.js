@@ -211,6 +211,31 @@ function stageSection() {
       ". Read: ", number("read_bytes/run_window.wall_s", "speed"), "; results written: ", number("written_bytes/run_window.wall_s", "speed"), "."))];
 }
 
+// Only reports of runs with several views have them. Older reports have no such key.
+function viewSection() {
+  const views = report.views ?? [];
+  if (views.length === 0) return [];
+  const shareBar = (share) => {
+    const bar = el("span");
+    bar.style.width = `${100 * Math.min(share ?? 0, 1)}%`;
+    return el("td", { class: "bar", role: "cell" }, el("div", { class: "track gain", "aria-hidden": "true" }, bar));
+  };
+  const rows = views.flatMap((view, i) => {
+    const key = `views.${i}`;
+    const row = el("tr", { class: "resource", role: "row" }, el("th", { scope: "row", role: "rowheader" }, view.name), shareBar(view.share),
+      cell("share", number(`${key}.share`, "percent", "-")), cell("items", number(`${key}.pictures`, "count"), " pictures"), cell("mean ms", "-"),
+      cell("failed", number(`${key}.failed`, "count")), cell("objects", number(`${key}.objects`, "count")));
+    return [row, ...view.stages.map((stage, j) => el("tr", { class: "part", role: "row" }, el("th", { scope: "row", role: "rowheader" }, stage.name), shareBar(stage.share),
+      cell("share", number(`${key}.stages.${j}.share`, "percent", "-")), cell("items", number(`${key}.stages.${j}.items`, "count"), ` ${stage.counts}`),
+      cell("mean ms", number(`${key}.stages.${j}.mean_ms`, "ms", "-")), cell("failed", number(`${key}.stages.${j}.failed`, "count")), cell("objects", "-")))];
+  });
+  const result = section("Views", lead("Each view has its own pictures, and may have its own models and options."),
+    stackTable("Bold rows are views, with their share of the busy time of all stages. Below, each stage has the share of the view in the time of this stage.",
+      [head("view"), head(el("span", { class: "hidden" }, "share as a bar")), headRight("share"), headRight("items"), headRight("mean ms"), headRight("failed"), headRight("objects")], rows));
+  result.classList.add("long");
+  return [result];
+}
+
 function chartSections() {
   if (!data.series || data.series.time.length < 2) {
     const why = data.series ? "The run was too short for charts over time." : "This attempt has no file resources.csv, so there are no charts over time.";
@@ -342,7 +367,7 @@ document.title = `Millrace report ${report.run}`;
 const header = document.getElementById("top"), main = document.getElementById("report"), footer = document.getElementById("about");
 const charts = chartSections();
 header.append(el("a", { class: "skip", href: "#report" }, "Skip to the figures"), el("p", { class: "muted" }, `Millrace report, attempt ${report.run}`));
-main.append(verdictSection(), tiles(), ...whatIfSection(), ...stageSection(), ...charts.parts, ...gpuSection(), ...errorSection(), ...noteSection(), ...settingsSection());
+main.append(verdictSection(), tiles(), ...whatIfSection(), ...stageSection(), ...viewSection(), ...charts.parts, ...gpuSection(), ...errorSection(), ...noteSection(), ...settingsSection());
 footer.append(...aboutSection());
 for (const part of [header, main, footer]) part.hidden = false;
 charts.draw();
