@@ -67,6 +67,9 @@ class Graph {
     return now;
   }
 
+  /// From any thread at any time: the batches of the lanes so far.
+  [[nodiscard]] LaneTimeline::Kept timeline() const { return statistics_.timeline.read(); }
+
  private:
   using Runner = StageRunner<Frame, Batch>;
   using GraphFlow = Flow<Frame, Batch>;

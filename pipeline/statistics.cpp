@@ -304,6 +304,7 @@ Statistics::Statistics(const GraphOptions& options, const std::vector<std::strin
       batch("batch", 0, clock),
       lane("lane", options.lanes, clock, Unit::batches),
       commit("commit", 1, clock, Unit::batches),
+      timeline(lane_names.size()),
       clock_(clock),
       cores_(available_cores()),
       admission_items_(options.admission_items) {

@@ -14,6 +14,7 @@
 #include "pipeline/clock.hpp"
 #include "pipeline/graph_options.hpp"
 #include "pipeline/histogram.hpp"
+#include "pipeline/lane_timeline.hpp"
 
 namespace millrace {
 
@@ -163,7 +164,7 @@ class Meter {
   // arrive(), leave() and end() return the time.
   std::int64_t arrive(int items = 1) noexcept;                           ///< items begin to wait
   std::int64_t leave(int items = 1) noexcept { return arrive(-items); }  ///< waiting items leave without service
-  [[nodiscard]] Service begin() noexcept;                          ///< a waiting item enters service on this thread
+  [[nodiscard]] Service begin() noexcept;  ///< a waiting item enters service on this thread
   /// The service ends; on the thread that began it. `group` is that of its frames.
   std::int64_t end(const Service& service, bool failed, int group = 0) noexcept;
 
@@ -214,6 +215,7 @@ struct Statistics {
 
   Meter input, without_credits, read, bytes, workers, batch, lane, commit;
   std::deque<Meter> frame_stages, lane_stages, batch_stages;  // deques, because meters cannot be moved
+  LaneTimeline timeline;                                      ///< stays empty if the clock measures nothing
 
  private:
   [[nodiscard]] std::vector<ResourceReading> resources() const;

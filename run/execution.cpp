@@ -148,6 +148,7 @@ void Execution::request_stop() {
 }
 
 Snapshot Execution::snapshot() const { return graph_->snapshot(); }
+LaneTimeline::Kept Execution::timeline() const { return graph_->timeline(); }
 
 Result Execution::run() {
   if (lane_start_.stopped()) graph_->request_stop();  // the stop came before the graph existed

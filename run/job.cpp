@@ -31,6 +31,7 @@
 #include "run/reader.hpp"
 #include "run/recording.hpp"
 #include "run/resource_log.hpp"
+#include "run/timeline.hpp"
 #include "run/trace_file.hpp"
 #include "stages/decode.hpp"
 #include "stages/encode.hpp"
@@ -165,6 +166,7 @@ struct Attempt {
   JobListener& listener;
   const TraceRecorder* recorder;  ///< null: no trace
   const std::int64_t begun_ns;    ///< of the attempt
+  std::int64_t log_begun_ns = 0;  ///< the time that resources.csv calls 0
 };
 
 void fill_accounts(RunReport& report, const Attempt& attempt) {
@@ -223,6 +225,7 @@ Result execute(Attempt& attempt, RunReport& report) {
   if (attempt.clock.measures())
     resources.emplace(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses,
                       [&execution] { return execution.snapshot(); });
+  if (resources) attempt.log_begun_ns = resources->begun_ns();
   Result result = execution.run();
   if (resources) report.gpus = resources->finish();
   // The store syncs journals every few seconds. After a stop, the last batches may not be durable yet.
@@ -239,6 +242,25 @@ std::vector<const SinkEntry*> sinks_of(const std::vector<PlannedView>& views) {
     }
   }
   return all;
+}
+
+/// A timeline that cannot be written must not fail the run: its results are complete.
+void save_timeline(const RunReport& report, const Attempt& attempt) {
+  if (!report.window.measured) return;  // nothing was measured, or the graph was never made
+  const LaneTimeline::Kept kept = attempt.execution.timeline();
+  if (kept.entries.empty()) return;
+  TimelineFacts facts{attempt.execution.lanes(), {}, {}, attempt.log_begun_ns};
+  for (const ChainLink* stage : attempt.request.config.chain.of(Section::lane))
+    facts.stages.push_back(stage->info.name);
+  for (const ViewCounts& view : report.views) facts.views.push_back(view.name);
+  facts.begun_ns = attempt.execution.window_begun().time_ns;
+  facts.ended_ns = facts.begun_ns + report.window.time_ns;
+  try {
+    attempt.folder.write_timeline(to_json(kept, facts));
+  } catch (const StorageError& error) {
+    attempt.listener.warn("the timeline of the lanes was not written: " + std::string(error.what()) +
+                          "; results and report are not affected");
+  }
 }
 
 /// A trace that cannot be written must not fail the run: its results are complete.
@@ -303,11 +325,13 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
       }
     };
     write_or_warn();
+    save_timeline(report, attempt);
     if (save_trace(report, attempt)) write_or_warn();
     throw;
   }
   // The report comes first. A trace can be large, and a stop ends the program after a while.
   write();
+  save_timeline(report, attempt);
   if (save_trace(report, attempt)) write();
 }
 

@@ -151,7 +151,7 @@ Json verdict_json(const Verdict& verdict) {
           {"then_binds", verdict.then_binds}};
 }
 
-/// What one view did in a stage; null if the stage did not tell views apart.
+/// What one view did in a stage; null if it has no figures of views.
 Json view_in_stage_json(const Reading& stage, std::size_t view) {
   if (view >= stage.groups.size()) return nullptr;
   const GroupReading& mine = stage.groups[view];
@@ -186,13 +186,16 @@ Json views_json(const RunReport& report) {
       for (const auto& part : resource.parts) add(part);
     }
     all_s += busy_s;
-    views.push_back({{"name", counts.name},
-                     {"pictures", counts.pictures},
-                     {"failed", counts.failed},
-                     {"objects", counts.objects},
-                     {"busy_s", stages.empty() ? Json() : Json(busy_s)},
-                     {"share", nullptr},
-                     {"stages", std::move(stages)}});
+    views.push_back(
+        {{"name", counts.name},
+         {"pictures", counts.pictures},
+         {"failed", counts.failed},
+         {"objects", counts.objects},
+         {"busy_s", stages.empty() ? Json() : Json(busy_s)},
+         {"mean_ms",
+          stages.empty() || counts.pictures == 0 ? Json() : Json(1e3 * busy_s / static_cast<double>(counts.pictures))},
+         {"share", nullptr},
+         {"stages", std::move(stages)}});
   }
   for (Json& view : views) {
     if (all_s > 0) view["share"] = view.at("busy_s").get<double>() / all_s;

@@ -41,8 +41,8 @@ struct RunReport {
 
   std::int64_t planned = 0;  ///< items of the plan; final if plan_complete
   bool plan_complete = false;
-  Counts counts;                ///< of all attempts; earlier attempts finished counts.resumed of the items
-  std::int64_t failed_now = 0;  ///< pictures that failed in this attempt, which its errors.jsonl lists
+  Counts counts;                  ///< of all attempts; earlier attempts finished counts.resumed of the items
+  std::int64_t failed_now = 0;    ///< pictures that failed in this attempt, which its errors.jsonl lists
   std::vector<ViewCounts> views;  ///< in the order of the plan
   ScanCounts scan;                ///< files that the scan skipped
 

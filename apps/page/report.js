@@ -223,7 +223,7 @@ function viewSection() {
   const rows = views.flatMap((view, i) => {
     const key = `views.${i}`;
     const row = el("tr", { class: "resource", role: "row" }, el("th", { scope: "row", role: "rowheader" }, view.name), shareBar(view.share),
-      cell("share", number(`${key}.share`, "percent", "-")), cell("items", number(`${key}.pictures`, "count"), " pictures"), cell("mean ms", "-"),
+      cell("share", number(`${key}.share`, "percent", "-")), cell("items", number(`${key}.pictures`, "count"), " pictures"), cell("mean ms", number(`${key}.mean_ms`, "ms", "-")),
       cell("failed", number(`${key}.failed`, "count")), cell("objects", number(`${key}.objects`, "count")));
     return [row, ...view.stages.map((stage, j) => el("tr", { class: "part", role: "row" }, el("th", { scope: "row", role: "rowheader" }, stage.name), shareBar(stage.share),
       cell("share", number(`${key}.stages.${j}.share`, "percent", "-")), cell("items", number(`${key}.stages.${j}.items`, "count"), ` ${stage.counts}`),
@@ -234,6 +234,18 @@ function viewSection() {
       [head("view"), head(el("span", { class: "hidden" }, "share as a bar")), headRight("share"), headRight("items"), headRight("mean ms"), headRight("failed"), headRight("objects")], rows));
   result.classList.add("long");
   return [result];
+}
+
+function timelineSection() {
+  if (!data.timeline) return { parts: [], draw: () => {} };
+  const { figure, draw } = makeTimeline(data.timeline);
+  const { cut } = data.timeline;
+  const text = "Each bar is a stage of one batch. A gap is time without a batch: the lane was starved. Time counts from the start of loading." +
+    (cut ? ` The dashed part stands for ${FORMATS.seconds(cut.to_s - cut.from_s)} with ${grouped(cut.batches)} batches, which are not recorded.` : "") +
+    " Drag across the chart to zoom in; a double click, or Whole time, shows everything again.";
+  const made = section("What the lanes did", lead(text), figure);
+  made.classList.add("long");
+  return { parts: [made], draw };
 }
 
 function chartSections() {
@@ -247,7 +259,7 @@ function chartSections() {
   const parts = [];
   const group = (name, title, text) => {
     if (!groups[name]) return;
-    const controls = parts.length === 0 ? [tools()] : [];
+    const controls = parts.length === 0 ? [tools] : [];
     const made = section(title, lead(text), ...controls, el("div", { class: "charts" }, ...groups[name]));
     made.classList.add("long");
     parts.push(made);
@@ -365,9 +377,11 @@ function aboutSection() {
 
 document.title = `Millrace report ${report.run}`;
 const header = document.getElementById("top"), main = document.getElementById("report"), footer = document.getElementById("about");
-const charts = chartSections();
+const timeline = timelineSection(), charts = chartSections();
 header.append(el("a", { class: "skip", href: "#report" }, "Skip to the figures"), el("p", { class: "muted" }, `Millrace report, attempt ${report.run}`));
-main.append(verdictSection(), tiles(), ...whatIfSection(), ...stageSection(), ...viewSection(), ...charts.parts, ...gpuSection(), ...errorSection(), ...noteSection(), ...settingsSection());
+main.append(verdictSection(), tiles(), ...whatIfSection(), ...stageSection(), ...viewSection(), ...timeline.parts, ...charts.parts, ...gpuSection(), ...errorSection(), ...noteSection(), ...settingsSection());
 footer.append(...aboutSection());
 for (const part of [header, main, footer]) part.hidden = false;
-charts.draw();
+const draw = () => { timeline.draw(); charts.draw(); };
+drawAgain(draw);
+draw();

@@ -17,6 +17,7 @@
 #include "io/files/files.hpp"
 #include "io/files/source_names.hpp"
 #include "io/results/plan_files.hpp"
+#include "run/timeline.hpp"
 
 namespace millrace {
 namespace {
@@ -84,6 +85,16 @@ Json first_errors(const std::string& attempt) {
     bytes += json_for_script(text).size();
   }
   return errors;
+}
+
+/// timeline.json; null if the file is missing or damaged.
+Json timeline_of(const std::string& attempt) {
+  constexpr std::int64_t largest = 4 << 20;
+  try {
+    return timeline_from_json(read_text_file(attempt + "/timeline.json", largest));
+  } catch (const StorageError&) {  // older attempts, and runs without lanes, have none
+    return nullptr;
+  }
 }
 
 /// Version and settings from run.json; null if the file is missing or damaged.
@@ -185,8 +196,9 @@ std::string report_page(const Json& report, const std::string& attempt, const st
                  {{"report", report},
                   {"series", thinned_csv(csv, most_points)},
                   {"errors", first_errors(attempt)},
+                  {"timeline", timeline_of(attempt)},
                   {"run", run_of(attempt)}},
-                 page_files::script);
+                 std::string(page_files::timeline) + std::string(page_files::script));
 }
 
 std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,

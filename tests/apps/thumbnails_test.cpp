@@ -95,7 +95,7 @@ TEST_CASE("a file that cannot be shown gives a sentence, and a pipe does not han
     CAPTURE(name);
     const Json thumbnail = thumbnails.make(name);
     CHECK_FALSE(thumbnail.contains("jpeg"));
-    CHECK(thumbnail.at("why").get<std::string>().size() > 10);
+    CHECK_FALSE(thumbnail.at("why").get<std::string>().empty());
   }
 }
 
