@@ -25,12 +25,9 @@ constexpr std::size_t pixel_bytes = 3;
 std::string root_of(const std::string& output) {
   const auto plan = PlanFiles(output).read_plan();
   if (!plan) throw UsageError("'" + display_name(output) + "' has no plan: it is not an output folder of Millrace");
-  const auto root = plan->value("/source/root"_json_pointer, nlohmann::json());
-  // A root that is not UTF-8 is an object with its bytes.
-  if (!root.is_string())
-    throw UsageError("the name of the picture folder in the plan of '" + display_name(output) +
-                     "' is not UTF-8, so --pictures cannot draw its pictures");
-  return root.get<std::string>();
+  const auto root = picture_root(*plan);
+  if (!root) throw UsageError("the plan of '" + display_name(output) + "' does not name the folder of its pictures");
+  return *root;
 }
 
 std::shared_ptr<std::uint8_t> new_raster(std::size_t bytes) {

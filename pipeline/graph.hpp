@@ -67,6 +67,9 @@ class Graph {
     return now;
   }
 
+  /// From any thread at any time: the batches of the lanes so far.
+  [[nodiscard]] LaneTimeline::Kept timeline() const { return statistics_.timeline.read(); }
+
  private:
   using Runner = StageRunner<Frame, Batch>;
   using GraphFlow = Flow<Frame, Batch>;
@@ -183,10 +186,15 @@ void Graph<Frame, Batch>::admit_all(GraphFlow& flow, Runner& runner) noexcept {
                                      " frames is due");
       }
       --missing;
+      const int group = bodies_.group ? bodies_.group(*frame) : 0;
+      if (group < 0 || group >= options_.groups)
+        throw RunError("source", "batch " + std::to_string(batch) + " is of group " + std::to_string(group) + " of " +
+                                     std::to_string(options_.groups));
       const auto file_bytes = bodies_.file_bytes ? bodies_.file_bytes(*frame) : 0;
       auto& admitted = runner.admitted(*credit);
       admitted.sequence = sequence;
       admitted.batch_id = batch;
+      admitted.group = group;
       admitted.given_up = false;
       admitted.frame = std::move(frame);
       admitted.admitted_ns = statistics_.count_planned();

@@ -59,6 +59,9 @@ struct GraphBodies {
   /// Interrupts a blocked `next`, which then returns soon. It may return nullptr instead of beginning a batch.
   /// Called at most once, from any thread, when the run is to stop. May be empty if `next` never blocks for long.
   std::function<void()> stop_next;
+  /// Called on the source's thread: returns the group of the frame, from 0 to GraphOptions::groups - 1.
+  /// All frames of a batch have the same. May be empty: all frames are of group 0. Any exception ends the run.
+  std::function<int(const Frame&)> group;
   /// Called on the source's thread before `read`: returns the bytes that `read` will hold.
   /// The frame must release them before its frame stages end, or when it fails.
   /// May be empty, which means 0 bytes. Any exception ends the run.

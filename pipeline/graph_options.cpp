@@ -27,6 +27,7 @@ void check(const GraphOptions& options) {
   at_least("lanes", options.lanes, 1, "");
   at_least("workers", options.workers, 1, "");
   at_least("worker_nice", options.worker_nice, 0, "");
+  at_least("groups", options.groups, 1, "");
   const auto two_batches = 2 * std::int64_t{options.max_batch};
   const auto batch = count_of(options.max_batch, "picture");
   at_least("admission_items", options.admission_items, two_batches, ": two batches of " + batch);

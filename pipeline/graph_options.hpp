@@ -20,6 +20,7 @@ struct GraphOptions {
   /// Nice levels, 0 to 19, that workers add to the level of the thread that calls run().
   /// With more than 0, lanes on the same cores come first.
   int worker_nice = 0;
+  int groups = 1;  ///< groups of frames, which have statistics of their own (GraphBodies::group)
 };
 
 /// The part of `byte_budget` for files, from before they are read until they are decoded.

@@ -18,6 +18,7 @@ struct FrameInFlight {
   int credit = 0;
   std::int64_t sequence = 0;  ///< position among the admitted frames, from 0
   std::int64_t batch_id = 0;
+  int group = 0;
   std::int64_t admitted_ns = 0;           ///< of the graph's clock
   std::shared_ptr<Frame> frame;           ///< set until its batch is made
   ByteCredit file, decode_memory;         ///< bytes of its file and of memory for decoding, until the frame stages end

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,8 +33,10 @@ class StageRunner {
         statistics_(statistics),
         state_(state),
         trace_(trace),
-        in_flight_(static_cast<std::size_t>(options.admission_items)) {
+        in_flight_(static_cast<std::size_t>(options.admission_items)),
+        moments_(static_cast<std::size_t>(options.lanes)) {
     for (std::size_t i = 0; i < in_flight_.size(); ++i) in_flight_[i].credit = static_cast<int>(i);
+    for (auto& moments : moments_) moments.resize(bodies.lane_stages.size() + 1);
   }
 
   /// Records that the frame is at the place of `meter`. The meter does not count it yet.
@@ -102,11 +105,19 @@ class StageRunner {
     if (joined.batch == nullptr) return trace_.end_wait(joined.waiting, statistics_.lane.leave());
     const auto service = statistics_.lane.begin();
     trace_.end_wait(joined.waiting, service.begun_ns);
+    auto& moments = moments_[static_cast<std::size_t>(lane)];
+    moments[0] = service.begun_ns;
     for (std::size_t i = 0; i < bodies_.lane_stages.size(); ++i) {
       arrive(joined, statistics_.lane_stages[i]);
-      on_batch(joined, statistics_.lane_stages[i], [&](Batch& batch) { bodies_.lane_stages[i].run(batch, lane); });
+      moments[i + 1] = on_batch(joined, statistics_.lane_stages[i], [&](Batch& batch) {
+                         bodies_.lane_stages[i].run(batch, lane);
+                       }).value_or(moments[i]);
     }
     statistics_.lane.end(service, false);
+    if (statistics_.clock().measures()) {
+      const auto frames = static_cast<std::int64_t>(joined.credits.size());
+      statistics_.timeline.add({id(joined), lane, group(joined), frames}, moments);
+    }
   }
   /// Returns whether the lane is ready for batches.
   bool lane_start(int lane) noexcept {
@@ -141,7 +152,7 @@ class StageRunner {
       trace_.end_wait(joined.waiting, service.begun_ns);
       Trace::Range range(trace_, statistics_.commit.name(), id(joined), frames);
       const bool committed = guarded("commit", [&] { bodies_.commit(*joined.batch); });
-      const auto ended_ns = statistics_.commit.end(service, !committed);
+      const auto ended_ns = statistics_.commit.end(service, !committed, group(joined));
       range.end(service.begun_ns, ended_ns);
       if (committed) {
         std::vector<std::int64_t> admitted_ns;
@@ -160,6 +171,8 @@ class StageRunner {
     return meter.arrive();
   }
   [[nodiscard]] std::int64_t id(const Joined& batch) noexcept { return admitted(batch.credits.front()).batch_id; }
+
+  [[nodiscard]] int group(const Joined& batch) noexcept { return admitted(batch.credits.front()).group; }
 
   // Calls a function whose exceptions end the run; returns whether it succeeded.
   template <class Function>
@@ -189,17 +202,19 @@ class StageRunner {
     } catch (...) {
       error = std::current_exception();
     }
-    const auto ended_ns = meter.end(service, error != nullptr || frame.failed());
+    const auto ended_ns = meter.end(service, error != nullptr || frame.failed(), admitted.group);
     range.end(service.begun_ns, ended_ns, trace_.records() && bodies_.file ? bodies_.file(frame) : std::string_view());
     if (error == nullptr) return;
     state_.judge(meter.name(), error,
                  [&](const std::exception_ptr& e) { bodies_.frame_failed(frame, meter.name(), e); });
   }
 
+  /// Returns when the stage ended; nothing if the batch skipped it.
   template <class Run>
-  void on_batch(Joined& joined, Meter& meter, const Run& run) noexcept {
+  std::optional<std::int64_t> on_batch(Joined& joined, Meter& meter, const Run& run) noexcept {
     if (state_.ended() || joined.batch == nullptr || joined.batch->empty()) {
-      return trace_.end_wait(joined.waiting, meter.leave());
+      trace_.end_wait(joined.waiting, meter.leave());
+      return std::nullopt;
     }
     auto& batch = *joined.batch;
     const auto service = meter.begin();
@@ -211,10 +226,13 @@ class StageRunner {
     } catch (...) {
       error = std::current_exception();
     }
-    range.end(service.begun_ns, meter.end(service, error != nullptr));
-    if (error == nullptr) return;
-    state_.judge(meter.name(), error,
-                 [&](const std::exception_ptr& e) { bodies_.batch_failed(batch, meter.name(), e); });
+    const auto ended_ns = meter.end(service, error != nullptr, group(joined));
+    range.end(service.begun_ns, ended_ns);
+    if (error != nullptr) {
+      state_.judge(meter.name(), error,
+                   [&](const std::exception_ptr& e) { bodies_.batch_failed(batch, meter.name(), e); });
+    }
+    return ended_ns;
   }
 
   const GraphOptions& options_;
@@ -224,6 +242,7 @@ class StageRunner {
   const Trace& trace_;
   std::atomic<std::int64_t> given_up_{0};
   std::vector<Admitted> in_flight_;
+  std::vector<std::vector<std::int64_t>> moments_;  // by lane: when its batch began, and when each stage ended
   Batcher<Frame> batcher_;
 };
 

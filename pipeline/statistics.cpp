@@ -84,6 +84,11 @@ Reading operator-(Reading to, const Reading& from) {
   to.starved_ns -= from.starved_ns;
   to.queued_ns -= from.queued_ns;
   to.latency -= from.latency;
+  for (std::size_t i = 0; i < std::min(to.groups.size(), from.groups.size()); ++i) {
+    to.groups[i].items -= from.groups[i].items;
+    to.groups[i].failed -= from.groups[i].failed;
+    to.groups[i].busy_ns -= from.groups[i].busy_ns;
+  }
   return to;
 }
 
@@ -230,16 +235,17 @@ std::int64_t Meter::enter() noexcept {
   return now;
 }
 
-std::int64_t Meter::end(const Service& service, bool failed) noexcept {
+std::int64_t Meter::end(const Service& service, bool failed, int group) noexcept {
   if (!measures_) return clock_.now_ns();
   const auto now = service.begun ? clock_.core_time() : std::nullopt;
   const auto used = now ? std::optional(*now - *service.begun) : std::nullopt;
-  const auto ended_ns = leave_service(service.begun_ns, used, failed);
-  if (within_ != nullptr) within_->leave_service(service.begun_ns, used, failed);
+  const auto ended_ns = leave_service(service.begun_ns, used, failed, group);
+  if (within_ != nullptr) within_->leave_service(service.begun_ns, used, failed, group);
   return ended_ns;
 }
 
-std::int64_t Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed) noexcept {
+std::int64_t Meter::leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed,
+                                  int group) noexcept {
   const std::lock_guard lock(mutex_);
   const auto now = clock_.now_ns();
   advance(now);
@@ -248,6 +254,12 @@ std::int64_t Meter::leave_service(std::int64_t begun_ns, const std::optional<Cor
   if (failed) ++reading_.failed;
   const auto took_ns = now - begun_ns;
   reading_.latency.add(took_ns);
+  if (!reading_.groups.empty()) {
+    GroupReading& mine = reading_.groups[static_cast<std::size_t>(group)];
+    ++mine.items;
+    if (failed) ++mine.failed;
+    mine.busy_ns += took_ns;
+  }
   if (!used) {
     sample({begun_ns, took_ns});
     return now;
@@ -295,6 +307,7 @@ Statistics::Statistics(const GraphOptions& options, const std::vector<std::strin
       batch("batch", 0, clock),
       lane("lane", options.lanes, clock, Unit::batches),
       commit("commit", 1, clock, Unit::batches),
+      timeline(lane_names.size()),
       clock_(clock),
       cores_(available_cores()),
       admission_items_(options.admission_items) {
@@ -302,6 +315,10 @@ Statistics::Statistics(const GraphOptions& options, const std::vector<std::strin
   // Not within `lane`: StageRunner::lane() counts a batch there once, for all stages together.
   for (const auto& name : lane_names) lane_stages.emplace_back(name, options.lanes, clock, Unit::batches);
   for (const auto& name : batch_names) batch_stages.emplace_back(name, options.workers, clock, Unit::batches, &workers);
+  for (auto* meter : {&read, &commit}) meter->tell_groups_apart(options.groups);
+  for (auto* stages : {&frame_stages, &lane_stages, &batch_stages}) {
+    for (auto& meter : *stages) meter.tell_groups_apart(options.groups);
+  }
   for (auto* meter : {&read, &bytes, &batch, &lane, &commit}) meter->show_queue(trace);
   for (auto& meter : frame_stages) meter.show_queue(trace);
   for (auto& meter : batch_stages) meter.show_queue(trace);

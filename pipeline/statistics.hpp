@@ -14,6 +14,7 @@
 #include "pipeline/clock.hpp"
 #include "pipeline/graph_options.hpp"
 #include "pipeline/histogram.hpp"
+#include "pipeline/lane_timeline.hpp"
 
 namespace millrace {
 
@@ -28,6 +29,13 @@ struct ServiceSample {
   bool measured = false;        ///< whether the next two are known
   std::int64_t no_core_ns = 0;  ///< the part of `took_ns` without a core
   std::int64_t core_ns = 0;     ///< on cores, of all threads that worked
+};
+
+/// The services of one group of frames.
+struct GroupReading {
+  std::int64_t items = 0;
+  std::int64_t failed = 0;   ///< `items` includes them
+  std::int64_t busy_ns = 0;  ///< without items that are still in service
 };
 
 /// The counts of a meter from its start to one moment. The difference of two readings describes the time between them.
@@ -52,6 +60,7 @@ struct Reading {
   LatencyHistogram latency{};     ///< time in service per item
   /// Services, each chosen with the same probability. A window has those that began in it.
   std::vector<ServiceSample> samples{};
+  std::vector<GroupReading> groups{};  ///< empty if the frames are of one group
 
   [[nodiscard]] double utilisation(std::int64_t wall_ns) const;  ///< busy / (wall * servers)
   [[nodiscard]] double starved(std::int64_t wall_ns) const;      ///< starved / (wall * servers)
@@ -149,12 +158,17 @@ class Meter {
 
   /// From now on, `trace` shows the queue, if it is not null. It must outlive the meter.
   void show_queue(const Trace* trace) noexcept { trace_ = trace; }
+  /// Before the first event: from now on, it counts this number of groups apart.
+  void tell_groups_apart(int groups) {
+    if (groups > 1) reading_.groups.resize(static_cast<std::size_t>(groups));
+  }
 
   // arrive(), leave() and end() return the time.
   std::int64_t arrive(int items = 1) noexcept;                           ///< items begin to wait
   std::int64_t leave(int items = 1) noexcept { return arrive(-items); }  ///< waiting items leave without service
-  [[nodiscard]] Service begin() noexcept;                          ///< a waiting item enters service on this thread
-  std::int64_t end(const Service& service, bool failed) noexcept;  ///< the service ends; on the thread that began it
+  [[nodiscard]] Service begin() noexcept;  ///< a waiting item enters service on this thread
+  /// The service ends; on the thread that began it. `group` is that of its frames.
+  std::int64_t end(const Service& service, bool failed, int group = 0) noexcept;
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] const Clock& clock() const noexcept { return clock_; }
@@ -162,7 +176,8 @@ class Meter {
 
  private:
   std::int64_t enter() noexcept;
-  std::int64_t leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed) noexcept;
+  std::int64_t leave_service(std::int64_t begun_ns, const std::optional<CoreTime>& used, bool failed,
+                             int group) noexcept;
   void show(std::int64_t queue_length, std::int64_t time_ns) const noexcept {
     if (trace_ != nullptr) trace_->queue(name_, queue_length, time_ns);
   }
@@ -202,6 +217,7 @@ struct Statistics {
 
   Meter input, without_credits, read, bytes, workers, batch, lane, commit;
   std::deque<Meter> frame_stages, lane_stages, batch_stages;  // deques, because meters cannot be moved
+  LaneTimeline timeline;                                      ///< stays empty if the clock measures nothing
 
  private:
   [[nodiscard]] std::vector<ResourceReading> resources() const;

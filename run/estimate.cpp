@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "io/results/plan.hpp"
+#include "pipeline/lane_timeline.hpp"
 
 namespace millrace {
 namespace {
@@ -161,11 +162,20 @@ void add_attempt(Parts& parts, const SampleFiles& sample, const EstimateScope& s
   resources += Figure::exactly(sample.header_bytes);
   if (resources.low) resources.low = sample.header_bytes;
   parts.add("runs", resources, Figure::exactly(1));
+  // The timeline has the batches up to a maximum. The page has a copy of it.
+  double copied = 0;
+  if (sample.timeline_bytes > 0) {
+    const double times =
+        std::min(number(scope.pictures) / number(sample.pictures), 2.0 * LaneTimeline::most / sample.timeline_batches);
+    const double bytes = sample.timeline_bytes * std::max(times, 1.0);
+    parts.add("runs", {bytes, bytes / 2, 1.5 * bytes}, Figure::exactly(1));  // batches of other views may be smaller
+    copied = bytes - sample.timeline_bytes;
+  }
   // The page shows the rows, those of a long run as lowest value, mean and highest value. It also has all samples of
   // the first half, so the sample's page is the minimum.
   const double most = std::max(sample.page_bytes, largest_page);
-  Figure page{std::min(sample.page_bytes + rows.value, most), sample.page_bytes / 2, most};
-  if (rows.high) page.high = std::min(sample.page_bytes + 3 * *rows.high, most);
+  Figure page{std::min(sample.page_bytes + rows.value + copied, most), sample.page_bytes / 2, most};
+  if (rows.high) page.high = std::min(sample.page_bytes + 3 * *rows.high + 1.5 * copied, most);
   parts.add("runs", page, Figure::exactly(1));
   // Histograms of times get more entries with the logarithm of the number of pictures.
   const double growth = std::log2(1 + number(scope.pictures) / number(sample.pictures));

@@ -135,6 +135,7 @@ void Execution::prepare(ExecutionEnds ends) {
   plan_lanes();
   GraphOptions options = setup_.resolved.graph;
   options.lanes = static_cast<int>(lanes_.size());
+  options.groups = static_cast<int>(setup_.views.size());
   auto graph = std::make_unique<FrameGraph>(options, bodies(), clock_, setup_.recorder);
   const std::lock_guard lock(graph_mutex_);
   graph_ = std::move(graph);
@@ -147,6 +148,7 @@ void Execution::request_stop() {
 }
 
 Snapshot Execution::snapshot() const { return graph_->snapshot(); }
+LaneTimeline::Kept Execution::timeline() const { return graph_->timeline(); }
 
 Result Execution::run() {
   if (lane_start_.stopped()) graph_->request_stop();  // the stop came before the graph existed
@@ -169,6 +171,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
     lane_start_.stop();
     if (ends_.stop_next) ends_.stop_next();
   };
+  bodies.group = [](const Frame& frame) { return frame.item.view; };
   bodies.file_bytes = ends_.file_bytes;
   bodies.read = ends_.read;
   bodies.file = [](const Frame& frame) -> std::string_view { return frame.item.path; };

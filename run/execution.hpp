@@ -94,6 +94,8 @@ class Execution {
 
   /// After prepare(), any thread may call it.
   Snapshot snapshot() const;
+  /// Likewise. Empty without lanes, and if the clock measures nothing.
+  LaneTimeline::Kept timeline() const;
   /// Whether the lanes are warm and the source asks for frames. Any thread may call it.
   bool ready() const { return ready_; }
 
@@ -102,6 +104,7 @@ class Execution {
   Snapshot window() const { return finished_ - window_begun_; }
   Snapshot window_begun() const { return window_begun_; }
   Snapshot finished() const { return finished_; }
+  int lanes() const { return static_cast<int>(lanes_.size()); }
 
   const Counters& counters() const { return counters_; }
   CacheStatistics models() const { return statistics(models_); }

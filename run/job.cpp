@@ -14,17 +14,16 @@
 
 #include "base/cpu.hpp"
 #include "base/text.hpp"
-#include "io/files/json_writer.hpp"
 #include "io/files/lock.hpp"
 #include "io/files/source_names.hpp"
 #include "io/reducers/reducer.hpp"
-#include "io/results/json_line.hpp"
 #include "io/results/plan.hpp"
 #include "io/results/run_folder.hpp"
 #include "io/results/segments.hpp"
 #include "models/variant.hpp"
 #include "pipeline/cores.hpp"
 #include "pipeline/system_clock.hpp"
+#include "run/committer.hpp"
 #include "run/execution.hpp"
 #include "run/feed.hpp"
 #include "run/host_memory.hpp"
@@ -32,17 +31,15 @@
 #include "run/reader.hpp"
 #include "run/recording.hpp"
 #include "run/resource_log.hpp"
+#include "run/timeline.hpp"
 #include "run/trace_file.hpp"
 #include "stages/decode.hpp"
-#include "stages/detect.hpp"
 #include "stages/encode.hpp"
 #include "stages/pixel_cache.hpp"
 #include "stages/sinks/sink.hpp"
 
 namespace millrace {
 namespace {
-
-constexpr std::int64_t max_messages = 20;  // messages about failed pictures; more would hide other messages
 
 std::string utc_text(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
@@ -51,73 +48,6 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
   char text[32];
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
-
-/// A line of errors.jsonl.
-std::string error_line(const Frame& frame) {
-  JsonWriter json;
-  json.begin_object().key("id").value(frame.item.id);
-  write_path("path", frame.item.path, json);
-  json.key("stage").value(frame.failure->stage).key("reason").value(to_string(frame.failure->reason));
-  json.key("detail").value(frame.failure->detail).end_object();
-  return json.take();
-}
-
-/// Takes finished batches: writes lines into segments, and failed pictures into errors.jsonl and to the listener.
-/// The graph calls commit() on one thread. The counts are read after the run, so they need no lock.
-class Committer {
- public:
-  /// `recorder` gets the failed pictures; null: none.
-  Committer(SegmentStore& store, RunFolder& folder, JobListener& listener, const Clock& clock, TraceRecorder* recorder)
-      : store_(store), folder_(folder), listener_(listener), clock_(clock), recorder_(recorder) {}
-
-  void commit(const Batch& batch, std::vector<std::string> texts) {
-    std::vector<Line> lines;
-    lines.reserve(texts.size());
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      const Frame& frame = *batch.frames[i];
-      const Detections* found = frame.columns.find(detections);
-      written_bytes_ += static_cast<std::int64_t>(texts[i].size()) + 1;  // with the newline
-      Line line{frame.item.id, std::move(texts[i]), !frame.failed(), Reason::internal, 0};
-      if (frame.failed()) {
-        line.reason = frame.failure->reason;
-        const std::string error = error_line(frame);
-        folder_.add_error(error);
-        listener_.failed(error);
-        if (recorder_ != nullptr) {
-          recorder_->add({.kind = TraceEvent::Kind::failure, .begun_ns = frame.failed_ns, .ended_ns = clock_.now_ns()},
-                         error);
-        }
-        tell(frame);
-      } else if (found != nullptr) {
-        line.objects = static_cast<int>(found->list.size());
-      }
-      lines.push_back(std::move(line));
-    }
-    store_.append(batch.position().segment, batch.position().segment_batch, lines);
-  }
-
-  std::int64_t written_bytes() const { return written_bytes_; }
-  std::int64_t failed() const { return failed_; }
-
- private:
-  void tell(const Frame& frame) {
-    if (failed_ == max_messages) {
-      listener_.warn("more pictures failed: " + display_name(folder_.path()) + "/errors.jsonl lists all of them");
-    } else if (failed_ < max_messages) {
-      listener_.warn(display_name(frame.item.path) + ": " + std::string(to_string(frame.failure->reason)) + ": " +
-                     display_name(frame.failure->detail));
-    }
-    ++failed_;
-  }
-
-  SegmentStore& store_;
-  RunFolder& folder_;
-  JobListener& listener_;
-  const Clock& clock_;
-  TraceRecorder* const recorder_;
-  std::int64_t written_bytes_ = 0;
-  std::int64_t failed_ = 0;  // pictures of this attempt
-};
 
 std::string few_lanes(const ResolvedConfig& resolved, const ResolvedConfig& usual) {
   return "memory may be enough for " + count_of(resolved.graph.lanes, "lane") + " instead of " +
@@ -253,6 +183,7 @@ struct Attempt {
   JobListener& listener;
   const TraceRecorder* recorder;  ///< null: no trace
   const std::int64_t begun_ns;    ///< of the attempt
+  std::int64_t log_begun_ns = 0;  ///< the time that resources.csv calls 0
 };
 
 void fill_accounts(RunReport& report, const Attempt& attempt) {
@@ -262,6 +193,7 @@ void fill_accounts(RunReport& report, const Attempt& attempt) {
   report.plan_complete = totals.complete;
   report.counts = attempt.store.totals();
   report.failed_now = attempt.committer.failed();
+  report.views = attempt.committer.views();
   report.scan = attempt.plan.counts();
   report.models = attempt.execution.models();
   report.load_ns = 0;
@@ -310,6 +242,7 @@ Result execute(Attempt& attempt, RunReport& report) {
   if (attempt.clock.measures())
     resources.emplace(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses,
                       [&execution] { return execution.snapshot(); });
+  if (resources) attempt.log_begun_ns = resources->begun_ns();
   Result result = execution.run();
   if (resources) report.gpus = resources->finish();
   // The store syncs journals every few seconds. After a stop, the last batches may not be durable yet.
@@ -326,6 +259,25 @@ std::vector<const SinkEntry*> sinks_of(const std::vector<PlannedView>& views) {
     }
   }
   return all;
+}
+
+/// A timeline that cannot be written must not fail the run: its results are complete.
+void save_timeline(const RunReport& report, const Attempt& attempt) {
+  if (!report.window.measured) return;  // nothing was measured, or the graph was never made
+  const LaneTimeline::Kept kept = attempt.execution.timeline();
+  if (kept.entries.empty()) return;
+  TimelineFacts facts{attempt.execution.lanes(), {}, {}, attempt.log_begun_ns};
+  for (const ChainLink* stage : attempt.request.config.chain.of(Section::lane))
+    facts.stages.push_back(stage->info.name);
+  for (const ViewCounts& view : report.views) facts.views.push_back(view.name);
+  facts.begun_ns = attempt.execution.window_begun().time_ns;
+  facts.ended_ns = facts.begun_ns + report.window.time_ns;
+  try {
+    attempt.folder.write_timeline(to_json(kept, facts));
+  } catch (const StorageError& error) {
+    attempt.listener.warn("the timeline of the lanes was not written: " + std::string(error.what()) +
+                          "; results and report are not affected");
+  }
 }
 
 /// A trace that cannot be written must not fail the run: its results are complete.
@@ -390,11 +342,13 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
       }
     };
     write_or_warn();
+    save_timeline(report, attempt);
     if (save_trace(report, attempt)) write_or_warn();
     throw;
   }
   // The report comes first. A trace can be large, and a stop ends the program after a while.
   write();
+  save_timeline(report, attempt);
   if (save_trace(report, attempt)) write();
 }
 
@@ -482,7 +436,7 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
 
   Feed feed(plan, *store, resolved.batch_size);
   Reader reader(plan.root(), decode_limits(views, resolved.graph.slab_bytes), config.read.max_file, cache);
-  Committer committer(*store, folder, listener, clock, recording);
+  Committer committer(*store, folder, listener, clock, recording, views);
   // All checks have passed. From here on, the attempt leaves a report.
   listener.accepted(folder.path());
   if (resolved.graph.lanes < usual.graph.lanes) {

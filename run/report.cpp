@@ -159,6 +159,58 @@ Json verdict_json(const Verdict& verdict) {
                                                                      {"power_limited", or_null(verdict.gpu.power)}}}};
 }
 
+/// What one view did in a stage; null if it has no figures of views.
+Json view_in_stage_json(const Reading& stage, std::size_t view) {
+  if (view >= stage.groups.size()) return nullptr;
+  const GroupReading& mine = stage.groups[view];
+  std::int64_t all_ns = 0;
+  for (const GroupReading& one : stage.groups) all_ns += one.busy_ns;
+  return {{"name", stage.name},
+          {"counts", to_string(stage.unit)},
+          {"items", mine.items},
+          {"failed", mine.failed},
+          {"busy_s", seconds(mine.busy_ns)},
+          {"mean_ms", mine.items > 0 ? Json(1e3 * seconds(mine.busy_ns) / static_cast<double>(mine.items)) : Json()},
+          {"share", all_ns > 0 ? Json(seconds(mine.busy_ns) / seconds(all_ns)) : Json()}};
+}
+
+/// What each view did. Empty for a single view: it did everything.
+Json views_json(const RunReport& report) {
+  Json views = Json::array();
+  if (report.views.size() < 2) return views;
+  double all_s = 0;
+  for (std::size_t i = 0; i < report.views.size(); ++i) {
+    const ViewCounts& counts = report.views[i];
+    Json stages = Json::array();
+    double busy_s = 0;
+    const auto add = [&](const Reading& stage) {
+      if (Json json = view_in_stage_json(stage, i); !json.is_null()) {
+        busy_s += json.at("busy_s").get<double>();
+        stages.push_back(std::move(json));
+      }
+    };
+    for (const auto& resource : report.window.resources) {
+      if (resource.parts.empty()) add(resource.total);
+      for (const auto& part : resource.parts) add(part);
+    }
+    all_s += busy_s;
+    views.push_back(
+        {{"name", counts.name},
+         {"pictures", counts.pictures},
+         {"failed", counts.failed},
+         {"objects", counts.objects},
+         {"busy_s", stages.empty() ? Json() : Json(busy_s)},
+         {"mean_ms",
+          stages.empty() || counts.pictures == 0 ? Json() : Json(1e3 * busy_s / static_cast<double>(counts.pictures))},
+         {"share", nullptr},
+         {"stages", std::move(stages)}});
+  }
+  for (Json& view : views) {
+    if (all_s > 0) view["share"] = view.at("busy_s").get<double>() / all_s;
+  }
+  return views;
+}
+
 /// Nobody has judged a run that failed, or that measured nothing: its figures are null.
 Json verdict_json(const RunReport& report) {
   Json json = verdict_json(report.verdict);
@@ -283,6 +335,7 @@ Json to_json(const RunReport& report) {
       {"load_s", seconds(report.load_ns)},
       {"warm_up_s", seconds(report.warm_up_ns)},
       {"run_window", window_json(report)},
+      {"views", views_json(report)},
       {"verdict", verdict_json(report)},
       {"what_if", report.what_if.empty() ? Json() : to_json(report.what_if, rate)},
       {"prediction", std::move(prediction)},

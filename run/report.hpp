@@ -22,6 +22,14 @@
 
 namespace millrace {
 
+/// The pictures of a view that this attempt committed.
+struct ViewCounts {
+  std::string name;
+  std::int64_t pictures = 0;
+  std::int64_t failed = 0;  ///< `pictures` includes them
+  std::int64_t objects = 0;
+};
+
 /// The facts about a run when it ends. report.json and the printed report are made from it.
 struct RunReport {
   std::string run;  ///< name of its folder in runs/
@@ -33,9 +41,10 @@ struct RunReport {
 
   std::int64_t planned = 0;  ///< items of the plan; final if plan_complete
   bool plan_complete = false;
-  Counts counts;                ///< of all attempts; earlier attempts finished counts.resumed of the items
-  std::int64_t failed_now = 0;  ///< pictures that failed in this attempt, which its errors.jsonl lists
-  ScanCounts scan;              ///< files that the scan skipped
+  Counts counts;                  ///< of all attempts; earlier attempts finished counts.resumed of the items
+  std::int64_t failed_now = 0;    ///< pictures that failed in this attempt, which its errors.jsonl lists
+  std::vector<ViewCounts> views;  ///< in the order of the plan
+  ScanCounts scan;                ///< files that the scan skipped
 
   std::int64_t load_ns = 0;     ///< reading and loading packages
   std::int64_t warm_up_ns = 0;  ///< first calls of the models on the lanes, summed

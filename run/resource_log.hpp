@@ -41,6 +41,8 @@ class ResourceLog {
   ResourceLog& operator=(const ResourceLog&) = delete;
   ~ResourceLog();
 
+  /// The time that its rows call 0, by the clock of the statistics.
+  [[nodiscard]] std::int64_t begun_ns() const { return begun_.run.time_ns; }
   /// Ends the log and returns a summary for each GPU.
   std::vector<GpuSummary> finish();
 

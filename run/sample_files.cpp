@@ -12,6 +12,7 @@
 
 #include "io/files/files.hpp"
 #include "io/input/source.hpp"
+#include "run/timeline.hpp"
 #include "stages/sinks/sink.hpp"
 
 namespace millrace {
@@ -94,11 +95,22 @@ void read_resources(const fs::path& file, SampleFiles& found) {
   if (rows.count() > 0) found.row_bytes = rows.mean();
 }
 
+void read_timeline(const fs::path& file, SampleFiles& found) {
+  constexpr std::int64_t largest = 4 << 20;
+  const std::string text = read_text_file(file.string(), largest);
+  const auto timeline = timeline_from_json(text);
+  if (timeline.is_null()) return;
+  found.timeline_bytes = static_cast<double>(text.size());
+  found.timeline_batches = static_cast<double>(timeline.at("batches").size());
+}
+
 void read_attempt(const fs::path& folder, SampleFiles& found) {
   for (const auto& file : fs::directory_iterator(folder)) {
     const std::string name = file.path().filename().string();
     if (name == "resources.csv") {
       read_resources(file.path(), found);
+    } else if (name == "timeline.json") {
+      read_timeline(file.path(), found);
     } else if (name == "report.html") {
       found.page_bytes = static_cast<double>(file.file_size());
     } else if (name == "errors.jsonl") {

@@ -31,6 +31,8 @@ struct SampleFiles {
   FileSizes manifests, columns, plan_heads;  ///< of segments; plan_heads are the first lines of their plans
   FileSizes plan, attempt;                   ///< other files of plan/ and of runs/
   double page_bytes = 0;                     ///< report.html
+  double timeline_bytes = 0;                 ///< timeline.json; 0: the attempt has none
+  double timeline_batches = 0;               ///< of timeline.json
   double header_bytes = 0;                   ///< of resources.csv
   std::optional<double> row_bytes;           ///< of resources.csv; empty: it has no row
   bool recording = false;                    ///< the attempt has a recording.json

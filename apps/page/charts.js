@@ -93,7 +93,7 @@ function dataTable(chart, series) {
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${chart.title}` }, table);
 }
 
-function makeChart(chart, series, all) {
+function makeChart(chart, series, zoom) {
   const colours = chart.series.map((_, i) => COLOURS[i % COLOURS.length]);
   const lines = chart.series.map((_, i) => LINES[i % LINES.length]);
   const facts = chart.series.map(({ name, label }) => {
@@ -140,10 +140,44 @@ function makeChart(chart, series, all) {
         });
       },
       unhighlightCallback: () => texts.forEach((text, i) => { text.textContent = facts[i]; }),
-      zoomCallback: (from, to) => all.show(from, to),
+      zoomCallback: (from, to) => zoom.show(from, to),
     });
   };
   return { figure, draw };
+}
+
+// Buttons that choose a part of the time from `first` to `last`, and a sentence that names the part.
+// - `whole` is the sentence for the whole time; `show` shows a part and returns its sentence.
+// - The shortest part is 1 / `deepest` of the time.
+// - The buttons zoom around `middleOf` a part.
+function makeZoom({ label, whole, first, last, deepest, middleOf = (from, to) => (from + to) / 2 }, show) {
+  let now = [first, last];
+  const said = el("span", { class: "muted", "aria-live": "polite" }, whole);
+  const zoom = {
+    show(from, to) {
+      const length = Math.min(Math.max(to - from, (last - first) / deepest), last - first);
+      const start = Math.min(Math.max(from, first), last - length), all = length >= last - first;
+      now = [start, start + length];
+      const sentence = show(...now, all);
+      said.textContent = all ? whole : sentence;
+    },
+  };
+  const move = (towards) => { const [from, to] = now, step = (to - from) / 2 * towards; zoom.show(from + step, to + step); };
+  const scale = (factor) => { const [from, to] = now, middle = middleOf(from, to), half = (to - from) / 2 * factor; zoom.show(middle - half, middle + half); };
+  const button = (text, action) => { const it = el("button", { type: "button" }, text); it.addEventListener("click", action); return it; };
+  zoom.tools = el("div", { class: "tools", role: "group", "aria-label": label },
+    button("Zoom in", () => scale(0.5)), button("Zoom out", () => scale(2)), button("Earlier", () => move(-1)),
+    button("Later", () => move(1)), button("Whole time", () => zoom.show(first, last)), said);
+  return zoom;
+}
+
+// Calls `draw` when the colours or the size of the charts change.
+function drawAgain(draw) {
+  const print = (on) => { document.documentElement.classList.toggle("printing", on); draw(); };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  matchMedia("print").addEventListener("change", ({ matches }) => print(matches));
+  window.addEventListener("beforeprint", () => print(true));
+  window.addEventListener("afterprint", () => print(false));
 }
 
 // The charts of all groups, which show the same part of the time.
@@ -151,35 +185,16 @@ function makeCharts(thinned) {
   const series = { time: thinned.time, columns: Object.fromEntries(thinned.columns.map((column) => [column.name, column])) };
   const first = series.time[0], last = series.time[series.time.length - 1];
   series.end = last;
-  const all = {
-    list: [], now: [first, last],
-    show(from, to) {
-      const length = Math.min(Math.max(to - from, (last - first) / 1000), last - first);
-      const start = Math.min(Math.max(from, first), last - length);
-      all.now = [start, start + length];
-      const whole = length >= last - first;
-      for (const { figure } of all.list) figure.graph.updateOptions(whole ? { dateWindow: null, valueRange: null } : { dateWindow: all.now });
-      all.said.textContent = whole ? "The charts show the whole time." : `The charts show ${timeText(start, last)} to ${timeText(start + length, last)}.`;
-    },
-    said: el("span", { class: "muted", "aria-live": "polite" }, "The charts show the whole time."),
-  };
-  const move = (towards) => { const [from, to] = all.now, step = (to - from) / 2 * towards; all.show(from + step, to + step); };
-  const zoom = (factor) => { const [from, to] = all.now, middle = (from + to) / 2, half = (to - from) / 2 * factor; all.show(middle - half, middle + half); };
-  const button = (text, action) => { const it = el("button", { type: "button" }, text); it.addEventListener("click", action); return it; };
-  const tools = () => el("div", { class: "tools", role: "group", "aria-label": "Part of the time that all charts show" },
-    button("Zoom in", () => zoom(0.5)), button("Zoom out", () => zoom(2)), button("Earlier", () => move(-1)),
-    button("Later", () => move(1)), button("Whole time", () => all.show(first, last)), all.said);
+  const list = [];
+  const zoom = makeZoom({ label: "Part of the time that all charts show", whole: "The charts show the whole time.", first, last, deepest: 1000 }, (from, to, whole) => {
+    for (const { figure } of list) figure.graph.updateOptions(whole ? { dateWindow: null, valueRange: null } : { dateWindow: [from, to] });
+    return `The charts show ${timeText(from, last)} to ${timeText(to, last)}.`;
+  });
   const groups = {};
   for (const chart of wantedCharts(series.columns)) {
-    const made = makeChart(chart, series, all);
-    all.list.push(made);
+    const made = makeChart(chart, series, zoom);
+    list.push(made);
     (groups[chart.group] ??= []).push(made.figure);
   }
-  const draw = () => all.list.forEach((chart) => chart.draw());
-  const print = (on) => { document.documentElement.classList.toggle("printing", on); draw(); };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  matchMedia("print").addEventListener("change", ({ matches }) => print(matches));
-  window.addEventListener("beforeprint", () => print(true));
-  window.addEventListener("afterprint", () => print(false));
-  return { groups, draw, tools };
+  return { groups, draw: () => list.forEach((chart) => chart.draw()), tools: zoom.tools };
 }

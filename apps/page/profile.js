@@ -104,9 +104,5 @@ footer.append(el("p", {}, `${figures.tool}. This page needs no network.`),
     el("pre", {}, document.getElementById("licence").content.textContent)));
 for (const part of [header, main, footer]) part.hidden = false;
 const draw = () => drawn.forEach((chart) => chart.draw());
-const print = (on) => { document.documentElement.classList.toggle("printing", on); draw(); };
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-matchMedia("print").addEventListener("change", ({ matches }) => print(matches));
-window.addEventListener("beforeprint", () => print(true));
-window.addEventListener("afterprint", () => print(false));
+drawAgain(draw);
 draw();

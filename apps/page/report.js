@@ -211,6 +211,43 @@ function stageSection() {
       ". Read: ", number("read_bytes/run_window.wall_s", "speed"), "; results written: ", number("written_bytes/run_window.wall_s", "speed"), "."))];
 }
 
+// Only reports of runs with several views have them. Older reports have no such key.
+function viewSection() {
+  const views = report.views ?? [];
+  if (views.length === 0) return [];
+  const shareBar = (share) => {
+    const bar = el("span");
+    bar.style.width = `${100 * Math.min(share ?? 0, 1)}%`;
+    return el("td", { class: "bar", role: "cell" }, el("div", { class: "track gain", "aria-hidden": "true" }, bar));
+  };
+  const rows = views.flatMap((view, i) => {
+    const key = `views.${i}`;
+    const row = el("tr", { class: "resource", role: "row" }, el("th", { scope: "row", role: "rowheader" }, view.name), shareBar(view.share),
+      cell("share", number(`${key}.share`, "percent", "-")), cell("items", number(`${key}.pictures`, "count"), " pictures"), cell("mean ms", number(`${key}.mean_ms`, "ms", "-")),
+      cell("failed", number(`${key}.failed`, "count")), cell("objects", number(`${key}.objects`, "count")));
+    return [row, ...view.stages.map((stage, j) => el("tr", { class: "part", role: "row" }, el("th", { scope: "row", role: "rowheader" }, stage.name), shareBar(stage.share),
+      cell("share", number(`${key}.stages.${j}.share`, "percent", "-")), cell("items", number(`${key}.stages.${j}.items`, "count"), ` ${stage.counts}`),
+      cell("mean ms", number(`${key}.stages.${j}.mean_ms`, "ms", "-")), cell("failed", number(`${key}.stages.${j}.failed`, "count")), cell("objects", "-")))];
+  });
+  const result = section("Views", lead("Each view has its own pictures, and may have its own models and options."),
+    stackTable("Bold rows are views, with their share of the busy time of all stages. Below, each stage has the share of the view in the time of this stage.",
+      [head("view"), head(el("span", { class: "hidden" }, "share as a bar")), headRight("share"), headRight("items"), headRight("mean ms"), headRight("failed"), headRight("objects")], rows));
+  result.classList.add("long");
+  return [result];
+}
+
+function timelineSection() {
+  if (!data.timeline) return { parts: [], draw: () => {} };
+  const { figure, draw } = makeTimeline(data.timeline);
+  const { cut } = data.timeline;
+  const text = "Each bar is a stage of one batch. A gap is time without a batch: the lane was starved. Time counts from the start of loading." +
+    (cut ? ` The dashed part stands for ${FORMATS.seconds(cut.to_s - cut.from_s)} with ${grouped(cut.batches)} batches, which are not recorded.` : "") +
+    " Drag across the chart to zoom in; a double click, or Whole time, shows everything again.";
+  const made = section("What the lanes did", lead(text), figure);
+  made.classList.add("long");
+  return { parts: [made], draw };
+}
+
 function chartSections() {
   if (!data.series || data.series.time.length < 2) {
     const why = data.series ? "The run was too short for charts over time." : "This attempt has no file resources.csv, so there are no charts over time.";
@@ -222,7 +259,7 @@ function chartSections() {
   const parts = [];
   const group = (name, title, text) => {
     if (!groups[name]) return;
-    const controls = parts.length === 0 ? [tools()] : [];
+    const controls = parts.length === 0 ? [tools] : [];
     const made = section(title, lead(text), ...controls, el("div", { class: "charts" }, ...groups[name]));
     made.classList.add("long");
     parts.push(made);
@@ -248,6 +285,24 @@ function gpuSection() {
       headRight("clock lowered by heat"), headRight("by the power limit")], rows))];
 }
 
+const ERRORS_SHOWN = 12;
+
+// A small picture, or why there is none. The program makes them of the first few pictures only.
+function thumbnail({ path, thumbnail: it }) {
+  if (!it) return el("span", { class: "muted" }, "-");
+  if (!it.jpeg) return el("span", { class: "no-thumbnail" }, `cannot be shown: ${it.why}`);
+  return el("img", { src: `data:image/jpeg;base64,${it.jpeg}`, alt: `thumbnail of ${path}`, width: it.width, height: it.height });
+}
+
+function errorTable(caption, errors) {
+  const thumbnails = errors.some((error) => error.thumbnail);
+  const heads = [head("file"), ...(thumbnails ? [head("picture")] : []), head("stage"), head("reason"), head("message")];
+  return stackTable(caption, heads, errors.map((error) => el("tr", { role: "row", "data-error": "" },
+    el("th", { scope: "row", role: "rowheader" }, el("code", {}, error.path)),
+    ...(thumbnails ? [el("td", { class: "thumbnail", role: "cell" }, thumbnail(error))] : []),
+    wide("stage", error.stage), wide("reason", error.reason), wide("message", error.detail))));
+}
+
 function errorSection() {
   const reasons = Object.keys(report.items.failed).sort((a, b) => report.items.failed[b] - report.items.failed[a]);
   if (reasons.length === 0 && data.errors.length === 0) return [section("Errors", el("p", {}, "No picture failed."))];
@@ -258,14 +313,13 @@ function errorSection() {
         cell("pictures", number(`items.failed.${reason}`, "count"))))));
   }
   if (data.errors.length > 0) {
-    const all = report.items.failed_in_this_attempt;
-    const caption = typeof all === "number" && all > data.errors.length
-      ? el("span", {}, `The first ${grouped(data.errors.length)} of the `, number("items.failed_in_this_attempt", "count"), " pictures that failed in this attempt; errors.jsonl has all of them")
-      : "The pictures that failed in this attempt";
-    const list = stackTable(caption, [head("picture"), head("stage"), head("reason"), head("message")],
-      data.errors.map((error) => el("tr", { role: "row", "data-error": "" }, el("th", { scope: "row", role: "rowheader" }, el("code", {}, error.path)),
-        wide("stage", error.stage), wide("reason", error.reason), wide("message", error.detail))));
-    content.push(data.errors.length > 20 ? el("details", {}, el("summary", {}, "The pictures"), list) : list);
+    const all = report.items.failed_in_this_attempt, first = data.errors.slice(0, ERRORS_SHOWN), others = data.errors.slice(ERRORS_SHOWN);
+    if (typeof all === "number" && all > data.errors.length) {
+      content.push(el("p", { class: "below" }, `The first ${grouped(data.errors.length)} of the `, number("items.failed_in_this_attempt", "count"),
+        " pictures that failed in this attempt follow; errors.jsonl has all of them."));
+    }
+    content.push(errorTable(others.length > 0 ? `The first ${first.length} pictures that failed in this attempt` : "The pictures that failed in this attempt", first));
+    if (others.length > 0) content.push(el("details", {}, el("summary", {}, `The next ${grouped(others.length)} pictures`), errorTable("More pictures that failed", others)));
   } else {
     content.push(el("p", { class: "muted" }, report.items.failed_in_this_attempt === 0
       ? "None of them failed in this attempt."
@@ -325,9 +379,11 @@ function aboutSection() {
 
 document.title = `Millrace report ${report.run}`;
 const header = document.getElementById("top"), main = document.getElementById("report"), footer = document.getElementById("about");
-const charts = chartSections();
+const timeline = timelineSection(), charts = chartSections();
 header.append(el("a", { class: "skip", href: "#report" }, "Skip to the figures"), el("p", { class: "muted" }, `Millrace report, attempt ${report.run}`));
-main.append(verdictSection(), tiles(), ...whatIfSection(), ...stageSection(), ...charts.parts, ...gpuSection(), ...errorSection(), ...noteSection(), ...settingsSection());
+main.append(verdictSection(), tiles(), ...whatIfSection(), ...stageSection(), ...viewSection(), ...timeline.parts, ...charts.parts, ...gpuSection(), ...errorSection(), ...noteSection(), ...settingsSection());
 footer.append(...aboutSection());
 for (const part of [header, main, footer]) part.hidden = false;
-charts.draw();
+const draw = () => { timeline.draw(); charts.draw(); };
+drawAgain(draw);
+draw();

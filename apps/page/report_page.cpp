@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -10,10 +11,13 @@
 #include "apps/attempt.hpp"
 #include "apps/page/files.hpp"
 #include "apps/page/series.hpp"
+#include "apps/page/thumbnails.hpp"
 #include "apps/report_text.hpp"
 #include "io/files/base64.hpp"
 #include "io/files/files.hpp"
 #include "io/files/source_names.hpp"
+#include "io/results/plan_files.hpp"
+#include "run/timeline.hpp"
 
 namespace millrace {
 namespace {
@@ -23,7 +27,8 @@ using Json = nlohmann::json;
 // These limits keep the page below 3 MB for a run of any length.
 constexpr std::size_t most_points = 400;  // of a chart; up to twice as many before they are thinned
 constexpr std::size_t most_errors = 200;
-constexpr std::size_t longest_text = 1000;  // bytes of a path or a message
+constexpr std::size_t longest_text = 1000;         // bytes of a path or a message
+constexpr std::size_t most_error_bytes = 500'000;  // of all errors in the page, without their thumbnails
 
 std::string shortened(std::string text) {
   if (text.size() <= longest_text) return text;
@@ -31,27 +36,65 @@ std::string shortened(std::string text) {
   return text + "...";
 }
 
-/// The first lines of errors.jsonl, for people. Lines that a killed run left half-written are left out.
-Json first_errors(const std::string& file) {
+/// The folder from which relative paths of the attempt's pictures start. Nothing if the plan is missing or damaged,
+/// because a copy of runs/ has none.
+std::optional<std::string> root_of(const std::string& attempt) {
+  try {
+    const auto output = std::filesystem::path(attempt).parent_path().parent_path();
+    const auto plan = PlanFiles(output.empty() ? "." : output.string()).read_plan();
+    return plan ? picture_root(*plan) : std::nullopt;
+  } catch (const std::exception&) {  // the page is complete without thumbnails
+    return std::nullopt;
+  }
+}
+
+/// A line of errors.jsonl, for people. Throws Json::exception, or std::invalid_argument for a path that is no base64.
+Json error_of(const Json& line, Thumbnails* thumbnails) {
+  std::string path = line.at("path").get<std::string>();
+  if (line.contains("path_b64")) path = from_base64(line.at("path_b64").get<std::string>());
+  Json error{{"path", shortened(display_name(path))},
+             {"stage", shortened(line.at("stage").get<std::string>())},
+             {"reason", shortened(line.at("reason").get<std::string>())},
+             {"detail", shortened(display_name(line.at("detail").get<std::string>()))}};
+  if (thumbnails != nullptr) {
+    if (Json thumbnail = thumbnails->make(path); !thumbnail.is_null()) error["thumbnail"] = std::move(thumbnail);
+  }
+  return error;
+}
+
+/// The first lines of errors.jsonl. Lines that a killed run left half-written are left out.
+Json first_errors(const std::string& attempt) {
   Json errors = Json::array();
-  std::ifstream lines(file);
-  for (std::string line; errors.size() < most_errors && std::getline(lines, line);) {
+  std::ifstream lines(attempt + "/errors.jsonl");
+  const auto root = root_of(attempt);
+  std::optional<Thumbnails> thumbnails;
+  if (root) thumbnails.emplace(*root);
+  std::size_t bytes = 0;
+  for (std::string line; errors.size() < most_errors && bytes < most_error_bytes && std::getline(lines, line);) {
     const Json error = Json::parse(line, nullptr, false);
     if (!error.is_object()) continue;
     try {
-      std::string path = error.at("path").get<std::string>();
-      if (error.contains("path_b64")) path = from_base64(error.at("path_b64").get<std::string>());
-      errors.push_back({{"path", shortened(display_name(path))},
-                        {"stage", error.at("stage").get<std::string>()},
-                        {"reason", error.at("reason").get<std::string>()},
-                        {"detail", shortened(display_name(error.at("detail").get<std::string>()))}});
+      errors.push_back(error_of(error, thumbnails ? &*thumbnails : nullptr));
     } catch (const Json::exception&) {
       continue;
-    } catch (const std::invalid_argument&) {  // no base64
+    } catch (const std::invalid_argument&) {
       continue;
     }
+    Json text = errors.back();
+    text.erase("thumbnail");
+    bytes += json_for_script(text).size();
   }
   return errors;
+}
+
+/// timeline.json; null if the file is missing or damaged.
+Json timeline_of(const std::string& attempt) {
+  constexpr std::int64_t largest = 4 << 20;
+  try {
+    return timeline_from_json(read_text_file(attempt + "/timeline.json", largest));
+  } catch (const StorageError&) {  // older attempts, and runs without lanes, have none
+    return nullptr;
+  }
 }
 
 /// Version and settings from run.json; null if the file is missing or damaged.
@@ -152,9 +195,10 @@ std::string report_page(const Json& report, const std::string& attempt, const st
   return page_of("Millrace report", text,
                  {{"report", report},
                   {"series", thinned_csv(csv, most_points)},
-                  {"errors", first_errors(attempt + "/errors.jsonl")},
+                  {"errors", first_errors(attempt)},
+                  {"timeline", timeline_of(attempt)},
                   {"run", run_of(attempt)}},
-                 page_files::script);
+                 std::string(page_files::timeline) + std::string(page_files::script));
 }
 
 std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,

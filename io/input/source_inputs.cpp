@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -241,6 +242,21 @@ json json_bytes(std::string_view bytes) {
     hex += digits[static_cast<unsigned char>(c) & 15U];
   }
   return {{"text", to_utf8_lossy(bytes)}, {"bytes_hex", hex}};
+}
+
+std::optional<std::string> bytes_from_json(const json& text) {
+  if (text.is_string()) return text.get<std::string>();
+  const json hex = text.is_object() ? text.value("bytes_hex", json()) : json();
+  if (!hex.is_string()) return std::nullopt;
+  const auto& digits = hex.get_ref<const std::string&>();
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
+    unsigned value = 0;
+    const char* const end = digits.data() + i + 2;
+    if (std::from_chars(digits.data() + i, end, value, 16).ptr != end) return std::nullopt;
+    bytes += static_cast<char>(value);
+  }
+  return digits.size() % 2 == 0 ? std::optional(bytes) : std::nullopt;
 }
 
 }  // namespace millrace

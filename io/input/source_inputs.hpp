@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -48,5 +49,8 @@ std::string relative_below(std::string_view root, const std::string& path);
 
 /// Text for JSON: the bytes if they are UTF-8, else {"text": <with U+FFFD>, "bytes_hex": <exact bytes>}.
 nlohmann::json json_bytes(std::string_view bytes);
+
+/// The bytes that json_bytes() wrote; nothing for other JSON.
+std::optional<std::string> bytes_from_json(const nlohmann::json& json);
 
 }  // namespace millrace

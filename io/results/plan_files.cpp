@@ -103,6 +103,11 @@ std::string plan_segment_name(std::int64_t index) {
   return name.data();
 }
 
+std::optional<std::string> picture_root(const json& plan) {
+  const json::json_pointer root("/source/root");
+  return plan.contains(root) ? bytes_from_json(plan.at(root)) : std::nullopt;
+}
+
 std::string plan_hash(const json& plan) { return sha256_hex(plan.dump()); }
 
 std::string item_line(const Item& item, const std::vector<std::string>& views) {

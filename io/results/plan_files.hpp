@@ -73,6 +73,9 @@ std::string plan_segment_name(std::int64_t index);
 /// The hash that names a plan: SHA-256 of the content of plan.json.
 std::string plan_hash(const nlohmann::json& plan);
 
+/// The folder from which relative paths of items start; nothing if the plan does not tell. `plan` is read_plan().
+std::optional<std::string> picture_root(const nlohmann::json& plan);
+
 /// The line of one item, with its newline.
 std::string item_line(const Item& item, const std::vector<std::string>& views);
 

@@ -29,6 +29,8 @@ class RunFolder {
   void write_report(std::string_view json) const { write_durably(path_, "report.json", json); }
   /// recording.json: what the what-if model replays; written at the end.
   void write_recording(std::string_view json) const { write_durably(path_, "recording.json", json); }
+  /// timeline.json: what the lanes did and when; written at the end.
+  void write_timeline(std::string_view json) const { write_durably(path_, "timeline.json", json); }
   /// Appends one failed item to errors.jsonl. The line is in the file when this returns.
   /// `json` is one object. Throws std::invalid_argument if it has a newline.
   void add_error(std::string_view json);

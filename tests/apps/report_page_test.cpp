@@ -201,9 +201,14 @@ TEST_CASE("the page has the data of the attempt, and is complete without its oth
   CHECK(bare["series"].is_null());
   CHECK(bare["run"].is_null());
   CHECK(bare["errors"] == Json::array());
+  CHECK(bare["timeline"].is_null());
 
   write(attempt.folder + "/resources.csv", "seconds,cores_busy\n1,0.5\n");
   write(attempt.folder + "/run.json", R"({"tool": "millrace 9", "started": "now", "config": "a: 1  # default\n"})");
+  write(
+      attempt.folder + "/timeline.json",
+      R"({"version": 1, "lanes": 1, "stages": ["detect"], "views": ["default"], "begun_s": 0, "ended_s": 1, "cut": null,
+            "batches": [[0, 0, 1, 0, 0.5, 10]]})");
   std::string errors;
   for (int i = 0; i < 1000; ++i)
     errors += R"({"id": 1, "path": "a.jpg", "stage": "decode", "reason": "empty", "detail": "no bytes"})"
@@ -214,6 +219,7 @@ TEST_CASE("the page has the data of the attempt, and is complete without its oth
   const Json full = data_of(page);
   CHECK(full["series"]["columns"][0]["name"] == "cores_busy");
   CHECK(full["run"] == Json{{"tool", "millrace 9"}, {"config", "a: 1  # default\n"}});
+  CHECK(full["timeline"]["batches"] == Json::parse("[[0, 0, 1, 0, 0.5, 10]]"));
   CHECK(full["errors"].size() == 200);
   CHECK(full["errors"][0]["path"] == "a\\xffb\\n");  // the exact bytes, printable
   CHECK(full["errors"][1] ==

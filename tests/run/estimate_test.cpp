@@ -163,6 +163,21 @@ TEST_CASE("files of segments and plan are counted exactly, with the digits of th
   }
 }
 
+TEST_CASE("the timeline of the lanes grows up to its largest number of batches, and the page with it") {
+  SampleFiles files = decoded_sample();
+  const auto runs = [&](std::int64_t pictures) {
+    const EstimateScope scope{.pictures = pictures, .segments = 1};
+    return estimate_output(files, scope, Figure::exactly(1)).parts.at(1);
+  };
+  const OutputPart before = runs(8), long_before = runs(1'000'000);
+  files.timeline_bytes = 1000;
+  files.timeline_batches = 16;
+  const OutputPart twice = runs(8), most = runs(1'000'000);
+  CHECK_EQ(twice.files.value, before.files.value + 1);
+  CHECK_EQ(twice.bytes.value, before.bytes.value + 2000 + 1000);
+  CHECK_EQ(most.bytes.value, long_before.bytes.value + 128'000 + 127'000);
+}
+
 TEST_CASE("side files of each picture follow their number and their spread") {
   SampleFiles files = decoded_sample();
   PictureFiles overlays{.name = "overlay"};

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "io/input/source_inputs.hpp"
 #include "tests/io/results/plan_tree.hpp"
 
 namespace millrace {
@@ -44,6 +45,19 @@ std::string error_of(const SourceSpec& spec) {
 }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("any bytes become JSON and come back; other JSON gives nothing") {
+  for (const std::string bytes : {"", "/data/pictures", "/data/\xff\xfe\x0f\n", "/data/\xc3\xa9"}) {
+    CAPTURE(bytes);
+    CHECK(bytes_from_json(json_bytes(bytes)) == bytes);
+  }
+  using Json = nlohmann::json;
+  for (const char* other : {"null", "3", "[]", "{}", R"({"bytes_hex": 3})", R"({"bytes_hex": "f"})",
+                            R"({"bytes_hex": "0g"})", R"({"bytes_hex": "-1"})"}) {
+    CAPTURE(other);
+    CHECK_FALSE(bytes_from_json(Json::parse(other)));
+  }
+}
 
 TEST_CASE("where relative paths start") {
   const TestTree tree;

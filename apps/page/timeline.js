@@ -1,0 +1,187 @@
+// The timeline of the lanes, drawn by dygraphs. report.js calls makeTimeline() with timeline.json.
+"use strict";
+
+// The time without batches in a long run takes this share of the chart.
+const CUT_WIDTH = 0.04;
+
+// Places of moments on the axis of the chart: seconds, but the cut is narrow.
+function timeScale({ begun_s: begun, ended_s: ended, cut }) {
+  if (cut === null) return { parts: [[begun, ended]], to: (time) => time, from: (place) => place };
+  const recorded = Math.max(cut.from_s - begun + ended - cut.to_s, 1e-6), width = CUT_WIDTH * recorded, shift = cut.to_s - cut.from_s - width;
+  return {
+    parts: [[begun, cut.from_s], [cut.to_s, ended]],
+    to: (time) => (time <= cut.from_s ? time : time >= cut.to_s ? time - shift : cut.from_s + width * (time - cut.from_s) / (cut.to_s - cut.from_s)),
+    from: (place) => (place <= cut.from_s ? place : place >= cut.from_s + width ? place + shift : cut.from_s + (cut.to_s - cut.from_s) * (place - cut.from_s) / width),
+  };
+}
+
+// A moment with `decimals` of a second: "3.25 s" or "1:05.25".
+function momentText(seconds, end, decimals) {
+  if (end < 120 || decimals === 0) return end < 120 ? `${seconds.toFixed(decimals)} s` : timeText(seconds, end);
+  const whole = Math.floor(seconds + 0.5 * 10 ** -decimals);
+  return timeText(whole, end) + Math.max(seconds - whole, 0).toFixed(decimals).slice(1);
+}
+
+// Labels of the time axis, also at parts of a second.
+function fineTicks(from, to, pixels, width, end) {
+  const most = Math.max(pixels / width, 1);
+  const step = [1e-5, 1e-4, 1e-3, 1e-2, 0.1].flatMap((unit) => [unit, 2 * unit, 5 * unit]).find((it) => (to - from) / it <= most);
+  if (step === undefined) return timeTicks(from, to, pixels, width, end);
+  const decimals = Math.ceil(-Math.log10(step) - 1e-9);
+  const ticks = [];
+  for (let i = Math.ceil(from / step); i * step <= to; ++i) ticks.push({ v: i * step, label: momentText(i * step, end, decimals) });
+  return ticks;
+}
+
+// A colour with the pattern of a stage, for readers who do not tell the colours apart.
+function stagePaint(context, stage, colour, light) {
+  const size = 8, tile = document.createElement("canvas");
+  tile.width = tile.height = size;
+  const paint = tile.getContext("2d");
+  paint.fillStyle = colour(COLOURS[stage % COLOURS.length]);
+  paint.fillRect(0, 0, size, size);
+  paint.fillStyle = light;
+  paint.globalAlpha = 0.5;
+  const kind = stage % 4;
+  if (kind === 1) paint.fillRect(0, 0, 2, size);
+  if (kind === 2) paint.fillRect(0, 0, size, 2);
+  if (kind === 3) for (const at of [0, 4]) paint.fillRect(at, at, 2, 2);
+  return context.createPattern(tile, "repeat");
+}
+
+// Each batch as {lane, batch, pictures, view, begin, ends}: seconds; `ends` has one for each stage.
+function batchesOf(timeline) {
+  return timeline.batches.map(([lane, batch, pictures, view, begin, ...ms]) => {
+    let end = begin;
+    return { lane, batch, pictures, view, begin, ms, ends: ms.map((length) => (end += length / 1000)) };
+  });
+}
+
+function timelineTable(timeline, batches) {
+  const views = timeline.views.length > 1;
+  const heads = ["lane", "batch", "pictures", ...(views ? ["view"] : []), "begin", ...timeline.stages.map((stage) => `${stage} ms`)];
+  const end = timeline.ended_s;
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table: the batches of the lanes" },
+    el("table", {}, el("caption", {}, "The batches of the lanes, in the order in which they began"),
+      el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col", class: "number" }, text)))),
+      el("tbody", {}, ...[...batches].sort((a, b) => a.begin - b.begin).map((it) => el("tr", {},
+        ...[it.lane, it.batch, it.pictures, ...(views ? [timeline.views[it.view]] : []), momentText(it.begin, end, 3), ...it.ms.map((ms) => ms.toFixed(2))]
+          .map((value, i) => el(i === 1 ? "th" : "td", i === 1 ? { scope: "row", class: "number" } : { class: "number" }, String(value))))))));
+}
+
+function makeTimeline(timeline) {
+  const batches = batchesOf(timeline), { stages, lanes, cut, ended_s: end } = timeline;
+  const scale = timeScale(timeline);
+  const first = scale.to(timeline.begun_s), last = Math.max(scale.to(end), first + 1e-6);
+  const recorded = scale.parts.reduce((sum, [from, to]) => sum + to - from, 0);
+  const lengthIn = ([from, to], begin, until) => Math.max(Math.min(to, until) - Math.max(from, begin), 0);
+  const busy = Array(lanes).fill(0), count = Array(lanes).fill(0);
+  for (const { lane, begin, ends } of batches) {
+    ++count[lane];
+    for (const part of scale.parts) busy[lane] += lengthIn(part, begin, ends[ends.length - 1]);
+  }
+  const facts = busy.map((time, lane) => `lane ${lane}: ${count[lane]} batches, busy ${Math.round(100 * Math.min(time / Math.max(recorded, 1e-9), 1))} %`);
+  const part = (seconds) => momentText(seconds, end, 1);
+  const summary = `The lanes from ${part(timeline.begun_s)} to ${part(end)}${cut ? `, without ${part(cut.from_s)} to ${part(cut.to_s)}` : ""}. ${facts.join("; ")}.`;
+
+  const canvas = el("div", { class: "chart", role: "img", "aria-label": summary });
+  canvas.style.setProperty("--lanes", lanes);
+  const none = "Point at a bar to see its batch.";
+  const pointed = el("p", { class: "muted below", "aria-hidden": "true" }, none);
+  const names = [...stages, "no batch: the lane was starved"];
+  const swatches = names.map(() => el("canvas", { class: "swatch", width: "26", height: "14", "aria-hidden": "true" }));
+  const table = el("details", {}, el("summary", {}, "Table", el("span", { class: "hidden" }, " of the batches of the lanes")));
+  table.addEventListener("toggle", () => { if (table.open && table.children.length === 1) table.append(timelineTable(timeline, batches)); });
+  const figure = el("figure", { class: "timeline" }, el("figcaption", {}, el("h3", {}, "Lanes"), el("span", {}, "one row a lane")), canvas, pointed,
+    el("ul", { class: "key" }, ...names.map((name, i) => el("li", {}, swatches[i], name))),
+    el("ul", { class: "legend" }, ...facts.slice(0, 16).map((fact) => el("li", {}, fact)),
+      ...(lanes > 16 ? [el("li", {}, `and ${lanes - 16} more lanes`)] : [])), table);
+
+  // In the cut is nothing to see: there, Zoom in shows what is before it.
+  const middleOf = (from, to) => {
+    const middle = (from + to) / 2;
+    return cut && middle > scale.to(cut.from_s) && middle < scale.to(cut.to_s) ? cut.from_s - (to - from) / 4 : middle;
+  };
+  const zoom = makeZoom({ label: "Part of the time that the timeline shows", whole: "The timeline shows the whole time.", first, last, deepest: 20000, middleOf }, (from, to) => {
+    figure.graph.updateOptions({ dateWindow: [from, to], valueRange: [0, lanes] });
+    return `The timeline shows ${momentText(scale.from(from), end, 3)} to ${momentText(scale.from(to), end, 3)}.`;
+  });
+  figure.prepend(zoom.tools);
+
+  // The bars, instead of the lines that dygraphs draws.
+  const paintBars = (graph, context, area, style) => {
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const x = (time) => graph.toDomXCoord(scale.to(time));
+    const high = area.h / lanes, space = Math.min(0.12 * high, 4);
+    const fill = (lane, from, to, paint) => {
+      const left = Math.max(x(from), area.x), right = Math.min(x(to), area.x + area.w);
+      if (right <= left) return;
+      context.fillStyle = paint;
+      context.fillRect(left, area.y + lane * high + space, right - left, high - 2 * space);
+    };
+    for (let lane = 0; lane < lanes; ++lane) for (const [from, to] of scale.parts) fill(lane, from, to, colour("--starved"));
+    const paints = stages.map((_, stage) => stagePaint(context, stage, colour, colour("--card")));
+    for (const { lane, begin, ends } of batches) {
+      ends.forEach((until, stage) => {
+        for (const [from, to] of scale.parts) fill(lane, Math.max(stage === 0 ? begin : ends[stage - 1], from), Math.min(until, to), paints[stage]);
+      });
+    }
+    if (cut === null) return;
+    const left = x(cut.from_s), right = x(cut.to_s);
+    if (right < area.x || left > area.x + area.w) return;
+    context.strokeStyle = colour("--edge");
+    context.setLineDash([4, 4]);
+    context.strokeRect(left, area.y + 0.5, right - left, area.h - 1);
+    context.setLineDash([]);
+  };
+
+  // The batch at a place of the screen, in words.
+  const at = (event) => {
+    const [left, top] = figure.graph.eventToDomCoords(event), area = figure.graph.getArea();
+    const time = scale.from(figure.graph.toDataXCoord(left)), lane = Math.floor((top - area.y) / area.h * lanes);
+    if (left < area.x || left > area.x + area.w || lane < 0 || lane >= lanes) return none;
+    if (cut && time > cut.from_s && time < cut.to_s) return `${cut.batches.toLocaleString("en")} batches are left out here.`;
+    const found = batches.find((it) => it.lane === lane && it.begin <= time && time < it.ends[it.ends.length - 1]);
+    if (!found) return `lane ${lane} had no batch at ${momentText(time, end, 3)}`;
+    const stage = found.ends.findIndex((until) => time < until);
+    return `lane ${lane}, batch ${found.batch}${timeline.views.length > 1 ? ` of ${timeline.views[found.view]}` : ""}, ${found.pictures === 1 ? "1 picture" : `${found.pictures} pictures`}: ` +
+      `${stages[stage]} took ${found.ms[stage].toFixed(2)} ms, until ${momentText(found.ends[stage], end, 3)}`;
+  };
+  canvas.addEventListener("mousemove", (event) => { pointed.textContent = at(event); });
+  canvas.addEventListener("mouseleave", () => { pointed.textContent = none; });
+
+  const draw = () => {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const letters = 0.8 * parseFloat(style.fontSize);
+    swatches.forEach((swatch, i) => {
+      const context = swatch.getContext("2d");
+      context.fillStyle = i < stages.length ? stagePaint(context, i, colour, colour("--card")) : colour("--starved");
+      context.fillRect(0, 0, swatch.width, swatch.height);
+    });
+    const axes = { axisLineColor: colour("--line"), gridLineColor: colour("--grid") };
+    if (figure.graph) {
+      figure.graph.updateOptions(axes);
+      figure.graph.resize();
+      return;
+    }
+    const wide = (end < 120 ? 5.5 : 8.5) * letters;
+    const ticks = (from, to, pixels) => scale.parts.flatMap(([begin, until]) => {
+      const left = Math.max(scale.from(from), begin), right = Math.min(scale.from(to), until);
+      if (right <= left) return [];
+      return fineTicks(left, right, pixels * (scale.to(right) - scale.to(left)) / (to - from), 1.15 * wide, end).map(({ v, label }) => ({ v: scale.to(v), label }));
+    });
+    const labels = (_from, _to, pixels) => {
+      const step = Math.ceil(lanes * 1.3 * letters / pixels);
+      return Array.from({ length: Math.ceil(lanes / step) }, (_, i) => ({ v: lanes - i * step - 0.5, label: `lane ${i * step}` }));
+    };
+    figure.graph = new Dygraph(canvas, [[first, 0], [last, 0]], {
+      labels: ["time", "lanes"], ...axes, dateWindow: [first, last], valueRange: [0, lanes], animatedZooms: false, axisLabelFontSize: letters,
+      highlightCircleSize: 0, xRangePad: 0,
+      plotter: ({ dygraph, drawingContext, plotArea }) => paintBars(dygraph, drawingContext, plotArea, getComputedStyle(document.documentElement)),
+      axes: { x: { ticker: ticks, drawGrid: false, axisLabelWidth: wide }, y: { ticker: labels, drawGrid: false, axisLabelWidth: 4.2 * letters } },
+      zoomCallback: (from, to) => zoom.show(from, to),
+    });
+  };
+  return { figure, draw };
+}
