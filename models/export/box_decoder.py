@@ -180,6 +180,8 @@ class BoxDecoder(nn.Module):
         constant("v1_bias", to_image1.v_proj.bias + to_image1.v_proj.weight @ beta1)
         constant("image_q1", split(scale * to_tokens1.q_proj.weight))
         constant("image_q1_position", split(scale * (to_tokens1.q_proj.weight @ e + (to_tokens1.q_proj.bias + to_tokens1.q_proj.weight @ beta1)[:, None])))
+        constant("image_q1_bias", split(scale * to_tokens1.q_proj.bias))
+        constant("places", e.t() + beta1)  # a softmax over image tokens ignores beta1, one over prompt tokens does not
         constant("kf", split(scale * last.k_proj.weight))
         constant("kf_position", split(scale * last.k_proj.weight @ e))
         constant("vf_weight", last.v_proj.weight)
@@ -372,51 +374,58 @@ class BoxDecoder(nn.Module):
         """
         return (rows.transpose(0, 1).flatten(1, 2) @ matrices).unflatten(1, [-1, rows.shape[2]]).transpose(0, 1)
 
-    def attend(self, q: Tensor, image: Tensor, k: Tensor, position: Tensor, v_weight: Tensor) -> Tensor:
-        """What prompt tokens get from image tokens [B, N, D], without the bias of the values: [B, T, H * K]."""
-        score = (self.by_head(q, k).flatten(1, 2) @ image.transpose(1, 2)).unflatten(1, [self.H, -1]) + self.by_head(q, position)
-        seen = (torch.softmax(score, 3).flatten(1, 2) @ image).unflatten(1, [self.H, -1])
-        return self.by_head(seen, v_weight.unflatten(0, [self.H, self.K]).transpose(1, 2)).transpose(1, 2).flatten(2)
+    def values_by_head(self, seen: Tensor, v_weight: Tensor) -> Tensor:
+        """The values in what each row saw of the image tokens, without their bias: [B, R, D] -> [B, T, H * K]."""
+        values = self.by_head(seen.unflatten(1, [self.H, -1]), v_weight.unflatten(0, [self.H, self.K]).transpose(1, 2))
+        return values.transpose(1, 2).flatten(2)
 
     def batch(self, embedding: Tensor, corners: Tensor, image_index: Tensor) -> Tuple[Tensor, Tensor]:
         H, D = self.H, self.D
         count = corners.shape[0]
         prompt = torch.cat([self.own.expand(count, -1, -1), corners], 1)
-        embedding = embedding.flatten(2)
-        x = embedding[:, :D] + self.no_mask
-        layer0 = (self.layer0_weight @ x + self.layer0_constant).unflatten(1, [3, H, self.K]).index_select(0, image_index)
+        embedding = embedding.flatten(2).transpose(1, 2)
+        x = embedding[:, :, :D]
 
+        # Layer 0. Scores of image tokens have the prompt tokens last: a compiler makes one kernel of their softmax.
+        layer0 = x @ self.layer0_weight.t() + (self.layer0_constant + self.layer0_weight @ self.no_mask).t()
+        image_k, image_v, image_q = layer0.unflatten(2, [3, H, self.K]).index_select(0, image_index).transpose(1, 3).unbind(2)
         tokens = self.norms[0](self.self0(prompt, prompt))
-        weight = torch.softmax(self.heads(self.q0(tokens + prompt)) @ layer0[:, 0], 3)
-        tokens = self.norms[1](tokens + self.out0((weight @ layer0[:, 1].transpose(2, 3)).transpose(1, 2).flatten(2)))
+        seen = F.scaled_dot_product_attention(self.heads(self.q0(tokens + prompt)), image_k, image_v, scale=1.0)
+        tokens = self.norms[1](tokens + self.out0(seen.transpose(1, 2).flatten(2)))
         tokens = self.norms[2](tokens + self.mlp0(tokens))
-        weight = torch.softmax(self.heads(F.linear(tokens + prompt, self.k0_weight)) @ layer0[:, 2], 2).flatten(1, 2)
+        k = self.heads(F.linear(tokens + prompt, self.k0_weight))
+        weight = torch.softmax((image_q @ k.transpose(2, 3)).transpose(1, 2), 3).flatten(2)
         rows = self.by_head(self.heads(self.v0(tokens)), self.to_tokens0_out).flatten(1, 2)
-        image = (x + self.out0_bias).transpose(1, 2).index_select(0, image_index) + weight.transpose(1, 2) @ rows
-        image = F.layer_norm(image, [D], self.gamma1, None, self.eps[0])
+        image = (x + (self.no_mask + self.out0_bias).t()).index_select(0, image_index) + weight @ rows
+        image = F.layer_norm(image[:, None], [D], self.gamma1, None, self.eps[0])  # [B, 1, N, D]: attention with one head
 
+        # Layer 1. With positions in its keys, the attention needs no mask, so it is one kernel and writes no scores.
+        placed = image + self.places
         tokens = self.norms[3](tokens + self.self1(tokens + prompt, tokens))
-        seen = self.attend(self.heads(self.q1(tokens + prompt)), image, self.k1, self.k1_position, self.v1_weight)
-        tokens = self.norms[4](tokens + self.out1(seen + self.v1_bias))
+        rows = self.by_head(self.heads(self.q1(tokens + prompt)), self.k1).flatten(1, 2)
+        seen = F.scaled_dot_product_attention(rows[:, None], placed, image, scale=1.0)[:, 0]
+        tokens = self.norms[4](tokens + self.out1(self.values_by_head(seen, self.v1_weight) + self.v1_bias))
         tokens = self.norms[5](tokens + self.mlp1(tokens))
         k = self.heads(F.linear(tokens + prompt, self.k1_weight))
-        score = (self.by_head(k, self.image_q1).flatten(1, 2) @ image.transpose(1, 2)).unflatten(1, [H, -1]) + self.by_head(k, self.image_q1_position)
+        rows, bias = self.by_head(k, self.image_q1).flatten(1, 2), self.by_head(k, self.image_q1_bias).flatten(1, 2)
+        weight = torch.softmax((placed[:, 0] @ rows.transpose(1, 2) + bias.transpose(1, 2)).unflatten(2, [H, -1]), 3).flatten(2)
         rows = self.by_head(self.heads(self.v1(tokens)), self.to_tokens1_out).flatten(1, 2)
-        image = image + self.between + torch.softmax(score, 2).flatten(1, 2).transpose(1, 2) @ rows
-        image = F.layer_norm(image, [D], self.gamma2, None, self.eps[1])
+        image = F.layer_norm(image[:, 0] + self.between + weight @ rows, [D], self.gamma2, None, self.eps[1])
 
+        # The last attention, and the masks.
         tokens = self.read(tokens)
         q = self.heads(self.qf(tokens + self.read(prompt)))
-        seen = self.attend(q, image, self.kf, self.kf_position, self.vf_weight)
-        tokens = self.norms[6](tokens + self.outf(seen + self.vf_bias))
+        score = self.by_head(q, self.kf).flatten(1, 2) @ image.transpose(1, 2) + self.by_head(q, self.kf_position).flatten(1, 2)
+        seen = torch.softmax(score, 2) @ image
+        tokens = self.norms[6](tokens + self.outf(self.values_by_head(seen, self.vf_weight) + self.vf_bias))
         weights, quality = self.outputs(tokens)
         y = image @ self.up1_weight + self.up1_bias
         if self.details:
-            y = y + embedding[:, D : 2 * D].transpose(1, 2).index_select(0, image_index)
+            y = y + embedding[:, :, D : 2 * D].index_select(0, image_index)
         y = F.layer_norm(y.unflatten(2, [4, -1]), [D // 4], self.up_gamma, self.up_beta, self.eps[2])
         y = F.gelu(y) @ self.up2_weight + self.up2_bias
         if self.details:
-            y = y + embedding[:, 2 * D :].transpose(1, 2).unflatten(2, [4, -1]).index_select(0, image_index)
+            y = y + embedding[:, :, 2 * D :].unflatten(2, [4, -1]).index_select(0, image_index)
         y = F.gelu(y).unflatten(3, [4, -1]).flatten(1, 3)
         # Sums, not a matrix product: a compiler fuses them with GELU, so the largest tensor is not written again.
         masks = [(y * weight[:, None]).sum(2) for weight in weights.unbind(2)]

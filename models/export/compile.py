@@ -146,7 +146,9 @@ def inductor_options(device):
         # The run makes the code check its inputs. A call with boxes may have one picture; the check would want two.
         "aot_inductor.check_lowerbound": False,
         # `cpp.dynamic_threads`: the run chooses the number of threads.
-        **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else {"max_autotune": True}),
+        # `unroll_reductions_threshold`: 1 means never. The box decoder has softmaxes over 7 tokens. Unrolled, each would
+        # be two kernels.
+        **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else {"max_autotune": True, "unroll_reductions_threshold": 1}),
     }
 
 

@@ -139,7 +139,7 @@ class BoxDecoderTest(unittest.TestCase):
         call = (*(tensor.to(torch.bfloat16) for tensor in call), torch.arange(boxes) % 2)
         found = compiled_bytes.kernels(torch.export.export(ours, call, strict=False), call)
         moved = sum(size for size, _ in found) / boxes / 1e6
-        self.assertLess(moved, 70)
+        self.assertLess(moved, 61)
         self.assertGreater(moved, 20)  # the image tokens of a box have 2 MB, and ten kernels read them
 
 
