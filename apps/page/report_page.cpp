@@ -20,8 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// These limits keep the page below 3 MB for a run of any length.
-constexpr std::size_t most_points = 400;  // of a chart; up to twice as many before they are thinned
+// These limits and most_points_of_chart keep the page below 3 MB for a run of any length.
 constexpr std::size_t most_errors = 200;
 constexpr std::size_t longest_text = 1000;  // bytes of a path or a message
 
@@ -132,11 +131,15 @@ std::string escaped_html(std::string_view text) {
   return out;
 }
 
-std::string page_of(const std::string& title, const std::string& text, const Json& data, std::string_view script) {
-  const std::string scripts =
-      hash_source(page_files::library) + " " + hash_source(page_files::charts) + " " + hash_source(script);
-  return filled(page_files::html, {{"SCRIPT_HASHES", scripts},
-                                   {"STYLE_HASH", hash_source(page_files::style)},
+std::string content_policy(std::string_view script, Loads loads) {
+  return "default-src 'none'; script-src " + hash_source(page_files::library) + " " + hash_source(page_files::charts) +
+         " " + hash_source(script) + "; style-src " + hash_source(page_files::style) + "; img-src data:; connect-src " +
+         (loads == Loads::nothing ? "'none'" : "'self'") + "; base-uri 'none'; form-action 'none'";
+}
+
+std::string page_of(const std::string& title, const std::string& text, const Json& data, std::string_view script,
+                    Loads loads) {
+  return filled(page_files::html, {{"POLICY", content_policy(script, loads)},
                                    {"STYLE", page_files::style},
                                    {"TITLE", title},
                                    {"TEXT", escaped_html(to_utf8_lossy(text))},
@@ -147,14 +150,16 @@ std::string page_of(const std::string& title, const std::string& text, const Jso
                                    {"SCRIPT", script}});
 }
 
+Json files_of(const std::string& attempt) {
+  return {{"errors", first_errors(attempt + "/errors.jsonl")}, {"run", run_of(attempt)}};
+}
+
 std::string report_page(const Json& report, const std::string& attempt, const std::string& text) {
   std::ifstream csv(attempt + "/resources.csv");
-  return page_of("Millrace report", text,
-                 {{"report", report},
-                  {"series", thinned_csv(csv, most_points)},
-                  {"errors", first_errors(attempt + "/errors.jsonl")},
-                  {"run", run_of(attempt)}},
-                 page_files::script);
+  Json data = files_of(attempt);
+  data["report"] = report;
+  data["series"] = thinned_csv(csv, most_points_of_chart);
+  return page_of("Millrace report", text, data, page_files::script);
 }
 
 std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,
