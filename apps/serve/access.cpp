@@ -60,10 +60,10 @@ std::string serve_token(const ServeAddress& address, const char* given) {
   return token;
 }
 
-Access::Access(bool loopback, const std::string& token)
+ServeAccess::ServeAccess(bool loopback, const std::string& token)
     : loopback_(loopback), token_hash_(token.empty() ? "" : sha256_hex(token)) {}
 
-std::optional<HttpReply> Access::refusal(const HttpRequest& request) const {
+std::optional<HttpReply> ServeAccess::refusal(const HttpRequest& request) const {
   if (loopback_ && !names_this_machine(request.host)) {
     return text_reply(403, "This page is only for this machine: open it as http://127.0.0.1 or http://localhost.\n");
   }

@@ -18,10 +18,10 @@ inline constexpr const char* serve_token_variable = "MILLRACE_SERVE_TOKEN";
 std::string serve_token(const ServeAddress& address, const char* given);
 
 /// Decides who may read the page of a run.
-class Access {
+class ServeAccess {
  public:
   /// An empty `token`: none is needed.
-  Access(bool loopback, const std::string& token);
+  ServeAccess(bool loopback, const std::string& token);
 
   /// The answer to a request that is refused; nothing if it may read.
   /// - On loopback, the name in the URL must be that of this machine. Otherwise a page from elsewhere could give its

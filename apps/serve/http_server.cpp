@@ -209,7 +209,6 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     request_ = {.host = std::string(message[http::field::host]),
                 .authorization = std::string(message[http::field::authorization])};
     split_target({message.target().data(), message.target().size()}, request_);
-    follows_ = false;
     try_to_answer();
   }
 
@@ -265,7 +264,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   std::optional<http::response_serializer<http::span_body<const char>>> serializer_;
   bool idle_ = true;      // no request has come since the last answer
   bool waiting_ = false;  // the request waits for an answer
-  bool follows_ = false;  // the last request had to wait
+  bool follows_ = false;  // a request had to wait
   bool head_ = false;
   bool keep_ = true;
 };

@@ -53,8 +53,8 @@ class HttpServer {
   ~HttpServer();
 
   /// Takes no more connections, and answers the requests that wait. From now on, `handler` must answer all of them.
-  /// Clients whose last request had to wait may ask once more. The server ends when all have their answer, and in a
-  /// second at most.
+  /// Clients that have waited on their connection may ask once more. The server ends when all have their answer, and
+  /// in a second at most.
   void end();
 
  private:

@@ -28,7 +28,7 @@ class LiveServer {
   ServeAddress address_;
   const bool own_token_;  ///< the user's, which must not be printed
   const std::string token_;
-  const Access access_;
+  const ServeAccess access_;
   LiveRun run_;
   HttpServer server_;  // last: its thread uses the others
 };
