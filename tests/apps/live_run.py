@@ -60,7 +60,7 @@ class LiveRun:
     def until_done(self, count):
         """The state in which `count` pictures are finished and resources.csv has rows for charts."""
         return self.until(lambda state: state["progress"] and state["progress"]["done"] >= count and state["report"]["run_window"]
-                          and state["series"] and len(state["series"]["time"]) >= 2)
+                          and state["series"] and any(column["name"] == "pictures_per_s" for column in state["series"]["columns"]))
 
     def follow(self):
         """Follows the run as its page does. Call the result for the last state, after the end of the run."""
