@@ -42,7 +42,8 @@ bool names_this_machine(std::string_view host) {
   const auto colon = host.find(':', bracket == std::string_view::npos ? 0 : bracket);
   const std::string name(host.substr(0, colon));
   std::string lower = name;
-  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   if (lower == "localhost" || name == "[::1]") return true;
   in_addr four{};
   constexpr int first_byte = 24;
@@ -77,8 +78,9 @@ std::optional<HttpReply> ServeAccess::refusal(const HttpRequest& request) const 
   }
   // Hashes are compared, because the time that a comparison of the token takes would tell how much of a guess is right.
   if (sha256_hex(given) == token_hash_) return std::nullopt;
-  HttpReply reply = text_reply(401, "A token is needed: open the URL that the run printed, with ?token=... at its end.\n"
-                                    "Programs may send it as `Authorization: Bearer TOKEN`.\n");
+  HttpReply reply = text_reply(401,
+                               "A token is needed: open the URL that the run printed, with ?token=... at its end.\n"
+                               "Programs may send it as `Authorization: Bearer TOKEN`.\n");
   reply.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"millrace\"");
   return reply;
 }

@@ -60,8 +60,9 @@ std::string to_string(const ServeAddress& address) {
 std::string url_of(const ServeAddress& address) {
   std::string host = bracketed(address.host);
   in6_addr six{};
-  const bool everywhere = address.v6 ? ::inet_pton(AF_INET6, address.host.c_str(), &six) == 1 && IN6_IS_ADDR_UNSPECIFIED(&six)
-                                     : address.host == "0.0.0.0";
+  const bool everywhere = address.v6
+                              ? ::inet_pton(AF_INET6, address.host.c_str(), &six) == 1 && IN6_IS_ADDR_UNSPECIFIED(&six)
+                              : address.host == "0.0.0.0";
   std::array<char, 256> name{};
   if (everywhere && ::gethostname(name.data(), name.size() - 1) == 0) host = name.data();
   return "http://" + host + ":" + std::to_string(address.port) + "/";

@@ -167,9 +167,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     parser_.emplace();
     parser_->header_limit(longest_header);
     stream_.expires_after(request_time);  // for the whole request, not for each part
-    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](const ErrorCode& error, std::size_t) {
-      self->got(error);
-    });
+    http::async_read(stream_, buffer_, *parser_,
+                     [self = shared_from_this()](const ErrorCode& error, std::size_t) { self->got(error); });
   }
 
   /// Answers the request if it waits for an answer.
@@ -193,12 +192,14 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
  private:
   void got(const ErrorCode& error) {
     idle_ = false;
-    if (error == http::error::end_of_stream || error == beast::error::timeout || error == asio::error::operation_aborted ||
-        error == asio::error::connection_reset || error == http::error::partial_message)
+    if (error == http::error::end_of_stream || error == beast::error::timeout ||
+        error == asio::error::operation_aborted || error == asio::error::connection_reset ||
+        error == http::error::partial_message)
       return close();
     keep_ = !error && parser_->get().keep_alive();
     head_ = false;
-    if (error) return write(text_reply(status_of(error), "This is not a request for this page: " + error.message() + ".\n"));
+    if (error)
+      return write(text_reply(status_of(error), "This is not a request for this page: " + error.message() + ".\n"));
     const auto& message = parser_->get();
     head_ = message.method() == http::verb::head;
     if (!head_ && message.method() != http::verb::get) {

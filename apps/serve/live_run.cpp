@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "apps/page/files.hpp"
-#include "apps/page/report_page.hpp"
 #include "apps/report_text.hpp"
 #include "apps/serve/metrics.hpp"
 #include "run/report.hpp"
@@ -27,7 +26,7 @@ HttpReply reply_of(const char* type, std::string body) {
 
 }  // namespace
 
-LiveRun::LiveRun(std::string output) : output_(std::move(output)), series_(most_points_of_chart) {}
+LiveRun::LiveRun(std::string output, std::size_t most_points) : output_(std::move(output)), series_(most_points) {}
 
 void LiveRun::change(const std::function<void()>& change) {
   const std::lock_guard lock(mutex_);
@@ -131,7 +130,8 @@ std::string LiveRun::page() {
   const Json& report = data.at("report");
   constexpr int columns = 100;
   const bool has_figures = !report.is_null() && !report.at("run_window").is_null();
-  const std::string text = has_figures ? to_text(report, output_, columns, false) : "No picture is in the pipeline yet.\n";
+  const std::string text =
+      has_figures ? to_text(report, output_, columns, false) : "No picture is in the pipeline yet.\n";
   return page_of("Millrace run", text, data, live_script(), Loads::from_its_server);
 }
 

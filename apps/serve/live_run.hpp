@@ -10,6 +10,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "apps/page/report_page.hpp"
 #include "apps/page/series.hpp"
 #include "apps/progress.hpp"
 #include "apps/serve/http_server.hpp"
@@ -23,8 +24,8 @@ namespace millrace {
 /// Its memory does not grow with the length of the run.
 class LiveRun {
  public:
-  /// `output` is the output folder as the user named it.
-  explicit LiveRun(std::string output);
+  /// `output` is the output folder as the user named it. A chart has up to twice `most_points`.
+  explicit LiveRun(std::string output, std::size_t most_points = most_points_of_chart);
 
   void accepted(const std::string& attempt);
   void began(std::function<ProgressSample()> sample);

@@ -88,12 +88,14 @@ void add_pictures(Families& out, const RunReport& report) {
 }
 
 void add_machine(Families& out, const Snapshot& window) {
-  out.one("cpu_seconds_total", "counter", "CPU time of this program since its models were ready.", seconds(window.cpu_ns));
+  out.one("cpu_seconds_total", "counter", "CPU time of this program since its models were ready.",
+          seconds(window.cpu_ns));
   out.one("cores", "gauge", "Cores that this program may use.", window.cores);
   const MachineTime& machine = window.machine;
-  out.family("machine_cpu_seconds_total", "counter",
-             "Time of the cores that this program may use: busy with any program, stolen by the hypervisor, or withheld "
-             "by a CPU quota.");
+  out.family(
+      "machine_cpu_seconds_total", "counter",
+      "Time of the cores that this program may use: busy with any program, stolen by the hypervisor, or withheld "
+      "by a CPU quota.");
   const auto add = [&](Labels labels, const std::optional<std::int64_t>& ns) {
     if (ns) out.sample(labels, seconds(*ns));
   };
@@ -128,8 +130,9 @@ void add_resources(Families& out, const Snapshot& window) {
          [](const ResourceReading& it) { return Known(it.total.servers); });
   family("resource_busy_seconds_total", "counter", "Time in which a resource worked, summed over its threads.",
          [](const ResourceReading& it) { return Known(seconds(it.total.busy_ns)); });
-  family("resource_starved_seconds_total", "counter", "Time without work to do, summed over the threads.",
-         [](const ResourceReading& it) { return it.waited_for_by_lanes ? Known() : Known(seconds(it.total.starved_ns)); });
+  family(
+      "resource_starved_seconds_total", "counter", "Time without work to do, summed over the threads.",
+      [](const ResourceReading& it) { return it.waited_for_by_lanes ? Known() : Known(seconds(it.total.starved_ns)); });
   family("resource_no_core_seconds_total", "counter", "The part of the busy time in which threads waited for a core.",
          [](const ResourceReading& it) {
            return it.waited_for_by_lanes || it.total.measured_ns == 0 ? Known() : Known(seconds(it.total.no_core_ns));
@@ -181,10 +184,12 @@ std::string metrics_of(const RunReport& report, const std::string& state) {
   add_state(out, state);
   add_pictures(out, report);
   out.one("model_load_seconds_total", "counter", "Time to load models.", seconds(report.load_ns));
-  out.one("warm_up_seconds_total", "counter", "Time to warm models up, summed over the lanes.", seconds(report.warm_up_ns));
+  out.one("warm_up_seconds_total", "counter", "Time to warm models up, summed over the lanes.",
+          seconds(report.warm_up_ns));
   out.one("read_bytes_total", "counter", "Bytes of picture files that were read.", report.read_bytes);
   out.one("written_bytes_total", "counter", "Bytes of results that were written.", report.written_bytes);
-  if (const auto bytes = resident_memory()) out.one("resident_memory_bytes", "gauge", "Resident memory of this program.", *bytes);
+  if (const auto bytes = resident_memory())
+    out.one("resident_memory_bytes", "gauge", "Resident memory of this program.", *bytes);
   out.family("calls_total", "counter", "Counters of the stages, as in `calls` of report.json.");
   for (const auto& [name, count] : report.calls) out.sample({{"counter", name}}, count);
   if (report.window.planned > 0) add_window(out, report);

@@ -39,8 +39,9 @@ TEST_CASE("serve: a port alone is on loopback; addresses are numbers, and IPv6 i
     CHECK(address.port == port);
     CHECK(address.loopback == loopback);
   }
-  for (const char* wrong : {"", "x", "-1", "65536", "80x", " 80", "127.0.0.1", "127.0.0.1:", ":80", "::1:80", "[::1]", "[]:80",
-                            "[127.0.0.1]:80", "example.org:80", "127.0.0.1.1:80", "1.2.3:80", "[fe80::1%lo]:80", "http://127.0.0.1:80"}) {
+  for (const char* wrong :
+       {"", "x", "-1", "65536", "80x", " 80", "127.0.0.1", "127.0.0.1:", ":80", "::1:80", "[::1]", "[]:80",
+        "[127.0.0.1]:80", "example.org:80", "127.0.0.1.1:80", "1.2.3:80", "[fe80::1%lo]:80", "http://127.0.0.1:80"}) {
     CAPTURE(wrong);
     CHECK_THROWS_AS((void)parse_serve_address(wrong), UsageError);
   }
@@ -115,7 +116,7 @@ TEST_CASE("metrics: labels are escaped, numbers are exact, and what is not known
   CHECK(has(text, "millrace_pictures_total{outcome=\"failed\"} 2\n"));
   CHECK(has(text, "millrace_failed_pictures_total{reason=\"empty\"} 2\n"));
   CHECK(has(text, "millrace_machine_cpu_seconds_total{mode=\"busy\"} 1.5\n"));
-  CHECK_FALSE(has(text, "mode=\"stolen\""));      // the system does not tell
+  CHECK_FALSE(has(text, "mode=\"stolen\""));         // the system does not tell
   CHECK_FALSE(has(text, "no_core_seconds_total{"));  // not measured
   CHECK(has(text, "millrace_state{state=\"running\"} 1\n"));
   CHECK(has(text, "millrace_state{state=\"failed\"} 0\n"));
@@ -146,7 +147,7 @@ Json status_of(LiveRun& run) {
 struct Attempt {
   TemporaryFolder folder;
   ProgressSample sample{};
-  LiveRun run{"out"};
+  LiveRun run{"out", 20};  // few points, so that many states are quick
   Attempt() {
     sample.snapshot.planned = 1;
     run.accepted(folder.path());
