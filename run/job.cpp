@@ -1,7 +1,6 @@
 #include "run/job.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <ctime>
@@ -15,17 +14,16 @@
 
 #include "base/cpu.hpp"
 #include "base/text.hpp"
-#include "io/files/json_writer.hpp"
 #include "io/files/lock.hpp"
 #include "io/files/source_names.hpp"
 #include "io/reducers/reducer.hpp"
-#include "io/results/json_line.hpp"
 #include "io/results/plan.hpp"
 #include "io/results/run_folder.hpp"
 #include "io/results/segments.hpp"
 #include "models/variant.hpp"
 #include "pipeline/cores.hpp"
 #include "pipeline/system_clock.hpp"
+#include "run/committer.hpp"
 #include "run/execution.hpp"
 #include "run/feed.hpp"
 #include "run/host_memory.hpp"
@@ -43,8 +41,6 @@
 namespace millrace {
 namespace {
 
-constexpr std::int64_t max_messages = 20;  // messages about failed pictures; more would hide other messages
-
 std::string utc_text(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
   std::tm parts{};
@@ -52,73 +48,6 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
   char text[32];
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
-
-/// A line of errors.jsonl.
-std::string error_line(const Frame& frame) {
-  JsonWriter json;
-  json.begin_object().key("id").value(frame.item.id);
-  write_path("path", frame.item.path, json);
-  json.key("stage").value(frame.failure->stage).key("reason").value(to_string(frame.failure->reason));
-  json.key("detail").value(frame.failure->detail).end_object();
-  return json.take();
-}
-
-/// Takes finished batches: writes lines into segments, and failed pictures into errors.jsonl and to the listener.
-/// The graph calls commit() on one thread. Any thread may read the counts.
-class Committer {
- public:
-  /// `recorder` gets the failed pictures; null: none.
-  Committer(SegmentStore& store, RunFolder& folder, JobListener& listener, const Clock& clock, TraceRecorder* recorder)
-      : store_(store), folder_(folder), listener_(listener), clock_(clock), recorder_(recorder) {}
-
-  void commit(const Batch& batch, std::vector<std::string> texts) {
-    std::vector<Line> lines;
-    lines.reserve(texts.size());
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      const Frame& frame = *batch.frames[i];
-      const Detections* found = frame.columns.find(detections);
-      written_bytes_ += static_cast<std::int64_t>(texts[i].size()) + 1;  // with the newline
-      Line line{frame.item.id, std::move(texts[i]), !frame.failed(), Reason::internal, 0};
-      if (frame.failed()) {
-        line.reason = frame.failure->reason;
-        const std::string error = error_line(frame);
-        folder_.add_error(error);
-        listener_.failed(error);
-        if (recorder_ != nullptr) {
-          recorder_->add({.kind = TraceEvent::Kind::failure, .begun_ns = frame.failed_ns, .ended_ns = clock_.now_ns()},
-                         error);
-        }
-        tell(frame);
-      } else if (found != nullptr) {
-        line.objects = static_cast<int>(found->list.size());
-      }
-      lines.push_back(std::move(line));
-    }
-    store_.append(batch.position().segment, batch.position().segment_batch, lines);
-  }
-
-  std::int64_t written_bytes() const { return written_bytes_; }
-  std::int64_t failed() const { return failed_; }
-
- private:
-  void tell(const Frame& frame) {
-    if (failed_ == max_messages) {
-      listener_.warn("more pictures failed: " + display_name(folder_.path()) + "/errors.jsonl lists all of them");
-    } else if (failed_ < max_messages) {
-      listener_.warn(display_name(frame.item.path) + ": " + std::string(to_string(frame.failure->reason)) + ": " +
-                     display_name(frame.failure->detail));
-    }
-    ++failed_;
-  }
-
-  SegmentStore& store_;
-  RunFolder& folder_;
-  JobListener& listener_;
-  const Clock& clock_;
-  TraceRecorder* const recorder_;
-  std::atomic<std::int64_t> written_bytes_{0};
-  std::atomic<std::int64_t> failed_{0};  // pictures of this attempt
-};
 
 std::string few_lanes(const ResolvedConfig& resolved, const ResolvedConfig& usual) {
   return "memory may be enough for " + count_of(resolved.graph.lanes, "lane") + " instead of " +

@@ -64,7 +64,7 @@ function stateText() {
   if (data.state === "finished") return ["The run has finished.", ...reportFile()];
   if (data.state === "stopped") return ["The run was stopped.", ...reportFile()];
   if (data.state === "failed") return [`The run failed: ${data.error}`];
-  return ["The run goes on."];
+  return ["The run is in progress."];
 }
 
 function progressPart() {

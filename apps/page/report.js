@@ -351,4 +351,4 @@ function showReport() {
   for (const part of [header, main, footer]) part.hidden = false;
   charts.draw();
 }
-if (!data.state) showReport();  // live.js shows a run that goes on
+if (!data.state) showReport();  // live.js shows a run in progress

@@ -113,7 +113,7 @@ class HttpServer::Impl {
       try {
         io_.run();
         return;
-      } catch (const std::exception&) {  // such as no memory: this connection is lost, others go on
+      } catch (const std::exception&) {  // such as no memory: this connection is lost, others stay
       }
     }
   }

@@ -12,7 +12,7 @@ import program
 
 
 class LiveRun:
-    """A run that reads the names of its pictures from stdin. It goes on until finish().
+    """A run that reads the names of its pictures from stdin. It ends with finish().
 
     Requests that follow the run wait for its next state, so no test waits for a time.
     """
