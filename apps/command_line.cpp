@@ -31,6 +31,7 @@ constexpr std::array shorthands{
     Shorthand{"device", "device.kind", "auto, cpu, cuda, cuda:0,1 or cuda:all"},
     Shorthand{"trace", "trace.file", nullptr},
     Shorthand{"events", "events.file", nullptr},
+    Shorthand{"serve", "serve.address", nullptr},
     Shorthand{"capture", "trace.capture", "range of pictures that a profiler captures, such as 100:200"},
     Shorthand{"source", "input.source", nullptr},
     Shorthand{"engine", "models.engine", "auto, torchscript, aoti or simulated:TABLE.yaml"},

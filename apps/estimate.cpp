@@ -213,6 +213,7 @@ class Sampler {
     // These files belong to the real run.
     config.trace = {};
     config.events = {};
+    config.serve = {};
     config.measure.enabled = true;
     // The team of a plan is in the real output only.
     if (const auto team = planned_team(output_)) config.threads.team = *team;

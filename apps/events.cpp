@@ -58,20 +58,6 @@ int opened(const std::string& file) {
   return descriptor;
 }
 
-nlohmann::json progress_json(const ProgressSample& before, const ProgressSample& now) {
-  const ProgressFigures figures = figures_of(before, now);
-  const auto named = [](const std::string& name) { return name.empty() ? nlohmann::json() : nlohmann::json(name); };
-  return {{"done", now.done},
-          {"failed", now.failed},
-          {"planned", now.planned},
-          {"plan_complete", now.plan_complete},
-          {"ready", now.ready},
-          {"in_flight", now.snapshot.in_flight},
-          {"pictures_per_s", now.snapshot.planned > 0 ? nlohmann::json(figures.pictures_per_s) : nlohmann::json()},
-          {"left_s", figures.left_s ? nlohmann::json(*figures.left_s) : nlohmann::json()},
-          {"busiest", named(figures.verdict.stage)}};
-}
-
 }  // namespace
 
 EventLog::EventLog(const std::string& file) : name_(file), descriptor_(opened(file)) {}
@@ -101,7 +87,7 @@ void EventLog::begin_progress(std::function<ProgressSample()> sample) {
   ticker_.emplace("events", std::chrono::seconds(1), [this, sample = std::move(sample)] {
     const ProgressSample now = sample();
     const ProgressSample& before = window_.add(now);
-    add("progress", progress_json(before, now));
+    add("progress", to_json(before, now));
   });
 }
 

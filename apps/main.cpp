@@ -11,6 +11,7 @@
 #include "apps/profile.hpp"
 #include "apps/python_set.hpp"
 #include "apps/run.hpp"
+#include "apps/serve/live_server.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
 #include "apps/tune.hpp"
@@ -74,7 +75,7 @@ void prepare(const Config& config, const Devices& devices) {
   // Compiled code then refuses inputs of other shapes. Else it would read past their end.
   set_environment({{"AOTI_RUNTIME_CHECK_INPUTS", "1"}});
   keep_freed_memory();
-  check_limits(resolved);
+  check_limits(resolved, config.serve.address.empty() ? 0 : files_of_live_server);
 }
 
 /// Executes `millrace run`, or `millrace estimate` with its own arguments in `estimated`.

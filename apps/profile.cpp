@@ -144,8 +144,9 @@ void note_lone(const ProfileArguments& arguments, const std::vector<ProfileCombi
 
 ProfileArguments parse_profile(const std::vector<std::string>& arguments) {
   const std::array<std::string, 7> own{"--batches", "--boxes", "--compare", "--seconds", "--json", "--csv", "--plot"};
-  const std::array<std::string, 10> without_effect{"--output", "--format",  "--dry-run", "--print-config", "--events",
-                                                   "--quiet",  "--add-new", "--trace",   "--capture",      "-q"};
+  const std::array<std::string, 11> without_effect{"--output", "--format",  "--dry-run", "--print-config",
+                                                   "--events", "--serve",   "--quiet",   "--add-new",
+                                                   "--trace",  "--capture", "-q"};
   const SplitArguments split =
       split_arguments("profile", arguments, own, {}, without_effect, "`millrace profile` writes no results");
   ProfileArguments parsed;

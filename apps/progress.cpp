@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -54,6 +55,20 @@ ProgressFigures figures_of(const ProgressSample& before, const ProgressSample& n
     figures.left_s = static_cast<double>(now.planned - now.done) / figures.pictures_per_s;
   figures.verdict = judge(before.snapshot, now.snapshot);
   return figures;
+}
+
+nlohmann::json to_json(const ProgressSample& before, const ProgressSample& now) {
+  const ProgressFigures figures = figures_of(before, now);
+  const auto named = [](const std::string& name) { return name.empty() ? nlohmann::json() : nlohmann::json(name); };
+  return {{"done", now.done},
+          {"failed", now.failed},
+          {"planned", now.planned},
+          {"plan_complete", now.plan_complete},
+          {"ready", now.ready},
+          {"in_flight", now.snapshot.in_flight},
+          {"pictures_per_s", now.snapshot.planned > 0 ? nlohmann::json(figures.pictures_per_s) : nlohmann::json()},
+          {"left_s", figures.left_s ? nlohmann::json(*figures.left_s) : nlohmann::json()},
+          {"busiest", named(figures.verdict.stage)}};
 }
 
 const ProgressSample& ProgressWindow::add(ProgressSample now) {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "pipeline/ticker.hpp"
 #include "run/job.hpp"
 
@@ -27,6 +29,8 @@ struct ProgressFigures {
   Verdict verdict;               ///< judge() names the busiest resource, as for the report
 };
 ProgressFigures figures_of(const ProgressSample& before, const ProgressSample& now);
+/// They as an event and as /status.json have them; docs/formats.md lists the keys. Unknown values are null.
+nlohmann::json to_json(const ProgressSample& before, const ProgressSample& now);
 
 /// The samples of the last 10 s and the one before them, without the time before the first item.
 class ProgressWindow {

@@ -16,6 +16,7 @@
 #include "apps/page/report_page.hpp"
 #include "apps/progress.hpp"
 #include "apps/report_text.hpp"
+#include "apps/serve/live_server.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
 #include "base/text.hpp"
@@ -136,12 +137,13 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
   return found.counts[Skip::unreadable_folder].count == 0 ? ExitCode::ok : ExitCode::some_failed;
 }
 
-/// Prints what run_job() reports to stderr, and writes it as events for other programs.
+/// Prints what run_job() reports to stderr, writes it as events for other programs, and shows it to browsers.
 class RunListener final : public JobListener {
  public:
-  /// `events` and `signals` may be null.
-  RunListener(bool quiet, const std::vector<std::string>& notes, EventLog* events, StopSignals* signals)
-      : quiet_(quiet), notes_(notes), events_(events), signals_(signals) {}
+  /// `events`, `server` and `signals` may be null.
+  RunListener(bool quiet, const std::vector<std::string>& notes, EventLog* events, LiveServer* server,
+              StopSignals* signals)
+      : quiet_(quiet), notes_(notes), events_(events), server_(server), signals_(signals) {}
 
   void warn(const std::string& text) override { say(text); }
   void planned(const MemoryPlan& plan) override {
@@ -150,6 +152,9 @@ class RunListener final : public JobListener {
   void accepted(const std::string& attempt) override {
     for (const auto& note : notes_) say(note);  // not before: an error of the input is then the only message
     if (events_ != nullptr) events_->add("started", {{"attempt", attempt}, {"tool", tool}});
+    if (server_ == nullptr) return;
+    say(server_->text());  // also with --quiet: without its line, nobody knows a free port or a new token
+    server_->run().accepted(attempt);
   }
   void failed(const std::string& error) override {
     if (events_ != nullptr) events_->add("failed", nlohmann::json::parse(error));
@@ -166,10 +171,15 @@ class RunListener final : public JobListener {
   }
   void began(std::function<ProgressSample()> sample) override {
     if (events_ != nullptr) events_->begin_progress(sample);
+    if (server_ != nullptr) server_->run().began(sample);
     progress_ = std::make_unique<Progress>(progress_style(quiet_), std::move(sample));
+  }
+  void reports(std::function<RunReport()> so_far) override {
+    if (server_ != nullptr) server_->run().reports(std::move(so_far));
   }
   void ended() noexcept override {
     progress_.reset();
+    if (server_ != nullptr) server_->run().ended();
     if (events_ != nullptr) events_->end_progress();
     // After the run its `stop` would refer to freed objects.
     if (signals_ != nullptr) signals_->on_stop({});
@@ -179,6 +189,7 @@ class RunListener final : public JobListener {
   const bool quiet_;
   const std::vector<std::string>& notes_;
   EventLog* const events_;
+  LiveServer* const server_;
   StopSignals* const signals_;
   std::unique_ptr<Progress> progress_;
 };
@@ -249,6 +260,7 @@ CheckedRun check_run(const RunArguments& arguments, const Config& config, const 
   (void)Source(checked.spec);
   (void)parse_capture(config.trace.capture);
   if (!config.trace.file.empty()) check_trace_name(config.trace.file);
+  if (!config.serve.address.empty()) (void)parse_serve_address(config.serve.address);
   (void)memory_limit(config.device.memory, {});
   checked.packages = read_packages(config);
   checked.notes = warnings(arguments, config, checked.spec, checked.packages);
@@ -267,6 +279,9 @@ ExitCode run(const RunArguments& arguments, const Config& config, const EngineFa
     for (const auto& note : notes) say(note);
     return code;
   }
+  // First, because a port that is taken must leave nothing behind.
+  std::optional<LiveServer> server;
+  if (!config.serve.address.empty()) server.emplace(config.serve.address, config.output.folder);
   std::optional<EventLog> events;
   if (!config.events.file.empty()) {
     const std::filesystem::path folder = std::filesystem::path(config.events.file).parent_path();
@@ -277,15 +292,23 @@ ExitCode run(const RunArguments& arguments, const Config& config, const EngineFa
       (void)make_output_folder(config);
     events.emplace(config.events.file);
   }
-  RunListener listener(arguments.quiet, notes, events ? &*events : nullptr, signals);
+  RunListener listener(arguments.quiet, notes, events ? &*events : nullptr, server ? &*server : nullptr, signals);
   try {
     const RunReport report = run_job(
         {config, arguments.devices, std::move(spec), std::move(packages), notes, arguments.add_new}, factory, listener);
     show(report, arguments.quiet);
+    if (server) {
+      server->run().finished(report);
+      server->end();
+    }
     const ExitCode code = exit_code(report, signals);
     if (events) tell_end(*events, report, code);
     return code;
   } catch (const std::exception& error) {
+    if (server) {
+      server->run().failed(message_of(error));
+      server->end();
+    }
     const ExitCode code = exit_code_of(std::current_exception());
     if (events) {
       events->add("ended", {{"state", "failed"}, {"exit_code", static_cast<int>(code)}, {"error", message_of(error)}});

@@ -60,7 +60,7 @@ std::optional<double> goal_of(const std::string& text) {
 TuneArguments parse_tune(const std::vector<std::string>& arguments) {
   const std::array<std::string, 6> own{"--for", "--output", "--trials", "--seconds", "--pairs", "--json"};
   const std::array<std::string, 1> flags{"--again"};
-  const std::array<std::string, 8> refused{"--dry-run", "--print-config", "--events", "--quiet",
+  const std::array<std::string, 9> refused{"--dry-run", "--print-config", "--events", "--serve",  "--quiet",
                                            "-q",        "--add-new",      "--trace",  "--capture"};
   const SplitArguments split =
       split_arguments("tune", arguments, own, flags, refused, "`millrace tune` writes no results");

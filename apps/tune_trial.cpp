@@ -66,6 +66,7 @@ TrialRun TrialRunner::run(const std::vector<std::pair<std::string, std::string>>
   settings.set("trace.file", {""}, "tune");
   settings.set("trace.capture", {""}, "tune");
   settings.set("events.file", {""}, "tune");
+  settings.set("serve.address", {""}, "tune");
   settings.set("measure.enabled", {"yes"}, "tune");
   const std::string recipe = folder_ + "/trial.yaml";
   write_result_file(recipe, settings.print());

@@ -8,6 +8,7 @@
 #include "io/results/json_line.hpp"
 #include "io/results/run_folder.hpp"
 #include "io/results/segments.hpp"
+#include "pipeline/clock.hpp"
 #include "run/job.hpp"
 #include "stages/detect.hpp"
 
@@ -37,7 +38,7 @@ Committer::Committer(SegmentStore& store, RunFolder& folder, JobListener& listen
 void Committer::commit(const Batch& batch, std::vector<std::string> texts) {
   std::vector<Line> lines;
   lines.reserve(texts.size());
-  ViewCounts& view = views_[static_cast<std::size_t>(batch.view())];
+  ViewCounts counts;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const Frame& frame = *batch.frames[i];
     const Detections* found = frame.columns.find(detections);
@@ -46,15 +47,20 @@ void Committer::commit(const Batch& batch, std::vector<std::string> texts) {
     if (frame.failed()) {
       line.reason = frame.failure->reason;
       fail(frame);
-      ++view.failed;
+      ++counts.failed;
     } else if (found != nullptr) {
       line.objects = static_cast<int>(found->list.size());
     }
-    ++view.pictures;
-    view.objects += line.objects;
+    ++counts.pictures;
+    counts.objects += line.objects;
     lines.push_back(std::move(line));
   }
   store_.append(batch.position().segment, batch.position().segment_batch, lines);
+  const std::lock_guard lock(mutex_);
+  ViewCounts& view = views_[static_cast<std::size_t>(batch.view())];
+  view.pictures += counts.pictures;
+  view.failed += counts.failed;
+  view.objects += counts.objects;
 }
 
 void Committer::fail(const Frame& frame) {

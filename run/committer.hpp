@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,7 +18,7 @@ class SegmentStore;
 class TraceRecorder;
 
 /// Takes finished batches: writes lines into segments, and failed pictures into errors.jsonl and to the listener.
-/// The graph calls commit() on one thread. The counts are read after the run, so they need no lock.
+/// The graph calls commit() on one thread. Any thread may read the counts.
 class Committer {
  public:
   /// `recorder` gets the failed pictures; null: none.
@@ -28,7 +30,10 @@ class Committer {
 
   std::int64_t written_bytes() const { return written_bytes_; }
   std::int64_t failed() const { return failed_; }
-  const std::vector<ViewCounts>& views() const { return views_; }
+  std::vector<ViewCounts> views() const {
+    const std::lock_guard lock(mutex_);
+    return views_;
+  }
 
  private:
   void fail(const Frame& frame);
@@ -39,8 +44,9 @@ class Committer {
   JobListener& listener_;
   const Clock& clock_;
   TraceRecorder* const recorder_;
-  std::int64_t written_bytes_ = 0;
-  std::int64_t failed_ = 0;  // pictures of this attempt
+  std::atomic<std::int64_t> written_bytes_{0};
+  std::atomic<std::int64_t> failed_{0};  // pictures of this attempt
+  mutable std::mutex mutex_;             // guards `views_`
   std::vector<ViewCounts> views_;
 };
 

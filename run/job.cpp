@@ -84,15 +84,16 @@ class KeepsLimits {
   const Execution& execution_;
 };
 
-void fill_counters(RunReport& report, const Execution& execution) {
-  const Counters& counters = execution.counters();
+void fill_counters(RunReport& report, const Counters& counters) {
   if (const auto redone = counters[redone_batches].count(); redone > 0) {
     report.notes.push_back("memory ran out for the data of whole batches, and Millrace retried in halves " +
                            std::to_string(redone) + " times; a smaller batch.size is faster");
   }
   for (auto& note : counters.notes()) report.notes.push_back(std::move(note));
-  const DeviceCounts device = execution.device_counts();
   report.calls = counters.counts();
+}
+
+void fill_device_counts(RunReport& report, const DeviceCounts& device) {
   report.calls.insert(report.calls.end(), {{"uploads", device.uploads},
                                            {"downloads", device.downloads},
                                            {"waits", device.waits},
@@ -141,11 +142,9 @@ void add_slow_clocks(const std::vector<GpuSummary>& gpus, Snapshot& begun, Snaps
   add(&GpuSummary::power_limited, &MachineTime::gpu_power_ns);
 }
 
-void fill_times(RunReport& report, const Execution& execution, const Result& result) {
-  report.state = result.stopped ? "stopped" : "finished";
-  Snapshot begun = execution.window_begun(), finished = execution.finished();
-  add_slow_clocks(report.gpus, begun, finished);
-  report.verdict = judge(begun, finished);
+void fill_verdict(RunReport& report, Snapshot begun, Snapshot end) {
+  add_slow_clocks(report.gpus, begun, end);
+  report.verdict = judge(begun, end);
   if (!report.window.measured)
     report.verdict.sentence = "No verdict: the setting measure.enabled=no switches measuring off.";
   // judge() names options as the graph does.
@@ -186,7 +185,8 @@ struct Attempt {
   std::int64_t log_begun_ns = 0;  ///< the time that resources.csv calls 0
 };
 
-void fill_accounts(RunReport& report, const Attempt& attempt) {
+/// `window` is that of the attempt, or its part up to now. All functions that this calls may be called from any thread.
+void fill_accounts(RunReport& report, const Attempt& attempt, const Snapshot& window) {
   const PlanTotals totals = attempt.plan.totals();
   const Counters& counters = attempt.execution.counters();
   report.planned = totals.items;
@@ -201,7 +201,7 @@ void fill_accounts(RunReport& report, const Attempt& attempt) {
   // Packages that were evicted load again during the run, so load_ns can exceed the warm-up.
   report.warm_up_ns = std::max<std::int64_t>(0, attempt.execution.warm_up_ns() - report.load_ns);
   report.memory = attempt.execution.memory_plans();
-  report.window = attempt.execution.window();
+  report.window = window;
   report.read_bytes = attempt.reader.read_bytes() + counters.bytes_read_again;
   report.written_bytes = attempt.committer.written_bytes() + counters.side_file_bytes;
   report.stage_bytes = {{"read", attempt.reader.read_bytes()},
@@ -211,7 +211,25 @@ void fill_accounts(RunReport& report, const Attempt& attempt) {
   report.notes = attempt.request.notes;
   if (attempt.lock.note()) report.notes.push_back(*attempt.lock.note());
   for (const auto& note : attempt.store.notes()) report.notes.push_back(note);
-  fill_counters(report, attempt.execution);
+  fill_counters(report, counters);
+}
+
+void fill_all_accounts(RunReport& report, const Attempt& attempt) {
+  fill_accounts(report, attempt, attempt.execution.window());
+  fill_device_counts(report, attempt.execution.device_counts());
+}
+
+/// The report of the attempt up to now; `begun` has the facts that are known from the start.
+RunReport report_so_far(RunReport begun, const Attempt& attempt) {
+  const Execution& execution = attempt.execution;
+  RunReport report = std::move(begun);
+  report.state = "running";
+  const bool ready = execution.ready();  // before the snapshot, which must not be older than the begin of the window
+  const Snapshot now = execution.snapshot();
+  const Snapshot window_begun = ready ? execution.window_begun() : now;
+  fill_accounts(report, attempt, now - window_begun);
+  fill_verdict(report, window_begun, now);
+  return report;
 }
 
 ExecutionEnds ends_of(Attempt& attempt) {
@@ -238,6 +256,7 @@ Result execute(Attempt& attempt, RunReport& report) {
     return ProgressSample{execution.snapshot(), counts.items,    counts.failed_items(),
                           totals.items,         totals.complete, execution.ready()};
   });
+  attempt.listener.reports([&attempt, begun = report] { return report_so_far(begun, attempt); });
   std::optional<ResourceLog> resources;
   if (attempt.clock.measures())
     resources.emplace(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses,
@@ -311,8 +330,9 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
   try {
     const KeepsLimits keep(attempt.execution);
     const Result result = execute(attempt, report);
-    fill_accounts(report, attempt);
-    fill_times(report, attempt.execution, result);
+    report.state = result.stopped ? "stopped" : "finished";
+    fill_all_accounts(report, attempt);
+    fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
     predict_changes(report, attempt.folder, attempt.resolved.graph.worker_nice);
     fill_device_calls(report, attempt.request, attempt.execution);
     check_accounts(report);
@@ -333,7 +353,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
   } catch (const std::exception& error) {
     report.state = "failed";
     report.error = message_of(error);
-    fill_accounts(report, attempt);
+    fill_all_accounts(report, attempt);
     const auto write_or_warn = [&] {
       try {
         write();

@@ -17,15 +17,15 @@
 namespace millrace {
 namespace {
 
-// main, signals, scan, progress, events, resources, source, commit, and two that LibTorch starts
-constexpr int own_threads = 10;
+// main, signals, scan, progress, events, serve, resources, source, commit, and two that LibTorch starts
+constexpr int own_threads = 11;
 constexpr int own_files = 24;  // standard streams, lock, signals, plan, segments, journal, lists, a package
 // LibTorch (416 MiB), which is opened later, and packages of usual size with their calls (512 MiB).
 constexpr std::int64_t model_bytes = std::int64_t{416 + 512} << 20;
 
-void check_open_files(const GraphOptions& graph) {
+void check_open_files(const GraphOptions& graph, int more_files) {
   // A reader has one open file. A worker that writes a side file also has its folders open.
-  const auto needed = static_cast<rlim_t>(own_files + graph.read_threads + 3 * graph.workers);
+  const auto needed = static_cast<rlim_t>(own_files + more_files + graph.read_threads + 3 * graph.workers);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
   // A process may raise its own soft limit, so that the user does not have to.
@@ -110,8 +110,8 @@ void check_address_space(const GraphOptions& graph) {
 
 // Without these checks, libraries crash or hang later if threads or address space run out.
 // With too few open files, pictures would fail as io_error.
-void check_limits(const ResolvedConfig& resolved) {
-  check_open_files(resolved.graph);
+void check_limits(const ResolvedConfig& resolved, int more_files) {
+  check_open_files(resolved.graph, more_files);
   check_threads(resolved);
   check_address_space(resolved.graph);
 }

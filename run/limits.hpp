@@ -17,6 +17,7 @@ class LimitError : public std::runtime_error {
 /// Call it before the run starts: libraries that later start threads or take memory do not survive a refusal.
 /// Raises the soft limit of open files to the hard limit.
 /// Starts as many threads as the run needs, and ends them, to see that the system allows them.
-void check_limits(const ResolvedConfig& resolved);
+/// `more_files`: open files that the run needs for other things than pictures and results.
+void check_limits(const ResolvedConfig& resolved, int more_files = 0);
 
 }  // namespace millrace

@@ -211,12 +211,16 @@ Json views_json(const RunReport& report) {
   return views;
 }
 
+/// Before the first picture of a run, nothing is measured.
+bool has_begun(const RunReport& report) { return report.state != "running" || report.window.planned > 0; }
+
 /// Nobody has judged a run that failed, or that measured nothing: its figures are null.
 Json verdict_json(const RunReport& report) {
   Json json = verdict_json(report.verdict);
-  if (report.window.measured && report.state != "failed") return json;
+  const bool begun = has_begun(report);
+  if (report.window.measured && report.state != "failed" && begun) return json;
   for (auto& [key, value] : json.items()) {
-    if (key != "sentence" && key != "kind") value = nullptr;
+    if (!begun || (key != "sentence" && key != "kind")) value = nullptr;
   }
   return json;
 }
@@ -312,7 +316,7 @@ Json to_json(const RunReport& report) {
   }
   const double wall_s = seconds(report.window.time_ns);
   const double rate = wall_s > 0 ? static_cast<double>(report.window.committed) / wall_s : 0;
-  return {
+  Json json{
       {"schema", 1},
       {"run", report.run},
       {"started", report.started},
@@ -334,7 +338,7 @@ Json to_json(const RunReport& report) {
         {"not_selected", report.scan.not_selected}}},
       {"load_s", seconds(report.load_ns)},
       {"warm_up_s", seconds(report.warm_up_ns)},
-      {"run_window", window_json(report)},
+      {"run_window", has_begun(report) ? window_json(report) : Json()},
       {"views", views_json(report)},
       {"verdict", verdict_json(report)},
       {"what_if", report.what_if.empty() ? Json() : to_json(report.what_if, rate)},
@@ -352,6 +356,10 @@ Json to_json(const RunReport& report) {
       {"side_outputs", report.side_outputs},
       {"reduced", reduced},
       {"notes", report.notes}};
+  if (report.state == "running") {
+    for (const char* known_at_the_end : {"gpus", "side_outputs", "reduced"}) json[known_at_the_end] = nullptr;
+  }
+  return json;
 }
 
 }  // namespace millrace

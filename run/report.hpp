@@ -36,7 +36,7 @@ struct RunReport {
   std::string output_folder;
   std::vector<std::string> side_outputs;  ///< outputs of sinks in output_folder: "overlay", "coco.json"
   std::string started;                    ///< UTC
-  std::string state;                      ///< "finished", "stopped" or "failed"
+  std::string state;                      ///< "running", "finished", "stopped" or "failed"
   std::string error;                      ///< message of the error that ended a failed run
 
   std::int64_t planned = 0;  ///< items of the plan; final if plan_complete
@@ -77,7 +77,8 @@ nlohmann::json to_json(const std::vector<Prediction>& predictions, double pictur
 /// The value of `prediction` in report.json.
 nlohmann::json to_json(const CheckedPrediction& prediction);
 
-/// The content of report.json. Names of numbers contain the unit. Unknown values are left out or null.
+/// The content of report.json. Names of numbers contain the unit. Unknown values are left out or null: of a run that is
+/// running, also those that only its end shows.
 nlohmann::json to_json(const RunReport& report);
 
 }  // namespace millrace

@@ -135,6 +135,17 @@ struct EventOptions {
   }
 };
 
+struct ServeOptions {
+  static constexpr const char* name = "serve";
+  std::string address;
+  void visit(OptionVisitor& v) {
+    v.option("address", address,
+             "port, or address with port, where browsers see the run live, such as 8080 or 0.0.0.0:8080; see "
+             "docs/live.md",
+             Affects::run);
+  }
+};
+
 struct MeasureOptions {
   static constexpr const char* name = "measure";
   bool enabled = true;
@@ -178,6 +189,7 @@ struct RunOptions {
   ReadOptions read{};
   TraceOptions trace{};
   EventOptions events{};
+  ServeOptions serve{};
   MeasureOptions measure{};
 
   template <class Visit>
@@ -192,6 +204,7 @@ struct RunOptions {
     visit(read);
     visit(trace);
     visit(events);
+    visit(serve);
     visit(measure);
   }
 };

@@ -7,7 +7,7 @@
 # - python: core, and a Python with torch and its NVIDIA libraries (5.7 GB), for parity tests, exporters and CUDA builds
 # - check: core, and clang-format, clang-tidy and the tools that inject faults
 # - weights: core, and trained weights for tests (13 MB); if they cannot be downloaded, the tests that need them skip
-# - browser: core, and what tests of pages need: Chromium, and wheels that drive it, check pages and show traces (210 MB)
+# - browser: core, and what tests of pages need: Chromium, and wheels that drive it, check pages, show traces and read metrics (210 MB)
 # - tsan: check, and a oneTBB that is instrumented for ThreadSanitizer, built from Debian's source package
 #
 # Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights,browser}, shared by all clones.
@@ -149,7 +149,7 @@ else
   cat >&2 << EOF
 setup: this script installs packages only on Debian 12, but this is another system. Install these yourself:
   a C++20 compiler (GCC 12 or newer), CMake 3.25, Ninja, ccache, pkg-config, Python 3.11 with venv,
-  oneTBB 2021.8, OpenCV 4.6 (core, imgproc, imgcodecs), Boost.Program_options 1.74, doctest 2.4.9, libjpeg-turbo 2.1.5,
+  oneTBB 2021.8, OpenCV 4.6 (core, imgproc, imgcodecs), Boost 1.74 (Program_options, and the headers of Asio and Beast), doctest 2.4.9, libjpeg-turbo 2.1.5,
   libspng 0.7.3, yaml-cpp 0.7, nlohmann-json 3.11, fmt 9.1, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0, dygraphs 2.2 (JavaScript and its licence, found by the
   CMake variables MILLRACE_DYGRAPHS and MILLRACE_DYGRAPHS_LICENCE);
   for the demo: a Python 3 with numpy and OpenCV;

@@ -93,25 +93,39 @@ function dataTable(chart, series) {
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table: ${chart.title}` }, table);
 }
 
-function makeChart(chart, series, zoom) {
+// One chart of `all`, which has the series. describe() puts their present values into its texts.
+function makeChart(chart, all) {
   const colours = chart.series.map((_, i) => COLOURS[i % COLOURS.length]);
   const lines = chart.series.map((_, i) => LINES[i % LINES.length]);
-  const facts = chart.series.map(({ name, label }) => {
-    const column = series.columns[name];
-    return `${label}: mean ${short(column.mean * chart.factor)}, highest ${short(column.high * chart.factor)}`;
-  });
-  const summary = `${chart.title} in ${chart.unit}, from ${timeText(series.time[0], series.end)} to ${timeText(series.end, series.end)}. ${facts.join("; ")}.`;
-  const canvas = el("div", { class: "chart", role: "img", "aria-label": summary });
-  const texts = facts.map((fact) => el("span", {}, fact));
+  const canvas = el("div", { class: "chart", role: "img" });
+  const texts = chart.series.map(() => el("span"));
   const swatches = chart.series.map((_, i) => el("span", { class: `line ${lines[i]}`, "aria-hidden": "true" }));
   const table = el("details", {}, el("summary", {}, "Table", el("span", { class: "hidden" }, ` of ${chart.title}`)));
   // Hundreds of rows: they are made when somebody opens them.
-  table.addEventListener("toggle", () => { if (table.open && table.children.length === 1) table.append(dataTable(chart, series)); });
+  const fill = () => {
+    if (!table.open) return;
+    const made = dataTable(chart, all.series);
+    if (table.children.length === 1) table.append(made);
+    else table.lastElementChild.replaceChildren(...made.childNodes);  // so that its scroll position stays
+  };
+  table.addEventListener("toggle", fill);
   const figure = el("figure", chart.series.length > 4 ? { class: "wide" } : {}, el("figcaption", {}, el("h3", {}, chart.title), el("span", {}, chart.unit)), canvas,
     el("ul", { class: "legend" }, ...chart.series.map((_, i) => el("li", {}, swatches[i], texts[i]))), table);
 
-  const rows = series.time.map((time, row) =>
-    [time, ...chart.series.map(({ name }) => scaled(series.columns[name].points[row], chart.factor))]);
+  let facts = [], pointed = false;
+  const showFacts = () => { if (!pointed) texts.forEach((text, i) => { text.textContent = facts[i]; }); };
+  const describe = () => {
+    const { time, columns, end } = all.series;
+    facts = chart.series.map(({ name, label }) =>
+      `${label}: mean ${short(columns[name].mean * chart.factor)}, highest ${short(columns[name].high * chart.factor)}`);
+    canvas.setAttribute("aria-label", `${chart.title} in ${chart.unit}, from ${timeText(time[0], end)} to ${timeText(end, end)}. ${facts.join("; ")}.`);
+    showFacts();
+    fill();
+  };
+  const data = () => {
+    const { time, columns } = all.series;
+    return { file: time.map((at, row) => [at, ...chart.series.map(({ name }) => scaled(columns[name].points[row], chart.factor))]), drawPoints: time.length < 3 };
+  };
   const draw = () => {
     const letters = 0.8 * parseFloat(getComputedStyle(document.documentElement).fontSize);
     const style = getComputedStyle(document.documentElement);
@@ -121,53 +135,60 @@ function makeChart(chart, series, zoom) {
     chart.series.forEach(({ label }, i) => { perSeries[label] = { strokePattern: PATTERNS[lines[i]], color: colour(colours[i]) }; });
     const axes = { axisLineColor: colour("--line"), gridLineColor: colour("--grid") };
     if (figure.graph) {
-      figure.graph.updateOptions({ file: rows, series: perSeries, ...axes });
+      figure.graph.updateOptions({ ...data(), series: perSeries, ...axes });
       figure.graph.resize();
       return;
     }
-    figure.graph = new Dygraph(canvas, rows, {
+    const { file, drawPoints } = data();
+    figure.graph = new Dygraph(canvas, file, {
       labels: ["time", ...chart.series.map(({ label }) => label)], series: perSeries, ...axes,
       customBars: true, fillAlpha: chart.series.length > 4 ? 0.06 : 0.18, strokeWidth: 2, includeZero: true, xRangePad: 4, axisLabelFontSize: letters,
-      drawPoints: rows.length < 3, pointSize: 4, connectSeparatedPoints: false, animatedZooms: false,
+      drawPoints, pointSize: 4, connectSeparatedPoints: false, animatedZooms: false,
       axes: {
-        x: { ticker: (from, to, pixels) => timeTicks(from, to, pixels, 5.5 * letters, series.end) },
+        x: { ticker: (from, to, pixels) => timeTicks(from, to, pixels, 5.5 * letters, all.series.end) },
         y: { axisLabelFormatter: (value) => short(value), axisLabelWidth: 4.2 * letters, pixelsPerLabel: 2.6 * letters },
       },
       highlightCallback: (_, time, points) => {
+        pointed = true;
         chart.series.forEach(({ label }, i) => {
           const point = points.find(({ name }) => name === label);
-          texts[i].textContent = `${label}: ${point ? short(point.yval) : "not known"} at ${timeText(time, series.end)}`;
+          texts[i].textContent = `${label}: ${point ? short(point.yval) : "not known"} at ${timeText(time, all.series.end)}`;
         });
       },
-      unhighlightCallback: () => texts.forEach((text, i) => { text.textContent = facts[i]; }),
-      zoomCallback: (from, to) => zoom.show(from, to),
+      unhighlightCallback: () => { pointed = false; showFacts(); },
+      zoomCallback: (from, to) => all.zoom.show(from, to),
     });
   };
-  return { figure, draw };
+  const update = () => { describe(); figure.graph.updateOptions({ ...data(), dateWindow: all.zoom.now }); };
+  describe();
+  return { figure, draw, update };
 }
 
-// Buttons that choose a part of the time from `first` to `last`, and a sentence that names the part.
+// Buttons that choose a part of the time, and a sentence that names the part.
+// - `span` returns the whole time, [first, last]; in a live page it grows.
 // - `whole` is the sentence for the whole time; `show` shows a part and returns its sentence.
 // - The shortest part is 1 / `deepest` of the time.
 // - The buttons zoom around `middleOf` a part.
-function makeZoom({ label, whole, first, last, deepest, middleOf = (from, to) => (from + to) / 2 }, show) {
-  let now = [first, last];
+function makeZoom({ label, whole, span, deepest, middleOf = (from, to) => (from + to) / 2 }, show) {
   const said = el("span", { class: "muted", "aria-live": "polite" }, whole);
   const zoom = {
+    now: null,  // the part of the time, or null for all of it
     show(from, to) {
+      const [first, last] = span();
       const length = Math.min(Math.max(to - from, (last - first) / deepest), last - first);
       const start = Math.min(Math.max(from, first), last - length), all = length >= last - first;
-      now = [start, start + length];
-      const sentence = show(...now, all);
+      zoom.now = all ? null : [start, start + length];
+      const sentence = show(start, start + length, all);
       said.textContent = all ? whole : sentence;
     },
   };
-  const move = (towards) => { const [from, to] = now, step = (to - from) / 2 * towards; zoom.show(from + step, to + step); };
-  const scale = (factor) => { const [from, to] = now, middle = middleOf(from, to), half = (to - from) / 2 * factor; zoom.show(middle - half, middle + half); };
+  const shown = () => zoom.now ?? span();
+  const move = (towards) => { const [from, to] = shown(), step = (to - from) / 2 * towards; zoom.show(from + step, to + step); };
+  const scale = (factor) => { const [from, to] = shown(), middle = middleOf(from, to), half = (to - from) / 2 * factor; zoom.show(middle - half, middle + half); };
   const button = (text, action) => { const it = el("button", { type: "button" }, text); it.addEventListener("click", action); return it; };
   zoom.tools = el("div", { class: "tools", role: "group", "aria-label": label },
     button("Zoom in", () => scale(0.5)), button("Zoom out", () => scale(2)), button("Earlier", () => move(-1)),
-    button("Later", () => move(1)), button("Whole time", () => zoom.show(first, last)), said);
+    button("Later", () => move(1)), button("Whole time", () => zoom.show(...span())), said);
   return zoom;
 }
 
@@ -180,21 +201,32 @@ function drawAgain(draw) {
   window.addEventListener("afterprint", () => print(false));
 }
 
+const seriesOf = (thinned) => ({ time: thinned.time, end: thinned.time[thinned.time.length - 1],
+  columns: Object.fromEntries(thinned.columns.map((column) => [column.name, column])) });
+
 // The charts of all groups, which show the same part of the time.
 function makeCharts(thinned) {
-  const series = { time: thinned.time, columns: Object.fromEntries(thinned.columns.map((column) => [column.name, column])) };
-  const first = series.time[0], last = series.time[series.time.length - 1];
-  series.end = last;
-  const list = [];
-  const zoom = makeZoom({ label: "Part of the time that all charts show", whole: "The charts show the whole time.", first, last, deepest: 1000 }, (from, to, whole) => {
-    for (const { figure } of list) figure.graph.updateOptions(whole ? { dateWindow: null, valueRange: null } : { dateWindow: [from, to] });
-    return `The charts show ${timeText(from, last)} to ${timeText(to, last)}.`;
+  const all = { list: [], series: seriesOf(thinned) };
+  all.zoom = makeZoom({ label: "Part of the time that all charts show", whole: "The charts show the whole time.", span: () => [all.series.time[0], all.series.end], deepest: 1000 }, (from, to, whole) => {
+    for (const { figure } of all.list) figure.graph.updateOptions(whole ? { dateWindow: null, valueRange: null } : { dateWindow: [from, to] });
+    return `The charts show ${timeText(from, all.series.end)} to ${timeText(to, all.series.end)}.`;
   });
   const groups = {};
-  for (const chart of wantedCharts(series.columns)) {
-    const made = makeChart(chart, series, zoom);
-    list.push(made);
+  const wanted = wantedCharts(all.series.columns);
+  for (const chart of wanted) {
+    const made = makeChart(chart, all);
+    all.list.push(made);
     (groups[chart.group] ??= []).push(made.figure);
   }
-  return { groups, draw: () => list.forEach((chart) => chart.draw()), tools: zoom.tools };
+  const draw = () => all.list.forEach((chart) => chart.draw());
+  // Shows a later state of the same run. False if it needs other charts: then remove() these and make new ones.
+  const update = (later) => {
+    const series = seriesOf(later);
+    if (JSON.stringify(wantedCharts(series.columns)) !== JSON.stringify(wanted)) return false;
+    all.series = series;
+    all.list.forEach((chart) => chart.update());
+    return true;
+  };
+  const remove = () => all.list.forEach(({ figure }) => figure.graph?.destroy());
+  return { groups, draw, tools: all.zoom.tools, update, remove };
 }

@@ -10,6 +10,7 @@ extern const std::string_view style;     ///< report.css
 extern const std::string_view charts;    ///< charts.js
 extern const std::string_view timeline;  ///< timeline.js
 extern const std::string_view script;    ///< report.js
+extern const std::string_view live;      ///< live.js
 extern const std::string_view profile;   ///< profile.js
 extern const std::string_view library;   ///< dygraphs, which draws charts over time
 extern const std::string_view licence;   ///< of dygraphs

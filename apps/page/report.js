@@ -1,9 +1,14 @@
 // Builds the page from the data in the element #data: report.json, resources.csv thinned, errors.jsonl and run.json.
 "use strict";
 
-const data = JSON.parse(document.getElementById("data").textContent);
-const report = data.report;
-const run = report.run_window;
+let data, report, run;
+// Before the first picture, a run has no window.
+function load(next) {
+  data = next;
+  report = data.report;
+  run = report?.run_window ?? { committed: 0, wall_s: 0 };
+}
+load(JSON.parse(document.getElementById("data").textContent));
 
 // --- Text and numbers
 
@@ -75,10 +80,13 @@ const headRight = (text) => ({ text, right: true });
 
 function verdictSection() {
   const sentence = report.verdict.sentence ?? "";
-  let title = "This attempt has no verdict", rest = "";
+  let title = report.state === "running" ? "There is no verdict yet" : "This attempt has no verdict", rest = "";
   // "`segment` holds the run back (a short run: 5 pictures ...): the lane section was ..."
   const match = sentence.match(/^([^(:]+)(?: \((a short [^)]*)\))?: (.*)$/s);
-  if (report.state === "failed") {
+  if (report.state === "running" && !report.run_window) {
+    title = "No picture is in the pipeline yet";
+    rest = data.progress?.ready ? "The run waits for input." : "The models load.";
+  } else if (report.state === "failed") {
     title = "The run failed";
     rest = report.error;
   } else if (report.state === "finished" && report.items.resumed > 0 && report.items.resumed === report.items.planned) {
@@ -248,30 +256,36 @@ function timelineSection() {
   return { parts: [made], draw };
 }
 
+// The sections with charts. `update` shows later data in them; it is false if other sections are needed.
 function chartSections() {
   if (!data.series || data.series.time.length < 2) {
-    const why = data.series ? "The run was too short for charts over time." : "This attempt has no file resources.csv, so there are no charts over time.";
-    return { parts: [section("Over time", el("p", {}, why))], draw: () => {} };
+    const why = isOver() ? (data.series ? "The run was too short for charts over time." : "This attempt has no file resources.csv, so there are no charts over time.")
+      : "The charts begin when the run has lasted two seconds.";
+    return { parts: [section("Over time", el("p", {}, why))], draw: () => {}, update: () => false, remove: () => {} };
   }
-  const { groups, draw, tools } = makeCharts(data.series);
-  const step = data.series.rows_per_point;
-  const thinned = step > 1 ? ` A point stands for ${step} rows of resources.csv. The band around a line goes from the lowest to the highest of them.` : "";
+  const { groups, draw, tools, update, remove } = makeCharts(data.series);
+  const how = el("p", { class: "lead" });
+  const explain = () => {
+    const step = data.series.rows_per_point;
+    const thinned = step > 1 ? ` A point stands for ${step} rows of resources.csv. The band around a line goes from the lowest to the highest of them.` : "";
+    how.textContent = `Time counts from the start of loading.${thinned} Drag across a chart to zoom in all of them; a double click, or Whole time, shows everything again.`;
+  };
+  explain();
   const parts = [];
-  const group = (name, title, text) => {
+  const group = (name, title) => {
     if (!groups[name]) return;
-    const controls = parts.length === 0 ? [tools] : [];
-    const made = section(title, lead(text), ...controls, el("div", { class: "charts" }, ...groups[name]));
+    const controls = parts.length === 0 ? [how, tools] : [lead("The load of this machine, from resources.csv.")];
+    const made = section(title, ...controls, el("div", { class: "charts" }, ...groups[name]));
     made.classList.add("long");
     parts.push(made);
   };
-  const how = " Drag across a chart to zoom in all of them; a double click, or Whole time, shows everything again.";
-  group("flow", "Rate and queues over time", `Time counts from the start of loading.${thinned}${how}`);
-  group("load", "The machine over time", groups.flow ? "The load of this machine, from resources.csv." : `Time counts from the start of loading.${thinned}${how}`);
-  return { parts, draw };
+  group("flow", "Rate and queues over time");
+  group("load", "The machine over time");
+  return { parts, draw, remove, update: () => { explain(); return data.series !== null && update(data.series); } };
 }
 
 function gpuSection() {
-  if (report.gpus.length === 0) return [];
+  if (!report.gpus?.length) return [];
   const rows = report.gpus.map((gpu, i) => {
     const key = `gpus.${i}`;
     return el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader" }, gpu.bus),
@@ -331,7 +345,7 @@ function errorSection() {
 }
 
 function noteSection() {
-  const notes = [...report.notes, ...Object.entries(report.reduced).flatMap(([name, { summary }]) => summary.map((sentence) => `${name}: ${sentence}`))];
+  const notes = [...report.notes, ...Object.entries(report.reduced ?? {}).flatMap(([name, { summary }]) => summary.map((sentence) => `${name}: ${sentence}`))];
   return notes.length === 0 ? [] : [section("Notes", el("ul", { class: "notes" }, ...notes.map((note) => el("li", {}, ...rich(note)))))];
 }
 
@@ -366,24 +380,33 @@ function settingsSection() {
 
 function aboutSection() {
   const models = report.models.loads.map(({ package: name, variant }) => name + (variant ? ` (compiled: ${variant})` : ""));
-  const facts = [`Attempt ${report.run}, started ${report.started}, ${report.state}`];
+  const facts = [`Attempt ${report.run}, started ${report.started}, ${data.state ?? report.state}`];
   if (data.run?.tool) facts.push(data.run.tool);
   if (models.length > 0) facts.push(`models: ${[...new Set(models)].join(", ")}`);
   return [el("p", {}, `${facts.join("; ")}.`),
-    el("p", {}, "This page needs no network. The attempt's report.json has the same figures for programs."),
+    el("p", {}, data.state ? "/status.json has the same figures for programs, and /metrics has them for Prometheus."
+      : "This page needs no network. The attempt's report.json has the same figures for programs."),
     el("details", {}, el("summary", {}, "Licence of dygraphs, which draws the charts"),
       el("pre", {}, document.getElementById("licence").content.textContent))];
 }
 
 // --- The page
 
-document.title = `Millrace report ${report.run}`;
+// Whether the figures are final. Only /status.json has a state of its own.
+const isOver = () => !["starting", "running"].includes(data.state);
+
 const header = document.getElementById("top"), main = document.getElementById("report"), footer = document.getElementById("about");
-const timeline = timelineSection(), charts = chartSections();
-header.append(el("a", { class: "skip", href: "#report" }, "Skip to the figures"), el("p", { class: "muted" }, `Millrace report, attempt ${report.run}`));
-main.append(verdictSection(), tiles(), ...whatIfSection(), ...stageSection(), ...viewSection(), ...timeline.parts, ...charts.parts, ...gpuSection(), ...errorSection(), ...noteSection(), ...settingsSection());
-footer.append(...aboutSection());
-for (const part of [header, main, footer]) part.hidden = false;
-const draw = () => { timeline.draw(); charts.draw(); };
-drawAgain(draw);
-draw();
+const skipLink = () => el("a", { class: "skip", href: "#report" }, "Skip to the figures");
+
+function showReport() {
+  document.title = `Millrace report ${report.run}`;
+  const timeline = timelineSection(), charts = chartSections();
+  header.append(skipLink(), el("p", { class: "muted" }, `Millrace report, attempt ${report.run}`));
+  main.append(verdictSection(), tiles(), ...whatIfSection(), ...stageSection(), ...viewSection(), ...timeline.parts, ...charts.parts, ...gpuSection(), ...errorSection(), ...noteSection(), ...settingsSection());
+  footer.append(...aboutSection());
+  for (const part of [header, main, footer]) part.hidden = false;
+  const draw = () => { timeline.draw(); charts.draw(); };
+  drawAgain(draw);
+  draw();
+}
+if (!data.state) showReport();  // live.js shows a run in progress

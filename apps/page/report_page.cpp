@@ -24,8 +24,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// These limits keep the page below 3 MB for a run of any length.
-constexpr std::size_t most_points = 400;  // of a chart; up to twice as many before they are thinned
+// These limits and most_points_of_chart keep the page below 3 MB for a run of any length.
 constexpr std::size_t most_errors = 200;
 constexpr std::size_t longest_text = 1000;         // bytes of a path or a message
 constexpr std::size_t most_error_bytes = 500'000;  // of all errors in the page, without their thumbnails
@@ -63,10 +62,10 @@ Json error_of(const Json& line, Thumbnails* thumbnails) {
 }
 
 /// The first lines of errors.jsonl. Lines that a killed run left half-written are left out.
-Json first_errors(const std::string& attempt) {
+Json first_errors(const std::string& attempt, Pictures pictures) {
   Json errors = Json::array();
   std::ifstream lines(attempt + "/errors.jsonl");
-  const auto root = root_of(attempt);
+  const auto root = pictures == Pictures::thumbnails ? root_of(attempt) : std::nullopt;
   std::optional<Thumbnails> thumbnails;
   if (root) thumbnails.emplace(*root);
   std::size_t bytes = 0;
@@ -175,11 +174,15 @@ std::string escaped_html(std::string_view text) {
   return out;
 }
 
-std::string page_of(const std::string& title, const std::string& text, const Json& data, std::string_view script) {
-  const std::string scripts =
-      hash_source(page_files::library) + " " + hash_source(page_files::charts) + " " + hash_source(script);
-  return filled(page_files::html, {{"SCRIPT_HASHES", scripts},
-                                   {"STYLE_HASH", hash_source(page_files::style)},
+std::string content_policy(std::string_view script, Loads loads) {
+  return "default-src 'none'; script-src " + hash_source(page_files::library) + " " + hash_source(page_files::charts) +
+         " " + hash_source(script) + "; style-src " + hash_source(page_files::style) + "; img-src data:; connect-src " +
+         (loads == Loads::nothing ? "'none'" : "'self'") + "; base-uri 'none'; form-action 'none'";
+}
+
+std::string page_of(const std::string& title, const std::string& text, const Json& data, std::string_view script,
+                    Loads loads) {
+  return filled(page_files::html, {{"POLICY", content_policy(script, loads)},
                                    {"STYLE", page_files::style},
                                    {"TITLE", title},
                                    {"TEXT", escaped_html(to_utf8_lossy(text))},
@@ -190,15 +193,17 @@ std::string page_of(const std::string& title, const std::string& text, const Jso
                                    {"SCRIPT", script}});
 }
 
+Json files_of(const std::string& attempt, Pictures pictures) {
+  return {{"errors", first_errors(attempt, pictures)}, {"run", run_of(attempt)}};
+}
+
 std::string report_page(const Json& report, const std::string& attempt, const std::string& text) {
   std::ifstream csv(attempt + "/resources.csv");
-  return page_of("Millrace report", text,
-                 {{"report", report},
-                  {"series", thinned_csv(csv, most_points)},
-                  {"errors", first_errors(attempt)},
-                  {"timeline", timeline_of(attempt)},
-                  {"run", run_of(attempt)}},
-                 std::string(page_files::timeline) + std::string(page_files::script));
+  Json data = files_of(attempt, Pictures::thumbnails);
+  data["report"] = report;
+  data["series"] = thinned_csv(csv, most_points_of_chart);
+  data["timeline"] = timeline_of(attempt);
+  return page_of("Millrace report", text, data, std::string(page_files::timeline) + std::string(page_files::script));
 }
 
 std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -21,10 +22,29 @@ std::string report_page(const nlohmann::json& report, const std::string& attempt
 std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,
                        std::string file);
 
+/// Where the scripts of a page may load data from.
+enum class Loads {
+  nothing,
+  from_its_server,
+};
+
 /// A page for browsers: one file without links to others. `script` shows `data`, with the functions of charts.js.
 /// `title` and `text`, for browsers without scripts, are texts of the program.
 std::string page_of(const std::string& title, const std::string& text, const nlohmann::json& data,
-                    std::string_view script);
+                    std::string_view script, Loads loads = Loads::nothing);
+
+/// The content policy of such a page.
+std::string content_policy(std::string_view script, Loads loads);
+
+/// Whether failed pictures have thumbnails. To make them, the pictures are read and decoded.
+enum class Pictures {
+  none,
+  thumbnails,
+};
+/// What report.js shows next to the report: {"errors", "run"}, from errors.jsonl and run.json of an attempt.
+nlohmann::json files_of(const std::string& attempt, Pictures pictures);
+
+inline constexpr std::size_t most_points_of_chart = 400;  ///< up to twice as many before they are thinned
 
 /// JSON for an element `script`: ASCII without `<`, `>` and `&`.
 std::string json_for_script(const nlohmann::json& json);

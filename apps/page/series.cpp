@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
 namespace millrace {
@@ -121,32 +120,36 @@ Json Series::to_json() const {
   return {{"rows", rows_}, {"rows_per_point", rows_per_point_}, {"time", time}, {"columns", columns}};
 }
 
-Json thinned_csv(std::istream& csv, std::size_t most_points) {
-  std::string line;
-  if (!std::getline(csv, line)) return nullptr;
-  const auto head = split(line);
-  if (head.front() != "seconds") return nullptr;
-  std::vector<std::string> columns(head.begin() + 1, head.end());
-  const auto pictures = static_cast<std::size_t>(std::ranges::find(columns, "pictures") - columns.begin());
-  if (pictures < columns.size()) columns[pictures] = "pictures_per_s";
-  Series series(columns, most_points);
-  std::optional<double> pictures_before;
-  double before = 0;
-  std::vector<std::optional<double>> values(columns.size());
-  while (std::getline(csv, line)) {
-    const auto fields = split(line);
-    const auto seconds = number(fields.front());
-    if (fields.size() != columns.size() + 1 || !seconds || *seconds <= before) continue;
-    for (std::size_t i = 0; i < columns.size(); ++i) values[i] = number(fields[i + 1]);
-    if (pictures < columns.size()) {
-      const auto now = values[pictures];
-      values[pictures] =
-          now && pictures_before ? std::optional((*now - *pictures_before) / (*seconds - before)) : std::nullopt;
-      pictures_before = now;
-    }
-    before = *seconds;
-    series.add(*seconds, values);
+void CsvSeries::add(std::string_view line) {
+  const auto fields = split(line);
+  if (!has_head_) {
+    has_head_ = true;
+    if (fields.front() != "seconds") return;
+    std::vector<std::string> columns(fields.begin() + 1, fields.end());
+    pictures_ = static_cast<std::size_t>(std::ranges::find(columns, "pictures") - columns.begin());
+    if (pictures_ < columns.size()) columns[pictures_] = "pictures_per_s";
+    values_.resize(columns.size());
+    series_.emplace(std::move(columns), most_points_);
+    return;
   }
+  const auto seconds = number(fields.front());
+  if (!series_ || fields.size() != values_.size() + 1 || !seconds || *seconds <= before_) return;
+  for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = number(fields[i + 1]);
+  if (pictures_ < values_.size()) {
+    const auto now = values_[pictures_];
+    values_[pictures_] =
+        now && pictures_before_ ? std::optional((*now - *pictures_before_) / (*seconds - before_)) : std::nullopt;
+    pictures_before_ = now;
+  }
+  before_ = *seconds;
+  series_->add(*seconds, values_);
+}
+
+Json CsvSeries::to_json() const { return series_ ? series_->to_json() : Json(); }
+
+Json thinned_csv(std::istream& csv, std::size_t most_points) {
+  CsvSeries series(most_points);
+  for (std::string line; std::getline(csv, line);) series.add(line);
   return series.to_json();
 }
 

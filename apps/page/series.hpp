@@ -5,6 +5,7 @@
 #include <istream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -53,8 +54,29 @@ class Series {
   double end_ = 0;
 };
 
-/// Thins resources.csv. The column `pictures`, a count since the start, becomes the rate `pictures_per_s`.
-/// Null if there is no head with `seconds` as the first column. Rows of another length are left out.
+/// The rows of resources.csv, thinned as they come. The column `pictures`, a count since the start, becomes the rate `pictures_per_s`.
+/// Rows of another length are left out.
+class CsvSeries {
+ public:
+  explicit CsvSeries(std::size_t most_points) : most_points_(most_points) {}
+
+  /// Adds the next line, without its newline. The first one is the head.
+  void add(std::string_view line);
+
+  /// As Series::to_json(). Null if there is no head with `seconds` as the first column.
+  [[nodiscard]] nlohmann::json to_json() const;
+
+ private:
+  const std::size_t most_points_;
+  bool has_head_ = false;
+  std::size_t pictures_ = 0;  // index of this column
+  std::optional<double> pictures_before_;
+  double before_ = 0;
+  std::vector<std::optional<double>> values_;
+  std::optional<Series> series_;  // none without a good head
+};
+
+/// Thins a whole resources.csv.
 nlohmann::json thinned_csv(std::istream& csv, std::size_t most_points);
 
 }  // namespace millrace

@@ -102,7 +102,7 @@ function makeTimeline(timeline) {
     const middle = (from + to) / 2;
     return cut && middle > scale.to(cut.from_s) && middle < scale.to(cut.to_s) ? cut.from_s - (to - from) / 4 : middle;
   };
-  const zoom = makeZoom({ label: "Part of the time that the timeline shows", whole: "The timeline shows the whole time.", first, last, deepest: 20000, middleOf }, (from, to) => {
+  const zoom = makeZoom({ label: "Part of the time that the timeline shows", whole: "The timeline shows the whole time.", span: () => [first, last], deepest: 20000, middleOf }, (from, to) => {
     figure.graph.updateOptions({ dateWindow: [from, to], valueRange: [0, lanes] });
     return `The timeline shows ${momentText(scale.from(from), end, 3)} to ${momentText(scale.from(to), end, 3)}.`;
   });

@@ -62,7 +62,7 @@ TEST_CASE("wrong words are named, with the nearest right one") {
   CHECK(has(failure({"--set", "detect.cnf=1"}), "did you mean 'conf'?"));
   CHECK(has(failure({"--limit", "1", "--limit", "2"}), "limit"));
   CHECK(has(failure({"--det", "x"}), "did you mean '--detector'?"));
-  CHECK(has(failure({"--se", "x"}), "did you mean '--segmenter' or '--set'?"));
+  CHECK(has(failure({"--se", "x"}), "did you mean '--segmenter' or '--serve' or '--set'?"));
 }
 
 TEST_CASE("a value in the place of a recipe gets a hint on how to write values") {

@@ -157,6 +157,11 @@ class Options(OptionCase):
         self.decode(events__file=self.folder / "events.jsonl")  # events_test.py checks them
         self.assertEqual(json.loads((self.folder / "events.jsonl").read_text().splitlines()[-1])["event"], "ended")
 
+    def serve_address(self):
+        program.write_pictures(self.input, 1)
+        self.decode(serve__address="0")  # serve_test.py checks the page
+        self.assertRegex(self.done.err, r"watch this run at http://127\.0\.0\.1:\d+/\n")
+
     def measure_enabled(self):
         program.write_pictures(self.input, 3)
         for enabled in ("yes", "no"):

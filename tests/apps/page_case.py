@@ -1,4 +1,4 @@
-"""What tests of report.html share: a browser that opens it, and checks of every page.
+"""What tests of pages share: a browser that opens them, and checks of every page.
 
 MILLRACE_SCREENSHOTS names a folder for screenshots, to look at.
 """
@@ -59,7 +59,7 @@ class PageCase(Case):
     def setUpClass(cls):
         cls.chromium = cls.enterClassContext(browser.chromium())
 
-    def open(self, file, width=1280, scheme="light", **options):
+    def open(self, place, width=1280, scheme="light", **options):
         context = self.chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
         self.addCleanup(context.close)
         page = context.new_page()
@@ -68,12 +68,16 @@ class PageCase(Case):
         page.on("pageerror", lambda error: page.said.append(str(error)))
         page.on("dialog", lambda dialog: (page.said.append("a dialog"), dialog.dismiss()))
         page.on("request", lambda request: page.asked.append(request.url))
-        page.goto(Path(file).resolve().as_uri())
+        page.goto(place if str(place).startswith("http:") else Path(place).resolve().as_uri())
         return page
 
     def check_page(self, page):
         self.assertEqual(page.said, [])
-        self.assertEqual([url for url in page.asked if not url.startswith("data:")], [page.url])
+        asked = [url for url in page.asked if not url.startswith("data:")]
+        self.assertEqual(asked[0], page.url)
+        # Only a live page asks for more: for the next states.
+        status = page.url.split("?")[0] + "status.json?after="
+        self.assertEqual([url for url in asked[1:] if not (page.url.startswith("http:") and url.startswith(status))], [])
 
     def check_numbers(self, page, figures):
         """Every marked number is that of report.json, and what is not marked as known is null there."""
@@ -89,17 +93,17 @@ class PageCase(Case):
         # A number without a mark would escape these checks. These parts have none on purpose.
         bare = page.evaluate("""() => {
           const copy = document.getElementById("report").cloneNode(true);
-          for (const e of copy.querySelectorAll("[data-key], [data-sum], [data-gain], figure, pre, code, .verdict, .notes, [data-error], details, .lead, caption")) e.remove();
+          for (const e of copy.querySelectorAll("[data-key], [data-sum], [data-gain], [data-progress], figure, pre, code, .verdict, .notes, [data-error], details, .lead, caption")) e.remove();
           return [...copy.querySelectorAll("dd, td.number")].map(e => e.textContent).filter(text => /[0-9]/.test(text));
         }""")
         self.assertEqual([text for text in bare if text != "0"], [])
         return [key for key, _, _ in marked]
 
-    def check_layout(self, file):
+    def check_layout(self, place):
         """No horizontal scroll, no fault that axe finds, and the right background, in all forms."""
         for width in WIDTHS:
             for scheme in "light", "dark":
-                page = self.open(file, width, scheme)
+                page = self.open(place, width, scheme)
                 with self.subTest(width=width, scheme=scheme):
                     self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), width)
                     shot = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("L")
@@ -114,7 +118,7 @@ class PageCase(Case):
                         self.assertEqual(found.violations_count, 0, found.generate_report())
                 self.check_page(page)
                 page.context.close()
-        page = self.open(file, 1280, "dark")
+        page = self.open(place, 1280, "dark")
         page.emulate_media(media="print", color_scheme="dark")
         shot = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("L")
         self.assertGreater(middle_grey(shot), 200, "paper is white")

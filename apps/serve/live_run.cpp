@@ -1,0 +1,162 @@
+#include "apps/serve/live_run.hpp"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "apps/page/files.hpp"
+#include "apps/report_text.hpp"
+#include "apps/serve/metrics.hpp"
+#include "run/report.hpp"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::json;
+
+/// report.js and live.js as one script.
+const std::string& live_script() {
+  static const std::string script = std::string(page_files::script) + std::string(page_files::live);
+  return script;
+}
+
+HttpReply reply_of(const char* type, std::string body) {
+  return {.status = 200, .type = type, .body = std::make_shared<const std::string>(std::move(body))};
+}
+
+}  // namespace
+
+LiveRun::LiveRun(std::string output, std::size_t most_points) : output_(std::move(output)), series_(most_points) {}
+
+void LiveRun::change(const std::function<void()>& change) {
+  const std::lock_guard lock(mutex_);
+  change();
+  ++told_.version;
+}
+
+void LiveRun::accepted(const std::string& attempt) {
+  change([&] { told_.attempt = attempt; });
+}
+
+void LiveRun::began(std::function<ProgressSample()> sample) {
+  change([&] {
+    sample_ = std::move(sample);
+    told_.state = "running";
+  });
+}
+
+void LiveRun::reports(std::function<RunReport()> so_far) {
+  change([&] { so_far_ = std::move(so_far); });
+}
+
+void LiveRun::ended() noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    if (so_far_) told_.report = so_far_();
+  } catch (const std::exception&) {  // such as no memory: the final report comes soon
+  }
+  sample_ = {};
+  so_far_ = {};
+}
+
+void LiveRun::finished(const RunReport& report) {
+  change([&] {
+    told_.state = report.state;
+    told_.report = report;
+  });
+}
+
+void LiveRun::failed(const std::string& error) {
+  change([&] {
+    told_.state = "failed";
+    told_.error = error;
+  });
+}
+
+void LiveRun::tick() {
+  const std::lock_guard lock(mutex_);
+  ++told_.version;
+  if (!sample_) return;
+  now_ = sample_();
+  first_ = window_.add(*now_);
+}
+
+/// Reads the rows of resources.csv that are new.
+void LiveRun::read_series(const std::string& attempt) {
+  if (attempt.empty()) return;
+  if (!csv_.is_open()) csv_.open(attempt + "/resources.csv");
+  for (std::string line; std::getline(csv_, line);) {
+    half_line_ += line;
+    if (csv_.eof()) break;  // the rest of this line is not written yet
+    series_.add(half_line_);
+    half_line_.clear();
+  }
+  csv_.clear();
+}
+
+LiveRun::Told LiveRun::told() {
+  const std::lock_guard lock(mutex_);
+  if (so_far_) told_.report = so_far_();
+  return told_;
+}
+
+Json LiveRun::figures(const Told& told) {
+  Json figures =
+      told.attempt.empty() ? Json{{"errors", Json::array()}, {"run", nullptr}} : files_of(told.attempt, Pictures::none);
+  const bool running = told.state == "running" && now_;
+  read_series(told.attempt);
+  figures["schema"] = 1;
+  figures["version"] = told.version;
+  figures["state"] = told.state;
+  figures["error"] = told.error.empty() ? Json() : Json(told.error);
+  figures["attempt"] = told.attempt.empty() ? Json() : Json(told.attempt);
+  figures["progress"] = running ? to_json(*first_, *now_) : Json();
+  figures["report"] = told.report ? to_json(*told.report) : Json();
+  figures["series"] = series_.to_json();
+  return figures;
+}
+
+std::shared_ptr<const std::string> LiveRun::status() {
+  const Told now = told();
+  if (status_version_ != now.version) {
+    status_ = std::make_shared<const std::string>(figures(now).dump(-1, ' ', false, Json::error_handler_t::replace));
+    status_version_ = now.version;
+  }
+  return status_;
+}
+
+std::string LiveRun::page() {
+  const Told now = told();
+  const Json data = figures(now);
+  const Json& report = data.at("report");
+  constexpr int columns = 100;
+  const bool has_figures = !report.is_null() && !report.at("run_window").is_null();
+  const std::string text =
+      has_figures ? to_text(report, output_, columns, false) : "No picture is in the pipeline yet.\n";
+  return page_of("Millrace run", text, data, live_script(), Loads::from_its_server);
+}
+
+std::optional<HttpReply> LiveRun::answer(const HttpRequest& request) {
+  if (request.path == "/status.json") {
+    const auto after = request.query.find("after");
+    {
+      const std::lock_guard lock(mutex_);
+      const bool over = told_.state != "starting" && told_.state != "running";
+      if (after != request.query.end() && after->second == std::to_string(told_.version) && !over) return std::nullopt;
+    }
+    return HttpReply{.status = 200, .type = "application/json", .body = status()};
+  }
+  if (request.path == "/metrics") {
+    const Told now = told();
+    return reply_of(metrics_type, now.report ? metrics_of(*now.report, now.state) : metrics_of_start(now.state));
+  }
+  if (request.path == "/") {
+    HttpReply reply = reply_of("text/html; charset=utf-8", page());
+    reply.headers.emplace_back("Content-Security-Policy",
+                               content_policy(live_script(), Loads::from_its_server) + "; frame-ancestors 'none'");
+    return reply;
+  }
+  return text_reply(404, "There is no such page: this server has /, /status.json and /metrics.\n");
+}
+
+}  // namespace millrace
