@@ -184,7 +184,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
 
   void close() {
     ErrorCode ignored;
-    (void)stream_.socket().shutdown(Tcp::socket::shutdown_both, ignored);
+    ignored = stream_.socket().shutdown(Tcp::socket::shutdown_both, ignored);
     stream_.close();
     server_.remove(shared_from_this());
   }
@@ -291,7 +291,7 @@ void HttpServer::Impl::ask_again() {
 void HttpServer::Impl::say_goodbye() {
   ending_ = true;
   ErrorCode ignored;
-  (void)acceptor_.close(ignored);
+  ignored = acceptor_.close(ignored);
   timer_.expires_after(farewell_time);
   timer_.async_wait([this](const ErrorCode& error) {
     if (!error) io_.stop();
