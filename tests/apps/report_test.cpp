@@ -244,7 +244,7 @@ TEST_CASE("a run in which nothing was left to do has no table and divides nothin
     CHECK(json["run_window"][unknown].is_null());
     json["run_window"].erase(unknown);
   }
-  for (const char* unknown : {"no_core", "other_cores", "memory_stall", "disk_stall"}) {
+  for (const char* unknown : {"no_core", "other_cores", "memory_stall", "disk_stall", "gpu"}) {
     CHECK(json["verdict"][unknown].is_null());
     json["verdict"].erase(unknown);
   }

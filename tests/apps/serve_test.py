@@ -239,6 +239,7 @@ class Serve(program.Case):
             connection.close()
         run.finish()
 
+    @unittest.skipIf(program.SANITIZED, "AddressSanitizer keeps freed memory")
     def test_ten_thousand_requests_do_not_grow_memory(self):
         run = LiveRun(self)
         run.add(self.picture)
