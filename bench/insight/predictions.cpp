@@ -41,6 +41,7 @@ std::vector<Change> changes_of(const PipelineModel& p) {
          Cost& cost = it.lane_stages[2].mean;
          cost.core_s /= 3;
          cost.device_s /= 3;
+         cost.launch_s /= 3;
        }},
       {"threads.workers=" + std::to_string(p.workers + 1), [](PipelineModel& it) { ++it.workers; }},
       {"gate.frames=" + std::to_string(3 * p.admission), [](PipelineModel& it) { it.admission *= 3; }},
