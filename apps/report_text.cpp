@@ -67,10 +67,9 @@ std::string stage_table(const Json& window) {
     // A stage or a resource that had nothing to do needs no row.
     if (count(resource, "items") == 0) continue;
     const Json parts = resource.value("parts", Json());
-    // "workers x4": only a resource with several stages and several servers has a number.
+    // "workers x4": several threads.
     const std::int64_t servers = count(resource, "concurrency");
-    text += table_row(resource,
-                      word(resource, "name") + (parts.empty() || servers == 1 ? "" : " x" + std::to_string(servers)));
+    text += table_row(resource, word(resource, "name") + (servers <= 1 ? "" : " x" + std::to_string(servers)));
     for (const Json& part : parts) text += table_row(part, "  " + word(part, "name"));
   }
   return text;

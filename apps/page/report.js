@@ -205,7 +205,7 @@ function stageSection() {
     // A resource that had nothing to do needs no row.
     if (resource.items === 0) return;
     const key = `run_window.resources.${i}`, parts = resource.parts ?? [];
-    add(resource, key, resource.name + (parts.length > 0 && resource.concurrency > 1 ? ` x${resource.concurrency}` : ""), "resource");
+    add(resource, key, resource.name + (resource.concurrency > 1 ? ` x${resource.concurrency}` : ""), "resource");
     parts.forEach((part, j) => add(part, `${key}.parts.${j}`, part.name, "part"));
   });
   const legend = el("ul", { class: "key" }, ...KINDS.filter(([kind]) => kinds.has(kind)).map(([kind, text]) =>

@@ -1,9 +1,9 @@
-// Makes reports of five simulated runs, for readers who then explain them:
+// Makes reports of five simulated runs, for readers who then explain them.
 //
 //     bench_reports --out FOLDER
 //
 // Each run has a folder that `millrace report` reads. truth.json has the real gain of each change, from more
-// simulations: a reader's explanation is right if it names a change near the best one.
+// simulations. A reader's explanation is right if it names a change near the best one.
 #include <filesystem>
 #include <fstream>
 #include <functional>

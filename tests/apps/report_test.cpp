@@ -147,7 +147,7 @@ TEST_CASE("a row shows its unit, utilisation, time without a core, quantiles and
   // 2 and 64 ms become the middles of their bins. The lane waits and starves as a whole, so its parts have no such values.
   // Only the workers have core times: 10 s without a core, in 100 s of two workers.
   for (const std::string row : {"  stage              items             util no core p50 ms p95 ms starved queue\n",
-                                "  read               5,000 pictures     2 %       -   2.00  63.96    20 %   0.5\n",
+                                "  read x4            5,000 pictures     2 %       -   2.00  63.96    20 %   0.5\n",
                                 "  workers x2         6,250 tasks       30 %    10 %   2.00  63.96    20 %   0.5\n",
                                 "    decode           5,000 pictures    25 %    10 %   2.00  63.96    20 %   0.5\n",
                                 "    encode           1,250 batches      5 %       -   2.00  63.96    20 %   0.5\n",
@@ -191,12 +191,15 @@ TEST_CASE("times keep their column, long ones lose their fraction") {
     report.window.resources[0].total.latency = {};
     report.window.resources[0].total.latency.add(ns);
     std::istringstream text(text_of(report, 80, false));
+    int rows = 0;
     for (std::string line; std::getline(text, line);) {
-      if (!line.starts_with("  read  ")) continue;
+      if (!line.starts_with("  read x4 ")) continue;
+      ++rows;
       CAPTURE(line);
       CHECK(line.size() == 79);
       CHECK(line.find(expected) != std::string::npos);
     }
+    CHECK(rows == 1);
   }
 }
 
