@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import unittest
 
 import browser
 import program
