@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -236,6 +237,15 @@ void tell_end(EventLog& events, const RunReport& report, ExitCode code) {
   if (const std::string problem = events.problem(); !problem.empty()) say(problem);
 }
 
+// If the page cannot show the end, the run ends all the same.
+void say_end(LiveServer& server, const std::function<void()>& tell) noexcept {
+  try {
+    tell();
+    server.end();
+  } catch (const std::exception&) {  // such as no memory; the destructor ends the server
+  }
+}
+
 }  // namespace
 
 std::optional<OutputState> check_output(const RunArguments& arguments, const Config& config, const SourceSpec& spec,
@@ -297,18 +307,12 @@ ExitCode run(const RunArguments& arguments, const Config& config, const EngineFa
     const RunReport report = run_job(
         {config, arguments.devices, std::move(spec), std::move(packages), notes, arguments.add_new}, factory, listener);
     show(report, arguments.quiet);
-    if (server) {
-      server->run().finished(report);
-      server->end();
-    }
+    if (server) say_end(*server, [&] { server->run().finished(report); });
     const ExitCode code = exit_code(report, signals);
     if (events) tell_end(*events, report, code);
     return code;
   } catch (const std::exception& error) {
-    if (server) {
-      server->run().failed(message_of(error));
-      server->end();
-    }
+    if (server) say_end(*server, [&] { server->run().failed(message_of(error)); });
     const ExitCode code = exit_code_of(std::current_exception());
     if (events) {
       events->add("ended", {{"state", "failed"}, {"exit_code", static_cast<int>(code)}, {"error", message_of(error)}});

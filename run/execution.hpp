@@ -94,6 +94,8 @@ class Execution {
 
   /// After prepare(), any thread may call it.
   Snapshot snapshot() const;
+  /// Likewise, with the GPUs as a resource.
+  Snapshot snapshot_with_gpus() const { return with_gpus(snapshot()); }
   /// Likewise. Empty without lanes, and if the clock measures nothing.
   LaneTimeline::Kept timeline() const;
   /// Whether the lanes are warm and the source asks for frames. Any thread may call it.

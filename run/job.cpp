@@ -225,7 +225,7 @@ RunReport report_so_far(RunReport begun, const Attempt& attempt) {
   RunReport report = std::move(begun);
   report.state = "running";
   const bool ready = execution.ready();  // before the snapshot, which must not be older than the begin of the window
-  const Snapshot now = execution.snapshot();
+  const Snapshot now = execution.snapshot_with_gpus();
   const Snapshot window_begun = ready ? execution.window_begun() : now;
   fill_accounts(report, attempt, now - window_begun);
   fill_verdict(report, window_begun, now);
@@ -293,7 +293,7 @@ void save_timeline(const RunReport& report, const Attempt& attempt) {
   facts.ended_ns = facts.begun_ns + report.window.time_ns;
   try {
     attempt.folder.write_timeline(to_json(kept, facts));
-  } catch (const StorageError& error) {
+  } catch (const std::exception& error) {
     attempt.listener.warn("the timeline of the lanes was not written: " + std::string(error.what()) +
                           "; results and report are not affected");
   }

@@ -98,7 +98,10 @@ Json window_json(const RunReport& report) {
     resources.push_back(std::move(json));
   }
   const double wall_s = seconds(window.time_ns);
-  const Phases phases = phases_of(window);
+  Phases phases = phases_of(window);
+  // Nobody knows yet when the last picture enters.
+  if (report.state == "running") phases.steady_ns = phases.drain_ns = std::nullopt;
+  if (report.state == "running") phases.steady_rate = std::nullopt;
   const auto mean_waiting = [&](const Reading& place) {
     return window.measured ? Json(place.mean_queue(window.time_ns)) : Json();
   };

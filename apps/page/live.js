@@ -59,11 +59,12 @@ function progressNumber(key, format) {
 const reportFile = () => (data.attempt ? [" Its report is in ", el("code", {}, `${data.attempt}/report.html`), "."] : []);
 
 function stateText() {
-  if (lost) return ["The connection to the run is lost. The run has ended, or the program was stopped.", ...reportFile()];
+  if (lost) return ["The page cannot reach the run, and tries again. If the run has ended, this URL may not be valid any more.", ...reportFile()];
   if (data.state === "starting") return ["The run starts."];
   if (data.state === "finished") return ["The run has finished.", ...reportFile()];
   if (data.state === "stopped") return ["The run was stopped.", ...reportFile()];
   if (data.state === "failed") return [`The run failed: ${data.error}`];
+  if (data.completing) return ["All pictures are done. The run completes its files."];
   return ["The run is in progress."];
 }
 
@@ -88,7 +89,7 @@ function progressPart() {
 // Screen readers hear the verdict and the state when they change, and not each figure.
 const announcer = el("p", { class: "hidden", "aria-live": "polite" });
 const headline = el("p", { class: "muted" });
-let charts = null;
+let charts = null, chartsOf = "";  // the second is the attempt that they show
 
 function show() {
   const parts = [{ name: "progress", element: progressPart() }];
@@ -98,12 +99,12 @@ function show() {
     add("changes", whatIfSection());
     add("stages", stageSection());
     add("views", viewSection());
-    let fresh = charts === null;
-    if (charts && !charts.update()) {
-      charts.remove();
-      fresh = true;
+    const fresh = charts === null || chartsOf !== report.run || !charts.update();
+    if (fresh) {
+      charts?.remove();
+      charts = chartSections();
+      chartsOf = report.run;
     }
-    if (fresh) charts = chartSections();
     charts.parts.forEach((element, i) => parts.push({ name: `charts${i}`, element, kept: true }));
     add("gpus", gpuSection());
     add("errors", errorSection());
@@ -118,16 +119,21 @@ function show() {
     showParts(main, parts);
   }
   const attempt = report?.run ?? "";
-  document.title = `${{ starting: "Starting", running: data.progress && data.progress.plan_complete && data.progress.planned > 0 ? `${Math.floor(100 * data.progress.done / data.progress.planned)} %` : "Running", finished: "Finished", stopped: "Stopped", failed: "Failed" }[data.state]} - Millrace run ${attempt}`;
   headline.textContent = `Millrace run${attempt ? `, attempt ${attempt}` : ""}`;
   const said = [main.querySelector("h1")?.textContent ?? "", lost || isOver() ? main.querySelector(".state").textContent : ""].filter((text) => text !== "").join(". ");
   if (announcer.textContent !== said) announcer.textContent = said;
+}
+
+// A hidden tab has a title, too.
+function showTitle() {
+  document.title = `${{ starting: "Starting", running: data.progress && data.progress.plan_complete && data.progress.planned > 0 ? `${Math.floor(100 * data.progress.done / data.progress.planned)} %` : "Running", finished: "Finished", stopped: "Stopped", failed: "Failed" }[data.state]} - Millrace run ${report?.run ?? ""}`;
 }
 
 // Shows a state of the run. In a hidden tab it is only kept.
 function update(next) {
   lost = false;
   load(next);
+  showTitle();
   if (!document.hidden) show();
 }
 document.addEventListener("visibilitychange", () => { if (!document.hidden) show(); });
@@ -146,7 +152,11 @@ async function follow() {
       // The server is gone, or the network.
     }
     if (next) {
-      update(next);
+      try {
+        update(next);
+      } catch (error) {
+        console.error(error);  // the next state may be shown
+      }
       pause = 1000;
       continue;
     }
@@ -160,5 +170,6 @@ async function follow() {
 drawAgain(() => charts?.draw());
 header.append(skipLink(), headline, announcer);
 for (const part of [header, main, footer]) part.hidden = false;
+showTitle();
 show();
 follow();

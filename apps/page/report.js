@@ -281,7 +281,11 @@ function chartSections() {
   };
   group("flow", "Rate and queues over time");
   group("load", "The machine over time");
-  return { parts, draw, remove, update: () => { explain(); return data.series !== null && update(data.series); } };
+  return { parts, draw, remove, update: () => {
+      if (!data.series || data.series.time.length < 2) return false;
+      explain();
+      return update(data.series);
+    } };
 }
 
 function gpuSection() {

@@ -124,13 +124,13 @@ class HttpServer::Impl {
     timer_.expires_after(period_);
     timer_.async_wait([this](const ErrorCode& error) {
       if (error || ending_) return;
+      wait_for_tick();  // first, so that the next tick comes whatever happens in this one
       try {
         tick_();
       } catch (const std::exception&) {  // the next tick may succeed
       }
       ask_again();
       if (!accepting_) accept();
-      wait_for_tick();
     });
   }
 
@@ -167,8 +167,9 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     parser_.emplace();
     parser_->header_limit(longest_header);
     stream_.expires_after(request_time);  // for the whole request, not for each part
-    http::async_read(stream_, buffer_, *parser_,
-                     [self = shared_from_this()](const ErrorCode& error, std::size_t) { self->got(error); });
+    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](const ErrorCode& error, std::size_t) {
+      self->or_close([&] { self->got(error); });
+    });
   }
 
   /// Answers the request if it waits for an answer.
@@ -190,6 +191,16 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   }
 
  private:
+  /// A connection with nothing pending would never leave the server's list.
+  template <class Work>
+  void or_close(const Work& work) {
+    try {
+      work();
+    } catch (const std::exception&) {  // such as no memory
+      close();
+    }
+  }
+
   void got(const ErrorCode& error) {
     idle_ = false;
     if (error == http::error::end_of_stream || error == beast::error::timeout ||
@@ -239,7 +250,9 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     response_->prepare_payload();
     serializer_.emplace(*response_);
     stream_.expires_after(answer_time);
-    const auto written = [self = shared_from_this()](const ErrorCode& error, std::size_t) { self->wrote(error); };
+    const auto written = [self = shared_from_this()](const ErrorCode& error, std::size_t) {
+      self->or_close([&] { self->wrote(error); });
+    };
     if (head_) {
       http::async_write_header(stream_, *serializer_, written);
     } else {
@@ -285,7 +298,13 @@ void HttpServer::Impl::accept() {
 
 void HttpServer::Impl::ask_again() {
   const Connections now = connections_;  // answers can remove connections
-  for (const auto& connection : now) connection->ask_again();
+  for (const auto& connection : now) {
+    try {
+      connection->ask_again();
+    } catch (const std::exception&) {  // such as no memory: only this client loses its connection
+      connection->close();
+    }
+  }
 }
 
 void HttpServer::Impl::say_goodbye() {

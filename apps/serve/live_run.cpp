@@ -20,8 +20,11 @@ const std::string& live_script() {
   return script;
 }
 
+HttpReply reply_of(const char* type, std::shared_ptr<const std::string> body) {
+  return {.status = 200, .type = type, .body = std::move(body)};
+}
 HttpReply reply_of(const char* type, std::string body) {
-  return {.status = 200, .type = type, .body = std::make_shared<const std::string>(std::move(body))};
+  return reply_of(type, std::make_shared<const std::string>(std::move(body)));
 }
 
 }  // namespace
@@ -57,6 +60,8 @@ void LiveRun::ended() noexcept {
   }
   sample_ = {};
   so_far_ = {};
+  told_.completing = true;
+  ++told_.version;
 }
 
 void LiveRun::finished(const RunReport& report) {
@@ -70,15 +75,24 @@ void LiveRun::failed(const std::string& error) {
   change([&] {
     told_.state = "failed";
     told_.error = error;
+    if (!told_.report) return;
+    told_.report->state = told_.state;
+    told_.report->error = error;
   });
 }
 
 void LiveRun::tick() {
-  const std::lock_guard lock(mutex_);
-  ++told_.version;
-  if (!sample_) return;
-  now_ = sample_();
-  first_ = window_.add(*now_);
+  std::string attempt;
+  {
+    const std::lock_guard lock(mutex_);
+    ++told_.version;
+    attempt = told_.attempt;
+    if (sample_) {
+      now_ = sample_();
+      first_ = window_.add(*now_);
+    }
+  }
+  read_series(attempt);
 }
 
 /// Reads the rows of resources.csv that are new.
@@ -94,20 +108,24 @@ void LiveRun::read_series(const std::string& attempt) {
   csv_.clear();
 }
 
-LiveRun::Told LiveRun::told() {
+const LiveRun::Told& LiveRun::told() {
   const std::lock_guard lock(mutex_);
+  if (asked_once_ && asked_.version == told_.version) return asked_;
   if (so_far_) told_.report = so_far_();
-  return told_;
+  asked_ = told_;
+  asked_once_ = true;
+  status_ = page_ = nullptr;
+  return asked_;
 }
 
 Json LiveRun::figures(const Told& told) {
   Json figures =
       told.attempt.empty() ? Json{{"errors", Json::array()}, {"run", nullptr}} : files_of(told.attempt, Pictures::none);
-  const bool running = told.state == "running" && now_;
-  read_series(told.attempt);
+  const bool running = told.state == "running" && now_ && !told.completing;
   figures["schema"] = 1;
   figures["version"] = told.version;
   figures["state"] = told.state;
+  figures["completing"] = told.completing && told.state == "running";
   figures["error"] = told.error.empty() ? Json() : Json(told.error);
   figures["attempt"] = told.attempt.empty() ? Json() : Json(told.attempt);
   figures["progress"] = running ? to_json(*first_, *now_) : Json();
@@ -117,23 +135,24 @@ Json LiveRun::figures(const Told& told) {
 }
 
 std::shared_ptr<const std::string> LiveRun::status() {
-  const Told now = told();
-  if (status_version_ != now.version) {
+  const Told& now = told();
+  if (!status_)
     status_ = std::make_shared<const std::string>(figures(now).dump(-1, ' ', false, Json::error_handler_t::replace));
-    status_version_ = now.version;
-  }
   return status_;
 }
 
-std::string LiveRun::page() {
-  const Told now = told();
+std::shared_ptr<const std::string> LiveRun::page() {
+  const Told& now = told();
+  if (page_) return page_;
   const Json data = figures(now);
   const Json& report = data.at("report");
   constexpr int columns = 100;
   const bool has_figures = !report.is_null() && !report.at("run_window").is_null();
   const std::string text =
       has_figures ? to_text(report, output_, columns, false) : "No picture is in the pipeline yet.\n";
-  return page_of("Millrace run", text, data, live_script(), Loads::from_its_server);
+  page_ =
+      std::make_shared<const std::string>(page_of("Millrace run", text, data, live_script(), Loads::from_its_server));
+  return page_;
 }
 
 std::optional<HttpReply> LiveRun::answer(const HttpRequest& request) {
@@ -147,7 +166,7 @@ std::optional<HttpReply> LiveRun::answer(const HttpRequest& request) {
     return HttpReply{.status = 200, .type = "application/json", .body = status()};
   }
   if (request.path == "/metrics") {
-    const Told now = told();
+    const Told& now = told();
     return reply_of(metrics_type, now.report ? metrics_of(*now.report, now.state) : metrics_of_start(now.state));
   }
   if (request.path == "/") {

@@ -48,11 +48,13 @@ class LiveRun {
     std::string error;
     std::optional<RunReport> report;
     std::int64_t version = 1;  ///< grows with each state that clients can see
+    bool completing = false;   ///< all pictures are done, and files are completed
   };
-  Told told();
+  /// The same until the version changes: many requests cost no more than one.
+  const Told& told();
   void change(const std::function<void()>& change);
   std::shared_ptr<const std::string> status();
-  std::string page();
+  std::shared_ptr<const std::string> page();
   nlohmann::json figures(const Told& told);
   void read_series(const std::string& attempt);
 
@@ -69,8 +71,9 @@ class LiveRun {
   std::ifstream csv_;
   std::string half_line_;
   CsvSeries series_;
-  std::shared_ptr<const std::string> status_;
-  std::int64_t status_version_ = 0;
+  Told asked_;  // for the requests of this version
+  bool asked_once_ = false;
+  std::shared_ptr<const std::string> status_, page_;  // of `asked_`; null until somebody asks for them
 };
 
 }  // namespace millrace

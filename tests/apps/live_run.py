@@ -23,7 +23,10 @@ class LiveRun:
             [program.PROGRAM, "run", str(case.write("live.yaml", recipe)), "--input", "-", "--output", str(self.output), "--serve", serve, *map(str, options)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
         case.addCleanup(self.kill)
-        self.said = self.program.stderr.readline().decode()
+        self.said = ""
+        while "watch this run at" not in self.said:  # notes may come first
+            self.said = self.program.stderr.readline().decode()
+            case.assertNotEqual(self.said, "", "the program ended without a URL")
         self.url = re.search(r"http://\S+/", self.said)[0]
         self.port = int(re.search(r":(\d+)/", self.url)[1])
 
