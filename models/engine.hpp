@@ -52,10 +52,6 @@ class Engine {
   /// The same on the host. The outputs are valid on return.
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs);
 
-  /// From now on, calls of this thread use a team of at least `threads`. For calls whose values nobody keeps: their last
-  /// bits depend on the size of the team.
-  virtual void enlarge_team([[maybe_unused]] int threads) {}
-
   /// The type of pictures and embeddings (precision.hpp).
   virtual DType image_type() const { return DType::f32; }
 
@@ -97,7 +93,7 @@ std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package,
                                    const CallRows& call, Device& device);
 
 /// Calls every method once with its `rows`, checks the outputs and waits.
-/// Call it on the thread that will run the model, if it has a team: LibTorch creates the team here.
+/// Call it on the thread that will run the model: LibTorch creates that thread's OpenMP team here.
 /// Throws ModelError if `rows` are more than a method takes, or if outputs differ from the package.
 void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Device& device);
 

@@ -23,7 +23,6 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
     // engines_on() sets device and precision.
     one.cache = std::make_unique<ModelCache>(budget, std::move(engines),
                                              EngineOptions{.threads = resolved.team, .lanes = resolved.graph.lanes});
-    one.warm_up_team = resolved.team * resolved.graph.lanes;
     const std::size_t first = devices.first_of_gpu(i);
     // Devices on one GPU share the mutex, because their calls would disturb each other's times.
     one.alone = first < i ? all[first].alone : std::make_shared<std::mutex>();

@@ -24,7 +24,6 @@ struct DeviceModels {
   std::shared_ptr<std::mutex> alone;   ///< one for each GPU: its owner may time calls there; also guards the two below
   bool measured = false;               ///< `demand` knows the times of all calls
   bool warm = false;                   ///< a lane has called the models
-  int warm_up_team = 1;                ///< threads of the first calls on the host: those of all lanes
 };
 
 /// One for each of `devices`. Loads nothing yet; `factory` loads packages later. `budget` is in bytes for each device.

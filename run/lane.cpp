@@ -1,7 +1,6 @@
 #include "run/lane.hpp"
 
 #include <algorithm>
-#include <future>
 #include <iterator>
 #include <new>
 #include <string>
@@ -98,18 +97,6 @@ std::int64_t Lane::warm_up(const Clock& clock) {
   return clock.now_ns() - begun_ns;
 }
 
-void Lane::call_all(Engine& engine, const PlannedModel& model, const CallShape& shape) {
-  const auto call = [&] {
-    for (const CallShape& one : exec_shapes(shape)) millrace::warm_up(engine, *model.package, one.rows, *device_);
-  };
-  if (device_->stream() != nullptr) return call();
-  // The other lanes wait for this one, so it uses their cores. The larger team ends with a thread of its own.
-  std::async(std::launch::async, [&] {
-    engine.enlarge_team(models_.warm_up_team);
-    call();
-  }).get();
-}
-
 // Calls the model in the shapes of the run and returns the largest.
 // If the memory of a GPU runs out, it continues with the smaller shapes that the limits then allow.
 CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
@@ -124,7 +111,7 @@ CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
   while (true) {
     const CallShape shape = shape_now();
     try {
-      call_all(engine, model, shape);
+      for (const CallShape& one : exec_shapes(shape)) millrace::warm_up(engine, *model.package, one.rows, *device_);
       return shape;
     } catch (const OutOfMemoryError&) {
       const MethodRows next = shape_now().rows;

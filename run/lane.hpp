@@ -51,7 +51,6 @@ class Lane {
 
  private:
   CallShape warm_up_model(Engine& engine, const PlannedModel& model);
-  void call_all(Engine& engine, const PlannedModel& model, const CallShape& shape);
   const std::vector<LinkedStage<LaneStage>>& stages_of(const Batch& batch) const {
     return stages_[static_cast<std::size_t>(batch.view())];
   }

@@ -16,7 +16,6 @@ class WrappedEngine : public Engine {
   explicit WrappedEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
   using Engine::call;
-  void enlarge_team(int threads) override { engine_->enlarge_team(threads); }
   DType image_type() const override { return engine_->image_type(); }
   std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
   void trim() override { engine_->trim(); }

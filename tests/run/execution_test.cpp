@@ -64,7 +64,7 @@ TEST_CASE("nothing is admitted before all lanes are warm") {
   CHECK(run.execution.ready());
 }
 
-TEST_CASE("on the host, the first lane calls the models to warm up, with the threads of all lanes") {
+TEST_CASE("on the host, only the first lane calls the models to warm up, and the time is that of its calls") {
   LaneBench bench;
   bench.lanes = 4;
   BenchExecution run(bench, 16);
@@ -75,7 +75,6 @@ TEST_CASE("on the host, the first lane calls the models to warm up, with the thr
   };
   run.run();
   CHECK(run.execution.warm_up_ns() == 3 * 1'000'000);  // 1 ms each for forward, encode and decode
-  CHECK(bench.enlarged_team == 4);
 }
 
 TEST_CASE("lanes that do not fit into a device's memory are dropped") {

@@ -74,9 +74,8 @@ using AtCall = std::function<void(std::string_view method, int rows)>;
 
 class AskingEngine final : public WrappedEngine {
  public:
-  AskingEngine(std::shared_ptr<Engine> engine, const Package& package, const AtCall& at_call, std::atomic<int>& team)
-      : WrappedEngine(std::move(engine)), package_(package), at_call_(at_call), team_(team) {}
-  void enlarge_team(int threads) override { team_ = threads; }
+  AskingEngine(std::shared_ptr<Engine> engine, const Package& package, const AtCall& at_call)
+      : WrappedEngine(std::move(engine)), package_(package), at_call_(at_call) {}
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
     if (at_call_) at_call_(method, rows_of_call(package_, method, inputs));
@@ -86,7 +85,6 @@ class AskingEngine final : public WrappedEngine {
  private:
   const Package package_;
   const AtCall& at_call_;
-  std::atomic<int>& team_;
 };
 
 /// A clock that only the test moves.
@@ -103,7 +101,6 @@ class ManualClock final : public Clock {
 struct LaneBench {
   Package detector = detector_package(), segmenter = segmenter_package();
   AtCall at_call{};                                              // when a call is asked for
-  std::atomic<int> enlarged_team{0};                             // what the warm-up asked for
   Before before_detector{}, before_encoder{}, before_decoder{};  // when the call is computed
   std::map<std::string, OptionValues> options{};
   std::vector<RecipeStage> stages{"decode", "preprocess", "detect", "segment", "postprocess", "encode"};
@@ -134,7 +131,7 @@ struct LaneBench {
           },
           "", engine_bytes);
       return std::make_shared<AskingEngine>(std::make_shared<DeferredEngine>(package, std::move(engine)), package,
-                                            at_call, enlarged_team);
+                                            at_call);
     };
   }
 

@@ -87,13 +87,9 @@ void fix_process_settings() {
   });
 }
 
-// Engine::enlarge_team is about the calls of one thread.
-thread_local int minimum_team = 1;
-
 void set_team_of_this_thread(int threads) {
   // OpenMP keeps the team size per thread, so each lane sets it, once.
   thread_local int team = 0;
-  threads = std::max(threads, minimum_team);
   if (team == threads) return;
   at::set_num_threads(threads);
   team = threads;
@@ -296,7 +292,6 @@ class TorchEngine final : public Engine {
     });
   }
 
-  void enlarge_team(int threads) override { minimum_team = threads; }
   DType image_type() const override { return image_type_; }
   std::int64_t memory_bytes() const override { return model_.bytes; }
   void trim() override {
