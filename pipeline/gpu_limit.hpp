@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "pipeline/statistics.hpp"
@@ -21,8 +22,12 @@ struct GpuLimit {
 };
 [[nodiscard]] std::string_view to_string(GpuLimit::Kind kind);
 
-/// What limits the GPU in a window, whether or not the GPU limits the run.
-[[nodiscard]] GpuLimit gpu_limit(const Snapshot& window);
+/// What limits the GPU in a window when it computes `part`, whether or not the GPU limits the run.
+[[nodiscard]] GpuLimit gpu_limit(const Snapshot& window, const std::string& part);
+
+/// What limits the GPU in the calls that wait for launches; unknown if there are none.
+/// `launches_s` becomes the time of their launches.
+[[nodiscard]] GpuLimit launch_limit(const Snapshot& window, double& launches_s);
 
 /// The window without the time in which a GPU only waits for launches: lanes can launch at the same time, so it is no
 /// demand of the GPU. How long the kernels of a launch-bound call take is not known, so none of its launch time stays.

@@ -287,15 +287,13 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
 
 // What limits the GPU, if that matters to the stage.
 GpuLimit gpu_limit_of(const Candidate& stage, const Snapshot& window) {
-  const GpuLimit limit = gpu_limit(window);
-  if (stage.reading->waited_for_by_lanes) return limit;
+  if (stage.reading->waited_for_by_lanes) return gpu_limit(window, stage.stage);
+  if (stage.resource != "lane") return {};
   // Lanes are busy with other work too. Launches explain their time only if they take a good part of it.
-  std::int64_t launch_ns = 0;
-  for (const auto& resource : window.resources) launch_ns += resource.total.launch_ns;
-  const bool launching =
-      stage.resource == "lane" && limit.kind == GpuLimit::Kind::launch_bound &&
-      static_cast<double>(launch_ns) >= launching_lanes * static_cast<double>(stage.reading->total.busy_ns);
-  return launching ? limit : GpuLimit{};
+  double launches_s = 0;
+  const GpuLimit limit = launch_limit(window, launches_s);
+  const double busy_s = static_cast<double>(stage.reading->total.busy_ns) / 1e9;
+  return launches_s >= launching_lanes * busy_s ? limit : GpuLimit{};
 }
 
 // Returns why the window says little: it is mostly filling and draining, or it has only a few batches.

@@ -127,7 +127,7 @@ void fill_device_calls(RunReport& report, const JobRequest& request, const Execu
   if (std::string note = excess_of(*report.device_calls); !note.empty()) report.notes.push_back(std::move(note));
 }
 
-// The driver tells once a second why clocks are low. The GPU with the lowest clocks counts.
+// The driver tells once a second why clocks are low. For each reason, the GPU with the largest share counts.
 void add_slow_clocks(const std::vector<GpuSummary>& gpus, Snapshot& begun, Snapshot& finished) {
   const auto wall_ns = static_cast<double>(finished.time_ns - begun.time_ns);
   const auto add = [&](std::optional<double> GpuSummary::*share, std::optional<std::int64_t> MachineTime::*time_ns) {
@@ -283,15 +283,15 @@ std::vector<const SinkEntry*> sinks_of(const std::vector<PlannedView>& views) {
 /// A timeline that cannot be written must not fail the run: its results are complete.
 void save_timeline(const RunReport& report, const Attempt& attempt) {
   if (!report.window.measured) return;  // nothing was measured, or the graph was never made
-  const LaneTimeline::Kept kept = attempt.execution.timeline();
-  if (kept.entries.empty()) return;
-  TimelineFacts facts{attempt.execution.lanes(), {}, {}, attempt.log_begun_ns};
-  for (const ChainLink* stage : attempt.request.config.chain.of(Section::lane))
-    facts.stages.push_back(stage->info.name);
-  for (const ViewCounts& view : report.views) facts.views.push_back(view.name);
-  facts.begun_ns = attempt.execution.window_begun().time_ns;
-  facts.ended_ns = facts.begun_ns + report.window.time_ns;
   try {
+    const LaneTimeline::Kept kept = attempt.execution.timeline();
+    if (kept.entries.empty()) return;
+    TimelineFacts facts{attempt.execution.lanes(), {}, {}, attempt.log_begun_ns};
+    for (const ChainLink* stage : attempt.request.config.chain.of(Section::lane))
+      facts.stages.push_back(stage->info.name);
+    for (const ViewCounts& view : report.views) facts.views.push_back(view.name);
+    facts.begun_ns = attempt.execution.window_begun().time_ns;
+    facts.ended_ns = facts.begun_ns + report.window.time_ns;
     attempt.folder.write_timeline(to_json(kept, facts));
   } catch (const std::exception& error) {
     attempt.listener.warn("the timeline of the lanes was not written: " + std::string(error.what()) +

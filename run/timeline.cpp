@@ -30,6 +30,11 @@ double number(const Json& json, double low, double high) {
   return value;
 }
 
+double whole(const Json& json, double low, double high) {
+  if (!json.is_number_integer()) refuse();
+  return number(json, low, high);
+}
+
 std::vector<std::string> names_from(const Json& json, std::size_t least) {
   auto names = json.get<std::vector<std::string>>();
   if (names.size() < least || names.size() > max_names) refuse();
@@ -39,10 +44,10 @@ std::vector<std::string> names_from(const Json& json, std::size_t least) {
 void check_batch(const Json& batch, double lanes, double views, std::size_t stages) {
   constexpr double many = 1e15, longest = 1e12;
   if (!batch.is_array() || batch.size() != before_stages + stages) refuse();
-  number(batch[0], 0, lanes - 1);
-  number(batch[1], 0, many);
-  number(batch[2], 0, many);
-  number(batch[3], 0, views - 1);
+  whole(batch[0], 0, lanes - 1);
+  whole(batch[1], 0, many);
+  whole(batch[2], 0, many);
+  whole(batch[3], 0, views - 1);
   number(batch[4], -longest, longest);
   for (std::size_t i = before_stages; i < batch.size(); ++i) number(batch[i], 0, longest);
 }
@@ -52,7 +57,7 @@ Json checked(const Json& json) {
   constexpr double longest_s = 1e9;
   if (json.at("version") != version) refuse();
   const auto stages = names_from(json.at("stages"), 1), views = names_from(json.at("views"), 1);
-  const double lanes = number(json.at("lanes"), 1, 4096);
+  const double lanes = whole(json.at("lanes"), 1, 4096);
   const Json &batches = json.at("batches"), &cut = json.at("cut");
   if (!batches.is_array() || batches.empty() || batches.size() > 2 * LaneTimeline::most) refuse();
   for (const Json& batch : batches) check_batch(batch, lanes, static_cast<double>(views.size()), stages.size());

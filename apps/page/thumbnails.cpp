@@ -8,6 +8,7 @@
 
 #include "io/decode/decode.hpp"
 #include "io/files/base64.hpp"
+#include "io/files/decode_error.hpp"
 #include "io/files/read_file.hpp"
 #include "io/sinks/image_write.hpp"
 
@@ -56,6 +57,10 @@ Json Thumbnails::make(const std::string& path) {
     return {{"jpeg", to_base64({reinterpret_cast<const char*>(jpeg.data()), jpeg.size()})},
             {"width", decoded.pixels.width},
             {"height", decoded.pixels.height}};
+  } catch (const PictureError& error) {
+    // Its sentence would advise to raise limits of the run, but these are the limits of thumbnails.
+    if (error.reason() == Reason::too_large) return {{"why", "too large for a thumbnail"}};
+    return {{"why", error.what()}};
   } catch (const std::exception& error) {
     return {{"why", error.what()}};
   }

@@ -80,7 +80,7 @@ function makeTimeline(timeline) {
     ++count[lane];
     for (const part of scale.parts) busy[lane] += lengthIn(part, begin, ends[ends.length - 1]);
   }
-  const facts = busy.map((time, lane) => `lane ${lane}: ${count[lane]} batches, busy ${Math.round(100 * Math.min(time / Math.max(recorded, 1e-9), 1))} %`);
+  const facts = busy.map((time, lane) => `lane ${lane}: ${count[lane]} batches${cut ? " shown" : ""}, busy ${Math.round(100 * Math.min(time / Math.max(recorded, 1e-9), 1))} %`);
   const part = (seconds) => momentText(seconds, end, 1);
   const summary = `The lanes from ${part(timeline.begun_s)} to ${part(end)}${cut ? `, without ${part(cut.from_s)} to ${part(cut.to_s)}` : ""}. ${facts.join("; ")}.`;
 

@@ -124,7 +124,7 @@ class HttpServer::Impl {
     timer_.expires_after(period_);
     timer_.async_wait([this](const ErrorCode& error) {
       if (error || ending_) return;
-      wait_for_tick();  // first, so that the next tick comes whatever happens in this one
+      wait_for_tick();  // first, so that an exception below does not end the ticks
       try {
         tick_();
       } catch (const std::exception&) {  // the next tick may succeed

@@ -32,8 +32,8 @@ Snapshot with(const ResourceReading& gpu) {
 bool says(const Verdict& verdict, const std::string& text) { return verdict.sentence.find(text) != std::string::npos; }
 
 TEST_CASE("without a GPU, or without times of launches, nothing is known") {
-  CHECK(gpu_limit(lane_bound()).kind == GpuLimit::Kind::unknown);
-  CHECK(gpu_limit(with(gpu_of(6, 0, 3, 0))).kind == GpuLimit::Kind::unknown);
+  CHECK(gpu_limit(lane_bound(), "encoder").kind == GpuLimit::Kind::unknown);
+  CHECK(gpu_limit(with(gpu_of(6, 0, 3, 0)), "encoder").kind == GpuLimit::Kind::unknown);
   CHECK(to_string(GpuLimit::Kind::unknown).empty());
 }
 
@@ -42,9 +42,9 @@ TEST_CASE("a GPU whose calls take longer than their launches is compute-bound") 
   CHECK(verdict.stage == "encoder");
   CHECK(verdict.resource == "GPU");
   CHECK(verdict.gpu.kind == GpuLimit::Kind::compute_bound);
-  CHECK(verdict.gpu.launch == doctest::Approx(1.9 / 9.4));
+  CHECK(verdict.gpu.launch == doctest::Approx(0.1));
   CHECK(!verdict.gpu.heat);
-  CHECK(says(verdict, "The GPU is compute-bound: launching kernels takes 20 % of the time that its calls take alone."));
+  CHECK(says(verdict, "The GPU is compute-bound: launching kernels takes 10 % of the time that its calls take alone."));
 }
 
 TEST_CASE("a GPU whose calls take as long as their launches does not limit the run; the lanes do") {
@@ -65,6 +65,19 @@ TEST_CASE("only the calls that wait for launches lose their time") {
   const Snapshot kernels = without_launches(with(gpu_of(7, 0.7, 2, 1.9)));
   CHECK(kernels.resources.back().total.busy_ns == seconds(7.1));
   CHECK(kernels.resources.back().parts[0].busy_ns == seconds(7));
+}
+
+TEST_CASE("the verdict speaks of the part that it names, even if other parts wait for launches") {
+  // Of all calls together, launches take 81 %.
+  const Verdict verdict = judge({}, with(gpu_of(9.2, 7.2, 1.2, 1.2)));
+  CHECK(verdict.stage == "encoder");
+  CHECK(verdict.gpu.kind == GpuLimit::Kind::compute_bound);
+  CHECK(verdict.gpu.launch == doctest::Approx(7.2 / 9.2));
+  // Without the decoder's launches, the GPU is not full. So they explain the lanes.
+  const Verdict of_lanes = judge({}, with(gpu_of(3, 0.3, 9, 9)));
+  CHECK(of_lanes.resource == "lane");
+  CHECK(of_lanes.gpu.kind == GpuLimit::Kind::launch_bound);
+  CHECK(of_lanes.gpu.launch == doctest::Approx(1));
 }
 
 TEST_CASE("launches that take little of the lanes' time do not explain them") {

@@ -52,13 +52,26 @@ TEST_CASE("damaged files and those of other versions are no timeline") {
     CHECK(timeline_from_json(text).is_null());
   }
   CHECK(timeline_from_json(std::string(1'000'000, '[')).is_null());
-  for (const char* change :
-       {R"({"version": 2})", R"({"lanes": 0})", R"({"lanes": 1})", R"({"lanes": "2"})", R"({"stages": []})",
-        R"({"stages": ["a"]})", R"({"stages": [1, 2]})", R"({"views": ["front"]})", R"({"begun_s": null})",
-        R"({"ended_s": 0.5})", R"({"cut": {"from_s": 2}})", R"({"cut": {"from_s": 2, "to_s": 1, "batches": 1}})",
-        R"({"batches": []})", R"({"batches": [[0, 0, 16, 0, 1, 1]]})", R"({"batches": [[-1, 0, 16, 0, 1, 1, 1]]})",
-        R"({"batches": [[0, 0, 16, 0, 1, -1, 1]]})", R"({"batches": [[0, 0, 16, 0, 1, 1, "x"]]})",
-        R"({"batches": [{"a": 1}]})"}) {
+  for (const char* change : {R"({"version": 2})",
+                             R"({"lanes": 0})",
+                             R"({"lanes": 1})",
+                             R"({"lanes": "2"})",
+                             R"({"lanes": 2.5})",
+                             R"({"batches": [[0.5, 0, 16, 0, 1, 1, 1]]})",
+                             R"({"stages": []})",
+                             R"({"stages": ["a"]})",
+                             R"({"stages": [1, 2]})",
+                             R"({"views": ["front"]})",
+                             R"({"begun_s": null})",
+                             R"({"ended_s": 0.5})",
+                             R"({"cut": {"from_s": 2}})",
+                             R"({"cut": {"from_s": 2, "to_s": 1, "batches": 1}})",
+                             R"({"batches": []})",
+                             R"({"batches": [[0, 0, 16, 0, 1, 1]]})",
+                             R"({"batches": [[-1, 0, 16, 0, 1, 1, 1]]})",
+                             R"({"batches": [[0, 0, 16, 0, 1, -1, 1]]})",
+                             R"({"batches": [[0, 0, 16, 0, 1, 1, "x"]]})",
+                             R"({"batches": [{"a": 1}]})"}) {
     CAPTURE(change);
     Json changed = good;
     changed.update(Json::parse(change));
