@@ -118,6 +118,7 @@ function show() {
   } else {
     showParts(main, parts);
   }
+  showTitle();
   const attempt = report?.run ?? "";
   headline.textContent = `Millrace run${attempt ? `, attempt ${attempt}` : ""}`;
   const said = [main.querySelector("h1")?.textContent ?? "", lost || isOver() ? main.querySelector(".state").textContent : ""].filter((text) => text !== "").join(". ");
@@ -133,8 +134,8 @@ function showTitle() {
 function update(next) {
   lost = false;
   load(next);
-  showTitle();
-  if (!document.hidden) show();
+  if (document.hidden) showTitle();
+  else show();
 }
 document.addEventListener("visibilitychange", () => { if (!document.hidden) show(); });
 
@@ -170,6 +171,5 @@ async function follow() {
 drawAgain(() => charts?.draw());
 header.append(skipLink(), headline, announcer);
 for (const part of [header, main, footer]) part.hidden = false;
-showTitle();
 show();
 follow();

@@ -295,12 +295,12 @@ function gpuSection() {
     return el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader" }, gpu.bus),
       cell("some kernel ran", number(`${key}.mean_utilisation`, "percent")), cell("most memory", number(`${key}.peak_memory_bytes`, "bytes")),
       cell("clock", number(`${key}.mean_sm_mhz`, "mhz")), cell("power", number(`${key}.mean_power_w`, "watt")),
-      cell("highest temperature", number(`${key}.peak_temperature_c`, "celsius")),
-      cell("clock lowered by heat", number(`${key}.heat_limited`, "percent")), cell("by the power limit", number(`${key}.power_limited`, "percent")));
+      cell("hottest", number(`${key}.peak_temperature_c`, "celsius")),
+      cell("heat limit", number(`${key}.heat_limited`, "percent")), cell("power limit", number(`${key}.power_limited`, "percent")));
   });
-  return [section("GPUs", stackTable("What the driver measured",
-    [head("bus"), headRight("some kernel ran"), headRight("most memory"), headRight("clock"), headRight("power"), headRight("highest temperature"),
-      headRight("clock lowered by heat"), headRight("by the power limit")], rows))];
+  return [section("GPUs", stackTable("What the driver measured. The limits are shares of the time with a lower clock.",
+    [head("bus"), headRight("some kernel ran"), headRight("most memory"), headRight("clock"), headRight("power"), headRight("hottest"),
+      headRight("heat limit"), headRight("power limit")], rows))];
 }
 
 const ERRORS_SHOWN = 12;
