@@ -30,10 +30,6 @@ std::string root_of(const std::string& output) {
   return *root;
 }
 
-std::shared_ptr<std::uint8_t> new_raster(std::size_t bytes) {
-  return {new std::uint8_t[bytes], [](const std::uint8_t* data) { delete[] data; }};
-}
-
 /// Both rasters side by side.
 std::vector<std::uint8_t> side_by_side(const PixelBuffer& left, const PixelBuffer& right) {
   const auto row = static_cast<std::size_t>(left.width) * pixel_bytes;
@@ -55,9 +51,9 @@ std::vector<std::uint8_t> drawn(const PictureDifference& difference, const std::
     throw std::runtime_error("its size is no longer that of the runs");
   if (2 * info.pixel_width + gap > longest_side || info.pixel_height > longest_side)
     throw std::runtime_error("two of them side by side are too wide for a JPEG");
-  const Decoded left = decode(bytes.span(), info, limits, new_raster);
+  const Decoded left = decode(bytes.span(), info, limits, pixels_on_heap);
   const PixelBuffer right{left.pixels.width, left.pixels.height,
-                          new_raster(static_cast<std::size_t>(info.pixel_bytes))};
+                          pixels_on_heap(static_cast<std::size_t>(info.pixel_bytes))};
   std::memcpy(right.data.get(), left.pixels.data.get(), static_cast<std::size_t>(info.pixel_bytes));
   draw(left.pixels, info, difference.first.objects);
   draw(right, info, difference.second.objects);

@@ -200,18 +200,23 @@ class RunListener final : public JobListener {
 void show(const RunReport& report, bool quiet) {
   const nlohmann::json json = to_json(report);
   const std::string& output = report.output_folder;
-  std::string text = to_text(json, output, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO));
+  const auto print = [quiet](const std::string& text) {
+    if (!quiet) std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  };
+  // First, because thumbnails can take some seconds on a slow disk.
+  print(to_text(json, output, terminal_columns(STDOUT_FILENO), wants_colour(STDOUT_FILENO)));
   std::string problem;
   try {
-    text += write_page(json, output, output + "/runs/" + report.run, "");
+    // A stopped run has little time left.
+    const Pictures pictures = report.state == "stopped" ? Pictures::none : Pictures::thumbnails;
+    print(write_page(json, output, output + "/runs/" + report.run, "", pictures));
   } catch (const StorageError& error) {  // the results are complete, and report.json has the figures
     problem = "report.html was not written (" + std::system_category().message(error.error_number()) +
               "): `millrace report OUT --html` writes it later";
   } catch (const std::exception& error) {
     problem = std::string("report.html was not written: ") + error.what();
   }
-  if (!quiet) std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
   if (!problem.empty()) say(problem);
   tell_unreadable(report.scan, ", then run again with --add-new");
   if (report.state == "stopped") say("stopped before the end; run the same command again to resume");

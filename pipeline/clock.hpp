@@ -18,7 +18,8 @@ struct CoreTime {
           to.team_waiting_ns - from.team_waiting_ns};
 }
 
-/// Times of the cores that the process may use, with all programs on them, since an arbitrary start.
+/// Times of the machine since an arbitrary start. Those of cores are about the cores that the process may use, with all
+/// programs on them.
 /// A time that the system does not provide is empty.
 struct MachineTime {
   int cores = 0;  ///< that the affinity of the process allows; a quota can allow less of their time

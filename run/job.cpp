@@ -127,7 +127,8 @@ void fill_device_calls(RunReport& report, const JobRequest& request, const Execu
   if (std::string note = excess_of(*report.device_calls); !note.empty()) report.notes.push_back(std::move(note));
 }
 
-// The driver tells once a second why clocks are low. For each reason, the GPU with the largest share counts.
+// The driver tells once a second why clocks are low, during the warm-up too. For each reason, the GPU with the largest
+// share counts.
 void add_slow_clocks(const std::vector<GpuSummary>& gpus, Snapshot& begun, Snapshot& finished) {
   const auto wall_ns = static_cast<double>(finished.time_ns - begun.time_ns);
   const auto add = [&](std::optional<double> GpuSummary::*share, std::optional<std::int64_t> MachineTime::*time_ns) {

@@ -197,9 +197,9 @@ Json files_of(const std::string& attempt, Pictures pictures) {
   return {{"errors", first_errors(attempt, pictures)}, {"run", run_of(attempt)}};
 }
 
-std::string report_page(const Json& report, const std::string& attempt, const std::string& text) {
+std::string report_page(const Json& report, const std::string& attempt, const std::string& text, Pictures pictures) {
   std::ifstream csv(attempt + "/resources.csv");
-  Json data = files_of(attempt, Pictures::thumbnails);
+  Json data = files_of(attempt, pictures);
   data["report"] = report;
   data["series"] = thinned_csv(csv, most_points_of_chart);
   data["timeline"] = timeline_of(attempt);
@@ -207,12 +207,12 @@ std::string report_page(const Json& report, const std::string& attempt, const st
 }
 
 std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,
-                       std::string file) {
+                       std::string file, Pictures pictures) {
   constexpr int columns = 100;
   if (file.empty()) file = attempt + "/report.html";
   const std::filesystem::path path(file);
   const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
-  const std::string page = report_page(report, attempt, to_text(report, output, columns, false));
+  const std::string page = report_page(report, attempt, to_text(report, output, columns, false), pictures);
   write_durably(folder, path.filename().string(), page);
   return "page     " + display_name(file) + "\n";
 }

@@ -8,19 +8,26 @@
 
 namespace millrace {
 
+/// Whether failed pictures have thumbnails. To make them, the pictures are read and decoded.
+enum class Pictures {
+  none,
+  thumbnails,
+};
+
 /// The page of an attempt, report.html: one file without links to others.
 ///
 /// Browsers get the figures as JSON, and scripts of the page show them. A content policy forbids all other scripts.
 /// - `report` is the content of report.json.
 /// - `attempt` is the folder of the attempt. Its resources.csv, errors.jsonl and run.json are shown if they exist.
 /// - `text` is the report as text, for browsers without scripts.
-std::string report_page(const nlohmann::json& report, const std::string& attempt, const std::string& text);
+std::string report_page(const nlohmann::json& report, const std::string& attempt, const std::string& text,
+                        Pictures pictures = Pictures::thumbnails);
 
 /// Writes the page of an attempt to `file`, or to report.html in the folder `attempt` if `file` is empty.
 /// Returns the line that tells the user where it is. Throws StorageError.
 /// `output` is the output folder as the user named it.
 std::string write_page(const nlohmann::json& report, const std::string& output, const std::string& attempt,
-                       std::string file);
+                       std::string file, Pictures pictures = Pictures::thumbnails);
 
 /// Where the scripts of a page may load data from.
 enum class Loads {
@@ -36,11 +43,6 @@ std::string page_of(const std::string& title, const std::string& text, const nlo
 /// The content policy of such a page.
 std::string content_policy(std::string_view script, Loads loads);
 
-/// Whether failed pictures have thumbnails. To make them, the pictures are read and decoded.
-enum class Pictures {
-  none,
-  thumbnails,
-};
 /// What report.js shows next to the report: {"errors", "run"}, from errors.jsonl and run.json of an attempt.
 nlohmann::json files_of(const std::string& attempt, Pictures pictures);
 

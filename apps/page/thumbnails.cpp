@@ -35,10 +35,6 @@ DecodeLimits limits() {
   return limits;
 }
 
-std::shared_ptr<std::uint8_t> new_raster(std::size_t bytes) {
-  return {new std::uint8_t[bytes], [](const std::uint8_t* data) { delete[] data; }};
-}
-
 }  // namespace
 
 Json Thumbnails::make(const std::string& path) {
@@ -51,7 +47,7 @@ Json Thumbnails::make(const std::string& path) {
     file_bytes_ += static_cast<std::int64_t>(file.size);
     const PictureInfo info = probe(file.span(), limits());
     pixels_ += static_cast<std::int64_t>(info.width) * info.height;
-    const Decoded decoded = decode(file.span(), info, limits(), new_raster);
+    const Decoded decoded = decode(file.span(), info, limits(), pixels_on_heap);
     const auto jpeg = encode_jpeg(decoded.pixels.data.get(), decoded.pixels.width, decoded.pixels.height, quality);
     if (jpeg.size() > largest_jpeg) throw std::runtime_error("its thumbnail has too many details");
     return {{"jpeg", to_base64({reinterpret_cast<const char*>(jpeg.data()), jpeg.size()})},

@@ -18,7 +18,7 @@ class Thumbnails {
   explicit Thumbnails(std::string root) : root_(std::move(root)) {}
 
   /// The file at `path` as it is now: {"jpeg", "width", "height"}, with the JPEG in base64.
-  /// A picture that breaks off is shown as far as it can be decoded.
+  /// A picture that breaks off is shown as far as it can be decoded, but a progressive JPEG only if it is whole.
   /// A file that cannot be shown gives {"why"} with a sentence for people. Null: the limits are reached.
   nlohmann::json make(const std::string& path);
 

@@ -25,7 +25,6 @@ using ErrorCode = boost::system::error_code;
 
 constexpr std::size_t most_connections = 32;
 constexpr std::uint32_t longest_header = 8 << 10;
-constexpr std::chrono::seconds request_time{10}, answer_time{30};
 constexpr std::chrono::seconds farewell_time{1};
 
 /// Sets path and query of "/status.json?after=3&token=x".
@@ -60,8 +59,8 @@ HttpReply text_reply(int status, std::string text) {
 /// Everything but the constructor, end() and the destructor runs on `thread_`.
 class HttpServer::Impl {
  public:
-  Impl(ServeAddress& address, Handler handler, std::function<void()> tick, std::chrono::milliseconds period)
-      : handler_(std::move(handler)), tick_(std::move(tick)), period_(period) {
+  Impl(ServeAddress& address, Handler handler, std::function<void()> tick, HttpTimes times)
+      : handler_(std::move(handler)), tick_(std::move(tick)), times_(times) {
     listen(address);
     accept();
     wait_for_tick();
@@ -121,7 +120,7 @@ class HttpServer::Impl {
   void accept();
 
   void wait_for_tick() {
-    timer_.expires_after(period_);
+    timer_.expires_after(times_.tick);
     timer_.async_wait([this](const ErrorCode& error) {
       if (error || ending_) return;
       wait_for_tick();  // first, so that an exception below does not end the ticks
@@ -148,7 +147,7 @@ class HttpServer::Impl {
 
   const Handler handler_;
   const std::function<void()> tick_;
-  const std::chrono::milliseconds period_;
+  const HttpTimes times_;
   asio::io_context io_{1};
   Tcp::acceptor acceptor_{io_};
   asio::steady_timer timer_{io_};
@@ -166,7 +165,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
   void read() {
     parser_.emplace();
     parser_->header_limit(longest_header);
-    stream_.expires_after(request_time);  // for the whole request, not for each part
+    stream_.expires_after(server_.times_.request);  // for the whole request, not for each part
     http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](const ErrorCode& error, std::size_t) {
       self->or_close([&] { self->got(error); });
     });
@@ -207,17 +206,18 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
         error == asio::error::operation_aborted || error == asio::error::connection_reset ||
         error == http::error::partial_message)
       return close();
-    keep_ = !error && parser_->get().keep_alive();
-    head_ = false;
-    if (error)
-      return write(text_reply(status_of(error), "This is not a request for this page: " + error.message() + ".\n"));
     const auto& message = parser_->get();
-    head_ = message.method() == http::verb::head;
-    if (!head_ && message.method() != http::verb::get) {
+    const bool known = parser_->is_header_done();
+    keep_ = !error && message.keep_alive();
+    head_ = known && message.method() == http::verb::head;
+    // First, because a body of such a request is an error, too.
+    if (known && !head_ && message.method() != http::verb::get) {
       HttpReply reply = text_reply(405, "This page can only be read: the methods are GET and HEAD.\n");
       reply.headers.emplace_back("Allow", "GET, HEAD");
       return write(reply);
     }
+    if (error)
+      return write(text_reply(status_of(error), "This is not a request for this page: " + error.message() + ".\n"));
     request_ = {.host = std::string(message[http::field::host]),
                 .authorization = std::string(message[http::field::authorization])};
     split_target({message.target().data(), message.target().size()}, request_);
@@ -249,7 +249,7 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     response_->body() = beast::span<const char>(body_->data(), body_->size());
     response_->prepare_payload();
     serializer_.emplace(*response_);
-    stream_.expires_after(answer_time);
+    stream_.expires_after(server_.times_.answer);
     const auto written = [self = shared_from_this()](const ErrorCode& error, std::size_t) {
       self->or_close([&] { self->wrote(error); });
     };
@@ -326,9 +326,8 @@ void HttpServer::Impl::remove(const std::shared_ptr<Connection>& connection) {
   if (!accepting_) accept();
 }
 
-HttpServer::HttpServer(ServeAddress& address, Handler handler, std::function<void()> tick,
-                       std::chrono::milliseconds period)
-    : impl_(std::make_unique<Impl>(address, std::move(handler), std::move(tick), period)) {}
+HttpServer::HttpServer(ServeAddress& address, Handler handler, std::function<void()> tick, HttpTimes times)
+    : impl_(std::make_unique<Impl>(address, std::move(handler), std::move(tick), times)) {}
 
 HttpServer::~HttpServer() = default;
 

@@ -30,12 +30,17 @@ struct HttpReply {
 /// A short answer in words.
 HttpReply text_reply(int status, std::string text);
 
+struct HttpTimes {
+  std::chrono::milliseconds tick = std::chrono::seconds(1);      ///< between two ticks
+  std::chrono::milliseconds request = std::chrono::seconds(10);  ///< for a whole request, after the last answer
+  std::chrono::milliseconds answer = std::chrono::seconds(30);   ///< to take an answer
+};
+
 /// Answers GET and HEAD requests, on one thread of its own. Only this file's source includes Boost.Asio and Boost.Beast.
 ///
 /// Nothing that a client does delays others for long or takes much memory:
 /// - At most 32 connections are open. Further ones wait in the queue of the system.
-/// - A request has at most 8 KiB and no body. It must be complete 10 s after the last answer.
-/// - An answer must be taken within 30 s.
+/// - A request has at most 8 KiB and no body. It must be complete in time (HttpTimes), and its answer must be taken.
 /// - Other methods get status 405, and broken requests 4xx and the end of the connection.
 class HttpServer {
  public:
@@ -43,10 +48,9 @@ class HttpServer {
   using Handler = std::function<std::optional<HttpReply>(const HttpRequest& request)>;
 
   /// Listens on `address`, from now on. If its port is 0, it becomes the chosen one.
-  /// The thread calls `handler` and, once a period, `tick`.
+  /// The thread calls `handler` and, once each HttpTimes::tick, `tick`.
   /// Throws UsageError if the port is taken, or the address is not of this machine.
-  HttpServer(ServeAddress& address, Handler handler, std::function<void()> tick,
-             std::chrono::milliseconds period = std::chrono::seconds(1));
+  HttpServer(ServeAddress& address, Handler handler, std::function<void()> tick, HttpTimes times = {});
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   /// Closes all connections.

@@ -80,6 +80,10 @@ PictureInfo probe(std::span<const std::uint8_t> bytes, const DecodeLimits& limit
   });
 }
 
+std::shared_ptr<std::uint8_t> pixels_on_heap(std::size_t bytes) {
+  return {new std::uint8_t[bytes], [](const std::uint8_t* data) { delete[] data; }};
+}
+
 Decoded decode(std::span<const std::uint8_t> bytes, const PictureInfo& info, const DecodeLimits& limits,
                const PixelAllocator& allocate) {
   return as_picture_error([&] {

@@ -69,6 +69,8 @@ struct PictureInfo {
 
 /// Returns `bytes` of uninitialised memory. Null or std::bad_alloc means that no memory is left.
 using PixelAllocator = std::function<std::shared_ptr<std::uint8_t>(std::size_t bytes)>;
+/// A PixelAllocator for pictures outside of the pipeline.
+std::shared_ptr<std::uint8_t> pixels_on_heap(std::size_t bytes);
 
 /// A decoded picture in display orientation. `warnings` has sentences about oddities of its file.
 /// Rules for the pixels:

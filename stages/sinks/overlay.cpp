@@ -19,10 +19,6 @@ constexpr std::int64_t overlay_bytes = std::int64_t{256} << 20;
 
 constexpr CounterInfo overlays_left_out{"overlays_left_out"};  // pictures with a side above longest_jpeg_side
 
-std::shared_ptr<std::uint8_t> new_raster(std::size_t bytes) {
-  return {new std::uint8_t[bytes], [](const std::uint8_t* data) { delete[] data; }};
-}
-
 }  // namespace
 
 /// A JPEG of the picture with its objects drawn on it: docs/formats.md.
@@ -61,7 +57,7 @@ class OverlaySink final : public PictureSink {
   PixelBuffer raster_of(const Frame& frame, PictureInfo& info) const {
     if (info.reduction == 1) {
       const PixelBuffer& original = frame.columns.get(pixels);  // other sinks may read it: draw on a copy
-      PixelBuffer copy{original.width, original.height, new_raster(static_cast<std::size_t>(info.pixel_bytes))};
+      PixelBuffer copy{original.width, original.height, pixels_on_heap(static_cast<std::size_t>(info.pixel_bytes))};
       std::memcpy(copy.data.get(), original.data.get(), static_cast<std::size_t>(info.pixel_bytes));
       return copy;
     }
@@ -72,7 +68,7 @@ class OverlaySink final : public PictureSink {
     context_.counters.bytes_read_again += static_cast<std::int64_t>(file.size);
     // With the new limits, so that `info` describes the raster that decode() makes.
     info = probe(file.span(), limits);
-    return decode(file.span(), info, limits, new_raster).pixels;
+    return decode(file.span(), info, limits, pixels_on_heap).pixels;
   }
 
   const StageContext& context_;

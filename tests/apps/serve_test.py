@@ -175,6 +175,7 @@ class Serve(program.Case):
         head = b"Host: localhost\r\nConnection: close\r\n"
         for sent, status in [
             (b"POST / HTTP/1.1\r\n" + head + b"\r\n", 405),
+            (b"POST / HTTP/1.1\r\n" + head + b"Content-Length: 5\r\n\r\nhello", 405),
             (b"DELETE /status.json HTTP/1.1\r\n" + head + b"\r\n", 405),
             (b"OPTIONS * HTTP/1.1\r\n" + head + b"\r\n", 405),
             (b"BREW / HTTP/1.1\r\n" + head + b"\r\n", 405),
