@@ -49,7 +49,7 @@ std::shared_ptr<void> raster_memory(const std::function<std::shared_ptr<void>(st
   if (preferred) {
     try {
       return preferred(bytes);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): pinned memory runs out first
+    } catch (const std::bad_alloc&) {  // pinned memory runs out first
     }
   }
   return std::make_shared_for_overwrite<std::uint8_t[]>(bytes);

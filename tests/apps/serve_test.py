@@ -21,7 +21,7 @@ class Serve(program.Case):
 
     def test_the_status_is_the_report_up_to_now(self):
         run = LiveRun(self)
-        first = run.until(lambda it: it["state"] != "starting")
+        first = run.until(lambda it: it["report"])
         self.assertEqual((first["state"], first["errors"]), ("running", []))
         self.assertIsNone(first["report"]["run_window"])  # no picture has come
         run.add(*[self.pictures / f"000{i}.jpg" for i in range(5)], self.pictures / "none\u202e.jpg")
