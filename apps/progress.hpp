@@ -29,7 +29,7 @@ struct ProgressFigures {
   Verdict verdict;               ///< judge() names the busiest resource, as for the report
 };
 ProgressFigures figures_of(const ProgressSample& before, const ProgressSample& now);
-/// They as an event and as /status.json have them; docs/formats.md lists the keys. Unknown values are null.
+/// They as an event and as /status.json have them; docs/formats_runs.md lists the keys. Unknown values are null.
 nlohmann::json to_json(const ProgressSample& before, const ProgressSample& now);
 
 /// The samples of the last 10 s and the one before them, without the time before the first item.

@@ -130,7 +130,7 @@ struct EventOptions {
   static constexpr const char* name = "events";
   std::string file;
   void visit(OptionVisitor& v) {
-    v.option("file", file, "file (.jsonl) or pipe for events of the run, for other programs; see docs/formats.md",
+    v.option("file", file, "file (.jsonl) or pipe for events of the run, for other programs; see docs/formats_runs.md",
              Affects::run);
   }
 };

@@ -21,7 +21,7 @@ struct TimelineFacts {
   std::int64_t begun_ns = 0, ended_ns = 0;  ///< the window of the report
 };
 
-/// The content of timeline.json. docs/formats.md describes it.
+/// The content of timeline.json. docs/formats_runs.md describes it.
 [[nodiscard]] std::string to_json(const LaneTimeline::Kept& kept, const TimelineFacts& facts);
 
 /// Reads what to_json() wrote. Null if the text is damaged, of another version, or has numbers that no run has.
