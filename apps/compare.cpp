@@ -329,9 +329,10 @@ std::string comparison_text(const Json& comparison, int columns) {
   for (const auto& [name, run] : {std::pair("first:  ", &a), std::pair("second: ", &b)}) {
     if (run->at("verdict").is_string()) text += wrapped(name + run->at("verdict").get<std::string>(), columns, "  ");
   }
-  for (const char* kind : {"settings", "machine"}) {
+  for (const auto& [kind, parts] : {std::pair("settings", "settings"), std::pair("machine", "parts of the machine")}) {
     const Json& list = comparison.at(kind);
-    text += std::string("\n") + kind + (list.empty() ? ": no differences\n" : " that differ\n");
+    text += std::string("\n") +
+            (list.empty() ? std::string(kind) + ": no differences\n" : std::string(parts) + " that differ\n");
     for (const Json& it : list)
       text += "  " + format("%-26s ", it.at("name").get<std::string>().c_str()) + text_of(it.at("first")) + "  ->  " +
               text_of(it.at("second")) + "\n";

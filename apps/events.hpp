@@ -16,7 +16,8 @@ namespace millrace {
 
 /// Writes the events of a run as JSON lines, for other programs: docs/formats_runs.md lists them.
 ///
-/// It never delays the run. If the reader of a pipe is slow, up to 1 MiB waits for it, then lines are dropped and counted.
+/// It never delays the processing of pictures. If the reader of a pipe is slow, up to 1 MiB waits for it, then lines are
+/// dropped and counted.
 /// A file that cannot be written any more gets no further events, and problem() says why.
 /// All functions may be called from any thread.
 class EventLog {

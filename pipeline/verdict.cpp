@@ -162,8 +162,6 @@ std::string evidence(const Verdict& verdict, const Candidate& it) {
          percent(verdict.without_credits) + " of the time.";
 }
 
-// The change with the highest bound; among equals, the first of these: no other programs, a stage, more cores.
-// The input has a rule of its own.
 /// The option that kept the source waiting longest.
 std::string gate_clause(const Snapshot& window) {
   const CreditWaits& waits = window.credit_waits;
@@ -177,6 +175,8 @@ std::string gate_clause(const Snapshot& window) {
          std::to_string(window.admission_items) + ".";
 }
 
+/// The change with the highest bound; among equals, the first of these: no other programs, a stage, more cores.
+/// The input has a rule of its own.
 const Change* best_of(const std::vector<Change>& changes, bool others, bool credits) {
   const Change* best = nullptr;
   for (const auto kind : {Change::Kind::others, Change::Kind::stage, Change::Kind::cores, Change::Kind::credits}) {

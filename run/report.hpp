@@ -48,7 +48,7 @@ struct RunReport {
 
   std::int64_t load_ns = 0;     ///< reading and loading packages
   std::int64_t warm_up_ns = 0;  ///< first calls of the models on the lanes, summed
-  Snapshot window;              ///< of this attempt, from the first admission to the last commit
+  Snapshot window;              ///< of this attempt, from the moment when all lanes are warm to the last commit
   Verdict verdict;
   std::vector<Prediction> what_if;  ///< the highest rate first; empty if the run was too short
   /// What the newest earlier attempt with a recording predicted for the numbers of this one; nothing if they are the same.

@@ -64,7 +64,7 @@ function stateText() {
   if (data.state === "finished") return ["The run has finished.", ...reportFile()];
   if (data.state === "stopped") return ["The run was stopped.", ...reportFile()];
   if (data.state === "failed") return [`The run failed: ${data.error}`];
-  if (data.completing) return ["All pictures are done. The run completes its files."];
+  if (data.completing) return ["The pipeline has ended. The run completes its files."];
   return ["The run is in progress."];
 }
 

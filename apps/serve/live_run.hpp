@@ -48,7 +48,7 @@ class LiveRun {
     std::string error;
     std::optional<RunReport> report;
     std::int64_t version = 1;  ///< grows with each state that clients can see
-    bool completing = false;   ///< all pictures are done, and files are completed
+    bool completing = false;   ///< the pipeline has ended, and files are completed
   };
   /// The same until the version changes: many requests cost no more than one.
   const Told& told();

@@ -70,7 +70,7 @@ std::optional<std::string> problem_of_all(const std::string& out_folder, const M
 }
 
 [[noreturn]] void throw_damaged(const std::string& problem) {
-  throw ResultsDamaged(problem + "; 'millrace status --verify' lists all damaged files");
+  throw ResultsDamaged(problem + "; 'millrace status --verify' checks all segments");
 }
 
 /// A damaged manifest hides lines, so it must not pass without a message.
