@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 namespace millrace {
 namespace {
 
+double ratio(std::int64_t part, double whole) { return whole > 0 ? static_cast<double>(part) / whole : 0; }
+
 /// A stage of a resource. All values are parts of the window's length, for each server of the resource.
 struct Part {
   std::string name;
+  std::string stage;     // of a part of a GPU: the stage that makes its calls
   double demand = 0;     // busy, with a core where it needed one
   double waiting = 0;    // busy, but without a core
   double cores = 0;      // of all cores, summed over the servers
@@ -19,7 +23,51 @@ struct Part {
 struct Resource {
   std::string name;
   std::vector<Part> parts;
+  bool gpu = false;
+  bool limits = true;  // the rate
+  bool delays = true;  // a picture: its time is not a part of another resource's
   [[nodiscard]] const Part& largest() const { return *std::ranges::max_element(parts, {}, &Part::demand); }
+};
+
+/// The threads that share the cores. With n runnable threads on c cores, a thread waits n/c - 1 times as long as it
+/// computes. Threads count for the part of the time in which they could run: lanes that wait for a GPU want no core.
+class Threads {
+ public:
+  Threads(const Snapshot& window, double other_cores) : cores_(window.cores) {
+    const auto wall = static_cast<double>(window.time_ns);
+    // A thread of others gets about the share of a core that the run's own threads of normal priority get.
+    double share = 0.01, runnable = 0;
+    for (const ResourceReading& resource : window.resources) {
+      const Reading& it = resource.total;
+      const auto runnable_ns = it.on_core_ns + it.no_core_ns;
+      if (it.on_core_ns <= 0 || ratio(runnable_ns, wall) < 0.05) continue;
+      const double team = ratio(it.core_ns, static_cast<double>(it.on_core_ns));
+      pools_.push_back({ratio(it.on_core_ns, wall), static_cast<double>(it.servers), team});
+      runnable += ratio(runnable_ns, wall) * team;
+      share = std::max(share, ratio(it.on_core_ns, static_cast<double>(runnable_ns)));
+    }
+    others_ = other_cores / share;
+    wait_today_ = (runnable + others_) / cores_ - 1;
+  }
+
+  /// How long threads wait with twice the cores at `rate` times today's rate, as a part of today's time.
+  [[nodiscard]] double wait_with_twice_the_cores(double rate) const {
+    if (pools_.empty() || wait_today_ <= 0) return 0;
+    double runnable = others_;
+    for (const Pool& pool : pools_) runnable += std::min(rate * pool.on_core, pool.servers) * pool.team;
+    return std::max(runnable / (2 * cores_) - 1, 0.0) / wait_today_;
+  }
+
+ private:
+  struct Pool {
+    double on_core = 0;  // servers that compute at a time
+    double servers = 0;
+    double team = 0;  // threads of each
+  };
+  double cores_;
+  double others_ = 0;
+  double wait_today_ = 0;
+  std::vector<Pool> pools_;
 };
 
 /// The pipeline, as the bounds need it.
@@ -27,20 +75,18 @@ struct Load {
   std::vector<Resource> resources;
   double cores = 0;                // that the run uses, as a part of all cores
   double others = 0;               // likewise, that others take
-  std::optional<double> scarcity;  // how much threads wait for a core, compared with today; empty: as rivals have it
+  std::optional<Threads> threads;  // that decide how much a thread waits for a core; nothing: its rivals do
   double in_flight = 0;            // pictures
   double rate = 0;                 // pictures/s
   double queue_s = 0;              // time that a picture waits for the rest of its batch
 };
-
-double ratio(std::int64_t part, double whole) { return whole > 0 ? static_cast<double>(part) / whole : 0; }
 
 /// `reading` is the resource itself, or one of its stages; then `share` scales its busy time.
 Part part_of(const Reading& reading, const Reading& total, double share, const Snapshot& window) {
   const auto wall = static_cast<double>(window.time_ns);
   const auto busy_ns = share * static_cast<double>(reading.busy_ns);
   const double no_core = reading.no_core() ? *reading.no_core() : total.no_core().value_or(0);
-  Part part{reading.name};
+  Part part{reading.name, reading.stage};
   if (wall <= 0) return part;
   part.waiting = busy_ns * no_core / (wall * total.servers);
   part.demand = busy_ns / (wall * total.servers) - part.waiting;
@@ -63,6 +109,10 @@ Resource resource_of(const ResourceReading& reading, const Snapshot& window) {
   const double share = in_parts > 0 ? static_cast<double>(reading.total.busy_ns) / in_parts : 1;
   for (const Reading& part : reading.parts) resource.parts.push_back(part_of(part, reading.total, share, window));
   if (resource.parts.empty()) resource.parts.push_back(part_of(reading.total, reading.total, 1, window));
+  // Work on a GPU uses no core; without this, its missing core times would count as full use of one.
+  if (reading.waited_for_by_lanes) {
+    for (Part& part : resource.parts) part.cores = 0;
+  }
   return resource;
 }
 
@@ -71,11 +121,15 @@ Load load_of(const Snapshot& window) {
   const auto wall = static_cast<double>(window.time_ns);
   const bool gpu_full = gpu_is_full(window);
   for (const ResourceReading& reading : window.resources) {
-    // Lanes that wait for a full GPU are busy too, but the GPU is the limit. With a GPU that is not full, it is none.
-    if (reading.total.name == "lane" && gpu_full) continue;
-    if (reading.waited_for_by_lanes && !gpu_full) continue;
-    load.resources.push_back(resource_of(reading, window));
+    Resource& resource = load.resources.emplace_back(resource_of(reading, window));
+    // The time of a lane includes its calls. Lanes that wait for a full GPU are busy too, but the GPU is the limit.
+    if (reading.total.name == "lane") resource.limits = resource.delays = !gpu_full;
+    if (!reading.waited_for_by_lanes) continue;
+    resource.gpu = true;
+    resource.delays = gpu_full;
   }
+  // The GPU comes before the lanes: among equals, the part of the GPU is named.
+  std::ranges::stable_partition(load.resources, [](const Resource& it) { return it.name != "lane"; });
   load.resources.push_back({"input", {part_of(window.input, window.input, 1, window)}});
   if (wall > 0 && window.cores > 0) {
     load.cores = ratio(window.cpu_ns, wall * window.cores);
@@ -113,11 +167,14 @@ Bound highest_rate(const Load& today, const Load& after) {
       // A resource waits for the cores that everything else uses.
       const double rivals_today = today.cores - cores_of(today.resources[r]) + today.others;
       const double rivals = rate * (after.cores - cores_of(after.resources[r])) + after.others;
-      const double ease = after.scarcity ? *after.scarcity : rivals_today > 0 ? queue(rivals) / queue(rivals_today) : 1;
+      const double ease = after.threads      ? after.threads->wait_with_twice_the_cores(rate)
+                          : rivals_today > 0 ? queue(rivals) / queue(rivals_today)
+                                             : 1;
       double used = 0;
       for (const auto& part : after.resources[r].parts) {
-        used += rate * (part.demand + part.waiting * ease);
-        if (after.resources[r].name != "input") alone_s += part.served_s + part.delayed_s * ease;
+        if (after.resources[r].limits) used += rate * (part.demand + part.waiting * ease);
+        if (after.resources[r].delays && after.resources[r].name != "input")
+          alone_s += part.served_s + part.delayed_s * ease;
       }
       if (used > most.rate) most = {used, after.resources[r].largest().name, after.resources[r].name};
     }
@@ -137,24 +194,14 @@ Bound highest_rate(const Load& today, const Load& after) {
   return bound;
 }
 
-/// With n runnable threads on c cores, a thread waits n/c - 1 times as long as it computes. Threads count for the part of
-/// the time in which they could run: lanes that wait for a GPU want no core.
-double scarcity_with_twice_the_cores(const Snapshot& window, double others) {
-  double threads = 0;
-  // A thread of others gets about the share of a core that the run's own threads of normal priority get.
-  double share = 0.01;
-  for (const ResourceReading& resource : window.resources) {
-    const Reading& it = resource.total;
-    const auto runnable_ns = it.on_core_ns + it.no_core_ns;
-    const double runnable = ratio(runnable_ns, static_cast<double>(window.time_ns));
-    if (it.on_core_ns <= 0 || runnable < 0.05) continue;
-    threads += runnable * ratio(it.core_ns, static_cast<double>(it.on_core_ns));
-    share = std::max(share, ratio(it.on_core_ns, static_cast<double>(runnable_ns)));
-  }
-  if (threads <= 0) return 0;
-  threads += others / share;
-  const double now = threads / window.cores - 1;
-  return now <= 0 ? 0 : std::max(threads / (2 * window.cores) - 1, 0.0) / now;
+/// The part is twice as fast.
+void halve(Load& load, Part& part) {
+  part.demand /= 2;
+  part.waiting /= 2;
+  load.cores = std::max(load.cores - part.cores / 2, 0.0);
+  part.cores /= 2;
+  part.served_s /= 2;
+  part.delayed_s /= 2;
 }
 
 }  // namespace
@@ -174,18 +221,21 @@ Changes possible_changes(const Snapshot& window) {
     change.then_binds = bound.resource == change.resource && !change.resource.empty() ? change.stage : bound.binds;
     changes.all.push_back(std::move(change));
   };
+  const bool gpu_full = gpu_is_full(window);
   for (std::size_t r = 0; r < today.resources.size(); ++r) {
-    for (std::size_t p = 0; p < today.resources[r].parts.size(); ++p) {
+    const Resource& resource = today.resources[r];
+    if (resource.gpu && !gpu_full) continue;
+    for (std::size_t p = 0; p < resource.parts.size(); ++p) {
       Load after = today;
-      Part& part = after.resources[r].parts[p];
-      part.demand /= 2;
-      part.waiting /= 2;
-      after.cores = std::max(after.cores - part.cores / 2, 0.0);
-      part.cores /= 2;
-      part.served_s /= 2;
-      part.delayed_s /= 2;
-      const bool input = today.resources[r].name == "input";
-      add({input ? Change::Kind::input : Change::Kind::stage, part.name, today.resources[r].name, 1, ""}, after);
+      halve(after, after.resources[r].parts[p]);
+      // A stage of the lanes that is twice as fast also needs its GPU for half the time.
+      for (Resource& other : after.resources) {
+        for (Part& part : other.parts) {
+          if (other.gpu && resource.name == "lane" && part.stage == resource.parts[p].name) halve(after, part);
+        }
+      }
+      const bool input = resource.name == "input";
+      add({input ? Change::Kind::input : Change::Kind::stage, resource.parts[p].name, resource.name, 1, ""}, after);
     }
   }
   if (window.cores > 0) {
@@ -194,7 +244,7 @@ Changes possible_changes(const Snapshot& window) {
       for (auto& part : resource.parts) part.cores /= 2;
     }
     after.cores /= 2;
-    after.scarcity = scarcity_with_twice_the_cores(window, today.others * window.cores);
+    after.threads = Threads(window, today.others * window.cores);
     add({Change::Kind::cores, "", "", 1, ""}, after);
     if (today.others > 0) {
       after = today;

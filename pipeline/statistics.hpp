@@ -41,6 +41,7 @@ struct GroupReading {
 /// The counts of a meter from its start to one moment. The difference of two readings describes the time between them.
 struct Reading {
   std::string name;
+  std::string stage{};       ///< of a part of a GPU: the stage that makes its calls; empty if several do
   int servers = 0;           ///< how many items can be in service at a time; 0 for a place where items only wait
   Unit unit = Unit::frames;  ///< what `items`, `failed` and the queue count
   std::int64_t items = 0;    ///< items served

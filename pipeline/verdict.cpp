@@ -382,13 +382,14 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
   const bool others = verdict.other_cores.value_or(0) >= min_other_cores;
   const bool no_credits = verdict.without_credits >= 0.5;
 
-  std::vector<Candidate> ranked;
-  for (const auto& resource : window.resources) ranked.push_back(candidate(resource, wall_ns));
-  // Lanes that wait for a full GPU are busy too, but the GPU is the bottleneck.
-  if (gpu_is_full(window)) std::erase_if(ranked, [](const Candidate& it) { return it.resource == "lane"; });
-
   const Changes changes = possible_changes(window);
   const Change* const best = best_of(changes.all, others, no_credits);
+  std::vector<Candidate> ranked;
+  for (const auto& resource : window.resources) {
+    // Lanes that wait for a full GPU are busy too, but the GPU is the bottleneck.
+    const bool waiting = resource.total.name == "lane" && gpu_is_full(window);
+    if (!waiting || (best != nullptr && best->resource == "lane")) ranked.push_back(candidate(resource, wall_ns));
+  }
   auto first = std::ranges::max_element(ranked, {}, &Candidate::own_demand);
   double highest = 0;
   for (const Candidate& it : ranked) highest = std::max(highest, it.utilisation);

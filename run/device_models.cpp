@@ -44,16 +44,17 @@ CacheStatistics statistics(const std::vector<DeviceModels>& models) {
 }
 
 void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus,
-              const std::vector<std::string>& parts) {
+              const std::vector<std::pair<std::string, std::string>>& parts) {
   if (models.empty() || models.front().demand == nullptr) return;
   ResourceReading gpu;
   gpu.total.name = "GPU";
   gpu.total.unit = Unit::tasks;
   gpu.total.servers = gpus;
   gpu.waited_for_by_lanes = true;
-  for (const std::string& name : parts) {
+  for (const auto& [name, stage] : parts) {
     Reading part;
     part.name = name;
+    part.stage = stage;
     part.unit = Unit::tasks;
     part.servers = gpus;
     for (const auto& device : models) {

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/cache.hpp"
@@ -35,11 +36,11 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
 /// The statistics of the caches of all devices together.
 CacheStatistics statistics(const std::vector<DeviceModels>& models);
 
-/// Adds a resource "GPU" with these parts (Method::part).
+/// Adds a resource "GPU" with these parts: Method::part, and the stage that makes its calls (empty: several stages do).
 /// Its busy time is a sum over all calls so far, each with the time that it takes alone.
 /// Does nothing if models run on the host.
 void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus,
-              const std::vector<std::string>& parts);
+              const std::vector<std::pair<std::string, std::string>>& parts);
 
 /// Keeps the limits of calls on devices of this kind for later runs. Does nothing if no memory was planned.
 void remember_limits(const KnownLimits& known, const std::string& kind, const Packages& packages,

@@ -336,10 +336,15 @@ void Execution::commit(Batch& batch) {
 // Adds the GPUs to the resources of the graph.
 Snapshot Execution::with_gpus(Snapshot snapshot) const {
   if (!snapshot.measured) return snapshot;
-  std::vector<std::string> parts;
+  std::vector<std::pair<std::string, std::string>> parts;
   for (const PlannedModel& model : planned_models_) {
     for (const Method& method : model.package->methods) {
-      if (std::find(parts.begin(), parts.end(), method.part) == parts.end()) parts.push_back(method.part);
+      const auto known = std::ranges::find(parts, method.part, [](const auto& it) { return it.first; });
+      if (known == parts.end()) {
+        parts.emplace_back(method.part, model.stage);
+      } else if (known->second != model.stage) {
+        known->second.clear();
+      }
     }
   }
   add_gpus(snapshot, models_, setup_.devices.gpus(), parts);

@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
+#include "pipeline/bounds.hpp"
 #include "pipeline/simulation.hpp"
 #include "pipeline/verdict.hpp"
 #include "tests/pipeline/windows.hpp"
@@ -82,6 +85,47 @@ TEST_CASE("the verdict speaks of the part that it names, even if other parts wai
 
 TEST_CASE("launches that take little of the lanes' time do not explain them") {
   CHECK(judge({}, with(gpu_of(1, 0.9, 0.5, 0.5))).gpu.kind == GpuLimit::Kind::unknown);
+}
+
+TEST_CASE("a GPU that is not full limits what other changes bring") {
+  // Twice the pictures in flight would fill the GPU, which is busy 80 % of the time.
+  Snapshot window = with(gpu_of(6, 0.6, 2, 0.2));
+  window.resources[2] = {reading("lane", 3, 15), {reading("detect", 3, 15)}};
+  window.admission_items = 32;
+  const auto changes = possible_changes(window).all;
+  const auto credits = std::ranges::find(changes, Change::Kind::credits, &Change::kind);
+  REQUIRE(credits != changes.end());
+  CHECK(credits->rate == doctest::Approx(1 / 0.8).epsilon(0.001));
+  CHECK(credits->then_binds == "encoder");
+  // It is no candidate by itself, because lanes rarely wait for it.
+  CHECK(std::ranges::find(changes, "GPU", &Change::resource) == changes.end());
+}
+
+TEST_CASE("work on a GPU takes no core") {
+  Snapshot window = with(gpu_of(7.5, 0.7, 2.4, 0.2));
+  window.cpu_ns = seconds(39);  // of 40: the cores are full
+  const auto changes = possible_changes(window).all;
+  const auto encoder = std::ranges::find(changes, "encoder", &Change::stage);
+  REQUIRE(encoder != changes.end());
+  CHECK(encoder->rate == doctest::Approx(40.0 / 39).epsilon(0.001));
+  CHECK(encoder->then_binds == "cores");
+}
+
+TEST_CASE("if the cores would be the next limit, the whole stage is named instead of its work on the GPU") {
+  Snapshot window = with(gpu_of(7.5, 0.7, 2.4, 0.2));
+  window.resources.back().parts[0].stage = window.resources.back().parts[1].stage = "segment";
+  CHECK(judge({}, window).stage == "encoder");
+  window.cpu_ns = seconds(30);
+  auto& lane = window.resources[2];
+  for (Reading* it : {&lane.total, &lane.parts[0], &lane.parts[1], &lane.parts[2]}) {
+    it->measured_ns = it->busy_ns;
+    it->on_core_ns = it->core_ns = it->busy_ns / 2;
+  }
+  lane.parts[2].core_ns = seconds(15);
+  const Verdict verdict = judge({}, window);
+  CHECK(verdict.resource == "lane");
+  CHECK(verdict.stage == "segment");
+  CHECK(verdict.runner_up == "encoder");
 }
 
 TEST_CASE("a full GPU with a lower clock is throttled, and the verdict says why") {

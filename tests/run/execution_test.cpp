@@ -204,7 +204,8 @@ TEST_CASE("without stages in the lane, nothing is warmed up") {
 }
 
 TEST_CASE("the busy time of GPUs is the sum of the times of their calls alone") {
-  const std::vector<std::string> parts{"detector", "encoder", "decoder"};
+  const std::vector<std::pair<std::string, std::string>> parts{
+      {"detector", "detect"}, {"encoder", "segment"}, {"decoder", "segment"}};
   const Package yolo = detector_package("yolo");
   const Method& forward = yolo.methods.front();
   std::vector<DeviceModels> models(2);
@@ -231,6 +232,7 @@ TEST_CASE("the busy time of GPUs is the sum of the times of their calls alone") 
   CHECK(gpu.waited_for_by_lanes);
   REQUIRE(gpu.parts.size() == 3);
   CHECK(gpu.parts[0].name == "detector");
+  CHECK(gpu.parts[0].stage == "detect");
   CHECK(gpu.parts[1].busy_ns == 0);
 }
 
