@@ -204,6 +204,16 @@ void halve(Load& load, Part& part) {
   part.delayed_s /= 2;
 }
 
+/// The work of this stage on GPUs takes half the time.
+void halve_on_gpus(Load& load, const std::string& stage) {
+  for (Resource& resource : load.resources) {
+    if (!resource.gpu) continue;
+    for (Part& part : resource.parts) {
+      if (part.stage == stage) halve(load, part);
+    }
+  }
+}
+
 }  // namespace
 
 bool gpu_is_full(const Snapshot& window) {
@@ -227,13 +237,12 @@ Changes possible_changes(const Snapshot& window) {
     if (resource.gpu && !gpu_full) continue;
     for (std::size_t p = 0; p < resource.parts.size(); ++p) {
       Load after = today;
-      halve(after, after.resources[r].parts[p]);
       // A stage of the lanes that is twice as fast also needs its GPU for half the time.
-      for (Resource& other : after.resources) {
-        for (Part& part : other.parts) {
-          if (other.gpu && resource.name == "lane" && part.stage == resource.parts[p].name) halve(after, part);
-        }
-      }
+      if (resource.name == "lane") halve_on_gpus(after, resource.parts[p].name);
+      const double on_gpus = highest_rate(today, after).rate;
+      halve(after, after.resources[r].parts[p]);
+      // With a full GPU, its parts are named, unless a stage needs much of the cores too.
+      if (!resource.limits && highest_rate(today, after).rate <= on_gpus * helps) continue;
       const bool input = resource.name == "input";
       add({input ? Change::Kind::input : Change::Kind::stage, resource.parts[p].name, resource.name, 1, ""}, after);
     }

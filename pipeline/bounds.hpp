@@ -37,6 +37,8 @@ struct Changes {
 
 /// A resource that is this busy counts as saturated.
 inline constexpr double saturated = 0.9;
+/// A change whose bound is higher by less helps nothing.
+inline constexpr double helps = 1.03;
 /// Whether a GPU limits the lanes: those that wait for it count as busy, too.
 [[nodiscard]] bool gpu_is_full(const Snapshot& window);
 

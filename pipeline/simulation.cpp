@@ -70,7 +70,8 @@ class Simulation {
     for (auto& worker : workers_) worker.weight = p_.worker_weight;
     for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].gpu = static_cast<int>(i) % p_.gpus;
     for (const auto& stage : p_.lane_stages)
-      kernels_.push_back({.name = stage.name + " kernels", .stage = stage.name, .servers = p_.gpus, .unit = Unit::tasks});
+      kernels_.push_back(
+          {.name = stage.name + " kernels", .stage = stage.name, .servers = p_.gpus, .unit = Unit::tasks});
     frame_queues_.resize(p_.frame_stages.size());
     batch_queues_.resize(p_.batch_stages.size());
   }

@@ -20,7 +20,6 @@ constexpr double min_other_cores = 0.05;
 // With fewer of its cores busy, a run does not lack cores: threads that wait for one wait for the same few.
 constexpr double busy_cores = 0.5;
 constexpr double launching_lanes = 0.3;  // share of the lanes' time
-constexpr double helps = 1.03;           // a change whose bound is higher by less helps nothing
 constexpr double equal = 1.005;          // bounds that differ by less are equal
 constexpr std::int64_t min_batches = 8;  // with fewer batches, one slow batch would decide the verdict
 // In less time, starting and ending take as long as the work that is judged.
@@ -188,11 +187,11 @@ const Change* best_of(const std::vector<Change>& changes, bool others, bool cred
   return best;
 }
 
-/// `all_cores` is the part of the cores that the run and other programs used.
-Verdict::Kind kind_of(const Change* best, double unchanged, const Verdict& verdict, double all_cores) {
+/// `all_cores` is the part of the cores that the run and other programs used; `core_times`: the system provides them.
+Verdict::Kind kind_of(const Change* best, double unchanged, const Verdict& verdict, double all_cores, bool core_times) {
   // Without core times, nobody knows whether stages on full cores waited for them.
   const bool full_cores = verdict.cores >= saturated;
-  if (best == nullptr || best->rate <= unchanged * helps || (full_cores && !verdict.no_core))
+  if (best == nullptr || best->rate <= unchanged * helps || (full_cores && !core_times))
     return full_cores ? Verdict::Kind::cores : Verdict::Kind::stage;
   switch (best->kind) {
     case Change::Kind::others:
@@ -450,7 +449,9 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
                                                                      : Verdict::Kind::credits;
   } else {
     const double others_share = window.cores > 0 ? verdict.other_cores.value_or(0) / window.cores : 0;
-    verdict.kind = kind_of(best, changes.unchanged, verdict, verdict.cores + others_share);
+    const bool core_times =
+        std::ranges::any_of(window.resources, [](const auto& it) { return it.total.no_core().has_value(); });
+    verdict.kind = kind_of(best, changes.unchanged, verdict, verdict.cores + others_share, core_times);
     if (verdict.kind == Verdict::Kind::stage && waits_for_disk(verdict, busiest))
       verdict.kind = busiest.stage == "read" ? Verdict::Kind::reads : Verdict::Kind::writes;
   }

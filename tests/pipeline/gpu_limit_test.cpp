@@ -101,6 +101,20 @@ TEST_CASE("a GPU that is not full limits what other changes bring") {
   CHECK(std::ranges::find(changes, "GPU", &Change::resource) == changes.end());
 }
 
+TEST_CASE("a full GPU is named on full cores, too, if the system tells how long threads waited for them") {
+  Snapshot window = with(gpu_of(7.5, 0.7, 2.4, 0.2));
+  window.cpu_ns = seconds(37);
+  CHECK(judge({}, window).kind == Verdict::Kind::cores);
+  auto& workers = window.resources[1];
+  workers.total.busy_ns = seconds(4);
+  for (Reading* it : {&workers.total, &workers.parts[0], &workers.parts[1]}) {
+    it->measured_ns = it->busy_ns;
+    it->on_core_ns = it->core_ns = it->busy_ns;
+  }
+  CHECK(judge({}, window).stage == "encoder");
+  CHECK(judge({}, window).kind == Verdict::Kind::stage);
+}
+
 TEST_CASE("work on a GPU takes no core") {
   Snapshot window = with(gpu_of(7.5, 0.7, 2.4, 0.2));
   window.cpu_ns = seconds(39);  // of 40: the cores are full
@@ -114,7 +128,12 @@ TEST_CASE("work on a GPU takes no core") {
 TEST_CASE("if the cores would be the next limit, the whole stage is named instead of its work on the GPU") {
   Snapshot window = with(gpu_of(7.5, 0.7, 2.4, 0.2));
   window.resources.back().parts[0].stage = window.resources.back().parts[1].stage = "segment";
-  CHECK(judge({}, window).stage == "encoder");
+  window.resources[1].total.busy_ns = seconds(4);
+  window.resources[1].parts[0].busy_ns = seconds(2);
+  // Otherwise a part of the GPU is named, although the stage has another part that would gain too.
+  const Verdict of_gpu = judge({}, window);
+  CHECK(of_gpu.stage == "encoder");
+  CHECK(of_gpu.gpu.kind == GpuLimit::Kind::compute_bound);
   window.cpu_ns = seconds(30);
   auto& lane = window.resources[2];
   for (Reading* it : {&lane.total, &lane.parts[0], &lane.parts[1], &lane.parts[2]}) {
