@@ -51,10 +51,11 @@ bench: ## run the short benchmarks
 
 insight: ## how often is the verdict right, and how far off are predictions? simulations, planted mistakes, real runs (an hour; as root also slow disks)
 	@tools/setup.sh core
-	@tools/build.sh release bench_verdicts bench_predictions bench_tuning millrace millrace_imgcodecs
-	@build/release/bench/bench_verdicts --seed 10001 --pipelines 3000
-	@for mistake in wall events cores launches; do echo "planted: $$mistake"; build/release/bench/bench_verdicts --seed 10001 --pipelines 1000 --planted $$mistake; done
+	@tools/build.sh release bench_verdicts bench_predictions bench_reports bench_tuning millrace millrace_imgcodecs
+	@build/release/bench/bench_verdicts --seed 30001 --pipelines 3000
+	@for mistake in wall events cores launches; do echo "planted: $$mistake"; build/release/bench/bench_verdicts --seed 30001 --pipelines 1000 --planted $$mistake; done
 	@build/release/bench/bench_predictions --seed 10001 --pipelines 300
+	@build/release/bench/bench_reports --out build/insight/reports
 	@build/release/bench/bench_tuning --within 10
 	@/usr/bin/python3 -B bench/insight/real.py --out build/insight/verdicts.json
 	@/usr/bin/python3 -B bench/insight/real.py --what-if --out build/insight/what-if.json

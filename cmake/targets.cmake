@@ -18,8 +18,8 @@ if(MILLRACE_SANITIZE)
     # The vptr check has two false positives here.
     # - It compares addresses of type information, but the program and a plug-in each have their own for a class.
     # - oneTBB's flow graph casts a task to its type after the task's destructor, to free its memory.
-    # The other checks that are off test every access through a pointer, and double the time of the build.
-    # AddressSanitizer reports an access through a null pointer or past an object without them.
+    # The other checks that are off double the time of the build. Without them, AddressSanitizer still reports an access
+    # through a null pointer or past an object. Nothing checks the alignment and overflow of pointers.
     target_compile_options(millrace_flags INTERFACE
       -fno-sanitize=vptr,null,object-size,nonnull-attribute,returns-nonnull-attribute,pointer-overflow,alignment)
   endif()
@@ -72,7 +72,7 @@ function(millrace_test name)
   endif()
 endfunction()
 
-# The doctest programs without LibTorch and CUDA: `make unit` builds and runs them.
+# The doctest programs with the label `unit`: `make unit` builds and runs them.
 add_custom_target(unit_tests)
 
 # script_test(NAME SCRIPT path/of/test.py [WATCH globs] [FILES files] [ARGUMENTS ...])

@@ -12,12 +12,13 @@ double ratio(std::int64_t part, double whole) { return whole > 0 ? static_cast<d
 /// A stage of a resource. All values are parts of the window's length, for each server of the resource.
 struct Part {
   std::string name;
-  std::string stage;     // of a part of a GPU: the stage that makes its calls
-  double demand = 0;     // busy, with a core where it needed one
-  double waiting = 0;    // busy, but without a core
-  double cores = 0;      // of all cores, summed over the servers
-  double served_s = 0;   // of one item, with a core where it needed one
-  double delayed_s = 0;  // of one item, without a core
+  std::string stage;      // of a part of a GPU: the stage that makes its calls
+  double demand = 0;      // busy, with a core where it needed one
+  double waiting = 0;     // busy, but without a core
+  double cores = 0;       // of all cores, summed over the servers
+  bool measured = false;  // whether `cores` is known; else it is the busy time
+  double served_s = 0;    // of one item, with a core where it needed one
+  double delayed_s = 0;   // of one item, without a core
 };
 
 struct Resource {
@@ -50,6 +51,7 @@ class Threads {
     wait_today_ = (runnable + others_) / cores_ - 1;
   }
 
+  /// Only threads that compute count there: as this is an upper bound, it leaves queues for cores out.
   /// How long threads wait with twice the cores at `rate` times today's rate, as a part of today's time.
   [[nodiscard]] double wait_with_twice_the_cores(double rate) const {
     if (pools_.empty() || wait_today_ <= 0) return 0;
@@ -75,7 +77,7 @@ struct Load {
   std::vector<Resource> resources;
   double cores = 0;                // that the run uses, as a part of all cores
   double others = 0;               // likewise, that others take
-  std::optional<Threads> threads;  // that decide how much a thread waits for a core; nothing: its rivals do
+  std::optional<Threads> threads;  // only with twice the cores; else a resource waits for the cores of its rivals
   double in_flight = 0;            // pictures
   double rate = 0;                 // pictures/s
   double queue_s = 0;              // time that a picture waits for the rest of its batch
@@ -92,6 +94,7 @@ Part part_of(const Reading& reading, const Reading& total, double share, const S
   part.demand = busy_ns / (wall * total.servers) - part.waiting;
   // Without core times, a stage may have used a core for all of its busy time.
   const auto core_ns = reading.measured_ns > 0 ? static_cast<double>(reading.core_ns) : busy_ns;
+  part.measured = reading.measured_ns > 0;
   part.cores = window.cores > 0 ? core_ns / (wall * window.cores) : 0;
   if (reading.items > 0) {
     const double served_s = busy_ns / (1e9 * static_cast<double>(reading.items));
@@ -155,13 +158,14 @@ struct Bound {
   double rate = 1;
   std::string binds;
   std::string resource;  // that binds; empty for cores and gate
+  std::string stage;     // whose work on a GPU binds
 };
 
 /// The highest rate of `after`, as a multiple of today's, if cores are as contended today as in `today`.
 Bound highest_rate(const Load& today, const Load& after) {
   // Returns what is used most at a rate, as a part of what there is, and its name.
   const auto fullest = [&](double rate) {
-    Bound most{0, "", ""};
+    Bound most{0, "", "", ""};
     double alone_s = after.queue_s;
     for (std::size_t r = 0; r < after.resources.size(); ++r) {
       // A resource waits for the cores that everything else uses.
@@ -176,12 +180,15 @@ Bound highest_rate(const Load& today, const Load& after) {
         if (after.resources[r].delays && after.resources[r].name != "input")
           alone_s += part.served_s + part.delayed_s * ease;
       }
-      if (used > most.rate) most = {used, after.resources[r].largest().name, after.resources[r].name};
+      if (used > most.rate) {
+        const Part& largest = after.resources[r].largest();
+        most = {used, largest.name, after.resources[r].name, largest.stage};
+      }
     }
     const double cores = rate * after.cores;
-    if (cores > most.rate) most = {cores, "cores", ""};
+    if (cores > most.rate) most = {cores, "cores", "", ""};
     const double in_flight = after.in_flight > 0 ? rate * after.rate * alone_s / after.in_flight : 0;
-    if (in_flight > most.rate) most = {in_flight, "gate", ""};
+    if (in_flight > most.rate) most = {in_flight, "gate", "", ""};
     return most;
   };
   double low = 0, high = 64;
@@ -204,12 +211,12 @@ void halve(Load& load, Part& part) {
   part.delayed_s /= 2;
 }
 
-/// The work of this stage on GPUs takes half the time.
+/// The work of this stage on GPUs takes half the time. So does work that several stages share: a bound must not be low.
 void halve_on_gpus(Load& load, const std::string& stage) {
   for (Resource& resource : load.resources) {
     if (!resource.gpu) continue;
     for (Part& part : resource.parts) {
-      if (part.stage == stage) halve(load, part);
+      if (part.stage == stage || part.stage.empty()) halve(load, part);
     }
   }
 }
@@ -228,7 +235,8 @@ Changes possible_changes(const Snapshot& window) {
   const auto add = [&](Change change, const Load& after) {
     const Bound bound = highest_rate(today, after);
     change.rate = bound.rate;
-    change.then_binds = bound.resource == change.resource && !change.resource.empty() ? change.stage : bound.binds;
+    const bool same = bound.resource == change.resource || bound.stage == change.stage;
+    change.then_binds = same && !change.stage.empty() ? change.stage : bound.binds;
     changes.all.push_back(std::move(change));
   };
   const bool gpu_full = gpu_is_full(window);
@@ -241,8 +249,10 @@ Changes possible_changes(const Snapshot& window) {
       if (resource.name == "lane") halve_on_gpus(after, resource.parts[p].name);
       const double on_gpus = highest_rate(today, after).rate;
       halve(after, after.resources[r].parts[p]);
-      // With a full GPU, its parts are named, unless a stage needs much of the cores too.
-      if (!resource.limits && highest_rate(today, after).rate <= on_gpus * helps) continue;
+      // With a full GPU, its parts are named, unless a stage needs much of the cores too. Without core times, nobody
+      // knows: a lane's wait for the GPU looks like work on a core.
+      const bool needs_cores = resource.parts[p].measured && highest_rate(today, after).rate > on_gpus * helps;
+      if (!resource.limits && !needs_cores) continue;
       const bool input = resource.name == "input";
       add({input ? Change::Kind::input : Change::Kind::stage, resource.parts[p].name, resource.name, 1, ""}, after);
     }

@@ -389,7 +389,10 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
     const bool waiting = resource.total.name == "lane" && gpu_is_full(window);
     if (!waiting || (best != nullptr && best->resource == "lane")) ranked.push_back(candidate(resource, wall_ns));
   }
-  auto first = std::ranges::max_element(ranked, {}, &Candidate::own_demand);
+  // A GPU that is not full is the runner-up at most: no change speeds it up.
+  auto first = std::ranges::max_element(ranked, {}, [&](const Candidate& it) {
+    return it.reading->waited_for_by_lanes && !gpu_is_full(window) ? -1 : it.own_demand;
+  });
   double highest = 0;
   for (const Candidate& it : ranked) highest = std::max(highest, it.utilisation);
   // If the cores are full, a slow input is slow because of them.

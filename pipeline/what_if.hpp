@@ -49,8 +49,8 @@ class WhatIf {
   /// Throws std::invalid_argument that names the change and what is known.
   [[nodiscard]] Prediction predict(std::string_view change) const;
 
-  /// The changes that the report shows, the highest rate first: each stage and the input twice as fast; cores, GPUs and
-  /// threads of each pool doubled; twice the frames in flight; no other programs.
+  /// The changes that the report shows, the highest rate first. Each stage and the input become twice as fast. Cores,
+  /// GPUs, the threads of each pool and the frames in flight double. Other programs end.
   [[nodiscard]] std::vector<Prediction> table() const;
 
   /// How far the replay without a change is off: 0.05 for 5 %.

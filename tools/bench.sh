@@ -15,6 +15,7 @@ for program in "${programs[@]}"; do
   echo "== $(basename "$program")"
   case "$(basename "$program")" in
     bench_overhead) "$program" "$packages/yolov8n.pkg" "$packages/mobile_sam.pkg" --pictures 6 --repeats 4 ;;
+    bench_reports) "$program" --out build/insight/reports ;;
     *) "$program" ;;
   esac
 done

@@ -101,6 +101,52 @@ TEST_CASE("a GPU that is not full limits what other changes bring") {
   CHECK(std::ranges::find(changes, "GPU", &Change::resource) == changes.end());
 }
 
+TEST_CASE("a GPU that is not full is the runner-up at most") {
+  // The lanes are busy, but wait for cores half of the time.
+  Snapshot window = with(gpu_of(4, 0.4, 2, 0.2));
+  window.cpu_ns = seconds(38);
+  for (ResourceReading& it : window.resources) {
+    if (it.waited_for_by_lanes) continue;
+    for (Reading* one : {&it.total, it.parts.empty() ? &it.total : &it.parts[0]}) {
+      one->measured_ns = one->busy_ns;
+      one->no_core_ns = one->on_core_ns = one->core_ns = one->busy_ns / 2;
+    }
+  }
+  const Verdict verdict = judge({}, window);
+  CHECK(verdict.kind == Verdict::Kind::cores);
+  CHECK(verdict.resource != "GPU");
+  CHECK(verdict.runner_up == "encoder");
+  CHECK(!verdict.then_binds.empty());
+}
+
+TEST_CASE("work that several stages share on a GPU never makes a bound too low") {
+  Snapshot window = with(gpu_of(8, 0.8, 0.5, 0.05));
+  std::string then_binds;
+  const auto gain_of_detect = [&] {
+    const auto changes = possible_changes(window).all;
+    const auto detect = std::ranges::find(changes, "detect", &Change::stage);
+    then_binds = detect->then_binds;
+    return detect->rate;
+  };
+  window.resources[1].total.busy_ns = seconds(2);
+  window.resources[1].parts = {};
+  const double shared = gain_of_detect();
+  window.resources.back().parts[0].stage = "detect";
+  window.resources.back().parts[1].stage = "segment";
+  const double own = gain_of_detect();
+  CHECK(shared >= own);
+  CHECK(own > 1.5);
+  window.resources.back().parts[0].stage = "segment";
+  CHECK(gain_of_detect() == doctest::Approx(10 / 8.5).epsilon(0.001));
+  CHECK(then_binds == "encoder");
+  // Its own work on the GPU is not another limit.
+  window.resources.back() = gpu_of(6, 0.6, 1, 0.1);
+  window.resources.back().parts[0].stage = window.resources.back().parts[1].stage = "detect";
+  window.resources[2] = {reading("lane", 1, 7), {reading("detect", 1, 7)}};
+  gain_of_detect();
+  CHECK(then_binds == "detect");
+}
+
 TEST_CASE("a full GPU is named on full cores, too, if the system tells how long threads waited for them") {
   Snapshot window = with(gpu_of(7.5, 0.7, 2.4, 0.2));
   window.cpu_ns = seconds(37);
@@ -145,6 +191,9 @@ TEST_CASE("if the cores would be the next limit, the whole stage is named instea
   CHECK(verdict.resource == "lane");
   CHECK(verdict.stage == "segment");
   CHECK(verdict.runner_up == "encoder");
+  // Without core times, waiting for the GPU would look like work.
+  lane.parts[2].measured_ns = 0;
+  CHECK(judge({}, window).stage == "encoder");
 }
 
 TEST_CASE("a full GPU with a lower clock is throttled, and the verdict says why") {
