@@ -48,7 +48,8 @@ def correct(records):
             (f"{tool}", [r for r in of(records, "sanitizer") if r["tool"] == tool]) for tool in ("memcheck", "racecheck")]:
         cases = f", {found[0]['cases']} cases" if found and "cases" in found[0] else ""
         lines.append(f"- {name}: {verdict(found)}{cases}")
-    for what, name in (("parity", "the built-in models in fp32 against the CPU"), ("precision", "the default precision against fp32, masks for the same boxes")):
+    for what, name in (("parity", "the built-in models in fp32 against the CPU"), ("precision", "the default precision against fp32, masks for the same boxes"),
+                       ("two devices", "two devices on one GPU against one, in fp32")):
         found = of(records, what)
         figures = found[0] if found and found[0].get("objects") else None
         lines.append(f"- {name}: {verdict(found)}" + (

@@ -279,7 +279,7 @@ class Rehearsal(unittest.TestCase):
         tables = subprocess.run([sys.executable, SOURCE / "bench/gpu/tables.py", self.results, "--images", self.folder], capture_output=True, text=True, check=False)
         self.assertEqual(tables.returncode, 0, tables.stderr)
         for part in ("a rehearsal", "commit 0123456-dirty", "| mobile_sam | encode |", "| segmenter | decode |", "| 3 | files |", "| the usual script |", "JPEG decoder: absent, ", "memcheck: not run",
-                     "masks for the same boxes: passed"):
+                     "masks for the same boxes: passed", "two devices on one GPU against one, in fp32: passed"):
             self.assertIn(part, tables.stdout)
         self.assertEqual((self.folder / "gpu-e2e.png").read_bytes()[:4], b"\x89PNG")
 
