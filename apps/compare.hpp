@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// The differences between two attempts, for programs (`--json`). `results` may be null: then
-/// both attempts belong to the same output folder, which has one set of results.
+/// The differences between two attempts, for programs (`--json`). `results` may be null: then both attempts belong to
+/// the same output folder, which has one set of results.
 /// Settings and machine come from run.json; an attempt without that file, or of an older version, has none of them.
 nlohmann::json compare_attempts(const Attempt& first, const Attempt& second, const ResultsComparison* results);
 

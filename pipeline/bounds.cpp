@@ -51,8 +51,8 @@ class Threads {
     wait_today_ = (runnable + others_) / cores_ - 1;
   }
 
-  /// Only threads that compute count there: as this is an upper bound, it leaves queues for cores out.
   /// How long threads wait with twice the cores at `rate` times today's rate, as a part of today's time.
+  /// Only threads that compute count: a bound must not be low, so it leaves out those that wait for a core.
   [[nodiscard]] double wait_with_twice_the_cores(double rate) const {
     if (pools_.empty() || wait_today_ <= 0) return 0;
     double runnable = others_;
@@ -105,7 +105,7 @@ Part part_of(const Reading& reading, const Reading& total, double share, const S
 }
 
 Resource resource_of(const ResourceReading& reading, const Snapshot& window) {
-  Resource resource{reading.total.name, {}};
+  Resource resource{reading.total.name, {}, reading.waited_for_by_lanes};
   double in_parts = 0;
   for (const Reading& part : reading.parts) in_parts += static_cast<double>(part.busy_ns);
   // Between its stages, a lane is busy too. So the stages share the busy time of the whole.
@@ -113,7 +113,7 @@ Resource resource_of(const ResourceReading& reading, const Snapshot& window) {
   for (const Reading& part : reading.parts) resource.parts.push_back(part_of(part, reading.total, share, window));
   if (resource.parts.empty()) resource.parts.push_back(part_of(reading.total, reading.total, 1, window));
   // Work on a GPU uses no core; without this, its missing core times would count as full use of one.
-  if (reading.waited_for_by_lanes) {
+  if (resource.gpu) {
     for (Part& part : resource.parts) part.cores = 0;
   }
   return resource;
@@ -127,12 +127,8 @@ Load load_of(const Snapshot& window) {
     Resource& resource = load.resources.emplace_back(resource_of(reading, window));
     // The time of a lane includes its calls. Lanes that wait for a full GPU are busy too, but the GPU is the limit.
     if (reading.total.name == "lane") resource.limits = resource.delays = !gpu_full;
-    if (!reading.waited_for_by_lanes) continue;
-    resource.gpu = true;
-    resource.delays = gpu_full;
+    if (resource.gpu) resource.delays = gpu_full;
   }
-  // The GPU comes before the lanes: among equals, the part of the GPU is named.
-  std::ranges::stable_partition(load.resources, [](const Resource& it) { return it.name != "lane"; });
   load.resources.push_back({"input", {part_of(window.input, window.input, 1, window)}});
   if (wall > 0 && window.cores > 0) {
     load.cores = ratio(window.cpu_ns, wall * window.cores);
@@ -221,6 +217,12 @@ void halve_on_gpus(Load& load, const std::string& stage) {
   }
 }
 
+/// Whether a stage that is twice as fast (`after`) gains more than its work on the GPUs alone (`on_gpus`): then it needs
+/// the cores too. Without core times, nobody knows: a lane's wait for the GPU looks like work on a core.
+bool needs_cores(const Part& stage, const Load& today, const Load& on_gpus, const Load& after) {
+  return stage.measured && highest_rate(today, after).rate > highest_rate(today, on_gpus).rate * helps;
+}
+
 }  // namespace
 
 bool gpu_is_full(const Snapshot& window) {
@@ -244,15 +246,13 @@ Changes possible_changes(const Snapshot& window) {
     const Resource& resource = today.resources[r];
     if (resource.gpu && !gpu_full) continue;
     for (std::size_t p = 0; p < resource.parts.size(); ++p) {
-      Load after = today;
+      Load on_gpus = today;
       // A stage of the lanes that is twice as fast also needs its GPU for half the time.
-      if (resource.name == "lane") halve_on_gpus(after, resource.parts[p].name);
-      const double on_gpus = highest_rate(today, after).rate;
+      if (resource.name == "lane") halve_on_gpus(on_gpus, resource.parts[p].name);
+      Load after = on_gpus;
       halve(after, after.resources[r].parts[p]);
-      // With a full GPU, its parts are named, unless a stage needs much of the cores too. Without core times, nobody
-      // knows: a lane's wait for the GPU looks like work on a core.
-      const bool needs_cores = resource.parts[p].measured && highest_rate(today, after).rate > on_gpus * helps;
-      if (!resource.limits && !needs_cores) continue;
+      // With a full GPU, its parts are named, unless a stage needs much of the cores too.
+      if (!resource.limits && !needs_cores(resource.parts[p], today, on_gpus, after)) continue;
       const bool input = resource.name == "input";
       add({input ? Change::Kind::input : Change::Kind::stage, resource.parts[p].name, resource.name, 1, ""}, after);
     }

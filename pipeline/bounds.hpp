@@ -33,7 +33,8 @@ struct Changes {
 ///   as the cores get less busy.
 /// - The cores cannot compute for more than all of the time.
 /// - Little's law: with N pictures in flight, the rate is at most N divided by the time of a picture without queues.
-/// Parts of a GPU are changes only if it is full. Then a stage of the lanes is a change only if it also needs the cores.
+///
+/// Parts of a GPU are changes only if it is full. Then a stage of the lanes is one only if it also needs the cores.
 [[nodiscard]] Changes possible_changes(const Snapshot& window);
 
 /// A resource that is this busy counts as saturated.

@@ -383,15 +383,16 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
 
   const Changes changes = possible_changes(window);
   const Change* const best = best_of(changes.all, others, no_credits);
+  const bool gpu_full = gpu_is_full(window);
   std::vector<Candidate> ranked;
   for (const auto& resource : window.resources) {
     // Lanes that wait for a full GPU are busy too, but the GPU is the bottleneck.
-    const bool waiting = resource.total.name == "lane" && gpu_is_full(window);
+    const bool waiting = resource.total.name == "lane" && gpu_full;
     if (!waiting || (best != nullptr && best->resource == "lane")) ranked.push_back(candidate(resource, wall_ns));
   }
   // A GPU that is not full is the runner-up at most: no change speeds it up.
-  auto first = std::ranges::max_element(ranked, {}, [&](const Candidate& it) {
-    return it.reading->waited_for_by_lanes && !gpu_is_full(window) ? -1 : it.own_demand;
+  auto first = std::ranges::max_element(ranked, {}, [gpu_full](const Candidate& it) {
+    return it.reading->waited_for_by_lanes && !gpu_full ? -1 : it.own_demand;
   });
   double highest = 0;
   for (const Candidate& it : ranked) highest = std::max(highest, it.utilisation);

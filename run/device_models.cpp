@@ -44,7 +44,7 @@ CacheStatistics statistics(const std::vector<DeviceModels>& models) {
 }
 
 void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus,
-              const std::vector<std::pair<std::string, std::string>>& parts) {
+              const std::vector<GpuPart>& parts) {
   if (models.empty() || models.front().demand == nullptr) return;
   ResourceReading gpu;
   gpu.total.name = "GPU";

@@ -4,7 +4,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "models/cache.hpp"
@@ -36,11 +35,15 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
 /// The statistics of the caches of all devices together.
 CacheStatistics statistics(const std::vector<DeviceModels>& models);
 
-/// Adds a resource "GPU" with these parts: Method::part, and the stage that makes its calls (empty: several stages do).
+/// A part of the row "GPU" of the report.
+struct GpuPart {
+  std::string name;   ///< Method::part
+  std::string stage;  ///< that makes its calls; empty if several do
+};
+/// Adds a resource "GPU" with these parts.
 /// Its busy time is a sum over all calls so far, each with the time that it takes alone.
 /// Does nothing if models run on the host.
-void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus,
-              const std::vector<std::pair<std::string, std::string>>& parts);
+void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus, const std::vector<GpuPart>& parts);
 
 /// Keeps the limits of calls on devices of this kind for later runs. Does nothing if no memory was planned.
 void remember_limits(const KnownLimits& known, const std::string& kind, const Packages& packages,

@@ -336,14 +336,14 @@ void Execution::commit(Batch& batch) {
 // Adds the GPUs to the resources of the graph.
 Snapshot Execution::with_gpus(Snapshot snapshot) const {
   if (!snapshot.measured) return snapshot;
-  std::vector<std::pair<std::string, std::string>> parts;
+  std::vector<GpuPart> parts;
   for (const PlannedModel& model : planned_models_) {
     for (const Method& method : model.package->methods) {
-      const auto known = std::ranges::find(parts, method.part, [](const auto& it) { return it.first; });
+      const auto known = std::ranges::find(parts, method.part, &GpuPart::name);
       if (known == parts.end()) {
-        parts.emplace_back(method.part, model.stage);
-      } else if (known->second != model.stage) {
-        known->second.clear();
+        parts.push_back({method.part, model.stage});
+      } else if (known->stage != model.stage) {
+        known->stage.clear();
       }
     }
   }

@@ -204,8 +204,7 @@ TEST_CASE("without stages in the lane, nothing is warmed up") {
 }
 
 TEST_CASE("the busy time of GPUs is the sum of the times of their calls alone") {
-  const std::vector<std::pair<std::string, std::string>> parts{
-      {"detector", "detect"}, {"encoder", "segment"}, {"decoder", "segment"}};
+  const std::vector<GpuPart> parts{{"detector", "detect"}, {"encoder", "segment"}, {"decoder", "segment"}};
   const Package yolo = detector_package("yolo");
   const Method& forward = yolo.methods.front();
   std::vector<DeviceModels> models(2);
