@@ -5,7 +5,6 @@
 #include <tbb/task_arena.h>
 
 #include <atomic>
-#include <barrier>
 #include <cstdio>
 #include <string_view>
 #include <thread>
@@ -16,32 +15,43 @@ int total = 0;
 
 [[gnu::noinline]] void add_without_lock(int value) { total += value; }
 
+// Lets one thread add after the other. Both threads in the same moment can hide the race: each looks for the other's
+// access before it writes its own. The order is relaxed, because the wait must not synchronise the threads.
+void wait_for(const std::atomic<int>& counter, int value) {
+  while (counter.load(std::memory_order_relaxed) < value) std::this_thread::yield();
+}
+
 void race_between_threads() {
-  std::barrier start(2);
-  auto add = [&start] {
-    start.arrive_and_wait();
-    for (int i = 0; i < 1000; ++i) add_without_lock(i);
-  };
-  std::thread other(add);
-  add();
+  std::atomic<int> added{0};
+  std::thread other([&added] {
+    add_without_lock(1);
+    added.store(1, std::memory_order_relaxed);
+  });
+  wait_for(added, 1);
+  add_without_lock(2);
   other.join();
 }
 
 void race_in_a_graph() {
-  // Two bodies wait for each other before they add, so that two threads run them on any machine.
-  // The order is relaxed, because this wait must not synchronise them.
+  // The first body waits for the second one to enter, so that two threads run them on any machine.
   const tbb::global_control workers(tbb::global_control::max_allowed_parallelism, 4);
   tbb::task_arena arena(4);
   arena.execute([] {
     std::atomic<int> entered{0};
+    std::atomic<int> added{0};
     tbb::flow::graph graph;
-    tbb::flow::function_node<int, int> node(graph, tbb::flow::unlimited, [&entered](int value) {
-      entered.fetch_add(1, std::memory_order_relaxed);
-      while (entered.load(std::memory_order_relaxed) < 2) std::this_thread::yield();
+    tbb::flow::function_node<int, int> node(graph, tbb::flow::unlimited, [&entered, &added](int value) {
+      const bool first = entered.fetch_add(1, std::memory_order_relaxed) == 0;
+      if (first) {
+        wait_for(entered, 2);
+      } else {
+        wait_for(added, 1);
+      }
       add_without_lock(value);
+      added.fetch_add(1, std::memory_order_relaxed);
       return value;
     });
-    for (int i = 0; i < 1000; ++i) node.try_put(i);
+    for (const int value : {1, 2}) node.try_put(value);
     graph.wait_for_all();
   });
 }
