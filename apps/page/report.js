@@ -233,6 +233,7 @@ function viewSection() {
     const row = el("tr", { class: "resource", role: "row" }, el("th", { scope: "row", role: "rowheader" }, view.name), shareBar(view.share),
       cell("share", number(`${key}.share`, "percent", "-")), cell("items", number(`${key}.pictures`, "count"), " pictures"), cell("mean ms", number(`${key}.mean_ms`, "ms", "-")),
       cell("failed", number(`${key}.failed`, "count")), cell("objects", number(`${key}.objects`, "count")));
+    if (view.pictures === 0) return [row];
     return [row, ...view.stages.map((stage, j) => el("tr", { class: "part", role: "row" }, el("th", { scope: "row", role: "rowheader" }, stage.name), shareBar(stage.share),
       cell("share", number(`${key}.stages.${j}.share`, "percent", "-")), cell("items", number(`${key}.stages.${j}.items`, "count"), ` ${stage.counts}`),
       cell("mean ms", number(`${key}.stages.${j}.mean_ms`, "ms", "-")), cell("failed", number(`${key}.stages.${j}.failed`, "count")), cell("objects", "-")))];

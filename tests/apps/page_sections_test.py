@@ -117,6 +117,15 @@ class Lanes(PageCase):
         self.check_page(page)
         self.check_layout(file)
 
+    def test_a_view_without_pictures_has_one_row(self):
+        self.pictures = {**self.pictures, "right": 0}
+        self.run_views(self.pictures)
+        page = self.open(attempt(self.folder / "out") / "report.html")
+        keys = self.check_numbers(page, report(self.folder / "out"))
+        self.assertIn("views.1.stages.0.items", keys)
+        self.assertEqual([key for key in keys if key.startswith("views.2.stages")], [])
+        self.assertIn("views.2.pictures", keys)
+
     def test_a_run_with_one_view(self):
         self.run_views(["left"])
         self.assertEqual(report(self.folder / "out")["views"], [])
