@@ -89,9 +89,19 @@ std::string limit_clause(const std::string& binds) {
   return ": then " + quoted(binds) + " is the limit.";
 }
 
-std::string what_if_clause(const Verdict& verdict) {
-  const auto start =
-      "If " + quoted(verdict.stage) + " were twice as fast, the run would gain at most " + percent(verdict.gain);
+/// Which gains of a verdict are predicted. The other ones are bounds.
+struct Predicted {
+  bool stage = false;
+  bool others = false;
+};
+
+/// "the run would gain about 34 %", or "... at most 34 %" for a bound
+std::string gain_clause(double gain, bool predicted) {
+  return "the run would gain " + std::string(predicted ? "about " : "at most ") + percent(gain);
+}
+
+std::string what_if_clause(const Verdict& verdict, bool predicted) {
+  const auto start = "If " + quoted(verdict.stage) + " were twice as fast, " + gain_clause(verdict.gain, predicted);
   if (verdict.then_binds == verdict.stage) return start + ", and it would still be the slowest.";
   return start + limit_clause(verdict.then_binds);
 }
@@ -110,10 +120,10 @@ std::string cores_clause(const Verdict& verdict, const Snapshot& window) {
 }
 
 // For sentences that name something else, if others took enough to matter.
-std::string others_clause(const Verdict& verdict, const Snapshot& window) {
+std::string others_clause(const Verdict& verdict, const Snapshot& window, bool predicted) {
   if (verdict.gain_without_others < 0.05) return "";
-  return " Other programs" + took_clause(verdict, window) + ": without them, the run would gain at most " +
-         percent(verdict.gain_without_others) + ".";
+  return " Other programs" + took_clause(verdict, window) + ": without them, " +
+         gain_clause(verdict.gain_without_others, predicted) + ".";
 }
 
 std::string runner_up_clause(const Candidate& next) {
@@ -229,7 +239,8 @@ std::string came_out(const Snapshot& window) {
   return (window.committed > 0 ? pictures(window.committed) : std::string("nothing")) + " came out in " + time;
 }
 
-void describe(Verdict& verdict, const Candidate& it, const Candidate& next, const Snapshot& window) {
+void describe(Verdict& verdict, const Candidate& it, const Candidate& next, const Snapshot& window,
+              const Predicted& predicted) {
   const std::string colon = verdict.thin.empty() ? ": " : " (" + verdict.thin + "): ";
   switch (verdict.kind) {
     case Verdict::Kind::too_short:
@@ -241,15 +252,16 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
       break;
     case Verdict::Kind::stage:
       verdict.sentence = quoted(it.stage) + " holds the run back" + colon + evidence(verdict, it) +
-                         gpu_clause(verdict.gpu) + runner_up_clause(next) + " " + what_if_clause(verdict) +
-                         others_clause(verdict, window);
+                         gpu_clause(verdict.gpu) + runner_up_clause(next) + " " +
+                         what_if_clause(verdict, predicted.stage) + others_clause(verdict, window, predicted.others);
       break;
     case Verdict::Kind::reads:
     case Verdict::Kind::writes:
       verdict.sentence = std::string(verdict.kind == Verdict::Kind::reads ? "Disk reads hold" : "Disk writes hold") +
                          " the run back" + colon + "threads of this machine waited for a disk " +
                          percent(*verdict.disk_stall) + " of the time. The busiest stage is " + quoted(it.stage) +
-                         ": " + evidence(verdict, it) + runner_up_clause(next) + " " + what_if_clause(verdict);
+                         ": " + evidence(verdict, it) + runner_up_clause(next) + " " +
+                         what_if_clause(verdict, predicted.stage);
       break;
     case Verdict::Kind::memory:
       verdict.sentence = "Memory holds the run back" + colon + "threads of this machine waited for it " +
@@ -260,13 +272,14 @@ void describe(Verdict& verdict, const Candidate& it, const Candidate& next, cons
       verdict.sentence = "Other programs hold the run back" + colon + "they" + took_clause(verdict, window) + ", and " +
                          (it.stage == it.resource ? quoted(it.stage) : resource_name(it)) + " waited for a core " +
                          percent(verdict.no_core.value_or(0)) + (it.resource == "workers" ? " of their" : " of its") +
-                         " busy time. Without them, the run would gain at most " +
-                         percent(verdict.gain_without_others) + limit_clause(verdict.binds_without_others);
+                         " busy time. Without them, " + gain_clause(verdict.gain_without_others, predicted.others) +
+                         limit_clause(verdict.binds_without_others);
       break;
     case Verdict::Kind::cores:
       verdict.sentence = "The cores hold the run back" + colon + cores_clause(verdict, window) +
                          ". The busiest stage is " + quoted(it.stage) + ": " + evidence(verdict, it) +
-                         runner_up_clause(next) + " " + what_if_clause(verdict) + others_clause(verdict, window);
+                         runner_up_clause(next) + " " + what_if_clause(verdict, predicted.stage) +
+                         others_clause(verdict, window, predicted.others);
       break;
     case Verdict::Kind::credits: {
       verdict.sentence = "The gate holds the run back" + colon + "the source had no credits " +
@@ -363,7 +376,7 @@ std::string_view to_string(Verdict::Kind kind) {
   return "";
 }
 
-Verdict judge(const Snapshot& from, const Snapshot& to) {
+Verdict judge(const Snapshot& from, const Snapshot& to, const PredictedGains& predicted) {
   const auto measured = to - from;
   const auto window = without_launches(measured);
   const auto wall_ns = window.time_ns;
@@ -460,7 +473,15 @@ Verdict judge(const Snapshot& from, const Snapshot& to) {
       verdict.kind = busiest.stage == "read" ? Verdict::Kind::reads : Verdict::Kind::writes;
   }
   if (verdict.kind == Verdict::Kind::stage) verdict.gpu = gpu_limit_of(busiest, measured);
-  describe(verdict, busiest, next, window);
+  const auto replace = [&predicted](double& gain, const std::string& change) {
+    const auto found = predicted.find(change);
+    if (found == predicted.end()) return false;
+    gain = std::max(found->second, 0.0);
+    return true;
+  };
+  const Predicted used{replace(verdict.gain, verdict.stage + " x2"),
+                       others && replace(verdict.gain_without_others, "others=0")};
+  describe(verdict, busiest, next, window, used);
   return verdict;
 }
 

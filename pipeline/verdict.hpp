@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,14 +37,15 @@ struct Verdict {
   double input = 0;                    ///< share of the time that the source spent in next()
   double cores = 0;                    ///< CPU time / (wall * cores)
   std::optional<double> other_cores;   ///< cores that other programs and other guests of the hypervisor took
-  double gain_without_others = 0;      ///< upper bound on the growth of throughput if they were gone
+  double gain_without_others = 0;      ///< as `gain`, if they were gone
   std::string binds_without_others;    ///< the bottleneck in that case: a stage, "cores", "input" or "gate"
   std::optional<double> memory_stall;  ///< share of the time in which some thread of the machine waited for memory
   std::optional<double> disk_stall;    ///< likewise, for a disk
   GpuLimit gpu{};                      ///< of the stage, if a GPU computes it or lanes launch its kernels; else unknown
   std::string runner_up;  ///< stage of the next busiest resource, or "input"; empty if nothing else was busy
   double runner_up_utilisation = 0;
-  double gain = 0;         ///< upper bound on the growth of throughput if `stage` were twice as fast, 0.34 for +34 %
+  /// The growth of throughput if `stage` were twice as fast, 0.34 for +34 %: predicted, or else a bound (bounds.hpp).
+  double gain = 0;
   std::string then_binds;  ///< the next bottleneck in that case: a stage, "cores", "input" or "gate"
   std::string thin;        ///< why the window says little ("a short run: 14 pictures ..."); empty if it says enough
   std::string sentence;    ///< the whole verdict, for people
@@ -54,6 +56,9 @@ struct Verdict {
 /// Empty if no single part does, or if the run was too short to say.
 [[nodiscard]] std::string named(const Verdict& verdict);
 
+/// Gains by change, as WhatIf::predict() reads changes: {"segment x2", 0.34} for +34 %.
+using PredictedGains = std::map<std::string, double>;
+
 /// Judges the window between two snapshots of one graph.
 /// It is a pure function; the progress line and the final report both use it.
 ///
@@ -63,6 +68,7 @@ struct Verdict {
 /// twice the pictures in flight, or no other programs.
 /// All this holds for windows of any length. A short window is judged too, and then the sentence says why it says
 /// little.
-[[nodiscard]] Verdict judge(const Snapshot& from, const Snapshot& to);
+/// The verdict does not depend on `predicted`, but states these gains instead of its own bounds.
+[[nodiscard]] Verdict judge(const Snapshot& from, const Snapshot& to, const PredictedGains& predicted = {});
 
 }  // namespace millrace

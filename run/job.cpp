@@ -143,9 +143,17 @@ void add_slow_clocks(const std::vector<GpuSummary>& gpus, Snapshot& begun, Snaps
   add(&GpuSummary::power_limited, &MachineTime::gpu_power_ns);
 }
 
+PredictedGains gains_of(const RunReport& report) {
+  PredictedGains gains;
+  const double rate = static_cast<double>(report.window.committed) * 1e9 / static_cast<double>(report.window.time_ns);
+  for (const Prediction& it : report.what_if) gains[it.change] = it.frames_per_s / rate - 1;
+  return gains;
+}
+
+// With the gains of report.what_if, if there are any.
 void fill_verdict(RunReport& report, Snapshot begun, Snapshot end) {
   add_slow_clocks(report.gpus, begun, end);
-  report.verdict = judge(begun, end);
+  report.verdict = judge(begun, end, gains_of(report));
   if (!report.window.measured)
     report.verdict.sentence = "No verdict: the setting measure.enabled=no switches measuring off.";
   // judge() names options as the graph does.
@@ -335,6 +343,8 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     fill_all_accounts(report, attempt);
     fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
     predict_changes(report, attempt.folder, attempt.resolved.graph.worker_nice);
+    // Once more, because only now the gains are predicted.
+    if (!report.what_if.empty()) fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
     fill_device_calls(report, attempt.request, attempt.execution);
     check_accounts(report);
     if (report.state == "finished") {

@@ -99,6 +99,7 @@ function verdictSection() {
     title = sentence;
   }
   if (report.state === "stopped") rest += " The run was stopped before its end; the same command resumes it.";
+  rest = rest.replace(/(\d) %/g, "$1\u00a0%"); // a line never ends between a number and its unit
   return el("div", { class: "verdict" }, el("h1", {}, ...rich(title)), ...(rest ? [el("p", {}, ...rich(rest))] : []));
 }
 

@@ -53,6 +53,19 @@ class Compare(program.Case):
         self.assertEqual(later["prediction"]["pictures_per_s"], later["run_window"]["pictures_per_s"])
         self.assertRegex(" ".join(done.out.split()), r"an earlier attempt predicted [0-9.]+ pictures/s \[[0-9.]+ to [0-9.]+\] for gate\.frames: 40(, no other programs)?, from")
 
+    def test_the_verdict_states_the_gain_that_the_table_predicts(self):
+        original = program.write_picture(self.folder / "one.jpg", 640, 480)
+        for i in range(400):
+            os.link(original, self.folder / f"in/{i:04}-more.jpg")
+        done = self.run_ok(self.write("decode.yaml", program.DECODE_ONLY), "--input", self.folder / "in", "--output", self.folder / "a", "--set", "threads.workers=1")
+        figures = program.report(self.folder / "a")
+        verdict, table = figures["verdict"], {change["change"]: change["pictures_per_s"] for change in figures["what_if"]["changes"]}
+        gain = table[verdict["busiest"] + " x2"] / figures["what_if"]["pictures_per_s"] - 1
+        self.assertAlmostEqual(verdict["gain_if_twice_as_fast"], max(gain, 0))
+        self.assertNotIn("would gain at most", verdict["sentence"])
+        if verdict["kind"] in ("stage", "cores", "reads", "writes"):
+            self.assertIn(f"If `{verdict['busiest']}` were twice as fast, the run would gain about {max(gain, 0) * 100:.0f} %", " ".join(done.out.split()))
+
     def compare(self, *arguments, code=program.OK):
         done = program.millrace("compare", *arguments, cwd=self.folder)
         self.assertEqual(done.code, code, done)

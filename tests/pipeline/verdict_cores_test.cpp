@@ -27,6 +27,10 @@ TEST_CASE("other programs that take the cores are named, with what they took and
       "Other programs hold the run back: they took 3.5 of 4.0 cores, and the lane section waited for a core 60 % of "
       "its busy time. Without them, the run would gain at most "));
   CHECK(verdict.sentence.ends_with(" %: then `detect` is the limit."));
+  const auto predicted = judge(begun(), it, {{"others=0", 1.1}});
+  CHECK(predicted.kind == Verdict::Kind::others);
+  CHECK(predicted.gain_without_others == 1.1);
+  CHECK(predicted.sentence.ends_with("Without them, the run would gain about 110 %: then `detect` is the limit."));
   // Stolen time counts too.
   it.machine.busy_ns = it.cpu_ns;
   it.machine.stolen_ns = seconds(35);
@@ -42,6 +46,8 @@ TEST_CASE("other programs that cost little are mentioned, and the stage stays th
   CHECK(verdict.gain_without_others < 1 / 0.9 - 1);
   CHECK(verdict.sentence.find(" Other programs took 2.5 of 4.0 cores: without them, the run would gain at most ") !=
         std::string::npos);
+  CHECK(judge(begun(), contended(0.1, 0.1, 2.5), {{"others=0", 0.07}})
+            .sentence.ends_with(" Other programs took 2.5 of 4.0 cores: without them, the run would gain about 7 %."));
   // Nobody else used the cores: the waits come from the run's own threads.
   const auto alone = judge(begun(), contended(0.3, 0.1, 0.01));
   CHECK(alone.gain_without_others == 0);

@@ -33,6 +33,20 @@ TEST_CASE("a lane that is the limit is named by its largest part, with evidence 
         "`decode` is the limit.");
 }
 
+TEST_CASE("the sentence states a predicted gain instead of the bound") {
+  const auto bound = judge({}, lane_bound());
+  const auto verdict = judge({}, lane_bound(), {{"detect x2", 0.312}, {"segment x2", 0.1}, {"others=0", 0.2}});
+  CHECK(verdict.kind == bound.kind);
+  CHECK(verdict.stage == bound.stage);
+  CHECK(verdict.gain == 0.312);
+  CHECK(verdict.gain_without_others == 0);  // nobody else used the cores
+  CHECK(verdict.sentence.ends_with(
+      " If `detect` were twice as fast, the run would gain about 31 %: then `decode` is the limit."));
+  // A prediction can be slightly negative. A gain is not.
+  CHECK(judge({}, lane_bound(), {{"detect x2", -0.01}}).gain == 0);
+  CHECK(judge({}, lane_bound(), {{"segment x2", 0.1}}).sentence == bound.sentence);
+}
+
 TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not the lanes that wait for it") {
   auto window = lane_bound();
   ResourceReading gpu{reading("GPU", 1, 9.4),
