@@ -1,5 +1,6 @@
 #include "apps/what_if.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -71,14 +72,18 @@ nlohmann::json predict(const std::string& attempt_folder, const std::vector<std:
 
 std::string what_if_text(const nlohmann::json& what_if, std::size_t rows, double min_gain) {
   const double now = what_if.at("pictures_per_s");
+  const auto interval = [](const nlohmann::json& change) {
+    return format("[%.2f to %.2f]", change.at("low").get<double>(), change.at("high").get<double>());
+  };
+  int width = 0;  // of the column of intervals
+  for (const auto& change : what_if.at("changes")) width = std::max(width, static_cast<int>(interval(change).size()));
   std::string text;
   for (const auto& change : what_if.at("changes")) {
     const double rate = change.at("pictures_per_s");
     if (now <= 0 || rate < now * (1 + min_gain)) continue;
     if (rows-- == 0) break;
-    text += format("  %-36s %6.2f [%.2f to %.2f]  %+.0f %%\n", change.at("label").get<std::string>().c_str(), rate,
-                   change.at("low").get<double>(), change.at("high").get<double>(),
-                   std::round(100 * (rate / now - 1)) + 0.0);  // + 0.0: no "-0 %"
+    text += format("  %-36s %6.2f %-*s %+5.0f %%\n", change.at("label").get<std::string>().c_str(), rate, width,
+                   interval(change).c_str(), std::round(100 * (rate / now - 1)) + 0.0);  // + 0.0: no "-0 %"
   }
   return text.empty() ? "" : format("  %-36s pictures/s, now %.2f\n", "if this changed", now) + text;
 }
