@@ -38,9 +38,11 @@ struct Transient {
     case ENOENT:
     case ENOTDIR:
     case ELOOP:
-      throw PictureError(Reason::vanished,
-                         "the file is in the plan but does not exist: it was removed, or it is a link to nothing (" +
-                             std::generic_category().message(error) + ")");
+      throw PictureError(
+          Reason::vanished,
+          "the file is in the plan but does not exist: it was removed, its path in a manifest is wrong, or it "
+          "is a link to nothing (" +
+              std::generic_category().message(error) + ")");
     case EACCES:
     case EPERM:
       throw PictureError(Reason::permission, "this user may not read the file");

@@ -27,6 +27,7 @@ LOOKS = {
     "tflite": ("a TensorFlow Lite model", "TensorFlow models are not supported; use a PyTorch version of the model"),
     "git_lfs_pointer": ("a Git LFS pointer, not the file itself", "run 'git lfs pull' in the repository that it came from"),
     "html": ("a web page", "the download was probably an error or login page; open the file in a browser, then fetch the model again"),
+    "picture": ("a picture", "name the file with the weights; pictures are for `millrace run --input`"),
     "other_zip": ("a zip archive without a model in it", "if the checkpoint was zipped, unpack it and name the file"),
     "broken_zip": ("a zip archive that is cut off", FETCH_AGAIN),
     "empty": ("empty", FETCH_AGAIN),
@@ -62,7 +63,10 @@ def kind_of(path):
         return "git_lfs_pointer"
     if text.startswith(("<!doctype html", "<html", "<head")) or (text.startswith("<?xml") and "<html" in text):
         return "html"
-    for mark, kind in ((b"GGUF", "gguf"), (b"\x89HDF\r\n", "hdf5"), (b"ftrt", "tensorrt"), (b"ptrt", "tensorrt")):
+    for mark, kind in (
+        (b"GGUF", "gguf"), (b"\x89HDF\r\n", "hdf5"), (b"ftrt", "tensorrt"), (b"ptrt", "tensorrt"),
+        (b"\xff\xd8\xff", "picture"), (b"\x89PNG\r\n", "picture"),
+    ):  # fmt: skip
         if head.startswith(mark):
             return kind
     if head[4:8] == b"TFL3":

@@ -75,7 +75,9 @@ class Files(ExportCase):
             ("x.h5", b"\x89HDF\r\n\x1a\n" + bytes(60), ("is an HDF5 file",)),
             ("x.tflite", b"\x1c\x00\x00\x00TFL3" + bytes(60), ("is a TensorFlow Lite model",)),
             ("x.engine", b"ftrt" + bytes(60), ("is a TensorRT engine",)),
-            ("x.jpg", b"\xff\xd8\xff\xe0" + bytes(60), ("is of an unknown kind", SUPPORTED)),
+            ("x.jpg", b"\xff\xd8\xff\xe0" + bytes(60), ("is a picture", "name the file with the weights")),
+            ("png.pt", b"\x89PNG\r\n\x1a\n" + bytes(60), ("is a picture",)),
+            ("notes.pt", b"To do: train" + bytes(60), ("is of an unknown kind", SUPPORTED)),
             ("x.onnx", b"\x08\x06\x12\x07pytorch" + b"\xff" * 60, ("looks like an ONNX model but cannot be read",)),
             ("bare.pt", pickle.dumps({"a": 1}, protocol=2), ("is a pickle that PyTorch cannot load",)),
         ):
