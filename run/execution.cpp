@@ -132,7 +132,7 @@ Execution::~Execution() = default;
 void Execution::prepare(ExecutionEnds ends) {
   ends_ = std::move(ends);
   source_.root = ends_.input_root;
-  plan_lanes();
+  if (!ends_.idle) plan_lanes();
   GraphOptions options = setup_.resolved.graph;
   options.lanes = static_cast<int>(lanes_.size());
   options.groups = static_cast<int>(setup_.views.size());
@@ -204,7 +204,7 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   lane_start_.expect(bodies.lane_stages.empty() ? 0 : static_cast<int>(lanes_.size()));
   // If warm_up() throws, the graph ends the run and calls stop_next, which wakes the source.
   bodies.lane_start = [this](int lane) {
-    warm_up_ns_ += lanes_[static_cast<std::size_t>(lane)]->warm_up(clock_);
+    if (!ends_.idle) warm_up_ns_ += lanes_[static_cast<std::size_t>(lane)]->warm_up(clock_);
     lane_start_.arrive();
   };
   bodies.make_batch = [](std::vector<std::shared_ptr<Frame>> frames) {

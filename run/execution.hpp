@@ -45,6 +45,7 @@ struct ExecutionSetup {
 /// Functions that bring frames and take finished batches. GraphBodies says on which threads they are called.
 struct ExecutionEnds {
   std::string input_root{};  ///< folder from which relative paths of items start
+  bool idle = false;         ///< `next` returns no frame, so no model is loaded
   std::function<std::shared_ptr<Frame>()> next;
   std::function<void()> stop_next{};
   std::function<std::int64_t(const Frame& frame)> file_bytes{};

@@ -345,6 +345,20 @@ class AgainAndAgain(Case):
         self.assertIn("5 were done before", again.out)
         self.assertEqual(program.report(self.out)["items"]["resumed"], 5)
 
+    def test_models_are_loaded_only_if_a_picture_is_left(self):
+        def lines(names):
+            return "".join(json.dumps({"path": f"in/{name}", "boxes": [[5, 5, 40, 30]]}) + "\n" for name in names)
+
+        names = sorted(path.name for path in (self.folder / "in").iterdir())
+        manifest = self.write("boxes.jsonl", lines(names[:4]))
+        command = ["--input", manifest, "--segmenter", program.package("sam_small"), "--output", self.out]
+        for changed, resumed, loads in ((None, 0, 1), (None, 4, 0), (lines(names), 4, 1), (None, 5, 0)):
+            if changed:
+                manifest.write_text(changed)
+            self.run_ok(*command, *(["--add-new"] if changed else []))
+            report = program.report(self.out)
+            self.assertEqual((report["items"]["resumed"], len(report["models"]["loads"])), (resumed, loads))
+
     def test_other_settings_are_refused_by_name(self):
         self.run_ok(*self.command)
         before = program.tree(self.out / "segments")

@@ -77,6 +77,19 @@ TEST_CASE("on the host, only the first lane calls the models to warm up, and the
   CHECK(run.execution.warm_up_ns() == 3 * 1'000'000);  // 1 ms each for forward, encode and decode
 }
 
+TEST_CASE("without a frame, no model is loaded") {
+  for (const char* device : {"cpu", "fake:1:40000000"}) {
+    CAPTURE(device);
+    LaneBench bench;
+    bench.device = device;
+    BenchExecution run(bench, 0);
+    CHECK(run.run().committed == 0);
+    CHECK(run.execution.models().loads.empty());
+    CHECK(run.execution.warm_up_ns() == 0);
+    CHECK(run.execution.memory_plans().empty());
+  }
+}
+
 TEST_CASE("lanes that do not fit into a device's memory are dropped") {
   const auto expected = expected_lines(64);
   int maximum = 0, minimum = 9;

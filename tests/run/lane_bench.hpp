@@ -258,6 +258,7 @@ class BenchExecution {
 
   Result run() {
     ExecutionEnds ends;
+    ends.idle = items_ == 0;
     ends.next = [this]() -> std::shared_ptr<Frame> {
       if (on_next) on_next(next_);
       if (next_ == items_) return nullptr;
