@@ -12,6 +12,7 @@ import contextlib
 import functools
 import io
 import json
+import math
 import os
 import re
 import subprocess
@@ -242,7 +243,7 @@ def table(rows):
             lines.append(f"| {row['name']} | | | | failed: {row['error']} |")
             continue
         result = (
-            f"{row['masks']} masks: IoU at least {row['iou_min']:.5f}"
+            f"{row['masks']} masks: IoU at least {math.floor(row['iou_min'] * 1e5) / 1e5:.5f}"  # never rounded up
             if "masks" in row
             else f"{row['objects']} boxes: corners within {row['largest_px']:.3f} pixels, {row['unmatched']} in one list only"
         )
