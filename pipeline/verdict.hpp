@@ -68,7 +68,7 @@ using PredictedGains = std::map<std::string, double>;
 /// twice the pictures in flight, or no other programs.
 /// All this holds for windows of any length. A short window is judged too, and then the sentence says why it says
 /// little.
-/// The verdict does not depend on `predicted`, but states these gains instead of its own bounds.
+/// The verdict names the same part for any `predicted`. Its gains are the predicted ones, if they are there.
 [[nodiscard]] Verdict judge(const Snapshot& from, const Snapshot& to, const PredictedGains& predicted = {});
 
 }  // namespace millrace

@@ -4,10 +4,15 @@
 
 namespace millrace {
 
-std::shared_ptr<Frame> Feed::next() {
+bool Feed::at_end() {
   while (frames_.empty()) {
-    if (!open_segment()) return nullptr;
+    if (!open_segment()) return true;
   }
+  return false;
+}
+
+std::shared_ptr<Frame> Feed::next() {
+  if (at_end()) return nullptr;
   auto frame = std::move(frames_.front());
   frames_.pop_front();
   return frame;

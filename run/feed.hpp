@@ -21,6 +21,8 @@ class Feed {
   /// The next frame, or null at the end of the plan. Waits for the scan while it makes the plan.
   /// Throws as Plan::next_segment().
   std::shared_ptr<Frame> next();
+  /// Whether next() would return null. Waits and throws like it.
+  bool at_end();
 
  private:
   bool open_segment();

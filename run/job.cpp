@@ -210,14 +210,10 @@ RunReport report_so_far(RunReport begun, const Attempt& attempt) {
 }
 
 ExecutionEnds ends_of(Attempt& attempt) {
-  // If the scan has ended, the first frame is there without a wait. Without a frame, models would be loaded for nothing.
-  const bool scanned = attempt.plan.totals().complete;
-  auto first = scanned ? attempt.feed.next() : nullptr;
-  const bool idle = scanned && first == nullptr;
   return {.input_root = attempt.plan.root(),
-          .idle = idle,
-          .next = [&feed = attempt.feed,
-                   first = std::move(first)]() mutable { return first ? std::exchange(first, nullptr) : feed.next(); },
+          // Only after the scan has ended: during a scan, the models load while the run waits for its first frame.
+          .idle = attempt.plan.totals().complete && attempt.feed.at_end(),
+          .next = [&] { return attempt.feed.next(); },
           .stop_next = [&] { attempt.plan.stop(); },
           .file_bytes = [&](const Frame& frame) { return attempt.reader.file_bytes(frame); },
           .read = [&](Frame& frame) { attempt.reader.read(frame); },

@@ -27,7 +27,7 @@ LOOKS = {
     "tflite": ("a TensorFlow Lite model", "TensorFlow models are not supported; use a PyTorch version of the model"),
     "git_lfs_pointer": ("a Git LFS pointer, not the file itself", "run 'git lfs pull' in the repository that it came from"),
     "html": ("a web page", "the download was probably an error or login page; open the file in a browser, then fetch the model again"),
-    "picture": ("a picture", "name the file with the weights; pictures are for `millrace run --input`"),
+    "picture": ("a picture", "name the file with the weights; pictures belong to --input of 'millrace run'"),
     "other_zip": ("a zip archive without a model in it", "if the checkpoint was zipped, unpack it and name the file"),
     "broken_zip": ("a zip archive that is cut off", FETCH_AGAIN),
     "empty": ("empty", FETCH_AGAIN),

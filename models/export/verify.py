@@ -184,7 +184,7 @@ def compare_boxes(reference, ours, marks):
         names = {i: Path(line["path"]).name for i, line in reference.items()}
         truth, of = as_truth({i: marks[name] for i, name in names.items() if name in marks}), "the truth"
     if counts[0] == 0:
-        raise Refused(f"the reference finds no object with a score of {SCORE} or more, so there is nothing to compare; name pictures with objects, or train the weights first")
+        raise Refused(f"the reference finds no object with a score of {SCORE} or more, so there is nothing to compare; name pictures with objects (weights that are not trained find none)")
     scores = [ap50(truth, lines) for lines in (reference, ours)]
     if scores[0] == 0:
         raise Refused("the reference finds none of the boxes of the truth, so there is nothing to compare; look at the boxes, or name other pictures")
