@@ -29,7 +29,7 @@ fi
 python="$(tools/setup.sh where)/python/bin/python"
 
 rm -rf "$out"
-mkdir -p "$out/bin" "$out/lib/millrace" "$out/share/millrace/models"
+mkdir -p "$out/bin" "$out/lib/millrace" "$out/share/millrace/models" "$out/share/millrace/export"
 for program in "${programs[@]}"; do
   install -m 755 "$build/$program" "$out/bin/"
 done
@@ -51,6 +51,7 @@ cmake -P "$out/rpath.cmake"  # not before ldd, which finds LibTorch by the RPATH
 rm "$out/rpath.cmake"
 "$python" -c 'import torch; print(torch.__version__.split("+")[0])' > "$out/torch"
 cp -r models/builtin/*.pkg "$out/share/millrace/models/"
+install -m 644 models/export/*.py "$out/share/millrace/export/"  # for `millrace compile`
 install -m 755 bench/gpu/run.sh "$out/run.sh"
 install -m 644 bench/gpu/*.py "$out/"
 { git rev-parse HEAD; git diff --quiet HEAD || echo "with changes"; } > "$out/commit"

@@ -19,7 +19,7 @@ def judged(found, missed):
 def correct(results, inputs):
     if not Session.rehearsal:
         results.measure(kernels, what="kernels")
-        for tool in ("memcheck", "racecheck"):
+        for tool in () if Session.short else ("memcheck", "racecheck"):
             results.measure(functools.partial(sanitized, tool), what="sanitizer", tool=tool)
     results.measure(lambda: with_views(inputs, parity), what="parity")
     results.measure(lambda: with_views(inputs, precision), what="precision")

@@ -5,20 +5,30 @@ import shutil
 import statistics
 from pathlib import Path
 
+from levers import TUNINGS, variant_of, variants_of
 from session import Session, scratch
 from program import millrace, packages_of, settings_of, write_manifest
 
 
+def engines(inputs):
+    """Words of the options that select TorchScript and each variant that is there."""
+    compiled = [tuning for tuning in TUNINGS if any(variant_of(inputs, tuning, package) for package in packages_of(inputs)[1:])]
+    return {"": ["--engine", "torchscript"], **{tuning: ["--engine", "aoti", "--set", f"models.variants={variants_of(inputs, tuning)}"] for tuning in compiled}}
+
+
 def e2e(results, inputs):
     name, *_ = packages_of(inputs)
-    settings = [({"boxes_per_picture": boxes, "source": "memory"}, []) for boxes in Session.few((10, 1, 5, 20, 50), (3,))]
-    settings += [({"boxes_per_picture": boxes, "source": "files"}, []) for boxes in Session.few((10, 1, 5, 20, 50), (3,))]
-    settings += [({"boxes_per_picture": Session.few(10, 3), "source": "memory", "options": " ".join(more)}, more) for more in (
-        ["threads.lanes=1"], ["threads.lanes=2"], ["threads.lanes=4"], ["batch.size=32"])[:Session.few(4, 1)]]
-    for setting, options in settings:
-        known = next((r["pictures"] for r in results.document["records"]
-                      if r["what"] == "e2e" and r["boxes_per_picture"] == setting["boxes_per_picture"] and "pictures" in r), None)
-        results.measure(functools.partial(whole_run, inputs, known, setting["boxes_per_picture"], setting["source"], options), what="e2e", models=name, **setting)
+    boxes = (10,) if Session.short else Session.few((10, 1, 5, 20, 50), (3,))
+    for engine, words in engines(inputs).items():
+        of_engine = {"engine": engine} if engine else {}
+        settings = [({"boxes_per_picture": count, "source": source}, []) for source in ("memory", "files") for count in boxes]
+        settings += [({"boxes_per_picture": boxes[0], "source": "memory", "options": more}, [more]) for more in Session.few(
+            ("threads.lanes=1", "threads.lanes=2", "threads.lanes=4", "batch.size=32"), ("threads.lanes=1",))]
+        for setting, options in settings:
+            known = next((r["pictures"] for r in results.document["records"]
+                          if r["what"] == "e2e" and r["boxes_per_picture"] == setting["boxes_per_picture"] and r.get("engine") == (engine or None) and "pictures" in r), None)
+            words_of_options = [*words, *(word for option in options for word in ("--set", option))]
+            results.measure(functools.partial(whole_run, inputs, known, setting["boxes_per_picture"], setting["source"], words_of_options), what="e2e", models=name, **of_engine, **setting)
 
 
 def whole_run(inputs, known, boxes, source, options):
@@ -27,11 +37,11 @@ def whole_run(inputs, known, boxes, source, options):
     rates, count = [], known or Session.few(400, 4)
     with scratch() as folder:
         where, folder = str(Path(folder).parent), Path(folder)
-        for repeat in range(1 if known else 0, Session.few(4, 2)):  # run 0 only finds the number of pictures
+        for repeat in range(1 if known else 0, 2 if Session.short else Session.few(4, 2)):  # run 0 only finds the number of pictures
             write_manifest(folder / "m.jsonl", inputs / "pictures", count, boxes)
             done, report, wall = millrace(folder / "out", "--input", folder / "m.jsonl", "--device", Session.device, "--source", source,
                                           "--detector", detector, "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no",
-                                          *[word for option in options for word in ("--set", option)])
+                                          *options)
             if done.returncode != 0:
                 return {"failed": f"exit code {done.returncode} in repeat {repeat}: {done.stderr[-800:]}"}
             settings = settings_of(folder / "out", report)

@@ -15,7 +15,7 @@ def failed(record):
 
 
 # These keys identify a measurement. A key that a record does not have counts as None.
-IDENTITY = ("what", "part", "tool", "package", "precision", "batch", "method", "models", "boxes_per_picture", "source", "options", "workers")
+IDENTITY = ("what", "part", "tool", "package", "precision", "batch", "method", "models", "boxes_per_picture", "source", "engine", "options", "workers")
 
 
 class OtherMachine(Exception):

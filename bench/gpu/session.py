@@ -24,6 +24,7 @@ class Session:
     """The device and the deadline: a GPU, or a CPU with few repeats for rehearsals."""
 
     device, two_devices, torch_device, rehearsal = "cuda", "cuda:0,0", "cuda", False
+    short = False  # leaves out what costs the most time
     deadline = float("inf")  # of the part, by time.monotonic()
 
     @classmethod

@@ -2,6 +2,8 @@
 
 Parts:
 - `correct`: kernels against the host, sanitizers, results of the GPU against the CPU, default precision against fp32
+- `compile`, `autotune`: compiles the packages of FOLDER, without and with a search for the fastest kernels
+- `levers`: time of each method as TorchScript, compiled, and as a CUDA graph, with its kernels
 - `models`: time of each package's methods by precision and batch, and its share of the roof
 - `e2e`: pictures per second of the whole program by boxes per picture, also with decoded pictures in memory
 - `peers`: the usual Python script and a tuned one on the same work
@@ -22,6 +24,7 @@ With --rehearse, the suite runs everything on a CPU with almost no work: its fig
 """
 
 import argparse
+import functools
 import json
 import subprocess
 import sys
@@ -32,6 +35,7 @@ from pathlib import Path
 from correct import correct
 from decode import decode
 from e2e import e2e
+from levers import compile_variants, levers
 from model_times import models
 from session import BUNDLE, OutOfTime, Session
 from program import pictures_of
@@ -39,7 +43,7 @@ from records import OtherMachine, Results, failed
 from rounds import peers
 from turns import end_with_parent
 
-PARTS = {"correct": correct, "models": models, "e2e": e2e, "peers": peers, "decode": decode}
+PARTS = {"correct": correct, "compile": functools.partial(compile_variants, "plain"), "autotune": functools.partial(compile_variants, "autotune"), "levers": levers, "models": models, "e2e": e2e, "peers": peers, "decode": decode}
 
 
 def guarded(part, results, work):
@@ -60,8 +64,9 @@ def guarded(part, results, work):
 def apart(part, results, arguments, seconds):
     """Runs a part in its own process: its Python code may crash or hang, and keeps GPU memory until it ends."""
     words = [sys.executable, __file__, part, "--out", results.file, "--inputs", arguments.inputs, "--minutes", str(arguments.minutes)]
+    words += [f"--{name}" for name in ("rehearse", "short") if getattr(arguments, name)]
     try:
-        code = subprocess.run([*words, *(["--rehearse"] if arguments.rehearse else [])], timeout=seconds + 60, check=False, preexec_fn=end_with_parent).returncode
+        code = subprocess.run(words, timeout=seconds + 60, check=False, preexec_fn=end_with_parent).returncode
     finally:
         results.read()
     if code == LEFT:
@@ -79,10 +84,12 @@ def main():
     parser.add_argument("--out", type=Path, help="file to which results are added (default: <gpu>-<date>.json)")
     parser.add_argument("--inputs", type=Path, default=BUNDLE.with_name(BUNDLE.name + ".inputs"))
     parser.add_argument("--minutes", type=float, default=7, help="limit of each part (default 7); another call does the rest")
+    parser.add_argument("--short", action="store_true", help="no sanitizers; e2e: ten boxes a picture and one run a setting")
     parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
-    if any(part != "models" for part in arguments.parts) and not pictures_of(arguments.inputs):
+    if any(part not in ("models", "levers") for part in arguments.parts) and not pictures_of(arguments.inputs):
         parser.error(f"{arguments.inputs} has no pictures/*.jpg; give --inputs the folder that comes with the bundle, gpu-bundle.inputs")
+    Session.short = arguments.short
     if arguments.rehearse:
         Session.rehearse()
     try:
@@ -93,7 +100,7 @@ def main():
     for part in arguments.parts:
         print(part, flush=True)
         seconds = 60 * arguments.minutes
-        if part == "models" and len(arguments.parts) > 1:
+        if part in ("models", "levers") and len(arguments.parts) > 1:
             guarded(part, results, lambda part=part, seconds=seconds: apart(part, results, arguments, seconds))
             continue
         Session.deadline = time.monotonic() + seconds

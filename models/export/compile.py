@@ -125,7 +125,7 @@ def example(declared, rows, described, dtype, device):
 def with_weights(program, dtype):
     """The module of a program with its weights in this type. As in TorchScript, its plain tensors, such as positions, stay in float32."""
     module = program.module()
-    if dtype != torch.float32:
+    if any(weight.is_floating_point() and weight.dtype != dtype for weight in program.state_dict.values()):
         weights = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in program.state_dict.items()}
         module.load_state_dict(weights, strict=False, assign=True)
         # The export asserts the types of some tensors, which are others now.
@@ -136,8 +136,8 @@ def with_weights(program, dtype):
     return module
 
 
-def inductor_options(device):
-    """What decides which code Inductor makes for a program."""
+def inductor_options(device, autotune=True):
+    """What decides which code Inductor makes for a program. `autotune`: on a GPU, measure several kernels for each product."""
     return {
         # The program and its LibTorch are one; libtorch.so would also load LibTorch's libraries for GPUs.
         "aot_inductor.link_libtorch": False,
@@ -148,11 +148,11 @@ def inductor_options(device):
         # `cpp.dynamic_threads`: the run chooses the number of threads.
         # `unroll_reductions_threshold`: 1 means never. The box decoder has softmaxes over 7 tokens. Unrolled, each would
         # be two kernels.
-        **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else {"max_autotune": True, "unroll_reductions_threshold": 1}),
+        **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else {"max_autotune": autotune, "unroll_reductions_threshold": 1}),
     }
 
 
-def compile_call(program, inputs, declared, device, dtype, library):
+def compile_call(program, inputs, declared, device, dtype, library, autotune=True):
     """Writes the library for calls with inputs of these shapes. Returns a function that makes such calls.
 
     Only the number of rows is fixed. A call with boxes may have any number of pictures.
@@ -161,7 +161,7 @@ def compile_call(program, inputs, declared, device, dtype, library):
     with torch.no_grad():
         shapes = programs.dynamic_shapes(declared, "B") if declared["row"] == "box" else None
         static = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
-        archive = torch._inductor.aoti_compile_and_package(static, package_path=str(library.with_suffix(".pt2")), inductor_configs=inductor_options(device))
+        archive = torch._inductor.aoti_compile_and_package(static, package_path=str(library.with_suffix(".pt2")), inductor_configs=inductor_options(device, autotune))
     # The program opens the library itself. LibTorch unpacks an archive for each load, and a killed run leaves that behind.
     with zipfile.ZipFile(archive) as files:
         (name,) = (name for name in files.namelist() if name.endswith(".so"))
@@ -229,10 +229,10 @@ def compile_package(package, described, counts, arguments, folder):
             wide = tuple(value.float() if value.is_floating_point() else value for value in inputs)
             print(f"compiling {name} for {rows} {kind}{'' if rows == 1 else 'es' if kind == 'box' else 's'}, about a minute", flush=True)
             with torch.no_grad():
-                expected = outputs_of(program.module().to(arguments.device)(*wide))
+                expected = outputs_of(with_weights(program, torch.float32).to(arguments.device)(*wide))
                 start = time.monotonic()
                 library = folder / f"{name}_{rows}.so"
-                call = compile_call(program, inputs, declared, arguments.device, dtype, library)
+                call = compile_call(program, inputs, declared, arguments.device, dtype, library, arguments.autotune)
                 seconds = time.monotonic() - start
                 if dtype == torch.float32:
                     compare_outputs(f"{name} for {rows}", described, outputs_of(call(*inputs)), expected)
@@ -258,15 +258,15 @@ def main():
     parser.add_argument("package", metavar="PACKAGE", help="folder of a package with a model.ep.pt2")
     parser.add_argument("--out", metavar="FOLDER", help="folder for the variant; default: PACKAGE.variants, or the user's cache")
     parser.add_argument("--device", choices=ROWS, default="cpu", help="the device that will run the code (default cpu)")
-    parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU, bf16 on a GPU")
+    parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU; on a GPU bf16 for segmenters, fp16 for others, as in a run")
     parser.add_argument("--rows", type=int, nargs="*", metavar="N", help="pictures or crops of a call (default: 1 on the CPU; 1 4 16 on a GPU)")
     parser.add_argument("--boxes", type=int, nargs="*", metavar="N", help="boxes of a call, up to max_boxes of the package (default: none on the CPU; 16 64 on a GPU)")
+    parser.add_argument("--no-autotune", dest="autotune", action="store_false", help="on a GPU: do not search for the fastest kernels, which takes most of the time")
     parser.add_argument("--images", metavar="WHAT", nargs="+", help="pictures and folders: compare the results on them with TorchScript in fp32")
     parser.add_argument("--limit", metavar="N", type=int, default=100, help="maximum number of pictures for the comparison (default 100)")
     parser.add_argument("--truth", metavar="FILE", help="COCO annotations of these pictures")
     parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an unexpected error")
     arguments = parser.parse_args()
-    arguments.precision = arguments.precision or ("fp32" if arguments.device == "cpu" else "bf16")
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     try:
@@ -317,6 +317,8 @@ def check_results(package, task, counts, variants, pictures, arguments):
 def compile_variant(arguments):
     package = Path(os.path.abspath(arguments.package))
     described, fingerprint = read_package(package)
+    # The precisions of a run without --precision: models/tasks/*.cpp.
+    arguments.precision = arguments.precision or ("fp32" if arguments.device == "cpu" else "bf16" if described["task"] == "segment" else "fp16")
     counts = row_counts(package, described, arguments)
     instructions = check_machine(arguments.device, arguments.precision)
     pictures = verify.pictures_of(arguments.images, arguments.limit) if arguments.images else []
@@ -340,7 +342,7 @@ def compile_variant(arguments):
             "precision": arguments.precision,
             "torch": torch.__version__.split("+")[0],
             "gate": "ungated",
-            "inductor": inductor_options(arguments.device),
+            "inductor": inductor_options(arguments.device, arguments.autotune),
             "inputs": {name: {rows: shapes_of(described["methods"][name], rows, described) for rows in counted} for name, counted in counts.items() if counted},
             "methods": compile_package(package, described, counts, arguments, folder),
         }

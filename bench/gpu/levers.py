@@ -1,0 +1,209 @@
+"""The part `levers`: which way to run a method is fastest on this GPU, and why.
+
+The parts `compile` and `autotune` compile yolov8n.pkg and mobile_sam.pkg with `millrace compile`.
+`levers` times each method in each way, as plain calls and as a CUDA graph:
+- TorchScript as packaged, and with the weights of convolutions in channels-last order, as the program runs it
+- the compiled libraries of each variant that is there
+
+A record has the milliseconds of a call by CUDA events, and those in which the host asks for it.
+A call is bound by launches if the host takes longer. `kernels` are those that take the most time, by CUPTI.
+`rms` is the difference from TorchScript in fp32, as a share of the deviation.
+"""
+
+import functools
+import hashlib
+import re
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from session import BUNDLE, Session, run
+from model_times import described, use_tf32
+from program import side_of
+from turns import Failed
+
+ROWS = {"forward": 16, "encode": 16, "decode": 64}  # of a call
+TUNINGS = ("plain", "autotune")
+
+
+def variants_of(inputs, tuning):
+    """The folder of variants, for models.variants."""
+    return inputs / f"variants-{tuning}"
+
+
+def packages(inputs):
+    return [package for name in ("mobile_sam", "yolov8n") if (package := inputs / f"{name}.pkg").is_dir()]
+
+
+def methods_of(package):
+    return ["forward"] if described(package, "task: detect") else ["encode", "decode"]
+
+
+def precision_of(package):
+    return "fp32" if Session.rehearsal else "fp16" if described(package, "task: detect") else "bf16"
+
+
+def variant_of(inputs, tuning, package):
+    """The folder of the package's variant, or None."""
+    own = hashlib.sha256((package / "model.yaml").read_bytes()).hexdigest()
+    found = [file.parent for file in variants_of(inputs, tuning).glob("*/variant.yaml") if re.search(r"fingerprint: '?([0-9a-f]+)", file.read_text())[1] == own]
+    return found[0] if found else None
+
+
+def compiled(inputs, tuning, package):
+    """Compiles a package for full calls, and compares its results with TorchScript in fp32."""
+    rows, boxes = Session.few((16, 64), (1, 2))
+    more = ["--boxes", boxes] if methods_of(package) == ["encode", "decode"] else []
+    done, wall = run(BUNDLE / "bin/millrace", "compile", package, "--device", Session.few("cuda", "cpu"), "--out", variants_of(inputs, tuning), "--rows", rows, *more,
+                     "--images", inputs / "pictures", *(["--no-autotune"] if tuning == "plain" else []), timeout=600, env={"MILLRACE_PYTHON": sys.executable})
+    if done.returncode != 0:
+        raise Failed(f"exit code {done.returncode}: {done.stdout[-400:]} {done.stderr[-800:]}")
+    return {"said": done.stdout[-2000:], "wall_s": wall}
+
+
+def compile_variants(tuning, results, inputs):
+    for package in packages(inputs):
+        results.measure(functools.partial(compiled, inputs, tuning, package), what="compile", package=package.stem, options=tuning)
+
+
+def type_of(precision):
+    import torch
+
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def torchscript(package, precision, channels_last=True):
+    """The frozen module, as the program makes it."""
+    import torch
+    import traces
+
+    module = torch.jit.load(str(package / "model.ts"), map_location=Session.torch_device).to(type_of(precision)).eval()
+    traces.adapt(module, tf32=False, device=Session.torch_device)
+    if channels_last:
+        for parameter in module.parameters():
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return torch.jit.freeze(module, preserved_attrs=None if methods_of(package) == ["forward"] else ["encode", "decode"])
+
+
+def library_call(file):
+    """A compiled library as the program calls it."""
+    import torch
+
+    kind = "AOTIModelContainerRunnerCpu" if Session.rehearsal else "AOTIModelContainerRunnerCuda"
+    runner = getattr(torch._C._aoti, kind)(str(file), 1, *([] if Session.rehearsal else ["cuda"]))
+    return lambda *inputs: runner.run(list(inputs))
+
+
+def inputs_of(package, method, rows, precision):
+    import torch
+
+    generator, device, kind = torch.Generator().manual_seed(1), Session.torch_device, type_of(precision)
+    side = side_of(package)
+    if method != "decode":
+        return (torch.rand(rows, 3, side, side, generator=generator).to(device, kind),)
+    pictures = max(1, min(16, rows // 4))
+    corner = torch.rand(rows, 2, generator=generator) * side * 0.5
+    boxes = torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(rows, 2, generator=generator))], 1)
+    images = torch.rand(pictures, 3, side, side, generator=generator).to(device)
+    embedding = torchscript(package, "fp32").encode(images).to(kind)
+    return embedding, boxes.to(device), (torch.arange(rows) * pictures // rows).to(device)
+
+
+def first(result):
+    return result[0] if isinstance(result, (tuple, list)) else result
+
+
+def timed(call, inputs, repeats):
+    import torch
+
+    times, host = [], []
+    for _ in range(3):
+        call(*inputs)
+    for _ in range(repeats):
+        if not Session.rehearsal:
+            torch.cuda.synchronize()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+        at = time.perf_counter()
+        call(*inputs)
+        host.append(1e3 * (time.perf_counter() - at))
+        if not Session.rehearsal:
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end))
+    times = times or host
+    return {"ms": statistics.median(times), "ms_spread": [min(times), max(times)], "host_ms": statistics.median(host)}
+
+
+def kernels(call, inputs, shown=25):
+    """The kernels of a call by their time, from CUPTI."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU if Session.rehearsal else ProfilerActivity.CUDA]) as seen:
+        call(*inputs)
+        if not Session.rehearsal:
+            torch.cuda.synchronize()
+    time_of = "self_cpu_time_total" if Session.rehearsal else "self_device_time_total"
+    rows = sorted(((event.key, event.count, getattr(event, time_of)) for event in seen.key_averages() if getattr(event, time_of) > 0), key=lambda row: -row[2])
+    return {"launches": sum(row[1] for row in rows), "kernels_ms": sum(row[2] for row in rows) / 1e3, "kernels": [[name[:140], count, round(us, 1)] for name, count, us in rows[:shown]]}
+
+
+def graph_of(call, inputs):
+    import torch
+
+    for _ in range(3):
+        call(*inputs)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        out = call(*inputs)
+
+    def replay(*_):
+        graph.replay()
+        return out
+
+    return replay
+
+
+def call_of(inputs_folder, package, way, method, rows):
+    if way.startswith("torchscript"):
+        return getattr(torchscript(package, precision_of(package), "channels last" in way), method)
+    return library_call(variant_of(inputs_folder, way.split(", ")[1], package) / f"{method}_{rows}.so")
+
+
+def lever(inputs_folder, package, method, way, rows):
+    import torch
+
+    use_tf32("fp32")
+    graph = way.endswith(", graph")
+    with torch.inference_mode(way.startswith("torchscript")), torch.no_grad():
+        inputs = inputs_of(package, method, rows, precision_of(package))
+        wide = [value.float() if value.is_floating_point() else value for value in inputs]
+        expected = first(getattr(torchscript(package, "fp32"), method)(*wide)).float().clone()
+        plain = call_of(inputs_folder, package, way.removesuffix(", graph"), method, rows)
+        call = graph_of(plain, inputs) if graph else plain
+        found = first(call(*inputs)).float()
+        rms = ((found - expected).square().mean().sqrt() / expected.std()).item()
+        measured = {"rows": rows, "rms": rms, **timed(call, inputs, Session.few(20, 2))}
+        return {**measured, **({} if graph else kernels(plain, inputs))}
+
+
+def levers(results, inputs):
+    import torch
+
+    torch._C._jit_set_profiling_mode(False)  # as the program does
+    compiled_ways = [f"compiled, {tuning}" for tuning in TUNINGS]
+    plain = ["torchscript, channels last", *compiled_ways, "torchscript"]
+    # Graphs come last, since a failed capture can leave CUDA in a bad state. A rehearsal has none.
+    for way in [*plain, *Session.few([f"{way}, graph" for way in plain[:-1]], [])]:
+        for package in packages(inputs):
+            if way.startswith("compiled") and variant_of(inputs, way.split(", ")[1], package) is None:
+                continue
+            for method in methods_of(package):
+                rows = Session.few(ROWS[method], 2 if method == "decode" else 1)
+                results.measure(functools.partial(lever, inputs, package, method, way, rows), what="lever", package=package.stem, method=method, options=way)
+                if not Session.rehearsal:
+                    torch.cuda.empty_cache()
