@@ -24,6 +24,7 @@ from package import Differs, Refused, compare, sha256, write_yaml
 
 import torch
 import yaml
+from torch.export.passes import move_to_device_pass
 
 import detections
 import methods
@@ -122,18 +123,26 @@ def example(declared, rows, described, dtype, device):
     return tuple(inputs)
 
 
-def with_weights(program, dtype):
+def with_weights(program, dtype, device="cpu"):
     """The module of a program with its weights in this type. As in TorchScript, its plain tensors, such as positions, stay in float32."""
-    module = program.module()
-    if any(weight.is_floating_point() and weight.dtype != dtype for weight in program.state_dict.values()):
-        weights = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in program.state_dict.items()}
-        module.load_state_dict(weights, strict=False, assign=True)
-        # The export asserts the types of some tensors, which are others now.
-        for node in list(module.graph.nodes):
-            if node.target is torch.ops.aten._assert_tensor_metadata.default:
-                module.graph.erase_node(node)
-        module.recompile()
+    # Unlike module.to(), this moves plain tensors too.
+    module = move_to_device_pass(program, device).module()
+    weights = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in program.state_dict.items()}
+    module.load_state_dict(weights, strict=False, assign=True)
+    # The export asserts type and device of some tensors, which may be others now.
+    for node in list(module.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            module.graph.erase_node(node)
+    module.recompile()
     return module
+
+
+def linked_from():
+    """Folders of the libraries that compiled code is linked with. The CUDA toolkit has a stand-in for the driver's library."""
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    toolkit = [str(Path(CUDA_HOME) / "lib64/stubs")] if CUDA_HOME else []
+    return ":".join([str(Path(torch.__file__).parent / "lib"), *toolkit, *filter(None, [os.environ.get("LIBRARY_PATH")])])
 
 
 def inductor_options(device, autotune=True):
@@ -148,7 +157,9 @@ def inductor_options(device, autotune=True):
         # `cpp.dynamic_threads`: the run chooses the number of threads.
         # `unroll_reductions_threshold`: 1 means never. The box decoder has softmaxes over 7 tokens. Unrolled, each would
         # be two kernels.
-        **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else {"max_autotune": autotune, "unroll_reductions_threshold": 1}),
+        # `embed_kernel_binary`: without it, the library would look for its kernels in the compiler's folder.
+        **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else
+           {"max_autotune": autotune, "unroll_reductions_threshold": 1, "aot_inductor.embed_kernel_binary": True}),
     }
 
 
@@ -157,7 +168,8 @@ def compile_call(program, inputs, declared, device, dtype, library, autotune=Tru
 
     Only the number of rows is fixed. A call with boxes may have any number of pictures.
     """
-    module = with_weights(program, dtype).to(device)
+    module = with_weights(program, dtype, device)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN's attention makes a plan for each shape and thread in its first call
     with torch.no_grad():
         shapes = programs.dynamic_shapes(declared, "B") if declared["row"] == "box" else None
         static = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
@@ -226,15 +238,14 @@ def compile_package(package, described, counts, arguments, folder):
         kind = declared["row"]
         for rows in counts[name]:
             inputs = example(declared, rows, described, dtype, arguments.device)
-            wide = tuple(value.float() if value.is_floating_point() else value for value in inputs)
             print(f"compiling {name} for {rows} {kind}{'' if rows == 1 else 'es' if kind == 'box' else 's'}, about a minute", flush=True)
             with torch.no_grad():
-                expected = outputs_of(with_weights(program, torch.float32).to(arguments.device)(*wide))
                 start = time.monotonic()
                 library = folder / f"{name}_{rows}.so"
                 call = compile_call(program, inputs, declared, arguments.device, dtype, library, arguments.autotune)
                 seconds = time.monotonic() - start
                 if dtype == torch.float32:
+                    expected = outputs_of(with_weights(program, dtype, arguments.device)(*inputs))
                     compare_outputs(f"{name} for {rows}", described, outputs_of(call(*inputs)), expected)
                 print(f"{name} for {rows} {kind}{'' if rows == 1 else 'es' if kind == 'box' else 's'}: {milliseconds(call, inputs):.1f} ms a call, compiled in {seconds:.0f} s")
             compiled.setdefault(name, {})[rows] = {"file": library.name, "sha256": sha256(library)}
@@ -360,10 +371,10 @@ def compile_variant(arguments):
 
 
 if __name__ == "__main__":
-    # Before torch reads them. The compiler's files are of no use later.
-    with tempfile.TemporaryDirectory(prefix="millrace-compile-") as scratch:
+    # Before torch reads them. The compiler's files are of no use later. Its processes may still write some at the end.
+    with tempfile.TemporaryDirectory(prefix="millrace-compile-", ignore_cleanup_errors=True) as scratch:
         unfinished.append(scratch)
         stop_on_signals("compile")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = scratch
-        os.environ["LIBRARY_PATH"] = str(Path(torch.__file__).parent / "lib")  # for the linker
+        os.environ["LIBRARY_PATH"] = linked_from()
         main()
