@@ -130,6 +130,7 @@ def models(results, inputs):
     import torch
 
     torch._C._jit_set_profiling_mode(False)  # as the program does
+    torch.backends.cuda.enable_cudnn_sdp(False)
     for precision in TYPES:
         results.measure(functools.partial(product, precision), what="roof", precision=precision)
     results.measure(copied, what="roof", precision="bytes")

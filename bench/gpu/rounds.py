@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from e2e import engines
 from session import BUNDLE, OutOfTime, Session, scratch
 from program import millrace, packages_of, side_of, write_manifest
 from turns import Failed, Turns
@@ -48,12 +49,13 @@ def peers(results, inputs):
         folder = Path(folder)
         longest = Session.few(20000, 2)
         write_manifest(folder / "m.jsonl", inputs / "pictures", longest, 10)
-        settings = {"millrace": {"source": "files"}}
+        name_of_engine, engine = list(engines(inputs).items())[-1]  # the one that took longest to compile
+        settings = {"millrace": {"source": "files", "engine": name_of_engine or "torchscript"}}
 
         def ours(pictures, seconds):
             write_manifest(folder / "own.jsonl", inputs / "pictures", pictures, 10)
             done, report, _ = millrace(folder / "out", "--input", folder / "own.jsonl", "--device", Session.device, "--source", "files", "--detector", detector,
-                                       "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", timeout=seconds)
+                                       "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", *engine, timeout=seconds)
             plan = folder / "out/plan/plan.json"
             settings["millrace"]["dtype"] = (re.findall(r'"precision": *"([^"]*)"', plan.read_text()) or [None])[0] if plan.is_file() else None
             shutil.rmtree(folder / "out", ignore_errors=True)

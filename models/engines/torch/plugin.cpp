@@ -1,10 +1,11 @@
 // libmillrace_torch.so: the only part of Millrace that links LibTorch. models/engines/torch_plugin.cpp opens it.
 #include <ATen/Version.h>
 #include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/version.h>
 
+#include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "models/engines/torch/torch_engine.hpp"
 
@@ -12,12 +13,12 @@ namespace millrace {
 namespace {
 
 // TORCH_VERSION is the version that this file was compiled for. The loaded library may have another.
+// Not from at::show_config(): it asks for CUDA before an engine opens LibTorch's CUDA library, and LibTorch keeps the
+// answer that there is none.
 std::string loaded_version() {
-  constexpr std::string_view key = "TORCH_VERSION=";
-  const std::string config = at::show_config();
-  const auto at = config.find(key);
-  if (at == std::string::npos) return "of unknown version";
-  return config.substr(at + key.size(), config.find_first_of(", \n", at) - at - key.size());
+  const std::uint64_t version = aoti_torch_abi_version();  // a byte each: major, minor, patch
+  return std::to_string(version >> 56) + "." + std::to_string(version >> 48 & 0xff) + "." +
+         std::to_string(version >> 40 & 0xff);
 }
 
 TorchFacts facts() {
