@@ -12,6 +12,7 @@ A call is bound by launches if the host takes longer. `kernels` are those that t
 
 import functools
 import hashlib
+import json
 import re
 import statistics
 import sys
@@ -52,12 +53,9 @@ def variant_of(inputs, tuning, package):
 
 
 def compiled(inputs, tuning, package):
-    """Compiles a package for full calls. For a segmenter, it compares the results with TorchScript in fp32.
-
-    The detector has random weights, which find nothing to compare. `levers` compares its outputs.
-    """
+    """Compiles a package for full calls."""
     rows, boxes = Session.few((16, 64), (1, 2))
-    more = ["--boxes", boxes, "--images", inputs / "pictures"] if methods_of(package) == ["encode", "decode"] else []
+    more = ["--boxes", boxes] if methods_of(package) == ["encode", "decode"] else []
     done, wall = run(BUNDLE / "bin/millrace", "compile", package, "--device", Session.few("cuda", "cpu"), "--out", variants_of(inputs, tuning), "--rows", rows, *more,
                      *(["--no-autotune"] if tuning == "plain" else []), timeout=600, env={"MILLRACE_PYTHON": sys.executable})
     if done.returncode != 0:
@@ -65,9 +63,24 @@ def compiled(inputs, tuning, package):
     return {"said": done.stdout[-2000:], "wall_s": wall}
 
 
+def verified(inputs, tuning, package):
+    """Compares masks of the run's precision with those of TorchScript in fp32."""
+    engine = ["--engine", "torchscript"] if tuning == "torchscript" else ["--engine", "aoti", "--set", f"models.variants={variants_of(inputs, tuning)}"]
+    done, wall = run(BUNDLE / "bin/millrace", "verify", package, "--images", inputs / "pictures", "--device", Session.few("cuda", "cpu"), "--set", f"batch.size={Session.few(16, 1)}",
+                     *engine, "--json", env={"MILLRACE_PYTHON": sys.executable})
+    if done.returncode not in (0, 3):
+        raise Failed(f"exit code {done.returncode}: {done.stderr[-800:]}")
+    return {"passed": done.returncode == 0, **json.loads(done.stdout), "wall_s": wall}
+
+
 def compile_variants(tuning, results, inputs):
-    for package in packages(inputs):
+    for package in packages(inputs)[:Session.few(2, 1)]:  # on a CPU, variants of both would have one name
         results.measure(functools.partial(compiled, inputs, tuning, package), what="compile", package=package.stem, options=tuning)
+    for engine in ("torchscript", tuning):
+        for package in packages(inputs):
+            # The detector has random weights, which find nothing to compare. `levers` compares its outputs.
+            if methods_of(package) == ["encode", "decode"]:
+                results.measure(functools.partial(verified, inputs, engine, package), what="verify", package=package.stem, options=engine)
 
 
 def type_of(precision):
