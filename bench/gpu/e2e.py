@@ -19,9 +19,9 @@ def engines(inputs):
 def e2e(results, inputs):
     name, *_ = packages_of(inputs)
     boxes = (10,) if Session.short else Session.few((10, 1, 5, 20, 50), (3,))
-    for engine, words in engines(inputs).items():
+    for engine, words in reversed(engines(inputs).items()):
         of_engine = {"engine": engine} if engine else {}
-        settings = [({"boxes_per_picture": count, "source": source}, []) for source in ("memory", "files") for count in boxes]
+        settings = [({"boxes_per_picture": count, "source": source}, []) for source in ("files", "memory") for count in boxes]
         settings += [({"boxes_per_picture": boxes[0], "source": "memory", "options": more}, [more]) for more in Session.few(
             ("threads.lanes=1", "threads.lanes=2", "threads.lanes=4", "batch.size=32"), ("threads.lanes=1",))]
         for setting, options in settings:

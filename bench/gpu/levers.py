@@ -6,10 +6,14 @@ The parts `compile` and `autotune` compile yolov8n.pkg and mobile_sam.pkg with `
 - the compiled libraries of each variant that is there
 
 A record has the milliseconds of a call by CUDA events, and those in which the host asks for it.
-A call is bound by launches if the host takes longer. `kernels` are those that take the most time, by CUPTI.
+A call is bound by launches if the host takes longer.
 `rms` is the difference from TorchScript in fp32, as a share of the deviation.
+
+`profile` lists the kernels of each call by their time, from CUPTI. It is a part of its own: on an H200, the first
+compiled call after a profile crashed.
 """
 
+import faulthandler
 import functools
 import hashlib
 import json
@@ -203,24 +207,45 @@ def lever(inputs_folder, package, method, way, rows):
         call = graph_of(plain, inputs) if graph else plain
         found = first(call(*inputs)).float()
         rms = ((found - expected).square().mean().sqrt() / expected.std()).item()
-        measured = {"rows": rows, "rms": rms, **timed(call, inputs, Session.few(20, 2))}
-        return {**measured, **({} if graph else kernels(plain, inputs))}
+        return {"rows": rows, "rms": rms, **timed(call, inputs, Session.few(20, 2))}
 
 
-def levers(results, inputs):
+def profiled(inputs_folder, package, method, way, rows):
     import torch
 
+    with torch.inference_mode(way.startswith("torchscript")), torch.no_grad():
+        inputs = inputs_of(package, method, rows, precision_of(package))
+        call = call_of(inputs_folder, package, way, method, rows)
+        for _ in range(3):
+            call(*inputs)
+        return {"rows": rows, **kernels(call, inputs)}
+
+
+def over(ways, what, measurement, results, inputs):
+    """Measures each method in each way for which there is a variant."""
+    import torch
+
+    faulthandler.enable()
     torch._C._jit_set_profiling_mode(False)  # as the program does
     torch.backends.cuda.enable_cudnn_sdp(False)
-    compiled_ways = [f"compiled, {tuning}" for tuning in TUNINGS]
-    plain = ["torchscript, channels last", *compiled_ways, "torchscript"]
-    # Graphs come last, since a failed capture can leave CUDA in a bad state. A rehearsal has none.
-    for way in [*plain, *Session.few([f"{way}, graph" for way in plain[:-1]], [])]:
+    for way in ways:
         for package in packages(inputs):
             if way.startswith("compiled") and variant_of(inputs, way.split(", ")[1], package) is None:
                 continue
             for method in methods_of(package):
                 rows = Session.few(ROWS[method], 2 if method == "decode" else 1)
-                results.measure(functools.partial(lever, inputs, package, method, way, rows), what="lever", package=package.stem, method=method, options=way)
+                results.measure(functools.partial(measurement, inputs, package, method, way, rows), what=what, package=package.stem, method=method, options=way)
                 if not Session.rehearsal:
                     torch.cuda.empty_cache()
+
+
+WAYS = ["torchscript, channels last", *(f"compiled, {tuning}" for tuning in TUNINGS), "torchscript"]
+
+
+def levers(results, inputs):
+    # Graphs come last, since a failed capture can leave CUDA in a bad state. A rehearsal has none.
+    over([*WAYS, *Session.few([f"{way}, graph" for way in WAYS[:-1]], [])], "lever", lever, results, inputs)
+
+
+def profile(results, inputs):
+    over(WAYS[:-1], "profile", profiled, results, inputs)

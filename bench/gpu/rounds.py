@@ -49,11 +49,11 @@ def peers(results, inputs):
         folder = Path(folder)
         longest = Session.few(20000, 2)
         write_manifest(folder / "m.jsonl", inputs / "pictures", longest, 10)
-        name_of_engine, engine = list(engines(inputs).items())[-1]  # the one that took longest to compile
-        settings = {"millrace": {"source": "files", "engine": name_of_engine or "torchscript"}}
+        settings = {"millrace": {"source": "files"}}
 
         def ours(pictures, seconds):
             write_manifest(folder / "own.jsonl", inputs / "pictures", pictures, 10)
+            settings["millrace"]["engine"], engine = list(engines(inputs).items())[-1]  # the one that took longest to compile
             done, report, _ = millrace(folder / "out", "--input", folder / "own.jsonl", "--device", Session.device, "--source", "files", "--detector", detector,
                                        "--segmenter", segmenter, "--set", "detect.skip_with_boxes=no", *engine, timeout=seconds)
             plan = folder / "out/plan/plan.json"

@@ -3,7 +3,7 @@
 Parts:
 - `correct`: kernels against the host, sanitizers, results of the GPU against the CPU, default precision against fp32
 - `compile`, `autotune`: compiles the packages of FOLDER, without and with a search for the fastest kernels
-- `levers`: time of each method as TorchScript, compiled, and as a CUDA graph, with its kernels
+- `levers`, `profile`: time of each method as TorchScript, compiled, and as a CUDA graph; the kernels that take it
 - `models`: time of each package's methods by precision and batch, and its share of the roof
 - `e2e`: pictures per second of the whole program by boxes per picture, also with decoded pictures in memory
 - `peers`: the usual Python script and a tuned one on the same work
@@ -35,7 +35,7 @@ from pathlib import Path
 from correct import correct
 from decode import decode
 from e2e import e2e
-from levers import compile_variants, levers
+from levers import compile_variants, levers, profile
 from model_times import models
 from session import BUNDLE, OutOfTime, Session
 from program import pictures_of
@@ -43,7 +43,7 @@ from records import OtherMachine, Results, failed
 from rounds import peers
 from turns import end_with_parent
 
-PARTS = {"correct": correct, "compile": functools.partial(compile_variants, "plain"), "autotune": functools.partial(compile_variants, "autotune"), "levers": levers, "models": models, "e2e": e2e, "peers": peers, "decode": decode}
+PARTS = {"correct": correct, "compile": functools.partial(compile_variants, "plain"), "autotune": functools.partial(compile_variants, "autotune"), "levers": levers, "profile": profile, "models": models, "e2e": e2e, "peers": peers, "decode": decode}
 
 
 def guarded(part, results, work):
@@ -75,6 +75,7 @@ def apart(part, results, arguments, seconds):
         raise RuntimeError(f"the part's process ended with exit code {code}")
 
 
+APART = ("models", "levers", "profile")
 LEFT = 3  # exit code if something is left for another call
 
 
@@ -87,7 +88,7 @@ def main():
     parser.add_argument("--short", action="store_true", help="no sanitizers; e2e: ten boxes a picture and one run a setting")
     parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
-    if any(part not in ("models", "levers") for part in arguments.parts) and not pictures_of(arguments.inputs):
+    if any(part not in APART for part in arguments.parts) and not pictures_of(arguments.inputs):
         parser.error(f"{arguments.inputs} has no pictures/*.jpg; give --inputs the folder that comes with the bundle, gpu-bundle.inputs")
     Session.short = arguments.short
     if arguments.rehearse:
@@ -100,7 +101,7 @@ def main():
     for part in arguments.parts:
         print(part, flush=True)
         seconds = 60 * arguments.minutes
-        if part in ("models", "levers") and len(arguments.parts) > 1:
+        if part in APART and len(arguments.parts) > 1:
             guarded(part, results, lambda part=part, seconds=seconds: apart(part, results, arguments, seconds))
             continue
         Session.deadline = time.monotonic() + seconds
