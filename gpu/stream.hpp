@@ -76,7 +76,9 @@ class Stream {
   virtual void wait() = 0;
 
   /// Runs `work` between two waits, and returns the device's seconds for `work`. 0: the device has no clock.
-  virtual double time(const std::function<void()>& work) {
+  /// The device first idles for `idle_s` seconds. If `work` has queued everything by then, the device does not wait
+  /// for launches, and the result is the time of the kernels alone.
+  virtual double time(const std::function<void()>& work, double /*idle_s*/) {
     work();
     wait();
     return 0;

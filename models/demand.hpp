@@ -23,8 +23,8 @@ class Demand {
  public:
   /// Seconds of a call when nothing else runs on the device.
   struct Alone {
-    double seconds = 0;         ///< of the device, from its first kernel to its last
-    double launch_seconds = 0;  ///< of the calling thread, which launches the kernels meanwhile
+    double seconds = 0;         ///< of the device, for the kernels alone: it never waits for a launch
+    double launch_seconds = 0;  ///< of the calling thread, to launch them
   };
   /// Records the times of a call for `rows` pictures (or boxes of a decoder).
   void measured(const Package& package, std::string_view method, std::int64_t rows, const Alone& alone);
@@ -60,7 +60,7 @@ std::shared_ptr<Engine> counted(std::shared_ptr<Engine> engine, const Package& p
 
 /// Times every method of a package with its `rows`, and records the times in `demand`.
 /// A time is the median of `repeats` calls after a warm-up call, by the clock of the device's stream. Times of launches
-/// come from the clock of the host.
+/// come from the clock of the host. The device idles while the host launches, so that its time has no gaps.
 /// Nothing else may run on the device. Records nothing if the device has no stream or no clock.
 void measure_alone(Engine& engine, const Package& package, const MethodRows& rows, int repeats, Device& device,
                    Demand& demand);

@@ -17,6 +17,8 @@ struct Part {
   double waiting = 0;     // busy, but without a core
   double cores = 0;       // of all cores, summed over the servers
   bool measured = false;  // whether `cores` is known; else it is the busy time
+  double computing = 0;   // the part of `demand` on a core; 0 if not known
+  bool launches = false;  // of a part of a GPU: the host needs at least as long to launch the kernels as they run
   double served_s = 0;    // of one item, with a core where it needed one
   double delayed_s = 0;   // of one item, without a core
 };
@@ -25,8 +27,8 @@ struct Resource {
   std::string name;
   std::vector<Part> parts;
   bool gpu = false;
-  bool limits = true;  // the rate
-  bool delays = true;  // a picture: its time is not a part of another resource's
+  bool waits_for_gpu = false;  // lanes of a full GPU: they limit the rate only by what they compute
+  bool delays = true;          // a picture: its time is not a part of another resource's
   [[nodiscard]] const Part& largest() const { return *std::ranges::max_element(parts, {}, &Part::demand); }
 };
 
@@ -95,6 +97,8 @@ Part part_of(const Reading& reading, const Reading& total, double share, const S
   // Without core times, a stage may have used a core for all of its busy time.
   const auto core_ns = reading.measured_ns > 0 ? static_cast<double>(reading.core_ns) : busy_ns;
   part.measured = reading.measured_ns > 0;
+  part.launches = reading.launch_ns > 0 && reading.launch_ns >= reading.busy_ns;
+  part.computing = busy_ns * reading.on_core().value_or(0) / (wall * total.servers);
   part.cores = window.cores > 0 ? core_ns / (wall * window.cores) : 0;
   if (reading.items > 0) {
     const double served_s = busy_ns / (1e9 * static_cast<double>(reading.items));
@@ -126,7 +130,11 @@ Load load_of(const Snapshot& window) {
   for (const ResourceReading& reading : window.resources) {
     Resource& resource = load.resources.emplace_back(resource_of(reading, window));
     // The time of a lane includes its calls. Lanes that wait for a full GPU are busy too, but the GPU is the limit.
-    if (reading.total.name == "lane") resource.limits = resource.delays = !gpu_full;
+    if (reading.total.name == "lane" && gpu_full) {
+      resource.waits_for_gpu = true;
+      resource.delays = false;
+      for (Part& part : resource.parts) part.demand = part.computing;
+    }
     if (resource.gpu) resource.delays = gpu_full;
   }
   load.resources.push_back({"input", {part_of(window.input, window.input, 1, window)}});
@@ -172,7 +180,7 @@ Bound highest_rate(const Load& today, const Load& after) {
                                              : 1;
       double used = 0;
       for (const auto& part : after.resources[r].parts) {
-        if (after.resources[r].limits) used += rate * (part.demand + part.waiting * ease);
+        used += rate * (part.demand + part.waiting * ease);
         if (after.resources[r].delays && after.resources[r].name != "input")
           alone_s += part.served_s + part.delayed_s * ease;
       }
@@ -218,9 +226,16 @@ void halve_on_gpus(Load& load, const std::string& stage) {
 }
 
 /// Whether a stage that is twice as fast (`after`) gains more than its work on the GPUs alone (`on_gpus`): then it needs
-/// the cores too. Without core times, nobody knows: a lane's wait for the GPU looks like work on a core.
+/// the cores too, at least to launch that work. Without core times, nobody knows: a lane's wait for the GPU looks like
+/// work on a core.
 bool needs_cores(const Part& stage, const Load& today, const Load& on_gpus, const Load& after) {
-  return stage.measured && highest_rate(today, after).rate > highest_rate(today, on_gpus).rate * helps;
+  if (!stage.measured) return false;
+  for (const Resource& resource : today.resources) {
+    for (const Part& part : resource.parts) {
+      if (resource.gpu && part.launches && part.stage == stage.name) return true;
+    }
+  }
+  return highest_rate(today, after).rate > highest_rate(today, on_gpus).rate * helps;
 }
 
 }  // namespace
@@ -252,7 +267,7 @@ Changes possible_changes(const Snapshot& window) {
       Load after = on_gpus;
       halve(after, after.resources[r].parts[p]);
       // With a full GPU, its parts are named, unless a stage needs much of the cores too.
-      if (!resource.limits && !needs_cores(resource.parts[p], today, on_gpus, after)) continue;
+      if (resource.waits_for_gpu && !needs_cores(resource.parts[p], today, on_gpus, after)) continue;
       const bool input = resource.name == "input";
       add({input ? Change::Kind::input : Change::Kind::stage, resource.parts[p].name, resource.name, 1, ""}, after);
     }

@@ -1,13 +1,13 @@
 #include "pipeline/gpu_limit.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace millrace {
 namespace {
 
-// If calls take hardly longer than their launches, the kernels wait for the host. With a longer queue of kernels, the
-// host would be far ahead of the GPU, and launches would take a small share.
-constexpr double launch_bound = 0.8;
+// Launches overlap with kernels. One lane cannot keep the GPU busy if launches take longer.
+constexpr double launch_bound = 1;
 // Shorter times with a lower clock cost little.
 constexpr double often = 0.2;
 
@@ -18,11 +18,6 @@ double launch_share(const Reading& reading) {
 const ResourceReading* gpu_of(const Snapshot& window) {
   const auto gpu = std::ranges::find_if(window.resources, &ResourceReading::waited_for_by_lanes);
   return gpu == window.resources.end() ? nullptr : &*gpu;
-}
-
-void drop_launches(Reading& reading) {
-  if (launch_share(reading) >= launch_bound)
-    reading.busy_ns = std::max<std::int64_t>(reading.busy_ns - reading.launch_ns, 0);
 }
 
 }  // namespace
@@ -80,15 +75,39 @@ GpuLimit launch_limit(const Snapshot& window, double& launches_s) {
   return limit;
 }
 
-Snapshot without_launches(Snapshot window) {
-  for (ResourceReading& resource : window.resources) {
-    if (!resource.waited_for_by_lanes) continue;
-    if (resource.parts.empty()) drop_launches(resource.total);
-    for (Reading& part : resource.parts) {
-      const auto before_ns = part.busy_ns;
-      drop_launches(part);
-      resource.total.busy_ns -= before_ns - part.busy_ns;
+std::vector<double> kernels_of(const ResourceReading& gpu, const std::vector<std::string>& stages) {
+  std::vector<double> all(stages.size(), 0);
+  for (const Reading& part : gpu.parts) {
+    const auto stage = std::ranges::find(stages, part.stage);
+    if (stage != stages.end()) {
+      all[static_cast<std::size_t>(stage - stages.begin())] += static_cast<double>(part.busy_ns) / 1e9;
+    } else if (part.busy_ns > 0) {
+      return {};
     }
+  }
+  return all;
+}
+
+Snapshot with_waits_of_kernels(Snapshot window) {
+  const ResourceReading* gpu = gpu_of(window);
+  const auto lane = std::ranges::find_if(window.resources, &ResourceReading::in_turn);
+  if (gpu == nullptr || lane == window.resources.end()) return window;
+  std::vector<std::string> stages;
+  double waits_ns = 0, all_s = 0;
+  const auto wait_of = [](const Reading& part) { return part.measured_ns - part.on_core_ns - part.no_core_ns; };
+  for (const Reading& part : lane->parts) {
+    if (part.measured_ns == 0 && part.busy_ns > 0) return window;
+    stages.push_back(part.name);
+    waits_ns += static_cast<double>(wait_of(part));
+  }
+  const std::vector<double> kernels_s = kernels_of(*gpu, stages);
+  for (const double s : kernels_s) all_s += s;
+  if (all_s <= 0) return window;
+  for (std::size_t i = 0; i < lane->parts.size(); ++i) {
+    Reading& part = lane->parts[i];
+    const auto more_ns = static_cast<std::int64_t>(waits_ns * kernels_s[i] / all_s) - wait_of(part);
+    part.busy_ns += more_ns;
+    part.measured_ns += more_ns;
   }
   return window;
 }

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "pipeline/statistics.hpp"
 
@@ -12,12 +13,12 @@ namespace millrace {
 struct GpuLimit {
   enum class Kind {
     unknown,        ///< the run used no GPU, or nobody measured its calls
-    launch_bound,   ///< calls take as long as the host needs to launch their kernels
-    compute_bound,  ///< calls take longer than that: the kernels themselves are the limit
+    launch_bound,   ///< the host needs longer to launch the kernels of calls than the GPU to run them
+    compute_bound,  ///< the kernels themselves are the limit
     throttled       ///< like compute_bound, and the driver often lowered the clock
   };
   Kind kind = Kind::unknown;
-  double launch = 0;  ///< time to launch the kernels of calls, as a share of the time that the calls take alone
+  double launch = 0;  ///< time to launch the kernels of calls, as a share of the time of these kernels
   std::optional<double> heat, power;  ///< shares of the time with a lower clock for this reason
 };
 [[nodiscard]] std::string_view to_string(GpuLimit::Kind kind);
@@ -29,8 +30,12 @@ struct GpuLimit {
 /// `launches_s` becomes the time of their launches.
 [[nodiscard]] GpuLimit launch_limit(const Snapshot& window, double& launches_s);
 
-/// The window without the time in which a GPU only waits for launches: lanes can launch at the same time, so it is no
-/// demand of the GPU. How long the kernels of a launch-bound call take is not known, so none of its launch time stays.
-[[nodiscard]] Snapshot without_launches(Snapshot window);
+/// GPU seconds of the kernels that each of these lane stages launched. Empty if that is not known for all kernels.
+[[nodiscard]] std::vector<double> kernels_of(const ResourceReading& gpu, const std::vector<std::string>& stages);
+
+/// The window, but lanes' waits for GPUs count for the stages whose kernels took the time. A stage only launches its
+/// kernels, and a later one waits for them: `postprocess` for those of `segment`.
+/// Unchanged if core times or kernels_of() are not known.
+[[nodiscard]] Snapshot with_waits_of_kernels(Snapshot window);
 
 }  // namespace millrace

@@ -260,7 +260,7 @@ class Simulation {
   void lane_stage(Server& lane, std::size_t batch, std::size_t i, const Service& whole) {
     statistics_.lane_stages[i].arrive();
     const Cost cost = cost_of(p_.lane_stages[i], batch);
-    const auto device_ns = cost.device_s > 0 ? ns(std::max(cost.device_s, cost.launch_s)) : 0;
+    const auto device_ns = cost.device_s > 0 ? ns(cost.device_s) : 0;
     kernels_[i].busy_ns += device_ns;
     kernels_[i].launch_ns += device_ns > 0 ? ns(cost.launch_s) : 0;
     kernels_[i].items += device_ns > 0 ? 1 : 0;

@@ -141,8 +141,7 @@ std::string busiest_clause(const Candidate& it, const Candidate& next) {
 
 /// What about the GPU makes the stage slow, and what helps.
 std::string gpu_clause(const GpuLimit& gpu) {
-  const std::string launches =
-      "launching kernels takes " + percent(gpu.launch) + " of the time that its calls take alone.";
+  const std::string launches = "launching kernels takes " + percent(gpu.launch) + " of the time that they run.";
   switch (gpu.kind) {
     case GpuLimit::Kind::unknown:
       break;
@@ -377,8 +376,7 @@ std::string_view to_string(Verdict::Kind kind) {
 }
 
 Verdict judge(const Snapshot& from, const Snapshot& to, const PredictedGains& predicted) {
-  const auto measured = to - from;
-  const auto window = without_launches(measured);
+  const auto window = with_waits_of_kernels(to - from);
   const auto wall_ns = window.time_ns;
   Verdict verdict;
   verdict.input = window.input.utilisation(wall_ns);
@@ -472,7 +470,7 @@ Verdict judge(const Snapshot& from, const Snapshot& to, const PredictedGains& pr
     if (verdict.kind == Verdict::Kind::stage && waits_for_disk(verdict, busiest))
       verdict.kind = busiest.stage == "read" ? Verdict::Kind::reads : Verdict::Kind::writes;
   }
-  if (verdict.kind == Verdict::Kind::stage) verdict.gpu = gpu_limit_of(busiest, measured);
+  if (verdict.kind == Verdict::Kind::stage) verdict.gpu = gpu_limit_of(busiest, window);
   const auto replace = [&predicted](double& gain, const std::string& change) {
     const auto found = predicted.find(change);
     if (found == predicted.end()) return false;

@@ -62,11 +62,16 @@ void use_gpu(std::vector<StageCosts>& lane_stages, const ResourceReading& gpu, c
   batches = static_cast<double>(lane.items);
   if (waits_s <= 0 || batches <= 0) return;
   const double share = std::min(seconds(gpu.total.busy_ns) / batches / waits_s, 1.0);
-  for (auto& stage : lane_stages) {
-    for (Cost& cost : stage.recorded) {
-      cost.device_s = share * cost.wait_s;
+  // A later stage waits for the kernels of a stage, so a wait does not tell whose they are.
+  std::vector<std::string> names;
+  for (const auto& stage : lane_stages) names.push_back(stage.name);
+  const std::vector<double> kernels_s = kernels_of(gpu, names);
+  for (std::size_t i = 0; i < lane_stages.size(); ++i) {
+    for (Cost& cost : lane_stages[i].recorded) {
       // With several lanes on a GPU, the rest is the wait for other lanes, which the replay makes anew.
-      cost.wait_s = lane.servers > gpu.total.servers ? 0 : cost.wait_s - cost.device_s;
+      const double rest_s = lane.servers > gpu.total.servers ? 0 : (1 - share) * cost.wait_s;
+      cost.device_s = kernels_s.empty() ? share * cost.wait_s : kernels_s[i] / batches;
+      cost.wait_s = rest_s;
     }
   }
 }
@@ -267,13 +272,12 @@ std::optional<Recording> recording_of(const Snapshot& window, const RunShape& sh
   model.worker_weight = std::pow(1.25, -shape.worker_nice);
   model.cores = window.cores;
   model.input = costs_of(window.input);
-  const Snapshot kernels = without_launches(window);
   const ResourceReading* gpu = nullptr;
   const Reading* lane = nullptr;
   for (const ResourceReading& resource : window.resources) {
     const std::string& name = resource.total.name;
     if (resource.waited_for_by_lanes) {
-      gpu = &kernels.resources[static_cast<std::size_t>(&resource - window.resources.data())];
+      gpu = &resource;
       model.gpus = resource.total.servers;
     } else if (name == "read") {
       model.read_threads = resource.total.servers;

@@ -107,7 +107,7 @@ class Calls {
       // The outputs are freed before the wait, as the device allows.
       const auto work = [&] { engine_->call(method_.name, inputs_, lane_.device()); };
       if (Stream* const stream = lane_.device().stream()) {
-        seconds = stream->time(work);
+        seconds = stream->time(work, 0);
       } else {
         work();
       }

@@ -25,7 +25,6 @@
 #include "bench/insight/drawn.hpp"
 #include "bench/insight/options.hpp"
 #include "pipeline/bounds.hpp"
-#include "pipeline/gpu_limit.hpp"
 #include "pipeline/simulation.hpp"
 #include "pipeline/verdict.hpp"
 
@@ -79,8 +78,11 @@ void plant(const std::string& mistake, Snapshot& window) {
   }
   if (mistake == "launches") {
     for (auto& resource : window.resources) {
-      resource.total.launch_ns = 0;
-      for (auto& part : resource.parts) part.launch_ns = 0;
+      for (auto& part : resource.parts) {
+        const auto waits_ns = std::max<std::int64_t>(part.launch_ns - part.busy_ns, 0);
+        part.busy_ns += waits_ns;
+        resource.total.busy_ns += waits_ns;
+      }
     }
   }
   if (mistake == "cores") {
@@ -92,7 +94,7 @@ void plant(const std::string& mistake, Snapshot& window) {
 /// The bounds that the verdict compared.
 nlohmann::json estimates(const Snapshot& window) {
   nlohmann::json all;
-  for (const Change& change : possible_changes(without_launches(window)).all) {
+  for (const Change& change : possible_changes(window).all) {
     const std::string name = change.kind == Change::Kind::cores     ? "cores"
                              : change.kind == Change::Kind::others  ? "other programs"
                              : change.kind == Change::Kind::credits ? "gate"

@@ -38,6 +38,17 @@ struct DestroyEvent {
 using StreamHandle = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
 using EventHandle = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 
+/// Occupies the stream. Its thread sleeps in between, since other streams may use the same multiprocessor.
+__global__ void idle_for(std::uint64_t ns) {
+  const auto now = [] {
+    std::uint64_t time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+    return time;
+  };
+  const std::uint64_t begun = now();
+  while (now() - begun < ns) __nanosleep(1000);
+}
+
 StreamHandle make_stream() {
   cudaStream_t stream{};
   // Otherwise work on this stream would wait for work on the default stream, and the reverse.
@@ -174,8 +185,12 @@ class CudaStream final : public Stream {
     check(cudaEventSynchronize(handles_->done.get()), "a wait for the GPU");
   }
 
-  double time(const std::function<void()>& work) override {
+  double time(const std::function<void()>& work, double idle_s) override {
     wait();
+    if (idle_s > 0) {
+      idle_for<<<1, 1, 0, handles_->stream.get()>>>(static_cast<std::uint64_t>(idle_s * 1e9));
+      check_launch("idle_for");
+    }
     // Own events, because `done` records no time.
     const EventHandle begin = make_event(cudaEventDefault), end = make_event(cudaEventDefault);
     check(cudaEventRecord(begin.get(), handles_->stream.get()), "an event");

@@ -52,7 +52,7 @@ class SimulatedStream final : public Stream {
   void zero(void* device, std::size_t bytes) override;
   void store(const void* host, void* device, std::size_t bytes) override;
   void wait() override;
-  double time(const std::function<void()>& work) override;
+  double time(const std::function<void()>& work, double idle_s) override;
 
   /// Adds a model call of this duration.
   void compute(double seconds);

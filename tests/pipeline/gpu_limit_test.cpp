@@ -47,40 +47,94 @@ TEST_CASE("a GPU whose calls take longer than their launches is compute-bound") 
   CHECK(verdict.gpu.kind == GpuLimit::Kind::compute_bound);
   CHECK(verdict.gpu.launch == doctest::Approx(0.1));
   CHECK(!verdict.gpu.heat);
-  CHECK(says(verdict, "The GPU is compute-bound: launching kernels takes 10 % of the time that its calls take alone."));
+  CHECK(says(verdict, "The GPU is compute-bound: launching kernels takes 10 % of the time that they run."));
 }
 
-TEST_CASE("a GPU whose calls take as long as their launches does not limit the run; the lanes do") {
-  const Snapshot window = with(gpu_of(7, 6.8, 2.4, 2.3));
-  const Snapshot kernels = without_launches(window);
-  CHECK(kernels.resources.back().total.busy_ns == seconds(0.3));
-  CHECK(kernels.resources.back().parts[0].busy_ns == seconds(0.2));
-  const Verdict verdict = judge({}, window);
+TEST_CASE("a GPU whose kernels run for less time than their launches take does not limit the run; the lanes do") {
+  const Verdict verdict = judge({}, with(gpu_of(2.5, 6, 1.5, 3)));
   CHECK(verdict.resource == "lane");
   CHECK(verdict.stage == "detect");
   CHECK(verdict.gpu.kind == GpuLimit::Kind::launch_bound);
+  CHECK(verdict.gpu.launch == doctest::Approx(9.0 / 4));
   CHECK(says(verdict,
-             "The GPU is launch-bound: launching kernels takes 97 % of the time that its calls take alone. "
+             "The GPU is launch-bound: launching kernels takes 225 % of the time that they run. "
              "Compiled models and larger batches need fewer launches."));
 }
 
-TEST_CASE("only the calls that wait for launches lose their time") {
-  const Snapshot kernels = without_launches(with(gpu_of(7, 0.7, 2, 1.9)));
-  CHECK(kernels.resources.back().total.busy_ns == seconds(7.1));
-  CHECK(kernels.resources.back().parts[0].busy_ns == seconds(7));
+TEST_CASE("kernels fill a GPU, and their launches take longer: the whole stage is named") {
+  Snapshot window = with(gpu_of(7, 9, 2.4, 3));
+  for (Reading& part : window.resources.back().parts) part.stage = "segment";
+  // Several lanes launch at the same time, so the GPU is full. Without core times, nothing else is known.
+  CHECK(judge({}, window).stage == "encoder");
+  auto& lane = window.resources[2];
+  for (Reading* it : {&lane.total, &lane.parts[0], &lane.parts[1], &lane.parts[2]}) {
+    it->measured_ns = it->busy_ns;
+    it->on_core_ns = it->core_ns = it->busy_ns / 2;
+  }
+  const Verdict verdict = judge({}, window);
+  CHECK(verdict.stage == "segment");
+  CHECK(verdict.resource == "lane");
+  CHECK(verdict.gpu.kind == GpuLimit::Kind::launch_bound);
+}
+
+TEST_CASE("lanes that wait for a full GPU limit the rate only by what they compute") {
+  Snapshot window = with(gpu_of(7, 0.5, 2.4, 0.5));
+  auto& lane = window.resources[2];
+  for (Reading* it : {&lane.total, &lane.parts[0], &lane.parts[1], &lane.parts[2]}) {
+    it->measured_ns = it->busy_ns;
+    it->on_core_ns = it->core_ns = 8 * it->busy_ns / 10;
+  }
+  const auto changes = possible_changes(window).all;
+  const auto encoder = std::ranges::find(changes, "encoder", &Change::stage);
+  REQUIRE(encoder != changes.end());
+  // The lanes compute 0.8 of 29.1 s, in 3 lanes and 10 s. Half of the encoder alone would allow 10 / 5.9.
+  CHECK(encoder->rate == doctest::Approx(30 / (0.8 * 29.1)).epsilon(0.001));
+}
+
+/// Lanes as on an H200: `segment` only launches its kernels, and `postprocess` waits for them.
+Snapshot waiting_in_postprocess() {
+  Snapshot window = with(gpu_of(6, 1, 2, 0.5));
+  window.resources.back().parts[0].stage = window.resources.back().parts[1].stage = "segment";
+  window.resources[2] = {reading("lane", 1, 9.5), {reading("segment", 1, 1.5), reading("postprocess", 1, 8)}, true};
+  for (Reading& part : window.resources[2].parts) {
+    part.measured_ns = part.busy_ns;
+    part.on_core_ns = part.core_ns = seconds(0.5);
+  }
+  return window;
+}
+
+TEST_CASE("a stage that waits for the kernels of another one is not blamed for them") {
+  const Snapshot window = with_waits_of_kernels(waiting_in_postprocess());
+  const auto& parts = window.resources[2].parts;
+  CHECK(parts[0].busy_ns == seconds(9));
+  CHECK(parts[0].measured_ns == seconds(9));
+  CHECK(parts[1].busy_ns == seconds(0.5));
+  const Verdict verdict = judge({}, waiting_in_postprocess());
+  CHECK(verdict.stage == "segment");
+  CHECK(verdict.resource == "lane");
+  CHECK(says(verdict, "of that time: segment 95 %, postprocess 5 %"));
+}
+
+TEST_CASE("without core times, or without the stages of all kernels, waits stay where they were measured") {
+  Snapshot window = waiting_in_postprocess();
+  window.resources.back().parts[1].stage = "";
+  CHECK(with_waits_of_kernels(window).resources[2].parts[1].busy_ns == seconds(8));
+  CHECK(kernels_of(window.resources.back(), {"segment", "postprocess"}).empty());
+  window = waiting_in_postprocess();
+  window.resources[2].parts[0].measured_ns = 0;
+  CHECK(with_waits_of_kernels(window).resources[2].parts[1].busy_ns == seconds(8));
 }
 
 TEST_CASE("the verdict speaks of the part that it names, even if other parts wait for launches") {
-  // Of all calls together, launches take 81 %.
   const Verdict verdict = judge({}, with(gpu_of(9.2, 7.2, 1.2, 1.2)));
   CHECK(verdict.stage == "encoder");
   CHECK(verdict.gpu.kind == GpuLimit::Kind::compute_bound);
   CHECK(verdict.gpu.launch == doctest::Approx(7.2 / 9.2));
-  // Without the decoder's launches, the GPU is not full. So they explain the lanes.
-  const Verdict of_lanes = judge({}, with(gpu_of(3, 0.3, 9, 9)));
+  // The GPU is not full, so the decoder's launches explain the lanes.
+  const Verdict of_lanes = judge({}, with(gpu_of(3, 0.3, 4.5, 9)));
   CHECK(of_lanes.resource == "lane");
   CHECK(of_lanes.gpu.kind == GpuLimit::Kind::launch_bound);
-  CHECK(of_lanes.gpu.launch == doctest::Approx(1));
+  CHECK(of_lanes.gpu.launch == doctest::Approx(2));
 }
 
 TEST_CASE("launches that take little of the lanes' time do not explain them") {
