@@ -225,9 +225,9 @@ void halve_on_gpus(Load& load, const std::string& stage) {
   }
 }
 
-/// Whether a stage that is twice as fast (`after`) gains more than its work on the GPUs alone (`on_gpus`): then it needs
-/// the cores too, at least to launch that work. Without core times, nobody knows: a lane's wait for the GPU looks like
-/// work on a core.
+/// Whether a stage that is twice as fast (`after`) gains more than its work on the GPUs alone (`on_gpus`). Then it needs
+/// the cores too, at least for launches. Without core times, nobody knows: a lane's wait for the GPU looks like work on a
+/// core.
 bool needs_cores(const Part& stage, const Load& today, const Load& on_gpus, const Load& after) {
   if (!stage.measured) return false;
   for (const Resource& resource : today.resources) {

@@ -18,7 +18,7 @@ struct GpuLimit {
     throttled       ///< like compute_bound, and the driver often lowered the clock
   };
   Kind kind = Kind::unknown;
-  double launch = 0;  ///< time to launch the kernels of calls, as a share of the time of these kernels
+  double launch = 0;                  ///< time to launch the kernels of calls, as a share of the time of these kernels
   std::optional<double> heat, power;  ///< shares of the time with a lower clock for this reason
 };
 [[nodiscard]] std::string_view to_string(GpuLimit::Kind kind);

@@ -51,9 +51,10 @@ def precision_of(package):
 
 def variant_of(inputs, tuning, package):
     """The folder of the package's variant, or None."""
-    own = hashlib.sha256((package / "model.yaml").read_bytes()).hexdigest()
-    found = [file.parent for file in variants_of(inputs, tuning).glob("*/variant.yaml") if re.search(r"fingerprint: '?([0-9a-f]+)", file.read_text())[1] == own]
-    return found[0] if found else None
+    for file in variants_of(inputs, tuning).glob("*/variant.yaml"):
+        if re.search(r"fingerprint: '?([0-9a-f]+)", file.read_text())[1] == hashlib.sha256((package / "model.yaml").read_bytes()).hexdigest():
+            return file.parent
+    return None
 
 
 def compiled(inputs, tuning, package):
@@ -113,7 +114,8 @@ def library_call(file):
 
     kind = "AOTIModelContainerRunnerCpu" if Session.rehearsal else "AOTIModelContainerRunnerCuda"
     runner = getattr(torch._C._aoti, kind)(str(file), 1, *([] if Session.rehearsal else ["cuda"]))
-    return lambda *inputs: runner.run(list(inputs))
+    # Compiled code takes the strides of a dense tensor for granted.
+    return lambda *inputs: runner.run([value.contiguous() for value in inputs])
 
 
 def inputs_of(package, method, rows, precision):

@@ -72,16 +72,27 @@ def models(records):
     return table(["package", "method", "precision", "rows a call", "us a row", "TFLOP/s", "of the roof", "bound by", "predicted us"], rows)
 
 
+def levers(records):
+    rows = []
+    for r in of(records, "lever"):
+        if "ms" not in r:
+            rows.append([r["package"], r["method"], r["options"], "failed", "", "", ""])
+            continue
+        rows.append([r["package"], r["method"], r["options"], r["rows"], f"{r['ms']:.2f} ({r['ms_spread'][0]:.2f} to {r['ms_spread'][1]:.2f})", f"{1000 * r['ms'] / r['rows']:.0f}",
+                     f"{r['host_ms']:.2f}", f"{r['rms']:.1e}"])
+    return table(["package", "method", "way", "rows a call", "ms a call", "us a row", "ms of the host to launch it", "rms from fp32"], rows)
+
+
 def e2e(records):
     rows = []
     for r in of(records, "e2e"):
         if "pictures_per_s" not in r:
-            rows.append([r["boxes_per_picture"], r["source"], r.get("options", ""), "failed", "", "", "", ""])
+            rows.append([r["boxes_per_picture"], r["source"], r.get("engine", "torchscript"), r.get("options", ""), "failed", "", "", "", ""])
             continue
         roof = roof_rate(r["boxes_per_picture"])
-        rows.append([r["boxes_per_picture"], r["source"], r.get("options", ""), f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})",
+        rows.append([r["boxes_per_picture"], r["source"], r.get("engine", "torchscript"), r.get("options", ""), f"{r['pictures_per_s']:.0f} ({r['spread'][0]:.0f} to {r['spread'][1]:.0f})",
                      f"{EXPECTED[0] * roof:.0f} to {EXPECTED[1] * roof:.0f}", percent(r["gpu_demand"]), f"{r['cores_busy']:.1f}", r["verdict"].split(":")[0]])
-    return table(["boxes a picture", "source", "options", "pictures/s", "predicted", "GPU demand", "cores busy", "verdict"], rows)
+    return table(["boxes a picture", "source", "engine", "options", "pictures/s", "predicted", "GPU demand", "cores busy", "verdict"], rows)
 
 
 def peers(records):
@@ -115,7 +126,7 @@ def plot(records, file):
     axes.plot(boxes, [roof_rate(b) for b in boxes], color="0.6", linestyle="--", label="roof of the models")
     for source, style in (("memory", "o-"), ("files", "s-")):
         points = sorted((r["boxes_per_picture"], r["pictures_per_s"], r["spread"]) for r in of(records, "e2e")
-                        if r["source"] == source and "options" not in r and "pictures_per_s" in r)
+                        if r["source"] == source and "options" not in r and "engine" not in r and "pictures_per_s" in r)
         if points:
             x, y, spread = zip(*points, strict=True)
             axes.errorbar(x, y, [[b - low for b, (low, _) in zip(y, spread, strict=True)], [high - b for b, (_, high) in zip(y, spread, strict=True)]],
@@ -135,7 +146,7 @@ def main():
     machine, records = document["machine"], document["records"]
     commits = sorted({r["commit"][:7] + ("-dirty" if r["commit"].endswith("-dirty") else "") for r in records})
     print(f"{machine['gpu']}, {machine['cores']} cores ({machine['cpu']}), PyTorch {machine['torch']}, commit {', '.join(commits)}; {arguments.results.name}\n")
-    for part in (correct, models, e2e, peers, decode):
+    for part in (correct, models, levers, e2e, peers, decode):
         print(part(records))
     plot(records, arguments.images / "gpu-e2e.png")
 

@@ -137,12 +137,14 @@ def with_weights(program, dtype, device="cpu"):
     return module
 
 
-def linked_from():
+def linked_from(device):
     """Folders of the libraries that compiled code is linked with. The CUDA toolkit has a stand-in for the driver's library."""
-    from torch.utils.cpp_extension import CUDA_HOME
+    folders = [str(Path(torch.__file__).parent / "lib")]
+    if device == "cuda":
+        from torch.utils.cpp_extension import CUDA_HOME
 
-    toolkit = [str(Path(CUDA_HOME) / "lib64/stubs")] if CUDA_HOME else []
-    return ":".join([str(Path(torch.__file__).parent / "lib"), *toolkit, *filter(None, [os.environ.get("LIBRARY_PATH")])])
+        folders += [str(Path(CUDA_HOME) / "lib64/stubs")] if CUDA_HOME else []
+    return ":".join([*folders, *filter(None, [os.environ.get("LIBRARY_PATH")])])
 
 
 def inductor_options(device, autotune=True):
@@ -278,6 +280,7 @@ def main():
     parser.add_argument("--truth", metavar="FILE", help="COCO annotations of these pictures")
     parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an unexpected error")
     arguments = parser.parse_args()
+    os.environ["LIBRARY_PATH"] = linked_from(arguments.device)
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     try:
@@ -376,5 +379,4 @@ if __name__ == "__main__":
         unfinished.append(scratch)
         stop_on_signals("compile")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = scratch
-        os.environ["LIBRARY_PATH"] = linked_from()
         main()

@@ -17,9 +17,6 @@ from pathlib import Path
 import cv2
 import numpy
 import yaml
-from pycocotools import mask as coco_mask
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from command_line import MODEL, SOME_FAILED, Parser, end, exit_codes, stop_on_signals, unfinished
 from package import Refused
@@ -122,6 +119,8 @@ def matches(ours, theirs):
     """Pairs of objects of one class that overlap by half, best scores first: indices."""
     if not ours or not theirs:
         return []
+    from pycocotools import mask as coco_mask  # not at the top: `millrace compile` imports this file without it
+
     overlap = coco_mask.iou([o["box"] for o in theirs], [o["box"] for o in ours], [0] * len(ours))
     pairs, taken = [], set()
     for i in sorted(range(len(theirs)), key=lambda i: -theirs[i]["score"]):
@@ -140,6 +139,8 @@ def ap50(truth, lines):
     ]  # fmt: skip
     if not found:
         return 0.0
+    from pycocotools.cocoeval import COCOeval
+
     with contextlib.redirect_stdout(io.StringIO()):
         evaluation = COCOeval(truth, truth.loadRes(found), "bbox")
         evaluation.params.iouThrs = numpy.array([0.5])
@@ -151,6 +152,8 @@ def ap50(truth, lines):
 
 def as_truth(marks):
     """COCO ground truth of marks by the number of the picture."""
+    from pycocotools.coco import COCO
+
     truth = COCO()
     found = [{"image_id": i, **mark} for i, own in marks.items() for mark in own]
     truth.dataset = {
@@ -196,6 +199,8 @@ def compare_boxes(reference, ours, marks):
 
 def compare_masks(reference, ours):
     """Measures of a segmenter. Both runs had the same boxes in the same order."""
+    from pycocotools import mask as coco_mask
+
     overlaps, empty, lost = [], 0, 0
     for i, line in reference.items():
         lost += abs(len(line["objects"]) - len(ours[i]["objects"]))

@@ -236,6 +236,29 @@ class Rehearsal(unittest.TestCase):
         self.check_what_is_left(records)
         self.check_other_machine()
 
+    def test_models_are_compiled_compared_and_timed_in_each_way(self):
+        self.draw()
+        (self.inputs / "yolov8n.pkg").unlink()  # compiling it takes half a minute more
+        for script in (SOURCE / "models/export").glob("*.py"):
+            (self.bundle / "share/millrace/export").mkdir(exist_ok=True)
+            shutil.copy(script, self.bundle / "share/millrace/export")
+        self.suite(0, "compile", "levers", "profile", "--out", self.results)
+        records = self.records()
+        ways = ["torchscript, channels last", "compiled, plain", "torchscript"]
+        methods = ["encode", "decode"]
+        self.assertEqual([(record["what"], record["options"]) for record in records if "method" not in record], [("compile", "plain"), ("verify", "torchscript"), ("verify", "plain")])
+        self.assertTrue(all(record["within"] for record in records if record["what"] == "verify"))
+        timed = [record for record in records if record["what"] == "lever"]
+        self.assertEqual([(record["options"], record["method"]) for record in timed], [(way, method) for way in ways for method in methods])
+        for record in timed:
+            self.assertLess(record["rms"], 1e-4)
+            self.assertGreater(record["ms"], 0)
+        profiles = [record for record in records if record["what"] == "profile"]
+        self.assertEqual([(record["options"], record["method"]) for record in profiles], [(way, method) for way in ways[:2] for method in methods])
+        self.assertTrue(all(record["kernels"] for record in profiles))
+        tables = subprocess.run([sys.executable, SOURCE / "bench/gpu/tables.py", self.results, "--images", self.folder], capture_output=True, text=True, check=True)
+        self.assertIn("| mobile_sam | decode | compiled, plain | 2 |", tables.stdout)
+
     def check(self, records):
         count = {what: sum(record["what"] == what for record in records) for what in {record["what"] for record in records}}
         self.assertGreaterEqual(count.pop("decode"), 1)

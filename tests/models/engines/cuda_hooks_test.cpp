@@ -17,8 +17,9 @@ struct LateHooks final : at::CUDAHooksInterface {
 
 TEST_CASE("LibTorch's CUDA library may be opened after the plug-in") {
   CHECK(!torch_facts().version.empty());
-  at::CUDAHooksRegistry()->Register(
-      "CUDAHooks", [](at::CUDAHooksArgs) -> std::unique_ptr<at::CUDAHooksInterface> { return std::make_unique<LateHooks>(); });
+  at::CUDAHooksRegistry()->Register("CUDAHooks", [](at::CUDAHooksArgs) -> std::unique_ptr<at::CUDAHooksInterface> {
+    return std::make_unique<LateHooks>();
+  });
   CHECK(at::detail::getCUDAHooks().hasCUDA());
 }
 
