@@ -75,12 +75,14 @@ GpuLimit launch_limit(const Snapshot& window, double& launches_s) {
   return limit;
 }
 
-std::vector<double> kernels_of(const ResourceReading& gpu, const std::vector<std::string>& stages) {
-  std::vector<double> all(stages.size(), 0);
+std::vector<StageKernels> kernels_of(const ResourceReading& gpu, const std::vector<std::string>& stages) {
+  std::vector<StageKernels> all(stages.size());
   for (const Reading& part : gpu.parts) {
     const auto stage = std::ranges::find(stages, part.stage);
     if (stage != stages.end()) {
-      all[static_cast<std::size_t>(stage - stages.begin())] += static_cast<double>(part.busy_ns) / 1e9;
+      StageKernels& kernels = all[static_cast<std::size_t>(stage - stages.begin())];
+      kernels.gpu_s += static_cast<double>(part.busy_ns) / 1e9;
+      kernels.launch_s += static_cast<double>(part.launch_ns) / 1e9;
     } else if (part.busy_ns > 0) {
       return {};
     }
@@ -100,12 +102,12 @@ Snapshot with_waits_of_kernels(Snapshot window) {
     stages.push_back(part.name);
     waits_ns += static_cast<double>(wait_of(part));
   }
-  const std::vector<double> kernels_s = kernels_of(*gpu, stages);
-  for (const double s : kernels_s) all_s += s;
+  const std::vector<StageKernels> kernels = kernels_of(*gpu, stages);
+  for (const StageKernels& of_stage : kernels) all_s += of_stage.gpu_s;
   if (all_s <= 0) return window;
   for (std::size_t i = 0; i < lane->parts.size(); ++i) {
     Reading& part = lane->parts[i];
-    const auto more_ns = static_cast<std::int64_t>(waits_ns * kernels_s[i] / all_s) - wait_of(part);
+    const auto more_ns = static_cast<std::int64_t>(waits_ns * kernels[i].gpu_s / all_s) - wait_of(part);
     part.busy_ns += more_ns;
     part.measured_ns += more_ns;
   }

@@ -30,8 +30,13 @@ struct GpuLimit {
 /// `launches_s` becomes the time of their launches.
 [[nodiscard]] GpuLimit launch_limit(const Snapshot& window, double& launches_s);
 
-/// GPU seconds of the kernels that each of these lane stages launched. Empty if that is not known for all kernels.
-[[nodiscard]] std::vector<double> kernels_of(const ResourceReading& gpu, const std::vector<std::string>& stages);
+/// The kernels that a lane stage launched, in seconds.
+struct StageKernels {
+  double gpu_s = 0;     ///< they run
+  double launch_s = 0;  ///< the host launches them
+};
+/// The kernels of each of these lane stages. Empty if the stages are not known for all kernels.
+[[nodiscard]] std::vector<StageKernels> kernels_of(const ResourceReading& gpu, const std::vector<std::string>& stages);
 
 /// The window, but lanes' waits for GPUs count for the stages whose kernels took the time. A stage only launches its
 /// kernels, and a later one waits for them: `postprocess` for those of `segment`.

@@ -65,12 +65,23 @@ void use_gpu(std::vector<StageCosts>& lane_stages, const ResourceReading& gpu, c
   // A later stage waits for the kernels of a stage, so a wait does not tell whose they are.
   std::vector<std::string> names;
   for (const auto& stage : lane_stages) names.push_back(stage.name);
-  const std::vector<double> kernels_s = kernels_of(gpu, names);
+  const std::vector<StageKernels> kernels = kernels_of(gpu, names);
   for (std::size_t i = 0; i < lane_stages.size(); ++i) {
+    double core_s = 0;  // of one item
+    for (const Cost& cost : lane_stages[i].recorded)
+      core_s += cost.core_s / static_cast<double>(lane_stages[i].recorded.size());
     for (Cost& cost : lane_stages[i].recorded) {
       // With several lanes on a GPU, the rest is the wait for other lanes, which the replay makes anew.
       const double rest_s = lane.servers > gpu.total.servers ? 0 : (1 - share) * cost.wait_s;
-      cost.device_s = kernels_s.empty() ? share * cost.wait_s : kernels_s[i] / batches;
+      if (kernels.empty()) {
+        cost.device_s = share * cost.wait_s;
+      } else {
+        // Kernels run while the stage launches more of them. A batch with more boxes takes longer in both.
+        const double items = core_s > 0 ? cost.core_s / core_s / batches : 1 / batches;
+        cost.device_s = kernels[i].gpu_s * items;
+        cost.launch_s = std::min(kernels[i].launch_s * items, cost.core_s);
+        cost.core_s -= cost.launch_s;
+      }
       cost.wait_s = rest_s;
     }
   }
@@ -105,6 +116,7 @@ void speed_up(StageCosts& stage, double times) {
   for (Cost& cost : stage.recorded) {
     cost.core_s /= times;
     cost.device_s /= times;
+    cost.launch_s /= times;
     cost.wait_s /= times;
   }
 }

@@ -97,6 +97,34 @@ TEST_CASE("programs that took cores are gone in a prediction") {
   CHECK(near(what_if.predict("others=0").frames_per_s, rate_of(alone), 0.06));
 }
 
+TEST_CASE("a stage gains by its kernels, also if a later stage waits for them") {
+  PipelineModel model = lane_bound();
+  // Kernels run for 0.08 s, while the host launches them for 0.03 s.
+  model.lane_stages = {{"segment", {0.005, 1, 0.08, 0, 0.03}}, {"postprocess", {0.002}}};
+  model.workers = 4;
+  model.cores = 16;
+  const Outcome outcome = simulate(model);
+  Snapshot window = outcome.finished - outcome.begun;
+  const auto lane = std::ranges::find_if(window.resources, &ResourceReading::in_turn);
+  REQUIRE(lane != window.resources.end());
+  const auto segment = &lane->parts[0], postprocess = &lane->parts[1];
+  REQUIRE(segment->samples.size() == postprocess->samples.size());
+  for (std::size_t i = 0; i < segment->samples.size(); ++i) {
+    ServiceSample& from = segment->samples[i];
+    const std::int64_t wait_ns = from.took_ns - from.no_core_ns - from.core_ns;
+    from.took_ns -= wait_ns;
+    postprocess->samples[i].took_ns += wait_ns;
+  }
+  const auto recording = recording_of(window, {model.batch, 1, 0});
+  REQUIRE(recording);
+  const WhatIf what_if(*recording);
+  CHECK(what_if.mismatch() < 0.02);
+  PipelineModel faster = model;
+  faster.lane_stages[0].mean = {0.0025, 1, 0.04, 0, 0.015};
+  CHECK(near(what_if.predict("segment x2").frames_per_s, rate_of(faster), 0.03));
+  CHECK(near(what_if.predict("postprocess x2").frames_per_s, rate_of(model), 0.03));
+}
+
 TEST_CASE("a second GPU has lanes of its own") {
   PipelineModel model = lane_bound();
   for (auto& stage : model.lane_stages) stage.mean = {0.005, 1, stage.mean.core_s};
