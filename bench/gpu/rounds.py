@@ -32,7 +32,7 @@ def peers(results, inputs):
     """Measures Millrace, the usual script and the tuned one in turns, on the same pictures and boxes.
 
     A turn has pictures for eight seconds. Their number comes from a first turn, which does not count.
-    Millrace takes ten seconds to start, so a round takes about 35 s.
+    Millrace took 21 s to start on an H200, with TorchScript and three lanes, so a round takes about 45 s.
     Loading and compiling take at most 120 + 210 s, and usually half of that. So four rounds end after five minutes.
     After 300 s no further round begins, except the first two.
     The end of the part's time stops the current turn. Complete rounds count; without one, all is left for another call.

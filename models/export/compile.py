@@ -272,7 +272,7 @@ def main():
     parser.add_argument("--out", metavar="FOLDER", help="folder for the variant; default: PACKAGE.variants, or the user's cache")
     parser.add_argument("--device", choices=ROWS, default="cpu", help="the device that will run the code (default cpu)")
     parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU; on a GPU bf16 for segmenters, fp16 for others, as in a run")
-    parser.add_argument("--rows", type=int, nargs="*", metavar="N", help="pictures or crops of a call (default: 1 on the CPU; 1 4 16 on a GPU)")
+    parser.add_argument("--rows", type=int, nargs="*", metavar="N", help="pictures or crops of a call (default: 1 on the CPU; on a GPU 1 4 16 pictures, or 16 64 crops)")
     parser.add_argument("--boxes", type=int, nargs="*", metavar="N", help="boxes of a call, up to max_boxes of the package (default: none on the CPU; 16 64 on a GPU)")
     parser.add_argument("--no-autotune", dest="autotune", action="store_false", help="on a GPU: do not search for the fastest kernels, which takes most of the time")
     parser.add_argument("--images", metavar="WHAT", nargs="+", help="pictures and folders: compare the results on them with TorchScript in fp32")
