@@ -10,7 +10,7 @@ A call is bound by launches if the host takes longer.
 `rms` is the difference from TorchScript in fp32, as a share of the deviation.
 
 `profile` lists the kernels of each call by their time, from CUPTI. It is a part of its own, and TorchScript comes last:
-on an H200, the first compiled call after a profile of TorchScript crashed.
+on an H200, a process crashed that timed and profiled a compiled call after profiles of TorchScript.
 """
 
 import faulthandler
