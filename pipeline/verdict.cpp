@@ -141,7 +141,9 @@ std::string busiest_clause(const Candidate& it, const Candidate& next) {
 
 /// What about the GPU makes the stage slow, and what helps.
 std::string gpu_clause(const GpuLimit& gpu) {
-  const std::string launches = "launching kernels takes " + percent(gpu.launch) + " of the time that they run.";
+  const std::string launches =
+      gpu.launch < 1 ? "launching kernels takes " + percent(gpu.launch) + " of the time that they run."
+                     : "launching kernels takes " + one_decimal(gpu.launch) + " times as long as they run.";
   switch (gpu.kind) {
     case GpuLimit::Kind::unknown:
       break;
@@ -162,7 +164,7 @@ std::string evidence(const Verdict& verdict, const Candidate& it) {
   // The reading of the GPUs is a sum of call times, without queue and starvation.
   if (it.reading->waited_for_by_lanes) {
     return busy_clause(it) +
-           ", by the time that each call takes alone; lanes wait for each other there. The source had no credits " +
+           ", by the time of the kernels alone; lanes wait for each other there. The source had no credits " +
            percent(verdict.without_credits) + " of the time.";
   }
   return busy_clause(it) + ", and starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +

@@ -57,7 +57,7 @@ TEST_CASE("a GPU whose kernels run for less time than their launches take does n
   CHECK(verdict.gpu.kind == GpuLimit::Kind::launch_bound);
   CHECK(verdict.gpu.launch == doctest::Approx(9.0 / 4));
   CHECK(says(verdict,
-             "The GPU is launch-bound: launching kernels takes 225 % of the time that they run. "
+             "The GPU is launch-bound: launching kernels takes 2.3 times as long as they run. "
              "Compiled models and larger batches need fewer launches."));
 }
 

@@ -60,13 +60,12 @@ TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not 
   CHECK(verdict.utilisation == doctest::Approx(0.94));
   CHECK(verdict.runner_up == "decode");
   CHECK(verdict.then_binds == "decode");  // 0.73, against 0.94 - 0.30
-  CHECK(
-      verdict.sentence ==
-      "`encoder` holds the run back: the GPU was busy 94 % of the time (of that time: encoder 64 %, decoder 26 %, "
-      "detector "
-      "11 %), by the time that each call takes alone; lanes wait for each other there. The source had no credits 90 % "
-      "of the time. Runner-up: the workers (mostly `decode`) at 73 %. If `encoder` were twice as fast, the run would "
-      "gain at most 37 %: then `decode` is the limit.");
+  CHECK(verdict.sentence ==
+        "`encoder` holds the run back: the GPU was busy 94 % of the time (of that time: encoder 64 %, decoder 26 %, "
+        "detector "
+        "11 %), by the time of the kernels alone; lanes wait for each other there. The source had no credits 90 % "
+        "of the time. Runner-up: the workers (mostly `decode`) at 73 %. If `encoder` were twice as fast, the run would "
+        "gain at most 37 %: then `decode` is the limit.");
 
   // If the GPU is not full, lanes are busy with something else: launches, or a host that is too slow.
   window.resources.back().total.busy_ns = seconds(5);
