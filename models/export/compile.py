@@ -280,7 +280,6 @@ def main():
     parser.add_argument("--truth", metavar="FILE", help="COCO annotations of these pictures")
     parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an unexpected error")
     arguments = parser.parse_args()
-    os.environ["LIBRARY_PATH"] = linked_from(arguments.device)
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     try:
@@ -335,6 +334,7 @@ def compile_variant(arguments):
     arguments.precision = arguments.precision or ("fp32" if arguments.device == "cpu" else "bf16" if described["task"] == "segment" else "fp16")
     counts = row_counts(package, described, arguments)
     instructions = check_machine(arguments.device, arguments.precision)
+    os.environ["LIBRARY_PATH"] = linked_from(arguments.device)
     pictures = verify.pictures_of(arguments.images, arguments.limit) if arguments.images else []
     variant = f"{arguments.device}-{instructions}-{arguments.precision}"
     place = place_of(package, fingerprint, variant, arguments.out)
