@@ -18,9 +18,7 @@ def halved_programs(file):
     """The bytes of a model.ep.pt2 with its weights in 16 bits. The plain tensors of its programs stay as they are."""
     exported = programs.load(file)
     for program in exported.values():
-        for name, weight in program.state_dict.items():
-            if weight.is_floating_point():
-                program.state_dict[name] = torch.nn.Parameter(weight.half(), False) if isinstance(weight, torch.nn.Parameter) else weight.half()
+        programs.convert_weights(program, torch.float16)
     with tempfile.TemporaryDirectory() as folder:
         programs.write(Path(folder) / programs.NAME, exported)
         return (Path(folder) / programs.NAME).read_bytes()

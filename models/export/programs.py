@@ -131,10 +131,21 @@ def check_archive(path):
                     refuse(f"{name}: has {key or 'the name'} {str(text)[:100]!r}")
 
 
+def convert_weights(program, dtype):
+    """Gives a program its floating-point weights in this type. Its plain tensors, such as positions, stay as they are."""
+    for name, weight in program.state_dict.items():
+        if weight.is_floating_point() and weight.dtype != dtype:
+            converted = weight.to(dtype)
+            program.state_dict[name] = nn.Parameter(converted, False) if isinstance(weight, nn.Parameter) else converted
+
+
 def load(path):
-    """The exported programs of a file, by method."""
+    """The exported programs of a file, by method. Weights that halve.py stored in 16 bits are in float32."""
     check_archive(path)
-    return load_pt2(str(path)).exported_programs
+    exported = load_pt2(str(path)).exported_programs
+    for program in exported.values():
+        convert_weights(program, torch.float32)
+    return exported
 
 
 def check(path, inputs, saved):
