@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "pipeline/gpu_limit.hpp"
+
 namespace millrace {
 namespace {
 
@@ -12,15 +14,15 @@ double ratio(std::int64_t part, double whole) { return whole > 0 ? static_cast<d
 /// A stage of a resource. All values are parts of the window's length, for each server of the resource.
 struct Part {
   std::string name;
-  std::string stage;      // of a part of a GPU: the stage that makes its calls
-  double demand = 0;      // busy, with a core where it needed one
-  double waiting = 0;     // busy, but without a core
-  double cores = 0;       // of all cores, summed over the servers
-  bool measured = false;  // whether `cores` is known; else it is the busy time
-  double computing = 0;   // the part of `demand` on a core; 0 if not known
-  bool launches = false;  // of a part of a GPU: the host needs at least as long to launch the kernels as they run
-  double served_s = 0;    // of one item, with a core where it needed one
-  double delayed_s = 0;   // of one item, without a core
+  std::string stage;          // of a part of a GPU: the stage that makes its calls
+  double demand = 0;          // busy, with a core where it needed one
+  double waiting = 0;         // busy, but without a core
+  double cores = 0;           // of all cores, summed over the servers
+  bool measured = false;      // whether `cores` is known; else it is the busy time
+  double computing = 0;       // the part of `demand` on a core; 0 if not known
+  bool launch_bound = false;  // of a part of a GPU
+  double served_s = 0;        // of one item, with a core where it needed one
+  double delayed_s = 0;       // of one item, without a core
 };
 
 struct Resource {
@@ -97,7 +99,7 @@ Part part_of(const Reading& reading, const Reading& total, double share, const S
   // Without core times, a stage may have used a core for all of its busy time.
   const auto core_ns = reading.measured_ns > 0 ? static_cast<double>(reading.core_ns) : busy_ns;
   part.measured = reading.measured_ns > 0;
-  part.launches = reading.launch_ns > 0 && reading.launch_ns >= reading.busy_ns;
+  part.launch_bound = is_launch_bound(reading);
   part.computing = busy_ns * reading.on_core().value_or(0) / (wall * total.servers);
   part.cores = window.cores > 0 ? core_ns / (wall * window.cores) : 0;
   if (reading.items > 0) {
@@ -232,7 +234,7 @@ bool needs_cores(const Part& stage, const Load& today, const Load& on_gpus, cons
   if (!stage.measured) return false;
   for (const Resource& resource : today.resources) {
     for (const Part& part : resource.parts) {
-      if (resource.gpu && part.launches && part.stage == stage.name) return true;
+      if (resource.gpu && part.launch_bound && part.stage == stage.name) return true;
     }
   }
   return highest_rate(today, after).rate > highest_rate(today, on_gpus).rate * helps;

@@ -6,8 +6,6 @@
 namespace millrace {
 namespace {
 
-// Launches overlap with kernels. One lane cannot keep the GPU busy if launches take longer.
-constexpr double launch_bound = 1;
 // Shorter times with a lower clock cost little.
 constexpr double often = 0.2;
 
@@ -36,6 +34,8 @@ std::string_view to_string(GpuLimit::Kind kind) {
   return "";
 }
 
+bool is_launch_bound(const Reading& part) { return part.launch_ns > 0 && part.launch_ns >= part.busy_ns; }
+
 GpuLimit gpu_limit(const Snapshot& window, const std::string& part) {
   GpuLimit limit;
   const ResourceReading* gpu = gpu_of(window);
@@ -50,7 +50,7 @@ GpuLimit gpu_limit(const Snapshot& window, const std::string& part) {
   limit.launch = launch_share(calls);
   limit.heat = share(window.machine.gpu_heat_ns);
   limit.power = share(window.machine.gpu_power_ns);
-  limit.kind = limit.launch >= launch_bound                                         ? GpuLimit::Kind::launch_bound
+  limit.kind = is_launch_bound(calls)                                               ? GpuLimit::Kind::launch_bound
                : std::max(limit.heat.value_or(0), limit.power.value_or(0)) >= often ? GpuLimit::Kind::throttled
                                                                                     : GpuLimit::Kind::compute_bound;
   return limit;
@@ -63,7 +63,7 @@ GpuLimit launch_limit(const Snapshot& window, double& launches_s) {
   if (gpu == nullptr) return limit;
   double calls_s = 0;
   const auto add = [&](const Reading& calls) {
-    if (launch_share(calls) < launch_bound) return;
+    if (!is_launch_bound(calls)) return;
     calls_s += static_cast<double>(calls.busy_ns) / 1e9;
     launches_s += static_cast<double>(calls.launch_ns) / 1e9;
   };

@@ -23,6 +23,10 @@ struct GpuLimit {
 };
 [[nodiscard]] std::string_view to_string(GpuLimit::Kind kind);
 
+/// Whether the host needs at least as long to launch the kernels of a part of a GPU as they run. Launches overlap with
+/// kernels, so one lane cannot keep the GPU busy then.
+[[nodiscard]] bool is_launch_bound(const Reading& part);
+
 /// What limits the GPU in a window when it computes `part`, whether or not the GPU limits the run.
 [[nodiscard]] GpuLimit gpu_limit(const Snapshot& window, const std::string& part);
 
