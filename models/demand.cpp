@@ -11,7 +11,8 @@
 namespace millrace {
 namespace {
 
-// The first call of a method can take seconds. No launch of a later one takes nearly as long as this.
+// Of the device, before a timed call. The first call of a method can take seconds; launches of later ones take less
+// than half of this.
 constexpr double max_idle_s = 0.1;
 
 // The clock of the pipeline.

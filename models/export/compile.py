@@ -56,6 +56,14 @@ def read_package(folder):
     return described, sha256(file)
 
 
+def usual_precision(task, device):
+    """The precision of a run without --precision, as in models/tasks/*.cpp."""
+    if device == "cpu":
+        return "fp32"
+    # GPUs before Ampere have no bf16.
+    return "bf16" if task == "segment" and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0) else "fp16"
+
+
 def check_machine(device, precision):
     """The instructions or the GPU that the code needs. Raises Refused if this machine cannot compile."""
     from torch._inductor.cpp_builder import get_cpp_compiler
@@ -271,7 +279,7 @@ def main():
     parser.add_argument("package", metavar="PACKAGE", help="folder of a package with a model.ep.pt2")
     parser.add_argument("--out", metavar="FOLDER", help="folder for the variant; default: PACKAGE.variants, or the user's cache")
     parser.add_argument("--device", choices=ROWS, default="cpu", help="the device that will run the code (default cpu)")
-    parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU; on a GPU bf16 for segmenters, fp16 for others, as in a run")
+    parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU; on a GPU fp16, or bf16 for segmenters on a GPU that has it, as in a run")
     parser.add_argument("--rows", type=int, nargs="*", metavar="N", help="pictures or crops of a call (default: 1 on the CPU; on a GPU 1 4 16 pictures, or 16 64 crops)")
     parser.add_argument("--boxes", type=int, nargs="*", metavar="N", help="boxes of a call, up to max_boxes of the package (default: none on the CPU; 16 64 on a GPU)")
     parser.add_argument("--no-autotune", dest="autotune", action="store_false", help="on a GPU: do not search for the fastest kernels, which takes most of the time")
@@ -330,8 +338,7 @@ def check_results(package, task, counts, variants, pictures, arguments):
 def compile_variant(arguments):
     package = Path(os.path.abspath(arguments.package))
     described, fingerprint = read_package(package)
-    # The precisions of a run without --precision: models/tasks/*.cpp.
-    arguments.precision = arguments.precision or ("fp32" if arguments.device == "cpu" else "bf16" if described["task"] == "segment" else "fp16")
+    arguments.precision = arguments.precision or usual_precision(described["task"], arguments.device)
     counts = row_counts(package, described, arguments)
     instructions = check_machine(arguments.device, arguments.precision)
     os.environ["LIBRARY_PATH"] = linked_from(arguments.device)

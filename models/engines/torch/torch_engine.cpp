@@ -84,7 +84,7 @@ void fix_process_settings() {
     // The profiling executor records shapes in the first calls, then runs a graph made for them.
     // Results would depend on the number and the shapes of earlier calls, and they must not.
     torch::jit::getProfilingMode() = false;
-    // On a GPU, cuDNN's attention makes a plan for each number of boxes on each thread. Only the first call shows that.
+    // On a GPU, cuDNN's attention would make a plan in the first call with each number of boxes, on each thread.
     at::globalContext().setSDPUseCuDNN(false);
   });
 }
