@@ -5,15 +5,9 @@ import shutil
 import statistics
 from pathlib import Path
 
-from levers import TUNINGS, variant_of, variants_of
 from session import Session, scratch
 from program import millrace, packages_of, settings_of, write_manifest
-
-
-def engines(inputs):
-    """Words of the options that select TorchScript and each variant that is there."""
-    compiled = [tuning for tuning in TUNINGS if any(variant_of(inputs, tuning, package) for package in packages_of(inputs)[1:])]
-    return {"": ["--engine", "torchscript"], **{tuning: ["--engine", "aoti", "--set", f"models.variants={variants_of(inputs, tuning)}"] for tuning in compiled}}
+from variants import engines
 
 
 def e2e(results, inputs):

@@ -1,6 +1,5 @@
-"""The part `levers`: which way to run a method is fastest on this GPU, and why.
+"""The parts `levers` and `profile`: which way to run a method is fastest on this GPU, and why.
 
-The parts `compile` and `autotune` compile yolov8n.pkg and mobile_sam.pkg with `millrace compile`.
 `levers` times each method in each way, as plain calls and as a CUDA graph:
 - TorchScript as packaged, and with the weights of convolutions in channels-last order, as the program runs it
 - the compiled libraries of each variant that is there
@@ -15,78 +14,20 @@ on an H200, a process crashed that timed and profiled a compiled call after prof
 
 import faulthandler
 import functools
-import hashlib
-import json
 import os
-import re
 import statistics
-import sys
 import time
-from pathlib import Path
 
-from session import BUNDLE, Session, run
+from session import Session
 from model_times import described, use_tf32
 from program import side_of
-from turns import Failed
+from variants import TUNINGS, methods_of, packages, variant_of
 
 ROWS = {"forward": 16, "encode": 16, "decode": 64}  # of a call
-TUNINGS = ("plain", "autotune")
-
-
-def variants_of(inputs, tuning):
-    """The folder of variants, for models.variants."""
-    return inputs / f"variants-{tuning}"
-
-
-def packages(inputs):
-    return [package for name in ("mobile_sam", "yolov8n") if (package := inputs / f"{name}.pkg").is_dir()]
-
-
-def methods_of(package):
-    return ["forward"] if described(package, "task: detect") else ["encode", "decode"]
 
 
 def precision_of(package):
     return "fp32" if Session.rehearsal else "fp16" if described(package, "task: detect") else "bf16"
-
-
-def variant_of(inputs, tuning, package):
-    """The folder of the package's variant, or None."""
-    for file in variants_of(inputs, tuning).glob("*/variant.yaml"):
-        if re.search(r"fingerprint: '?([0-9a-f]+)", file.read_text())[1] == hashlib.sha256((package / "model.yaml").read_bytes()).hexdigest():
-            return file.parent
-    return None
-
-
-def compiled(inputs, tuning, package):
-    """Compiles a package for full calls."""
-    rows, boxes = Session.few((16, 64), (1, 2))
-    more = ["--boxes", boxes] if methods_of(package) == ["encode", "decode"] else []
-    done, wall = run(BUNDLE / "bin/millrace", "compile", package, "--device", Session.few("cuda", "cpu"), "--out", variants_of(inputs, tuning), "--rows", rows, *more,
-                     *(["--no-autotune"] if tuning == "plain" else []), timeout=600, env={"MILLRACE_PYTHON": sys.executable})
-    if done.returncode != 0:
-        raise Failed(f"exit code {done.returncode}: {done.stdout[-400:]} {done.stderr[-800:]}")
-    return {"said": done.stdout[-2000:], "wall_s": wall}
-
-
-def verified(inputs, tuning, package):
-    """Compares masks of the run's precision with those of TorchScript in fp32."""
-    engine = ["--engine", "torchscript"] if tuning == "torchscript" else ["--engine", "aoti", "--set", f"models.variants={variants_of(inputs, tuning)}"]
-    done, wall = run(BUNDLE / "bin/millrace", "verify", package, "--images", inputs / "pictures", "--device", Session.few("cuda", "cpu"), "--set", f"batch.size={Session.few(16, 1)}",
-                     *engine, "--json", env={"MILLRACE_PYTHON": sys.executable})
-    if done.returncode not in (0, 3):
-        raise Failed(f"exit code {done.returncode}: {done.stderr[-800:]}")
-    return {"passed": done.returncode == 0, **json.loads(done.stdout), "wall_s": wall}
-
-
-def compile_variants(tuning, results, inputs):
-    for package in packages(inputs)[:Session.few(2, 1)]:  # on a CPU, variants of both would have one name
-        results.measure(functools.partial(compiled, inputs, tuning, package), what="compile", package=package.stem, options=tuning)
-    for engine in ("torchscript", tuning):
-        for package in packages(inputs):
-            # The detector has random weights, which find nothing to compare. `levers` compares its outputs.
-            if methods_of(package) == ["encode", "decode"]:
-                results.measure(functools.partial(verified, inputs, engine, package), what="verify", package=package.stem, options=engine)
 
 
 def type_of(precision):

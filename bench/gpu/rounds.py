@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from e2e import engines
 from session import BUNDLE, OutOfTime, Session, scratch
 from program import millrace, packages_of, side_of, write_manifest
 from turns import Failed, Turns
+from variants import engines
 
 
 def remaining(seconds):

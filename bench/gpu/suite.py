@@ -34,15 +34,19 @@ from pathlib import Path
 from correct import correct
 from decode import decode
 from e2e import e2e
-from levers import compile_variants, levers, profile
+from levers import levers, profile
 from model_times import models
 from session import BUNDLE, OutOfTime, Session
 from program import pictures_of
 from records import OtherMachine, Results, failed
 from rounds import peers
 from turns import end_with_parent
+from variants import compile_variants
 
-PARTS = {"correct": correct, "compile": functools.partial(compile_variants, "plain"), "autotune": functools.partial(compile_variants, "autotune"), "levers": levers, "profile": profile, "models": models, "e2e": e2e, "peers": peers, "decode": decode}
+PARTS = {
+    "correct": correct, "compile": functools.partial(compile_variants, "plain"), "autotune": functools.partial(compile_variants, "autotune"),
+    "levers": levers, "profile": profile, "models": models, "e2e": e2e, "peers": peers, "decode": decode,
+}  # fmt: skip
 
 
 def guarded(part, results, work):
