@@ -92,6 +92,19 @@ class Gate(Case):
         self.assertEqual(written["inputs"], {"encode": {2: {"images": [2, 3, 256, 256]}}})
         self.assertEqual((written["inductor"]["freezing"], written["inductor"]["cpp.dynamic_threads"]), (True, True))
 
+    def test_a_program_works_on_a_device_other_than_that_of_its_export(self):
+        """The meta device stands in for a GPU: its operators refuse tensors that stayed on the CPU."""
+        import programs
+        import torch
+
+        described = yaml.safe_load((self.package / "model.yaml").read_text())
+        for name, exported in programs.load(self.package / programs.NAME).items():
+            module = self.compiler.with_weights(exported, torch.bfloat16, "meta")
+            outputs = module(*self.compiler.example(described["methods"][name], 2, described, torch.bfloat16, "meta"))
+            self.assertEqual({output.device.type for output in self.compiler.outputs_of(outputs)}, {"meta"}, name)
+        # Otherwise the library would look for its kernels in a folder that the compiler deletes.
+        self.assertTrue(self.compiler.inductor_options("cuda")["aot_inductor.embed_kernel_binary"])
+
     def test_without_numbers_of_boxes_a_gpu_gets_those_that_packages_allow(self):
         described = {"methods": {"decode": {"row": "box", "maximum": 64}}}
         arguments = mock.Mock(device="cuda", rows=None, boxes=None)
