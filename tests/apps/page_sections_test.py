@@ -56,9 +56,11 @@ class Thumbnails(PageCase):
         os.mkfifo(pictures / "a0.jpg")
         (pictures / "a1.jpg").unlink()
         page = self.open(self.make(attempt(self.folder / "out")))
-        texts = page.eval_on_selector_all("[data-error] .thumbnail", "all => all.slice(0, 2).map(e => e.textContent)")
-        self.assertRegex(texts[0], "^cannot be shown: ")
-        self.assertRegex(texts[1], "^cannot be shown: ")
+        texts = dict(page.eval_on_selector_all(
+            "[data-error]", """all => all.map(row => [row.querySelector("code").textContent, row.querySelector(".thumbnail").textContent])"""))
+        self.assertRegex(texts["a0.jpg"], "^cannot be shown: ")  # found by name: rows stand in the order in which the pictures failed
+        self.assertRegex(texts["a1.jpg"], "^cannot be shown: ")
+        self.assertEqual(texts["a2.jpg"], "", "it is shown")
         self.check_page(page)
         # A copy without the plan does not know where the pictures are.
         shutil.copytree(self.folder / "out/runs", self.folder / "copy/runs")
