@@ -44,6 +44,11 @@ def two_threads(**others):
     return {"team": 1, "cores": TWO, **others}
 
 
+def one_core(**others):
+    """Without its option, the number of lanes follows the cores. The verdict's change is twice the cores with the same threads."""
+    return {"cores": ONE, "options": {"threads.lanes": 1}, **others}
+
+
 def gate(frames):
     return Change({"options": {"gate.frames": frames}})
 
@@ -78,11 +83,11 @@ CASES = (
         {"cores": TWICE_THE_CORES, "segment": SKIP_SEGMENT, "detect": SKIP_DETECT, "decode": NO_DECODE},
     ),
     Case(
-        "stages of equal cost on one core", Setup(pictures=120, stages=DETECT, form="progressive", formats=("overlay",), cores=ONE),
+        "stages of equal cost on one core", Setup(pictures=120, stages=DETECT, form="progressive", formats=("overlay",), **one_core()),
         {"cores": TWICE_THE_CORES, "detect": SKIP_DETECT, "decode": LESS_DECODE},
     ),
     Case(
-        "many boxes on one core", Setup(pictures=30, boxes=30, cores=ONE),
+        "many boxes on one core", Setup(pictures=30, boxes=30, **one_core()),
         {"segment": SKIP_SEGMENT, "cores": TWICE_THE_CORES, "detect": SKIP_DETECT, "decode": NO_DECODE},
     ),
     Case(
@@ -96,17 +101,17 @@ CASES = (
         disturbed=True,
     ),
     Case(
-        "two other programs on one core", Setup(pictures=50, stages=DETECT, cores=ONE, hogs=2),
+        "two other programs on one core", Setup(pictures=50, stages=DETECT, hogs=2, **one_core()),
         {"other programs": ALONE, "cores": TWICE_THE_CORES, "detect": SKIP_DETECT, "decode": NO_DECODE},
         disturbed=True,
     ),
     Case(
-        "one other program on one core", Setup(pictures=25, boxes=10, cores=ONE, hogs=1),
+        "one other program on one core", Setup(pictures=25, boxes=10, hogs=1, **one_core()),
         {"other programs": ALONE, "cores": TWICE_THE_CORES, "segment": SKIP_SEGMENT, "detect": SKIP_DETECT, "decode": NO_DECODE},
         disturbed=True,
     ),
     Case(
-        "a nice program on one core", Setup(pictures=50, boxes=2, formats=("overlay",), cores=ONE, hogs=1, hog_nice=10),
+        "a nice program on one core", Setup(pictures=50, boxes=2, formats=("overlay",), hogs=1, hog_nice=10, **one_core()),
         {"other programs": ALONE, "cores": TWICE_THE_CORES, "segment": SKIP_SEGMENT, "detect": SKIP_DETECT, "decode": NO_DECODE},
         disturbed=True,
     ),
