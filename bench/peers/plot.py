@@ -45,14 +45,14 @@ def draw(axes, record):
 def main():
     out, *files = sys.argv[1:]
     records = [json.loads(Path(file).read_text()) for file in files]
-    figure, all_axes = pyplot.subplots(1, len(records), figsize=(4.6 * len(records) + 0.8, 4.3), sharey=True, squeeze=False)
+    figure, all_axes = pyplot.subplots(1, len(records), figsize=(max(7.6, 4.6 * len(records) + 0.8), 4.5), sharey=True, squeeze=False)
     for axes, record in zip(all_axes[0], records):
         draw(axes, record)
     all_axes[0][0].set_ylabel("pictures per second")
     cpu = records[0]
     if any(record["cpu"] != cpu["cpu"] for record in records):
         sys.exit("the files are of different CPUs; draw one plot for each")
-    figure.suptitle(f"YOLOv8n + MobileSAM in fp32, {cpu['cores']} cores ({cpu['cpu']}, {cpu['instructions']})", fontsize=10)
+    figure.suptitle(f"YOLOv8n + MobileSAM, {cpu['cores']} cores of {cpu['cpu']}\n{cpu['instructions']}", fontsize=10)
     handles, labels = all_axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=2, frameon=False, fontsize=9)
     figure.tight_layout(rect=(0, 0.13, 1, 1))
