@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/half.hpp"
-#include "gpu/ops/crop.hpp"
+#include "gpu/crop.hpp"
 #include "stages/detect.hpp"
 #include "stages/stage_entry.hpp"
 

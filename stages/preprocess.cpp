@@ -58,6 +58,7 @@ ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& 
   input.images.shape = shape;
   input.images.dtype = type;  // the buffer may come from a model of another type
   input.geometry.resize(batch.frames.size());
+  std::vector<LetterboxRow> rows;
   for (std::size_t i = 0; i < batch.frames.size(); ++i) {
     const Tensor row = input.images.row(static_cast<std::int64_t>(i));
     if (rasters[i].data == nullptr) {
@@ -67,8 +68,9 @@ ModelInput Preprocess::make(const Batch& batch, const std::vector<DeviceImage>& 
     }
     const PictureInfo& info = batch.frames[i]->info;
     input.geometry[i] = letterbox_geometry(info.width, info.height, spec);
-    letterbox(*context_.device, rasters[i], input.geometry[i], spec, row);
+    rows.push_back(letterbox_row(rasters[i], input.geometry[i], spec, row));
   }
+  letterbox(*context_.device, std::move(rows));
   return input;
 }
 

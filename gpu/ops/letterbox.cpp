@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "base/half.hpp"
@@ -10,7 +11,19 @@
 namespace millrace {
 namespace {
 
-constexpr Operation<LetterboxJob> operation{.name = "letterbox", .host = letterbox_on_host, .body = letterbox_body};
+constexpr std::size_t maximum_rows = 65535;  // limit of a grid's third dimension
+
+void on_host(const LetterboxJob& job) {
+  for (const LetterboxRow& row : job.request) letterbox_on_host(row);
+}
+
+void body(const LetterboxJob& job) {
+  for (int i = 0; i < job.count; ++i) letterbox_body(job.rows[i]);
+}
+
+double rows_of(const LetterboxJob& job) { return job.count; }
+
+constexpr Operation<LetterboxJob> operation{.name = "letterbox", .host = on_host, .body = body, .units = rows_of};
 
 /// Returns the taps for the part of an axis that the input shows, without memory.
 ResampleTaps taps_of(int from, int to, int before, int input, bool triangle) {
@@ -25,37 +38,40 @@ ResampleTaps taps_of(int from, int to, int before, int input, bool triangle) {
 }
 
 template <class Value, class Convert>
-void fill(const LetterboxJob& job, Value* values, const Convert& convert) {
+void fill(const LetterboxRow& row, Value* values, const Convert& convert) {
   for (int plane = 0; plane < 3; ++plane) {
-    for (int y = 0; y < job.spec.height; ++y) {
-      for (int x = 0; x < job.spec.width; ++x) *values++ = convert(letterbox_value(job, x, y, plane));
+    for (int y = 0; y < row.spec.height; ++y) {
+      for (int x = 0; x < row.spec.width; ++x) *values++ = convert(letterbox_value(row, x, y, plane));
     }
   }
 }
 
 }  // namespace
 
-LetterboxJob letterbox_job(const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec) {
-  LetterboxJob job;
-  job.pixels = raster.data.get();
-  job.width = job.row_pixels = raster.width;
-  job.height = raster.height;
-  job.geometry = geometry;
-  job.spec = spec;
+LetterboxRow letterbox_row(const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
+                           const Tensor& input) {
+  LetterboxRow row;
+  row.pixels = raster.data.get();
+  row.width = row.row_pixels = raster.width;
+  row.height = raster.height;
+  row.geometry = geometry;
+  row.spec = spec;
+  row.type = input.dtype;
+  row.out = input.data;
   const int to_width = geometry.resized_width, to_height = geometry.resized_height;
   const bool triangle = spec.filter == ResizeFilter::pil_bilinear_antialias;
   if (triangle) {
     // Pillow 13 has this order; see resample_triangle().
     const bool y_first =
-        to_height < job.height && job.height - to_height > 2 * (job.width - to_width) && to_width != job.width;
-    job.resampling = y_first ? Resampling::triangle_y_then_x : Resampling::triangle_x_then_y;
+        to_height < row.height && row.height - to_height > 2 * (row.width - to_width) && to_width != row.width;
+    row.resampling = y_first ? Resampling::triangle_y_then_x : Resampling::triangle_x_then_y;
   } else {
-    const bool halved = job.width == 2 * to_width && job.height == 2 * to_height;
-    job.resampling = halved ? Resampling::mean_of_four : Resampling::linear;
+    const bool halved = row.width == 2 * to_width && row.height == 2 * to_height;
+    row.resampling = halved ? Resampling::mean_of_four : Resampling::linear;
   }
-  job.x = taps_of(job.width, to_width, geometry.left, spec.width, triangle);
-  job.y = taps_of(job.height, to_height, geometry.top, spec.height, triangle);
-  return job;
+  row.x = taps_of(row.width, to_width, geometry.left, spec.width, triangle);
+  row.y = taps_of(row.height, to_height, geometry.top, spec.height, triangle);
+  return row;
 }
 
 std::size_t tap_words(const ResampleTaps& taps) {
@@ -70,38 +86,65 @@ std::int32_t* place_taps(ResampleTaps& taps, std::int32_t* memory) {
   return memory + tap_words(taps);
 }
 
-void check_input_type(DType type) {
-  if (type != DType::f32 && type != DType::f16 && type != DType::bf16)
+void letterbox_on_host(const LetterboxRow& row) {
+  const std::uint8_t* pixels = row.pixels;
+  std::vector<std::uint8_t> packed;
+  // letterbox_cpu() reads rows of pixels without gaps, so a part of a wider raster is packed first.
+  if (row.width != row.row_pixels) {
+    for (int y = 0; y < row.height; ++y) {
+      const std::uint8_t* const from = row.pixels + 3 * static_cast<std::ptrdiff_t>(y) * row.row_pixels;
+      packed.insert(packed.end(), from, from + 3 * static_cast<std::ptrdiff_t>(row.width));
+    }
+    pixels = packed.data();
+  }
+  const Image8 raster{pixels, row.width, row.height};
+  if (row.type == DType::f32) return letterbox_cpu(raster, row.geometry, row.spec, static_cast<float*>(row.out));
+  std::vector<float> wide(3 * static_cast<std::size_t>(row.spec.width) * static_cast<std::size_t>(row.spec.height));
+  letterbox_cpu(raster, row.geometry, row.spec, wide.data());
+  std::transform(wide.begin(), wide.end(), static_cast<std::uint16_t*>(row.out),
+                 row.type == DType::f16 ? to_f16 : to_bf16);
+}
+
+void letterbox_body(const LetterboxRow& row) {
+  for (int i = 0; i < row.x.size; ++i) letterbox_kernel::fill_taps(row, false, i);
+  for (int i = 0; i < row.y.size; ++i) letterbox_kernel::fill_taps(row, true, i);
+  if (row.type == DType::f32) return fill(row, static_cast<float*>(row.out), [](float value) { return value; });
+  fill(row, static_cast<std::uint16_t*>(row.out), row.type == DType::f16 ? to_f16 : to_bf16);
+}
+
+void letterbox(Device& device, std::vector<LetterboxRow> rows) {
+  // CUDA refuses a launch without blocks.
+  if (rows.empty()) return;
+  const LetterboxRow& first = rows.front();
+  if (first.type != DType::f32 && first.type != DType::f16 && first.type != DType::bf16)
     throw std::invalid_argument("letterbox: the type of an input must be f32, f16 or bf16");
-}
-
-void letterbox_on_host(const LetterboxJob& job) {
-  const Image8 pixels{job.pixels, job.width, job.height};
-  if (job.type == DType::f32) return letterbox_cpu(pixels, job.geometry, job.spec, static_cast<float*>(job.out));
-  std::vector<float> wide(3 * static_cast<std::size_t>(job.spec.width) * static_cast<std::size_t>(job.spec.height));
-  letterbox_cpu(pixels, job.geometry, job.spec, wide.data());
-  std::transform(wide.begin(), wide.end(), static_cast<std::uint16_t*>(job.out),
-                 job.type == DType::f16 ? to_f16 : to_bf16);
-}
-
-void letterbox_body(const LetterboxJob& job) {
-  for (int i = 0; i < job.x.size; ++i) letterbox_kernel::fill_taps(job, false, i);
-  for (int i = 0; i < job.y.size; ++i) letterbox_kernel::fill_taps(job, true, i);
-  if (job.type == DType::f32) return fill(job, static_cast<float*>(job.out), [](float value) { return value; });
-  fill(job, static_cast<std::uint16_t*>(job.out), job.type == DType::f16 ? to_f16 : to_bf16);
-}
-
-void letterbox(Device& device, const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
-               const Tensor& input) {
-  LetterboxJob job = letterbox_job(raster, geometry, spec);
-  job.type = input.dtype;
-  job.out = input.data;
-  check_input_type(job.type);
+  const bool alike = std::ranges::all_of(rows, [&](const LetterboxRow& row) {
+    return row.type == first.type && row.spec.width == first.spec.width && row.spec.height == first.spec.height;
+  });
+  if (!alike || rows.size() > maximum_rows) {
+    throw std::invalid_argument("letterbox: a call takes at most " + std::to_string(maximum_rows) +
+                                " inputs, all of one type and size");
+  }
+  LetterboxJob job;
+  job.count = static_cast<int>(rows.size());
+  job.width = first.spec.width;
+  job.height = first.spec.height;
+  job.type = first.type;
+  // This vector ends with the function. Only the CPU reads the span, before device.run() returns.
+  job.request = rows;
   std::shared_ptr<std::int32_t[]> taps;  // later calls can reuse the memory
   // letterbox_cpu() makes its own tables.
   if (!device.on_host()) {
-    taps = device.allocate<std::int32_t>(tap_words(job.x) + tap_words(job.y));
-    place_taps(job.y, place_taps(job.x, taps.get()));
+    std::size_t words = 0;
+    for (const LetterboxRow& row : rows) {
+      words += tap_words(row.x) + tap_words(row.y);
+      job.longest_axis = std::max({job.longest_axis, row.x.size, row.y.size});
+    }
+    taps = device.allocate<std::int32_t>(words);
+    std::int32_t* next = taps.get();
+    for (LetterboxRow& row : rows) next = place_taps(row.y, place_taps(row.x, next));
+    // Stored, because the arguments of a kernel have at most 4 kB.
+    job.rows = device.store(std::span<const LetterboxRow>(rows));
   }
   device.run(operation, job);
 }

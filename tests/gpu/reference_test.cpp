@@ -27,7 +27,7 @@ std::vector<std::unique_ptr<Device>> both_devices() {
 double largest_difference(Device& device, const Image8& raster, const std::shared_ptr<const void>& keep,
                           const LetterboxGeometry& geometry, const InputSpec& spec) {
   const Tensor input = device.empty({3, spec.height, spec.width}, DType::f32);
-  letterbox(device, device.upload(raster, keep), geometry, spec, input);
+  letterbox(device, {letterbox_row(device.upload(raster, keep), geometry, spec, input)});
   device.wait();
   const auto values = values_of<float>(device, input);
   double worst = 0;

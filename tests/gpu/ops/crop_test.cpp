@@ -1,5 +1,5 @@
 // Compares crops with references in double precision, and host with stream to the bit.
-#include "gpu/ops/crop.hpp"
+#include "gpu/crop.hpp"
 
 #include <doctest/doctest.h>
 
@@ -135,7 +135,7 @@ TEST_CASE("a crop of the whole picture equals its letterbox") {
     const Tensor inputs = both.device.empty({1, 3, spec.height, spec.width}),
                  expected = both.device.empty({3, spec.height, spec.width});
     crop(both.device, std::vector<Crop>{{raster, 97, 61, 1, {0, 0, 97, 61}}}, spec, inputs);
-    letterbox(both.device, raster, letterbox_geometry(97, 61, spec), spec, expected);
+    letterbox(both.device, {letterbox_row(raster, letterbox_geometry(97, 61, spec), spec, expected)});
     CHECK(values_of<float>(both.device, inputs) == values_of<float>(both.device, expected));
   }
 }
@@ -168,7 +168,7 @@ TEST_CASE("impossible crops are refused, and no crops are no error") {
 }
 
 TEST_CASE("every simulated crop counts its own time") {
-  const auto gpu = std::make_shared<SimulatedGpu>(SimulatedRates{1e12, 1e12, {{"crop", 1e-6}}});
+  const auto gpu = std::make_shared<SimulatedGpu>(SimulatedRates{1e12, 1e12, {{"letterbox", 1e-6}}});
   Device device(std::make_unique<SimulatedStream>(gpu));
   cropped_on(device, input_specs()[0], DType::f32);
   CHECK(gpu->busy_ns() == static_cast<std::int64_t>(1000 * table.size()));

@@ -51,20 +51,20 @@ TEST_CASE("the letterbox kernel computes the same bits as letterbox_cpu") {
         std::vector<float> twin(3 * plane);
         letterbox_cpu({pixels.data(), width, height}, geometry, spec, twin.data());
 
-        LetterboxJob job = letterbox_job(image_of(pixels, width, height), geometry, spec);
-        std::vector<std::int32_t> taps(tap_words(job.x) + tap_words(job.y));
-        CHECK(place_taps(job.y, place_taps(job.x, taps.data())) == taps.data() + taps.size());
         std::vector<float> body(3 * plane);
-        job.out = body.data();
-        letterbox_body(job);
+        Tensor input{nullptr, body.data(), {3, spec.height, spec.width}};
+        LetterboxRow row = letterbox_row(image_of(pixels, width, height), geometry, spec, input);
+        std::vector<std::int32_t> taps(tap_words(row.x) + tap_words(row.y));
+        CHECK(place_taps(row.y, place_taps(row.x, taps.data())) == taps.data() + taps.size());
+        letterbox_body(row);
         CHECK(same_bits(body, twin));
 
-        // Without gaps between rows, the host computes the same job.
+        // The host computes the same.
         for (const DType type : {DType::f16, DType::bf16}) {
           std::vector<std::uint16_t> host(3 * plane);
-          job.type = type;
-          job.out = host.data();
-          letterbox_on_host(job);
+          row.type = type;
+          row.out = host.data();
+          letterbox_on_host(row);
           const auto wrong =
               std::mismatch(host.begin(), host.end(), twin.begin(), [&](std::uint16_t bits, float value) {
                 return bits == (type == DType::f16 ? to_f16(value) : to_bf16(value));
@@ -96,15 +96,15 @@ TEST_CASE("one upload serves both inputs, and keeps the raster until it is done"
       const DeviceImage uploaded = both.device.upload(raster, std::move(keep));
       for (const InputSpec& spec : {detector, segmenter}) {
         inputs.push_back(both.device.empty({3, spec.height, spec.width}, DType::f32));
-        letterbox(both.device, uploaded, letterbox_geometry(width, height, spec), spec, inputs.back());
+        letterbox(both.device, {letterbox_row(uploaded, letterbox_geometry(width, height, spec), spec, inputs.back())});
       }
       both.device.wait();
       CHECK(held.use_count() == 1);  // only the test's own reference
       for (std::size_t k = 0; k < 2; ++k) {
         const InputSpec& spec = k == 0 ? detector : segmenter;
         const Tensor expected = both.host.empty({3, spec.height, spec.width}, DType::f32);
-        letterbox(both.host, both.host.upload(raster, nullptr), letterbox_geometry(width, height, spec), spec,
-                  expected);
+        letterbox(both.host, {letterbox_row(both.host.upload(raster, nullptr), letterbox_geometry(width, height, spec),
+                                            spec, expected)});
         CHECK(same_bits(values_of<float>(both.device, inputs[k]), values_of<float>(both.host, expected)));
       }
     }
@@ -133,8 +133,8 @@ TEST_CASE("letterboxes of reduced rasters equal the host's") {
         const auto geometry = letterbox_geometry(picture_width, picture_height, spec);
         const Tensor input = both.device.empty({3, spec.height, spec.width}, DType::f32),
                      expected = both.host.empty({3, spec.height, spec.width}, DType::f32);
-        letterbox(both.device, uploaded, geometry, spec, input);
-        letterbox(both.host, both.host.upload(raster, nullptr), geometry, spec, expected);
+        letterbox(both.device, {letterbox_row(uploaded, geometry, spec, input)});
+        letterbox(both.host, {letterbox_row(both.host.upload(raster, nullptr), geometry, spec, expected)});
         CHECK(same_bits(values_of<float>(both.device, input), values_of<float>(both.host, expected)));
       }
     }
@@ -153,17 +153,62 @@ TEST_CASE("inputs in 16 bits are the host's values, rounded to nearest") {
     const Image8 raster{pixels->data(), width, height};
     const auto geometry = letterbox_geometry(width, height, spec);
     const Tensor wide = both.host.empty({3, spec.height, spec.width}, DType::f32);
-    letterbox(both.host, both.host.upload(raster, nullptr), geometry, spec, wide);
+    letterbox(both.host, {letterbox_row(both.host.upload(raster, nullptr), geometry, spec, wide)});
     const auto expected = values_of<float>(both.host, wide);
     const DeviceImage uploaded = both.device.upload(raster, pixels);
     for (const auto& [type, rounded] : {std::pair{DType::bf16, &to_bf16}, {DType::f16, &to_f16}}) {
       const Tensor input = both.device.empty({3, spec.height, spec.width}, type);
-      letterbox(both.device, uploaded, geometry, spec, input);
+      letterbox(both.device, {letterbox_row(uploaded, geometry, spec, input)});
       std::vector<std::uint16_t> nearest(expected.size());
       std::transform(expected.begin(), expected.end(), nearest.begin(), rounded);
       CHECK(values_of<std::uint16_t>(both.device, input) == nearest);
     }
     both.device.wait();
+  }
+}
+
+TEST_CASE("one launch fills the inputs of pictures of different sizes") {
+  InputSpec spec;
+  spec.width = 64, spec.height = 48, spec.placement = Placement::centred;
+  HostAndDevice both;
+  const std::vector<std::pair<int, int>> sizes{{1, 1}, {64, 48}, {128, 96}, {33, 200}, {1920, 1080}};
+  std::vector<std::vector<float>> expected;
+  const Tensor inputs = both.device.empty({static_cast<std::int64_t>(sizes.size()), 3, spec.height, spec.width});
+  std::vector<LetterboxRow> rows;
+  std::vector<DeviceImage> uploads;
+  for (const auto& [width, height] : sizes) {
+    const auto pixels = std::make_shared<std::vector<std::uint8_t>>(noise(width, height, 5));
+    const auto geometry = letterbox_geometry(width, height, spec);
+    const Tensor one = both.host.empty({3, spec.height, spec.width});
+    letterbox(both.host,
+              {letterbox_row(both.host.upload({pixels->data(), width, height}, nullptr), geometry, spec, one)});
+    expected.push_back(values_of<float>(both.host, one));
+    uploads.push_back(both.device.upload({pixels->data(), width, height}, pixels));
+    rows.push_back(letterbox_row(uploads.back(), geometry, spec, inputs.row(static_cast<std::int64_t>(rows.size()))));
+  }
+  letterbox(both.device, rows);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    CAPTURE(i);
+    CHECK(same_bits(values_of<float>(both.device, inputs.row(static_cast<std::int64_t>(i))), expected[i]));
+  }
+}
+
+TEST_CASE("impossible letterboxes are refused, and none is no error") {
+  HostAndDevice both;
+  InputSpec spec, larger;
+  spec.width = spec.height = 8;
+  larger.width = larger.height = 16;
+  const auto pixels = noise(4, 4, 1);
+  for (Device* device : {&both.host, &both.device}) {
+    const DeviceImage raster = device->upload({pixels.data(), 4, 4}, nullptr);
+    const auto row = [&](const InputSpec& of, DType type) {
+      return letterbox_row(raster, letterbox_geometry(4, 4, of), of, device->empty({3, of.height, of.width}, type));
+    };
+    CHECK_THROWS_AS(letterbox(*device, {row(spec, DType::u8)}), std::invalid_argument);
+    CHECK_THROWS_AS(letterbox(*device, {row(spec, DType::f32), row(spec, DType::f16)}), std::invalid_argument);
+    CHECK_THROWS_AS(letterbox(*device, {row(spec, DType::f32), row(larger, DType::f32)}), std::invalid_argument);
+    CHECK_NOTHROW(letterbox(*device, {}));
+    device->wait();
   }
 }
 

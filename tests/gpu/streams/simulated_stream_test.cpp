@@ -43,7 +43,7 @@ TEST_CASE("a simulated GPU counts the time of all its work, and computes nothing
   InputSpec spec;
   spec.width = spec.height = 64;
   const Tensor input = given.device->empty({3, 64, 64}, DType::bf16);
-  letterbox(*given.device, raster, letterbox_geometry(64, 36, spec), spec, input);
+  letterbox(*given.device, {letterbox_row(raster, letterbox_geometry(64, 36, spec), spec, input)});
   given.stream->compute(0.010);
   std::vector<std::shared_ptr<OutlinedMask>> masks;
   const MaskCall call = masks_of(*given.device, 5, 64, 36, masks);
