@@ -25,7 +25,7 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
                                              EngineOptions{.threads = resolved.team, .lanes = resolved.graph.lanes});
     const std::size_t first = devices.first_of_gpu(i);
     // Devices on one GPU share the mutex, because their calls would disturb each other's times.
-    one.alone = first < i ? all[first].alone : std::make_shared<std::mutex>();
+    one.alone = first < i ? all[first].alone : std::make_shared<std::shared_mutex>();
     all.push_back(std::move(one));
   }
   return all;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,9 @@ struct DeviceModels {
   std::shared_ptr<Demand> demand;      ///< the time that each call takes alone; null if models run on the host
   std::unique_ptr<ModelCache> cache;   ///< its engines report their calls to `demand` and `limits`
   std::optional<MemoryPlan> memory{};  ///< set by planning, if the device has its own memory
-  std::shared_ptr<std::mutex> alone;   ///< one for each GPU: its owner may time calls there; also guards the two below
-  bool measured = false;               ///< `demand` knows the times of all calls
-  bool warm = false;                   ///< a lane has called the models
+  std::unique_ptr<std::mutex> first = std::make_unique<std::mutex>();  ///< the first lane holds it while it warms up
+  std::shared_ptr<std::shared_mutex> alone;  ///< one for each GPU: its only owner may time calls there
+  bool warm = false;  ///< a lane has called the models, and `demand` knows their times; guarded by `first`
 };
 
 /// One for each of `devices`. Loads nothing yet; `factory` loads packages later. `budget` is in bytes for each device.

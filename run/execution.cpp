@@ -70,10 +70,17 @@ void LaneStart::expect(int lanes) {
   missing_ = lanes;
 }
 
-void LaneStart::arrive() {
+void LaneStart::arrive(std::int64_t begun_ns, std::int64_t ended_ns) {
   const std::lock_guard lock(mutex_);
+  begun_ns_ = std::min(begun_ns_, begun_ns);
+  ended_ns_ = std::max(ended_ns_, ended_ns);
   --missing_;
   changed_.notify_all();
+}
+
+std::int64_t LaneStart::time_ns() const {
+  const std::lock_guard lock(mutex_);
+  return std::max<std::int64_t>(0, ended_ns_ - begun_ns_);
 }
 
 void LaneStart::wait() {
@@ -204,8 +211,9 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   lane_start_.expect(bodies.lane_stages.empty() ? 0 : static_cast<int>(lanes_.size()));
   // If warm_up() throws, the graph ends the run and calls stop_next, which wakes the source.
   bodies.lane_start = [this](int lane) {
-    if (!ends_.idle) warm_up_ns_ += lanes_[static_cast<std::size_t>(lane)]->warm_up(clock_);
-    lane_start_.arrive();
+    const auto begun_ns = clock_.now_ns();
+    if (!ends_.idle) lanes_[static_cast<std::size_t>(lane)]->warm_up();
+    lane_start_.arrive(begun_ns, clock_.now_ns());
   };
   bodies.make_batch = [](std::vector<std::shared_ptr<Frame>> frames) {
     // A file that no stage decoded is still in memory, but the gate has its bytes back already.
@@ -277,7 +285,7 @@ void Execution::plan_lanes() {
                     lanes_[index]->device(), *models.cache, *models.limits);
     // The device uses the memory of the host. So do all others, because the devices of a run are of one kind.
     if (!models.memory) return;
-    warm_up_ns_ += clock_.now_ns() - begun_ns;
+    planning_ns_ += clock_.now_ns() - begun_ns;
   }
   // All devices get the same number of lanes, so the device with room for the fewest lanes decides.
   for (int i = 0; i < used; ++i) each = std::min(each, models_[static_cast<std::size_t>(i)].memory->lanes);

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -62,8 +63,10 @@ class LaneStart {
  public:
   /// Call before the lanes start.
   void expect(int lanes);
-  /// A lane has warmed up.
-  void arrive();
+  /// A lane has warmed up, in this time.
+  void arrive(std::int64_t begun_ns, std::int64_t ended_ns);
+  /// From the begin of the first warm-up to the end of the last so far. Lanes can warm up at the same time.
+  std::int64_t time_ns() const;
   /// Returns when all lanes have arrived, or after stop().
   void wait();
   void stop();
@@ -74,6 +77,7 @@ class LaneStart {
   std::condition_variable changed_;
   int missing_ = 0;
   bool stopped_ = false;
+  std::int64_t begun_ns_ = std::numeric_limits<std::int64_t>::max(), ended_ns_ = 0;
 };
 
 /// Runs the stages of the views' chains on the graph.
@@ -117,7 +121,8 @@ class Execution {
   void remember_limits() const;
   /// Of all lanes together, without their warm-up. Call it after run().
   DeviceCounts device_counts() const;
-  std::int64_t warm_up_ns() const { return warm_up_ns_; }
+  /// Planning of memory, with its calls of models, and the warm-up of the lanes.
+  std::int64_t warm_up_ns() const { return planning_ns_ + lane_start_.time_ns(); }
 
  private:
   using FrameGraph = Graph<Frame, Batch>;
@@ -156,7 +161,7 @@ class Execution {
     return none;
   }();
   std::atomic<bool> ready_{false};
-  std::atomic<std::int64_t> warm_up_ns_{0};
+  std::int64_t planning_ns_ = 0;
   mutable std::mutex graph_mutex_;     // guards graph_ in prepare() and request_stop()
   std::unique_ptr<FrameGraph> graph_;  // last member, because its threads use all of the above
 };

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <mutex>
 #include <new>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 
@@ -62,15 +64,26 @@ DeviceCounts Lane::counts() const {
   return now;
 }
 
-std::int64_t Lane::warm_up(const Clock& clock) {
-  // Calls of other lanes on the same GPU would lengthen the measured times.
-  // The time of the warm-up begins after the lock, so it contains no wait for other lanes.
-  const std::lock_guard alone(*models_.alone);
-  const auto begun_ns = clock.now_ns();
-  const auto evictions = models_.cache->statistics().evictions;
-  const bool measure = models_.demand != nullptr && !models_.measured;
+void Lane::warm_up() {
+  {
+    const std::lock_guard first(*models_.first);
+    if (!models_.warm) {
+      // Calls of other lanes on the same GPU would lengthen the measured times.
+      const std::lock_guard alone(*models_.alone);
+      call_models(models_.demand != nullptr);
+      models_.warm = true;
+      return;
+    }
+  }
   // On the host, a call leaves nothing that a later lane needs: it would only delay the run.
-  if (models_.warm && device_->stream() == nullptr) return 0;
+  if (device_->stream() == nullptr) return;
+  // Nobody measures, so the later lanes call the models at the same time.
+  const std::shared_lock together(*models_.alone);
+  call_models(false);
+}
+
+void Lane::call_models(bool measure) {
+  const auto evictions = models_.cache->statistics().evictions;
   for (const PlannedModel& model : planned_) {
     const auto engine = models_.cache->acquire(*model.package);
     if (Stream* stream = device_->stream()) {
@@ -92,9 +105,7 @@ std::int64_t Lane::warm_up(const Clock& clock) {
     if (!measure && models_.cache->statistics().evictions > evictions)
       break;  // the models exceed the budget of the cache: stages load the others when they need them
   }
-  models_.measured = models_.warm = true;
   warm_ = device_->counts();
-  return clock.now_ns() - begun_ns;
 }
 
 // Calls the model in the shapes of the run and returns the largest.

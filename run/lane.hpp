@@ -33,11 +33,11 @@ class Lane {
   Lane& operator=(const Lane&) = delete;
 
   /// Loads every model and calls it in the shapes of the run. On the host, only the first lane calls them.
-  /// The first lane of a GPU also measures the time that each call takes alone.
+  /// The first lane of a GPU also measures the time that each call takes alone. The others wait for it. Then they call
+  /// the models at the same time.
   /// If the models exceed the budget of the cache, the others are loaded later, when a stage needs them.
   /// Throws ModelError or PackageError, or OutOfMemoryError if not even the smallest shapes fit.
-  /// Returns the time in nanoseconds, without waits for other lanes.
-  std::int64_t warm_up(const Clock& clock);
+  void warm_up();
 
   /// Runs the lane stage at this position among the lane stages of the chain.
   /// If memory runs out outside of a model call, the batch goes through all lane stages again in halves.
@@ -50,6 +50,7 @@ class Lane {
   DeviceCounts counts() const;
 
  private:
+  void call_models(bool measure);
   CallShape warm_up_model(Engine& engine, const PlannedModel& model);
   const std::vector<LinkedStage<LaneStage>>& stages_of(const Batch& batch) const {
     return stages_[static_cast<std::size_t>(batch.view())];

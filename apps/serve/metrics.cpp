@@ -184,7 +184,7 @@ std::string metrics_of(const RunReport& report, const std::string& state) {
   add_state(out, state);
   add_pictures(out, report);
   out.one("model_load_seconds_total", "counter", "Time to load models.", seconds(report.load_ns));
-  out.one("warm_up_seconds_total", "counter", "Time to warm models up, summed over the lanes.",
+  out.one("warm_up_seconds_total", "counter", "Time to warm models up, until the last lane is ready.",
           seconds(report.warm_up_ns));
   out.one("read_bytes_total", "counter", "Bytes of picture files that were read.", report.read_bytes);
   out.one("written_bytes_total", "counter", "Bytes of results that were written.", report.written_bytes);

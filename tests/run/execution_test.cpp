@@ -3,6 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
 #include "io/files/files.hpp"
 #include "tests/run/lane_bench.hpp"
 
@@ -75,6 +82,31 @@ TEST_CASE("on the host, only the first lane calls the models to warm up, and the
   };
   run.run();
   CHECK(run.execution.warm_up_ns() == 3 * 1'000'000);  // 1 ms each for forward, encode and decode
+}
+
+TEST_CASE("on a GPU, the first lane warms up alone, and the others do so at the same time") {
+  LaneBench bench;
+  bench.device = "fake:1";
+  bench.lanes = 3;
+  BenchExecution run(bench, 16);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<std::thread::id> first;
+  std::set<std::thread::id> later;
+  bool met = true;
+  bench.at_call = [&](std::string_view, int) {
+    std::unique_lock lock(mutex);
+    const auto self = std::this_thread::get_id();
+    if (!first) first = self;
+    if (self == *first) return;
+    later.insert(self);
+    changed.notify_all();
+    // Only if the lanes take turns does this end after ten seconds.
+    met = changed.wait_for(lock, std::chrono::seconds(10), [&] { return later.size() == 2; }) && met;
+  };
+  run.run();
+  CHECK(later.size() == 2);
+  CHECK(met);
 }
 
 TEST_CASE("without a frame, no model is loaded") {

@@ -203,7 +203,7 @@ class BenchLane {
                Paint(context_).run(frame);
              }) {}
 
-  std::int64_t warm_up() { return lane.warm_up(clock); }
+  void warm_up() { lane.warm_up(); }
   void run(Batch& batch) {
     for (std::size_t stage = 0; stage < parts_.config.chain.of(Section::lane).size(); ++stage) lane.run(stage, batch);
     batch.columns.allow(nullptr);
