@@ -218,10 +218,11 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     }
     // Allocators keep the memory of the largest calls, so the difference is the peak of a lane.
     plan.calls_bytes = std::max<std::int64_t>(0, loaded - stream->memory()->free_bytes);
-    if (plan.models_bytes + plan.lane_bytes() <= plan.limit_bytes) break;
-    // Smaller calls help only if models and pictures leave room for them.
-    // Otherwise the calls stay, and those that fail during the run are retried in halves.
-    if (plan.models_bytes + plan.pictures_bytes > plan.limit_bytes || !calls.shrink()) break;
+    // Calls may take what the largest possible pictures leave, or half of the memory: a usual picture is far smaller.
+    // Both grow with the memory, so more memory never leads to smaller calls.
+    // Calls that do not fit during the run are retried in halves.
+    const std::int64_t room = plan.limit_bytes - plan.models_bytes;
+    if (plan.calls_bytes <= std::max(room - plan.pictures_bytes, room / 2) || !calls.shrink()) break;
     calls.give_back();
   }
   plan.stage_bytes = calls.bytes_of_stages();

@@ -46,7 +46,7 @@ class HungryEngine final : public Engine {
 
 /// A segmenter with tiny tensors, whose memory plan is made for a device of a given size.
 struct Bench {
-  std::int64_t each = 100 * kilo, weights = 50 * kilo;
+  std::int64_t each = 100 * kilo, weights = 50 * kilo, slab = 10 * kilo;
   std::shared_ptr<Package> segmenter = [] {
     auto package = std::make_shared<Package>();
     package->name = "sam";
@@ -82,9 +82,9 @@ struct Bench {
       return limited(std::make_shared<HungryEngine>(package, each, std::move(kept)), package, shared);
     });
     const KnownLimits known(known_file);
-    return plan_memory({models, config.chain.objects(), packages, config.device.memory, 16, 10 * kilo, wanted, sharing,
-                        "a GPU", known},
-                       device, cache, limits);
+    return plan_memory(
+        {models, config.chain.objects(), packages, config.device.memory, 16, slab, wanted, sharing, "a GPU", known},
+        device, cache, limits);
   }
 };
 
@@ -162,6 +162,22 @@ TEST_CASE("if pictures alone may need too much memory, calls keep their size and
   CHECK(plan->lanes == 1);
   CHECK(plan->smaller_calls.empty());
   CHECK(plan->text().find("lower batch.size or gate.slab") != std::string::npos);
+}
+
+TEST_CASE("more memory never leads to smaller calls") {
+  int most = 0;
+  for (std::int64_t bytes = 300 * kilo; bytes <= 4'000 * kilo; bytes += 100 * kilo) {
+    CAPTURE(bytes);
+    Bench bench;
+    bench.slab = 60 * kilo;  // the largest possible pictures of a batch take 960 kB
+    const auto plan = bench.plan(bytes);
+    REQUIRE(plan);
+    const auto found = plan->smaller_calls.find({"sam abc", "encode"});
+    const int rows = found == plan->smaller_calls.end() ? 16 : found->second;
+    CHECK(rows >= most);
+    most = rows;
+  }
+  CHECK(most == 16);
 }
 
 TEST_CASE("shares and bytes") {
