@@ -74,8 +74,9 @@ void Detect::Options::visit(OptionVisitor& v) {
            {0, 1024});
   v.option("pad", pad, "pad the batch of a call to a power of two, so that the model sees few input shapes");
   v.on_gpu("pad", "yes");
-  v.option("skip_with_boxes", skip_with_boxes,
-           "no: the detector also sees pictures with boxes in the manifest; only for measurements");
+  v.option(
+      "skip_with_boxes", skip_with_boxes,
+      "no: the detector also finds boxes in pictures with boxes in the manifest, without effect; for measurements");
 }
 
 StageInfo Detect::info(const Options& options) {
@@ -110,7 +111,7 @@ Detect::Detect(const Options& options, const StageContext& context) : options_(o
 void Detect::run(Batch& batch) {
   for (const auto& frame : batch.frames) {
     if (frame->failed() || !frame->item.boxes) continue;
-    // Without the option the detector sees the picture too, although its boxes are not used.
+    // Without the option, the detector finds boxes in the picture too, but nothing uses them.
     if (options_.skip_with_boxes) ++context_.counters[detector_skipped];
     from_manifest(*frame);
   }
@@ -136,7 +137,7 @@ void Detect::run(Batch& batch) {
              .calls = detector_calls,
              .owners = slots,
              .wanted = [&](int slot) { return !batch.frames[static_cast<std::size_t>(slot)]->item.boxes; },
-             .call_unwanted = !options_.skip_with_boxes,
+             .take_unwanted = !options_.skip_with_boxes,
              .take =
                  [&](std::span<const TakenRow> rows) {
                    for (auto first = rows.begin(); first != rows.end();) {  // a split call has several outputs

@@ -203,7 +203,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
     }
     bool any = false;
     for (std::size_t row = first; row < first + count; ++row)
-      any = any || (!frame_of(row).failed() && (rows.call_unwanted || is_wanted(row)));
+      any = any || (!frame_of(row).failed() && (rows.take_unwanted || is_wanted(row)));
     // A call of blanks and unwanted rows has no result that anyone takes.
     if (!any) continue;
     if (engine == nullptr) engine = rows.model.engine();
@@ -231,13 +231,13 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t row = first + i;
       Frame& frame = frame_of(row);
-      // A picture does not fail with a row that nobody wants. Its boxes are in the manifest, for example.
-      if (frame.failed() || !is_wanted(row)) continue;
+      if (frame.failed() || !(rows.take_unwanted || is_wanted(row))) continue;
       if (outcomes[i].outputs == nullptr) {
-        frame.fail(rows.stage, Reason::model_failed, outcomes[i].error);
+        // A picture does not fail with a row that it does not need. Its boxes are in the manifest, for example.
+        if (is_wanted(row)) frame.fail(rows.stage, Reason::model_failed, outcomes[i].error);
         continue;
       }
-      frame.split = frame.split || outcomes[i].split;
+      frame.split = frame.split || (outcomes[i].split && is_wanted(row));
       taken.push_back({static_cast<int>(row), outcomes[i].outputs, outcomes[i].row});
     }
     // Before the next call: outputs that `take` does not keep are freed at the end of this round.

@@ -69,13 +69,13 @@ struct BatchRows {
   const CounterInfo& calls;               ///< counts the calls
   const std::vector<int>& owners;         ///< slot of each row's picture; rows of one picture must be adjacent
   bool pack = true;                       ///< false: a call contains rows of one picture only
-  std::function<bool(int row)> wanted{};  ///< whether take() gets the row; empty: all rows
-  bool call_unwanted = false;             ///< also makes the calls in which no row is wanted
+  std::function<bool(int row)> wanted{};  ///< whether the picture needs the row; empty: all rows
+  bool take_unwanted = false;             ///< also calls the model for other rows, and takes them
 
   /// Makes the inputs of a call: these rows in order, then zeros up to `count` rows.
   /// Empty: the rows are pictures, and their inputs are those that `preprocess` made.
   std::function<std::vector<Tensor>(std::span<const CallRow> rows, int count)> make{};
-  /// Gets the results of a call before the next call is made: wanted rows in order, without those of failed pictures.
+  /// Gets the results of a call before the next call is made: rows in order, without those of failed pictures.
   std::function<void(std::span<const TakenRow> rows)> take;
 };
 

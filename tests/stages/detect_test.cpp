@@ -214,6 +214,22 @@ TEST_CASE("detect.skip_with_boxes=no calls the detector for pictures with boxes,
   CHECK(batch.frames[0]->columns.get(detections).list.size() == 1);
 }
 
+TEST_CASE("with detect.skip_with_boxes=no, a picture with boxes does not fail with the detector") {
+  const Answer poison{std::numeric_limits<float>::quiet_NaN(), 1, 2, 3, 0.9F, 0};
+  for (const auto& function :
+       {detector_by_code({{1, {poison}}, {2, four}}), detector_by_code({{2, four}}, fails_on(1))}) {
+    StageFixture fixture;
+    fixture.add_view(detector_package(), function);
+    RecipeLane lane(fixture, {"preprocess", "detect"}, {{"detect", {{"skip_with_boxes", {"no"}}}}});
+    Batch batch = batch_of({1, 2});
+    batch.frames[0]->item.boxes = {{1, 2, 3, 4, 0}};
+    lane.run(batch);
+    REQUIRE_FALSE(batch.frames[0]->failed());
+    CHECK(batch.frames[0]->columns.get(detections).list.size() == 1);
+    CHECK(batch.frames[1]->columns.get(detections).list.size() == 3);
+  }
+}
+
 TEST_CASE("a view without a detector takes boxes from the manifest only") {
   StageFixture fixture;
   fixture.add_view_without_detector();
