@@ -1,6 +1,9 @@
 #include "stages/segment.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 
 #include "gpu/prompts.hpp"
 #include "stages/model_call.hpp"
@@ -31,14 +34,23 @@ Tensor zeros_like(Device& device, const Tensor& tensor) {
   return zeros;
 }
 
-/// The rows as one tensor [count, ...]. A single row is not copied.
+/// Whether `second` begins where `first` ends, in the same storage.
+bool side_by_side(const Tensor* first, const Tensor* second) {
+  return first->storage == second->storage &&
+         static_cast<const std::byte*>(first->data) + first->bytes() == second->data;
+}
+
+/// Compiled models read inputs in blocks of this size (bytes), from an address that is a multiple of it.
+bool aligned(const Tensor& tensor) { return reinterpret_cast<std::uintptr_t>(tensor.data) % 64 == 0; }
+
+/// The rows as one tensor [count, ...]. Rows of one call lie side by side, and are not copied.
 Tensor stack(Device& device, const std::vector<const Tensor*>& rows) {
   std::vector<std::int64_t> shape = rows.front()->shape;
   shape.insert(shape.begin(), static_cast<std::int64_t>(rows.size()));
-  if (rows.size() == 1) {
-    Tensor one = *rows.front();
-    one.shape = shape;
-    return one;
+  if (aligned(*rows.front()) && std::ranges::adjacent_find(rows, std::not_fn(side_by_side)) == rows.end()) {
+    Tensor all = *rows.front();
+    all.shape = shape;
+    return all;
   }
   Tensor all = device.empty(shape, rows.front()->dtype);
   for (std::size_t i = 0; i < rows.size(); ++i) device.copy(*rows[i], all.row(static_cast<std::int64_t>(i)));
@@ -77,7 +89,7 @@ StageInfo Segment::info(const Options& options) {
   ModelUse model{.option = "model",
                  .folder = options.model,
                  .task = "segment",
-                 // A decoder call takes its embeddings as one tensor (stack), so there are two copies of each.
+                 // Embeddings of several encoder calls are copied into one tensor (stack): then there are two of each.
                  .calls = {{.method = encode_method, .rows = options.image_batch, .kept_per_picture = 2},
                            {.method = decode_method, .rows = options.box_batch, .kept_per_object = 1}},
                  .padded = options.pad,
