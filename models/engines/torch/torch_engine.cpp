@@ -103,7 +103,11 @@ void convert(const torch::jit::Module& module, c10::ScalarType type) {
   const auto converted = [&](at::Tensor tensor) {
     if (tensor.is_floating_point() && tensor.scalar_type() != type) tensor.set_data(tensor.to(type));
   };
-  for (at::Tensor parameter : module.parameters()) converted(parameter);
+  for (at::Tensor parameter : module.parameters()) {
+    converted(parameter);
+    // Freezing copies weights that can be trained once for each graph that uses them.
+    parameter.set_requires_grad(false);
+  }
   for (at::Tensor buffer : module.buffers()) converted(buffer);
 }
 
@@ -117,36 +121,62 @@ void forget_values(const torch::jit::Module& module) {
 }
 
 // A trace contains two facts of the machine that made it: the device of functions such as torch.arange, and whether
-// convolutions may round to TF32. Both become those of this run.
-// Constant tensors move to the run's device. Single whole numbers move to the CPU instead, because they are sizes:
-// each read of one from a GPU would wait for the GPU.
-void adapt_trace(torch::jit::Block& block, c10::Device device, bool tf32) {
-  const auto convolution = c10::Symbol::fromQualString("aten::_convolution");
-  // The older form of this operator has 12 inputs and no allow_tf32.
-  constexpr std::size_t convolution_inputs = 13, allow_tf32 = 12;
-  for (torch::jit::Node* node : block.nodes()) {
-    for (torch::jit::Block* inner : node->blocks()) adapt_trace(*inner, device, tf32);
-    if (node->kind() == convolution && node->inputs().size() == convolution_inputs) {
-      // The constant must be before the node that uses it.
-      const torch::jit::WithInsertPoint before(node);
-      node->replaceInput(allow_tf32, node->owningGraph()->insertConstant(tf32));
-    }
-    if (node->kind() != c10::prim::Constant || !node->hasAttribute(c10::attr::value)) continue;
-    if (node->output()->type() == c10::DeviceObjType::get()) node->s_(c10::attr::value, device.str());
-    if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
-      const at::Tensor& tensor = node->t(c10::attr::value);
-      const bool size = tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), false);
-      node->t_(c10::attr::value, tensor.to(size ? c10::Device(c10::kCPU) : device));
-    }
+// convolutions may round to TF32. Both become those of this run, and constant tensors move to its device.
+//
+// Single whole numbers in a trace stay on the CPU, because they are sizes: each read of one from a GPU would wait for
+// the GPU. Those that the module had as buffers move. So make this object before freezing, which makes them constants.
+class TraceAdapter {
+ public:
+  TraceAdapter(const torch::jit::Module& module, c10::Device device, bool tf32) : device_(device), tf32_(tf32) {
+    for (const at::Tensor& buffer : module.buffers()) buffers_.push_back(buffer);
   }
-}
 
-void adapt_trace(const torch::jit::Module& module, c10::Device device, bool tf32) {
-  if (device.is_cpu()) return;
-  for (const torch::jit::Module& part : module.modules()) {
-    for (const auto& method : part.get_methods()) adapt_trace(*method.graph()->block(), device, tf32);
+  void adapt(const torch::jit::Module& module) {
+    if (device_.is_cpu()) return;
+    for (const torch::jit::Module& part : module.modules()) {
+      for (const auto& method : part.get_methods()) adapt(*method.graph()->block());
+    }
   }
-}
+
+ private:
+  void adapt(torch::jit::Block& block) {
+    const auto convolution = c10::Symbol::fromQualString("aten::_convolution");
+    // The older form of this operator has 12 inputs and no allow_tf32.
+    constexpr std::size_t convolution_inputs = 13, allow_tf32 = 12;
+    for (torch::jit::Node* node : block.nodes()) {
+      for (torch::jit::Block* inner : node->blocks()) adapt(*inner);
+      if (node->hasAttribute(c10::attr::Subgraph)) adapt(*node->g(c10::attr::Subgraph)->block());
+      if (node->kind() == convolution && node->inputs().size() == convolution_inputs) {
+        // The constant must be before the node that uses it.
+        const torch::jit::WithInsertPoint before(node);
+        node->replaceInput(allow_tf32, node->owningGraph()->insertConstant(tf32_));
+      }
+      if (node->kind() != c10::prim::Constant || !node->hasAttribute(c10::attr::value)) continue;
+      if (node->output()->type() == c10::DeviceObjType::get()) node->s_(c10::attr::value, device_.str());
+      if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
+        node->t_(c10::attr::value, moved(node->t(c10::attr::value)));
+      } else if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::ival) {  // a list or tuple of tensors
+        node->ival_(c10::attr::value, node->ival(c10::attr::value).deepcopy(device_));
+      }
+    }
+  }
+
+  // A tensor that several graphs use is copied once.
+  at::Tensor moved(const at::Tensor& tensor) {
+    const bool number = tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), false);
+    if (number && std::ranges::none_of(buffers_, [&](const at::Tensor& one) { return one.is_same(tensor); }))
+      return tensor.cpu();
+    at::Tensor& copy = moved_[tensor.unsafeGetTensorImpl()];
+    if (!copy.defined()) copy = tensor.to(device_);
+    originals_.push_back(tensor);  // a new tensor at the same address would look like this one
+    return copy;
+  }
+
+  const c10::Device device_;
+  const bool tf32_;
+  std::vector<at::Tensor> buffers_, originals_;
+  std::map<const c10::TensorImpl*, at::Tensor> moved_;
+};
 
 // Stores the weights of convolutions with channels last. Then LibTorch computes each convolution in that layout, also if
 // its input is in planes, and the next layer gets its input with channels last. Convolutions are faster in that layout:
@@ -234,7 +264,7 @@ class TorchEngine final : public Engine {
     // First, because LibTorch knows no GPU before this library is open.
     if (options.device >= 0) load_cuda();
     fix_process_settings();
-    // For the whole process. Convolutions of a trace have a setting of their own (adapt_trace).
+    // For the whole process. Convolutions of a trace have a setting of their own (TraceAdapter).
     at::globalContext().setAllowTF32CuBLAS(options.precision == Precision::tf32);
     at::globalContext().setAllowTF32CuDNN(options.precision == Precision::tf32);
     set_team_of_this_thread(threads_);
@@ -246,18 +276,24 @@ class TorchEngine final : public Engine {
       }
       if (scripted.empty()) return;
       const c10::Device device = device_of(options.device);
-      // Loading compares the values of constants, which meta tensors do not have.
-      module_ = torch::jit::load(model.file.string(), device.is_meta() ? c10::Device(c10::kCPU) : device);
+      // Onto the CPU, also for a GPU: loading and freezing compare the values of tensors. On a GPU, each comparison is a
+      // kernel and a wait, tens of thousands in all. So a GPU also runs the graph that tests see.
+      module_ = torch::jit::load(model.file.string(), c10::kCPU);
       if (device.is_meta()) forget_values(module_);
-      // The order matters. Freezing comes last: it turns weights into constants, which convert() does not change.
+      // The order matters. Freezing comes after convert(): it turns weights into constants, which convert() does not change.
       module_.eval();
       convert(module_, scalar_type(image_type_));
-      adapt_trace(module_, device, options.precision == Precision::tf32);
       for (const std::string& method : scripted) {
         if (!module_.find_method(method))
           throw error("model.ts has no method '", method, "'; it needs ", c10::Join(", ", methods_));
       }
-      if (options.freeze) freeze(module_, scripted);
+      TraceAdapter adapter(module_, device, options.precision == Precision::tf32);
+      if (options.freeze) {
+        freeze(module_, scripted);
+      }
+      // Freezing leaves what the model writes to.
+      if (!device.is_meta()) module_.to(device);
+      adapter.adapt(module_);
       if (device.is_cuda()) finish_all(options.device);
     });
     name_ = model.name;
