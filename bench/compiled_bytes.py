@@ -17,6 +17,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models" / "export"))
 
 import compile as compiler  # noqa: E402
+import gpu_graph  # noqa: E402
 import programs  # noqa: E402
 import torch  # noqa: E402
 from torch._dynamo.device_interface import CudaInterface  # noqa: E402
@@ -73,9 +74,12 @@ def described_gpu():
     yield config.patch({**compiler.inductor_options("cuda"), **dict.fromkeys(runs_kernels, False)})
 
 
-def flash_attention(q, k, v, scale=None):
-    """Attention without a mask: the kernel that PyTorch takes on a GPU. To choose it, PyTorch would ask the GPU."""
-    return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, scale=scale)[0]
+def attention(q, k, v, mask=None, scale=None):
+    """The kernel of attention that PyTorch takes on a GPU. To choose it, PyTorch would ask the GPU."""
+    if mask is None:
+        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, scale=scale)[0]
+    mask = mask.expand(*q.shape[:3], k.shape[2])
+    return torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, mask, False, scale=scale)[0]
 
 
 def kernels(program, inputs):
@@ -88,8 +92,8 @@ def kernels(program, inputs):
             program.graph.erase_node(node)
         elif node.target is torch.ops.aten.view.default:
             node.target = torch.ops.aten.reshape.default  # strides on a GPU may be others than those of the export
-        elif node.target is torch.ops.aten.scaled_dot_product_attention.default and len(node.args) == 3:
-            node.target = flash_attention
+        elif node.target is torch.ops.aten.scaled_dot_product_attention.default:
+            node.target = attention
         elif "device" in node.kwargs:
             node.kwargs = {**node.kwargs, "device": torch.device("cuda")}
     program.graph_module.recompile()
@@ -126,7 +130,7 @@ def kernels_of(package, method, rows):
     """The kernels of a call of a package's method, in bfloat16."""
     described, _ = compiler.read_package(package)
     inputs = compiler.example(described["methods"][method], rows, described, torch.bfloat16, "cpu")
-    module = compiler.with_weights(programs.load(package / programs.NAME)[method], torch.bfloat16)
+    module = gpu_graph.for_gpu(compiler.with_weights(programs.load(package / programs.NAME)[method], torch.bfloat16))
     with torch.no_grad():
         return kernels(torch.export.export(module, inputs, strict=False), inputs)
 

@@ -27,6 +27,7 @@ import yaml
 from torch.export.passes import move_to_device_pass
 
 import detections
+import gpu_graph
 import methods
 import programs
 import verify
@@ -168,8 +169,9 @@ def inductor_options(device, autotune=True):
         # `unroll_reductions_threshold`: 1 means never. The box decoder has softmaxes over 7 tokens. Unrolled, each would
         # be two kernels.
         # `embed_kernel_binary`: without it, the library would look for its kernels in the compiler's folder.
+        # `conv_1x1_as_mm`: a product can be fused with what follows, and a convolution cannot.
         **({"freezing": True, "cpp.dynamic_threads": True} if device == "cpu" else
-           {"max_autotune": autotune, "unroll_reductions_threshold": 1, "aot_inductor.embed_kernel_binary": True}),
+           {"max_autotune": autotune, "unroll_reductions_threshold": 1, "aot_inductor.embed_kernel_binary": True, "conv_1x1_as_mm": True}),
     }
 
 
@@ -179,6 +181,8 @@ def compile_call(program, inputs, declared, device, dtype, library, autotune=Tru
     Only the number of rows is fixed. A call with boxes may have any number of pictures.
     """
     module = with_weights(program, dtype, device)
+    if device == "cuda":
+        gpu_graph.for_gpu(module)
     torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN's attention makes a plan for each shape and thread in its first call
     with torch.no_grad():
         shapes = programs.dynamic_shapes(declared, "B") if declared["row"] == "box" else None

@@ -1,0 +1,125 @@
+"""Changes an exported module so that its code for a GPU reads and writes less memory. Only the order of sums changes.
+
+Code for CPUs stays as it is: there, oneDNN's convolutions and products are faster.
+"""
+
+import operator
+
+import torch
+from torch.nn import functional
+
+aten = torch.ops.aten
+
+
+def only_input(node, target):
+    """The node's first input if it calls `target` and nothing else uses its result, else None."""
+    source = node.args[0]
+    return source if isinstance(source, torch.fx.Node) and source.target is target and len(source.users) == 1 else None
+
+
+def transposed(node):
+    """The tensor whose last two dimensions the node swaps, or None."""
+    if node.target is not aten.transpose.int:
+        return None
+    return node.args[0] if {dim % node.meta["val"].dim() for dim in node.args[1:]} == {node.meta["val"].dim() - 2, node.meta["val"].dim() - 1} else None
+
+
+def fuse_attention(graph):
+    """softmax(q k' * scale + bias) v becomes one operation, which stores no scores. Returns how many there were."""
+    found = 0
+    for softmax in graph.find_nodes(op="call_function", target=aten.softmax.int):
+        added = only_input(softmax, aten.add.Tensor)
+        scaled = added and only_input(added, aten.mul.Tensor)
+        scores = scaled and only_input(scaled, aten.matmul.default)
+        keys = scores and transposed(scores.args[1])
+        users = list(softmax.users)
+        last = softmax.args[1] % softmax.meta["val"].dim() == softmax.meta["val"].dim() - 1
+        if not keys or not last or added.kwargs or softmax.kwargs or len(softmax.args) > 2 or len(users) != 1 or users[0].target is not aten.matmul.default or users[0].args[0] is not softmax or not isinstance(scaled.args[1], float):
+            continue
+        (result,) = users
+        with graph.inserting_before(result):
+            fused = graph.call_function(aten.scaled_dot_product_attention.default, (scores.args[0], keys, result.args[1], added.args[1]), {"scale": scaled.args[1]})
+        fused.meta["val"] = result.meta["val"]
+        result.replace_all_uses_with(fused)
+        found += 1
+    return found
+
+
+def value(module, node):
+    """The tensor of a get_attr node."""
+    return operator.attrgetter(node.target)(module)
+
+
+def fold_batch_norms(module):
+    """Folds each batch norm into the convolution before it. Returns how many there were."""
+    found = 0
+    for norm in module.graph.find_nodes(op="call_function", target=aten.batch_norm.default):
+        convolution = only_input(norm, aten.conv2d.default)
+        tensors = norm.args[1:5]
+        training, epsilon = norm.args[5], norm.args[7]
+        if convolution is None or training or any(tensor is None or tensor.op != "get_attr" for tensor in tensors):
+            continue
+        weight, bias = (convolution.args[i] if len(convolution.args) > i else None for i in (1, 2))
+        if any(tensor is not None and tensor.op != "get_attr" for tensor in (weight, bias)):
+            continue
+        gamma, beta, mean, variance = (value(module, tensor).double() for tensor in tensors)
+        factor = gamma / (variance + epsilon).sqrt()
+        kind = value(module, weight).dtype
+        before = 0 if bias is None else value(module, bias).double()
+        folded = {"weight": value(module, weight).double() * factor[:, None, None, None], "bias": (before - mean) * factor + beta}
+        arguments = list(convolution.args) + [None] * (3 - len(convolution.args))
+        with module.graph.inserting_before(convolution):
+            for i, (name, tensor) in enumerate(folded.items(), 1):
+                module.register_buffer(f"folded_{found}_{name}", tensor.to(kind).contiguous())
+                arguments[i] = module.graph.get_attr(f"folded_{found}_{name}")
+                arguments[i].meta["val"] = value(module, arguments[i])
+        convolution.args = tuple(arguments)
+        norm.replace_all_uses_with(convolution)
+        module.graph.erase_node(norm)
+        found += 1
+    return found
+
+
+def shifted_products(images, weight, bias, kernel, size, stride, padding):
+    """A depthwise convolution of images of `size` [H, W]. Inductor fuses all of it, and what follows, into one kernel."""
+    lengths = [(size[axis] + 2 * padding[axis] - kernel[axis]) // stride[axis] * stride[axis] + 1 for axis in (0, 1)]
+    total = None if bias is None else bias[:, None, None]
+    for y in range(kernel[0]):
+        for x in range(kernel[1]):
+            top, left = padding[0] - y, padding[1] - x
+            # Each shift reads the images themselves. With one padded copy for all, Inductor would store it in float32.
+            # A negative number of pixels cuts.
+            shifted = functional.pad(images, (left, lengths[1] - size[1] - left, top, lengths[0] - size[0] - top))
+            product = shifted[:, :, :: stride[0], :: stride[1]] * weight[:, 0, y, x][:, None, None]
+            total = product if total is None else total + product
+    return total
+
+
+def shift_depthwise(module):
+    """Replaces depthwise convolutions. Returns how many there were."""
+    found = 0
+    for node in module.graph.find_nodes(op="call_function", target=aten.conv2d.default):
+        images, weight, bias, stride, padding, dilation, groups = (*node.args, *(None, [1, 1], [0, 0], [1, 1], 1)[len(node.args) - 2 :])
+        if weight.op != "get_attr":
+            continue
+        shape = value(module, weight).shape
+        if groups == 1 or groups != shape[0] or shape[1] != 1 or set(dilation) != {1}:
+            continue
+        with module.graph.inserting_before(node):
+            images, weight, bias = (tensor if tensor is None else torch.fx.Proxy(tensor) for tensor in (images, weight, bias))
+            size = node.args[0].meta["val"].shape[2:]
+            result = shifted_products(images, weight, bias, shape[2:], size, stride, padding).node
+        result.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(result)
+        found += 1
+    return found
+
+
+def for_gpu(module):
+    """Changes the graph module in place, and returns it."""
+    fuse_attention(module.graph)
+    fold_batch_norms(module)
+    shift_depthwise(module)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module

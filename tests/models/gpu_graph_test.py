@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""The form of models for GPUs: it computes the same, and moves fewer bytes."""
+
+import os
+import sys
+import types
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "models" / "export"), str(ROOT / "bench")]
+PACKAGES = Path(os.environ.get("MILLRACE_TEST_PACKAGES", ROOT / "build/release/test-packages"))
+
+import compiled_bytes  # noqa: E402
+import gpu_graph  # noqa: E402
+import programs  # noqa: E402
+import torch  # noqa: E402
+from box_prompt_sam import attend  # noqa: E402
+from torch import nn  # noqa: E402
+
+aten = torch.ops.aten
+
+
+class Attention(nn.Module):
+    """With the names of TinyViT's."""
+
+    def __init__(self, heads, channels, tokens):
+        super().__init__()
+        self.num_heads, self.key_dim, self.d, self.scale = heads, channels, channels, channels**-0.5
+        self.norm, self.qkv, self.proj = nn.LayerNorm(heads * channels), nn.Linear(heads * channels, 3 * heads * channels), nn.Linear(heads * channels, heads * channels)
+        self.attention_biases = nn.Parameter(torch.randn(heads, tokens))
+        self.register_buffer("attention_bias_idxs", torch.randint(tokens, (tokens, tokens)))
+        self.forward = types.MethodType(attend, self)
+
+
+def exported(module, *inputs):
+    return torch.export.export(module, inputs, strict=False).module()
+
+
+def count(module, target):
+    return len(module.graph.find_nodes(op="call_function", target=target))
+
+
+class Form(unittest.TestCase):
+    def same(self, module, *inputs):
+        """The form of the module for a GPU, after a comparison with the module."""
+        expected = module(*inputs)
+        changed = gpu_graph.for_gpu(exported(module, *inputs))
+        difference = changed(*inputs) - expected
+        self.assertLess(difference.abs().max().item(), 1e-5 * expected.std().item())
+        # As `millrace compile` does.
+        torch.testing.assert_close(exported(changed, *inputs)(*inputs), changed(*inputs), rtol=0, atol=0)
+        return changed
+
+    @torch.no_grad()
+    def test_attention(self):
+        torch.manual_seed(0)
+        for heads, channels, tokens in ((1, 8, 5), (3, 32, 49), (2, 16, 196)):
+            with self.subTest(heads=heads, tokens=tokens):
+                changed = self.same(Attention(heads, channels, tokens), torch.randn(4, tokens, heads * channels))
+                self.assertEqual((count(changed, aten.softmax.int), count(changed, aten.scaled_dot_product_attention.default)), (0, 1))
+
+    @torch.no_grad()
+    def test_depthwise_convolutions(self):
+        torch.manual_seed(0)
+        for kernel in (1, 3, 5, (3, 1)):
+            for stride in (1, 2):
+                for padding in (0, 1, (2, 0)):
+                    for bias in (True, False):
+                        with self.subTest(kernel=kernel, stride=stride, padding=padding, bias=bias):
+                            module = nn.Conv2d(6, 6, kernel, stride, padding, groups=6, bias=bias)
+                            changed = self.same(module, torch.randn(2, 6, 17, 12))
+                            self.assertEqual(count(changed, aten.conv2d.default), 0)
+
+    @torch.no_grad()
+    def test_other_operations_stay(self):
+        torch.manual_seed(0)
+        for module in (nn.Conv2d(6, 6, 3), nn.Conv2d(6, 12, 3, groups=6), nn.Conv2d(6, 6, 3, groups=2), nn.Conv2d(6, 6, 3, dilation=2, groups=6)):
+            with self.subTest(module):
+                changed = self.same(module, torch.randn(2, 6, 17, 12))
+                self.assertEqual(count(changed, aten.conv2d.default), 1)
+
+        class Scores(nn.Module):
+            """Somebody reads the scores too."""
+
+            def forward(self, q, k, v, bias):
+                scores = (q @ k.transpose(2, 3) * 0.5 + bias).softmax(3)
+                return scores @ v + scores.sum()
+
+        q, k, v = torch.randn(3, 2, 3, 7, 8)
+        changed = self.same(Scores(), q, k, v, torch.randn(3, 7, 7))
+        self.assertEqual(count(changed, aten.softmax.int), 1)
+
+    @torch.no_grad()
+    def test_the_encoder_of_mobile_sam(self):
+        package = PACKAGES / "mobile_sam.pkg"
+        if not (package / programs.NAME).is_file():
+            self.skipTest(f"{package} has no {programs.NAME}; tests/models/make_packages.sh makes it")
+        encode = programs.load(package / programs.NAME)["encode"]
+        picture = torch.randn(1, 3, 1024, 1024, generator=torch.Generator().manual_seed(0))
+        expected = encode.module()(picture)
+        changed = gpu_graph.for_gpu(encode.module())
+        self.assertEqual((count(changed, aten.softmax.int), count(changed, aten.scaled_dot_product_attention.default)), (0, 10))
+        (own,), (other,) = changed(picture), expected
+        difference = (own - other).double()
+        self.assertLess(difference.square().mean().sqrt().item(), 1e-5 * other.std().item())
+        self.assertLess(difference.abs().max().item(), 1e-4 * other.std().item())
+        moved = sum(size for size, _ in compiled_bytes.kernels_of(package, "encode", 4)) / 4 / 1e6
+        print(f"{moved:.0f} MB a picture")
+        self.assertLess(moved, 1750)
+        self.assertGreater(moved, 500)  # its tensors of 256 x 256 alone
+
+
+if __name__ == "__main__":
+    unittest.main()
