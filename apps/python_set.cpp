@@ -80,8 +80,10 @@ void run_in_python_set(const std::string& script, const std::vector<std::string>
   // While other programs run, a spinning OpenMP team takes several times as long.
   set_environment({{"OMP_WAIT_POLICY", "passive"}});
   // With the default allocator, an export takes twice as long.
-  if (const std::string tcmalloc = loaded_library("libtcmalloc"); !tcmalloc.empty())
-    set_environment({{"LD_PRELOAD", tcmalloc}});
+  if (const std::string tcmalloc = loaded_library("libtcmalloc"); !tcmalloc.empty()) {
+    const char* others = std::getenv("LD_PRELOAD");
+    set_environment({{"LD_PRELOAD", others == nullptr ? tcmalloc : tcmalloc + ":" + others}});
+  }
   // The exporters replace this process, so their exit code and signals are those of the command.
   ::execvp(python.c_str(), argv.data());
   throw PluginError("'" + python + "' cannot be started (" + std::strerror(errno) + "); " +

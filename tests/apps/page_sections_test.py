@@ -58,7 +58,7 @@ class Thumbnails(PageCase):
         page = self.open(self.make(attempt(self.folder / "out")))
         texts = dict(page.eval_on_selector_all(
             "[data-error]", """all => all.map(row => [row.querySelector("code").textContent, row.querySelector(".thumbnail").textContent])"""))
-        self.assertRegex(texts["a0.jpg"], "^cannot be shown: ")  # found by name: rows stand in the order in which the pictures failed
+        self.assertRegex(texts["a0.jpg"], "^cannot be shown: ")  # found by name: the rows have the order in which the pictures failed
         self.assertRegex(texts["a1.jpg"], "^cannot be shown: ")
         self.assertEqual(texts["a2.jpg"], "", "it is shown")
         self.check_page(page)

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <set>
+
+namespace fake_cuda {
+
+/// Device memory: blocks in use, and those that wait in the pool for their next use.
+class Memory {
+ public:
+  /// Null: no room.
+  void* take(std::size_t bytes) {
+    if (used_ + bytes > total()) return nullptr;
+    // No memory is taken before it is written, so a GPU can have more than the host.
+    void* block =
+        ::mmap(nullptr, mapped(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (block == MAP_FAILED) return nullptr;
+    blocks_[address(block)] = bytes;
+    used_ += bytes;
+    peak_ = std::max(peak_, used_);
+    return block;
+  }
+  /// False: no block starts here.
+  bool give(void* block) {
+    const auto found = blocks_.find(address(block));
+    if (found == blocks_.end()) return false;
+    used_ -= found->second;
+    ::munmap(block, mapped(found->second));
+    blocks_.erase(found);
+    return true;
+  }
+
+  void* take_from_pool(std::size_t bytes) {
+    const auto found = pool_.lower_bound(bytes);
+    if (found == pool_.end() || found->first > 2 * bytes + (1 << 20)) return take(bytes);
+    void* block = found->second;
+    ::mprotect(block, mapped(found->first), PROT_READ | PROT_WRITE);
+    pool_.erase(found);
+    in_pool_.erase(block);
+    return block;
+  }
+  bool give_to_pool(void* block) {
+    const auto found = blocks_.find(address(block));
+    if (found == blocks_.end() || !in_pool_.insert(block).second) return false;
+    ::mprotect(block, mapped(found->second), PROT_NONE);  // a later use is a crash
+    pool_.emplace(found->second, block);
+    return true;
+  }
+  void trim() {
+    for (const auto& [bytes, block] : pool_) give(block);
+    pool_.clear();
+    in_pool_.clear();
+  }
+
+  [[nodiscard]] bool contains(const void* pointer) const {
+    auto after = blocks_.upper_bound(address(pointer));
+    return after != blocks_.begin() && address(pointer) < (--after)->first + after->second;
+  }
+  [[nodiscard]] std::size_t free() const { return total() - used_; }
+  [[nodiscard]] std::size_t peak() const { return peak_; }
+  static std::size_t total() {
+    static const std::size_t bytes = [] {
+      const char* text = std::getenv("FAKE_CUDA_BYTES");
+      return text == nullptr ? std::size_t{140} << 30 : std::strtoull(text, nullptr, 10);
+    }();
+    return bytes;
+  }
+
+ private:
+  static std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+  /// With an empty page behind the block.
+  static std::size_t mapped(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096 + 4096; }
+
+  std::map<std::uintptr_t, std::size_t> blocks_;
+  std::multimap<std::size_t, void*> pool_;
+  std::set<void*> in_pool_;
+  std::size_t used_ = 0, peak_ = 0;
+};
+
+}  // namespace fake_cuda

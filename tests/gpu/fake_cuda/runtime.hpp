@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+/// Adds one to the count of this name. The libraries that libraries.py makes call it too.
+extern "C" void fake_cuda_count(const char* name);
+
+namespace fake_cuda {
+
+/// Runs a kernel of Millrace on the host. `name` is demangled; `arguments` are those of the launch.
+/// Returns for how many nanoseconds it occupies its stream. Does nothing for a kernel of others.
+std::uint64_t run_kernel(std::string_view name, void** arguments);
+
+std::int64_t count_of(const std::string& name);
+
+/// Keeps the error for cudaGetLastError() of this thread, and returns it.
+cudaError_t failed(cudaError_t error);
+
+}  // namespace fake_cuda

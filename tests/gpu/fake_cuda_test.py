@@ -1,0 +1,152 @@
+"""The program on a CUDA runtime that computes nothing (tests/gpu/fake_cuda): what a run asks of a GPU, by number.
+
+Kernels of LibTorch do nothing there, so results mean nothing. `cuda_test` compares results, on a real GPU.
+"""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "apps"))
+
+import program  # noqa: E402
+from compiled_test import COMPILED  # noqa: E402
+from packages_test import DETECTOR_YAML, ModelCase  # noqa: E402
+
+# The library whose CUDA half the program opens.
+ENVIRONMENT = {"LD_LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
+LIMITS = HERE / "fake_cuda/limits.json"
+BATCH, BOXES, EARLIER, LATER = 16, 10, 5, 8
+WAITS = ("cudaEventSynchronize", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMemcpy", "cudaMemset")
+COPIES = ("copy to the device", "copy to the host", "copy on the device", "cudaMemsetAsync")
+
+
+def product(name):
+    """Whether cuBLAS multiplies in this function."""
+    return re.match(r"cublas.*([Gg]emm|[Gg]emv|[Dd]ot)|cublasLtMatmul$", name) is not None
+
+
+def operations(counts):
+    """Kernels, matrix products, convolutions, copies and fills."""
+    return sum(count for name, count in counts.items() if name in ("launch", "cuLaunchKernel", "cudnnBackendExecute", *COPIES) or product(name))
+
+
+def waits(counts):
+    return sum(counts.get(name, 0) for name in WAITS)
+
+
+def faults(batch):
+    """What is wrong with the counts of a batch: a sentence each."""
+    expected = {"waits": (2, waits(batch)), "cudaEventSynchronize": (2, batch.get("cudaEventSynchronize", 0)),
+                "copy to the device": (BATCH, batch.get("copy to the device", 0)), "copy to the host": (1, batch.get("copy to the host", 0))}
+    never = ("cudaMalloc", "cudaFree", "launch on the default stream", "copy on the default stream", "cuDNN plan")
+    expected |= {name: (0, batch.get(name, 0)) for name in never}
+    return [f"{name}: {found:g} instead of {count}" for name, (count, found) in expected.items() if found != count]
+
+
+class FakeCuda(ModelCase):
+    def pictures(self, count, boxes=BOXES):
+        """A manifest of `count` pictures with boxes."""
+        names = [program.write_picture(self.folder / f"pictures/{i}.jpg", 96, 64, seed=i) for i in range(4)]
+        own = [[3 + 5 * i % 40, 2 + 3 * i % 20, 43 + 5 * i % 40, 32 + 3 * i % 20, 0] for i in range(boxes)]
+        lines = [json.dumps({"path": str(names[i % 4]), "boxes": own}) + "\n" for i in range(count)]
+        return self.write("m.jsonl", "".join(lines))
+
+    def run_on_fake(self, count, *more, bytes_of_gpu=None, code=program.OK, lanes=1, name="out", detector=None, segmenter=None, engine="torchscript", device="cuda"):
+        """Runs `count` pictures. Returns the counts, by name."""
+        report = self.folder / f"{name}.tsv"
+        out = self.folder / f"{name}-{count}"
+        environment = ENVIRONMENT | {"FAKE_CUDA_REPORT": str(report), "XDG_STATE_HOME": str(self.folder / f"{name}-state")} | ({"FAKE_CUDA_BYTES": str(bytes_of_gpu)} if bytes_of_gpu else {})
+        models = ["--detector", detector or program.package("yolov8n"), "--segmenter", segmenter or program.package("mobile_sam")]
+        self.done = self.run_ok("--input", self.pictures(count), "--output", out, "--device", device, *models, "--engine", engine,
+                                "--set", f"threads.lanes={lanes}", "--set", "gate.frames=32", "--set", "detect.skip_with_boxes=no", *more,
+                                code=code, env=environment)
+        self.out = out
+        return {text: int(number) for number, text in (line.split("\t") for line in report.read_text().splitlines())}
+
+    def batch(self, *more, **options):
+        """The counts of one batch, in the middle of a run: what a longer run asks for in addition."""
+        earlier, later = (self.run_on_fake(batches * BATCH, *more, name=f"{batches}-batches", **options) for batches in (EARLIER, LATER))
+        self.earlier = earlier
+        return {name: (later.get(name, 0) - earlier.get(name, 0)) / (LATER - EARLIER) for name in earlier.keys() | later.keys()}
+
+    def test_a_batch_asks_for_no_more_than_it_must(self):
+        batch = self.batch()
+        self.assertEqual(faults(batch), [])
+        # Its boxes come from a manifest, and the detector's boxes are still found: once a batch.
+        for kernel in ("find_candidates", "keep_best"):
+            self.assertEqual(sum(count for name, count in batch.items() if f"::{kernel}(" in name), 1, kernel)
+        # Loading copies each weight and waits for it. In the first calls, LibTorch compares weights of equal shape.
+        start = {name: self.earlier.get(name, 0) - EARLIER * batch.get(name, 0) for name in WAITS if name != "cudaEventSynchronize"}
+        measured = {"operations of a batch": operations(batch), "launches of a batch": batch["launch"], "waits at the start": waits(start)}
+        self.assertEqual(measured, json.loads(LIMITS.read_text()), f"more than before are a fault; if they are fewer now, lower the number in {LIMITS}")
+
+    def test_lanes_and_devices(self):
+        for device, lanes in (("cuda", 2), ("cuda", 3), ("cuda:0,0", 2)):
+            with self.subTest(device=device, lanes=lanes):
+                counts = self.run_on_fake(60, lanes=lanes, device=device, name=f"{device.replace(':', '')}-{lanes}")
+                figures = program.report(self.out)
+                self.assertEqual((figures["items"]["ok"], figures["items"]["objects"]), (60, 600))
+                self.assertEqual(figures["device_calls"]["waits_per_batch"], 2)
+                self.assertEqual(counts.get("launch on the default stream", 0), 0)
+
+    def test_precisions(self):
+        for precision in ("fp32", "tf32", "bf16", "fp16"):
+            with self.subTest(precision):
+                counts = self.run_on_fake(20, "--precision", precision, name=precision)
+                self.assertEqual(program.report(self.out)["items"]["ok"], 20)
+                written = {"fp32": "<float>", "tf32": "<float>", "bf16": "<__nv_bfloat16>", "fp16": "<__half>"}[precision]
+                self.assertGreaterEqual(sum(count for name, count in counts.items() if f"letterbox{written}" in name), 4)  # two batches, two models
+
+    def test_a_gpu_with_less_memory_gets_smaller_calls(self):
+        calls = []
+        for gigabytes in (1, 2, 3, 5, 8):
+            with self.subTest(gigabytes):
+                counts = self.run_on_fake(32, bytes_of_gpu=gigabytes << 30, name=f"{gigabytes}gb")
+                figures = program.report(self.out)
+                self.assertEqual(figures["items"]["ok"], 32)
+                self.assertLessEqual(counts["peak MB of the device"], gigabytes << 10)
+                calls.append((figures["calls"]["encoder_calls"], figures["calls"]["decoder_calls"]))
+        self.assertEqual(calls, sorted(calls, reverse=True), "more memory led to more calls")
+
+    def test_a_gpu_without_memory_is_refused(self):
+        self.run_on_fake(4, bytes_of_gpu=64 << 20, code=program.ENVIRONMENT)
+        self.assertRegex(self.done.err, "GPU 0")
+
+    def test_planted_waits_are_found(self):
+        class Waits(torch.nn.Module):
+            def forward(self, images):
+                out = torch.zeros([images.shape[0], 6, 84], dtype=images.dtype, device=images.device)
+                return out + 1 if bool(images.max() > 2) else out
+
+        package = self.make_package(Waits(), DETECTOR_YAML.replace("max_batch: 4", f"max_batch: {BATCH}"), "waits")
+        found = faults(self.batch(detector=package))
+        self.assertTrue(any(fault.startswith("waits: 3 ") for fault in found), found)
+        self.assertTrue(any(fault.startswith("copy to the host: 2 ") for fault in found), found)
+
+    def test_compiled_models(self):
+        """Code for a GPU is compiled here, and the program loads it and launches its kernels, on the stream of the lane."""
+        package = Path(shutil.copytree(COMPILED / "sam_small.pkg", self.folder / "sam_small.pkg"))
+        # The compiler's Python needs the fake libraries too, and Triton looks for the driver's.
+        fake = Path(program.PROGRAM).resolve().parent
+        environment = ENVIRONMENT | {"MILLRACE_PYTHON": sys.executable, "LD_PRELOAD": str(fake / "libcudart.so.13"), "TRITON_LIBCUDA_PATH": str(fake), "TRITON_CACHE_DIR": str(self.folder / "triton")}
+        done = program.millrace("compile", package, "--device", "cuda", "--no-autotune", "--rows", BATCH, "--boxes", 16, "--traceback", env=environment, timeout=600)
+        self.assertEqual(done.code, program.OK, done)
+        (variant,) = (self.folder / "sam_small.pkg.variants").iterdir()
+        self.assertEqual(variant.name, "cuda-sm_90-bf16")
+        file = variant / "variant.yaml"
+        file.write_text(file.read_text().replace("gate: ungated", "gate: passed"))  # results mean nothing here
+        batch = self.batch(segmenter=package, engine="auto")
+        self.assertEqual(faults(batch), [])
+        loads = {load["package"]: load.get("variant") for load in program.report(self.out)["models"]["loads"]}
+        self.assertTrue(any(loaded.startswith(f"{variant.name} ") for loaded in loads.values()), loads)
+        self.assertGreaterEqual(batch["cuLaunchKernel"], 2 * 10)  # a call of the encoder, and ten of the decoder
+
+
+if __name__ == "__main__":
+    program.main()
