@@ -89,11 +89,15 @@ class FakeCuda(ModelCase):
     def test_lanes_and_devices(self):
         for device, lanes in (("cuda", 2), ("cuda", 3), ("cuda:0,0", 2)):
             with self.subTest(device=device, lanes=lanes):
-                counts = self.run_on_fake(60, lanes=lanes, device=device, name=f"{device.replace(':', '')}-{lanes}")
+                name = f"{device.replace(':', '')}-{lanes}"
+                few = self.run_on_fake(20, lanes=lanes, device=device, name=f"few-{name}")
+                counts = self.run_on_fake(60, lanes=lanes, device=device, name=name)
                 figures = program.report(self.out)
                 self.assertEqual((figures["items"]["ok"], figures["items"]["objects"]), (60, 600))
                 self.assertEqual(figures["device_calls"]["waits_per_batch"], 2)
-                self.assertEqual(counts.get("launch on the default stream", 0), 0)
+                # Loading works on the default stream, and lanes never do.
+                for what in ("launch on the default stream", "copy on the default stream"):
+                    self.assertEqual(counts.get(what, 0), few.get(what, 0), what)
 
     def test_precisions(self):
         for precision in ("fp32", "tf32", "bf16", "fp16"):

@@ -11,6 +11,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/freeze_module.h>
+#include <torch/csrc/jit/passes/frozen_concat_linear.h>
 #include <torch/csrc/jit/passes/frozen_graph_optimizations.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
@@ -294,6 +295,14 @@ class TorchEngine final : public Engine {
       // Freezing leaves what the model writes to.
       if (!device.is_meta()) module_.to(device);
       adapter.adapt(module_);
+      if (options.freeze && device.is_cuda()) {
+        // Joins linear layers of one input. It does so for weights on a GPU only, so it follows the move.
+        for (const std::string& method : scripted) {
+          auto graph = module_.get_method(method).graph();
+          torch::jit::FrozenConcatLinear(graph);
+          torch::jit::EliminateDeadCode(graph);
+        }
+      }
       if (device.is_cuda()) finish_all(options.device);
     });
     name_ = model.name;
