@@ -1,4 +1,4 @@
-"""Changes an exported module so that its code for a GPU reads and writes less memory. Only the order of sums changes.
+"""Changes an exported module so that its code for a GPU reads and writes less memory. Only rounding changes.
 
 Code for CPUs stays as it is: there, oneDNN's convolutions and products are faster.
 """
@@ -6,6 +6,7 @@ Code for CPUs stays as it is: there, oneDNN's convolutions and products are fast
 import operator
 
 import torch
+import torch._inductor.inductor_prims  # has inductor_force_stride_order
 from torch.nn import functional
 
 aten = torch.ops.aten
@@ -106,6 +107,10 @@ def shift_depthwise(module):
         if groups == 1 or groups != shape[0] or shape[1] != 1 or set(dilation) != {1}:
             continue
         with module.graph.inserting_before(node):
+            height, width = images.meta["val"].shape[2:]
+            # Stored, with channels last. Otherwise Inductor would compute what comes before once for each shift.
+            channels_last = [shape[0] * height * width, 1, shape[0] * width, shape[0]]
+            images = module.graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (images, channels_last))
             images, weight, bias = (tensor if tensor is None else torch.fx.Proxy(tensor) for tensor in (images, weight, bias))
             size = node.args[0].meta["val"].shape[2:]
             result = shifted_products(images, weight, bias, shape[2:], size, stride, padding).node
