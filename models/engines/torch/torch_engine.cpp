@@ -278,7 +278,7 @@ class TorchEngine final : public Engine {
       if (scripted.empty()) return;
       const c10::Device device = device_of(options.device);
       // Onto the CPU, also for a GPU: loading and freezing compare the values of tensors. On a GPU, each comparison is a
-      // kernel and a wait, tens of thousands in all. So a GPU also runs the graph that tests see.
+      // kernel and a wait, tens of thousands in all. So a GPU runs the graph that tests see, except for joined linear layers.
       module_ = torch::jit::load(model.file.string(), c10::kCPU);
       if (device.is_meta()) forget_values(module_);
       // The order matters. Freezing comes after convert(): it turns weights into constants, which convert() does not change.

@@ -10,7 +10,8 @@
 #include "gpu/ops/outline.hpp"
 #include "tests/gpu/fake_cuda/runtime.hpp"
 
-// The kernels of gpu/ops/*.cu and cuda_stream.cu. Their bodies are in headers, and this file calls them for each thread.
+// The kernels of gpu/ops/*.cu and cuda_stream.cu. Most bodies are in headers, and this file calls them for all elements.
+// It does not look at the grid of the launch. It has its own versions of the other bodies.
 namespace millrace {
 namespace {
 

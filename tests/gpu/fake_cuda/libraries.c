@@ -6,6 +6,7 @@
 #include <string.h>
 
 void fake_cuda_count(const char* name);
+void fake_cuda_launched(const void* stream);
 
 // ---- cuBLAS
 
@@ -120,7 +121,17 @@ int cuPointerGetAttribute(void* out, int attribute, void* pointer) {
 }
 int cuGetErrorString(int error, const char** text) { return (void)error, *text = "an error of the fake driver", 0; }
 int cuGetErrorName(int error, const char** text) { return cuGetErrorString(error, text); }
-int cuLaunchKernel(void) { return fake_cuda_count("cuLaunchKernel"), 0; }
-int cuLaunchKernelEx(void) { return fake_cuda_count("cuLaunchKernel"), 0; }
-int cuLaunchCooperativeKernel(void) { return fake_cuda_count("cuLaunchKernel"), 0; }
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void* stream, void** arguments, void** more) {
+  (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)arguments, (void)more;
+  return fake_cuda_launched(stream), 0;
+}
+// The start of a CUlaunchConfig.
+struct launch_config {
+  unsigned grid[3], block[3], shared;
+  void* stream;
+};
+int cuLaunchKernelEx(const struct launch_config* config, void* function, void** arguments, void** more) {
+  return (void)function, (void)arguments, (void)more, fake_cuda_launched(config->stream), 0;
+}
 int cuTensorMapEncodeTiled(void) { return 0; }

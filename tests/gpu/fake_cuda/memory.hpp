@@ -73,8 +73,8 @@ class Memory {
 
  private:
   static std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
-  /// With an empty page behind the block.
-  static std::size_t mapped(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096 + 4096; }
+  /// Whole pages, at least one.
+  static std::size_t mapped(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096; }
 
   std::map<std::uintptr_t, std::size_t> blocks_;
   std::multimap<std::size_t, void*> pool_;

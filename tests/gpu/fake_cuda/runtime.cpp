@@ -75,6 +75,13 @@ void fake_cuda_count(const char* name) {
   ++state().counts[name];
 }
 
+void fake_cuda_launched(const void* stream) {
+  const std::lock_guard lock(state().mutex);
+  ++state().counts["cuLaunchKernel"];
+  if (!state().streams.contains(static_cast<cudaStream_t>(const_cast<void*>(stream))))
+    ++state().counts["launch on the default stream"];
+}
+
 __attribute__((destructor)) static void write_report() {
   const char* file = std::getenv("FAKE_CUDA_REPORT");
   if (file == nullptr) return;

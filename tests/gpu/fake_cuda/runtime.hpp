@@ -8,11 +8,13 @@
 
 /// Adds one to the count of this name. The libraries that libraries.py makes call it too.
 extern "C" void fake_cuda_count(const char* name);
+/// Counts a launch through the driver.
+extern "C" void fake_cuda_launched(const void* stream);
 
 namespace fake_cuda {
 
 /// Runs a kernel of Millrace on the host. `name` is demangled; `arguments` are those of the launch.
-/// Returns for how many nanoseconds it occupies its stream. Does nothing for a kernel of others.
+/// Returns for how many nanoseconds it occupies its stream. Of kernels of others, it runs only CUB's sum.
 std::uint64_t run_kernel(std::string_view name, void** arguments);
 
 std::int64_t count_of(const std::string& name);
