@@ -17,6 +17,14 @@ struct Bytes {
   void visit(OptionVisitor& v) { v.bytes("memory", memory, "", {1 << 20, 9e18}); }
 };
 
+/// The share that device.memory names; nothing if it names bytes.
+std::optional<double> share_of(const std::string& option) {
+  double share = 0;
+  const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), share);
+  const bool whole = error == std::errc() && end == option.data() + option.size();
+  return whole && share > 0 && share <= 1 ? std::optional(share) : std::nullopt;
+}
+
 std::string bytes_text(std::int64_t bytes) { return readable_bytes(static_cast<double>(bytes)); }
 
 std::int64_t bytes_of(const TensorSpec& spec) { return Tensor{nullptr, nullptr, spec.shape, spec.dtype}.bytes(); }
@@ -170,10 +178,8 @@ std::string MemoryPlan::text() const {
 }
 
 std::int64_t memory_limit(const std::string& option, const DeviceMemory& memory) {
-  double share = 0;
-  const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), share);
-  if (error == std::errc() && end == option.data() + option.size() && share > 0 && share <= 1)
-    return static_cast<std::int64_t>(share * static_cast<double>(memory.free_bytes));
+  if (const auto share = share_of(option))
+    return static_cast<std::int64_t>(*share * static_cast<double>(memory.free_bytes));
   try {
     return std::min(memory.free_bytes, parse_options<Bytes>("device", {{"memory", {option}}}).memory);
   } catch (const UsageError&) {
@@ -218,11 +224,15 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     }
     // Allocators keep the memory of the largest calls, so the difference is the peak of a lane.
     plan.calls_bytes = std::max<std::int64_t>(0, loaded - stream->memory()->free_bytes);
-    // Calls may take what the largest possible pictures leave, or half of the memory: a usual picture is far smaller.
-    // Both grow with the memory, so more memory never leads to smaller calls.
-    // Calls that do not fit during the run are retried in halves.
     const std::int64_t room = plan.limit_bytes - plan.models_bytes;
-    if (plan.calls_bytes <= std::max(room - plan.pictures_bytes, room / 2) || !calls.shrink()) break;
+    std::int64_t for_calls = room - plan.pictures_bytes;  // what the largest possible pictures leave
+    // If those may need more than the limit, smaller calls do not help.
+    // Calls that do not fit during the run are retried in halves.
+    if (for_calls < 0) break;
+    // A share of the memory is only a guess, and a usual picture is far smaller. So calls may take as much as the largest
+    // pictures. With less, they could be smaller than on a GPU with less memory, where the line above keeps them.
+    if (share_of(needs.memory)) for_calls = std::max(for_calls, plan.pictures_bytes);
+    if (plan.calls_bytes <= for_calls || !calls.shrink()) break;
     calls.give_back();
   }
   plan.stage_bytes = calls.bytes_of_stages();

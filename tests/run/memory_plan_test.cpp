@@ -180,6 +180,16 @@ TEST_CASE("more memory never leads to smaller calls") {
   CHECK(most == 16);
 }
 
+TEST_CASE("a limit in bytes is kept, if need be by calls of one picture") {
+  Bench bench;
+  bench.slab = 60 * kilo;
+  bench.settings.set("device.memory=1180k");  // 960 kB of slabs, 50 kB of models, and calls of at least 100 kB
+  const auto plan = bench.plan(100'000 * kilo);
+  REQUIRE(plan);
+  CHECK(plan->smaller_calls.at({"sam abc", "encode"}) == 1);
+  CHECK(plan->bytes() <= plan->limit_bytes);
+}
+
 TEST_CASE("shares and bytes") {
   constexpr std::int64_t mega = 1 << 20;
   const DeviceMemory memory{100 * mega, 200 * mega};
