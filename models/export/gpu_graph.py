@@ -10,6 +10,7 @@ import torch._inductor.inductor_prims  # has inductor_force_stride_order
 from torch.nn import functional
 
 aten = torch.ops.aten
+MOST_SHIFTS = 9  # a larger kernel reads each value more often; nobody has measured whether that pays
 
 
 def only_input(node, target):
@@ -96,15 +97,20 @@ def shifted_products(images, weight, bias, kernel, size, stride, padding):
     return total
 
 
+def pair(values):
+    """Both numbers of an argument that can also be one number."""
+    return (values, values) if isinstance(values, int) else tuple(values) * (2 // len(values))
+
+
 def shift_depthwise(module):
-    """Replaces depthwise convolutions. Returns how many there were."""
+    """Replaces depthwise convolutions of at most MOST_SHIFTS values. Returns how many there were."""
     found = 0
     for node in module.graph.find_nodes(op="call_function", target=aten.conv2d.default):
         images, weight, bias, stride, padding, dilation, groups = (*node.args, *(None, [1, 1], [0, 0], [1, 1], 1)[len(node.args) - 2 :])
         if weight.op != "get_attr":
             continue
         shape = value(module, weight).shape
-        if groups == 1 or groups != shape[0] or shape[1] != 1 or set(dilation) != {1}:
+        if groups == 1 or groups != shape[0] or shape[1] != 1 or set(pair(dilation)) != {1} or shape[2] * shape[3] > MOST_SHIFTS:
             continue
         with module.graph.inserting_before(node):
             height, width = images.meta["val"].shape[2:]
@@ -113,7 +119,7 @@ def shift_depthwise(module):
             images = module.graph.call_function(torch.ops.prims.inductor_force_stride_order.default, (images, channels_last))
             images, weight, bias = (tensor if tensor is None else torch.fx.Proxy(tensor) for tensor in (images, weight, bias))
             size = node.args[0].meta["val"].shape[2:]
-            result = shifted_products(images, weight, bias, shape[2:], size, stride, padding).node
+            result = shifted_products(images, weight, bias, shape[2:], size, pair(stride), pair(padding)).node
         result.meta["val"] = node.meta["val"]
         node.replace_all_uses_with(result)
         found += 1
