@@ -82,7 +82,8 @@ void run_in_python_set(const std::string& script, const std::vector<std::string>
   // With the default allocator, an export takes twice as long.
   if (const std::string tcmalloc = loaded_library("libtcmalloc"); !tcmalloc.empty()) {
     const char* others = std::getenv("LD_PRELOAD");
-    set_environment({{"LD_PRELOAD", others == nullptr ? tcmalloc : tcmalloc + ":" + others}});
+    const bool none = others == nullptr || *others == '\0';
+    set_environment({{"LD_PRELOAD", none ? tcmalloc : tcmalloc + ":" + others}});
   }
   // The exporters replace this process, so their exit code and signals are those of the command.
   ::execvp(python.c_str(), argv.data());

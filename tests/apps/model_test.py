@@ -62,6 +62,11 @@ class Start(Recorded):
         self.assertEqual({name: value for name, value in environment.items() if name.startswith("PYTHON")}, {"PYTHONHASHSEED": "0"})
         allocator = re.search(r"^allocator +(/\S*libtcmalloc\S*)", millrace("doctor").out, re.MULTILINE)
         self.assertEqual(environment["LD_PRELOAD"], allocator[1] if allocator else "")
+        # A library of the caller's stays.
+        (own,) = Path("/usr/lib/x86_64-linux-gnu").glob("libm.so.6")
+        self.model("a.pt", MILLRACE_PYTHON=self.recorder(), LD_PRELOAD=str(own))
+        environment = dict(part.decode().split("=", 1) for part in self.parts("environment"))
+        self.assertEqual(environment["LD_PRELOAD"], f"{allocator[1]}:{own}" if allocator else str(own))
 
     def test_settings_of_the_callers_python_have_no_effect(self):
         hostile = self.write("site/argparse.py", "raise SystemExit(99)\n").parent
