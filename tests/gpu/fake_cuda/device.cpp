@@ -15,6 +15,8 @@ thread_local int device = 0;
 
 cudaError_t fake_cuda::failed(cudaError_t error) { return last_error = error; }
 
+// The names are those of NVIDIA.
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -117,3 +119,4 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsig
   return cudaSuccess;
 }
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -58,8 +59,10 @@ class Memory {
   }
 
   [[nodiscard]] bool contains(const void* pointer) const {
-    auto after = blocks_.upper_bound(address(pointer));
-    return after != blocks_.begin() && address(pointer) < (--after)->first + after->second;
+    const auto after = blocks_.upper_bound(address(pointer));
+    if (after == blocks_.begin()) return false;
+    const auto& [begin, bytes] = *std::prev(after);
+    return address(pointer) < begin + bytes;
   }
   [[nodiscard]] std::size_t free() const { return total() - used_; }
   [[nodiscard]] std::size_t peak() const { return peak_; }

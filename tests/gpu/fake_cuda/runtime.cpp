@@ -68,6 +68,8 @@ std::int64_t fake_cuda::count_of(const std::string& name) {
   return state().counts[name];
 }
 
+// The names are those of NVIDIA.
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 extern "C" {
 
 void fake_cuda_count(const char* name) {
@@ -415,3 +417,4 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* stat
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

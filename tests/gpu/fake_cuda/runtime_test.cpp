@@ -8,9 +8,12 @@
 
 #include "tests/gpu/fake_cuda/runtime.hpp"
 
+// The names are those of NVIDIA.
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 extern "C" void** __cudaRegisterFatBinary(void*);
 extern "C" void __cudaRegisterFunction(void**, const char*, char*, const char*, int, void*, void*, void*, void*, int*);
 extern "C" cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, std::size_t, cudaStream_t);
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 namespace {
 
@@ -42,8 +45,7 @@ cudaError_t launch(dim3 grid, dim3 block, cudaStream_t on) {
     return true;
   }();
   CHECK(registered);
-  return __cudaLaunchKernel(static_cast<cudaKernel_t>(static_cast<void*>(const_cast<char*>(&function))), grid, block,
-                            nullptr, 0, on);
+  return __cudaLaunchKernel(reinterpret_cast<cudaKernel_t>(const_cast<char*>(&function)), grid, block, nullptr, 0, on);
 }
 
 }  // namespace
