@@ -229,8 +229,9 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     // If those may need more than the limit, smaller calls do not help.
     // Calls that do not fit during the run are retried in halves.
     if (for_calls < 0) break;
-    // A share of the memory is only a guess, and a usual picture is far smaller. So calls may take as much as the largest
-    // pictures. With less, they could be smaller than on a GPU with less memory, where the line above keeps them.
+    // A share of the memory is only a guess, and a usual picture is far smaller than the largest possible one.
+    // So calls may take as much as those. Otherwise they could be smaller than on a GPU with less memory, where the line
+    // above keeps their size.
     if (share_of(needs.memory)) for_calls = std::max(for_calls, plan.pictures_bytes);
     if (plan.calls_bytes <= for_calls || !calls.shrink()) break;
     calls.give_back();

@@ -44,7 +44,7 @@ struct LetterboxRow {
 LetterboxRow letterbox_row(const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
                            const Tensor& input);
 
-/// Operation `letterbox`: fills the inputs of all rows, equal to letterbox_cpu to the bit. One launch fills all of them.
+/// Operation `letterbox`: fills the inputs of all rows at once, equal to letterbox_cpu to the bit.
 /// Throws std::invalid_argument unless all inputs have one size and one type, which is f32, f16 or bf16, and for more
 /// than 65,535 rows.
 void letterbox(Device& device, std::vector<LetterboxRow> rows);

@@ -167,16 +167,19 @@ class TraceAdapter {
     const bool number = tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), false);
     if (number && std::ranges::none_of(buffers_, [&](const at::Tensor& one) { return one.is_same(tensor); }))
       return tensor.cpu();
-    at::Tensor& copy = moved_[tensor.unsafeGetTensorImpl()];
-    if (!copy.defined()) copy = tensor.to(device_);
-    originals_.push_back(tensor);  // a new tensor at the same address would look like this one
-    return copy;
+    const auto [place, added] = moved_.try_emplace(tensor.unsafeGetTensorImpl());
+    if (added) place->second = {tensor, tensor.to(device_)};
+    return place->second.copy;
   }
 
   const c10::Device device_;
   const bool tf32_;
-  std::vector<at::Tensor> buffers_, originals_;
-  std::map<const c10::TensorImpl*, at::Tensor> moved_;
+  std::vector<at::Tensor> buffers_;
+  struct Moved {
+    at::Tensor original;  // kept, because a new tensor at its address would look like it
+    at::Tensor copy;
+  };
+  std::map<const c10::TensorImpl*, Moved> moved_;
 };
 
 // Stores the weights of convolutions with channels last. Then LibTorch computes each convolution in that layout, also if
@@ -277,11 +280,11 @@ class TorchEngine final : public Engine {
       }
       if (scripted.empty()) return;
       const c10::Device device = device_of(options.device);
-      // Onto the CPU, also for a GPU: loading and freezing compare the values of tensors. On a GPU, each comparison is a
-      // kernel and a wait, tens of thousands in all. So a GPU runs the graph that tests see, except for joined linear layers.
+      // Onto the CPU, also for a GPU: loading and freezing compare the values of tensors.
+      // On a GPU, each comparison is a kernel and a wait, tens of thousands in all.
       module_ = torch::jit::load(model.file.string(), c10::kCPU);
       if (device.is_meta()) forget_values(module_);
-      // The order matters. Freezing comes after convert(): it turns weights into constants, which convert() does not change.
+      // The order matters. Freezing turns weights into constants, which convert() does not change.
       module_.eval();
       convert(module_, scalar_type(image_type_));
       for (const std::string& method : scripted) {
@@ -289,9 +292,7 @@ class TorchEngine final : public Engine {
           throw error("model.ts has no method '", method, "'; it needs ", c10::Join(", ", methods_));
       }
       TraceAdapter adapter(module_, device, options.precision == Precision::tf32);
-      if (options.freeze) {
-        freeze(module_, scripted);
-      }
+      if (options.freeze) freeze(module_, scripted);
       // Freezing leaves what the model writes to.
       if (!device.is_meta()) module_.to(device);
       adapter.adapt(module_);
