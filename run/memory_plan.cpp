@@ -225,14 +225,16 @@ std::optional<MemoryPlan> plan_memory(const MemoryNeeds& needs, Device& device, 
     // Allocators keep the memory of the largest calls, so the difference is the peak of a lane.
     plan.calls_bytes = std::max<std::int64_t>(0, loaded - stream->memory()->free_bytes);
     const std::int64_t room = plan.limit_bytes - plan.models_bytes;
-    std::int64_t for_calls = room - plan.pictures_bytes;  // what the largest possible pictures leave
-    // If those may need more than the limit, smaller calls do not help.
-    // Calls that do not fit during the run are retried in halves.
-    if (for_calls < 0) break;
-    // A share of the memory is only a guess, and a usual picture is far smaller than the largest possible one.
-    // So calls may take as much as those. Otherwise they could be smaller than on a GPU with less memory, where the line
-    // above keeps their size.
-    if (share_of(needs.memory)) for_calls = std::max(for_calls, plan.pictures_bytes);
+    const std::int64_t pictures = plan.pictures_bytes;
+    // What the largest possible pictures leave. Calls that do not fit during the run are retried in halves.
+    std::int64_t for_calls = room - pictures;
+    if (share_of(needs.memory)) {
+      // A share is only a guess, and a usual picture is far smaller than the largest possible one. So calls may take as
+      // much as those. This grows with the room: more memory never leads to smaller calls.
+      for_calls = std::max(for_calls, std::min(room, pictures));
+    } else if (for_calls < 0) {
+      break;  // pictures alone may exceed the limit, so smaller calls do not help
+    }
     if (plan.calls_bytes <= for_calls || !calls.shrink()) break;
     calls.give_back();
   }

@@ -164,20 +164,28 @@ TEST_CASE("if pictures alone may need too much memory, calls keep their size and
   CHECK(plan->text().find("lower batch.size or gate.slab") != std::string::npos);
 }
 
-TEST_CASE("more memory never leads to smaller calls") {
-  int most = 0;
-  for (std::int64_t bytes = 300 * kilo; bytes <= 4'000 * kilo; bytes += 100 * kilo) {
-    CAPTURE(bytes);
-    Bench bench;
-    bench.slab = 60 * kilo;  // the largest possible pictures of a batch take 960 kB
-    const auto plan = bench.plan(bytes);
-    REQUIRE(plan);
-    const auto found = plan->smaller_calls.find({"sam abc", "encode"});
-    const int rows = found == plan->smaller_calls.end() ? 16 : found->second;
-    CHECK(rows >= most);
-    most = rows;
+TEST_CASE("with a share, more memory never leads to smaller calls") {
+  for (const std::int64_t each : {65 * kilo, 100 * kilo}) {
+    for (const char* share : {"0.5", "0.9"}) {
+      CAPTURE(each);
+      CAPTURE(share);
+      int most = 0;
+      for (std::int64_t bytes = 300 * kilo; bytes <= 7'000 * kilo; bytes += 100 * kilo) {
+        CAPTURE(bytes);
+        Bench bench;
+        bench.each = each;
+        bench.slab = 60 * kilo;  // the largest possible pictures of a batch take 960 kB
+        bench.settings.set(std::string("device.memory=") + share);
+        const auto plan = bench.plan(bytes);
+        REQUIRE(plan);
+        const auto found = plan->smaller_calls.find({"sam abc", "encode"});
+        const int rows = found == plan->smaller_calls.end() ? 16 : found->second;
+        CHECK(rows >= most);
+        most = rows;
+      }
+      CHECK(most == 16);
+    }
   }
-  CHECK(most == 16);
 }
 
 TEST_CASE("a limit in bytes is kept, if need be by calls of one picture") {
