@@ -3,6 +3,8 @@
 #include <ATen/ops/cat.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 
 namespace millrace {
 
@@ -55,8 +57,11 @@ std::vector<at::Tensor> CompiledMethod::call(const std::vector<at::Tensor>& inpu
         shape[0] = library.rows - taken;
         input = at::cat({input, input.narrow(0, taken - 1, 1).expand(shape)});
       }
-      // Compiled code takes the strides of a dense tensor for granted.
-      given.push_back(input.contiguous());
+      // Compiled code takes the strides of a dense tensor for granted. Its kernels for GPUs also read 16 bytes at once, so
+      // an input may not begin in between (GPU_ALIGN_BYTES of Inductor). Rows of a larger tensor can.
+      input = input.contiguous();
+      if (reinterpret_cast<std::uintptr_t>(input.data_ptr()) % 16 != 0) input = input.clone();
+      given.push_back(std::move(input));
     }
     parts.push_back(run(library, given, stream));
     for (at::Tensor& output : parts.back()) output = output.narrow(0, 0, taken);

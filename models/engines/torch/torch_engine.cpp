@@ -106,7 +106,7 @@ void convert(const torch::jit::Module& module, c10::ScalarType type) {
   };
   for (at::Tensor parameter : module.parameters()) {
     converted(parameter);
-    // Freezing copies weights that can be trained once for each graph that uses them.
+    // Freezing makes a new tensor of each trainable weight in each graph, and each would be copied to a GPU.
     parameter.set_requires_grad(false);
   }
   for (at::Tensor buffer : module.buffers()) converted(buffer);
@@ -121,45 +121,81 @@ void forget_values(const torch::jit::Module& module) {
   }
 }
 
-// A trace contains two facts of the machine that made it: the device of functions such as torch.arange, and whether
-// convolutions may round to TF32. Both become those of this run, and constant tensors move to its device.
-//
-// Single whole numbers in a trace stay on the CPU, because they are sizes: each read of one from a GPU would wait for
-// the GPU. Those that the module had as buffers move. So make this object before freezing, which makes them constants.
-class TraceAdapter {
+template <class Visit>
+void each_node(torch::jit::Block& block, const Visit& visit) {
+  for (torch::jit::Node* node : block.nodes()) {
+    for (torch::jit::Block* inner : node->blocks()) each_node(*inner, visit);
+    if (node->hasAttribute(c10::attr::Subgraph)) each_node(*node->g(c10::attr::Subgraph)->block(), visit);
+    visit(*node);
+  }
+}
+
+template <class Visit>
+void each_node(const torch::jit::Module& module, const Visit& visit) {
+  for (const torch::jit::Module& part : module.modules()) {
+    for (const auto& method : part.get_methods()) each_node(*method.graph()->block(), visit);
+  }
+}
+
+bool is_constant(const torch::jit::Node& node) {
+  return node.kind() == c10::prim::Constant && node.hasAttribute(c10::attr::value);
+}
+
+// Functions such as torch.arange compute on the device that the trace names.
+void name_device(const torch::jit::Module& module, c10::Device device) {
+  each_node(module, [&](torch::jit::Node& node) {
+    if (is_constant(node) && node.output()->type() == c10::DeviceObjType::get())
+      node.s_(c10::attr::value, device.str());
+  });
+}
+
+// A trace also says whether convolutions may round to TF32.
+void name_tf32(const torch::jit::Module& module, bool tf32) {
+  const auto convolution = c10::Symbol::fromQualString("aten::_convolution");
+  // The older form of this operator has 12 inputs and no allow_tf32.
+  constexpr std::size_t convolution_inputs = 13, allow_tf32 = 12;
+  each_node(module, [&](torch::jit::Node& node) {
+    if (node.kind() != convolution || node.inputs().size() != convolution_inputs) return;
+    // The constant must be before the node that uses it.
+    const torch::jit::WithInsertPoint before(&node);
+    node.replaceInput(allow_tf32, node.owningGraph()->insertConstant(tf32));
+  });
+}
+
+// Moves the constant tensors of a module to a device.
+// Single whole numbers stay on the CPU, because they are sizes: each read of one from a GPU would wait for the GPU.
+// But those move that the module had as buffers. Make this object before freezing: that turns buffers into constants.
+class ConstantMover {
  public:
-  TraceAdapter(const torch::jit::Module& module, c10::Device device, bool tf32) : device_(device), tf32_(tf32) {
+  ConstantMover(const torch::jit::Module& module, c10::Device device) : device_(device) {
     for (const at::Tensor& buffer : module.buffers()) buffers_.push_back(buffer);
   }
 
-  void adapt(const torch::jit::Module& module) {
-    if (device_.is_cpu()) return;
-    for (const torch::jit::Module& part : module.modules()) {
-      for (const auto& method : part.get_methods()) adapt(*method.graph()->block());
-    }
+  void move_all(const torch::jit::Module& module) {
+    each_node(module, [&](torch::jit::Node& node) {
+      if (!is_constant(node)) return;
+      if (node.kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
+        node.t_(c10::attr::value, moved(node.t(c10::attr::value)));
+      } else if (node.kindOf(c10::attr::value) == torch::jit::AttributeKind::ival) {
+        node.ival_(c10::attr::value, moved(node.ival(c10::attr::value)));
+      }
+    });
   }
 
  private:
-  void adapt(torch::jit::Block& block) {
-    const auto convolution = c10::Symbol::fromQualString("aten::_convolution");
-    // The older form of this operator has 12 inputs and no allow_tf32.
-    constexpr std::size_t convolution_inputs = 13, allow_tf32 = 12;
-    for (torch::jit::Node* node : block.nodes()) {
-      for (torch::jit::Block* inner : node->blocks()) adapt(*inner);
-      if (node->hasAttribute(c10::attr::Subgraph)) adapt(*node->g(c10::attr::Subgraph)->block());
-      if (node->kind() == convolution && node->inputs().size() == convolution_inputs) {
-        // The constant must be before the node that uses it.
-        const torch::jit::WithInsertPoint before(node);
-        node->replaceInput(allow_tf32, node->owningGraph()->insertConstant(tf32_));
-      }
-      if (node->kind() != c10::prim::Constant || !node->hasAttribute(c10::attr::value)) continue;
-      if (node->output()->type() == c10::DeviceObjType::get()) node->s_(c10::attr::value, device_.str());
-      if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::t) {
-        node->t_(c10::attr::value, moved(node->t(c10::attr::value)));
-      } else if (node->kindOf(c10::attr::value) == torch::jit::AttributeKind::ival) {  // a list or tuple of tensors
-        node->ival_(c10::attr::value, node->ival(c10::attr::value).deepcopy(device_));
-      }
+  c10::IValue moved(const c10::IValue& value) {
+    if (value.isTensor()) return moved(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> all;
+      for (const at::Tensor& tensor : value.toTensorVector()) all.push_back(moved(tensor));
+      return all;
     }
+    if (value.isTuple()) {
+      std::vector<c10::IValue> all;
+      for (const c10::IValue& element : value.toTupleRef().elements()) all.push_back(moved(element));
+      return c10::ivalue::Tuple::create(std::move(all));
+    }
+    return value;
   }
 
   // A tensor that several graphs use is copied once.
@@ -173,7 +209,6 @@ class TraceAdapter {
   }
 
   const c10::Device device_;
-  const bool tf32_;
   std::vector<at::Tensor> buffers_;
   struct Moved {
     at::Tensor original;  // kept, because a new tensor at its address would look like it
@@ -268,7 +303,7 @@ class TorchEngine final : public Engine {
     // First, because LibTorch knows no GPU before this library is open.
     if (options.device >= 0) load_cuda();
     fix_process_settings();
-    // For the whole process. Convolutions of a trace have a setting of their own (TraceAdapter).
+    // For the whole process. Convolutions of a trace have a setting of their own (name_tf32).
     at::globalContext().setAllowTF32CuBLAS(options.precision == Precision::tf32);
     at::globalContext().setAllowTF32CuDNN(options.precision == Precision::tf32);
     set_team_of_this_thread(threads_);
@@ -283,7 +318,6 @@ class TorchEngine final : public Engine {
       // Onto the CPU, also for a GPU: loading and freezing compare the values of tensors.
       // On a GPU, each comparison is a kernel and a wait, tens of thousands in all.
       module_ = torch::jit::load(model.file.string(), c10::kCPU);
-      if (device.is_meta()) forget_values(module_);
       // The order matters. Freezing turns weights into constants, which convert() does not change.
       module_.eval();
       convert(module_, scalar_type(image_type_));
@@ -291,12 +325,26 @@ class TorchEngine final : public Engine {
         if (!module_.find_method(method))
           throw error("model.ts has no method '", method, "'; it needs ", c10::Join(", ", methods_));
       }
-      TraceAdapter adapter(module_, device, options.precision == Precision::tf32);
-      if (options.freeze) freeze(module_, scripted);
+      if (device.is_cpu()) {
+        if (options.freeze) freeze(module_, scripted);
+        return;
+      }
+      ConstantMover constants(module_, device);
+      if (options.freeze) {
+        name_device(module_, c10::kCPU);  // freezing computes what depends on constants alone
+        freeze(module_, scripted);
+      }
       // Freezing leaves what the model writes to.
-      if (!device.is_meta()) module_.to(device);
-      adapter.adapt(module_);
-      if (options.freeze && device.is_cuda()) {
+      if (device.is_meta()) {
+        forget_values(module_);
+      } else {
+        module_.to(device);
+      }
+      name_device(module_, device);
+      name_tf32(module_, options.precision == Precision::tf32);
+      constants.move_all(module_);
+      if (!device.is_cuda()) return;
+      if (options.freeze) {
         // Joins linear layers of one input. It does so for weights on a GPU only, so it follows the move.
         for (const std::string& method : scripted) {
           auto graph = module_.get_method(method).graph();
@@ -304,7 +352,7 @@ class TorchEngine final : public Engine {
           torch::jit::EliminateDeadCode(graph);
         }
       }
-      if (device.is_cuda()) finish_all(options.device);
+      finish_all(options.device);
     });
     name_ = model.name;
   }

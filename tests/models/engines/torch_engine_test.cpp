@@ -200,16 +200,18 @@ TEST_CASE("constants of a trace follow the model to another device") {
 def forward(self, images):
     places = torch.arange(images.size(3), device=torch.device("cpu")) * self.scale
     if images.size(0) > 1:
-        places = places + torch.ones([1], device="cpu")
-    return images + places
+        places = places + torch.ones([1, 1], device="cpu")
+    return images + places + self.first.expand([images.size(3)])
 )");
-  // Without freezing, which compares constants: they have no values on this device.
-  const auto engine = load_torch_engine(package, {.device = shapes_only, .freeze = false});
-  for (const std::int64_t batch : {1, 2}) {
-    const std::vector<Tensor> images{{nullptr, nullptr, {batch, 3, 4, 5}, DType::f32, shapes_only}};
-    const auto outputs = engine->call("forward", images);
-    CHECK(outputs[0].shape == std::vector<std::int64_t>{batch, 3, 4, 5});
-    CHECK(outputs[0].device == shapes_only);
+  for (const bool freeze : {true, false}) {
+    CAPTURE(freeze);
+    const auto engine = load_torch_engine(package, {.device = shapes_only, .freeze = freeze});
+    for (const std::int64_t batch : {1, 2}) {
+      const std::vector<Tensor> images{{nullptr, nullptr, {batch, 3, 4, 5}, DType::f32, shapes_only}};
+      const auto outputs = engine->call("forward", images);
+      CHECK(outputs[0].shape == std::vector<std::int64_t>{batch, 3, 4, 5});
+      CHECK(outputs[0].device == shapes_only);
+    }
   }
 }
 
