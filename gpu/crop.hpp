@@ -23,7 +23,7 @@ struct Crop {
 /// Returns the pixels that the box touches, at least one.
 PixelRectangle crop_rectangle(const Crop& crop);
 
-/// Fills row i of `inputs` [N, 3, H, W] from crop i, as letterbox() does from a whole picture, with one launch.
+/// Fills row i of `inputs` [N, 3, H, W] from crop i, as letterbox() does from whole pictures.
 /// The position is letterbox_geometry() of the rectangle's size.
 /// Throws std::invalid_argument for another number of rows, and as letterbox() does.
 void crop(Device& device, std::span<const Crop> crops, const InputSpec& spec, const Tensor& inputs);

@@ -23,7 +23,7 @@ struct DeviceModels {
   std::unique_ptr<ModelCache> cache;   ///< its engines report their calls to `demand` and `limits`
   std::optional<MemoryPlan> memory{};  ///< set by planning, if the device has its own memory
   std::unique_ptr<std::mutex> first = std::make_unique<std::mutex>();  ///< the first lane holds it while it warms up
-  std::shared_ptr<std::shared_mutex> alone;  ///< one for each GPU: its only owner may time calls there
+  std::shared_ptr<std::shared_mutex> alone;  ///< one for each GPU: a lane that times calls owns it, others share it
   bool warm = false;  ///< a lane has called the models, and `demand` knows their times; guarded by `first`
 };
 

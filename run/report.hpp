@@ -47,7 +47,7 @@ struct RunReport {
   ScanCounts scan;                ///< files that the scan skipped
 
   std::int64_t load_ns = 0;     ///< reading and loading packages
-  std::int64_t warm_up_ns = 0;  ///< first calls of the models on the lanes, until the last lane is warm
+  std::int64_t warm_up_ns = 0;  ///< planning of memory, and first calls of the models until the last lane is warm
   Snapshot window;              ///< of this attempt, from the moment when all lanes are warm to the last commit
   Verdict verdict;
   std::vector<Prediction> what_if;  ///< the highest rate first; empty if the run was too short

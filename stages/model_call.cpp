@@ -188,6 +188,9 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
   const std::span<const int> owners = rows.owners;
   const auto frame_of = [&](std::size_t row) -> Frame& { return *batch.frames[static_cast<std::size_t>(owners[row])]; };
   const auto is_wanted = [&](std::size_t row) { return !rows.wanted || rows.wanted(static_cast<int>(row)); };
+  const auto is_taken = [&](std::size_t row) {
+    return !frame_of(row).failed() && (rows.take_unwanted || is_wanted(row));
+  };
   const auto max_rows = static_cast<std::size_t>(rows.model.maximum(rows.method));
   // Loaded for the first call that is needed: a batch without wanted rows loads no model.
   // Held until the end, so that the cache cannot free the model between two calls.
@@ -202,8 +205,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
       count = static_cast<std::size_t>(others - owners.subspan(first, count).begin());
     }
     bool any = false;
-    for (std::size_t row = first; row < first + count; ++row)
-      any = any || (!frame_of(row).failed() && (rows.take_unwanted || is_wanted(row)));
+    for (std::size_t row = first; row < first + count; ++row) any = any || is_taken(row);
     // A call of blanks and unwanted rows has no result that anyone takes.
     if (!any) continue;
     if (engine == nullptr) engine = rows.model.engine();
@@ -231,7 +233,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t row = first + i;
       Frame& frame = frame_of(row);
-      if (frame.failed() || !(rows.take_unwanted || is_wanted(row))) continue;
+      if (!is_taken(row)) continue;
       if (outcomes[i].outputs == nullptr) {
         // A picture does not fail with a row that it does not need. Its boxes are in the manifest, for example.
         if (is_wanted(row)) frame.fail(rows.stage, Reason::model_failed, outcomes[i].error);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 
 #include "gpu/prompts.hpp"
@@ -40,14 +39,11 @@ bool side_by_side(const Tensor* first, const Tensor* second) {
          static_cast<const std::byte*>(first->data) + first->bytes() == second->data;
 }
 
-/// Compiled models read inputs in blocks of this size (bytes), from an address that is a multiple of it.
-bool aligned(const Tensor& tensor) { return reinterpret_cast<std::uintptr_t>(tensor.data) % 64 == 0; }
-
 /// The rows as one tensor [count, ...]. Rows of one call lie side by side, and are not copied.
 Tensor stack(Device& device, const std::vector<const Tensor*>& rows) {
   std::vector<std::int64_t> shape = rows.front()->shape;
   shape.insert(shape.begin(), static_cast<std::int64_t>(rows.size()));
-  if (aligned(*rows.front()) && std::ranges::adjacent_find(rows, std::not_fn(side_by_side)) == rows.end()) {
+  if (std::ranges::adjacent_find(rows, std::not_fn(side_by_side)) == rows.end()) {
     Tensor all = *rows.front();
     all.shape = shape;
     return all;

@@ -91,6 +91,7 @@ void letterbox_on_host(const LetterboxRow& row) {
   std::vector<std::uint8_t> packed;
   // letterbox_cpu() reads rows of pixels without gaps, so a part of a wider raster is packed first.
   if (row.width != row.row_pixels) {
+    packed.reserve(std::size_t{3} * static_cast<std::size_t>(row.width) * static_cast<std::size_t>(row.height));
     for (int y = 0; y < row.height; ++y) {
       const std::uint8_t* const from = row.pixels + 3 * static_cast<std::ptrdiff_t>(y) * row.row_pixels;
       packed.insert(packed.end(), from, from + 3 * static_cast<std::ptrdiff_t>(row.width));
