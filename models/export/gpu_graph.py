@@ -26,25 +26,27 @@ def transposed(node):
     return node.args[0] if {dim % node.meta["val"].dim() for dim in node.args[1:]} == {node.meta["val"].dim() - 2, node.meta["val"].dim() - 1} else None
 
 
-def fuse_attention(graph):
-    """softmax(q k' * scale + bias) v becomes one operation, which stores no scores. Returns how many there were."""
-    found = 0
-    for softmax in graph.find_nodes(op="call_function", target=aten.softmax.int):
+def fuse_attention(module):
+    """softmax(q k' * scale + bias) v becomes one operation, which stores no scores."""
+    for softmax in module.graph.find_nodes(op="call_function", target=aten.softmax.int):
         added = only_input(softmax, aten.add.Tensor)
         scaled = added and only_input(added, aten.mul.Tensor)
         scores = scaled and only_input(scaled, aten.matmul.default)
         keys = scores and transposed(scores.args[1])
+        if not keys or not isinstance(scaled.args[1], float):
+            continue
+        shape = scores.meta["val"].shape
+        # A number is no mask, and neither is a tensor that gives the scores more dimensions or another size.
+        bias = added.args[1] if isinstance(added.args[1], torch.fx.Node) and added.meta["val"].shape == shape else None
+        plain = not added.kwargs and not softmax.kwargs and len(softmax.args) == 2 and softmax.args[1] % len(shape) == len(shape) - 1
         users = list(softmax.users)
-        last = softmax.args[1] % softmax.meta["val"].dim() == softmax.meta["val"].dim() - 1
-        if not keys or not last or added.kwargs or softmax.kwargs or len(softmax.args) > 2 or len(users) != 1 or users[0].target is not aten.matmul.default or users[0].args[0] is not softmax or not isinstance(scaled.args[1], float):
+        if bias is None or not plain or len(users) != 1 or users[0].target is not aten.matmul.default or users[0].args[0] is not softmax:
             continue
         (result,) = users
-        with graph.inserting_before(result):
-            fused = graph.call_function(aten.scaled_dot_product_attention.default, (scores.args[0], keys, result.args[1], added.args[1]), {"scale": scaled.args[1]})
+        with module.graph.inserting_before(result):
+            fused = module.graph.call_function(aten.scaled_dot_product_attention.default, (scores.args[0], keys, result.args[1], bias), {"scale": scaled.args[1]})
         fused.meta["val"] = result.meta["val"]
         result.replace_all_uses_with(fused)
-        found += 1
-    return found
 
 
 def value(module, node):
@@ -53,8 +55,8 @@ def value(module, node):
 
 
 def fold_batch_norms(module):
-    """Folds each batch norm into the convolution before it. Returns how many there were."""
-    found = 0
+    """Folds each batch norm into the convolution before it."""
+    found = 0  # for the names of the new tensors
     for norm in module.graph.find_nodes(op="call_function", target=aten.batch_norm.default):
         convolution = only_input(norm, aten.conv2d.default)
         tensors = norm.args[1:5]
@@ -79,7 +81,6 @@ def fold_batch_norms(module):
         norm.replace_all_uses_with(convolution)
         module.graph.erase_node(norm)
         found += 1
-    return found
 
 
 def shifted_products(images, weight, bias, kernel, size, stride, padding):
@@ -103,8 +104,7 @@ def pair(values):
 
 
 def shift_depthwise(module):
-    """Replaces depthwise convolutions of at most MOST_SHIFTS values. Returns how many there were."""
-    found = 0
+    """Replaces depthwise convolutions of at most MOST_SHIFTS values."""
     for node in module.graph.find_nodes(op="call_function", target=aten.conv2d.default):
         images, weight, bias, stride, padding, dilation, groups = (*node.args, *(None, [1, 1], [0, 0], [1, 1], 1)[len(node.args) - 2 :])
         if weight.op != "get_attr":
@@ -122,13 +122,12 @@ def shift_depthwise(module):
             result = shifted_products(images, weight, bias, shape[2:], size, pair(stride), pair(padding)).node
         result.meta["val"] = node.meta["val"]
         node.replace_all_uses_with(result)
-        found += 1
-    return found
 
 
+@torch.no_grad()
 def for_gpu(module):
     """Changes the graph module in place, and returns it."""
-    fuse_attention(module.graph)
+    fuse_attention(module)
     fold_batch_norms(module)
     shift_depthwise(module)
     module.graph.eliminate_dead_code()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The form of models for GPUs: it computes the same, and moves fewer bytes."""
 
+import copy
 import os
 import sys
 import types
@@ -43,8 +44,14 @@ def count(module, target):
 
 class Form(unittest.TestCase):
     def same(self, module, *inputs):
-        """The form of the module for a GPU, after a comparison with the module."""
+        """The form of the module for a GPU, after a comparison with the module, also in bf16."""
         expected = module(*inputs)
+        narrow = copy.deepcopy(module).bfloat16()
+        short = [tensor.bfloat16() for tensor in inputs]
+        original = narrow(*short)
+        # Roundings of 2^-9 add up. Those of the original are as large.
+        difference = gpu_graph.for_gpu(exported(narrow, *short))(*short).float() - expected
+        self.assertLess(difference.square().mean().sqrt().item(), 0.01 * expected.std().item() + 2 * (original.float() - expected).square().mean().sqrt().item())
         changed = gpu_graph.for_gpu(exported(module, *inputs))
         difference = changed(*inputs) - expected
         self.assertLess(difference.abs().max().item(), 1e-5 * expected.std().item())
@@ -116,9 +123,22 @@ class Form(unittest.TestCase):
                 scores = (q @ k.transpose(2, 3) * 0.5 + bias).softmax(3)
                 return scores @ v + scores.sum()
 
+        class Shifted(nn.Module):
+            """The number is no bias."""
+
+            def forward(self, q, k, v):
+                return (q @ k.transpose(2, 3) * 0.5 + 1e-6).softmax(3) @ v
+
+        class Plain(nn.Module):
+            def forward(self, q, k, v, bias):
+                return (q @ k.transpose(2, 3) * 0.5 + bias).softmax(3) @ v
+
         q, k, v = torch.randn(3, 2, 3, 7, 8)
-        changed = self.same(Scores(), q, k, v, torch.randn(3, 7, 7))
-        self.assertEqual(count(changed, aten.softmax.int), 1)
+        one, ones = torch.randn(3, 7, 7), torch.randn(4, 1, 1, 7, 7)  # the second gives the scores a dimension more
+        for module, inputs, fused in ((Plain(), (q, k, v, one), 1), (Scores(), (q, k, v, one), 0), (Shifted(), (q, k, v), 0), (Plain(), (q, k, v, ones), 0)):
+            with self.subTest(type(module).__name__, fused=fused):
+                changed = self.same(module, *inputs)
+                self.assertEqual((count(changed, aten.softmax.int), count(changed, aten.scaled_dot_product_attention.default)), (1 - fused, fused))
 
     @torch.no_grad()
     def test_the_encoder_of_mobile_sam(self):
