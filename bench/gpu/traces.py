@@ -1,6 +1,6 @@
 """Adapts a TorchScript trace to the device and the settings of this run, for scripts in Python.
 
-A trace stores those with which it was made. The program does the same in models/engines/torch/torch_engine.cpp.
+A trace stores those with which it was made. The program does the same in models/engines/torch/prepare_module.cpp.
 """
 
 import torch
