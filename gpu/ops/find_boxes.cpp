@@ -52,16 +52,10 @@ void on_host(const HeadJob& job) {
   }
 }
 
-/// One thread that does the work of a block.
-struct OneThread {
-  int rank = 0, size = 1;
-  [[nodiscard]] std::uint64_t max(std::uint64_t value) const { return value; }
-};
-
 void body(const HeadJob& job) {
   for (int slot = 0; slot < job.slots; ++slot) {
     for (int i = 0; i < job.candidates; ++i) job.faults[slot] |= find_boxes_kernel::find_candidate(job, slot, i);
-    find_boxes_kernel::keep_best(job, slot, OneThread{});
+    find_boxes_kernel::keep_best(job, slot, find_boxes_kernel::OneThread{});
   }
 }
 

@@ -196,6 +196,12 @@ MILLRACE_DEVICE inline bool overlaps(const Box& kept, const Box& box, double thr
   return static_cast<double>(intersection / (kept_area + area - intersection)) > threshold;
 }
 
+/// One thread that does the work of a block, on the host.
+struct OneThread {
+  int rank = 0, size = 1;
+  [[nodiscard]] std::uint64_t max(std::uint64_t value) const { return value; }
+};
+
 /// Greedy suppression of one slot by the threads of `block`. Each round keeps the best remaining candidate.
 /// In the same pass, the threads remove its overlaps and find the next best.
 /// `block` has rank, size, and max(value) over its threads. All threads call max, and it is a barrier.

@@ -37,15 +37,6 @@ ResampleTaps taps_of(int from, int to, int before, int input, bool triangle) {
   return taps;
 }
 
-template <class Value, class Convert>
-void fill(const LetterboxRow& row, Value* values, const Convert& convert) {
-  for (int plane = 0; plane < 3; ++plane) {
-    for (int y = 0; y < row.spec.height; ++y) {
-      for (int x = 0; x < row.spec.width; ++x) *values++ = convert(letterbox_value(row, x, y, plane));
-    }
-  }
-}
-
 }  // namespace
 
 LetterboxRow letterbox_row(const DeviceImage& raster, const LetterboxGeometry& geometry, const InputSpec& spec,
@@ -107,10 +98,8 @@ void letterbox_on_host(const LetterboxRow& row) {
 }
 
 void letterbox_body(const LetterboxRow& row) {
-  for (int i = 0; i < row.x.size; ++i) letterbox_kernel::fill_taps(row, false, i);
-  for (int i = 0; i < row.y.size; ++i) letterbox_kernel::fill_taps(row, true, i);
-  if (row.type == DType::f32) return fill(row, static_cast<float*>(row.out), [](float value) { return value; });
-  fill(row, static_cast<std::uint16_t*>(row.out), row.type == DType::f16 ? to_f16 : to_bf16);
+  letterbox_kernel::fill_all_taps(row);
+  letterbox_kernel::fill_input(row);
 }
 
 void letterbox(Device& device, std::vector<LetterboxRow> rows) {

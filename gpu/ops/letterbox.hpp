@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "base/half.hpp"
 #include "base/tensor.hpp"
 #include "gpu/device.hpp"
 #include "gpu/device_code.hpp"
@@ -158,5 +159,32 @@ MILLRACE_DEVICE inline float letterbox_value(const LetterboxRow& picture, int x,
       return normalised(static_cast<float>(letterbox_kernel::triangle(picture, i, j, channel)));
   }
 }
+
+namespace letterbox_kernel {
+
+// What the kernels do for one picture, on the host: one thread after another.
+
+inline void fill_all_taps(const LetterboxRow& picture) {
+  for (int i = 0; i < picture.x.size; ++i) fill_taps(picture, false, i);
+  for (int i = 0; i < picture.y.size; ++i) fill_taps(picture, true, i);
+}
+
+inline void fill_input(const LetterboxRow& picture) {
+  std::int64_t at = 0;
+  for (int plane = 0; plane < 3; ++plane) {
+    for (int y = 0; y < picture.spec.height; ++y) {
+      for (int x = 0; x < picture.spec.width; ++x, ++at) {
+        const float value = letterbox_value(picture, x, y, plane);
+        if (picture.type == DType::f32) {
+          static_cast<float*>(picture.out)[at] = value;
+        } else {
+          static_cast<std::uint16_t*>(picture.out)[at] = picture.type == DType::f16 ? to_f16(value) : to_bf16(value);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace letterbox_kernel
 
 }  // namespace millrace

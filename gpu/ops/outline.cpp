@@ -37,30 +37,14 @@ void on_host(const OutlineJob& job) {
     outline_on_host(*job.request.call, target, job.threshold, *job.request.outliner);
 }
 
-template <class Column>
-void for_each_column(const OutlineJob& job, const Column& column) {
-  for (int n = 0; n < job.masks; ++n) {
-    for (int x = 0; x < job.widest; ++x) column(job, n, x);
-  }
-}
-
 void body(const OutlineJob& job) {
-  const auto size = static_cast<std::size_t>(job.logits_width) * static_cast<std::size_t>(job.logits_height);
-  for (int n = 0; n < job.masks && !job.counted; ++n) {
-    const float* logits = job.logits + static_cast<std::size_t>(n) * size;
-    float largest = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      if (std::isnan(logits[i]) || std::fabs(logits[i]) > largest) largest = std::fabs(logits[i]);
-      if (std::isnan(largest)) break;
-    }
-    job.largest[n] = largest;
-  }
   if (!job.counted) {
-    for_each_column(job, outline_kernel::count_column);
+    for (int n = 0; n < job.masks; ++n) job.largest[n] = outline_kernel::largest_magnitude(job, n);
+    outline_kernel::for_each_column(job, outline_kernel::count_column);
     // The entry after the last count is 0 (count_column), so its sum is the total.
     std::exclusive_scan(job.counts, job.counts + job.masks * job.widest + 1, job.counts, 0U);
   }
-  for_each_column(job, outline_kernel::write_column);
+  outline_kernel::for_each_column(job, outline_kernel::write_column);
 }
 
 /// Returns the positions of an ellipse in the middle, with a quarter of the picture's width and height.

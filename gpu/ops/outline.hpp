@@ -247,5 +247,25 @@ MILLRACE_DEVICE inline void write_column(const OutlineJob& job, int n, int x) {
   });
 }
 
+// What the kernels do for all masks, on the host: one thread after another.
+
+/// The largest magnitude of the logits of mask n; NaN if there is one.
+inline float largest_magnitude(const OutlineJob& job, int n) {
+  const std::int64_t size = static_cast<std::int64_t>(job.logits_width) * job.logits_height;
+  const float* logits = job.logits + n * size;
+  float largest = 0;
+  for (std::int64_t i = 0; i < size && !std::isnan(largest); ++i) {
+    if (std::isnan(logits[i]) || std::fabs(logits[i]) > largest) largest = std::fabs(logits[i]);
+  }
+  return largest;
+}
+
+template <class Column>
+void for_each_column(const OutlineJob& job, const Column& column) {
+  for (int n = 0; n < job.masks; ++n) {
+    for (int x = 0; x < job.widest; ++x) column(job, n, x);
+  }
+}
+
 }  // namespace outline_kernel
 }  // namespace millrace

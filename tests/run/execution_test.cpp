@@ -93,18 +93,22 @@ TEST_CASE("on a GPU, the first lane warms up alone, and the others do so at the 
   std::condition_variable changed;
   std::optional<std::thread::id> first;
   std::set<std::thread::id> later;
-  bool met = true;
+  bool met = true, alone = true;
   bench.at_call = [&](std::string_view, int) {
     std::unique_lock lock(mutex);
     const auto self = std::this_thread::get_id();
     if (!first) first = self;
-    if (self == *first) return;
+    if (self == *first) {
+      if (!run.execution.ready()) alone = alone && later.empty();
+      return;
+    }
     later.insert(self);
     changed.notify_all();
     // Only if the lanes take turns does this end after ten seconds.
     met = changed.wait_for(lock, std::chrono::seconds(10), [&] { return later.size() == 2; }) && met;
   };
   run.run();
+  CHECK(alone);
   CHECK(later.size() == 2);
   CHECK(met);
 }

@@ -230,6 +230,17 @@ TEST_CASE("with detect.skip_with_boxes=no, a picture with boxes does not fail wi
   }
 }
 
+TEST_CASE("with detect.skip_with_boxes=no, a split call does not mark pictures with boxes") {
+  StageFixture fixture;
+  fixture.add_view(detector_package(), detector_by_code({{1, four}, {2, four}}, holds(1)));
+  RecipeLane lane(fixture, {"preprocess", "detect"}, {{"detect", {{"skip_with_boxes", {"no"}}}}});
+  Batch batch = batch_of({1, 2});
+  batch.frames[0]->item.boxes = {{1, 2, 3, 4, 0}};
+  lane.run(batch);
+  CHECK_FALSE(batch.frames[0]->split);
+  CHECK(batch.frames[1]->split);
+}
+
 TEST_CASE("a view without a detector takes boxes from the manifest only") {
   StageFixture fixture;
   fixture.add_view_without_detector();

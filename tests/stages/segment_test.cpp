@@ -145,6 +145,35 @@ TEST_CASE("16 pictures of 3 boxes: 3 decoder calls when packed, 16 when not, wit
   CHECK(alone.lines == packed.lines);
 }
 
+TEST_CASE("embeddings of one encoder call reach the decoder without a copy, and those of several as one tensor") {
+  for (const char* image_batch : {"16", "2"}) {
+    CAPTURE(image_batch);
+    StageFixture fixture;
+    fixture.add_view(detector_package(), detector_by_code(three_each()));
+    const auto model = segmenter_by_code();
+    std::vector<Tensor> encoded;
+    int views = 0, copies = 0;
+    fixture.set_segmenter(segmenter_package(), [&](std::string_view method, std::span<const Tensor> inputs) {
+      if (method == "decode") {
+        const bool view =
+            std::ranges::any_of(encoded, [&](const Tensor& whole) { return whole.storage == inputs.front().storage; });
+        ++(view ? views : copies);
+      }
+      auto outputs = model(method, inputs);
+      if (method == "encode") encoded.push_back(outputs.front());
+      return outputs;
+    });
+    RecipeLane lane(fixture, {"preprocess", "detect", "segment", "postprocess"},
+                    {{"segment", {{"image_batch", {image_batch}}}}});
+    Batch batch = batch_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
+    lane.run(batch);
+    const bool one_call = encoded.size() == 1;
+    CHECK(one_call == (std::string_view(image_batch) == "16"));
+    CHECK((one_call ? views : copies) >= 1);
+    CHECK((one_call ? copies : views) == 0);
+  }
+}
+
 TEST_CASE("segment.box_batch: maximum boxes of a decoder call, at most what the package allows") {
   const auto decodes = [](const char* box_batch, const char* pack, int max_boxes) {
     const Given given{.segment = {{"box_batch", {box_batch}}, {"pack", {pack}}}, .max_boxes = max_boxes};

@@ -134,7 +134,7 @@ thread_local Launch pushed;
 bool valid(dim3 grid, dim3 block) {
   const auto threads = std::uint64_t{block.x} * block.y * block.z;
   return grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.x <= 2147483647 && grid.y <= 65535 && grid.z <= 65535 &&
-         threads > 0 && threads <= 1024;
+         threads > 0 && threads <= 1024 && block.z <= 64;
 }
 
 cudaError_t launch(const void* function, const Launch& launch, void** arguments) {
@@ -150,7 +150,7 @@ cudaError_t launch(const void* function, const Launch& launch, void** arguments)
     if (!state().streams.contains(launch.stream)) ++state().counts["launch on the default stream"];
   }
   if (!valid(launch.grid, launch.block)) return failed(cudaErrorInvalidConfiguration);
-  const std::uint64_t ns = fake_cuda::run_kernel(name, arguments);
+  const std::uint64_t ns = fake_cuda::run_kernel(name, {launch.grid, launch.block}, arguments);
   if (ns > 0) {
     const std::lock_guard lock(state().mutex);
     Clock::time_point& until = state().busy_until[launch.stream];

@@ -13,9 +13,14 @@ extern "C" void fake_cuda_launched(const void* stream);
 
 namespace fake_cuda {
 
-/// Runs a kernel of Millrace on the host. `name` is demangled; `arguments` are those of the launch.
+struct Grid {
+  dim3 blocks, threads;  ///< threads of a block
+};
+
+/// Does the work of a kernel of Millrace on the host, with the bodies of gpu/ops.
+/// `name` is demangled; `arguments` are those of the launch. Ends the process if the grid does not cover the work.
 /// Returns for how many nanoseconds it occupies its stream. Of kernels of others, it runs only CUB's sum.
-std::uint64_t run_kernel(std::string_view name, void** arguments);
+std::uint64_t run_kernel(std::string_view name, const Grid& grid, void** arguments);
 
 std::int64_t count_of(const std::string& name);
 

@@ -2,7 +2,13 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -98,6 +104,45 @@ TEST_CASE("memory runs out, and a pool keeps what was freed until it is trimmed"
   REQUIRE(cudaFree(second) == cudaSuccess);
   REQUIRE(cudaMemGetInfo(&free, &total) == cudaSuccess);
   CHECK(free == total);
+}
+
+/// Whether this work ends the process.
+template <class Work>
+bool aborts(const Work& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::freopen("/dev/null", "w", stderr);
+    std::signal(SIGABRT, SIG_DFL);
+    work();
+    std::_Exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+TEST_CASE("a grid that does not cover the work of a kernel ends the process, and so does a kernel without a row") {
+  constexpr const char* store = "millrace::(anonymous namespace)::store_parcel(millrace::Parcel, unsigned char*, int)";
+  std::string from = "seven b", to(7, ' ');
+  void* out = to.data();
+  int bytes = 7;
+  void* arguments[] = {from.data(), &out, &bytes};
+  fake_cuda::run_kernel(store, {{1}, {7}}, arguments);
+  CHECK(to == from);
+  CHECK_FALSE(aborts([&] { fake_cuda::run_kernel(store, {{2}, {4}}, arguments); }));
+  CHECK(aborts([&] { fake_cuda::run_kernel(store, {{2}, {3}}, arguments); }));
+  CHECK(aborts([&] { fake_cuda::run_kernel(store, {{1, 1, 2}, {7}}, arguments); }));
+  CHECK(aborts([] { fake_cuda::run_kernel("millrace::(anonymous namespace)::new_kernel(int)", {{1}, {1}}, nullptr); }));
+  CHECK_FALSE(aborts([] { fake_cuda::run_kernel("at::native::new_kernel(int)", {{1}, {1}}, nullptr); }));
+}
+
+TEST_CASE("launches through the driver are counted, and those on the default stream") {
+  const Counted launches("cuLaunchKernel"), on_default("launch on the default stream");
+  fake_cuda_launched(stream());
+  CHECK(on_default.now() == 0);
+  fake_cuda_launched(nullptr);
+  CHECK(launches.now() == 2);
+  CHECK(on_default.now() == 1);
 }
 
 TEST_CASE("memory that was not allocated cannot be freed") {

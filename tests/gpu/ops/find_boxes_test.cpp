@@ -21,12 +21,6 @@
 namespace millrace {
 namespace {
 
-/// A block of one thread.
-struct OneThread {
-  int rank = 0, size = 1;
-  std::uint64_t max(std::uint64_t value) const { return value; }
-};
-
 /// One thread of a block. All threads of the block run at the same time.
 struct OneOfTeam {
   static constexpr int team = 7;
@@ -150,7 +144,7 @@ TEST_CASE("the detection kernels keep the boxes that head, NMS and clipping of t
           const auto i = static_cast<std::size_t>(slot);
           for (int c = 0; c < s.boxes; ++c) REQUIRE(find_boxes_kernel::find_candidate(job, slot, c) == 0);
           const auto keys_before = keys;
-          find_boxes_kernel::keep_best(job, slot, OneThread{});
+          find_boxes_kernel::keep_best(job, slot, find_boxes_kernel::OneThread{});
           const auto kept_by_one = kept;
           const auto counts_by_one = counts;
           keys = keys_before;
