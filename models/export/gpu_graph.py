@@ -9,6 +9,8 @@ import torch
 import torch._inductor.inductor_prims  # has inductor_force_stride_order
 from torch.nn import functional
 
+import gpu_upscaling
+
 aten = torch.ops.aten
 MOST_SHIFTS = 9  # a larger kernel reads each value more often; nobody has measured whether that pays
 
@@ -124,12 +126,76 @@ def shift_depthwise(module):
         node.replace_all_uses_with(result)
 
 
+def chain(node, *targets):
+    """The node and those before it, along first inputs: one for each target. None if another target follows, or if two read a result."""
+    found = []
+    for target in targets:
+        if not isinstance(node, torch.fx.Node) or node.target is not target or len(node.users) != 1:
+            return None
+        found.append(node)
+        node = node.args[0]
+    return found
+
+
+def without_details(node):
+    """A sum without the features of higher resolution that SAM 2 adds, these features, and the picture of each box."""
+    other = node.args[1] if chain(node, aten.add.Tensor) else None
+    if not isinstance(other, torch.fx.Node) or other.target is not aten.index_select.default or other.args[1] != 0:
+        return node, None, None
+    return node.args[0], other.args[0], other.args[2]
+
+
+def fuse_upscaling(module):
+    """The end of a box decoder becomes one kernel: from its image tokens to the logits of each mask (gpu_upscaling.plain)."""
+    for gelu in module.graph.find_nodes(op="call_function", target=aten.gelu.default):
+        result, detail2, index = without_details(gelu.args[0])
+        second = chain(result, aten.add.Tensor, aten.matmul.default, aten.gelu.default, aten.layer_norm.default, aten.unflatten.int)
+        result, detail1, other_index = without_details(second[-1].args[0]) if second else (None, None, None)
+        first = chain(result, aten.add.Tensor, aten.matmul.default)
+        if not first or other_index is not index:
+            continue
+        (_, product2, inner, norm, split), (_, product1) = second, first
+        weights = [node.args[1] for node in (product1, first[0])] + list(norm.args[2:4]) + [node.args[1] for node in (product2, second[0])]
+        if any(not isinstance(tensor, torch.fx.Node) or tensor.op != "get_attr" for tensor in weights):
+            continue
+        width = value(module, weights[0]).shape[1]
+        shapes = [(width, width), (width,), (width // 4,), (width // 4,), (width // 4, width // 2), (width // 2,)]
+        if [tuple(value(module, tensor).shape) for tensor in weights] != shapes or not gpu_upscaling.possible(width):
+            continue
+        if gelu.kwargs or inner.kwargs or split.args[1:] != (2, [4, -1]):
+            continue
+        # After it: the places of all tokens in one dimension, and the sums of products with the weights of each mask.
+        places = [flat for split in gelu.users for flat in split.users if flat.target is aten.flatten.using_ints and flat.args[1:] == (1, 3)]
+        if not places or not chain(places[0].args[0], aten.unflatten.int, aten.gelu.default) or places[0].args[0].args[1:] != (3, [4, -1]):
+            continue
+        sums = [(product, total) for product in places[0].users for total in product.users]
+        if not sums or not all(
+            chain(product, aten.mul.Tensor)
+            and chain(product.args[1], aten.unsqueeze.default)
+            and product.args[1].args[1] == 1
+            and total.target is aten.sum.dim_IntList
+            and total.args[1:] == ([2],)
+            and not total.kwargs
+            for product, total in sums
+        ):
+            continue
+        with module.graph.inserting_before(sums[0][1]):
+            masks = module.graph.call_function(aten.stack.default, ([product.args[1].args[0] for product, _ in sums], 1))
+            arguments = (product1.args[0], *weights[:4], norm.args[4], *weights[4:], masks, detail1, detail2, index)
+            logits = module.graph.call_function(torch.ops.millrace.upscale.default, arguments)
+            for i, (_, total) in enumerate(sums):
+                mask = module.graph.call_function(aten.select.int, (logits, 1, i))
+                mask.meta["val"] = total.meta["val"]
+                total.replace_all_uses_with(mask)
+
+
 @torch.no_grad()
 def for_gpu(module):
     """Changes the graph module in place, and returns it."""
     fuse_attention(module)
     fold_batch_norms(module)
     shift_depthwise(module)
+    fuse_upscaling(module)
     module.graph.eliminate_dead_code()
     module.recompile()
     return module

@@ -16,8 +16,12 @@ import compiled_bytes  # noqa: E402
 import gpu_graph  # noqa: E402
 import programs  # noqa: E402
 import torch  # noqa: E402
+from box_decoder import BoxDecoder  # noqa: E402
+from box_decoder_test import architecture  # noqa: E402
+from box_decoder_test import inputs as inputs_of  # noqa: E402
 from box_prompt_sam import attend  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
 
 aten = torch.ops.aten
 
@@ -47,7 +51,7 @@ class Form(unittest.TestCase):
         """The form of the module for a GPU, after a comparison with the module, also in bf16."""
         expected = module(*inputs)
         narrow = copy.deepcopy(module).bfloat16()
-        short = [tensor.bfloat16() for tensor in inputs]
+        short = [tensor.bfloat16() if tensor.is_floating_point() else tensor for tensor in inputs]
         original = narrow(*short)
         # Roundings of 2^-9 add up. Those of the original are as large.
         difference = gpu_graph.for_gpu(exported(narrow, *short))(*short).float() - expected
@@ -139,6 +143,64 @@ class Form(unittest.TestCase):
             with self.subTest(type(module).__name__, fused=fused):
                 changed = self.same(module, *inputs)
                 self.assertEqual((count(changed, aten.softmax.int), count(changed, aten.scaled_dot_product_attention.default)), (1 - fused, fused))
+
+    @torch.no_grad()
+    def test_upscaling(self):
+        class Logits(nn.Module):
+            def __init__(self, decoder, more=None):
+                super().__init__()
+                self.decoder, self.more = decoder, more
+
+            def forward(self, embedding, corners, image_index):
+                logits = self.decoder.batch(embedding, corners, image_index)[0]
+                return logits if self.more is None else logits + self.more(corners)
+
+        for kind, channels, masks, fused in (("sam", 128, 1, 1), ("sam2", 128, 4, 1), ("sam", 64, 1, 0)):
+            with self.subTest(kind, channels=channels):
+                prompt, original = architecture(kind, 0, channels=channels, side=8)
+                embedding = inputs_of(prompt, details=kind == "sam2")[2]
+                index = torch.tensor([1, 0, 2, 1, 1])
+                decoder = Logits(BoxDecoder(prompt, original).eval())
+                changed = self.same(decoder, embedding, torch.randn(5, 3 if kind == "sam2" else 2, channels), index)
+                found = changed.graph.find_nodes(op="call_function", target=torch.ops.millrace.upscale.default)
+                self.assertEqual(len(found), fused)
+                self.assertEqual(count(changed, aten.gelu.default), 2 - 2 * fused)
+                for node in found:
+                    self.assertEqual(node.args[8].meta["val"].shape[1] if "val" in node.args[8].meta else len(node.args[8].args[0]), masks)
+                    self.assertEqual([tensor is None for tensor in node.args[9:]], [kind == "sam"] * 3)
+
+    @torch.no_grad()
+    def test_other_upscalings_stay(self):
+        torch.manual_seed(0)
+
+        class Upscaling(nn.Module):
+            """As at the end of a box decoder. `change` names one difference."""
+
+            def __init__(self, change=None, width=128):
+                super().__init__()
+                self.change = change
+                shapes = {"up1": (width, width), "bias1": (width,), "gamma": (width // 4,), "beta": (width // 4,), "up2": (width // 4, width // 2), "bias2": (width // 2,)}
+                for name, shape in shapes.items():
+                    self.register_buffer(name, torch.randn(shape) / shape[0] ** 0.5)
+
+            def forward(self, image, weight, details, index, other):
+                y = first = image @ self.up1 + self.bias1
+                if self.change in ("two indices", "one index"):
+                    y = y + details.index_select(0, index)
+                y = norm = functional.layer_norm(y.unflatten(2, [4, -1]), [self.gamma.shape[0]], self.gamma, self.beta, 1e-6)
+                y = functional.gelu(y, approximate="tanh" if self.change == "another GELU" else "none") @ self.up2 + self.bias2
+                if self.change in ("two indices", "one index"):
+                    y = y + details.unflatten(2, [4, -1]).repeat(1, 1, 1, 2).index_select(0, other if self.change == "two indices" else index)
+                y = functional.gelu(y).unflatten(3, [4, -1]).flatten(1, 3)
+                total = (y * weight[:, None]).sum(1 if self.change == "another sum" else 2)
+                more = {"two read the first product": first, "two read the norm": norm, "two read the places": y}.get(self.change)
+                return total if more is None else total + more.mean()
+
+        inputs = (torch.randn(5, 12, 128), torch.randn(5, 16), torch.randn(3, 12, 128), torch.tensor([2, 0, 1, 0, 2]), torch.tensor([1, 0, 1, 0, 2]))
+        for change in (None, "one index", "two indices", "another GELU", "another sum", "two read the first product", "two read the norm", "two read the places"):
+            with self.subTest(change=change):
+                changed = self.same(Upscaling(change), *inputs)
+                self.assertEqual(count(changed, torch.ops.millrace.upscale.default), change in (None, "one index"))
 
     @torch.no_grad()
     def test_the_encoder_of_mobile_sam(self):

@@ -126,7 +126,7 @@ TEST_CASE("a grid that does not cover the work of a kernel ends the process, and
   std::string from = "seven b", to(7, ' ');
   void* out = to.data();
   int bytes = 7;
-  void* arguments[] = {from.data(), &out, &bytes};
+  void* arguments[] = {from.data(), static_cast<void*>(&out), &bytes};
   fake_cuda::run_kernel(store, {{1}, {7}}, arguments);
   CHECK(to == from);
   CHECK_FALSE(aborts([&] { fake_cuda::run_kernel(store, {{2}, {4}}, arguments); }));
