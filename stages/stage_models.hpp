@@ -35,6 +35,7 @@ class StageModel {
   /// Maximum rows of a call that memory allows, as far as known now.
   int limit(std::string_view method) const;
   /// The rows of a call for `rows` rows with padding. The last rows are the padding.
+  /// No padding if the loaded model pads calls itself. Only for stages in a lane.
   int padded(int rows, std::string_view method) const;
 
   /// The loaded model. Loads it if the cache does not have it. Only for stages in a lane.

@@ -23,7 +23,7 @@ from model_times import described, use_tf32
 from program import side_of
 from variants import TUNINGS, methods_of, packages, variant_of
 
-ROWS = {"forward": 16, "encode": 16, "decode": 64}  # of a call
+ROWS = {"forward": 16, "encode": 16, "decode": 160}  # of a call
 
 
 def precision_of(package):

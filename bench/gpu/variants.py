@@ -37,8 +37,8 @@ def variant_of(inputs, tuning, package):
 
 def compiled(inputs, tuning, package):
     """Compiles a package for full calls."""
-    rows, boxes = Session.few((16, 64), (1, 2))
-    more = ["--boxes", boxes] if methods_of(package) == ["encode", "decode"] else []
+    rows, boxes = Session.few((16, (64, 160)), (1, (2,)))
+    more = ["--boxes", *boxes] if methods_of(package) == ["encode", "decode"] else []
     done, wall = run(BUNDLE / "bin/millrace", "compile", package, "--device", Session.few("cuda", "cpu"), "--out", variants_of(inputs, tuning), "--rows", rows, *more,
                      *(["--no-autotune"] if tuning == "plain" else []), timeout=600, env={"MILLRACE_PYTHON": sys.executable})
     if done.returncode != 0:

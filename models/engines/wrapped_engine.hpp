@@ -16,6 +16,7 @@ class WrappedEngine : public Engine {
   explicit WrappedEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
   using Engine::call;
+  bool pads(std::string_view method) const override { return engine_->pads(method); }
   DType image_type() const override { return engine_->image_type(); }
   std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
   void trim() override { engine_->trim(); }

@@ -35,7 +35,7 @@ import verify
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Default row counts. On a CPU, calls with several pictures are slower than as many calls with one, and TorchScript's
 # loop over boxes is faster than a compiled call with several (docs/performance_cpu.md).
-ROWS = {"cpu": {"picture": [1], "crop": [1], "box": []}, "cuda": {"picture": [1, 4, 16], "crop": [16, 64], "box": [16, 64]}}
+ROWS = {"cpu": {"picture": [1], "crop": [1], "box": []}, "cuda": {"picture": [1, 4, 16], "crop": [16, 64], "box": [16, 64, 160, 256]}}
 REPEATS = 7
 ANOTHER_ORDER = 10  # times the bounds for a copy
 PICTURES = 3  # in an example of a call with boxes
@@ -285,7 +285,7 @@ def main():
     parser.add_argument("--device", choices=ROWS, default="cpu", help="the device that will run the code (default cpu)")
     parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU; on a GPU fp16, or bf16 for segmenters on a GPU that has it, as in a run")
     parser.add_argument("--rows", type=int, nargs="*", metavar="N", help="pictures or crops of a call (default: 1 on the CPU; on a GPU 1 4 16 pictures, or 16 64 crops)")
-    parser.add_argument("--boxes", type=int, nargs="*", metavar="N", help="boxes of a call, up to max_boxes of the package (default: none on the CPU; 16 64 on a GPU)")
+    parser.add_argument("--boxes", type=int, nargs="*", metavar="N", help="boxes of a call, up to max_boxes of the package (default: none on the CPU; 16 64 160 256 on a GPU)")
     parser.add_argument("--no-autotune", dest="autotune", action="store_false", help="on a GPU: do not search for the fastest kernels, which takes most of the time")
     parser.add_argument("--images", metavar="WHAT", nargs="+", help="pictures and folders: compare the results on them with TorchScript in fp32")
     parser.add_argument("--limit", metavar="N", type=int, default=100, help="maximum number of pictures for the comparison (default 100)")

@@ -65,7 +65,7 @@ def random_boxes(count, side):
     return torch.cat([corner, corner + side * (0.05 + 0.4 * torch.rand(count, 2))], dim=1)
 
 
-def write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, picture, check=None, max_batch=16, max_boxes=64, resize="via_input", original=None):
+def write_segmenter(model, embedding, boxes, name, architecture, licence, preprocessing, out, picture, check=None, max_batch=16, max_boxes=256, resize="via_input", original=None):
     """Traces encode with one picture, decode with two boxes. Writes the package. `check` should test other counts.
 
     `resize` is how logits become masks of the picture, `original` the model's source: the keys of docs/packages.md.

@@ -116,6 +116,11 @@ class Variants(Case):
         self.assertEqual(len(found), 10)
         self.assertGreater(min(found), 0.99)
 
+    def test_only_the_variant_pads_its_calls(self):
+        for engine, slots in (("torchscript", 16), ("aoti", 10)):
+            self.run_engine(engine, engine, "--set", "segment.pad=yes")
+            self.assertEqual(program.report(self.folder / engine)["calls"]["decoder_slots"], slots, engine)
+
     def test_auto_takes_a_variant_that_passed_the_gate(self):
         done = self.run_engine("auto", "ungated")
         self.assertIn("its results were not checked", done.err)

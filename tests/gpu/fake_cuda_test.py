@@ -115,7 +115,7 @@ class FakeCuda(ModelCase):
                 counts = self.run_on_fake(32, bytes_of_gpu=gigabytes << 30, name=f"{gigabytes}gb")
                 figures = program.report(self.out)
                 self.assertEqual(figures["items"]["ok"], 32)
-                self.assertEqual(counts.get("out of memory", 0) > 0, gigabytes == 1)  # in calls of the planned size
+                self.assertEqual(counts.get("out of memory", 0) > 0, gigabytes < 5)  # the plan tries calls of full size
                 calls.append((figures["calls"]["encoder_calls"], figures["calls"]["decoder_calls"]))
         for made in zip(*calls):
             self.assertEqual(list(made), sorted(made, reverse=True), "more memory led to more calls")

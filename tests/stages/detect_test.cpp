@@ -98,8 +98,9 @@ TEST_CASE("detect.exec_batch: pictures of a call, at most what the package allow
 }
 
 TEST_CASE("detect.pad: the size of a call is a power of two, at most that of a full call; objects are the same") {
-  const auto shapes = [](const OptionValues& values, int max_batch) {
+  const auto shapes = [](const OptionValues& values, int max_batch, bool engine_pads = false) {
     StageFixture fixture(16);
+    fixture.engines_pad = engine_pads;
     const Package package = detector_package("fake-yolo", max_batch);
     std::vector<std::int64_t> seen;
     const auto model = detector_by_code({{1, four}, {2, {four.front()}}});
@@ -119,6 +120,8 @@ TEST_CASE("detect.pad: the size of a call is a power of two, at most that of a f
   CHECK(shapes({{"pad", {"yes"}}}, 16) == Shapes{8});
   CHECK(shapes({{"pad", {"yes"}}}, 6) == Shapes{6});
   CHECK(shapes({{"pad", {"yes"}}, {"exec_batch", {"3"}}}, 16) == Shapes{3, 2});
+  // The libraries of a variant have their own row counts.
+  CHECK(shapes({{"pad", {"yes"}}}, 16, true) == Shapes{5});
 }
 
 TEST_CASE("three views with three detectors that find different objects in the same picture") {

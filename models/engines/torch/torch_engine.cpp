@@ -219,6 +219,7 @@ class TorchEngine final : public Engine {
     });
   }
 
+  bool pads(std::string_view method) const override { return compiled_.count(method) != 0; }
   DType image_type() const override { return image_type_; }
   std::int64_t memory_bytes() const override { return model_.bytes; }
   void trim() override {
