@@ -22,9 +22,10 @@ struct DeviceModels {
   std::shared_ptr<Demand> demand;      ///< the time that each call takes alone; null if models run on the host
   std::unique_ptr<ModelCache> cache;   ///< its engines report their calls to `demand` and `limits`
   std::optional<MemoryPlan> memory{};  ///< set by planning, if the device has its own memory
-  std::unique_ptr<std::mutex> first = std::make_unique<std::mutex>();  ///< the first lane holds it while it warms up
+  std::unique_ptr<std::mutex> first = std::make_unique<std::mutex>();  ///< a GPU's first lane holds it in its warm-up
   std::shared_ptr<std::shared_mutex> alone;  ///< one for each GPU: a lane that times calls owns it, others share it
-  bool warm = false;  ///< a lane has called the models, and `demand` knows their times; guarded by `first`
+  bool warm = false;       ///< a lane has called the models, and `demand` knows their times; guarded by `first`
+  std::size_t called = 0;  ///< on the host: of the planned models, how many some lane has called; guarded by `first`
 };
 
 /// One for each of `devices`. Loads nothing yet; `factory` loads packages later. `budget` is in bytes for each device.

@@ -65,6 +65,10 @@ DeviceCounts Lane::counts() const {
 }
 
 void Lane::warm_up() {
+  if (device_->stream() == nullptr) {
+    share_warm_up();
+    return;
+  }
   {
     const std::lock_guard first(*models_.first);
     if (!models_.warm) {
@@ -75,37 +79,51 @@ void Lane::warm_up() {
       return;
     }
   }
-  // On the host, a call leaves nothing that a later lane needs: it would only delay the run.
-  if (device_->stream() == nullptr) return;
   // Nobody measures, so the later lanes call the models at the same time.
   const std::shared_lock together(*models_.alone);
   call_models(false);
 }
 
+// A call of one lane on the host leaves nothing to do for another. So each model is called once, by any lane.
+void Lane::share_warm_up() {
+  const auto evictions = models_.cache->statistics().evictions;
+  // Models that exceed the budget of the cache are loaded when stages need them.
+  while (models_.cache->statistics().evictions == evictions) {
+    std::unique_lock lock(*models_.first);
+    if (models_.called == planned_.size()) break;
+    const PlannedModel& model = planned_[models_.called++];
+    lock.unlock();
+    call_model(model, false);
+  }
+}
+
 void Lane::call_models(bool measure) {
   const auto evictions = models_.cache->statistics().evictions;
   for (const PlannedModel& model : planned_) {
-    const auto engine = models_.cache->acquire(*model.package);
-    if (Stream* stream = device_->stream()) {
-      // Before an allocation fails, the engine frees the memory that it keeps. The cache may have evicted it by then.
-      stream->when_short([watched = std::weak_ptr<Engine>(engine)] {
-        if (const auto there = watched.lock()) there->trim();
-      });
-    }
-    try {
-      const CallShape shape = warm_up_model(*engine, model);
-      if (measure) {
-        for (const CallShape& one : exec_shapes(shape))
-          measure_alone(*engine, *model.package, one.rows, timed_calls, *device_, *models_.demand);
-      }
-    } catch (const ModelError& error) {
-      throw ModelError(model.use.folder + ": " + error.what());
-    }
+    call_model(model, measure);
     // The lane that measures calls every model, even if the cache evicts some.
     if (!measure && models_.cache->statistics().evictions > evictions)
       break;  // the models exceed the budget of the cache: stages load the others when they need them
   }
   warm_ = device_->counts();
+}
+
+void Lane::call_model(const PlannedModel& model, bool measure) {
+  const auto engine = models_.cache->acquire(*model.package);
+  if (Stream* stream = device_->stream()) {
+    // Before an allocation fails, the engine frees the memory that it keeps. The cache may have evicted it by then.
+    stream->when_short([watched = std::weak_ptr<Engine>(engine)] {
+      if (const auto there = watched.lock()) there->trim();
+    });
+  }
+  try {
+    const CallShape shape = warm_up_model(*engine, model);
+    if (!measure) return;
+    for (const CallShape& one : exec_shapes(shape))
+      measure_alone(*engine, *model.package, one.rows, timed_calls, *device_, *models_.demand);
+  } catch (const ModelError& error) {
+    throw ModelError(model.use.folder + ": " + error.what());
+  }
 }
 
 // Calls the model in the shapes of the run and returns the largest.

@@ -32,7 +32,7 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  /// Loads every model and calls it in the shapes of the run. On the host, only the first lane calls them.
+  /// Loads every model and calls it in the shapes of the run. On the host, the lanes share the models among them.
   /// The first lane of a GPU also measures the time that each call takes alone. The others wait for it. Then they call
   /// the models at the same time.
   /// If the models exceed the budget of the cache, the others are loaded later, when a stage needs them.
@@ -50,7 +50,9 @@ class Lane {
   DeviceCounts counts() const;
 
  private:
+  void share_warm_up();
   void call_models(bool measure);
+  void call_model(const PlannedModel& model, bool measure);
   CallShape warm_up_model(Engine& engine, const PlannedModel& model);
   const std::vector<LinkedStage<LaneStage>>& stages_of(const Batch& batch) const {
     return stages_[static_cast<std::size_t>(batch.view())];

@@ -71,7 +71,7 @@ TEST_CASE("nothing is admitted before all lanes are warm") {
   CHECK(run.execution.ready());
 }
 
-TEST_CASE("on the host, only the first lane calls the models to warm up, and the time is that of its calls") {
+TEST_CASE("on the host, each model is called once to warm up, and the time is that of these calls") {
   LaneBench bench;
   bench.lanes = 4;
   BenchExecution run(bench, 16);
@@ -82,6 +82,29 @@ TEST_CASE("on the host, only the first lane calls the models to warm up, and the
   };
   run.run();
   CHECK(run.execution.warm_up_ns() == 3 * 1'000'000);  // 1 ms each for forward, encode and decode
+}
+
+TEST_CASE("on the host, lanes warm up different models at the same time") {
+  LaneBench bench;
+  bench.lanes = 2;
+  BenchExecution run(bench, 16);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::set<std::string> called;
+  bool met = true;
+  bench.at_call = [&](std::string_view method, int) {
+    std::unique_lock lock(mutex);
+    if (run.execution.ready()) return;
+    called.insert(std::string(method));
+    changed.notify_all();
+    // Only if one lane calls both models does this end after ten seconds.
+    met = changed.wait_for(lock, std::chrono::seconds(10), [&] {
+      return called.count("forward") + called.count("encode") == 2;
+    }) && met;
+  };
+  run.run();
+  CHECK(met);
+  CHECK(called == std::set<std::string>{"forward", "encode", "decode"});
 }
 
 TEST_CASE("on a GPU, the first lane warms up alone, and the others do so at the same time") {
