@@ -158,9 +158,9 @@ def fuse_upscaling(module):
         weights = [node.args[1] for node in (product1, first[0])] + list(norm.args[2:4]) + [node.args[1] for node in (product2, second[0])]
         if any(not isinstance(tensor, torch.fx.Node) or tensor.op != "get_attr" for tensor in weights):
             continue
-        width = value(module, weights[0]).shape[1]
+        width, kind = value(module, weights[0]).shape[1], value(module, weights[0]).dtype
         shapes = [(width, width), (width,), (width // 4,), (width // 4,), (width // 4, width // 2), (width // 2,)]
-        if [tuple(value(module, tensor).shape) for tensor in weights] != shapes or not gpu_upscaling.possible(width):
+        if [tuple(value(module, tensor).shape) for tensor in weights] != shapes or not gpu_upscaling.possible(width, kind):
             continue
         if gelu.kwargs or inner.kwargs or split.args[1:] != (2, [4, -1]):
             continue

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 from torch.nn import functional
 
+TYPES = (torch.float16, torch.bfloat16)  # in float32, products do not run on matrix units, and registers do not suffice
 SMALLEST = 16  # each side of a product, in Triton
 BLOCK, CHUNK, WARPS, STAGES = 128, 32, 8, 3  # with these, registers suffice from sm_80 to sm_90
 
@@ -66,9 +67,9 @@ def upscaling_kernel(
             tl.store(out, tl.reshape(tl.join(even, odd), (BLOCK, 4)).to(logits.dtype.element_ty), mask=inside)
 
 
-def possible(width):
-    """Whether the kernel takes image tokens with this number of channels."""
-    return width >= 8 * SMALLEST and width & (width - 1) == 0
+def possible(width, dtype):
+    """Whether the kernel takes image tokens of this type, with this number of channels."""
+    return dtype in TYPES and width >= 8 * SMALLEST and width & (width - 1) == 0
 
 
 @triton_op("millrace::upscale", mutates_args=())

@@ -7,6 +7,7 @@ import sys
 import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "models" / "export"), str(ROOT / "bench")]
@@ -14,6 +15,7 @@ PACKAGES = Path(os.environ.get("MILLRACE_TEST_PACKAGES", ROOT / "build/release/t
 
 import compiled_bytes  # noqa: E402
 import gpu_graph  # noqa: E402
+import gpu_upscaling  # noqa: E402
 import programs  # noqa: E402
 import torch  # noqa: E402
 from box_decoder import BoxDecoder  # noqa: E402
@@ -155,16 +157,22 @@ class Form(unittest.TestCase):
                 logits = self.decoder.batch(embedding, corners, image_index)[0]
                 return logits if self.more is None else logits + self.more(corners)
 
+        everything = mock.patch.object(gpu_upscaling, "TYPES", (torch.float32, torch.bfloat16))  # for an exact comparison
         for kind, channels, masks, fused in (("sam", 128, 1, 1), ("sam2", 128, 4, 1), ("sam", 64, 1, 0)):
             with self.subTest(kind, channels=channels):
                 prompt, original = architecture(kind, 0, channels=channels, side=8)
                 embedding = inputs_of(prompt, details=kind == "sam2")[2]
                 index = torch.tensor([1, 0, 2, 1, 1])
                 decoder = Logits(BoxDecoder(prompt, original).eval())
-                changed = self.same(decoder, embedding, torch.randn(5, 3 if kind == "sam2" else 2, channels), index)
+                with everything:
+                    changed = self.same(decoder, embedding, torch.randn(5, 3 if kind == "sam2" else 2, channels), index)
                 found = changed.graph.find_nodes(op="call_function", target=torch.ops.millrace.upscale.default)
                 self.assertEqual(len(found), fused)
                 self.assertEqual(count(changed, aten.gelu.default), 2 - 2 * fused)
+                # In float32, no kernel is made.
+                index = torch.tensor([0])
+                plain = gpu_graph.for_gpu(exported(decoder, embedding, torch.randn(1, 3 if kind == "sam2" else 2, channels), index))
+                self.assertEqual(count(plain, torch.ops.millrace.upscale.default), 0)
                 for node in found:
                     self.assertEqual(node.args[8].meta["val"].shape[1] if "val" in node.args[8].meta else len(node.args[8].args[0]), masks)
                     self.assertEqual([tensor is None for tensor in node.args[9:]], [kind == "sam"] * 3)
@@ -199,7 +207,8 @@ class Form(unittest.TestCase):
         inputs = (torch.randn(5, 12, 128), torch.randn(5, 16), torch.randn(3, 12, 128), torch.tensor([2, 0, 1, 0, 2]), torch.tensor([1, 0, 1, 0, 2]))
         for change in (None, "one index", "two indices", "another GELU", "another sum", "two read the first product", "two read the norm", "two read the places"):
             with self.subTest(change=change):
-                changed = self.same(Upscaling(change), *inputs)
+                with mock.patch.object(gpu_upscaling, "TYPES", (torch.float32, torch.bfloat16)):
+                    changed = self.same(Upscaling(change), *inputs)
                 self.assertEqual(count(changed, torch.ops.millrace.upscale.default), change in (None, "one index"))
 
     @torch.no_grad()
