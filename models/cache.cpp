@@ -2,11 +2,25 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "base/text.hpp"
 #include "models/variant.hpp"
 
 namespace millrace {
+
+std::int64_t CacheStatistics::load_ns() const {
+  std::vector<Load> sorted = loads;
+  std::sort(sorted.begin(), sorted.end(), [](const Load& a, const Load& b) { return a.begin_ns < b.begin_ns; });
+  std::int64_t all = 0, until = std::numeric_limits<std::int64_t>::min();
+  for (const Load& load : sorted) {
+    const std::int64_t end = load.begin_ns + load.wall_ns;
+    if (end <= until) continue;
+    all += end - std::max(load.begin_ns, until);
+    until = end;
+  }
+  return all;
+}
 
 ModelCache::ModelCache(std::int64_t budget_bytes, EngineFactory factory, EngineOptions options, Clock clock)
     : budget_bytes_(budget_bytes), factory_(std::move(factory)), options_(options), clock_(std::move(clock)) {}
@@ -77,7 +91,7 @@ std::shared_ptr<Engine> ModelCache::load(const Package& package, const std::stri
   {
     const std::lock_guard lock(mutex_);
     const std::string variant = package.variant == nullptr ? "" : package.variant->id();
-    statistics_.loads.push_back({package.name, variant, clock_() - start_ns, engine->memory_bytes()});
+    statistics_.loads.push_back({package.name, variant, start_ns, clock_() - start_ns, engine->memory_bytes()});
     // Again the first, because other packages may have been used during the load.
     const auto entry = touch(key);
     entry->loading = {};

@@ -16,8 +16,9 @@ namespace millrace {
 /// Counts of a cache since its beginning.
 struct CacheStatistics {
   struct Load {
-    std::string package;  ///< its name
-    std::string variant;  ///< Variant::id(), or empty
+    std::string package;        ///< its name
+    std::string variant;        ///< Variant::id(), or empty
+    std::int64_t begin_ns = 0;  ///< by the clock of the cache
     std::int64_t wall_ns = 0;
     std::int64_t bytes = 0;
   };
@@ -25,6 +26,9 @@ struct CacheStatistics {
   std::int64_t hits = 0;    ///< calls of acquire() that found the engine loaded or loading
   std::int64_t evictions = 0;
   std::int64_t resident_bytes = 0;  ///< of the engines that the cache holds now
+
+  /// The time in which something was loading. Lanes can load at the same time.
+  [[nodiscard]] std::int64_t load_ns() const;
 };
 
 /// Loaded models under a memory budget, shared by the lanes. Thread-safe.

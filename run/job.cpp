@@ -173,8 +173,7 @@ void fill_accounts(RunReport& report, const Attempt& attempt, const Snapshot& wi
   report.views = attempt.committer.views();
   report.scan = attempt.plan.counts();
   report.models = attempt.execution.models();
-  report.load_ns = 0;
-  for (const auto& load : report.models.loads) report.load_ns += load.wall_ns;
+  report.load_ns = report.models.load_ns();
   // Packages that were evicted load again during the run, so load_ns can exceed the warm-up.
   report.warm_up_ns = std::max<std::int64_t>(0, attempt.execution.warm_up_ns() - report.load_ns);
   report.memory = attempt.execution.memory_plans();

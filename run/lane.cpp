@@ -86,9 +86,8 @@ void Lane::warm_up() {
 
 // A call of one lane on the host leaves nothing to do for another. So each model is called once, by any lane.
 void Lane::share_warm_up() {
-  const auto evictions = models_.cache->statistics().evictions;
   // Models that exceed the budget of the cache are loaded when stages need them.
-  while (models_.cache->statistics().evictions == evictions) {
+  while (models_.cache->statistics().evictions == 0) {
     std::unique_lock lock(*models_.first);
     if (models_.called == planned_.size()) break;
     const PlannedModel& model = planned_[models_.called++];

@@ -25,14 +25,15 @@ std::vector<PlannedModel> planned_models(const std::vector<PlannedView>& views, 
 /// The inputs that `preprocess` makes, by view.
 std::vector<std::vector<StageModels::PictureInput>> picture_inputs(const std::vector<PlannedView>& views);
 
-/// The rows of the largest call of each method, and whether smaller calls are padded to a power of two.
+/// The rows of the largest call of each method, and whether smaller calls of TorchScript are padded to a power of two.
 struct CallShape {
   MethodRows rows;
   bool padded = false;
 };
 CallShape call_shape(const PlannedModel& model, int batch_size, const CallLimits& limits);
 
-/// All shapes that calls may have if the largest is this one, largest first.
+/// All shapes that calls of TorchScript may have if the largest is this one, largest first.
+/// A variant pads calls of any size itself.
 std::vector<CallShape> exec_shapes(const CallShape& largest);
 
 }  // namespace millrace

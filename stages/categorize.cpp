@@ -75,7 +75,9 @@ void Categorize::Options::visit(OptionVisitor& v) {
            {1e-3, 1e3});
   v.option("exec_batch", exec_batch, "pictures in a model call, up to the maximum of the package; 0: as batch.size",
            {0, 1024});
-  v.option("pad", pad, "pad the batch of a call to a power of two, so that the model sees few input shapes");
+  v.option(
+      "pad", pad,
+      "pad the batch of a call to a power of two, so that the model sees few input shapes; a variant pads by itself");
   v.on_gpu("pad", "yes");
 }
 

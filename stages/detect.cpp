@@ -72,7 +72,9 @@ void Detect::Options::visit(OptionVisitor& v) {
   v.option("class_agnostic", class_agnostic, "drop overlapping boxes of different classes too");
   v.option("exec_batch", exec_batch, "pictures in a model call, up to the maximum of the package; 0: as batch.size",
            {0, 1024});
-  v.option("pad", pad, "pad the batch of a call to a power of two, so that the model sees few input shapes");
+  v.option(
+      "pad", pad,
+      "pad the batch of a call to a power of two, so that the model sees few input shapes; a variant pads by itself");
   v.on_gpu("pad", "yes");
   v.option(
       "skip_with_boxes", skip_with_boxes,

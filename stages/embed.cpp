@@ -89,7 +89,9 @@ void Embed::Options::visit(OptionVisitor& v) {
   v.option("exec_batch", exec_batch,
            "rows in a model call, up to the maximum of the package; 0: the batch of pictures, or 16 objects",
            {0, 1024});
-  v.option("pad", pad, "pad the batch of a call to a power of two, so that the model sees few input shapes");
+  v.option(
+      "pad", pad,
+      "pad the batch of a call to a power of two, so that the model sees few input shapes; a variant pads by itself");
   v.on_gpu("pad", "yes");
 }
 

@@ -76,7 +76,9 @@ void Segment::Options::visit(OptionVisitor& v) {
   v.option("pack", pack, "fill decoder calls with boxes from all pictures of the batch");
   v.option("image_batch", image_batch, "maximum pictures in an encoder call, up to the maximum of the package",
            {1, 1024});
-  v.option("pad", pad, "pad the batch of a call to a power of two, so that the model sees few input shapes");
+  v.option(
+      "pad", pad,
+      "pad the batch of a call to a power of two, so that the model sees few input shapes; a variant pads by itself");
   v.on_gpu("box_batch", "160");  // 16 pictures with 10 boxes each
   v.on_gpu("image_batch", "16");
   v.on_gpu("pad", "yes");

@@ -53,7 +53,7 @@ struct ModelUse {
   std::string folder;          ///< of the package; empty: none is named
   std::string_view task;       ///< Task::name
   std::vector<Calls> calls;    ///< one for each method of the task
-  bool padded = false;         ///< smaller calls are padded to a power of two of rows
+  bool padded = false;         ///< smaller calls of TorchScript are padded to a power of two of rows
   bool of_pictures = true;     ///< `preprocess` makes inputs of whole pictures for it
   bool boxes_replace = false;  ///< boxes of a manifest can replace the model
   bool one_width = false;      ///< its output goes to a side column, so all views need rows of the same width

@@ -106,9 +106,10 @@ class Gate(Case):
         self.assertTrue(self.compiler.inductor_options("cuda")["aot_inductor.embed_kernel_binary"])
 
     def test_without_numbers_of_boxes_a_gpu_gets_those_that_packages_allow(self):
-        described = {"methods": {"decode": {"row": "box", "maximum": 64}}}
         arguments = mock.Mock(device="cuda", rows=None, boxes=None)
-        self.assertEqual(self.compiler.row_counts(self.package, described, arguments), {"decode": self.compiler.ROWS["cuda"]["box"]})
+        for maximum, rows in ((64, [16, 64]), (256, [16, 64, 160, 256]), (4096, [16, 64, 160, 256])):
+            described = {"methods": {"decode": {"row": "box", "maximum": maximum}}}
+            self.assertEqual(self.compiler.row_counts(self.package, described, arguments), {"decode": rows})
 
     def test_shapes_of_a_call_with_boxes(self):
         described = yaml.safe_load((self.package / "model.yaml").read_text())

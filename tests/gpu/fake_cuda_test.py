@@ -136,18 +136,35 @@ class FakeCuda(ModelCase):
         self.assertTrue(any(fault.startswith("waits: 3 ") for fault in found), found)
         self.assertTrue(any(fault.startswith("copy to the host: 2 ") for fault in found), found)
 
-    def test_compiled_models(self):
-        """Code for a GPU is compiled here, and the program loads it and launches its kernels, on the stream of the lane."""
-        package = Path(shutil.copytree(COMPILED / "sam_small.pkg", self.folder / "sam_small.pkg"))
+    def compiled(self, package, *rows):
+        """Compiles a package for a GPU. Returns the folder of the variant."""
         # The compiler's Python needs the fake libraries too, and Triton looks for the driver's.
         fake = Path(program.PROGRAM).resolve().parent
         environment = ENVIRONMENT | {"MILLRACE_PYTHON": sys.executable, "LD_PRELOAD": str(fake / "libcudart.so.13"), "TRITON_LIBCUDA_PATH": str(fake), "TRITON_CACHE_DIR": str(self.folder / "triton")}
-        done = program.millrace("compile", package, "--device", "cuda", "--no-autotune", "--rows", BATCH, "--boxes", 16, "--traceback", env=environment, timeout=600)
+        done = program.millrace("compile", package, "--device", "cuda", "--no-autotune", *rows, "--traceback", env=environment, timeout=600)
         self.assertEqual(done.code, program.OK, done)
-        (variant,) = (self.folder / "sam_small.pkg.variants").iterdir()
+        (variant,) = package.with_name(package.name + ".variants").iterdir()
         self.assertEqual(variant.name, "cuda-sm_90-bf16")
         file = variant / "variant.yaml"
         file.write_text(file.read_text().replace("gate: ungated", "gate: passed"))  # results mean nothing here
+        return variant
+
+    def test_the_upscaling_of_a_compiled_decoder_is_one_kernel(self):
+        """A run calls it with boxes of 16 pictures and of fewer, in one call each."""
+        package = Path(shutil.copytree(program.package("mobile_sam"), self.folder / "mobile_sam.pkg"))
+        variant = self.compiled(package, "--rows", "--boxes", 160)
+        self.assertIn(b"upscaling_kernel", (variant / "decode_160.so").read_bytes())
+        batch = self.batch(segmenter=package, engine="auto")
+        self.assertEqual(faults(batch), [])
+        self.assertGreater(batch["cuLaunchKernel"], 10)
+        self.run_on_fake(BATCH + 1, segmenter=package, engine="auto", name="rest")
+        self.assertEqual(program.report(self.out)["calls"]["decoder_calls"], 2)
+        self.assertEqual(program.report(self.out)["calls"]["decoder_slots"], 10 * (BATCH + 1))
+
+    def test_compiled_models(self):
+        """Code for a GPU is compiled here, and the program loads it and launches its kernels, on the stream of the lane."""
+        package = Path(shutil.copytree(COMPILED / "sam_small.pkg", self.folder / "sam_small.pkg"))
+        variant = self.compiled(package, "--rows", BATCH, "--boxes", 16)
         batch = self.batch(segmenter=package, engine="auto")
         self.assertEqual(faults(batch), [])
         loads = {load["package"]: load.get("variant") for load in program.report(self.out)["models"]["loads"]}

@@ -142,7 +142,6 @@ class BoxDecoderTest(unittest.TestCase):
         exported = torch.export.export(ours, call, strict=False)
         for name, program in (("as it is", exported), ("for a GPU", torch.export.export(gpu_graph.for_gpu(exported.module()), call, strict=False))):
             moved[name] = sum(size for size, _ in compiled_bytes.kernels(program, call)) / boxes / 1e6
-        print(moved)
         self.assertLess(moved["as it is"], 61)
         self.assertLess(moved["for a GPU"], 50)
         self.assertGreater(moved["for a GPU"], 20)  # the image tokens of a box have 2 MB, and ten kernels read them

@@ -58,6 +58,21 @@ TEST_CASE("a package is loaded once") {
   CHECK(statistics.loads[0].package == "a");
   CHECK(statistics.loads[0].wall_ns == 7);
   CHECK(statistics.loads[0].bytes == 100);
+  CHECK(statistics.load_ns() == 14);
+}
+
+TEST_CASE("load_ns counts the time in which several packages load at once only once") {
+  const auto load_ns = [](std::vector<std::pair<std::int64_t, std::int64_t>> times) {
+    CacheStatistics statistics;
+    for (const auto& [begin, end] : times) statistics.loads.push_back({"a", "", begin, end - begin, 1});
+    return statistics.load_ns();
+  };
+  CHECK(load_ns({}) == 0);
+  CHECK(load_ns({{5, 9}}) == 4);
+  CHECK(load_ns({{20, 30}, {5, 9}}) == 14);           // one after another
+  CHECK(load_ns({{5, 9}, {7, 12}}) == 7);             // the second began meanwhile
+  CHECK(load_ns({{6, 8}, {5, 12}, {5, 7}}) == 7);     // one inside another
+  CHECK(load_ns({{-9, -3}, {-5, 0}, {0, 4}}) == 13);  // any clock
 }
 
 TEST_CASE("a budget for two evicts the least recently used of three") {

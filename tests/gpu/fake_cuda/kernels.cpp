@@ -19,18 +19,29 @@ const T& argument(void** arguments, int index) {
   return *static_cast<const T*>(arguments[index]);
 }
 
-/// Ends the process unless the grid has a thread for each column x and row y, and `z` layers of blocks.
-void check_grid(std::string_view kernel, const fake_cuda::Grid& grid, std::int64_t x, std::int64_t y = 1,
-                std::int64_t z = 1) {
-  if (std::int64_t{grid.blocks.x} * grid.threads.x >= x && std::int64_t{grid.blocks.y} * grid.threads.y >= y &&
-      std::int64_t{grid.blocks.z} * grid.threads.z == z)
+/// The size of a grid along one axis.
+struct Axis {
+  std::int64_t least = 1;
+  bool exactly = true;  ///< the kernel does not check this index
+};
+Axis at_least(std::int64_t least) { return {least, false}; }
+Axis exactly(std::int64_t size) { return {size, true}; }
+
+/// Ends the process unless the grid has as many threads along each axis.
+void check_grid(std::string_view kernel, const fake_cuda::Grid& grid, Axis x, Axis y = {}, Axis z = {}) {
+  const auto fits = [](const Axis& axis, unsigned blocks, unsigned threads) {
+    const std::int64_t all = std::int64_t{blocks} * threads;
+    return axis.exactly ? all == axis.least : all >= axis.least;
+  };
+  if (fits(x, grid.blocks.x, grid.threads.x) && fits(y, grid.blocks.y, grid.threads.y) &&
+      fits(z, grid.blocks.z, grid.threads.z))
     return;
   std::fprintf(stderr,
                "fake CUDA: kernel '%.*s' needs %lld x %lld x %lld threads, but its launch has %u x %u x %u blocks of "
                "%u x %u x %u\n",
-               static_cast<int>(kernel.size()), kernel.data(), static_cast<long long>(x), static_cast<long long>(y),
-               static_cast<long long>(z), grid.blocks.x, grid.blocks.y, grid.blocks.z, grid.threads.x, grid.threads.y,
-               grid.threads.z);
+               static_cast<int>(kernel.size()), kernel.data(), static_cast<long long>(x.least),
+               static_cast<long long>(y.least), static_cast<long long>(z.least), grid.blocks.x, grid.blocks.y,
+               grid.blocks.z, grid.threads.x, grid.threads.y, grid.threads.z);
   std::abort();
 }
 
@@ -44,34 +55,34 @@ void exclusive_sum(void** arguments) {
 bool run(std::string_view kernel, const fake_cuda::Grid& grid, void** arguments) {
   if (kernel == "store_parcel") {
     const int bytes = argument<int>(arguments, 2);
-    check_grid(kernel, grid, bytes);
+    check_grid(kernel, grid, at_least(bytes));
     std::memcpy(argument<void*>(arguments, 1), arguments[0], static_cast<std::size_t>(bytes));
   } else if (kernel == "fill_taps") {
     const auto& job = argument<LetterboxJob>(arguments, 0);
-    check_grid(kernel, grid, job.longest_axis, 2, job.count);
+    check_grid(kernel, grid, at_least(job.longest_axis), exactly(2), exactly(job.count));
     for (int i = 0; i < job.count; ++i) letterbox_kernel::fill_all_taps(job.rows[i]);
   } else if (kernel.starts_with("letterbox<")) {
     const auto& job = argument<LetterboxJob>(arguments, 0);
-    check_grid(kernel, grid, job.width, job.height, job.count);
+    check_grid(kernel, grid, at_least(job.width), at_least(job.height), exactly(job.count));
     for (int i = 0; i < job.count; ++i) letterbox_kernel::fill_input(job.rows[i]);
   } else if (kernel == "find_candidates") {
     const auto& job = argument<HeadJob>(arguments, 0);
-    check_grid(kernel, grid, job.candidates, job.slots);
+    check_grid(kernel, grid, at_least(job.candidates), exactly(job.slots));
     for (int slot = 0; slot < job.slots; ++slot) {
       for (int i = 0; i < job.candidates; ++i) job.faults[slot] |= find_boxes_kernel::find_candidate(job, slot, i);
     }
   } else if (kernel == "keep_best") {
     const auto& job = argument<HeadJob>(arguments, 0);
-    check_grid(kernel, grid, std::int64_t{job.slots} * grid.threads.x);  // a block for each slot
+    check_grid(kernel, grid, exactly(std::int64_t{job.slots} * grid.threads.x));  // a block for each slot
     for (int slot = 0; slot < job.slots; ++slot)
       find_boxes_kernel::keep_best(job, slot, find_boxes_kernel::OneThread{});
   } else if (kernel == "largest_magnitude") {
     const auto& job = argument<OutlineJob>(arguments, 0);
-    check_grid(kernel, grid, std::int64_t{job.masks} * grid.threads.x);  // a block for each mask
+    check_grid(kernel, grid, exactly(std::int64_t{job.masks} * grid.threads.x));  // a block for each mask
     for (int n = 0; n < job.masks; ++n) job.largest[n] = outline_kernel::largest_magnitude(job, n);
   } else if (kernel == "count_changes" || kernel == "write_changes") {
     const auto& job = argument<OutlineJob>(arguments, 0);
-    check_grid(kernel, grid, job.widest, job.masks);
+    check_grid(kernel, grid, at_least(job.widest), exactly(job.masks));
     outline_kernel::for_each_column(
         job, kernel == "count_changes" ? outline_kernel::count_column : outline_kernel::write_column);
   } else {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/ops/find_boxes.hpp"
 #include "tests/gpu/fake_cuda/runtime.hpp"
 
 // The names are those of NVIDIA.
@@ -132,6 +133,12 @@ TEST_CASE("a grid that does not cover the work of a kernel ends the process, and
   CHECK_FALSE(aborts([&] { fake_cuda::run_kernel(store, {{2}, {4}}, arguments); }));
   CHECK(aborts([&] { fake_cuda::run_kernel(store, {{2}, {3}}, arguments); }));
   CHECK(aborts([&] { fake_cuda::run_kernel(store, {{1, 1, 2}, {7}}, arguments); }));
+  // Kernels write where the index of their block says, without a check.
+  constexpr const char* best = "millrace::(anonymous namespace)::keep_best(millrace::HeadJob)";
+  millrace::HeadJob job{};
+  void* heads[] = {&job};
+  CHECK_FALSE(aborts([&] { fake_cuda::run_kernel(best, {{0}, {256}}, heads); }));
+  CHECK(aborts([&] { fake_cuda::run_kernel(best, {{1}, {256}}, heads); }));
   CHECK(aborts([] { fake_cuda::run_kernel("millrace::(anonymous namespace)::new_kernel(int)", {{1}, {1}}, nullptr); }));
   CHECK_FALSE(aborts([] { fake_cuda::run_kernel("at::native::new_kernel(int)", {{1}, {1}}, nullptr); }));
 }

@@ -1,0 +1,71 @@
+#include "models/demand.hpp"
+
+#include <doctest/doctest.h>
+
+#include "models/engines/fake_engine.hpp"
+#include "models/engines/wrapped_engine.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr double ms = 1e-3;
+
+Package segmenter() {
+  Package package;
+  package.name = "sam";
+  package.task = &find_task("segment");
+  package.output = {{"embedding", {1, 1, 1}}, {"logits", {1, 1}}, {"max_boxes", {256}}};
+  set_methods(package);
+  return package;
+}
+
+/// As a variant: it pads the calls of its decoder.
+class Padding final : public WrappedEngine {
+ public:
+  using Engine::call;
+  using WrappedEngine::WrappedEngine;
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    return engine_->call(method, inputs, device);
+  }
+  bool pads(std::string_view method) const override { return method == "decode"; }
+};
+
+/// Milliseconds that a call of `rows` boxes counts for. Those of 16, 64 and 160 were measured.
+double counted_ms(std::int64_t rows, bool padded) {
+  const Package package = segmenter();
+  const auto demand = std::make_shared<Demand>();
+  demand->measured(package, "decode", 16, {4 * ms, 1 * ms});
+  demand->measured(package, "decode", 64, {10 * ms, 1 * ms});
+  demand->measured(package, "decode", 160, {20 * ms, 1 * ms});
+  std::shared_ptr<Engine> engine =
+      std::make_shared<FakeEngine>([](std::string_view, std::span<const Tensor>) { return std::vector<Tensor>{}; });
+  if (padded) engine = std::make_shared<Padding>(std::move(engine));
+  const std::vector<Tensor> inputs{Tensor::empty({1, 1}), Tensor::empty({rows, 4}), Tensor::empty({rows}, DType::i64)};
+  counted(engine, package, demand, nullptr)->call("decode", inputs);
+  return static_cast<double>(demand->parts().at(0).busy_ns) * 1e-6;
+}
+
+TEST_CASE("a call that was not measured takes the time of the nearest measured rows, in proportion") {
+  CHECK(counted_ms(64, false) == doctest::Approx(10));
+  CHECK(counted_ms(20, false) == doctest::Approx(4 * 20 / 16.0));
+  CHECK(counted_ms(128, false) == doctest::Approx(20 * 128 / 160.0));
+  CHECK(counted_ms(320, false) == doctest::Approx(40));
+}
+
+TEST_CASE("a call of an engine that pads takes the time of the next larger measured rows") {
+  CHECK(counted_ms(64, true) == doctest::Approx(10));
+  CHECK(counted_ms(1, true) == doctest::Approx(4));
+  CHECK(counted_ms(17, true) == doctest::Approx(10));
+  CHECK(counted_ms(70, true) == doctest::Approx(20));
+  CHECK(counted_ms(320, true) == doctest::Approx(40));  // several calls of the largest
+}
+
+TEST_CASE("calls of a method that was never measured do not count") {
+  const Package package = segmenter();
+  Demand demand;
+  CHECK_FALSE(demand.count(package, package.method("encode"), 4));
+  CHECK(demand.parts().empty());
+}
+
+}  // namespace
+}  // namespace millrace
