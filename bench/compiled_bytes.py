@@ -76,9 +76,9 @@ def described_gpu():
 
 def attention(q, k, v, mask=None, scale=None):
     """The kernel of attention that PyTorch takes on a GPU. To choose it, PyTorch would ask the GPU."""
-    if mask is None:
+    if mask is None and q.shape[3] == v.shape[3]:
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, scale=scale)[0]
-    mask = mask.expand(*q.shape[:3], k.shape[2])
+    mask = mask if mask is None else mask.expand(*q.shape[:3], k.shape[2])
     return torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, mask, False, scale=scale)[0]
 
 

@@ -21,6 +21,17 @@ def only_input(node, target):
     return source if isinstance(source, torch.fx.Node) and source.target is target and len(source.users) == 1 else None
 
 
+def chain(node, *targets):
+    """The node and those before it, along first inputs: one for each target. None if another target follows, or if two read a result."""
+    found = []
+    for target in targets:
+        if not isinstance(node, torch.fx.Node) or node.target is not target or len(node.users) != 1:
+            return None
+        found.append(node)
+        node = node.args[0]
+    return found
+
+
 def transposed(node):
     """The tensor whose last two dimensions the node swaps, or None."""
     if node.target is not aten.transpose.int:
@@ -54,6 +65,50 @@ def fuse_attention(module):
 def value(module, node):
     """The tensor of a get_attr node."""
     return operator.attrgetter(node.target)(module)
+
+
+def attend_by_columns(q, k, v, down, across, places, empty):
+    """softmax(q k' + p) v, where p of a query and a key is down[query, row of the key] + across[query, column of the key].
+
+    q, k, v: [B, N, C]. down: [B, H, W, H], across: [B, H, W, W]. `places` [N, H + W] has the row and the column of each
+    key, as two ones. Further columns of queries and keys add p to their products. So no matrix of N x N is stored.
+    `empty` columns follow.
+    """
+    queries = functional.pad(torch.cat([q, down.flatten(1, 2), across.flatten(1, 2)], 2), (0, empty))
+    keys = functional.pad(torch.cat([k, places.expand(k.size(0), -1, -1)], 2), (0, empty))
+    return functional.scaled_dot_product_attention(queries.unsqueeze(1), keys.unsqueeze(1), v.unsqueeze(1), scale=1.0).squeeze(1)
+
+
+def fuse_positions(module):
+    """SAM's ViT adds numbers for the distance of query and key to the scores. Its attention becomes one operation."""
+    found = 0
+    device = next((weight.device for weight in module.parameters()), None)
+    for softmax in module.graph.find_nodes(op="call_function", target=aten.softmax.int):
+        steps = chain(softmax.args[0], aten.view.default, aten.add.Tensor, aten.add.Tensor, aten.view.default, aten.matmul.default)
+        users = list(softmax.users)
+        if not steps or len(users) != 1 or users[0].target is not aten.matmul.default or users[0].args[0] is not softmax:
+            continue
+        _, with_across, with_down, split, scores = steps
+        down, across = (one.args[1] if chain(one.args[1], aten.unsqueeze.default) else None for one in (with_down, with_across))
+        keys = transposed(scores.args[1])
+        if not down or not across or not keys or (down.args[1], across.args[1]) != (4, 3) or softmax.args[1:] not in ((-1,), (2,)) or softmax.kwargs:
+            continue
+        (result,) = users
+        _, *grid = split.meta["val"].shape
+        if len(grid) != 4 or grid[:2] != grid[2:] or down.args[0].meta["val"].shape[1:] != (*grid[:2], grid[0]) or across.args[0].meta["val"].shape[1:] != (*grid[:2], grid[1]):
+            continue
+        height, width = grid[:2]
+        kind = scores.meta["val"].dtype
+        places = torch.cat([torch.eye(height, dtype=kind).repeat_interleave(width, 0), torch.eye(width, dtype=kind).repeat(height, 1)], 1)
+        module.register_buffer(f"places_{found}", places.to(device))
+        with module.graph.inserting_before(result):
+            tracer = torch.fx.proxy.GraphAppendingTracer(module.graph)
+            inputs = (scores.args[0], keys, result.args[1], down.args[0], across.args[0], module.graph.get_attr(f"places_{found}"))
+            empty = -(keys.meta["val"].shape[2] + height + width) % 8  # kernels for GPUs want a multiple of 8 columns
+            fused = attend_by_columns(*(torch.fx.Proxy(node, tracer) for node in inputs), empty).node
+        fused.meta["val"] = result.meta["val"]
+        result.replace_all_uses_with(fused)
+        found += 1
 
 
 def fold_batch_norms(module):
@@ -126,17 +181,6 @@ def shift_depthwise(module):
         node.replace_all_uses_with(result)
 
 
-def chain(node, *targets):
-    """The node and those before it, along first inputs: one for each target. None if another target follows, or if two read a result."""
-    found = []
-    for target in targets:
-        if not isinstance(node, torch.fx.Node) or node.target is not target or len(node.users) != 1:
-            return None
-        found.append(node)
-        node = node.args[0]
-    return found
-
-
 def without_details(node):
     """A sum without the features of higher resolution that SAM 2 adds, these features, and the picture of each box."""
     other = node.args[1] if chain(node, aten.add.Tensor) else None
@@ -181,7 +225,7 @@ def fuse_upscaling(module):
             continue
         with module.graph.inserting_before(sums[0][1]):
             masks = module.graph.call_function(aten.stack.default, ([product.args[1].args[0] for product, _ in sums], 1))
-            arguments = (product1.args[0], *weights[:4], norm.args[4], *weights[4:], masks, detail1, detail2, index)
+            arguments = (product1.args[0], *weights[:4], norm.args[4] if len(norm.args) > 4 else 1e-5, *weights[4:], masks, detail1, detail2, index)
             logits = module.graph.call_function(torch.ops.millrace.upscale.default, arguments)
             for i, (_, total) in enumerate(sums):
                 mask = module.graph.call_function(aten.select.int, (logits, 1, i))
@@ -193,6 +237,7 @@ def fuse_upscaling(module):
 def for_gpu(module):
     """Changes the graph module in place, and returns it."""
     fuse_attention(module)
+    fuse_positions(module)
     fold_batch_norms(module)
     shift_depthwise(module)
     fuse_upscaling(module)

@@ -74,6 +74,47 @@ class Form(unittest.TestCase):
                 self.assertEqual((count(changed, aten.softmax.int), count(changed, aten.scaled_dot_product_attention.default)), (0, 1))
 
     @torch.no_grad()
+    def test_relative_positions(self):
+        from ultralytics.models.sam.modules.blocks import REAttention
+
+        torch.manual_seed(0)
+        for size, channels, heads in (((14, 14), 32, 2), ((6, 5), 16, 1), ((3, 8), 8, 3), ((1, 4), 8, 1)):
+            with self.subTest(size=size, heads=heads):
+                attention = REAttention(channels * heads, num_heads=heads, use_rel_pos=True, input_size=size)
+                for positions in (attention.rel_pos_h, attention.rel_pos_w):
+                    positions.normal_(0, 0.5)
+                inputs = torch.randn(3, *size, channels * heads)
+                changed = exported(self.same(attention, inputs), inputs)
+                self.assertEqual((count(changed, aten.softmax.int), count(changed, aten.scaled_dot_product_attention.default)), (0, 1))
+                (node,) = changed.graph.find_nodes(op="call_function", target=aten.scaled_dot_product_attention.default)
+                self.assertEqual(node.args[0].meta["val"].shape[3] % 8, 0)
+
+        class Scores(nn.Module):
+            """Sums over a grid of keys that are none of ours: `change` names the difference."""
+
+            def __init__(self, change):
+                super().__init__()
+                self.change = change
+
+            def forward(self, q, k, v, down, across):
+                scores = (q @ k.transpose(1, 2)).view(2, 4, 4, 4, 4)
+                if self.change == "rows and columns of keys change places":
+                    scores = scores + down[:, :, :, None] + across[..., None]
+                else:
+                    scores = scores + down[..., None] + across[:, :, :, None]
+                scores = scores.view(2, 16, 16)
+                weights = scores.softmax(1 if self.change == "a softmax over queries" else 2)
+                if self.change == "somebody reads the scores":
+                    return weights @ v + scores.mean()
+                return (weights @ v) + (weights.mean() if self.change == "somebody reads the weights" else 0)
+
+        inputs = (*torch.randn(3, 2, 16, 8), *torch.randn(2, 2, 4, 4, 4))
+        for change in (None, "rows and columns of keys change places", "a softmax over queries", "somebody reads the scores", "somebody reads the weights"):
+            with self.subTest(change=change):
+                changed = exported(self.same(Scores(change), *inputs), *inputs)
+                self.assertEqual(count(changed, aten.scaled_dot_product_attention.default), int(change is None))
+
+    @torch.no_grad()
     def test_depthwise_convolutions(self):
         torch.manual_seed(0)
         for kernel in (1, 3, (3, 1)):
@@ -174,7 +215,7 @@ class Form(unittest.TestCase):
                 plain = gpu_graph.for_gpu(exported(decoder, embedding, torch.randn(1, 3 if kind == "sam2" else 2, channels), index))
                 self.assertEqual(count(plain, torch.ops.millrace.upscale.default), 0)
                 for node in found:
-                    self.assertEqual(node.args[8].meta["val"].shape[1] if "val" in node.args[8].meta else len(node.args[8].args[0]), masks)
+                    self.assertEqual(len(node.args[8].args[0]), masks)
                     self.assertEqual([tensor is None for tensor in node.args[9:]], [kind == "sam"] * 3)
 
     @torch.no_grad()
@@ -195,7 +236,7 @@ class Form(unittest.TestCase):
                 y = first = image @ self.up1 + self.bias1
                 if self.change in ("two indices", "one index"):
                     y = y + details.index_select(0, index)
-                y = norm = functional.layer_norm(y.unflatten(2, [4, -1]), [self.gamma.shape[0]], self.gamma, self.beta, 1e-6)
+                y = norm = functional.layer_norm(y.unflatten(2, [4, -1]), [self.gamma.shape[0]], self.gamma, self.beta, *([] if self.change == "the usual epsilon" else [1e-6]))
                 y = functional.gelu(y, approximate="tanh" if self.change == "another GELU" else "none") @ self.up2 + self.bias2
                 if self.change in ("two indices", "one index"):
                     y = y + details.unflatten(2, [4, -1]).repeat(1, 1, 1, 2).index_select(0, other if self.change == "two indices" else index)
@@ -205,11 +246,11 @@ class Form(unittest.TestCase):
                 return total if more is None else total + more.mean()
 
         inputs = (torch.randn(5, 12, 128), torch.randn(5, 16), torch.randn(3, 12, 128), torch.tensor([2, 0, 1, 0, 2]), torch.tensor([1, 0, 1, 0, 2]))
-        for change in (None, "one index", "two indices", "another GELU", "another sum", "two read the first product", "two read the norm", "two read the places"):
+        for change in (None, "one index", "the usual epsilon", "two indices", "another GELU", "another sum", "two read the first product", "two read the norm", "two read the places"):
             with self.subTest(change=change):
                 with mock.patch.object(gpu_upscaling, "TYPES", (torch.float32, torch.bfloat16)):
                     changed = self.same(Upscaling(change), *inputs)
-                self.assertEqual(count(changed, torch.ops.millrace.upscale.default), change in (None, "one index"))
+                self.assertEqual(count(changed, torch.ops.millrace.upscale.default), change in (None, "one index", "the usual epsilon"))
 
     @torch.no_grad()
     def test_the_encoder_of_mobile_sam(self):
