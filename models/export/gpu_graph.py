@@ -75,14 +75,14 @@ def attend_by_columns(q, k, v, down, across, places, empty):
     `empty` columns follow.
     """
     queries = functional.pad(torch.cat([q, down.flatten(1, 2), across.flatten(1, 2)], 2), (0, empty))
-    keys = functional.pad(torch.cat([k, places.expand(k.size(0), -1, -1)], 2), (0, empty))
+    keys = functional.pad(torch.cat([k, places.type_as(k).expand(k.size(0), -1, -1)], 2), (0, empty))
     return functional.scaled_dot_product_attention(queries.unsqueeze(1), keys.unsqueeze(1), v.unsqueeze(1), scale=1.0).squeeze(1)
 
 
 def fuse_positions(module):
     """SAM's ViT adds numbers for the distance of query and key to the scores. Its attention becomes one operation."""
     found = 0
-    device = next((weight.device for weight in module.parameters()), None)
+    weights = [weight for weight in module.parameters() if weight.is_floating_point()]  # of the run's type; `meta` has that of the export
     for softmax in module.graph.find_nodes(op="call_function", target=aten.softmax.int):
         steps = chain(softmax.args[0], aten.view.default, aten.add.Tensor, aten.add.Tensor, aten.view.default, aten.matmul.default)
         users = list(softmax.users)
@@ -98,9 +98,8 @@ def fuse_positions(module):
         if len(grid) != 4 or grid[:2] != grid[2:] or down.args[0].meta["val"].shape[1:] != (*grid[:2], grid[0]) or across.args[0].meta["val"].shape[1:] != (*grid[:2], grid[1]):
             continue
         height, width = grid[:2]
-        kind = scores.meta["val"].dtype
-        places = torch.cat([torch.eye(height, dtype=kind).repeat_interleave(width, 0), torch.eye(width, dtype=kind).repeat(height, 1)], 1)
-        module.register_buffer(f"places_{found}", places.to(device))
+        places = torch.cat([torch.eye(height).repeat_interleave(width, 0), torch.eye(width).repeat(height, 1)], 1)
+        module.register_buffer(f"places_{found}", places.to(weights[0]) if weights else places)
         with module.graph.inserting_before(result):
             tracer = torch.fx.proxy.GraphAppendingTracer(module.graph)
             inputs = (scores.args[0], keys, result.args[1], down.args[0], across.args[0], module.graph.get_attr(f"places_{found}"))
