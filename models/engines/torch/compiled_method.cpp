@@ -1,6 +1,7 @@
 #include "models/engines/torch/compiled_method.hpp"
 
 #include <ATen/ops/cat.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,6 +22,16 @@ CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledC
   }
 }
 
+namespace {
+
+// How often LibTorch had no memory for a tensor on the GPU of this one. Any lane of the GPU counts.
+std::int64_t times_without_memory(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return 0;
+  return c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(tensor.get_device()).num_ooms;
+}
+
+}  // namespace
+
 // A library checks the shapes of its inputs (AOTI_RUNTIME_CHECK_INPUTS), but only prints what is wrong.
 std::vector<at::Tensor> CompiledMethod::run(const Library& library, const std::vector<at::Tensor>& inputs,
                                             void* stream) {
@@ -28,9 +39,11 @@ std::vector<at::Tensor> CompiledMethod::run(const Library& library, const std::v
     return std::runtime_error(c10::str("the library of the variant for calls of ", library.rows, " rows ", what));
   };
   std::vector<at::Tensor> outputs;
+  const std::int64_t before = times_without_memory(inputs.front());
   try {
     outputs = library.runner->run(inputs, stream);
   } catch (const std::runtime_error&) {  // its text has no reason
+    if (times_without_memory(inputs.front()) > before) throw refuse("ran out of memory");
     throw refuse("failed; the line above has the reason. If it names a size, compile the package again");
   }
   for (const at::Tensor& output : outputs) {
