@@ -21,17 +21,27 @@ class LimitedEngine final : public WrappedEngine {
     try {
       return engine_->call(method, inputs, device);
     } catch (const OutOfMemoryError&) {
-      // The rows as the model saw them, with padding.
-      limits_->ran_out(package_.id(), method, rows_of_call(package_, method, inputs));
+      ran_out(method, inputs);
       throw;
     } catch (const std::bad_alloc&) {
       // From engines that allocate on the device themselves, such as DeferredEngine.
-      limits_->ran_out(package_.id(), method, rows_of_call(package_, method, inputs));
+      ran_out(method, inputs);
       throw OutOfMemoryError(package_.name + ": " + std::string(method) + ": out of memory");
     }
   }
 
  private:
+  // The rows as the model saw them, with padding. With fewer rows, a variant can use the same library, and fail again:
+  // the next limit is that of the next smaller library.
+  void ran_out(std::string_view method, std::span<const Tensor> inputs) {
+    int rows = rows_of_call(package_, method, inputs);
+    if (const auto counts = row_counts(method); !counts.empty()) {
+      const auto used = std::lower_bound(counts.begin(), counts.end(), std::min(rows, counts.back()));
+      rows = used == counts.begin() ? 1 : *(used - 1) + 1;
+    }
+    limits_->ran_out(package_.id(), method, rows);
+  }
+
   const Package package_;
   const std::shared_ptr<CallLimits> limits_;
 };

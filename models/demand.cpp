@@ -7,6 +7,7 @@
 #include "base/trace_recorder.hpp"
 #include "gpu/stream.hpp"
 #include "models/engines/wrapped_engine.hpp"
+#include "models/exec_shapes.hpp"
 
 namespace millrace {
 namespace {
@@ -38,8 +39,8 @@ class CountedEngine final : public WrappedEngine {
     const auto begun_ns = recorder_ == nullptr ? 0 : now_ns();
     // A call that throws does not count.
     auto outputs = engine_->call(method, inputs, device);
-    const auto rows = rows_of_call(package_, method, inputs);
-    const auto call = demand_->count(package_, package_.method(method), rows, pads(method));
+    const int rows = computed_rows(rows_of_call(package_, method, inputs), row_counts(method));
+    const auto call = demand_->count(package_, package_.method(method), rows);
     if (recorder_ != nullptr && call) {
       recorder_->add(
           {TraceEvent::Kind::call, static_cast<std::uint32_t>(rows), call->part, call->alone_ns, begun_ns, now_ns()});
@@ -60,8 +61,7 @@ void Demand::measured(const Package& package, std::string_view method, std::int6
   alone_[{package.id(), std::string(method)}][rows] = alone;
 }
 
-std::optional<Demand::Call> Demand::count(const Package& package, const Method& method, std::int64_t rows,
-                                          bool padded) {
+std::optional<Demand::Call> Demand::count(const Package& package, const Method& method, std::int64_t rows) {
   const std::lock_guard lock(mutex_);
   const auto known = alone_.find({package.id(), method.name});
   if (known == alone_.end() || rows < 1) return std::nullopt;
@@ -69,13 +69,9 @@ std::optional<Demand::Call> Demand::count(const Package& package, const Method& 
   const auto distance = [&](const auto& entry) {
     return std::abs(std::log(static_cast<double>(entry.first) / static_cast<double>(rows)));
   };
-  const auto larger = padded ? known->second.lower_bound(rows) : known->second.end();
-  const bool as_measured = larger != known->second.end();
-  const auto nearest = as_measured
-                           ? larger
-                           : std::min_element(known->second.begin(), known->second.end(),
-                                              [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
-  const double scale = as_measured ? 1 : static_cast<double>(rows) / static_cast<double>(nearest->first);
+  const auto nearest = std::min_element(known->second.begin(), known->second.end(),
+                                        [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  const double scale = static_cast<double>(rows) / static_cast<double>(nearest->first);
   Part& part = parts_[method.part];
   part.name = method.part;
   const auto alone_ns = static_cast<std::int64_t>(scale * nearest->second.seconds * 1e9);
@@ -121,7 +117,8 @@ void measure_alone(Engine& engine, const Package& package, const MethodRows& row
     }
     const Demand::Alone alone{median(seconds), median(launch_seconds)};
     // 0: the stream has no clock.
-    if (alone.seconds > 0) demand.measured(package, method.name, rows.find(method.name)->second, alone);
+    const int computed = computed_rows(rows.find(method.name)->second, engine.row_counts(method.name));
+    if (alone.seconds > 0) demand.measured(package, method.name, computed, alone);
   }
 }
 

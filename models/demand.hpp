@@ -35,9 +35,8 @@ class Demand {
     std::int64_t alone_ns;    ///< the time that it takes when nothing else runs on the device
   };
   /// Counts one call. If `rows` was not measured, the time is that of the nearest measured rows, in proportion.
-  /// `padded`: the engine pads its calls, so the time is that of the next larger measured rows, if there are any.
   /// Calls of a method that was never measured do not count.
-  std::optional<Call> count(const Package& package, const Method& method, std::int64_t rows, bool padded = false);
+  std::optional<Call> count(const Package& package, const Method& method, std::int64_t rows);
 
   /// Sums since the beginning, for one Method::part.
   struct Part {

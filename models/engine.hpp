@@ -52,8 +52,9 @@ class Engine {
   /// The same on the host. The outputs are valid on return.
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs);
 
-  /// Whether call() pads the rows of this method itself, as the libraries of a variant need it.
-  virtual bool pads(std::string_view /*method*/) const { return false; }
+  /// The row counts of a variant's libraries for this method, smallest first: call() cuts and pads its rows to them.
+  /// Empty: a call can have any number of rows.
+  virtual std::vector<int> row_counts(std::string_view /*method*/) const { return {}; }
 
   /// The type of pictures and embeddings (precision.hpp).
   virtual DType image_type() const { return DType::f32; }

@@ -19,4 +19,12 @@ inline std::vector<int> padded_shapes(int max_rows) {
   return shapes;
 }
 
+/// Rows that a variant computes in a call with `rows` rows. `row_counts` are those of its libraries, smallest first.
+/// `rows` if there are none.
+inline int computed_rows(int rows, const std::vector<int>& row_counts) {
+  if (row_counts.empty()) return rows;
+  const int most = row_counts.back(), rest = rows % most;
+  return rest == 0 ? rows : rows - rest + *std::lower_bound(row_counts.begin(), row_counts.end(), rest);
+}
+
 }  // namespace millrace

@@ -133,6 +133,7 @@ CallShape Lane::warm_up_model(Engine& engine, const PlannedModel& model) {
     for (const Method& method : model.package->methods) {
       // One row (a box, for example) is enough to warm up, and faster, if memory is not planned and calls not padded.
       if (!method.rows_are_pictures() && !shape.padded && !models_.memory) shape.rows[method.name] = 1;
+      shape.row_counts[method.name] = engine.row_counts(method.name);
     }
     return shape;
   };

@@ -46,15 +46,25 @@ CallShape call_shape(const PlannedModel& model, int batch_size, const CallLimits
 }
 
 std::vector<CallShape> exec_shapes(const CallShape& largest) {
-  if (!largest.padded) return {largest};
+  // The row counts of a method, largest first.
+  const auto counts_of = [&](const std::string& method, int rows) {
+    const auto libraries = largest.row_counts.find(method);
+    if (libraries == largest.row_counts.end() || libraries->second.empty())
+      return largest.padded ? padded_shapes(rows) : std::vector{rows};
+    std::vector<int> counts{rows};
+    for (auto count = libraries->second.rbegin(); count != libraries->second.rend(); ++count) {
+      if (*count < rows) counts.push_back(*count);
+    }
+    return counts;
+  };
   std::vector<CallShape> shapes;
   // Shape i has the i-th row count of each method. A method with fewer counts repeats its smallest.
   for (bool more = true; more;) {
     const std::size_t index = shapes.size();
-    CallShape shape{{}, true};
+    CallShape shape = largest;
     more = false;
     for (const auto& [method, rows] : largest.rows) {
-      const auto all = padded_shapes(rows);
+      const auto all = counts_of(method, rows);
       shape.rows[method] = all[std::min(index, all.size() - 1)];
       more = more || index + 1 < all.size();
     }

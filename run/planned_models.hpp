@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,11 +31,11 @@ std::vector<std::vector<StageModels::PictureInput>> picture_inputs(const std::ve
 struct CallShape {
   MethodRows rows;
   bool padded = false;
+  std::map<std::string, std::vector<int>, std::less<>> row_counts{};  ///< Engine::row_counts, by method
 };
 CallShape call_shape(const PlannedModel& model, int batch_size, const CallLimits& limits);
 
-/// All shapes that calls of TorchScript may have if the largest is this one, largest first.
-/// A variant pads calls of any size itself.
+/// All shapes that models compute if the largest call is this one, largest first.
 std::vector<CallShape> exec_shapes(const CallShape& largest);
 
 }  // namespace millrace

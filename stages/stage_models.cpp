@@ -41,7 +41,7 @@ int StageModel::limit(std::string_view method) const {
 }
 
 int StageModel::padded(int rows, std::string_view method) const {
-  return use_.padded && !engine()->pads(method) ? padded_rows(rows, maximum(method)) : rows;
+  return use_.padded && engine()->row_counts(method).empty() ? padded_rows(rows, maximum(method)) : rows;
 }
 
 std::shared_ptr<Engine> StageModel::engine() const { return models_.cache->acquire(*package_); }

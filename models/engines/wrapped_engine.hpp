@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "models/engine.hpp"
 
@@ -16,7 +17,7 @@ class WrappedEngine : public Engine {
   explicit WrappedEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
   using Engine::call;
-  bool pads(std::string_view method) const override { return engine_->pads(method); }
+  std::vector<int> row_counts(std::string_view method) const override { return engine_->row_counts(method); }
   DType image_type() const override { return engine_->image_type(); }
   std::int64_t memory_bytes() const override { return engine_->memory_bytes(); }
   void trim() override { engine_->trim(); }

@@ -93,9 +93,12 @@ def fuse_positions(module):
         keys = transposed(scores.args[1])
         if not down or not across or not keys or (down.args[1], across.args[1]) != (4, 3) or softmax.args[1:] not in ((-1,), (2,)) or softmax.kwargs:
             continue
+        if with_down.kwargs or with_across.kwargs or softmax.meta["val"].shape != scores.meta["val"].shape or scores.meta["val"].dim() != 3:
+            continue
         (result,) = users
         _, *grid = split.meta["val"].shape
-        if len(grid) != 4 or grid[:2] != grid[2:] or down.args[0].meta["val"].shape[1:] != (*grid[:2], grid[0]) or across.args[0].meta["val"].shape[1:] != (*grid[:2], grid[1]):
+        alike = {node.meta["val"].shape[0] for node in (scores, down.args[0], across.args[0], result.args[1])}
+        if len(alike) != 1 or len(grid) != 4 or grid[:2] != grid[2:] or down.args[0].meta["val"].shape[1:] != (*grid[:2], grid[0]) or across.args[0].meta["val"].shape[1:] != (*grid[:2], grid[1]):
             continue
         height, width = grid[:2]
         places = torch.cat([torch.eye(height).repeat_interleave(width, 0), torch.eye(width).repeat(height, 1)], 1)

@@ -151,7 +151,7 @@ class FakeCuda(ModelCase):
         file.write_text(file.read_text().replace("gate: ungated", "gate: passed"))  # results mean nothing here
         return variant
 
-    def test_the_upscaling_of_a_compiled_decoder_is_one_kernel(self):
+    def test_a_compiled_decoder_has_our_kernel_of_upscaling(self):
         """A run calls it with boxes of 16 pictures and of fewer, in one call each."""
         package = Path(shutil.copytree(program.package("mobile_sam"), self.folder / "mobile_sam.pkg"))
         variant = self.compiled(package, "--rows", "--boxes", 160)

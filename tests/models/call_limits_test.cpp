@@ -5,6 +5,7 @@
 #include <new>
 
 #include "models/engines/fake_engine.hpp"
+#include "models/engines/wrapped_engine.hpp"
 
 namespace millrace {
 namespace {
@@ -25,6 +26,33 @@ std::vector<Tensor> inputs_of(std::string_view method, std::int64_t pictures, st
     inputs.push_back(Tensor::empty({boxes}, DType::i64));
   }
   return inputs;
+}
+
+/// As a variant with libraries for 16, 64 and 160 boxes.
+class Padding final : public WrappedEngine {
+ public:
+  using Engine::call;
+  using WrappedEngine::WrappedEngine;
+  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
+    return engine_->call(method, inputs, device);
+  }
+  std::vector<int> row_counts(std::string_view /*method*/) const override { return {16, 64, 160}; }
+};
+
+TEST_CASE("a variant that ran out of memory gets calls for its next smaller library") {
+  const auto limits = std::make_shared<CallLimits>();
+  const auto fails = std::make_shared<FakeEngine>(
+      [](std::string_view, std::span<const Tensor>) -> std::vector<Tensor> { throw OutOfMemoryError("planned"); });
+  const auto engine = limited(std::make_shared<Padding>(fails), segmenter(), limits);
+  const auto limit_after = [&](std::int64_t boxes) {
+    CHECK_THROWS_AS(engine->call("decode", inputs_of("decode", 1, boxes)), OutOfMemoryError);
+    return limits->max_rows(segmenter().id(), "decode");
+  };
+  CHECK(limit_after(300) == 64);  // calls for 160 failed
+  CHECK(limit_after(70) == 64);
+  CHECK(limit_after(40) == 16);
+  CHECK(limit_after(16) == CallLimits::none);  // as when one row does not fit
+  CHECK(limit_after(100) == 64);
 }
 
 TEST_CASE("a call that ran out of memory sets the limit to the next smaller power of two") {

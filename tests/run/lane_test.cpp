@@ -63,6 +63,21 @@ TEST_CASE("if calls are padded, warming up calls each possible shape") {
   CHECK(bench.rows("decode") == Rows{16, 8, 4, 2, 1});
 }
 
+TEST_CASE("the shapes of a variant are those of its libraries, up to the largest call") {
+  const auto rows_of = [](const CallShape& largest, const char* method) {
+    Rows rows;
+    for (const CallShape& shape : exec_shapes(largest)) rows.push_back(shape.rows.at(method));
+    return rows;
+  };
+  for (const bool padded : {false, true}) {
+    CallShape largest{{{"encode", 16}, {"decode", 160}}, padded, {{"decode", {16, 64, 160, 256}}}};
+    CHECK(rows_of(largest, "decode") == (padded ? Rows{160, 64, 16, 16, 16} : Rows{160, 64, 16}));
+    CHECK(rows_of(largest, "encode") == (padded ? Rows{16, 8, 4, 2, 1} : Rows{16, 16, 16}));
+    largest.row_counts = {{"decode", {24}}};
+    CHECK(rows_of(largest, "decode").at(1) == 24);
+  }
+}
+
 TEST_CASE("a warm-up that runs out of device memory continues with smaller calls, which the lane keeps") {
   LaneBench bench;
   bench.at_call = no_more_than(3, "forward");

@@ -110,7 +110,7 @@ class StageFixture {
   }
 
   std::vector<std::string> loads;  // names of packages in the order of their loading
-  bool engines_pad = false;        ///< Engine::pads() of all models that are loaded later
+  bool engines_pad = false;        ///< models that are loaded later pad their calls, as variants do
   Counters counters{counters_of()};
   std::string output_folder;
 

@@ -22,9 +22,16 @@ CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledC
   }
 }
 
+std::vector<int> CompiledMethod::row_counts() const {
+  std::vector<int> counts;
+  for (const Library& library : libraries_) counts.push_back(static_cast<int>(library.rows));
+  return counts;
+}
+
 namespace {
 
-// How often LibTorch had no memory for a tensor on the GPU of this one. Any lane of the GPU counts.
+// How often LibTorch's allocator had no memory for a tensor on the GPU of this one. Any lane of the GPU counts.
+// It does not count what others could not allocate, such as cuBLAS: such a call fails as with any other error.
 std::int64_t times_without_memory(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return 0;
   return c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(tensor.get_device()).num_ooms;

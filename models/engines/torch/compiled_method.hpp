@@ -19,6 +19,9 @@ class CompiledMethod {
   /// `lanes` is the maximum number of threads that call it at once. They share the weights.
   CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, const std::string& device, int lanes);
 
+  /// The rows of its libraries, smallest first.
+  std::vector<int> row_counts() const;
+
   /// Any number of rows. More rows than the largest library takes become several calls. A call with fewer rows than its
   /// library takes repeats its last row, whose results are dropped.
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, void* stream) const;

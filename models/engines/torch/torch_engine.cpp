@@ -219,7 +219,10 @@ class TorchEngine final : public Engine {
     });
   }
 
-  bool pads(std::string_view method) const override { return compiled_.count(method) != 0; }
+  std::vector<int> row_counts(std::string_view method) const override {
+    const auto compiled = compiled_.find(method);
+    return compiled == compiled_.end() ? std::vector<int>{} : compiled->second.row_counts();
+  }
   DType image_type() const override { return image_type_; }
   std::int64_t memory_bytes() const override { return model_.bytes; }
   void trim() override {

@@ -10,7 +10,7 @@
 #include "tests/gpu/fake_cuda/runtime.hpp"
 
 // In place of the kernels of gpu/ops/*.cu and cuda_stream.cu, their bodies run here for all elements.
-// The grid of a launch must cover them.
+// The grid of a launch must fit them.
 namespace millrace {
 namespace {
 
@@ -19,31 +19,40 @@ const T& argument(void** arguments, int index) {
   return *static_cast<const T*>(arguments[index]);
 }
 
-/// The size of a grid along one axis.
+/// What a kernel needs of its grid along one axis.
 struct Axis {
-  std::int64_t least = 1;
-  bool exactly = true;  ///< the kernel does not check this index
-};
-Axis at_least(std::int64_t least) { return {least, false}; }
-Axis exactly(std::int64_t size) { return {size, true}; }
-
-/// Ends the process unless the grid has as many threads along each axis.
-void check_grid(std::string_view kernel, const fake_cuda::Grid& grid, Axis x, Axis y = {}, Axis z = {}) {
-  const auto fits = [](const Axis& axis, unsigned blocks, unsigned threads) {
-    const std::int64_t all = std::int64_t{blocks} * threads;
-    return axis.exactly ? all == axis.least : all >= axis.least;
+  enum class Kind {
+    threads,  ///< at least this number of threads: the kernel checks its index
+    blocks,   ///< exactly this number of blocks: the index of a block is that of a slot, a mask or a picture
   };
+  Kind kind = Kind::blocks;
+  std::int64_t size = 1;
+  unsigned threads = 1;  ///< of each block, for Kind::blocks
+};
+Axis threads(std::int64_t size) { return {Axis::Kind::threads, size}; }
+Axis blocks(std::int64_t size, unsigned threads = 1) { return {Axis::Kind::blocks, size, threads}; }
+
+bool fits(const Axis& axis, unsigned blocks, unsigned threads) {
+  if (axis.kind == Axis::Kind::threads) return std::int64_t{blocks} * threads >= axis.size;
+  return blocks == axis.size && threads == axis.threads;
+}
+
+/// Ends the process unless the grid of a launch fits the work: too small leaves work out, too large writes elsewhere.
+void check_grid(std::string_view kernel, const fake_cuda::Grid& grid, const Axis& x, const Axis& y = {},
+                const Axis& z = {}) {
   if (fits(x, grid.blocks.x, grid.threads.x) && fits(y, grid.blocks.y, grid.threads.y) &&
       fits(z, grid.blocks.z, grid.threads.z))
     return;
   std::fprintf(stderr,
-               "fake CUDA: kernel '%.*s' needs %lld x %lld x %lld threads, but its launch has %u x %u x %u blocks of "
-               "%u x %u x %u\n",
-               static_cast<int>(kernel.size()), kernel.data(), static_cast<long long>(x.least),
-               static_cast<long long>(y.least), static_cast<long long>(z.least), grid.blocks.x, grid.blocks.y,
-               grid.blocks.z, grid.threads.x, grid.threads.y, grid.threads.z);
+               "fake CUDA: work of %lld x %lld x %lld does not fit the grid of kernel '%.*s': %u x %u x %u blocks of "
+               "%u x %u x %u threads\n",
+               static_cast<long long>(x.size), static_cast<long long>(y.size), static_cast<long long>(z.size),
+               static_cast<int>(kernel.size()), kernel.data(), grid.blocks.x, grid.blocks.y, grid.blocks.z,
+               grid.threads.x, grid.threads.y, grid.threads.z);
   std::abort();
 }
+
+constexpr unsigned team = 512;  // threads of a block of keep_best and largest_magnitude
 
 /// CUB's only kernel that matters here: sums of all values before each one.
 void exclusive_sum(void** arguments) {
@@ -55,34 +64,34 @@ void exclusive_sum(void** arguments) {
 bool run(std::string_view kernel, const fake_cuda::Grid& grid, void** arguments) {
   if (kernel == "store_parcel") {
     const int bytes = argument<int>(arguments, 2);
-    check_grid(kernel, grid, at_least(bytes));
+    check_grid(kernel, grid, threads(bytes));
     std::memcpy(argument<void*>(arguments, 1), arguments[0], static_cast<std::size_t>(bytes));
   } else if (kernel == "fill_taps") {
     const auto& job = argument<LetterboxJob>(arguments, 0);
-    check_grid(kernel, grid, at_least(job.longest_axis), exactly(2), exactly(job.count));
+    check_grid(kernel, grid, threads(job.longest_axis), blocks(2), blocks(job.count));
     for (int i = 0; i < job.count; ++i) letterbox_kernel::fill_all_taps(job.rows[i]);
   } else if (kernel.starts_with("letterbox<")) {
     const auto& job = argument<LetterboxJob>(arguments, 0);
-    check_grid(kernel, grid, at_least(job.width), at_least(job.height), exactly(job.count));
+    check_grid(kernel, grid, threads(job.width), threads(job.height), blocks(job.count));
     for (int i = 0; i < job.count; ++i) letterbox_kernel::fill_input(job.rows[i]);
   } else if (kernel == "find_candidates") {
     const auto& job = argument<HeadJob>(arguments, 0);
-    check_grid(kernel, grid, at_least(job.candidates), exactly(job.slots));
+    check_grid(kernel, grid, threads(job.candidates), blocks(job.slots));
     for (int slot = 0; slot < job.slots; ++slot) {
       for (int i = 0; i < job.candidates; ++i) job.faults[slot] |= find_boxes_kernel::find_candidate(job, slot, i);
     }
   } else if (kernel == "keep_best") {
     const auto& job = argument<HeadJob>(arguments, 0);
-    check_grid(kernel, grid, exactly(std::int64_t{job.slots} * grid.threads.x));  // a block for each slot
+    check_grid(kernel, grid, blocks(job.slots, team));  // a block for each slot
     for (int slot = 0; slot < job.slots; ++slot)
       find_boxes_kernel::keep_best(job, slot, find_boxes_kernel::OneThread{});
   } else if (kernel == "largest_magnitude") {
     const auto& job = argument<OutlineJob>(arguments, 0);
-    check_grid(kernel, grid, exactly(std::int64_t{job.masks} * grid.threads.x));  // a block for each mask
+    check_grid(kernel, grid, blocks(job.masks, team));  // a block for each mask
     for (int n = 0; n < job.masks; ++n) job.largest[n] = outline_kernel::largest_magnitude(job, n);
   } else if (kernel == "count_changes" || kernel == "write_changes") {
     const auto& job = argument<OutlineJob>(arguments, 0);
-    check_grid(kernel, grid, at_least(job.widest), exactly(job.masks));
+    check_grid(kernel, grid, threads(job.widest), blocks(job.masks));
     outline_kernel::for_each_column(
         job, kernel == "count_changes" ? outline_kernel::count_column : outline_kernel::write_column);
   } else {

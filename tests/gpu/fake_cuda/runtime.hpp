@@ -18,7 +18,7 @@ struct Grid {
 };
 
 /// Does the work of a kernel of Millrace on the host, with the bodies of gpu/ops.
-/// `name` is demangled; `arguments` are those of the launch. Ends the process if the grid does not cover the work.
+/// `name` is demangled; `arguments` are those of the launch. Ends the process if the grid does not fit the work.
 /// Returns for how many nanoseconds it occupies its stream. Of kernels of others, it runs only CUB's sum.
 std::uint64_t run_kernel(std::string_view name, const Grid& grid, void** arguments);
 

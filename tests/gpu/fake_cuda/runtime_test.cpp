@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gpu/ops/find_boxes.hpp"
+#include "gpu/ops/letterbox.hpp"
 #include "tests/gpu/fake_cuda/runtime.hpp"
 
 // The names are those of NVIDIA.
@@ -122,7 +123,7 @@ bool aborts(const Work& work) {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
-TEST_CASE("a grid that does not cover the work of a kernel ends the process, and so does a kernel without a row") {
+TEST_CASE("a grid that does not fit the work of a kernel ends the process, and so does a kernel without a row") {
   constexpr const char* store = "millrace::(anonymous namespace)::store_parcel(millrace::Parcel, unsigned char*, int)";
   std::string from = "seven b", to(7, ' ');
   void* out = to.data();
@@ -137,8 +138,13 @@ TEST_CASE("a grid that does not cover the work of a kernel ends the process, and
   constexpr const char* best = "millrace::(anonymous namespace)::keep_best(millrace::HeadJob)";
   millrace::HeadJob job{};
   void* heads[] = {&job};
-  CHECK_FALSE(aborts([&] { fake_cuda::run_kernel(best, {{0}, {256}}, heads); }));
-  CHECK(aborts([&] { fake_cuda::run_kernel(best, {{1}, {256}}, heads); }));
+  CHECK(aborts([&] { fake_cuda::run_kernel(best, {{1}, {512}}, heads); }));  // it has no slots
+  constexpr const char* taps = "millrace::(anonymous namespace)::fill_taps(millrace::LetterboxJob)";
+  millrace::LetterboxJob letterboxes{};
+  letterboxes.longest_axis = 4;
+  void* inputs[] = {&letterboxes};
+  CHECK_FALSE(aborts([&] { fake_cuda::run_kernel(taps, {{1, 2, 0}, {4}}, inputs); }));
+  CHECK(aborts([&] { fake_cuda::run_kernel(taps, {{1, 1, 0}, {4, 2}}, inputs); }));
   CHECK(aborts([] { fake_cuda::run_kernel("millrace::(anonymous namespace)::new_kernel(int)", {{1}, {1}}, nullptr); }));
   CHECK_FALSE(aborts([] { fake_cuda::run_kernel("at::native::new_kernel(int)", {{1}, {1}}, nullptr); }));
 }
