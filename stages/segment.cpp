@@ -79,7 +79,6 @@ void Segment::Options::visit(OptionVisitor& v) {
   v.option(
       "pad", pad,
       "pad the batch of a call to a power of two, so that the model sees few input shapes; a variant pads by itself");
-  v.on_gpu("box_batch", "160");  // 16 pictures with 10 boxes each
   v.on_gpu("image_batch", "16");
   v.on_gpu("pad", "yes");
 }

@@ -79,7 +79,6 @@ TEST_CASE("on a GPU an option that is not set has its default for GPUs") {
     }
   }
   CHECK(all == std::map<std::string, std::string>{{"detect.pad", "yes"},
-                                                  {"segment.box_batch", "160"},
                                                   {"segment.image_batch", "16"},
                                                   {"segment.pad", "yes"},
                                                   {"embed.pad", "yes"},
