@@ -15,6 +15,10 @@ aten = torch.ops.aten
 MOST_SHIFTS = 9  # a larger kernel reads each value more often; nobody has measured whether that pays
 
 
+def shape_of(node):
+    return tuple(node.meta["val"].shape)
+
+
 def only_input(node, target):
     """The node's first input if it calls `target` and nothing else uses its result, else None."""
     source = node.args[0]
@@ -79,34 +83,44 @@ def attend_by_columns(q, k, v, down, across, places, empty):
     return functional.scaled_dot_product_attention(queries.unsqueeze(1), keys.unsqueeze(1), v.unsqueeze(1), scale=1.0).squeeze(1)
 
 
+def positions_of(softmax):
+    """q', k, the product of softmax and v, `down` and `across` of attend_by_columns, if `softmax` is that of SAM's ViT. Else None."""
+    steps = chain(softmax.args[0], aten.view.default, aten.add.Tensor, aten.add.Tensor, aten.view.default, aten.matmul.default)
+    users = list(softmax.users)
+    if not steps or len(users) != 1 or users[0].target is not aten.matmul.default or users[0].args[0] is not softmax:
+        return None
+    (result,) = users
+    _, with_across, with_down, split, scores = steps
+    keys = transposed(scores.args[1])
+    down, across = (one.args[1] if chain(one.args[1], aten.unsqueeze.default) and not one.kwargs else None for one in (with_down, with_across))
+    if not keys or not down or not across or (down.args[1], across.args[1]) != (4, 3) or softmax.args[1:] not in ((-1,), (2,)) or softmax.kwargs:
+        return None
+    down, across = down.args[0], across.args[0]
+    if len(shape_of(scores)) != 3 or shape_of(softmax) != shape_of(scores) or len(shape_of(split)) != 5:
+        return None
+    batch, height, width = shape_of(split)[:3]
+    shapes = {split: (batch, height, width, height, width), down: (batch, height, width, height), across: (batch, height, width, width)}
+    if any(shape_of(node) != shape for node, shape in shapes.items()) or shape_of(result.args[1])[0] != batch:
+        return None
+    return scores.args[0], keys, result, down, across
+
+
 def fuse_positions(module):
     """SAM's ViT adds numbers for the distance of query and key to the scores. Its attention becomes one operation."""
-    found = 0
+    found = 0  # for the names of the new tensors
     weights = [weight for weight in module.parameters() if weight.is_floating_point()]  # of the run's type; `meta` has that of the export
     for softmax in module.graph.find_nodes(op="call_function", target=aten.softmax.int):
-        steps = chain(softmax.args[0], aten.view.default, aten.add.Tensor, aten.add.Tensor, aten.view.default, aten.matmul.default)
-        users = list(softmax.users)
-        if not steps or len(users) != 1 or users[0].target is not aten.matmul.default or users[0].args[0] is not softmax:
+        parts = positions_of(softmax)
+        if not parts:
             continue
-        _, with_across, with_down, split, scores = steps
-        down, across = (one.args[1] if chain(one.args[1], aten.unsqueeze.default) else None for one in (with_down, with_across))
-        keys = transposed(scores.args[1])
-        if not down or not across or not keys or (down.args[1], across.args[1]) != (4, 3) or softmax.args[1:] not in ((-1,), (2,)) or softmax.kwargs:
-            continue
-        if with_down.kwargs or with_across.kwargs or softmax.meta["val"].shape != scores.meta["val"].shape or scores.meta["val"].dim() != 3:
-            continue
-        (result,) = users
-        _, *grid = split.meta["val"].shape
-        alike = {node.meta["val"].shape[0] for node in (scores, down.args[0], across.args[0], result.args[1])}
-        if len(alike) != 1 or len(grid) != 4 or grid[:2] != grid[2:] or down.args[0].meta["val"].shape[1:] != (*grid[:2], grid[0]) or across.args[0].meta["val"].shape[1:] != (*grid[:2], grid[1]):
-            continue
-        height, width = grid[:2]
+        queries, keys, result, down, across = parts
+        height, width = shape_of(down)[3], shape_of(across)[3]
         places = torch.cat([torch.eye(height).repeat_interleave(width, 0), torch.eye(width).repeat(height, 1)], 1)
         module.register_buffer(f"places_{found}", places.to(weights[0]) if weights else places)
+        empty = -(shape_of(keys)[2] + height + width) % 8  # kernels for GPUs want a multiple of 8 columns
         with module.graph.inserting_before(result):
             tracer = torch.fx.proxy.GraphAppendingTracer(module.graph)
-            inputs = (scores.args[0], keys, result.args[1], down.args[0], across.args[0], module.graph.get_attr(f"places_{found}"))
-            empty = -(keys.meta["val"].shape[2] + height + width) % 8  # kernels for GPUs want a multiple of 8 columns
+            inputs = (queries, keys, result.args[1], down, across, module.graph.get_attr(f"places_{found}"))
             fused = attend_by_columns(*(torch.fx.Proxy(node, tracer) for node in inputs), empty).node
         fused.meta["val"] = result.meta["val"]
         result.replace_all_uses_with(fused)
@@ -185,51 +199,71 @@ def shift_depthwise(module):
 
 def without_details(node):
     """A sum without the features of higher resolution that SAM 2 adds, these features, and the picture of each box."""
-    other = node.args[1] if chain(node, aten.add.Tensor) else None
+    other = node.args[1] if chain(node, aten.add.Tensor) and not node.kwargs else None
     if not isinstance(other, torch.fx.Node) or other.target is not aten.index_select.default or other.args[1] != 0:
         return node, None, None
     return node.args[0], other.args[0], other.args[2]
 
 
+def before_masks(module, gelu):
+    """The arguments of `upscale`, without the weights of masks, if `gelu` is the second one of an upscaling. Else None."""
+    result, detail2, index = without_details(gelu.args[0])
+    second = chain(result, aten.add.Tensor, aten.matmul.default, aten.gelu.default, aten.layer_norm.default, aten.unflatten.int)
+    if not second:
+        return None
+    sum2, product2, inner, norm, split = second
+    result, detail1, other_index = without_details(split.args[0])
+    first = chain(result, aten.add.Tensor, aten.matmul.default)
+    if not first or other_index is not index or split.args[1:] != (2, [4, -1]) or any(node.kwargs for node in (gelu, inner, sum2, first[0])):
+        return None
+    sum1, product1 = first
+    image = product1.args[0]
+    tensors = (product1.args[1], sum1.args[1], *norm.args[2:4], product2.args[1], sum2.args[1])
+    if any(not isinstance(tensor, torch.fx.Node) or tensor.op != "get_attr" for tensor in tensors) or len(shape_of(image)) != 3:
+        return None
+    _, tokens, width = shape_of(image)
+    shapes = [(width, width), (width,), (width // 4,), (width // 4,), (width // 4, width // 2), (width // 2,)]
+    if [tuple(value(module, tensor).shape) for tensor in tensors] != shapes or not gpu_upscaling.possible(width, value(module, tensors[0]).dtype):
+        return None
+    # Without this, the kernel would read past features that are broadcast.
+    if index is not None and (shape_of(detail1)[1:], shape_of(detail2)[1:]) != ((tokens, width), (tokens, 4, width // 2)):
+        return None
+    epsilon = norm.args[4] if len(norm.args) > 4 else 1e-5
+    return [image, *tensors[:4], epsilon, *tensors[4:]], [detail1, detail2, index]
+
+
+def masks_after(gelu, boxes, channels):
+    """For each mask, its weights [boxes, channels] and the sum over their products with the places of all tokens. None if there is anything else."""
+    flats = [flat for split in gelu.users for flat in split.users if flat.target is aten.flatten.using_ints and flat.args[1:] == (1, 3)]
+    if not flats or not chain(flats[0].args[0], aten.unflatten.int, aten.gelu.default) or flats[0].args[0].args[1:] != (3, [4, -1]):
+        return None
+    masks = []
+    for product in flats[0].users:
+        if not chain(product, aten.mul.Tensor) or not chain(product.args[1], aten.unsqueeze.default):
+            return None
+        weights, dimension = product.args[1].args
+        (total,) = product.users
+        if dimension != 1 or shape_of(weights) != (boxes, channels) or total.target is not aten.sum.dim_IntList or total.args[1:] != ([2],) or total.kwargs:
+            return None
+        masks.append((weights, total))
+    return masks
+
+
 def fuse_upscaling(module):
     """The end of a box decoder becomes one kernel: from its image tokens to the logits of each mask (gpu_upscaling.plain)."""
     for gelu in module.graph.find_nodes(op="call_function", target=aten.gelu.default):
-        result, detail2, index = without_details(gelu.args[0])
-        second = chain(result, aten.add.Tensor, aten.matmul.default, aten.gelu.default, aten.layer_norm.default, aten.unflatten.int)
-        result, detail1, other_index = without_details(second[-1].args[0]) if second else (None, None, None)
-        first = chain(result, aten.add.Tensor, aten.matmul.default)
-        if not first or other_index is not index:
+        found = before_masks(module, gelu)
+        if not found:
             continue
-        (_, product2, inner, norm, split), (_, product1) = second, first
-        weights = [node.args[1] for node in (product1, first[0])] + list(norm.args[2:4]) + [node.args[1] for node in (product2, second[0])]
-        if any(not isinstance(tensor, torch.fx.Node) or tensor.op != "get_attr" for tensor in weights):
+        tensors, details = found
+        boxes, _, width = shape_of(tensors[0])
+        masks = masks_after(gelu, boxes, width // 8)
+        if not masks:
             continue
-        width, kind = value(module, weights[0]).shape[1], value(module, weights[0]).dtype
-        shapes = [(width, width), (width,), (width // 4,), (width // 4,), (width // 4, width // 2), (width // 2,)]
-        if [tuple(value(module, tensor).shape) for tensor in weights] != shapes or not gpu_upscaling.possible(width, kind):
-            continue
-        if gelu.kwargs or inner.kwargs or split.args[1:] != (2, [4, -1]):
-            continue
-        # After it: the places of all tokens in one dimension, and the sums of products with the weights of each mask.
-        places = [flat for split in gelu.users for flat in split.users if flat.target is aten.flatten.using_ints and flat.args[1:] == (1, 3)]
-        if not places or not chain(places[0].args[0], aten.unflatten.int, aten.gelu.default) or places[0].args[0].args[1:] != (3, [4, -1]):
-            continue
-        sums = [(product, total) for product in places[0].users for total in product.users]
-        if not sums or not all(
-            chain(product, aten.mul.Tensor)
-            and chain(product.args[1], aten.unsqueeze.default)
-            and product.args[1].args[1] == 1
-            and total.target is aten.sum.dim_IntList
-            and total.args[1:] == ([2],)
-            and not total.kwargs
-            for product, total in sums
-        ):
-            continue
-        with module.graph.inserting_before(sums[0][1]):
-            masks = module.graph.call_function(aten.stack.default, ([product.args[1].args[0] for product, _ in sums], 1))
-            arguments = (product1.args[0], *weights[:4], norm.args[4] if len(norm.args) > 4 else 1e-5, *weights[4:], masks, detail1, detail2, index)
-            logits = module.graph.call_function(torch.ops.millrace.upscale.default, arguments)
-            for i, (_, total) in enumerate(sums):
+        with module.graph.inserting_before(masks[0][1]):
+            weights = module.graph.call_function(aten.stack.default, ([weights for weights, _ in masks], 1))
+            logits = module.graph.call_function(torch.ops.millrace.upscale.default, (*tensors, weights, *details))
+            for i, (_, total) in enumerate(masks):
                 mask = module.graph.call_function(aten.select.int, (logits, 1, i))
                 mask.meta["val"] = total.meta["val"]
                 total.replace_all_uses_with(mask)

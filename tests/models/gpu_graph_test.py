@@ -100,10 +100,12 @@ class Form(unittest.TestCase):
 
             def forward(self, q, k, v, down, across):
                 scores = (q @ k.transpose(1, 2)).view(2, 4, 4, 4, 4)
+                if self.change == "broadcast positions":
+                    across = across[:1]
                 if self.change == "rows and columns of keys change places":
                     scores = scores + down[:, :, :, None] + across[..., None]
                 else:
-                    scores = scores + down[..., None] + across[:, :, :, None]
+                    scores = torch.add(scores, down[..., None], alpha=2 if self.change == "twice the positions" else 1) + across[:, :, :, None]
                 scores = scores.view(2, 16, 16)
                 weights = scores.softmax(1 if self.change == "a softmax over queries" else 2)
                 if self.change == "somebody reads the scores":
@@ -111,7 +113,7 @@ class Form(unittest.TestCase):
                 return (weights @ v) + (weights.mean() if self.change == "somebody reads the weights" else 0)
 
         inputs = (*torch.randn(3, 2, 16, 8), *torch.randn(2, 2, 4, 4, 4))
-        for change in (None, "rows and columns of keys change places", "a softmax over queries", "somebody reads the scores", "somebody reads the weights"):
+        for change in (None, "rows and columns of keys change places", "broadcast positions", "twice the positions", "a softmax over queries", "somebody reads the scores", "somebody reads the weights"):
             with self.subTest(change=change):
                 changed = exported(self.same(Scores(change), *inputs), *inputs)
                 self.assertEqual(count(changed, aten.scaled_dot_product_attention.default), int(change is None))
@@ -224,6 +226,8 @@ class Form(unittest.TestCase):
     def test_other_upscalings_stay(self):
         torch.manual_seed(0)
 
+        with_details = ("one index", "two indices", "broadcast features", "twice the features")
+
         class Upscaling(nn.Module):
             """As at the end of a box decoder. `change` names one difference."""
 
@@ -236,23 +240,27 @@ class Form(unittest.TestCase):
 
             def forward(self, image, weight, details, index, other):
                 y = first = image @ self.up1 + self.bias1
-                if self.change in ("two indices", "one index"):
-                    y = y + details.index_select(0, index)
+                if self.change == "broadcast features":
+                    details = details[:, :1]
+                if self.change in with_details:
+                    y = torch.add(y, details.index_select(0, index), alpha=2 if self.change == "twice the features" else 1)
                 y = norm = functional.layer_norm(y.unflatten(2, [4, -1]), [self.gamma.shape[0]], self.gamma, self.beta, *([] if self.change == "the usual epsilon" else [1e-6]))
                 y = functional.gelu(y, approximate="tanh" if self.change == "another GELU" else "none") @ self.up2 + self.bias2
-                if self.change in ("two indices", "one index"):
+                if self.change in with_details:
                     y = y + details.unflatten(2, [4, -1]).repeat(1, 1, 1, 2).index_select(0, other if self.change == "two indices" else index)
                 y = functional.gelu(y).unflatten(3, [4, -1]).flatten(1, 3)
+                weight = weight[:1] if self.change == "broadcast weights" else weight
                 total = (y * weight[:, None]).sum(1 if self.change == "another sum" else 2)
                 more = {"two read the first product": first, "two read the norm": norm, "two read the places": y}.get(self.change)
                 return total if more is None else total + more.mean()
 
         inputs = (torch.randn(5, 12, 128), torch.randn(5, 16), torch.randn(3, 12, 128), torch.tensor([2, 0, 1, 0, 2]), torch.tensor([1, 0, 1, 0, 2]))
-        for change in (None, "one index", "the usual epsilon", "two indices", "another GELU", "another sum", "two read the first product", "two read the norm", "two read the places"):
+        fused = (None, "one index", "the usual epsilon")
+        for change in (*fused, *with_details[1:], "broadcast weights", "another GELU", "another sum", "two read the first product", "two read the norm", "two read the places"):
             with self.subTest(change=change):
                 with mock.patch.object(gpu_upscaling, "TYPES", (torch.float32, torch.bfloat16)):
                     changed = self.same(Upscaling(change), *inputs)
-                self.assertEqual(count(changed, torch.ops.millrace.upscale.default), change in (None, "one index", "the usual epsilon"))
+                self.assertEqual(count(changed, torch.ops.millrace.upscale.default), change in fused)
 
     @torch.no_grad()
     def test_the_encoder_of_mobile_sam(self):
