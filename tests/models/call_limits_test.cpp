@@ -5,19 +5,11 @@
 #include <new>
 
 #include "models/engines/fake_engine.hpp"
-#include "models/engines/wrapped_engine.hpp"
+#include "tests/models/engines/variant_like.hpp"
+#include "tests/models/small_segmenter.hpp"
 
 namespace millrace {
 namespace {
-
-Package segmenter() {
-  Package package;
-  package.name = "sam";
-  package.task = &find_task("segment");
-  package.output = {{"embedding", {1, 1, 1}}, {"logits", {1, 1}}, {"max_boxes", {64}}};
-  set_methods(package);
-  return package;
-}
 
 std::vector<Tensor> inputs_of(std::string_view method, std::int64_t pictures, std::int64_t boxes) {
   std::vector<Tensor> inputs{Tensor::empty({pictures, 1})};
@@ -28,25 +20,15 @@ std::vector<Tensor> inputs_of(std::string_view method, std::int64_t pictures, st
   return inputs;
 }
 
-/// As a variant with libraries for 16, 64 and 160 boxes.
-class Padding final : public WrappedEngine {
- public:
-  using Engine::call;
-  using WrappedEngine::WrappedEngine;
-  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
-    return engine_->call(method, inputs, device);
-  }
-  std::vector<int> row_counts(std::string_view /*method*/) const override { return {16, 64, 160}; }
-};
-
 TEST_CASE("a variant that ran out of memory gets calls for its next smaller library") {
   const auto limits = std::make_shared<CallLimits>();
   const auto fails = std::make_shared<FakeEngine>(
       [](std::string_view, std::span<const Tensor>) -> std::vector<Tensor> { throw OutOfMemoryError("planned"); });
-  const auto engine = limited(std::make_shared<Padding>(fails), segmenter(), limits);
+  const auto engine =
+      limited(std::make_shared<VariantLike>(fails, std::vector{16, 64, 160}), small_segmenter(), limits);
   const auto limit_after = [&](std::int64_t boxes) {
     CHECK_THROWS_AS(engine->call("decode", inputs_of("decode", 1, boxes)), OutOfMemoryError);
-    return limits->max_rows(segmenter().id(), "decode");
+    return limits->max_rows(small_segmenter().id(), "decode");
   };
   CHECK(limit_after(300) == 64);  // calls for 160 failed
   CHECK(limit_after(70) == 64);
@@ -63,16 +45,16 @@ TEST_CASE("a call that ran out of memory sets the limit to the next smaller powe
                                 if (fail) throw std::bad_alloc();
                                 return std::vector<Tensor>{};
                               }),
-                              segmenter(), limits);
-  CHECK(limits->max_rows(segmenter().id(), "encode") == CallLimits::none);
+                              small_segmenter(), limits);
+  CHECK(limits->max_rows(small_segmenter().id(), "encode") == CallLimits::none);
   CHECK_THROWS_AS(engine->call("encode", inputs_of("encode", 16, 0)), OutOfMemoryError);
   CHECK_THROWS_AS(engine->call("decode", inputs_of("decode", 16, 7)), OutOfMemoryError);
-  CHECK(limits->learned() ==
-        std::map<CallLimits::Key, int>{{{segmenter().id(), "encode"}, 8}, {{segmenter().id(), "decode"}, 4}});
+  CHECK(limits->learned() == std::map<CallLimits::Key, int>{{{small_segmenter().id(), "encode"}, 8},
+                                                            {{small_segmenter().id(), "decode"}, 4}});
   CHECK(limits->max_rows("another", "encode") == CallLimits::none);
   fail = false;
   engine->call("encode", inputs_of("encode", 16, 0));
-  CHECK(limits->max_rows(segmenter().id(), "encode") == 8);
+  CHECK(limits->max_rows(small_segmenter().id(), "encode") == 8);
 }
 
 TEST_CASE("given limits only lower the limit, and not below one row") {

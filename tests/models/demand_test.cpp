@@ -3,45 +3,24 @@
 #include <doctest/doctest.h>
 
 #include "models/engines/fake_engine.hpp"
-#include "models/engines/wrapped_engine.hpp"
+#include "tests/models/engines/variant_like.hpp"
+#include "tests/models/small_segmenter.hpp"
 
 namespace millrace {
 namespace {
 
 constexpr double ms = 1e-3;
 
-Package segmenter() {
-  Package package;
-  package.name = "sam";
-  package.task = &find_task("segment");
-  package.output = {{"embedding", {1, 1, 1}}, {"logits", {1, 1}}, {"max_boxes", {256}}};
-  set_methods(package);
-  return package;
-}
-
-/// As a variant: it pads the calls of its decoder.
-class Padding final : public WrappedEngine {
- public:
-  using Engine::call;
-  using WrappedEngine::WrappedEngine;
-  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
-    return engine_->call(method, inputs, device);
-  }
-  std::vector<int> row_counts(std::string_view method) const override {
-    return method == "decode" ? std::vector{16, 64, 160} : std::vector<int>{};
-  }
-};
-
 /// Milliseconds that a call of `rows` boxes counts for. Those of 16, 64 and 160 were measured.
 double counted_ms(std::int64_t rows, bool padded) {
-  const Package package = segmenter();
+  const Package package = small_segmenter();
   const auto demand = std::make_shared<Demand>();
   demand->measured(package, "decode", 16, {4 * ms, 1 * ms});
   demand->measured(package, "decode", 64, {10 * ms, 1 * ms});
   demand->measured(package, "decode", 160, {20 * ms, 1 * ms});
   std::shared_ptr<Engine> engine =
       std::make_shared<FakeEngine>([](std::string_view, std::span<const Tensor>) { return std::vector<Tensor>{}; });
-  if (padded) engine = std::make_shared<Padding>(std::move(engine));
+  if (padded) engine = std::make_shared<VariantLike>(std::move(engine), std::vector{16, 64, 160});
   const std::vector<Tensor> inputs{Tensor::empty({1, 1}), Tensor::empty({rows, 4}), Tensor::empty({rows}, DType::i64)};
   counted(engine, package, demand, nullptr)->call("decode", inputs);
   return static_cast<double>(demand->parts().at(0).busy_ns) * 1e-6;
@@ -64,7 +43,7 @@ TEST_CASE("a call of a variant takes the time of the rows that its libraries com
 }
 
 TEST_CASE("calls of a method that was never measured do not count") {
-  const Package package = segmenter();
+  const Package package = small_segmenter();
   Demand demand;
   CHECK_FALSE(demand.count(package, package.method("encode"), 4));
   CHECK(demand.parts().empty());

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "models/engines/wrapped_engine.hpp"
+#include "tests/models/engines/variant_like.hpp"
 
 namespace millrace {
 namespace {
@@ -11,17 +11,6 @@ std::vector<RecipeStage> with_decode(std::vector<RecipeStage> stages) {
   stages.insert(stages.begin(), "decode");
   return stages;
 }
-
-/// As a variant: its calls need no padding.
-class Padding final : public WrappedEngine {
- public:
-  using Engine::call;
-  using WrappedEngine::WrappedEngine;
-  std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
-    return engine_->call(method, inputs, device);
-  }
-  std::vector<int> row_counts(std::string_view /*method*/) const override { return {5, 7}; }
-};
 
 }  // namespace
 
@@ -32,7 +21,7 @@ StageFixture::StageFixture(int batch_size, std::int64_t model_budget)
                loads.push_back(package.name);
                std::shared_ptr<Engine> engine =
                    std::make_shared<FakeEngine>(functions_.at(package.folder.string()), "", 100);
-               if (engines_pad) engine = std::make_shared<Padding>(std::move(engine));
+               if (engines_pad) engine = std::make_shared<VariantLike>(std::move(engine), std::vector{5, 7});
                return std::make_shared<DeferredEngine>(package, std::move(engine));
              }),
       models_{batch_size, packages_, &cache_} {}
