@@ -96,7 +96,7 @@ CallRows call_of(const Package& package, const Method& method, const MethodRows&
 std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package, const Method& method,
                                    const CallRows& call, Device& device);
 
-/// Calls every method once with its `rows`, checks the outputs and waits.
+/// Calls every method once with its `rows`, checks the outputs and waits. On the host, it leaves out compiled methods.
 /// Call it on the thread that will run the model: LibTorch creates that thread's OpenMP team here.
 /// Throws ModelError if `rows` are more than a method takes, or if outputs differ from the package.
 void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Device& device);

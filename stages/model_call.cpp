@@ -225,7 +225,12 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
     const auto call = [&](const std::vector<Tensor>& inputs) {
       // Counts every try, so repeated calls and calls of a search count too.
       ++context.counters[rows.calls];
-      return engine->call(rows.method, inputs, *context.device);
+      auto outputs = engine->call(rows.method, inputs, *context.device);
+      // The warm-up need not have called this method, or not in this shape. Stages read as many values as are declared.
+      const Package& package = rows.model.package();
+      const CallRows size = package.method(rows.method).call_of(inputs);
+      check_outputs(package, rows.method, size, outputs, engine->image_type());
+      return outputs;
     };
     const auto outcomes = call_rows(
         owners.subspan(first, count), make, call, [&] { return rows.model.limit(rows.method); }, context.counters);

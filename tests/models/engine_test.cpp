@@ -6,7 +6,10 @@
 #include <cstring>
 
 #include "gpu/device.hpp"
+#include "gpu/streams/fake_stream.hpp"
+#include "models/engines/deferred_engine.hpp"
 #include "models/engines/fake_engine.hpp"
+#include "tests/models/engines/variant_like.hpp"
 
 namespace millrace {
 namespace {
@@ -91,6 +94,21 @@ TEST_CASE("warm-up calls every method in the shapes of the run") {
   CHECK(seen[0].second == std::vector<std::int64_t>{2, 3, 64, 64});
   CHECK(seen[1].first == "decode");
   CHECK(seen[1].second == std::vector<std::int64_t>{2, 8, 4, 4});
+}
+
+TEST_CASE("warm-up calls compiled methods on a GPU, and not on the host") {
+  const auto fake = std::make_shared<FakeEngine>(FakeEngine::zeros_of(segmenter()));
+  VariantLike compiled(std::make_shared<DeferredEngine>(segmenter(), fake), {16});
+  warm_up(compiled, segmenter(), {{"encode", 2}, {"decode", 10}}, host);
+  CHECK(fake->calls("encode") + fake->calls("decode") == 0);
+  check_says(model_error([&] {
+               warm_up(compiled, segmenter(), {{"encode", 5}, {"decode", 10}}, host);
+             }),
+             {"encode takes 1 to 4 pictures"});
+  Device gpu(std::make_unique<FakeStream>());
+  warm_up(compiled, segmenter(), {{"encode", 2}, {"decode", 10}}, gpu);
+  CHECK(fake->calls("encode") == 1);
+  CHECK(fake->calls("decode") == 1);
 }
 
 TEST_CASE("warm-up refuses shapes that the package does not take") {

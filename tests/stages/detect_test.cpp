@@ -327,6 +327,17 @@ TEST_CASE("NaN from the detector fails only that picture") {
   }
 }
 
+TEST_CASE("if outputs have other sizes than the package declares, nothing reads them and each picture fails") {
+  const auto shorter = [](std::string_view, std::span<const Tensor> inputs) {
+    return std::vector{Tensor::empty({inputs.front().shape[0], 7, 3})};
+  };
+  for (const std::string& text : sixteen(shorter, -1)) {
+    const auto line = nlohmann::json::parse(text);
+    CHECK(line["reason"] == "model_failed");
+    CHECK(line["detail"].get<std::string>().find("unexpected shape of output 0") != std::string::npos);
+  }
+}
+
 TEST_CASE("a batch whose frames all failed does not reach the detector") {
   StageFixture fixture;
   const Package package = detector_package();
