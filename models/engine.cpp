@@ -64,7 +64,7 @@ void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Dev
                                  method.name, method.maximum, words_of(method.row), asked));
   }
   for (const Method& method : package.methods) {
-    // On the host, the first call of compiled code does nothing that later calls do not. That of TorchScript optimizes.
+    // On the host, the first call of compiled code prepares little, and takes as long as a picture of the run.
     if (device.on_host() && !engine.row_counts(method.name).empty()) continue;
     const CallRows call = call_of(package, method, rows);
     const auto inputs = warm_up_inputs(engine, package, method, call, device);
