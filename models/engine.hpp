@@ -47,7 +47,7 @@ class Engine {
   /// Runs a method of the package. Method describes its tensors.
   /// `device` is that of the calling lane. Inputs and outputs are on it.
   /// Outputs are valid after the next device.wait(). They are dense and own their storage.
-  /// Throws OutOfMemoryError, ModelError, DeviceError.
+  /// Throws OutOfMemoryError, ModelError, DeviceError; PackageError if compiled code fails on the host.
   virtual std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) = 0;
   /// The same on the host. The outputs are valid on return.
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs);

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "models/package.hpp"
+
 namespace millrace {
 
 CompiledMethod::CompiledMethod(const Method& method, const std::vector<CompiledCall>& calls, const std::string& device,
@@ -51,7 +53,10 @@ std::vector<at::Tensor> CompiledMethod::run(const Library& library, const std::v
     outputs = library.runner->run(inputs, stream);
   } catch (const std::runtime_error&) {  // its text has no reason
     if (times_without_memory(inputs.front()) > before) throw refuse("ran out of memory");
-    throw refuse("failed; the line above has the reason. If it names a size, compile the package again");
+    const auto failed = refuse("failed; the line above has the reason. If it names a size, compile the package again");
+    // On the host, no warm-up has called it. It would fail for every picture.
+    if (inputs.front().is_cpu()) throw PackageError(failed.what());
+    throw failed;
   }
   for (const at::Tensor& output : outputs) {
     if (output.size(0) != library.rows)

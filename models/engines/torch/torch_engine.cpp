@@ -314,6 +314,8 @@ class TorchEngine final : public Engine {
       throw;
     } catch (const DeviceError&) {
       throw;
+    } catch (const PackageError& failure) {
+      throw PackageError(c10::str(model_.folder, ": ", what, ": ", failure.what()));
     } catch (const c10::OutOfMemoryError& failure) {
       throw OutOfMemoryError(where() + ": out of memory: " + what_happened(failure.what_without_backtrace()));
     } catch (const std::bad_alloc&) {
