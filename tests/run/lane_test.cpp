@@ -232,6 +232,28 @@ TEST_CASE("a lost device ends the run and names stage and batch; it is not tried
   CHECK(lane.counters[redone_batches].count() == 0);
 }
 
+TEST_CASE("a variant that does not work ends the run, and no picture is blamed") {
+  LaneBench bench;
+  bool broken = false;
+  bench.before_encoder = [&broken](const std::vector<int>&) {
+    if (broken) throw PackageError("/fake-sam: encode: the library of the variant failed");
+  };
+  BenchLane lane(bench);
+  lane.warm_up();
+  broken = true;
+  bench.calls.clear();
+  Batch batch = lane.batch(4, 0);
+  try {
+    lane.run(batch);
+    FAIL("nothing was thrown");
+  } catch (const RunEnded& ended) {
+    CHECK_THROWS_WITH_AS(std::rethrow_exception(ended.cause()), "/fake-sam: encode: the library of the variant failed",
+                         PackageError);
+  }
+  CHECK(bench.rows("encode").size() == 1);
+  for (const auto& frame : batch.frames) CHECK_FALSE(frame->failed());
+}
+
 TEST_CASE("counts of a lane are those of the run: one upload a picture, two waits and one download a batch") {
   LaneBench bench;
   bench.device = "fake:1";
