@@ -1,6 +1,8 @@
 #include "models/engines/torch/prepare_module.hpp"
 
 #include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/freeze_module.h>
 #include <torch/csrc/jit/passes/frozen_concat_linear.h>
@@ -159,6 +161,9 @@ void freeze(torch::jit::Module& module, const std::vector<std::string>& methods)
   for (const std::string& method : methods) {
     auto graph = module.get_method(method).graph();
     torch::jit::OptimizeFrozenGraph(graph, true);
+    // Freezing may leave some operations on constants. Which ones, differs from process to process.
+    torch::jit::ConstantPropagation(graph);
+    torch::jit::ConstantPooling(graph);
     put_channels_last(*graph->block());
     torch::jit::EliminateDeadCode(graph);  // the weights in the other layout
   }
