@@ -12,8 +12,8 @@ void check_outputs(const Package& package, std::string_view method, const CallRo
                    std::span<const Tensor> outputs, DType images) {
   const auto expected = outputs_of(package, method, call, images);
   const auto wrong = [&](const std::string& what) {
-    return ModelError(fmt::format("{}: {}: {}; correct model.yaml, or export the model again", package.folder.string(),
-                                  method, what));
+    return PackageError(fmt::format("{}: {}: {}; correct model.yaml, or export the model again",
+                                    package.folder.string(), method, what));
   };
   if (outputs.size() != expected.size())
     throw wrong(fmt::format("unexpected number of outputs, expected {}, got {}", expected.size(), outputs.size()));
@@ -64,7 +64,7 @@ void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Dev
                                  method.name, method.maximum, words_of(method.row), asked));
   }
   for (const Method& method : package.methods) {
-    // On the host, the first call of compiled code prepares little, and takes as long as a picture of the run.
+    // Its first call prepares little on the host, and takes as long as that of a picture.
     if (device.on_host() && !engine.row_counts(method.name).empty()) continue;
     const CallRows call = call_of(package, method, rows);
     const auto inputs = warm_up_inputs(engine, package, method, call, device);

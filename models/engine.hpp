@@ -17,8 +17,7 @@
 
 namespace millrace {
 
-/// A model call failed, or a model does not do what its package says.
-/// The message names package, method and shapes.
+/// A model call failed. The message names package, method and shapes.
 struct ModelError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -47,7 +46,7 @@ class Engine {
   /// Runs a method of the package. Method describes its tensors.
   /// `device` is that of the calling lane. Inputs and outputs are on it.
   /// Outputs are valid after the next device.wait(). They are dense and own their storage.
-  /// Throws OutOfMemoryError, ModelError, DeviceError; PackageError if compiled code fails on the host.
+  /// Throws OutOfMemoryError, ModelError, DeviceError, or PackageError if a variant does not work.
   virtual std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) = 0;
   /// The same on the host. The outputs are valid on return.
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs);
@@ -80,7 +79,7 @@ bool says_out_of_memory(std::string_view message);
 /// Errors of cuBLAS alone do not count: if the device is lost, the next wait() throws too.
 bool says_device_failed(std::string_view message);
 
-/// Throws ModelError if `outputs` differ from those that the package promises for a call of this size.
+/// Throws PackageError if `outputs` differ from those that the package promises for a call of this size.
 /// The message names the first tensor that differs, with expected and actual shape and type.
 void check_outputs(const Package& package, std::string_view method, const CallRows& call,
                    std::span<const Tensor> outputs, DType images = DType::f32);
@@ -98,7 +97,7 @@ std::vector<Tensor> warm_up_inputs(const Engine& engine, const Package& package,
 
 /// Calls every method once with its `rows`, checks the outputs and waits. On the host, it leaves out compiled methods.
 /// Call it on the thread that will run the model: LibTorch creates that thread's OpenMP team here.
-/// Throws ModelError if `rows` are more than a method takes, or if outputs differ from the package.
+/// Throws ModelError if `rows` are more than a method takes, and PackageError if outputs differ from the package.
 void warm_up(Engine& engine, const Package& package, const MethodRows& rows, Device& device);
 
 }  // namespace millrace

@@ -20,7 +20,8 @@ namespace millrace {
 
 struct Variant;
 
-/// A package cannot be used. The message names file and key, the expected value, and what to do. Exit code 5.
+/// A package cannot be used, or its model does not do what it says. Exit code 5.
+/// The message names file and key, or method and output; the expected value; and what to do.
 struct PackageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -171,7 +171,7 @@ void Lane::run(std::size_t stage, Batch& batch) {
     throw RunEnded(name, DeviceError(name + ", " + name_of(batch) + ": " + error.what() +
                                      "; this process cannot use the device any more. Run the same command "
                                      "again to resume"));
-  } catch (const PackageError& error) {
+  } catch (const PackageError& error) {  // every picture would fail
     throw RunEnded(link->info.name, error);
   }
 }

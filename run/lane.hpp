@@ -42,7 +42,7 @@ class Lane {
   /// Runs the lane stage at this position among the lane stages of the chain.
   /// If memory runs out outside of a model call, the batch goes through all lane stages again in halves.
   /// A picture that does not fit even alone fails.
-  /// Throws RunEnded if the device is lost, or if a variant does not work.
+  /// Throws RunEnded if the device is lost, or if a model does not do what its package says.
   void run(std::size_t stage, Batch& batch);
 
   Device& device() { return *device_; }

@@ -226,7 +226,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
       // Counts every try, so repeated calls and calls of a search count too.
       ++context.counters[rows.calls];
       auto outputs = engine->call(rows.method, inputs, *context.device);
-      // The warm-up need not have called this method, or not in this shape. Stages read as many values as are declared.
+      // Stages read as many values as are declared. The warm-up calls not all methods, and not in all shapes.
       const Package& package = rows.model.package();
       const CallRows size = package.method(rows.method).call_of(inputs);
       check_outputs(package, rows.method, size, outputs, engine->image_type());

@@ -41,11 +41,11 @@ Package segmenter() {
   return package;
 }
 
-template <class Work>
-std::string model_error(Work work) {
+template <class Error, class Work>
+std::string error_of(Work work) {
   try {
     work();
-  } catch (const ModelError& error) {
+  } catch (const Error& error) {
     return error.what();
   }
   return "no error";
@@ -101,7 +101,7 @@ TEST_CASE("warm-up calls compiled methods on a GPU, and not on the host") {
   VariantLike compiled(std::make_shared<DeferredEngine>(segmenter(), fake), {16});
   warm_up(compiled, segmenter(), {{"encode", 2}, {"decode", 10}}, host);
   CHECK(fake->calls("encode") + fake->calls("decode") == 0);
-  check_says(model_error([&] {
+  check_says(error_of<ModelError>([&] {
                warm_up(compiled, segmenter(), {{"encode", 5}, {"decode", 10}}, host);
              }),
              {"encode takes 1 to 4 pictures"});
@@ -113,11 +113,11 @@ TEST_CASE("warm-up calls compiled methods on a GPU, and not on the host") {
 
 TEST_CASE("warm-up refuses shapes that the package does not take") {
   FakeEngine engine(FakeEngine::zeros_of(segmenter()));
-  check_says(model_error([&] {
+  check_says(error_of<ModelError>([&] {
                warm_up(engine, segmenter(), {{"encode", 5}, {"decode", 10}}, host);
              }),
              {"/packages/sam", "encode takes 1 to 4 pictures", "the run needs 5"});
-  check_says(model_error([&] {
+  check_says(error_of<ModelError>([&] {
                warm_up(engine, segmenter(), {{"encode", 4}, {"decode", 11}}, host);
              }),
              {"1 to 10 boxes", "the run needs 11"});
@@ -127,7 +127,7 @@ TEST_CASE("warm-up refuses shapes that the package does not take") {
 TEST_CASE("a model whose outputs differ from its package's declaration") {
   const auto answer = [](std::vector<Tensor> outputs) {
     FakeEngine engine([outputs](std::string_view, std::span<const Tensor>) { return outputs; });
-    return model_error([&] { warm_up(engine, detector(), {{"forward", 1}}, host); });
+    return error_of<PackageError>([&] { warm_up(engine, detector(), {{"forward", 1}}, host); });
   };
   CHECK(answer({Tensor::empty({1, 4, 6})}) == "no error");
   check_says(answer({Tensor::empty({1, 4, 85})}),
@@ -164,7 +164,10 @@ TEST_CASE("a fake engine fails as scripted, and only then") {
   for (std::size_t i = 24; i < 48; ++i) CHECK(values[i] == 0);  // the other picture does not change
   const auto longer = call();
   CHECK(longer[0].shape == std::vector<std::int64_t>{2, 4, 7});
-  check_says(model_error([&] { check_outputs(detector(), "forward", {2, 0}, longer); }), {"unexpected shape"});
+  check_says(error_of<PackageError>([&] {
+               check_outputs(detector(), "forward", {2, 0}, longer);
+             }),
+             {"unexpected shape"});
   CHECK(call()[0].shape == std::vector<std::int64_t>{2, 4, 6});
   CHECK(engine.calls("forward") == 6);
   CHECK(engine.calls("encode") == 0);

@@ -44,23 +44,24 @@ std::int64_t times_without_memory(const at::Tensor& tensor) {
 // A library checks the shapes of its inputs (AOTI_RUNTIME_CHECK_INPUTS), but only prints what is wrong.
 std::vector<at::Tensor> CompiledMethod::run(const Library& library, const std::vector<at::Tensor>& inputs,
                                             void* stream) {
-  const auto refuse = [&](const std::string& what) {
-    return std::runtime_error(c10::str("the library of the variant for calls of ", library.rows, " rows ", what));
+  const auto message = [&](const std::string& what) {
+    return c10::str("the library of the variant for calls of ", library.rows, " rows ", what);
   };
   std::vector<at::Tensor> outputs;
   const std::int64_t before = times_without_memory(inputs.front());
   try {
     outputs = library.runner->run(inputs, stream);
   } catch (const std::runtime_error&) {  // its text has no reason
-    if (times_without_memory(inputs.front()) > before) throw refuse("ran out of memory");
-    const auto failed = refuse("failed; the line above has the reason. If it names a size, compile the package again");
-    // On the host, no warm-up has called it. It would fail for every picture.
-    if (inputs.front().is_cpu()) throw PackageError(failed.what());
-    throw failed;
+    if (times_without_memory(inputs.front()) > before) throw std::runtime_error(message("ran out of memory"));
+    const std::string text =
+        message("failed; the line above has the reason. If it names a size, compile the package again");
+    // On the host, this can be its first call, since no warm-up calls it. No picture is to blame.
+    if (inputs.front().is_cpu()) throw PackageError(text);
+    throw std::runtime_error(text);
   }
   for (const at::Tensor& output : outputs) {
     if (output.size(0) != library.rows)
-      throw refuse(c10::str("returned ", output.size(0), " rows; compile the package again"));
+      throw PackageError(message(c10::str("returned ", output.size(0), " rows; compile the package again")));
   }
   return outputs;
 }
