@@ -120,6 +120,8 @@ bool ProfileLane::run(const Item& item, Boxes boxes, std::uint64_t seed, std::st
     device_->abandon();
   } catch (const std::bad_alloc&) {
     device_->abandon();
+  } catch (const PackageError&) {  // the measurement of the method reports it, after the rows of those before it
+    device_->abandon();
   }
   return true;
 }

@@ -27,7 +27,7 @@ class ProfileLane {
   /// Runs the stages on some of the pictures, one at a time, and records the inputs of the model calls.
   /// Boxes are those of the manifest and of the detector. If there are none, they come from grid_of_boxes().
   /// Returns notes for the user about views in which no picture could be decoded.
-  /// Throws PackageError, ModelError, DeviceError.
+  /// Calls that fail record their inputs too. Their errors are left to the measurement. Throws DeviceError.
   std::vector<std::string> record(const ChosenPictures& pictures, std::uint64_t seed,
                                   const std::function<bool()>& stopped);
 
