@@ -56,7 +56,7 @@ insight: ## how often is the verdict right, and how far off are predictions? sim
 	@for mistake in wall events cores launches; do echo "planted: $$mistake"; build/release/bench/bench_verdicts --seed 30001 --pipelines 1000 --planted $$mistake; done
 	@build/release/bench/bench_predictions --seed 10001 --pipelines 300
 	@build/release/bench/bench_reports --out build/insight/reports
-	@build/release/bench/bench_tuning --within 10
+	@build/release/bench/bench_tuning --within 5
 	@/usr/bin/python3 -B bench/insight/real.py --out build/insight/verdicts.json
 	@/usr/bin/python3 -B bench/insight/real.py --what-if --out build/insight/what-if.json
 

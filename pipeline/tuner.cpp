@@ -12,13 +12,12 @@ constexpr double of_runs = 0.02;                // standard deviation between eq
 constexpr double of_interaction = 0.2;          // variance of what knobs do together, as a share of their own
 constexpr double shortest_s = 1e-6;             // latency
 constexpr double worth_a_trial = 0.002;         // expected improvement of the rate
+constexpr double most_doubt = 0.15;             // more would send trials to the far corners, which are rarely the best
 constexpr double fits_in_all_likelihood = 0.9;  // if nothing is known about larger points
 constexpr double hardly_fits = 0.1;             // if a trial that is no larger did not fit, with another precision
 
 double normal_density(double z) { return std::exp(-z * z / 2) / std::sqrt(2 * std::numbers::pi); }
 double normal_probability(double z) { return std::erfc(-z / std::numbers::sqrt2) / 2; }
-
-std::size_t steps(std::size_t a, std::size_t b) { return a > b ? a - b : b - a; }
 
 }  // namespace
 
@@ -40,13 +39,23 @@ const Trial* Tuner::tried(const TunerPoint& point) const {
   return it == trials_.end() ? nullptr : &*it;
 }
 
-const Trial* Tuner::best() const {
-  const Trial* found = nullptr;
-  for (const Trial& trial : trials_) {
-    const bool good = trial.fits && trial.usable && (!most_latency_s_ || trial.latency_s <= *most_latency_s_);
-    if (good && (found == nullptr || trial.frames_per_s > found->frames_per_s)) found = &trial;
+bool Tuner::good(const Trial& trial) const {
+  return trial.fits && trial.usable && (!most_latency_s_ || trial.latency_s <= *most_latency_s_);
+}
+
+// The values of the knobs without an order, such as a precision.
+TunerPoint Tuner::mode_of(const TunerPoint& point) const {
+  TunerPoint mode;
+  for (std::size_t i = 0; i < knobs_.size(); ++i) {
+    if (!knobs_[i].ordered) mode.push_back(point[i]);
   }
-  return found;
+  return mode;
+}
+
+// A recording has the costs of its own mode. So a point is predicted from a trial of its mode, if there is one.
+Tuner::Reference& Tuner::reference_of(const TunerPoint& point) {
+  const auto it = references_.find(mode_of(point));
+  return it == references_.end() ? *first_reference_ : it->second;
 }
 
 std::string Tuner::changes(const TunerPoint& from, const TunerPoint& to) const {
@@ -60,13 +69,15 @@ std::string Tuner::changes(const TunerPoint& from, const TunerPoint& to) const {
 
 // The logarithms of rate and latency by the what-if model alone.
 Tuner::Logs Tuner::predicted(const TunerPoint& point) {
-  Logs logs{std::log(reference_->frames_per_s), std::log(std::max(reference_->latency_s, shortest_s))};
-  const std::string change = changes(reference_->point, point);
+  Reference& reference = reference_of(point);
+  const Trial& trial = *reference.trial;
+  Logs logs{std::log(trial.frames_per_s), std::log(std::max(trial.latency_s, shortest_s))};
+  const std::string change = changes(trial.point, point);
   if (change.empty()) return logs;
-  const auto [cached, is_new] = cached_.try_emplace(point);
+  const auto [cached, is_new] = reference.cached.try_emplace(point);
   if (is_new) {
-    const Prediction prediction = model_->predict(change);
-    const Recording& recording = model_->recording();
+    const Prediction prediction = reference.model->predict(change);
+    const Recording& recording = reference.model->recording();
     cached->second = {std::log(prediction.frames_per_s / recording.frames_per_s),
                       recording.latency_s > 0 ? std::log(prediction.latency_s / recording.latency_s) : 0};
   }
@@ -74,47 +85,79 @@ Tuner::Logs Tuner::predicted(const TunerPoint& point) {
 }
 
 // Each step away from the reference adds an error of its own. So two points share the errors of the steps that they have
-// in common.
-double Tuner::covariance(const TunerPoint& a, const TunerPoint& b) const {
+// in common. Points of two modes have two references: they may take the same step in opposite directions.
+double Tuner::covariance(const TunerPoint& a, const TunerPoint& b) {
+  const TunerPoint& from_a = reference_of(a).trial->point;
+  const TunerPoint& from_b = reference_of(b).trial->point;
   double sum = 0;
   for (std::size_t i = 0; i < knobs_.size(); ++i) {
-    const std::size_t from = reference_->point[i];
-    std::size_t common = 0;
+    double common = 0;
     if (!knobs_[i].ordered) {
-      common = a[i] == b[i] && a[i] != from ? 1 : 0;
-    } else if ((a[i] > from) == (b[i] > from)) {
-      common = std::min(steps(a[i], from), steps(b[i], from));
+      common = a[i] == b[i] && a[i] != from_a[i] ? 1 : 0;
+    } else {
+      const auto low = std::max(std::min(a[i], from_a[i]), std::min(b[i], from_b[i]));
+      const auto high = std::min(std::max(a[i], from_a[i]), std::max(b[i], from_b[i]));
+      if (high > low) common = static_cast<double>(high - low);
+      if ((a[i] > from_a[i]) != (b[i] > from_b[i])) common = -common;
     }
-    sum += knobs_[i].doubt * knobs_[i].doubt * static_cast<double>(common);
+    sum += knobs_[i].doubt * knobs_[i].doubt * common;
   }
   // What several knobs do together is no sum, and is known for the same point only.
-  return a == b ? sum * (1 + of_interaction) + of_runs * of_runs : sum;
+  if (a == b) sum *= 1 + of_interaction;
+  // The reference itself was measured with an error, which all its predictions share.
+  return from_a == from_b ? sum + of_runs * of_runs : sum;
+}
+
+// The best trial of each mode. Where none is good, the fastest still has the costs of the mode.
+void Tuner::choose_references() {
+  const auto better = [&](const Trial& a, const Trial& b) {
+    return std::pair(good(a), a.frames_per_s) > std::pair(good(b), b.frames_per_s);
+  };
+  for (const Trial& trial : trials_) {
+    if (trial.frames_per_s <= 0 || !trial.recording) continue;
+    Reference& reference = references_[mode_of(trial.point)];
+    if (reference.trial == &trial || (reference.trial != nullptr && !better(trial, *reference.trial))) continue;
+    reference.trial = &trial;
+    reference.model.emplace(*trial.recording);
+    reference.cached.clear();
+  }
+  for (auto& [mode, reference] : references_) {
+    if (first_reference_ == nullptr || better(*reference.trial, *first_reference_->trial))
+      first_reference_ = &reference;
+  }
 }
 
 void Tuner::learn() {
-  const Trial* found = best();
+  choose_references();
+  if (first_reference_ != nullptr) solve();
+  // The fastest one by its rate alone would often be one that was measured too fast.
+  best_ = nullptr;
+  double most = 0;
   for (const Trial& trial : trials_) {
-    if (found != nullptr && found->recording) break;
-    if (trial.frames_per_s > 0 && trial.recording) found = &trial;
+    if (!good(trial) || trial.frames_per_s <= 0) continue;
+    const auto guessed = guess(trial.point);
+    const double rate = guessed ? guessed->frames_per_s : trial.frames_per_s;
+    if (best_ != nullptr && rate <= most) continue;
+    best_ = &trial;
+    most = rate;
   }
-  if (found == nullptr || !found->recording) return;
-  if (found != reference_) {
-    reference_ = found;
-    model_.emplace(*found->recording);
-    cached_.clear();
-  }
+  best_rate_ = most;
+}
+
+void Tuner::solve() {
   known_.clear();
   factor_.clear();
   std::vector<Logs> solved;
   // Cholesky's factor, and the forward substitution on the way.
   for (const Trial& trial : trials_) {
     if (!trial.fits || trial.frames_per_s <= 0) continue;
+    if (reference_of(trial.point).trial == &trial) continue;  // predicted from itself
     const std::size_t n = known_.size();
     std::vector<double> row(n + 1);
     const Logs expected = predicted(trial.point);
     Logs rest{std::log(trial.frames_per_s) - expected.rate,
               std::log(std::max(trial.latency_s, shortest_s)) - expected.latency};
-    double diagonal = covariance(trial.point, trial.point);
+    double diagonal = covariance(trial.point, trial.point) + of_runs * of_runs;
     for (std::size_t i = 0; i < n; ++i) {
       double sum = covariance(trial.point, known_[i]);
       for (std::size_t k = 0; k < i; ++k) sum -= row[k] * factor_[i][k];
@@ -131,7 +174,7 @@ void Tuner::learn() {
 }
 
 std::optional<Tuner::Guess> Tuner::guess(const TunerPoint& point) {
-  if (reference_ == nullptr || !allowed_(point)) return std::nullopt;
+  if (first_reference_ == nullptr || !allowed_(point)) return std::nullopt;
   Logs logs = predicted(point);
   double variance = covariance(point, point);
   std::vector<double> row(known_.size());
@@ -195,9 +238,24 @@ bool Tuner::rejected(const TunerPoint& point) const {
   });
 }
 
+// A mode is first tried at the best point, or where memory runs out there, anywhere. So nothing else differs, and the
+// recording is made where predictions will start.
+bool Tuner::comparable(const TunerPoint& point) const {
+  const Trial* const found = best();
+  if (found == nullptr) return true;
+  TunerPoint same = found->point;
+  for (std::size_t i = 0; i < knobs_.size(); ++i) {
+    if (!knobs_[i].ordered) same[i] = point[i];
+  }
+  if (point == same) return true;
+  const TunerPoint mode = mode_of(point);
+  return std::ranges::any_of(trials_, [&](const Trial& trial) { return mode_of(trial.point) == mode; });
+}
+
 // The expected improvement of the logarithm of the rate. While no trial keeps the limit, the chance to keep it.
 double Tuner::score(const TunerPoint& point) {
   if (!allowed_(point) || tried(point) != nullptr || rejected(point)) return 0;
+  if (!comparable(point)) return 0;
   const auto guessed = guess(point);
   if (!guessed) return 0;
   double chance = chance_to_fit(point);
@@ -205,9 +263,10 @@ double Tuner::score(const TunerPoint& point) {
     chance *= normal_probability(std::log(*most_latency_s_ / guessed->latency_s) / guessed->doubt);
   const Trial* const found = best();
   if (found == nullptr) return chance;
-  const double gain = std::log(guessed->frames_per_s / found->frames_per_s);
-  const double z = gain / guessed->doubt;
-  return chance * guessed->doubt * (z * normal_probability(z) + normal_density(z));
+  const double gain = std::log(guessed->frames_per_s / best_rate_);
+  const double doubt = std::min(guessed->doubt, most_doubt);
+  const double z = gain / doubt;
+  return chance * doubt * (z * normal_probability(z) + normal_density(z));
 }
 
 // Climbs from the start and from the best trial: one knob at a time gets its best value, until none improves.
@@ -217,9 +276,17 @@ std::optional<TunerPoint> Tuner::propose() {
   TunerPoint best_point;
   double best_score = found == nullptr ? 0 : worth_a_trial;
   std::vector<TunerPoint> starts{start_};
-  if (found != nullptr) starts.push_back(found->point);
+  if (found != nullptr) {
+    starts.push_back(found->point);
+    for (std::size_t knob = 0; knob < knobs_.size(); ++knob) {
+      for (std::size_t value = 0; value < knobs_[knob].values.size() && !knobs_[knob].ordered; ++value) {
+        starts.push_back(found->point);
+        starts.back()[knob] = value;
+      }
+    }
+  }
   for (TunerPoint point : starts) {
-    double here = 0;
+    double here = score(point);
     for (bool improved = true; improved;) {
       improved = false;
       for (std::size_t knob = 0; knob < knobs_.size(); ++knob) {

@@ -46,10 +46,11 @@ struct Doubts {
 
 /// Finds the values of options with which a pipeline is fastest, in few trials.
 ///
-/// The what-if model predicts the rates of all points from the recording of the best trial. A Gaussian process learns by
-/// how much all trials differ from this prediction (kriging with a trend). So it also learns about options that the model
-/// does not know. The next trial is the point with the highest expected improvement (Jones, Schonlau and Welch, "Efficient
-/// Global Optimization of Expensive Black-Box Functions", 1998), times the probability that it fits.
+/// The what-if model predicts the rate of a point from the recording of the best trial of its mode. A mode is the values
+/// of the knobs without an order. A Gaussian process learns by how much all trials differ from these predictions (kriging
+/// with a trend). So it also learns about options that the model does not know. The next trial is the point with the
+/// highest expected improvement (Jones, Schonlau and Welch, "Efficient Global Optimization of Expensive Black-Box
+/// Functions", 1998), times the probability that it fits.
 class Tuner {
  public:
   /// Which points exist; such as those in which two batches pass the gate.
@@ -63,8 +64,8 @@ class Tuner {
   void add(Trial trial);
 
   [[nodiscard]] const std::deque<Trial>& trials() const { return trials_; }
-  /// The fastest usable trial that fits and keeps the limit; null if there is none.
-  [[nodiscard]] const Trial* best() const;
+  /// The usable trial that fits, keeps the limit, and is fastest by all that is known; null if there is none.
+  [[nodiscard]] const Trial* best() const { return best_; }
   /// The measured trial at a point; null if there is none.
   [[nodiscard]] const Trial* tried(const TunerPoint& point) const;
   [[nodiscard]] const std::vector<Knob>& knobs() const { return knobs_; }
@@ -80,11 +81,23 @@ class Tuner {
   struct Logs {
     double rate = 0, latency = 0;
   };
+  /// The trial whose recording gives the predictions of a mode.
+  struct Reference {
+    const Trial* trial = nullptr;
+    std::optional<WhatIf> model;
+    std::map<TunerPoint, Logs> cached;  ///< predictions
+  };
+  [[nodiscard]] bool good(const Trial& trial) const;
+  [[nodiscard]] TunerPoint mode_of(const TunerPoint& point) const;
+  [[nodiscard]] Reference& reference_of(const TunerPoint& point);
   [[nodiscard]] Logs predicted(const TunerPoint& point);
+  void choose_references();
   void learn();
-  [[nodiscard]] double covariance(const TunerPoint& a, const TunerPoint& b) const;
+  void solve();
+  [[nodiscard]] double covariance(const TunerPoint& a, const TunerPoint& b);
   [[nodiscard]] bool rejected(const TunerPoint& point) const;
   [[nodiscard]] double chance_to_fit(const TunerPoint& point) const;
+  [[nodiscard]] bool comparable(const TunerPoint& point) const;
   [[nodiscard]] double score(const TunerPoint& point);
   [[nodiscard]] std::string changes(const TunerPoint& from, const TunerPoint& to) const;
 
@@ -92,11 +105,13 @@ class Tuner {
   const TunerPoint start_;
   const std::optional<double> most_latency_s_;
   const Allowed allowed_;
-  std::deque<Trial> trials_;          // references stay valid
-  const Trial* reference_ = nullptr;  // whose recording gives the predictions
-  std::optional<WhatIf> model_;
-  std::map<TunerPoint, Logs> cached_;  // predictions
-  // Of the trials that fit: their points, the triangular factor of their covariances, and the solved differences.
+  std::deque<Trial> trials_;                    // references stay valid
+  std::map<TunerPoint, Reference> references_;  // by mode
+  Reference* first_reference_ = nullptr;        // the best of them, for modes without a trial
+  const Trial* best_ = nullptr;
+  double best_rate_ = 0;  // the guess for it
+  // Of the trials that fit and are no reference: their points, the triangular factor of their covariances, and the solved
+  // differences.
   std::vector<TunerPoint> known_;
   std::vector<std::vector<double>> factor_;
   std::vector<Logs> weights_;

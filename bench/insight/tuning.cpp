@@ -86,14 +86,15 @@ bool fits(const Machine& machine, int lanes, double batch, double box_batch) {
   return lane * lanes <= machine.memory;
 }
 
-/// As the program chooses them where nothing is set: as many lanes as fit.
+/// As the program chooses them where nothing is set: as many lanes as fit. If one does not, it gets smaller batches.
 TunerPoint defaults_of(const Machine& machine, const std::vector<Knob>& knobs) {
   const auto index = [&](std::size_t knob, int value) {
     const auto& values = knobs[knob].values;
     const auto it = std::ranges::find(values, std::to_string(value));
     return static_cast<std::size_t>(it == values.end() ? 0 : it - values.begin());
   };
-  const int batch = machine.gpu ? 16 : 1;
+  int batch = machine.gpu ? 16 : 1;
+  while (batch > 1 && !fits(machine, 1, batch, 64)) batch = batch == 4 ? 1 : batch / 2;
   int lanes = machine.gpu ? 3 : std::min(machine.cores, 8);
   while (lanes > 1 && !fits(machine, lanes, batch, 64)) --lanes;
   return {index(0, batch),

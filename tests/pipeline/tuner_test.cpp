@@ -14,7 +14,7 @@ namespace {
 
 /// A pipeline whose lane costs a fixed time for each call and a time for each frame. The tuner does not know this.
 struct Machine {
-  double per_call_s = 0.08, per_frame_s = 0.01;
+  double per_call_s = 0.08, per_frame_s = 0.01, host_s = 0.001;
   int most_batch_lanes = 1000;  ///< batch x lanes that fit into memory
   double of_mode = 1;           ///< how much faster the second mode is
   int runs = 0;
@@ -32,7 +32,7 @@ struct Machine {
     model.frames = 40 * model.batch;
     const double call_s = (per_call_s + per_frame_s * model.batch) / (point[2] == 1 ? of_mode : 1);
     model.frame_stages = {{"decode", {0.001}}};
-    model.lane_stages = {{"segment", {0.001, 1, call_s}}};
+    model.lane_stages = {{"segment", {host_s, 1, call_s}}};
     model.batch_stages = {{"encode", {0.001 * model.batch}}};
     if (model.batch * model.lanes > most_batch_lanes) return {point, false};
     const Outcome outcome = simulate(model);
@@ -90,6 +90,48 @@ TEST_CASE("an option that the model does not know is tried, and its effect is kn
     ++compared;
   }
   CHECK(compared > 0);
+}
+
+TEST_CASE("another mode is first tried at the best point") {
+  Machine machine;
+  machine.of_mode = 2;
+  const Tuner tuner = tuned(machine, {2, 0, 0}, std::nullopt, 8);
+  const auto mode = [](const Trial& trial) { return trial.point[2]; };
+  const auto first = std::ranges::find(tuner.trials(), 1U, mode);
+  REQUIRE(first != tuner.trials().end());
+  const auto best = std::ranges::max_element(tuner.trials().begin(), first, {}, &Trial::frames_per_s);
+  CHECK(first->point == TunerPoint{best->point[0], best->point[1], 1});
+}
+
+TEST_CASE("a mode is predicted from its own recording, so its gain may differ from point to point") {
+  // One lane computes half of the time on its core. With three lanes, the first mode is held back by the GPU alone.
+  Machine machine;
+  machine.per_call_s = machine.host_s = 0.05;
+  machine.per_frame_s = 0;
+  machine.of_mode = 10;
+  Tuner tuner(knobs, {0, 0, 0}, std::nullopt, [](const TunerPoint&) { return true; });
+  tuner.add(machine.run(knobs, {0, 0, 0}));
+  tuner.add(machine.run(knobs, {0, 0, 1}));
+  const auto gain = [&](std::size_t lanes) {
+    return machine.run(knobs, {0, lanes, 1}).frames_per_s / machine.run(knobs, {0, lanes, 0}).frames_per_s;
+  };
+  CHECK(gain(2) > 1.5 * gain(0));
+  CHECK(tuner.guess({0, 2, 1})->frames_per_s / tuner.guess({0, 2, 0})->frames_per_s ==
+        doctest::Approx(gain(2)).epsilon(0.05));
+}
+
+TEST_CASE("a rate that was measured too high is corrected by its neighbours") {
+  // The lanes wait for the GPU, so their number has no effect.
+  Machine machine;
+  Tuner tuner(knobs, {4, 0, 0}, std::nullopt, [](const TunerPoint&) { return true; });
+  const double true_rate = machine.run(knobs, {4, 1, 0}).frames_per_s;
+  for (const auto& [lanes, of_rate] : {std::pair{0U, 1.0}, {1U, 1.05}, {2U, 1.0}}) {
+    Trial trial = machine.run(knobs, {4, lanes, 0});
+    trial.frames_per_s *= of_rate;
+    tuner.add(trial);
+  }
+  CHECK(tuner.guess({4, 1, 0})->frames_per_s < 0.995 * 1.05 * true_rate);
+  CHECK(tuner.guess({4, 1, 0})->frames_per_s > true_rate);
 }
 
 TEST_CASE("points at least as large as one that did not fit are not tried, and the largest that fits is found") {
