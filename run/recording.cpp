@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int version = 2;
+constexpr int version = 3;
 constexpr std::size_t max_stages = 64, max_costs = 1024;  // a run has fewer
 
 // Six digits are more than a clock gives, and short.
@@ -27,7 +27,8 @@ double rounded(double value) {
 Json json_of(const StageCosts& stage) {
   Json costs = Json::array();
   for (const Cost& cost : stage.recorded)
-    costs.push_back({rounded(cost.core_s), rounded(cost.threads), rounded(cost.device_s), rounded(cost.wait_s)});
+    costs.push_back({rounded(cost.core_s), rounded(cost.threads), rounded(cost.device_s), rounded(cost.wait_s),
+                     rounded(cost.launch_s)});
   return {{"name", stage.name}, {"costs", std::move(costs)}};
 }
 
@@ -52,7 +53,8 @@ StageCosts stage_from(const Json& json) {
   if (costs.empty() || costs.size() > max_costs) throw std::out_of_range("");
   for (const Json& cost : costs)
     stage.recorded.push_back({number(cost.at(0), 0, longest_s), number(cost.at(1), 1, 4096),
-                              number(cost.at(2), 0, longest_s), number(cost.at(3), 0, longest_s)});
+                              number(cost.at(2), 0, longest_s), number(cost.at(3), 0, longest_s),
+                              number(cost.at(4), 0, longest_s)});
   return stage;
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 using namespace millrace;
 
@@ -37,6 +38,18 @@ TEST_CASE("a recording that was written and read predicts the same") {
   }
 }
 
+TEST_CASE("the time to launch the work of a GPU is written too") {
+  Recording recording = example();
+  for (Cost& cost : recording.model.lane_stages[1].recorded) cost.launch_s = cost.device_s / 2;
+  const auto again = recording_from_json(to_json(recording));
+  REQUIRE(again);
+  const std::vector<Cost>& read = again->model.lane_stages[1].recorded;
+  REQUIRE(!read.empty());
+  REQUIRE(read.front().launch_s > 0);
+  for (std::size_t i = 0; i < read.size(); ++i)
+    CHECK(read[i].launch_s == doctest::Approx(recording.model.lane_stages[1].recorded[i].launch_s).epsilon(1e-5));
+}
+
 TEST_CASE("a damaged recording is no recording") {
   const std::string text = to_json(example());
   for (std::size_t length = 0; length < text.size(); length += 97)
@@ -48,7 +61,7 @@ TEST_CASE("a damaged recording is no recording") {
     return recording_from_json(json.dump());
   };
   CHECK(with("/cores", 4));
-  CHECK_FALSE(with("/version", 1));
+  CHECK_FALSE(with("/version", 2));
   CHECK_FALSE(with("/latency_p95_s", -1));
   CHECK_FALSE(with("/cores", 0));
   CHECK_FALSE(with("/gate_frames", 0));
@@ -61,5 +74,6 @@ TEST_CASE("a damaged recording is no recording") {
   CHECK_FALSE(with("/read/costs", nlohmann::json::array()));
   CHECK_FALSE(with("/read/costs/0/0", -1));
   CHECK_FALSE(with("/read/costs/0/3", nullptr));
+  CHECK_FALSE(with("/read/costs/0/4", -1));
   CHECK_FALSE(with("/read/costs/0", nlohmann::json::array({1, 2})));
 }
