@@ -144,9 +144,6 @@ Variant read_variant(const std::filesystem::path& folder, const Package& package
     const std::string text = read_text(file);
     Variant variant = parse(folder, file.string(), text, package);
     variant.fingerprint = sha256_hex(text);
-    for (auto& [name, calls] : variant.methods) {
-      for (CompiledCall& call : calls) check_library(call);
-    }
     return variant;
   } catch (const VariantError&) {
     throw;
@@ -154,6 +151,16 @@ Variant read_variant(const std::filesystem::path& folder, const Package& package
     throw VariantError(error.what());
   } catch (const std::system_error& error) {
     throw VariantError(fmt::format("{}: cannot be read: {}", folder.string(), error.code().message()));
+  }
+}
+
+void check_libraries(Variant& variant) {
+  try {
+    for (auto& [name, calls] : variant.methods) {
+      for (CompiledCall& call : calls) check_library(call);
+    }
+  } catch (const std::system_error& error) {
+    throw VariantError(fmt::format("{}: cannot be read: {}", variant.folder.string(), error.code().message()));
   }
 }
 

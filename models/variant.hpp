@@ -22,7 +22,7 @@ struct CompiledCall {
   int rows = 1;
   std::filesystem::path library;
   std::string sha256;
-  std::int64_t bytes = 0;  ///< of the library
+  std::int64_t bytes = 0;  ///< of the library; see check_libraries()
 };
 
 /// A variant of a package: methods that `millrace compile` turned into machine code for one kind of machine.
@@ -55,9 +55,13 @@ std::vector<std::string> cpu_flags(const std::filesystem::path& file = "/proc/cp
 /// Where variants of a package may be: PACKAGE.variants next to it, then the user's cache.
 std::vector<std::filesystem::path> variant_places(const Package& package);
 
-/// Reads `folder`/variant.yaml. Checks that its calls are calls of `package`, and the hash of each library.
+/// Reads `folder`/variant.yaml and checks that its calls are calls of `package`. Does not read the libraries.
 /// Throws VariantError.
 Variant read_variant(const std::filesystem::path& folder, const Package& package);
+
+/// Checks the hash of each library and sets CompiledCall::bytes. Call it before a library is opened.
+/// Throws VariantError.
+void check_libraries(Variant& variant);
 
 /// Bytes of the files that a run with this package loads: those of the package and the libraries of its variant.
 /// Without model.ts, if the variant has all methods.

@@ -51,19 +51,26 @@ Choice choose(const Package& package, const std::vector<std::filesystem::path>& 
   };
   for (const auto& folder : variant_folders(places)) {
     try {
-      auto variant = std::make_shared<const Variant>(read_variant(folder, package));
+      const auto variant = std::make_shared<Variant>(read_variant(folder, package));
       if (planned && *planned != variant->id()) {
         reject(folder, "the plan names another", false);
-      } else if (const auto reason = misfit(*variant, needs)) {
-        reject(folder, *reason, false);
-      } else if (!variant->gated && !by_name && !planned) {
-        reject(folder, "its results were not checked; compile the package with --images, or use --engine aoti", true);
-      } else if (const std::string failure = open ? open(*variant) : ""; !failure.empty()) {
-        reject(folder, failure + "; compile the package again", true);
-      } else {
-        choice.variant = std::move(variant);
-        return choice;
+        continue;
       }
+      if (const auto reason = misfit(*variant, needs)) {
+        reject(folder, *reason, false);
+        continue;
+      }
+      if (!variant->gated && !by_name && !planned) {
+        reject(folder, "its results were not checked; compile the package with --images, or use --engine aoti", true);
+        continue;
+      }
+      check_libraries(*variant);  // reads them, so it comes after the reasons that need no reading
+      if (const std::string failure = open ? open(*variant) : ""; !failure.empty()) {
+        reject(folder, failure + "; compile the package again", true);
+        continue;
+      }
+      choice.variant = variant;
+      return choice;
     } catch (const VariantError& error) {
       choice.reasons.emplace_back(error.what());
       choice.worth_a_note = true;

@@ -19,7 +19,7 @@ namespace millrace {
 std::shared_ptr<Engine> load_torch_engine(const Package& package, const EngineOptions& options);
 
 /// Opens the libraries of a variant. Returns the reason if LibTorch cannot use them, else an empty text.
-/// Their hashes must have been checked (read_variant()), because opening a library runs code of it.
+/// Their hashes must have been checked (check_libraries()), because opening a library runs code of it.
 std::string open_variant(const Variant& variant);
 
 /// Opens LibTorch and returns its facts, for `millrace doctor`. Throws PluginError.

@@ -47,7 +47,8 @@ struct Files {
 
   std::string error() const {
     try {
-      read_variant(folder(), package);
+      Variant variant = read_variant(folder(), package);
+      check_libraries(variant);
     } catch (const VariantError& failure) {
       return failure.what();
     }
@@ -75,6 +76,11 @@ TEST_CASE("all of a variant is read, and its smallest calls come first") {
   CHECK(variant.methods.at("encode")[0].rows == 1);
   CHECK(variant.methods.at("encode")[1].library == files.folder() / "encode_4.so");
   CHECK(variant.methods.at("decode")[0].rows == 64);
+  // Libraries of variants that are not used need not be read.
+  CHECK(variant.methods.at("encode")[0].bytes == 0);
+  Variant checked = variant;
+  check_libraries(checked);
+  CHECK(checked.methods.at("encode")[0].bytes == 3);
   CHECK(variant.id() == "cpu-avx2-fp32 " + sha256_hex(files.yaml()).substr(0, 16));
   // How it was compiled is for people. Older variants do not say it.
   files.write_yaml(replaced(files.yaml(), "methods:\n",
