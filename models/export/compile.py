@@ -77,6 +77,8 @@ def check_machine(device, precision):
     if device == "cuda":
         if not torch.cuda.is_available():
             raise Refused("--device cuda needs a GPU in this machine, because AOTInductor compiles for the GPU that it finds; use --device cpu")
+        if cuda_home() is None:
+            raise Refused("the CUDA Toolkit was not found, and compiling for a GPU needs its headers; install it, and set CUDA_HOME to its folder")
         return "sm_%d%d" % torch.cuda.get_device_capability()
     capability = torch.backends.cpu.get_cpu_capability().lower()
     if capability not in ("avx2", "avx512"):
@@ -146,13 +148,18 @@ def with_weights(program, dtype, device="cpu"):
     return module
 
 
+def cuda_home():
+    """The folder of the CUDA Toolkit, or None."""
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    return CUDA_HOME
+
+
 def linked_from(device):
     """Folders of the libraries that compiled code is linked with. The CUDA toolkit has a stand-in for the driver's library."""
     folders = [str(Path(torch.__file__).parent / "lib")]
     if device == "cuda":
-        from torch.utils.cpp_extension import CUDA_HOME
-
-        folders += [str(Path(CUDA_HOME) / "lib64/stubs")] if CUDA_HOME else []
+        folders.append(str(Path(cuda_home()) / "lib64/stubs"))
     return ":".join([*folders, *filter(None, [os.environ.get("LIBRARY_PATH")])])
 
 

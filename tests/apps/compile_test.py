@@ -257,6 +257,13 @@ class Compile(Case):
         self.edit_archive(rename)
         self.refused("model.ep.pt2: has encode, detect; a model of the task segment has encode, decode")
 
+    def test_a_gpu_without_the_cuda_toolkit_is_refused(self):
+        compiler = exporter("compile")
+        gpu = {"is_available": lambda: True, "get_device_capability": lambda: (9, 0)}
+        with mock.patch.multiple("torch.cuda", **gpu), mock.patch.object(compiler, "cuda_home", lambda: None):
+            with self.assertRaisesRegex(Exception, "the CUDA Toolkit was not found.* set CUDA_HOME"):
+                compiler.check_machine("cuda", "bf16")
+
     def test_without_the_python_set(self):
         for command in ("compile", "verify"):
             done = millrace(command, self.folder, env={"MILLRACE_DEPS": str(self.folder)})
