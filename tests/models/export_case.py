@@ -5,11 +5,13 @@ They call export.py, make checkpoints with seeded weights, and check bounds.
 
 import contextlib
 import copy
+import functools
 import io
 import subprocess
 import sys
 import unittest
 from pathlib import Path
+from unittest import mock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "models" / "export"), str(REPOSITORY / "tests" / "apps")]
@@ -26,6 +28,27 @@ from package import load, quiet_threads
 
 CALLS = ((1, 2), (2, 3))  # pictures and other rows of the calls that check methods
 BOX_BOUND, MAX_BOUND, RMS_BOUND = 0.5, 1e-4, 1e-5
+
+
+@contextlib.contextmanager
+def shallow_sams():
+    """While open, the exporter knows sam_shallow and sam2_shallow: shallow encoders of the classes of the larger families.
+
+    Yields their constructors.
+    """
+    import sam_checkpoint
+    from ultralytics.models.sam import build
+
+    vit = functools.partial(build._build_sam, 64, 2, 4, [1])
+    hiera = functools.partial(build._build_sam2, 24, (1, 1, 3, 1), 1, (3,), [192, 96, 48, 24], encoder_window_spec=(8, 4, 14, 7))
+    families = {"sam_shallow": sam_checkpoint.Family("vit"), "sam2_shallow": sam_checkpoint.Family("hiera", **sam_checkpoint.SAM2)}
+    with (
+        mock.patch.multiple(build, create=True, vit=vit, hiera=hiera),
+        mock.patch.dict(sam_checkpoint.FAMILIES, families),
+        mock.patch.dict(sam_checkpoint.VIT, {64: "sam_shallow"}),
+        mock.patch.dict(sam_checkpoint.HIERA, {(24, 6): "sam2_shallow"}),
+    ):
+        yield {"sam_shallow": vit, "sam2_shallow": hiera}
 
 
 class Exported:

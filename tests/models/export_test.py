@@ -1,7 +1,6 @@
 """Exporters on seeded weights of the real architectures: packages agree with the original, at any batch size."""
 
 import contextlib
-import functools
 import io
 import pathlib
 import re
@@ -379,26 +378,15 @@ class Segmenters(ExportCase):
         shutil.rmtree(self.out)
 
     def test_shallow_vits_and_hieras(self):
-        """The larger families by shallow encoders of the same classes. Parts for videos are in the files of SAM 2 only."""
-        import sam_checkpoint
-        from ultralytics.models.sam import build
-
-        vit = functools.partial(build._build_sam, 64, 2, 4, [1])
-        hiera = functools.partial(build._build_sam2, 24, (1, 1, 3, 1), 1, (3,), [192, 96, 48, 24], encoder_window_spec=(8, 4, 14, 7))
-        small = {"sam_shallow": sam_checkpoint.Family("vit"), "sam2_shallow": sam_checkpoint.Family("hiera", **sam_checkpoint.SAM2)}
+        """Parts for videos are in the files of SAM 2 only."""
         options, _ = picture()
-        with (
-            mock.patch.multiple(build, create=True, vit=vit, hiera=hiera),
-            mock.patch.dict(sam_checkpoint.FAMILIES, small),
-            mock.patch.dict(sam_checkpoint.VIT, {64: "sam_shallow"}),
-            mock.patch.dict(sam_checkpoint.HIERA, {(24, 6): "sam2_shallow"}),
-        ):
-            for family, architecture, embedding, resize in (
-                ("sam_shallow", vit, 256, ("longest_side", "via_input")),
-                ("sam2_shallow", hiera, 1024, ("stretch", "direct")),
+        with export_case.shallow_sams() as architectures:
+            for family, embedding, resize in (
+                ("sam_shallow", 256, ("longest_side", "via_input")),
+                ("sam2_shallow", 1024, ("stretch", "direct")),
             ):
                 with self.subTest(family):
-                    state = export_case.perturbed(architecture()).state_dict()
+                    state = export_case.perturbed(architectures[family]()).state_dict()
                     if family == "sam2_shallow":
                         self.assertIn("memory_attention.layers.0.self_attn.q_proj.weight", state)
                         state = {"model": state}

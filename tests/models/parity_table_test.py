@@ -1,8 +1,12 @@
-"""The smallest row of `make parity`, and what its comparison of boxes finds."""
+"""Small rows of `make parity`, and what its comparison of boxes finds."""
 
+import contextlib
 import os
 import unittest
+from unittest import mock
 
+import export_case
+import package
 import parity_table
 import program
 
@@ -21,6 +25,20 @@ class ParityTable(unittest.TestCase):
         self.assertTrue(row["within"], row)
         self.assertGreaterEqual(row["objects"], 5)
         self.assertIn("| yolox_nano (v8) | trained | yes | equal | ", parity_table.table([row]))
+
+    def test_masks_of_shallow_segmenters_are_those_of_the_original(self):
+        if not (program.DATA / "pictures").is_dir():
+            self.skipTest("no photographs")
+        for name, own_size in (("sam_shallow", False), ("sam2_shallow", True)):
+            with self.subTest(name), contextlib.ExitStack() as stack:
+                stack.enter_context(export_case.shallow_sams())
+                stack.enter_context(mock.patch.object(parity_table, "PICTURES", ("street.jpg",)))
+                stack.enter_context(mock.patch.object(package, "write_programs", lambda *_: ()))  # export_test makes them
+                if own_size:  # so resizing is compared too
+                    stack.enter_context(mock.patch.object(parity_table, "sizes_for", lambda _: lambda *size: size))
+                row = parity_table.check(name, MILLRACE)
+                self.assertGreaterEqual(row["iou_min"], parity_table.IOU_LIMIT, row)
+                self.assertEqual(row["masks"], 6)
 
     def test_boxes_that_moved_or_are_missing_are_beyond_the_limit(self):
         original = boxes((10, 10), (300, 20))
