@@ -52,12 +52,13 @@ bench: ## run the short benchmarks
 insight: ## how often is the verdict right, and how far off are predictions? simulations, planted mistakes, real runs (an hour; as root also slow disks)
 	@tools/setup.sh core
 	@tools/build.sh release bench_verdicts bench_predictions bench_reports bench_tuning millrace millrace_imgcodecs
-	@build/release/bench/bench_verdicts --seed 30001 --pipelines 3000
-	@for mistake in wall events cores launches; do echo "planted: $$mistake"; build/release/bench/bench_verdicts --seed 30001 --pipelines 1000 --planted $$mistake; done
-	@build/release/bench/bench_predictions --seed 10001 --pipelines 300
+	@build/release/bench/bench_verdicts --seed 30001 --pipelines 3000 --minimum 99
+	@for mistake in wall events cores; do echo "planted: $$mistake"; ! build/release/bench/bench_verdicts --seed 30001 --pipelines 1000 --planted $$mistake --minimum 90 || exit 1; done
+	@echo "planted: launches"; ! build/release/bench/bench_verdicts --seed 30001 --pipelines 1000 --planted launches --minimum 99
+	@build/release/bench/bench_predictions --seed 10001 --pipelines 300 --median 10 --coverage 90
 	@build/release/bench/bench_reports --out build/insight/reports
 	@build/release/bench/bench_tuning --within 5
-	@/usr/bin/python3 -B bench/insight/real.py --out build/insight/verdicts.json
+	@/usr/bin/python3 -B bench/insight/real.py --minimum 18 --out build/insight/verdicts.json
 	@/usr/bin/python3 -B bench/insight/real.py --what-if --out build/insight/what-if.json
 
 parity: ## compare packages of every family in full size with the original software (needs the test data, about 80 minutes)
