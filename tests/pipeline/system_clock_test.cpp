@@ -4,42 +4,15 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 
 #include "pipeline/system_clock.hpp"
 #include "pipeline/thread_pool.hpp"
+#include "tests/pipeline/proc_folder.hpp"
 
 namespace millrace {
 namespace {
-
-namespace fs = std::filesystem;
-
-/// A folder that stands for /proc and /sys/fs/cgroup, and is removed at the end.
-class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / ("millrace_proc_" + std::to_string(::getpid()) + "_" + next_number())) {
-    fs::create_directories(path_);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { fs::remove_all(path_); }
-  void write(const std::string& name, const std::string& text) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name) << text;
-  }
-  [[nodiscard]] std::string path() const { return path_.string(); }
-
- private:
-  // A clock keeps files open, so each folder has a name of its own.
-  static std::string next_number() {
-    static int number = 0;
-    return std::to_string(++number);
-  }
-  const fs::path path_;
-};
 
 std::string own_schedstat() { return "self/task/" + std::to_string(::gettid()) + "/schedstat"; }
 
@@ -51,7 +24,7 @@ void use_core(const Done& done) {
 }
 
 TEST_CASE("without the files of Linux, core times and machine times are unknown, not zero") {
-  const Folder proc;
+  const ProcFolder proc;
   const SystemClock clock(proc.path(), proc.path());
   CHECK_FALSE(clock.core_time().has_value());
   const MachineTime machine = clock.machine_time();
@@ -66,7 +39,7 @@ TEST_CASE("without the files of Linux, core times and machine times are unknown,
 }
 
 TEST_CASE("the run delay is the second number of schedstat, and is read anew each time") {
-  const Folder proc;
+  const ProcFolder proc;
   proc.write(own_schedstat(), "5000 1200 3\n");
   const SystemClock clock(proc.path(), proc.path());
   const auto before = clock.core_time();
@@ -77,7 +50,7 @@ TEST_CASE("the run delay is the second number of schedstat, and is read anew eac
 }
 
 TEST_CASE("machine times count the allowed cores only, in nanoseconds") {
-  const Folder proc;
+  const ProcFolder proc;
   cpu_set_t allowed;
   REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
   std::size_t core = 0;
@@ -105,7 +78,7 @@ TEST_CASE("machine times count the allowed cores only, in nanoseconds") {
 }
 
 TEST_CASE("the throttled time is that of the nearest cgroup with a quota, in both versions of cgroups") {
-  const Folder root;
+  const ProcFolder root;
   SUBCASE("v2") {
     root.write("self/cgroup", "0::/jobs/one\n");
     root.write("jobs/one/cpu.max", "max 100000\n");
