@@ -6,10 +6,10 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <compare>
 #include <ctime>
 #include <filesystem>
 #include <stdexcept>
-#include <tuple>
 
 namespace millrace {
 namespace {
@@ -23,8 +23,24 @@ std::string utc_name(std::chrono::system_clock::time_point start) {
   return text.data();
 }
 
-std::string make_run_folder(const std::string& out_folder, const std::string& name) {
+struct Order {
+  std::string_view time;
+  int number = 0;
+  auto operator<=>(const Order&) const = default;
+};
+
+/// The order of attempts: "20260101T000000Z-10" is newer than "20260101T000000Z-9".
+Order order_of(const std::string& name) {
+  const auto dash = name.rfind('-');
+  if (dash == std::string::npos) return {name, 0};
+  int n = 0;
+  std::from_chars(name.data() + dash + 1, name.data() + name.size(), n);
+  return {std::string_view(name).substr(0, dash), n};
+}
+
+std::string make_run_folder(const std::string& out_folder, std::string name) {
   constexpr mode_t mode = 0777;
+  constexpr int many = 1'000'000'000;
   const std::string runs = out_folder + "/runs";
   make_folder(runs);
   // Removes the files that killed attempts were writing.
@@ -36,8 +52,15 @@ std::string make_run_folder(const std::string& out_folder, const std::string& na
     } catch (const StorageError&) {  // such as another user's; it disturbs nobody
     }
   }
-  // Two attempts may start in the same second.
-  for (int n = 1;; ++n) {
+  // Attempts have the order of their names, also after the clock was set back.
+  int n = 1;
+  const auto earlier = attempts_of(out_folder);
+  if (const auto last = earlier.empty() ? Order{} : order_of(earlier.back()); last.time >= name && last.number < many) {
+    name = last.time;
+    n = last.number + 1;
+  }
+  // Another attempt may start in the same second.
+  for (;; ++n) {
     std::string path = runs + "/" + name + "-" + std::to_string(n);
     if (real_files.mkdir(path, mode) == 0) {
       sync_folder(runs);
@@ -46,15 +69,6 @@ std::string make_run_folder(const std::string& out_folder, const std::string& na
     const int error_number = errno;
     if (error_number != EEXIST) throw StorageError("make folder", path, error_number);
   }
-}
-
-/// The order of attempts: "20260101T000000Z-10" is newer than "20260101T000000Z-9".
-std::tuple<std::string_view, int> order_of(const std::string& name) {
-  const auto dash = name.rfind('-');
-  if (dash == std::string::npos) return {name, 0};
-  int n = 0;
-  std::from_chars(name.data() + dash + 1, name.data() + name.size(), n);
-  return {std::string_view(name).substr(0, dash), n};
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ std::vector<std::string> attempts_of(const std::string& output);
 /// Everything that depends on time, host or attempt is here, and so not in the segments.
 class RunFolder {
  public:
-  /// Makes the folder; `n` is the first number from 1 on that is free in this second. The output folder must exist.
+  /// Makes the folder, which is the newest of attempts_of(). If there is one of this second or later, because the clock
+  /// was set back, the folder has its time and the next number. The output folder must exist.
   RunFolder(const std::string& out_folder, std::chrono::system_clock::time_point start);
 
   const std::string& path() const { return path_; }

@@ -247,6 +247,24 @@ TEST_CASE("lines longer than one read, and lines without objects, are complete")
   CHECK(next == 4);
 }
 
+TEST_CASE("after the clock was set back, the last run is still the newest") {
+  const TemporaryFolder out;
+  const std::chrono::system_clock::time_point start{std::chrono::seconds{1795240140}};
+  const auto newest = [&] { return out.path() + "/runs/" + attempts_of(out.path()).back(); };
+  const RunFolder first(out.path(), start);
+  for (const int back_s : {3600, 7200, 0}) {
+    const RunFolder next(out.path(), start - std::chrono::seconds(back_s));
+    CHECK(next.path() == newest());
+  }
+  CHECK(newest() == out.path() + "/runs/20261121T054900Z-4");
+  const RunFolder later(out.path(), start + std::chrono::seconds(1));
+  CHECK(newest() == later.path());
+  CHECK(later.path() == out.path() + "/runs/20261121T054901Z-1");
+  // Nobody has made so many attempts.
+  std::filesystem::create_directory(out.path() + "/runs/20991231T235959Z-2147483647");
+  CHECK(RunFolder(out.path(), start).path() == out.path() + "/runs/20261121T054900Z-5");
+}
+
 TEST_CASE("each run has its own folder, also in the same second") {
   const TemporaryFolder out;
   const std::chrono::system_clock::time_point start{std::chrono::seconds{1795240140}};
