@@ -238,8 +238,8 @@ bool Tuner::rejected(const TunerPoint& point) const {
   });
 }
 
-// A mode is first tried at the best point, or where memory runs out there, anywhere. So nothing else differs, and the
-// recording is made where predictions will start.
+// The first trial of a mode is at the best point, so that nothing else differs. If memory runs out there, the next one
+// may be anywhere.
 bool Tuner::comparable(const TunerPoint& point) const {
   const Trial* const found = best();
   if (found == nullptr) return true;

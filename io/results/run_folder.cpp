@@ -40,7 +40,6 @@ Order order_of(const std::string& name) {
 
 std::string make_run_folder(const std::string& out_folder, std::string name) {
   constexpr mode_t mode = 0777;
-  constexpr int many = 1'000'000'000;
   const std::string runs = out_folder + "/runs";
   make_folder(runs);
   // Removes the files that killed attempts were writing.
@@ -53,6 +52,7 @@ std::string make_run_folder(const std::string& out_folder, std::string name) {
     }
   }
   // Attempts have the order of their names, also after the clock was set back.
+  constexpr int many = 1'000'000'000;  // only a folder that the program did not make has such a number
   int n = 1;
   const auto earlier = attempts_of(out_folder);
   if (const auto last = earlier.empty() ? Order{} : order_of(earlier.back()); last.time >= name && last.number < many) {
