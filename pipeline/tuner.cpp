@@ -127,24 +127,17 @@ void Tuner::choose_references() {
   }
 }
 
-void Tuner::learn() {
-  choose_references();
-  if (first_reference_ != nullptr) solve();
-  // The fastest one by its rate alone would often be one that was measured too fast.
-  best_ = nullptr;
-  double most = 0;
+const Trial* Tuner::best() const {
+  const Trial* found = nullptr;
   for (const Trial& trial : trials_) {
-    if (!good(trial) || trial.frames_per_s <= 0) continue;
-    const auto guessed = guess(trial.point);
-    const double rate = guessed ? guessed->frames_per_s : trial.frames_per_s;
-    if (best_ != nullptr && rate <= most) continue;
-    best_ = &trial;
-    most = rate;
+    if (good(trial) && (found == nullptr || trial.frames_per_s > found->frames_per_s)) found = &trial;
   }
-  best_rate_ = most;
+  return found;
 }
 
-void Tuner::solve() {
+void Tuner::learn() {
+  choose_references();
+  if (first_reference_ == nullptr) return;
   known_.clear();
   factor_.clear();
   std::vector<Logs> solved;
@@ -263,7 +256,9 @@ double Tuner::score(const TunerPoint& point) {
     chance *= normal_probability(std::log(*most_latency_s_ / guessed->latency_s) / guessed->doubt);
   const Trial* const found = best();
   if (found == nullptr) return chance;
-  const double gain = std::log(guessed->frames_per_s / best_rate_);
+  // The best trial is often one that was measured too fast, so it is compared by its guess too.
+  const auto of_best = guess(found->point);
+  const double gain = std::log(guessed->frames_per_s / (of_best ? of_best->frames_per_s : found->frames_per_s));
   const double doubt = std::min(guessed->doubt, most_doubt);
   const double z = gain / doubt;
   return chance * doubt * (z * normal_probability(z) + normal_density(z));

@@ -64,8 +64,8 @@ class Tuner {
   void add(Trial trial);
 
   [[nodiscard]] const std::deque<Trial>& trials() const { return trials_; }
-  /// The usable trial that fits, keeps the limit, and is fastest by all that is known; null if there is none.
-  [[nodiscard]] const Trial* best() const { return best_; }
+  /// The fastest usable trial that fits and keeps the limit; null if there is none.
+  [[nodiscard]] const Trial* best() const;
   /// The measured trial at a point; null if there is none.
   [[nodiscard]] const Trial* tried(const TunerPoint& point) const;
   [[nodiscard]] const std::vector<Knob>& knobs() const { return knobs_; }
@@ -93,7 +93,6 @@ class Tuner {
   [[nodiscard]] Logs predicted(const TunerPoint& point);
   void choose_references();
   void learn();
-  void solve();
   [[nodiscard]] double covariance(const TunerPoint& a, const TunerPoint& b);
   [[nodiscard]] bool rejected(const TunerPoint& point) const;
   [[nodiscard]] double chance_to_fit(const TunerPoint& point) const;
@@ -108,8 +107,6 @@ class Tuner {
   std::deque<Trial> trials_;                    // references stay valid
   std::map<TunerPoint, Reference> references_;  // by mode
   Reference* first_reference_ = nullptr;        // the best of them, for modes without a trial
-  const Trial* best_ = nullptr;
-  double best_rate_ = 0;  // the guess for it
   // Of the trials that fit and are no reference: their points, the triangular factor of their covariances, and the solved
   // differences.
   std::vector<TunerPoint> known_;
