@@ -97,7 +97,9 @@ def main():
             print(growth(arguments.growth))
             return
         described = machine.described() | {"threads": arguments.threads}
-        described |= {"allocator": os.environ.get("LD_PRELOAD", "glibc"), "load": os.getloadavg()[0], "boxes": times(arguments.runs)}
+        described |= {"allocator": Path(os.environ.get("LD_PRELOAD", "glibc")).name, "load": os.getloadavg()[0], "floors": [machine.floors()]}
+        described["boxes"] = times(arguments.runs)
+        described["floors"].append(machine.floors())
     for name in ("original", "ours"):
         done = subprocess.run([sys.executable, __file__, "--growth", name, "--threads", str(arguments.threads)], capture_output=True, text=True, check=True)
         described.setdefault("peak_growth_mb", {})[name] = round(float(done.stdout), 1)
