@@ -1,12 +1,14 @@
-"""Measures what fast ways to run the built-in models lose: precision.py [--scenes 20] [--out FILE.json]
+"""Measures what fast ways to run models lose: precision.py [--scenes 20] [--package PACKAGE --images FOLDER] [--out FILE.json]
 
-The ways are batches, code of `millrace compile`, and bfloat16 if the CPU has it. Each is compared as `millrace verify`
-does it: on held-out scenes, with TorchScript in float32, one picture and one box at a time. The limits of T7:
-- box AP50 against the truth, mean of the three cameras: at most 0.2 points below the reference
+It measures the built-in models on held-out scenes, or PACKAGE on the pictures of FOLDER. The ways are batches, code of
+`millrace compile`, and bfloat16 if the CPU has it. Each is compared as `millrace verify` does it: with TorchScript in
+float32, one picture and one box at a time. The limits of T7:
+- box AP50: at most 0.2 points below the reference. The truth is the objects of the scenes, and AP50 is the mean of the
+  three cameras. Without scenes, the truth is the boxes of the reference
 - IoU of each mask with the reference's mask of the same box: mean at least 0.995, 1st percentile at least 0.97
 
-The boxes of these masks are those of the objects. The script also measures masks of six fixed boxes for each picture,
-without a limit: most contain no object. The exit code is 1 if a limit is missed.
+In scenes, the boxes of these masks are those of the objects. The script also measures masks of six fixed boxes for each
+scene, without a limit: most contain no object. The exit code is 1 if a limit is missed.
 """
 
 import argparse
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import yaml
 
 import quality
 import scenes
@@ -40,37 +43,43 @@ def run(*command):
     return done.stdout
 
 
-def compile_package(program, package, precision, options):
-    """Compiles a package and returns the folder of its variant."""
-    folder = package.with_name(f"{package.stem}-{precision}{'-boxes' if options else ''}.variants")
+def compile_package(program, package, folder, precision, options):
+    """Compiles a package and returns the folder of its variant, in `folder`."""
+    folder /= f"{package.stem}-{precision}{'-boxes' if options else ''}.variants"
     run(program, "compile", package, "--precision", precision, "--out", folder, *options)
     return folder
 
 
-def ways(program, package, precisions):
+def ways(program, package, folder, precisions):
     """The ways to run a package: engine, precision, compiled methods, and the options of the run for them."""
+    segments = yaml.safe_load((package / "model.yaml").read_text(encoding="utf-8"))["task"] == "segment"
     for precision in precisions:
         yield {"engine": "torchscript", "precision": precision, "compiled": []}, []
     # On a CPU, the decoder of a segmenter is compiled only for --boxes.
-    variants = [(["encode"], []), (["encode", "decode"], ["--boxes", BOXES])] if package.stem == "segmenter" else [(["forward"], [])]
+    compiled = [(["encode"], []), (["encode", "decode"], ["--boxes", BOXES])] if segments else [(["forward"], [])]
     for precision in precisions:
-        for methods, options in variants:
-            folder = compile_package(program, package, precision, options)
-            yield {"engine": "aoti", "precision": precision, "compiled": methods}, ["--set", f"models.variants={folder}"]
+        for methods, options in compiled:
+            variants = compile_package(program, package, folder, precision, options)
+            yield {"engine": "aoti", "precision": precision, "compiled": methods}, ["--set", f"models.variants={variants}"]
 
 
-def measure(program, name, folder, precisions):
-    """Measures of each way to run a package."""
+def builtin(name, folder):
+    """A copy of a built-in model that can be compiled, its scenes, and the truth for each kind of boxes that it gets."""
     package, truth = folder / f"{name}.pkg", folder / "pictures" / scenes.TRUTH
     run(sys.executable, quality.ROOT / "models/demo/packages.py", quality.ROOT / f"models/builtin/{name}.pkg", package)
     views = [name] if name in scenes.VIEWS else scenes.VIEWS
     pictures = verify.pictures_of([folder / "pictures" / view for view in views], None)
-    described, options = zip(*ways(program, package, precisions))
+    return package, pictures, {"none": truth} if name in scenes.VIEWS else {"of objects": truth, "fixed": None}
+
+
+def measure(program, package, pictures, truths, folder, precisions):
+    """Measures of each way to run a package, for each kind of boxes that it gets. Variants go to `folder`."""
+    described, options = zip(*ways(program, package, folder, precisions))
     always = ["--device", "cpu", "--set", f"batch.size={BATCH}"]
     candidates = [["--engine", way["engine"], "--precision", way["precision"], *always, *more] for way, more in zip(described, options)]
-    for boxes, marks in ({"none": truth} if name in scenes.VIEWS else {"of objects": truth, "fixed": None}).items():
-        for way, measures in zip(described, verify.measures_of(str(program), package, pictures, candidates, marks)):
-            yield {"package": name, **way, "boxes given": boxes, **measures}
+    for boxes, truth in truths.items():
+        for way, measures in zip(described, verify.measures_of(str(program), package, pictures, candidates, truth)):
+            yield {"package": package.stem, **way, "boxes given": boxes, **measures}
 
 
 def summary(rows):
@@ -90,16 +99,24 @@ def summary(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--scenes", type=int, default=20, help="of each view (default 20)")
+    parser.add_argument("--package", type=Path, help="a package with model.ep.pt2, instead of the built-in models")
+    parser.add_argument("--images", type=Path, help="folder of pictures for --package")
     parser.add_argument("--program", type=Path, default=quality.ROOT / "build/release/apps/millrace")
     parser.add_argument("--folder", type=Path, default=quality.ROOT / "build/precision", help="where scenes, packages and variants go")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    if (arguments.package is None) != (arguments.images is None):
+        parser.error("--package and --images go together")
     shutil.rmtree(arguments.folder, ignore_errors=True)
-    quality.draw_scenes(arguments.folder / "pictures", arguments.scenes, workers=2)
+    if arguments.package is None:
+        quality.draw_scenes(arguments.folder / "pictures", arguments.scenes, workers=2)
+        measured = (builtin(name, arguments.folder) for name in (*scenes.VIEWS, "segmenter"))
+    else:
+        measured = [(arguments.package.resolve(), verify.pictures_of([arguments.images], None), {"none": None})]
     precisions = ["fp32", *(["bf16"] if machine.bf16_of_cpu() else [])]
     rows = []
-    for name in (*scenes.VIEWS, "segmenter"):
-        for row in measure(arguments.program.resolve(), name, arguments.folder, precisions):
+    for package, pictures, truths in measured:
+        for row in measure(arguments.program.resolve(), package, pictures, truths, arguments.folder, precisions):
             print(json.dumps(row), flush=True)
             rows.append(row)
     figures = {
@@ -108,7 +125,7 @@ def main():
         "torch": torch.__version__,
         "commit": run("git", "-C", quality.ROOT, "rev-parse", "--short", "HEAD").strip(),
         "limits": {"loss_points": 100 * verify.AP50_LOSS, "iou_mean": verify.MEAN_IOU, "iou_p1": verify.LOW_IOU},
-        "scenes": 3 * arguments.scenes,
+        "pictures": "scenes" if arguments.package is None else "photographs",
         "batch": BATCH,
         "summary": list(summary(rows)),
         "measures": rows,
