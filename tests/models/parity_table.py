@@ -4,8 +4,8 @@
 
 For each family, it makes the original with seeded weights (YOLOX: trained ones) and exports it. The program then runs the
 package on photographs, and the original software predicts on the same pictures. Both get PNG files, so that decoders
-cannot differ. OUT/parity.json has the differences, OUT/parity.md a table. Exit code 1: a difference is beyond its limit,
-or a package has no model.ep.pt2.
+cannot differ. OUT/parity.json has the CPU and the differences, OUT/parity.md the table of docs/models.md. Exit code 1: a
+difference is beyond its limit, or a package has no model.ep.pt2.
 """
 
 import contextlib
@@ -38,6 +38,9 @@ import yolo_onnx
 from export_case import save_ultralytics, seeded_detr, seeded_yolo
 from package import COCO_NAMES
 from segmenter import outline_bias, positions
+
+sys.path.append(str(export_case.REPOSITORY / "bench"))
+import machine  # noqa: E402
 
 PICTURES = ("street.jpg", "room.jpg", "picture1.jpg")
 CONF, IOU, MOST = 0.25, 0.45, 100
@@ -237,10 +240,10 @@ def check(name, millrace):
 
 
 def table(rows):
-    lines = ["| model | weights | `model.ep.pt2` | logits of the package against the original | program against the original software |", "|---|---|---|---|---|"]
+    lines = ["| model | weights | outputs of the package against the original | program against the original software |", "|---|---|---|---|"]
     for row in rows:
         if "error" in row:
-            lines.append(f"| {row['name']} | | | | failed: {row['error']} |")
+            lines.append(f"| {row['name']} | | | failed: {row['error']} |")
             continue
         result = (
             f"{row['masks']} masks: IoU at least {math.floor(row['iou_min'] * 1e5) / 1e5:.5f}"  # never rounded up
@@ -250,8 +253,7 @@ def table(rows):
         kind = f" ({row['layout']})" if "layout" in row else ""
         weights = "trained" if row["name"] == "yolox_nano" else "seeded"
         share = f"{row['largest_share']:.1e} of the deviation" if row["largest_share"] else "equal"
-        program_file = "yes" if row["program"] else "**no**"
-        lines.append(f"| {row['name']}{kind} | {weights} | {program_file} | {share} | {result} |")
+        lines.append(f"| {row['name']}{kind} | {weights} | {share} | {result}{'' if row['program'] else ', **no model.ep.pt2**'} |")
     return "\n".join(lines) + "\n"
 
 
@@ -262,6 +264,7 @@ def main():
         return
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=export_case.REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
     rows = []
     for name in names or NAMES:
         # A process for each family returns its memory.
@@ -269,7 +272,8 @@ def main():
         last = (done.stdout.strip().splitlines() or [""])[-1]
         rows.append(json.loads(last) if done.returncode == 0 else {"name": name, "within": False, "error": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]})
         print(json.dumps(rows[-1]), flush=True)
-        (out / "parity.json").write_text(json.dumps(rows, indent=1) + "\n")
+        found = {**machine.described(), "torch": torch.__version__, "commit": commit, "limits": {"box_px": BOX_LIMIT, "iou": IOU_LIMIT}, "models": rows}
+        (out / "parity.json").write_text(json.dumps(found, indent=1) + "\n")
         (out / "parity.md").write_text(table(rows))
     print(table(rows))
     wrong = [row["name"] for row in rows if not row["within"]]
