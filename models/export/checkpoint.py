@@ -139,7 +139,8 @@ def refusal(path, names, error, trust):
         )
     if isinstance(error, (ImportError, AttributeError)):
         return Refused(f"{path}: needs Python code that is not installed here ({first}); {SUPPORTED}")
-    said = f"{type(error).__name__}: {first}"
+    # The first sentence. PyTorch's next one may advise to load without weights_only, which is not safe.
+    said = f"{type(error).__name__}: {first.split('. ')[0]}"
     return Refused(f"{path}: is a pickle that PyTorch cannot load as a checkpoint ({said}); {FETCH_AGAIN}, or it was never a checkpoint")
 
 

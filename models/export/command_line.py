@@ -11,7 +11,8 @@ INTERNAL, USAGE, SOME_FAILED, MODEL, STORAGE, TERMINATED = 1, 2, 3, 5, 6, 143
 
 
 def end(code, text, name="export"):
-    """Ends the process with a line on stderr."""
+    """Ends the process with a line on stderr, after all that was printed."""
+    sys.stdout.flush()
     print(f"{name}: {text}", file=sys.stderr)
     raise SystemExit(code)
 

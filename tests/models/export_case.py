@@ -136,6 +136,7 @@ class ExportCase(program.Case):
                 self.assertEqual([str(node) for node in constants if str(node.output().type()) == "Device"], [], method)
 
     def check_refused(self, weights, *says, options=(), out=None):
+        """Checks that the export refuses the weights, and that its message, which is returned, contains each of `says`."""
         done = self.export(weights, *options, out=out)
         self.assertIsNotNone(done.refusal, done)
         for part in (str(weights), *says):
@@ -144,6 +145,7 @@ class ExportCase(program.Case):
         self.assertFalse(list(self.folder.glob("*.part")))
         if out is None:
             self.assertFalse(self.out.exists())
+        return done.refusal
 
     def hold_logits(self, saved, original):
         difference = (saved.double() - original.double()).abs()
