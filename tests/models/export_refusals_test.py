@@ -4,12 +4,14 @@ import io
 import os
 import pathlib
 import pickle
+import subprocess
+import sys
 import unittest
 import zipfile
 
 import numpy
 import torch
-from export_case import ExportCase, plain_yolo, save_ultralytics
+from export_case import REPOSITORY, ExportCase, plain_yolo, save_ultralytics
 
 import checkpoint
 import program
@@ -83,6 +85,15 @@ class Files(ExportCase):
         ):
             with self.subTest(name):
                 self.check_refused(self.write(name, data), *says)
+
+    def test_the_message_comes_after_what_was_printed(self):
+        code = "import command_line; print('measures'); command_line.end(5, 'refused')"
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # it would hide the order
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", code],
+            cwd=REPOSITORY / "models/export", env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        self.assertEqual((done.stdout, done.returncode), ("measures\nexport: refused\n", 5))
 
     def test_paths(self):
         self.check_refused(self.folder / "nowhere.pt", "no such file", "download nothing")
