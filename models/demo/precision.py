@@ -8,7 +8,8 @@ float32, one picture and one box at a time. The limits of T7:
 - IoU of each mask with the reference's mask of the same box: mean at least 0.995, 1st percentile at least 0.97
 
 In scenes, the boxes of these masks are those of the objects. The script also measures masks of six fixed boxes for each
-scene, without a limit: most contain no object. The exit code is 1 if a limit is missed.
+scene, without a limit: most contain no object. On the pictures of FOLDER, masks have the fixed boxes, with the limits. The
+exit code is 1 if a limit is missed.
 """
 
 import argparse
@@ -50,13 +51,16 @@ def compile_package(program, package, folder, precision, options):
     return folder
 
 
+def segments(package):
+    return yaml.safe_load((package / "model.yaml").read_text(encoding="utf-8"))["task"] == "segment"
+
+
 def ways(program, package, folder, precisions):
     """The ways to run a package: engine, precision, compiled methods, and the options of the run for them."""
-    segments = yaml.safe_load((package / "model.yaml").read_text(encoding="utf-8"))["task"] == "segment"
     for precision in precisions:
         yield {"engine": "torchscript", "precision": precision, "compiled": []}, []
     # On a CPU, the decoder of a segmenter is compiled only for --boxes.
-    compiled = [(["encode"], []), (["encode", "decode"], ["--boxes", BOXES])] if segments else [(["forward"], [])]
+    compiled = [(["encode"], []), (["encode", "decode"], ["--boxes", BOXES])] if segments(package) else [(["forward"], [])]
     for precision in precisions:
         for methods, options in compiled:
             variants = compile_package(program, package, folder, precision, options)
@@ -112,7 +116,8 @@ def main():
         quality.draw_scenes(arguments.folder / "pictures", arguments.scenes, workers=2)
         measured = (builtin(name, arguments.folder) for name in (*scenes.VIEWS, "segmenter"))
     else:
-        measured = [(arguments.package.resolve(), verify.pictures_of([arguments.images], None), {"none": None})]
+        boxes = "fixed, of photographs" if segments(arguments.package) else "none"
+        measured = [(arguments.package.resolve(), verify.pictures_of([arguments.images], None), {boxes: None})]
     precisions = ["fp32", *(["bf16"] if machine.bf16_of_cpu() else [])]
     rows = []
     for package, pictures, truths in measured:
