@@ -1,29 +1,37 @@
 #include "run/variants.hpp"
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "io/files/source_names.hpp"
+#include "io/results/plan.hpp"
 #include "models/engines/cpu_level.hpp"
 
 namespace millrace {
 namespace {
 
-// All texts in the plan's "packages": values by option, and by option inside "views".
-void collect(const nlohmann::json& packages, std::vector<std::string>& texts) {
-  for (const auto& value : packages) {
-    if (value.is_string()) texts.push_back(value.get<std::string>());
-    if (value.is_object()) collect(value, texts);
+// Texts in the plan's "packages" by option: "segment.model", "views.night.segment.model".
+using Texts = std::map<std::string, std::string>;
+
+void collect(const nlohmann::json& packages, const std::string& prefix, Texts& texts) {
+  for (const auto& [key, value] : packages.items()) {
+    if (value.is_string()) texts[prefix + key] = value.get<std::string>();
+    if (value.is_object()) collect(value, prefix + key + ".", texts);
   }
 }
 
-// The id of the variant that the plan names for this package. Empty: the plan runs it without one.
-// Nothing: the plan does not have the package, or there is no plan.
-std::optional<std::string> planned_variant(const std::vector<std::string>& planned, const Package& package) {
+struct Planned {
+  std::string option;   ///< that names the package
+  std::string variant;  ///< its id, or empty if the plan runs the package without one
+};
+
+// What the plan says about this package. Nothing: the plan does not have the package, or there is no plan.
+std::optional<Planned> find_planned(const Texts& texts, const Package& package) {
   const std::string id = planned_text(package);
-  for (const std::string& text : planned) {
-    if (text == id) return "";
-    if (text.starts_with(id + " ")) return text.substr(id.size() + 1);
+  for (const auto& [option, text] : texts) {
+    if (text == id) return Planned{option, ""};
+    if (text.starts_with(id + " ")) return Planned{option, text.substr(id.size() + 1)};
   }
   return std::nullopt;
 }
@@ -43,7 +51,7 @@ struct Choice {
 };
 
 Choice choose(const Package& package, const std::vector<std::filesystem::path>& places, const VariantNeeds& needs,
-              const std::optional<std::string>& planned, bool by_name, const VariantOpener& open) {
+              const std::optional<Planned>& planned, bool by_name, const VariantOpener& open) {
   Choice choice;
   const auto reject = [&](const std::filesystem::path& folder, const std::string& reason, bool note) {
     choice.reasons.push_back(folder.string() + ": " + reason);
@@ -52,8 +60,8 @@ Choice choose(const Package& package, const std::vector<std::filesystem::path>& 
   for (const auto& folder : variant_folders(places)) {
     try {
       const auto variant = std::make_shared<Variant>(read_variant(folder, package));
-      if (planned && *planned != variant->id()) {
-        reject(folder, "the plan names another", false);
+      if (planned && planned->variant != variant->id()) {
+        reject(folder, "is '" + variant->id() + "'", false);
         continue;
       }
       if (const auto reason = misfit(*variant, needs)) {
@@ -88,14 +96,14 @@ std::vector<std::string> use_variants(Packages& packages, const Config& config, 
   const bool on_cpu = devices.kind == Devices::Kind::cpu;
   if (!by_name && engine != "auto") return {};
   if (!on_cpu && devices.kind != Devices::Kind::cuda) return {};
-  std::vector<std::string> planned;
-  if (!config.output.folder.empty()) collect(planned_setting(output_path(config), "packages"), planned);
+  Texts planned;
+  if (!config.output.folder.empty()) collect(planned_setting(output_path(config), "packages"), "", planned);
   const Precisions precisions = find_precisions(config.device.precision, devices);
   std::vector<std::string> notes;
   bool found = false;
   for (auto& [folder, package] : packages) {
-    const auto of_plan = planned_variant(planned, *package);
-    if (of_plan && of_plan->empty() && !by_name) continue;
+    const auto of_plan = find_planned(planned, *package);
+    if (of_plan && of_plan->variant.empty() && !by_name) continue;
     const Precision precision = precisions.of(*package->task);
     const VariantNeeds needs{
         .machine = machine_of(devices, precision), .cpu_flags = cpu_flags(), .precision = precision};
@@ -115,6 +123,12 @@ std::vector<std::string> use_variants(Packages& packages, const Config& config, 
     } else if (by_name) {
       notes.push_back(package->name + " has no compiled variant, so it runs with TorchScript; `millrace compile " +
                       folder + "` makes one");
+    } else if (of_plan) {
+      throw PlanMismatch("the plan in '" + display_name(config.output.folder) + "' computes " + of_plan->option + " (" +
+                         package->name + ") with the compiled variant '" + of_plan->variant +
+                         "', which was removed, or compiled again, or does not fit this run: " +
+                         (text.empty() ? "no variant was found" : text) +
+                         ". Restore it and use the same settings to continue, or a new output folder");
     } else if (choice.worth_a_note) {
       notes.push_back(package->name + " runs without its compiled variant: " + text);
     }

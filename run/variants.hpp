@@ -20,7 +20,9 @@ using VariantOpener = std::function<std::string(const Variant&)>;
 /// - others: none
 ///
 /// Returns notes for the user about variants that auto does not use. Without `open`, libraries are not opened.
-/// With aoti, throws VariantError if a package has variants but none that fits, or if no package has one.
+/// Throws:
+/// - VariantError with aoti, if a package has variants but none that fits, or if no package has one
+/// - PlanMismatch with auto, if the variant of the plan cannot be used
 std::vector<std::string> use_variants(Packages& packages, const Config& config, const Devices& devices,
                                       const VariantOpener& open);
 

@@ -167,6 +167,14 @@ class Variants(Case):
         done = self.run_engine("auto", "out", code=program.MISMATCH)
         self.assertIn(self.variant.name, done.err)
         self.assertIn("segment.model", done.err)
+        self.assertIn("no variant was found", done.err)
+        self.assertEqual(program.tree(self.folder / "out" / "segments"), before)
+        # Compiled again: the folder has the same name, but another fingerprint.
+        shutil.copytree(COMPILED / "sam_small.pkg.variants", self.variant.parent)
+        self.pass_the_gate()
+        self.edit(lambda text: text + "# compiled later\n")
+        done = self.run_engine("auto", "out", code=program.MISMATCH)
+        self.assertRegex(done.err, f"the compiled variant '{self.variant.name} [0-9a-f]{{16}}', which was .* compiled again, .*: is '{self.variant.name} [0-9a-f]{{16}}'")
         self.assertEqual(program.tree(self.folder / "out" / "segments"), before)
 
     def test_a_variant_in_the_cache_or_in_a_named_folder(self):
