@@ -42,6 +42,8 @@ def pictures_of(places, limit):
     for place in map(Path, places):
         if not place.exists():
             raise Refused(f"{place}: no such file or folder; --images takes pictures and folders")
+        if place.is_file() and not cv2.haveImageReader(str(place)):
+            raise Refused(f"{place}: is no picture that OpenCV reads; --images takes pictures and folders")
         files += sorted(f for f in place.rglob("*") if f.suffix.lower() in EXTENSIONS) if place.is_dir() else [place]
     found = [file for file in files if file.is_file()][:limit]
     if not found:

@@ -384,6 +384,14 @@ class Verify(Case):
         self.assertAlmostEqual(measures["ap50_reference"], 1)
         self.assertEqual(measures["ap50"], 0)
 
+    def test_a_file_that_is_no_picture_is_refused(self):
+        """For example a manifest, which belongs to `millrace run`. An unread file must not pass as a checked one."""
+        manifest = self.write("boxes.jsonl", "{}")
+        for command, package in (("compile", COMPILED / "sam_small.pkg"), ("verify", program.package("yolox"))):
+            done = millrace(command, package, "--images", program.picture("street.jpg"), manifest, env={"MILLRACE_PYTHON": sys.executable})
+            self.assertEqual(done.code, program.ENVIRONMENT, done)
+            self.assertIn(f"{manifest}: is no picture that OpenCV reads; --images takes pictures and folders", done.err)
+
     def test_a_truth_that_cannot_be_compared_is_refused(self):
         package, picture = program.package("yolox"), program.picture("street.jpg")
         for says, file in (
