@@ -147,7 +147,7 @@ Json verdict_json(const Verdict& verdict) {
           {"source_waiting_for_input", verdict.input},
           {"cores_busy", verdict.cores},
           {"other_cores", or_null(verdict.other_cores)},
-          {"gain_without_others", verdict.gain_without_others},
+          {"gain_without_others", verdict.other_cores ? Json(verdict.gain_without_others) : Json()},
           {"binds_without_others", verdict.binds_without_others},
           {"memory_stall", or_null(verdict.memory_stall)},
           {"disk_stall", or_null(verdict.disk_stall)},

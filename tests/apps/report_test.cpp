@@ -247,7 +247,7 @@ TEST_CASE("a run in which nothing was left to do has no table and divides nothin
     CHECK(json["run_window"][unknown].is_null());
     json["run_window"].erase(unknown);
   }
-  for (const char* unknown : {"no_core", "other_cores", "memory_stall", "disk_stall", "gpu"}) {
+  for (const char* unknown : {"no_core", "other_cores", "gain_without_others", "memory_stall", "disk_stall", "gpu"}) {
     CHECK(json["verdict"][unknown].is_null());
     json["verdict"].erase(unknown);
   }
