@@ -99,6 +99,12 @@ class PageCase(Case):
         self.assertEqual([text for text in bare if text != "0"], [])
         return [key for key, _, _ in marked]
 
+    def check_with_axe(self, page):
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = Axe().run(page)
+        self.assertEqual(found.violations_count, 0, found.generate_report())
+
     def check_layout(self, place):
         """No horizontal scroll, no fault that axe finds, and the right background, in all forms."""
         for width in WIDTHS:
@@ -111,17 +117,14 @@ class PageCase(Case):
                     if SCREENSHOTS:
                         Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
                         page.screenshot(full_page=True, path=f"{SCREENSHOTS}/{self._testMethodName}-{width}-{scheme}.png")
-                    if width < 3840:
-                        from axe_playwright_python.sync_playwright import Axe
-
-                        found = Axe().run(page)
-                        self.assertEqual(found.violations_count, 0, found.generate_report())
+                    self.check_with_axe(page)
                 self.check_page(page)
                 page.context.close()
         page = self.open(place, 1280, "dark")
         page.emulate_media(media="print", color_scheme="dark")
         shot = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("L")
         self.assertGreater(middle_grey(shot), 200, "paper is white")
+        self.check_with_axe(page)
         # 17 cm: the width of A4 and of letter paper without margins.
         for width in page.eval_on_selector_all(".chart canvas", "all => all.map(e => e.getBoundingClientRect().width)"):
             self.assertAlmostEqual(width, 17 / 2.54 * 96, delta=1)

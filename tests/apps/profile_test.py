@@ -305,7 +305,8 @@ class Profile(ProfileCase):
 class Page(ProfileCase):
     """The page of --plot in headless Chromium."""
 
-    open, check_page, check_layout = page_test.Browser.open, page_test.Browser.check_page, page_test.Browser.check_layout
+    open, check_page = page_test.Browser.open, page_test.Browser.check_page
+    check_layout, check_with_axe = page_test.Browser.check_layout, page_test.Browser.check_with_axe
 
     @classmethod
     def setUpClass(cls):
