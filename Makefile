@@ -49,7 +49,7 @@ bench: ## run the short benchmarks
 	@tools/build.sh release
 	@tools/bench.sh
 
-insight: ## how often is the verdict right, and how far off are predictions? simulations, planted mistakes, real runs (an hour; as root also slow disks)
+insight: ## how often is the verdict right, and how far off are predictions? simulations, planted mistakes, real runs (two hours; as root also slow disks)
 	@tools/setup.sh core
 	@tools/build.sh release bench_verdicts bench_predictions bench_reports bench_tuning millrace millrace_imgcodecs
 	@build/release/bench/bench_verdicts --seed 30001 --pipelines 3000 --minimum 99
@@ -60,6 +60,8 @@ insight: ## how often is the verdict right, and how far off are predictions? sim
 	@build/release/bench/bench_tuning --within 5
 	@/usr/bin/python3 -B bench/insight/real.py --minimum 18 --out build/insight/verdicts.json
 	@/usr/bin/python3 -B bench/insight/real.py --what-if --out build/insight/what-if.json
+	@/usr/bin/python3 -B bench/insight/estimate.py --minimum 20 --out build/insight/estimates.json
+	@/usr/bin/python3 -B bench/insight/cost.py --out build/insight/cost.json
 
 parity: ## compare packages of every family in full size with the original software (needs the test data, about 80 minutes)
 	@tools/setup.sh core python

@@ -1,8 +1,9 @@
-"""Compares estimates with real runs: bench/insight/estimate.py [--scenes N] [--out FILE.json]
+"""Compares estimates with real runs: bench/insight/estimate.py [--scenes N] [--minimum N] [--out FILE.json]
 
 For each of five runs, `millrace estimate` predicts its figures from a sample. Then the run follows, and the script
 measures time and memory of the process, and the files of its output. A figure is right if it is within its interval.
 The runs differ in recipe and formats: built-in models with and without overlays, label maps, COCO, and decoding only.
+The exit code is 1 if fewer than N figures are right.
 """
 
 import argparse
@@ -76,6 +77,7 @@ def copies(pictures, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--scenes", type=int, default=60, help="of each of three views")
+    parser.add_argument("--minimum", type=int, default=0)
     parser.add_argument("--out", type=pathlib.Path)
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
@@ -100,7 +102,8 @@ def main():
     text = json.dumps(figures, indent=1)
     if arguments.out:
         arguments.out.write_text(text + "\n")
-    print(f"estimate: {sum(inside)} of {len(inside)} figures are within their intervals")
+    print(f"estimate: {sum(inside)} of {len(inside)} figures are within their intervals (at least {arguments.minimum})")
+    sys.exit(sum(inside) < arguments.minimum)
 
 
 if __name__ == "__main__":

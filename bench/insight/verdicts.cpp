@@ -146,6 +146,7 @@ int main(int argc, char** argv) {
       ++right;
       continue;
     }
+    if (!mistake.empty()) continue;  // the mistake made them wrong, so they teach nothing
     wrong.push_back({{"seed", pipeline.seed},
                      {"named", name},
                      {"best", best->first},
