@@ -264,7 +264,7 @@ Json compare_attempts(const Attempt& first, const Attempt& second, const Results
   // With other models, pictures or machines, a prediction would mean nothing.
   const bool comparable = machine.empty() && std::ranges::all_of(settings, [](const Json& it) {
                             const std::set<std::string> known{"threads.workers", "threads.lanes", "read.threads",
-                                                              "gate.frames", "batch.size"};
+                                                              "gate.frames",     "gate.memory",   "batch.size"};
                             return known.count(it.at("name").get<std::string>()) > 0;
                           });
   Json prediction = comparable ? checked_prediction(first.folder, second.folder) : Json();

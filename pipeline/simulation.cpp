@@ -177,7 +177,7 @@ class Simulation {
       Server* const reader = idle(readers_);
       if (reader == nullptr) break;
       const auto frame = pop(read_queue_);
-      serve(*reader, statistics_.read, p_.read, frame, [this, frame] { after_frame_stage(0, frame); });
+      serve(*reader, statistics_.read, p_.read, frame, [this, frame] { after_read(frame); });
     }
     while (start_worker()) {
     }
@@ -227,18 +227,43 @@ class Simulation {
     for (std::size_t i = batch_queues_.size(); i-- > 0;) {
       if (batch_queues_[i].empty()) continue;
       const auto batch = pop(batch_queues_[i]);
-      serve(*worker, statistics_.batch_stages[i], p_.batch_stages[i], batch,
-            [this, i, batch] { after_batch_stage(i + 1, batch); });
+      serve(*worker, statistics_.batch_stages[i], p_.batch_stages[i], batch, [this, i, batch] {
+        free_pixels(p_.batch_stages[i].name, size_of(batch));
+        after_batch_stage(i + 1, batch);
+      });
       return true;
     }
     for (std::size_t i = frame_queues_.size(); i-- > 0;) {
       if (frame_queues_[i].empty()) continue;
       const auto frame = pop(frame_queues_[i]);
-      serve(*worker, statistics_.frame_stages[i], p_.frame_stages[i], frame,
-            [this, i, frame] { after_frame_stage(i + 1, frame); });
+      serve(*worker, statistics_.frame_stages[i], p_.frame_stages[i], frame, [this, i, frame] {
+        free_pixels(p_.frame_stages[i].name, 1);
+        after_frame_stage(i + 1, frame);
+      });
       return true;
     }
     return false;
+  }
+
+  void after_read(std::size_t frame) {
+    if (p_.frames_in_memory <= 0) return after_frame_stage(0, frame);
+    was_read_.resize(std::max(was_read_.size(), frame + 1));
+    was_read_[frame] = true;
+    grant_pixels();
+  }
+
+  // In the order of admission, as in the graph.
+  void grant_pixels() {
+    while (granted_ < was_read_.size() && was_read_[granted_] && holding_ < p_.frames_in_memory) {
+      ++holding_;
+      after_frame_stage(0, granted_++);
+    }
+  }
+
+  void free_pixels(const std::string& after, int frames) {
+    if (p_.frames_in_memory <= 0 || after != p_.pixels_until) return;
+    holding_ -= frames;
+    grant_pixels();
   }
 
   void after_frame_stage(std::size_t next, std::size_t frame) {
@@ -265,6 +290,7 @@ class Simulation {
     kernels_[i].launch_ns += device_ns > 0 ? ns(cost.launch_s) : 0;
     kernels_[i].items += device_ns > 0 ? 1 : 0;
     serve(lane, statistics_.lane_stages[i], p_.lane_stages[i], batch, [this, &lane, batch, i, whole] {
+      free_pixels(p_.lane_stages[i].name, size_of(batch));
       if (i + 1 < p_.lane_stages.size()) return lane_stage(lane, batch, i + 1, whole);
       clock_.thread = lane.time();
       statistics_.lane.end(whole, false);
@@ -285,6 +311,7 @@ class Simulation {
   void committed(std::size_t batch) {
     committed_ += size_of(batch);
     in_flight_ -= size_of(batch);
+    free_pixels("commit", size_of(batch));
     // Frames are admitted in their order.
     const auto first = admitted_ns_.begin() + static_cast<std::ptrdiff_t>(batch * static_cast<std::size_t>(p_.batch));
     statistics_.count_committed({first, first + size_of(batch)});
@@ -423,6 +450,9 @@ class Simulation {
   std::deque<std::size_t> read_queue_, lane_queue_, commit_queue_;
   std::vector<std::deque<std::size_t>> frame_queues_, batch_queues_;
   std::vector<int> joined_;
+  std::vector<bool> was_read_;             // by frame
+  std::size_t granted_ = 0;                // frames that have got memory for their pixels
+  int holding_ = 0;                        // frames that still have it
   std::vector<std::int64_t> admitted_ns_;  // by frame
   std::vector<Reading> kernels_;           // on the GPUs, by stage of the lanes
   std::optional<Service> without_credits_;

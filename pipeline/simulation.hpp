@@ -30,6 +30,9 @@ struct PipelineModel {
   std::vector<StageCosts> frame_stages, lane_stages, batch_stages;
   int frames = 400, batch = 1;
   int admission = 16;  ///< frames in flight
+  /// Frames that hold pixels at a time, after `read` until the end of the stage `pixels_until`. 0: no limit.
+  int frames_in_memory = 0;
+  std::string pixels_until = "commit";
   int read_threads = 4, workers = 1, lanes = 1;
   int gpus = 1;              ///< lanes are on them in turn
   double worker_weight = 1;  ///< share of a worker's thread when threads compete for cores; others have 1
@@ -50,7 +53,7 @@ struct Outcome {
 /// - A GPU is shared evenly among the lanes that use it. It works at most on what was launched.
 /// - The costs of an item depend on the seed, its number and the stage alone. So two pipelines can be compared pair by
 ///   pair.
-/// - Memory is not simulated: `gate.memory` and `read.ahead` never hold a frame back.
+/// - Memory is simulated by frames, as if all had the same size. `read.ahead` never holds a frame back.
 [[nodiscard]] Outcome simulate(const PipelineModel& pipeline);
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/text.hpp"
 #include "pipeline/gpu_limit.hpp"
 
 namespace millrace {
@@ -17,6 +18,7 @@ constexpr int max_threads = 4096, max_frames = 1'000'000;
 constexpr double min_factor = 0.01, max_factor = 1000;  // of a stage's speed
 constexpr double latency_quantile = 0.95;
 constexpr double few_cores = 0.02;  // cores of other programs that are not worth a thread in the model
+constexpr const char* memory_option = "gate.memory";
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
@@ -99,7 +101,16 @@ std::optional<Number> split(std::string_view change, std::string_view separator)
   const auto text = change.substr(at + separator.size());
   Number number{std::string(change.substr(0, at))};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number.value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number.value)) return std::nullopt;
+  // Sizes of memory have units, as in recipes: 512M.
+  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  if (number.name == memory_option && unit.size() == 1) {
+    const auto letter = std::string_view("kMGT").find(unit == "K" ? 'k' : unit.front());
+    if (letter != std::string_view::npos) {
+      number.value *= std::pow(1024.0, static_cast<double>(letter + 1));
+      unit = {};
+    }
+  }
+  if (error != std::errc() || !unit.empty() || !std::isfinite(number.value)) return std::nullopt;
   return number;
 }
 
@@ -132,6 +143,15 @@ void resize_batches(PipelineModel& model, int batch) {
   model.frames = std::max(model.frames, replayed_batches * batch);
   // Two batches have to fit, as in the graph.
   model.admission = std::max(model.admission, 2 * batch);
+  if (model.frames_in_memory > 0) model.frames_in_memory = std::max(model.frames_in_memory, 2 * batch);
+}
+
+/// How many frames of the mean size have their pixels in this memory. The graph keeps a part of it for files.
+int frames_of(double memory_bytes, double pixel_bytes) {
+  GraphOptions options;
+  options.byte_budget = static_cast<std::int64_t>(memory_bytes);
+  const double frames = static_cast<double>(options.byte_budget - file_share(options)) / pixel_bytes;
+  return static_cast<int>(std::clamp(frames, 1.0, static_cast<double>(max_frames)));
 }
 
 // On CPUs, more lanes have smaller teams. Amdahl's law: only a part of a call's work is shared by its threads.
@@ -193,7 +213,8 @@ std::string joined(const std::vector<std::string>& words) {
 /// A model with the changes so far, and what they are called.
 struct Changed {
   PipelineModel model;
-  int team = 1;  ///< of the recording
+  int team = 1;            ///< of the recording
+  double pixel_bytes = 0;  ///< likewise
   std::vector<std::string> labels{};
   bool extrapolated = false;
 };
@@ -213,6 +234,16 @@ void change_stage(Changed& changed, const Number& factor, const std::string& cha
   throw std::invalid_argument("what-if '" + change + "': this run has no stage '" + factor.name + "'; it has " + names);
 }
 
+void change_memory(Changed& changed, double bytes) {
+  if (changed.pixel_bytes <= 0)
+    throw std::invalid_argument("what-if gate.memory: this run decoded no pictures, so their size is not known");
+  if (!(bytes >= 1 && bytes < 9e18))
+    throw std::invalid_argument("what-if gate.memory: the value must be a size of memory such as 512M or 2G");
+  changed.model.frames_in_memory = frames_of(bytes, changed.pixel_bytes);
+  changed.labels.push_back(std::string(memory_option) + ": " + option_bytes(static_cast<std::int64_t>(bytes)));
+  changed.extrapolated = true;  // real frames differ in size
+}
+
 void change_option(Changed& changed, const Number& option) {
   PipelineModel& model = changed.model;
   const std::string& name = option.name;
@@ -228,6 +259,7 @@ void change_option(Changed& changed, const Number& option) {
     changed.labels.push_back(number_text(option.value) + " cores");
     return;
   }
+  if (name == memory_option) return change_memory(changed, option.value);
   const int value = whole(option);
   std::string label = name + ": " + std::to_string(value);
   if (name == "threads.workers") {
@@ -253,7 +285,7 @@ void change_option(Changed& changed, const Number& option) {
   } else {
     throw std::invalid_argument("what-if " + name +
                                 ": is not known; known are threads.workers, threads.lanes, read.threads, gate.frames, "
-                                "batch.size, cores, gpus, others=0, and STAGE xN");
+                                "gate.memory, batch.size, cores, gpus, others=0, and STAGE xN");
   }
   changed.labels.push_back(std::move(label));
 }
@@ -310,6 +342,13 @@ std::optional<Recording> recording_of(const Snapshot& window, const RunShape& sh
   for (const StageCosts* stage : stages_of(model)) {
     if (stage->recorded.empty()) return std::nullopt;
   }
+  if (shape.memory_bytes > 0 && shape.decoded_bytes > 0) {
+    recording.memory_bytes = static_cast<double>(shape.memory_bytes);
+    recording.pixel_bytes = static_cast<double>(shape.decoded_bytes) / static_cast<double>(window.committed);
+    model.pixels_until = shape.pixels_until;
+    // The run worked, so two batches fit.
+    model.frames_in_memory = std::max(frames_of(recording.memory_bytes, recording.pixel_bytes), 2 * model.batch);
+  }
   model.others = rivals(model, other_cores(window).value_or(0));
   return recording;
 }
@@ -335,12 +374,15 @@ std::vector<WhatIf::Replayed> WhatIf::replay(PipelineModel model) {
 // change, and a part of the gain. The real changes of bench/insight gave the numbers.
 Prediction WhatIf::predict(std::string_view change) const {
   constexpr double of_runs = 0.05, of_mismatch = 0.5, of_gain = 0.2, of_extrapolation = 0.05;
-  Changed changed{recording_.model, recording_.team};
+  Changed changed{recording_.model, recording_.team, recording_.pixel_bytes};
   for (const std::string& part : parts_of(change)) apply(changed, part);
   const PipelineModel& model = changed.model;
   if (model.admission < 2 * model.batch)
     throw std::invalid_argument("what-if gate.frames: two batches have to fit, so at least " +
                                 std::to_string(2 * model.batch));
+  if (model.frames_in_memory > 0 && model.frames_in_memory < 2 * model.batch)
+    throw std::invalid_argument("what-if gate.memory: two batches have to fit, and " +
+                                std::to_string(model.frames_in_memory) + " pictures of the mean size fit");
   const auto runs = replay(model);
   double ratio = 0, latency_ratio = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -368,6 +410,8 @@ std::optional<CheckedPrediction> check_prediction(const Recording& before, const
   number("threads.workers", from.workers, to.workers);
   number("read.threads", from.read_threads, to.read_threads);
   number("gate.frames", from.admission, to.admission);
+  if (before.pixel_bytes > 0 && after.memory_bytes > 0 && after.memory_bytes != before.memory_bytes)
+    add(std::string(memory_option) + "=" + number_text(after.memory_bytes));
   if (to.cores != from.cores) add("cores=" + number_text(to.cores));
   if (from.others > 0 && to.others <= 0) add("others=0");
   if (change.empty()) return std::nullopt;
@@ -389,6 +433,9 @@ std::vector<Prediction> WhatIf::table() const {
   twice("threads.lanes", model.lanes);
   twice("read.threads", model.read_threads);
   twice("gate.frames", model.admission);
+  // Otherwise memory holds no frame back.
+  if (model.frames_in_memory > 0 && model.frames_in_memory < model.admission)
+    changes.push_back(std::string(memory_option) + "=" + number_text(2 * recording_.memory_bytes));
   if (2 * model.cores <= max_threads) changes.push_back("cores=" + number_text(2 * model.cores));
   if (model.others > 0) changes.emplace_back("others=0");
   if (uses_gpu(model)) twice("gpus", model.gpus);

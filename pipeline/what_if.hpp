@@ -15,6 +15,8 @@ struct Recording {
   int team = 1;             ///< threads of a model call on a CPU
   double frames_per_s = 0;  ///< measured
   double latency_s = 0;     ///< measured: 95 % of the frames took no longer from admission to commit
+  double memory_bytes = 0;  ///< for the files and pixels of all frames in flight (gate.memory); 0: not known
+  double pixel_bytes = 0;   ///< mean of a frame; 0: not known
 };
 
 /// The numbers of a run that its snapshots do not have.
@@ -22,6 +24,9 @@ struct RunShape {
   int batch = 1;
   int team = 1;
   int worker_nice = 0;
+  std::int64_t memory_bytes = 0;        ///< as in Recording
+  std::int64_t decoded_bytes = 0;       ///< pixels of all frames of the window
+  std::string pixels_until = "commit";  ///< the stage that frees them
 };
 
 /// Makes a recording of the window. Nothing if the window has too little to replay: no commit, or a stage without items.
@@ -44,7 +49,7 @@ class WhatIf {
   explicit WhatIf(Recording recording);
 
   /// `change` is "STAGE xN" (N times as fast), "OPTION=N" or "others=0"; or several of them, separated by commas.
-  /// Options are threads.workers, threads.lanes, read.threads, gate.frames, batch.size, cores and gpus.
+  /// Options are threads.workers, threads.lanes, read.threads, gate.frames, gate.memory, batch.size, cores and gpus.
   /// Costs of a batch grow with its size, which is true on CPUs.
   /// Throws std::invalid_argument that names the change and what is known.
   [[nodiscard]] Prediction predict(std::string_view change) const;

@@ -101,10 +101,23 @@ void fill_device_counts(RunReport& report, const DeviceCounts& device) {
                                            {"overflows", device.overflows}});
 }
 
+// The stage after which the field is freed. Fields that no stage of the chain frees stay until the commit.
+std::string last_reader(const Chain& chain, const FieldBase& field) {
+  for (const ChainLink& link : chain.links()) {
+    if (std::ranges::find(link.frees, &field) != link.frees.end()) return link.info.name;
+  }
+  return "commit";
+}
+
 // A short run says as little about changes as about the bottleneck.
-void predict_changes(RunReport& report, const RunFolder& folder, int worker_nice) {
+void predict_changes(RunReport& report, const RunFolder& folder, const GraphOptions& graph, const Chain& chain) {
   if (report.verdict.kind == Verdict::Kind::too_short || !report.verdict.thin.empty()) return;
-  const auto recording = recording_of(report.window, {report.batch_size, report.team, worker_nice});
+  const auto recording = recording_of(report.window, {.batch = report.batch_size,
+                                                      .team = report.team,
+                                                      .worker_nice = graph.worker_nice,
+                                                      .memory_bytes = graph.byte_budget,
+                                                      .decoded_bytes = report.stage_bytes.at(Decode::name),
+                                                      .pixels_until = last_reader(chain, pixels)});
   if (!recording) return;
   folder.write_recording(to_json(*recording));
   try {
@@ -311,7 +324,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     report.state = result.stopped ? "stopped" : "finished";
     fill_all_accounts(report, attempt);
     fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
-    predict_changes(report, attempt.folder, attempt.resolved.graph.worker_nice);
+    predict_changes(report, attempt.folder, attempt.resolved.graph, attempt.request.config.chain);
     // Once more, because only now the gains are predicted.
     if (!report.what_if.empty()) fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
     fill_device_calls(report, attempt.request, attempt.execution);

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int version = 3;
+constexpr int version = 4;
 constexpr std::size_t max_stages = 64, max_costs = 1024;  // a run has fewer
 
 // Six digits are more than a clock gives, and short.
@@ -72,10 +72,16 @@ Recording recording_from(const Json& json) {
   recording.team = whole(json.at("team"), 1, threads);
   recording.frames_per_s = number(json.at("pictures_per_s"), 1e-9, 1e9);
   recording.latency_s = number(json.at("latency_p95_s"), 0, 1e9);
+  recording.memory_bytes = number(json.at("memory_bytes"), 0, 9e18);
+  recording.pixel_bytes = number(json.at("pixel_bytes"), 0, 9e18);
   PipelineModel& model = recording.model;
   model.frames = whole(json.at("pictures"), 1, 100'000);
   model.batch = whole(json.at("batch"), 1, 1024);
   model.admission = whole(json.at("gate_frames"), model.batch, many);
+  // 0: no limit. Fewer than a batch would stand still.
+  if (const Json& held = json.at("frames_in_memory"); held != 0)
+    model.frames_in_memory = whole(held, model.batch, many);
+  model.pixels_until = json.at("pixels_until").get<std::string>();
   model.read_threads = whole(json.at("read_threads"), 1, threads);
   model.workers = whole(json.at("workers"), 1, threads);
   model.lanes = whole(json.at("lanes"), 1, threads);
@@ -103,6 +109,10 @@ std::string to_json(const Recording& recording) {
               {"pictures", model.frames},
               {"batch", model.batch},
               {"gate_frames", model.admission},
+              {"frames_in_memory", model.frames_in_memory},
+              {"pixels_until", model.pixels_until},
+              {"memory_bytes", recording.memory_bytes},
+              {"pixel_bytes", rounded(recording.pixel_bytes)},
               {"read_threads", model.read_threads},
               {"workers", model.workers},
               {"lanes", model.lanes},

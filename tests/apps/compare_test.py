@@ -53,6 +53,28 @@ class Compare(program.Case):
         self.assertEqual(later["prediction"]["pictures_per_s"], later["run_window"]["pictures_per_s"])
         self.assertRegex(" ".join(done.out.split()), r"an earlier attempt predicted [0-9.]+ pictures/s \[[0-9.]+ to [0-9.]+\] for gate\.frames: 40(, no other programs)?, from")
 
+    def test_a_change_of_the_memory_for_pictures(self):
+        """Six pictures of 0.9 MB fit into 6 MiB, so memory holds pictures back. The model knows that from the recording alone."""
+        original = program.write_picture(self.folder / "one.jpg", 640, 480)
+        for i in range(400):
+            os.link(original, self.folder / f"in/{i:04}-more.jpg")
+        recipe = self.write("decode.yaml", program.DECODE_ONLY)
+        for name, memory in (("a", "6M"), ("b", "64M")):
+            self.run_ok(recipe, "--input", self.folder / "in", "--output", self.folder / name, "--set", "gate.slab=1M", "--set", f"gate.memory={memory}")
+        recording = json.loads(next((self.folder / "a").glob("runs/*/recording.json")).read_text())
+        self.assertEqual((recording["memory_bytes"], recording["pixels_until"], recording["frames_in_memory"]), (6 << 20, "decode", 6))
+        done = program.millrace("report", self.folder / "a", "--what-if", "gate.memory=64M", "--what-if", "gate.memory=3M, threads.workers=1", "--json")
+        self.assertEqual(done.code, program.OK, done)
+        more, fewer = json.loads(done.out)["changes"]
+        self.assertEqual((more["label"], fewer["label"]), ("gate.memory: 64M", "gate.memory: 3M, threads.workers: 1"))
+        self.assertGreater(more["pictures_per_s"], 0.9 * fewer["pictures_per_s"])
+        found = json.loads(self.compare("a", "b", "--json").out)["prediction"]
+        self.assertIn(found["label"], ("gate.memory: 64M", "gate.memory: 64M, no other programs"))
+        for change, says in (("gate.memory=1M", "two batches have to fit"), ("gate.memory=lots", "write STAGE xN or OPTION=N")):
+            done = program.millrace("report", self.folder / "a", "--what-if", change)
+            self.assertEqual(done.code, program.USAGE, done)
+            self.assertIn(says, done.err)
+
     def test_the_verdict_states_the_gain_that_the_table_predicts(self):
         original = program.write_picture(self.folder / "one.jpg", 640, 480)
         for i in range(400):

@@ -269,3 +269,93 @@ TEST_CASE("a later run checks the prediction of an earlier one") {
   // Nothing that the model knows is different.
   CHECK_FALSE(check_prediction(recording(lane_bound()), recording(lane_bound())));
 }
+
+namespace {
+
+constexpr std::int64_t pixel_bytes = 1'000'000;
+
+/// Two frames at a time have memory for their pixels, from decode on.
+PipelineModel memory_bound(const std::string& until) {
+  PipelineModel model = lane_bound();
+  model.workers = model.lanes = 4;
+  model.cores = 16;
+  model.frames_in_memory = 2;
+  model.pixels_until = until;
+  return model;
+}
+
+/// Memory for so many frames. An eighth is for files.
+std::int64_t memory_for(int frames) { return frames * pixel_bytes * 8 / 7 + 8; }
+
+Recording recording_with_memory(const PipelineModel& model) {
+  const Outcome outcome = simulate(model);
+  RunShape shape{model.batch, 1, 0};
+  shape.memory_bytes = memory_for(model.frames_in_memory);
+  shape.decoded_bytes = pixel_bytes * model.frames;
+  shape.pixels_until = model.pixels_until;
+  return *recording_of(outcome.finished - outcome.begun, shape);
+}
+
+}  // namespace
+
+TEST_CASE("frames wait for memory until a stage frees the pixels of others") {
+  CHECK(near(rate_of(memory_bound("decode")), 2 / 0.06, 0.03));
+  CHECK(near(rate_of(memory_bound("segment")), 2 / 0.16, 0.03));
+  CHECK(near(rate_of(memory_bound("encode")), 2 / 0.17, 0.03));
+  CHECK(near(rate_of(memory_bound("commit")), 2 / 0.17, 0.03));
+}
+
+TEST_CASE("more memory has the same effect in a prediction as in a run") {
+  for (const char* until : {"decode", "segment", "encode", "commit"}) {
+    CAPTURE(until);
+    PipelineModel model = memory_bound(until);
+    model.spread = 0.4;
+    model.frames = 600;
+    const Recording recording = recording_with_memory(model);
+    CHECK(recording.model.frames_in_memory == 2);
+    const WhatIf what_if(recording);
+    CHECK(what_if.mismatch() < 0.1);
+    for (const int frames : {3, 4, 16}) {
+      const Prediction predicted = what_if.predict("gate.memory=" + std::to_string(memory_for(frames)));
+      model.frames_in_memory = frames;
+      const double real = rate_of(model);
+      CHECK(near(predicted.frames_per_s, real, 0.06));
+      CHECK(predicted.low < real);
+      CHECK(real < predicted.high);
+    }
+  }
+}
+
+TEST_CASE("sizes of memory have units, and two batches have to fit") {
+  const WhatIf what_if(recording_with_memory(memory_bound("segment")));
+  const auto rate = [&](const std::string& change) { return what_if.predict(change).frames_per_s; };
+  CHECK(rate("gate.memory=8M") == rate("gate.memory=8388608"));
+  CHECK(rate("gate.memory=0.5G") == rate("gate.memory=512M"));
+  CHECK(what_if.predict("gate.memory=8M").label == "gate.memory: 8M");
+  CHECK_THROWS_WITH((void)rate("gate.memory=2M"),
+                    "what-if gate.memory: two batches have to fit, and 1 pictures of the mean size fit");
+  for (const char* change : {"gate.memory=0", "gate.memory=-1", "gate.memory=M", "gate.memory=1X", "gate.memory=1MM",
+                             "gate.memory=1e30", "gate.memory=9e9T", "threads.workers=1k"})
+    CHECK_THROWS_AS((void)rate(change), std::invalid_argument);
+  // Larger batches need more memory, and get it, as they get more frames in flight.
+  CHECK_NOTHROW((void)rate("batch.size=8"));
+  CHECK_THROWS_WITH((void)WhatIf(*recording_of(simulate(lane_bound()).finished, {1, 1, 0})).predict("gate.memory=4G"),
+                    "what-if gate.memory: this run decoded no pictures, so their size is not known");
+}
+
+TEST_CASE("memory is in the table only if it holds frames back, and a later run checks it") {
+  const auto in_table = [](const Recording& recording) {
+    return std::ranges::any_of(WhatIf(recording).table(),
+                               [](const Prediction& it) { return it.change.starts_with("gate.memory="); });
+  };
+  PipelineModel model = memory_bound("segment");
+  const Recording before = recording_with_memory(model);
+  CHECK(in_table(before));
+  model.frames_in_memory = 64;
+  const Recording after = recording_with_memory(model);
+  CHECK_FALSE(in_table(after));
+  const auto checked = check_prediction(before, after);
+  REQUIRE(checked);
+  CHECK(checked->prediction.change == "gate.memory=" + std::to_string(memory_for(64)));
+  CHECK(checked->inside());
+}

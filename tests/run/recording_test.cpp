@@ -20,7 +20,8 @@ Recording example() {
   real.frames = 100;
   real.others = 1;
   const Outcome outcome = simulate(real);
-  const auto recording = recording_of(outcome.finished - outcome.begun, {real.batch, 2, 10});
+  const auto recording =
+      recording_of(outcome.finished - outcome.begun, {real.batch, 2, 10, 8'000'000, 100 * 1'000'000, "segment"});
   REQUIRE(recording);
   return *recording;
 }
@@ -32,7 +33,8 @@ TEST_CASE("a recording that was written and read predicts the same") {
   const auto again = recording_from_json(to_json(recording));
   REQUIRE(again);
   const WhatIf before(recording), after(*again);
-  for (const char* change : {"segment x2", "threads.lanes=2", "gate.frames=4", "others=0", "gpus=2"}) {
+  for (const char* change :
+       {"segment x2", "threads.lanes=2", "gate.frames=4", "gate.memory=3M", "others=0", "gpus=2"}) {
     const double expected = before.predict(change).frames_per_s;
     CHECK(after.predict(change).frames_per_s == doctest::Approx(expected).epsilon(0.001));
   }
@@ -61,7 +63,11 @@ TEST_CASE("a damaged recording is no recording") {
     return recording_from_json(json.dump());
   };
   CHECK(with("/cores", 4));
-  CHECK_FALSE(with("/version", 2));
+  CHECK_FALSE(with("/version", 3));
+  CHECK(with("/frames_in_memory", 0));
+  CHECK_FALSE(with("/frames_in_memory", -1));
+  CHECK_FALSE(with("/pixel_bytes", -1));
+  CHECK_FALSE(with("/pixels_until", 7));
   CHECK_FALSE(with("/latency_p95_s", -1));
   CHECK_FALSE(with("/cores", 0));
   CHECK_FALSE(with("/gate_frames", 0));
