@@ -1,4 +1,4 @@
-"""40 real changes and what `millrace report --what-if` predicts for them.
+"""42 real changes, and what `millrace report --what-if` predicts for them.
 
 Each base run predicts several changes; then every change is made and measured in turns with the base. A change is written
 as the program reads it: "STAGE xN", "OPTION=N" or "others=0". For a stage, N is the factor that was measured, because
@@ -23,7 +23,7 @@ class Base:
     changes: dict  # by the words for --what-if; "STAGE x" gets its factor after the runs
 
 
-LANES, WORKERS, READERS, FRAMES, BATCH = "threads.lanes", "threads.workers", "read.threads", "gate.frames", "batch.size"
+LANES, WORKERS, READERS, FRAMES, MEMORY, BATCH = "threads.lanes", "threads.workers", "read.threads", "gate.frames", "gate.memory", "batch.size"
 ONE_FILE = Change({"formats": ("overlay",)}, "without the label map")
 ONE_CORE = Change({"cores": ONE})
 
@@ -67,6 +67,10 @@ BASES = (
     base(
         "two pictures in flight", Setup(pictures=48, options={FRAMES: 2}, **NETWORK, **two_threads()), ((FRAMES, 4), (FRAMES, 8), (WORKERS, 2)),
         read=Change({"latency_s": 0.2}),
+    ),
+    base(
+        "memory for two large pictures", Setup(pictures=36, boxes=2, form="huge", formats=("overlay",), options={"gate.slab": "32M", MEMORY: "64M"}, **two_threads()),
+        ((MEMORY, "128M"), (MEMORY, "512M")),
     ),
     base(
         "one core", Setup(pictures=60, boxes=3, cores=ONE), ((LANES, 2), (WORKERS, 2), (FRAMES, 4)),
