@@ -373,7 +373,7 @@ std::vector<WhatIf::Replayed> WhatIf::replay(PipelineModel model) {
 // The half width of the interval has three parts: what equal runs differ by, a part of the replay's error without a
 // change, and a part of the gain. The real changes of bench/insight gave the numbers.
 Prediction WhatIf::predict(std::string_view change) const {
-  constexpr double of_runs = 0.05, of_mismatch = 0.5, of_gain = 0.2, of_extrapolation = 0.05;
+  constexpr double of_runs = 0.07, of_mismatch = 0.5, of_gain = 0.2, of_extrapolation = 0.05;
   Changed changed{recording_.model, recording_.team, recording_.pixel_bytes};
   for (const std::string& part : parts_of(change)) apply(changed, part);
   const PipelineModel& model = changed.model;

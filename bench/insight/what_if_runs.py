@@ -11,7 +11,7 @@ import statistics
 import subprocess
 from dataclasses import dataclass
 
-from cases import ALONE, LESS_DECODE, SKIP_DETECT, SKIP_SEGMENT, Change, two_threads
+from cases import ALONE, LESS_DECODE, SKIP_DETECT, SKIP_SEGMENT, Change, one_core, two_threads
 from one_run import DETECT, ONE, TWO, Setup
 from turns import BASE, factor, in_turns, rates
 
@@ -73,7 +73,7 @@ BASES = (
         ((MEMORY, "128M"), (MEMORY, "512M")),
     ),
     base(
-        "one core", Setup(pictures=60, boxes=3, cores=ONE), ((LANES, 2), (WORKERS, 2), (FRAMES, 4)),
+        "one core", Setup(pictures=60, boxes=3, **one_core()), ((LANES, 2), (WORKERS, 2), (FRAMES, 4)),
         segment=SKIP_SEGMENT, others={"cores=2": Change({"cores": TWO})},
     ),
 )
