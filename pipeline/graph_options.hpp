@@ -23,9 +23,12 @@ struct GraphOptions {
   int groups = 1;  ///< groups of frames, which have statistics of their own (GraphBodies::group)
 };
 
+/// `byte_budget` has this number of equal parts. One of them is for files.
+constexpr int budget_parts = 8;
+
 /// The part of `byte_budget` for files, from before they are read until they are decoded.
 /// It is separate, so that waiting files cannot take the memory of the pixels that they wait for.
-constexpr std::int64_t file_share(const GraphOptions& options) { return options.byte_budget / 8; }
+constexpr std::int64_t file_share(const GraphOptions& options) { return options.byte_budget / budget_parts; }
 
 /// Throws std::invalid_argument, which names the option, its value and the smallest allowed value.
 ///

@@ -311,7 +311,7 @@ class Simulation {
   void committed(std::size_t batch) {
     committed_ += size_of(batch);
     in_flight_ -= size_of(batch);
-    free_pixels("commit", size_of(batch));
+    free_pixels(p_.commit.name, size_of(batch));
     // Frames are admitted in their order.
     const auto first = admitted_ns_.begin() + static_cast<std::ptrdiff_t>(batch * static_cast<std::size_t>(p_.batch));
     statistics_.count_committed({first, first + size_of(batch)});

@@ -146,12 +146,18 @@ void resize_batches(PipelineModel& model, int batch) {
   if (model.frames_in_memory > 0) model.frames_in_memory = std::max(model.frames_in_memory, 2 * batch);
 }
 
-/// How many frames of the mean size have their pixels in this memory. The graph keeps a part of it for files.
+constexpr double part_for_pixels = 1 - 1.0 / budget_parts;  // of gate.memory; the rest is for files
+
+/// How many frames of the mean size have their pixels in this memory.
 int frames_of(double memory_bytes, double pixel_bytes) {
-  GraphOptions options;
-  options.byte_budget = static_cast<std::int64_t>(memory_bytes);
-  const double frames = static_cast<double>(options.byte_budget - file_share(options)) / pixel_bytes;
-  return static_cast<int>(std::clamp(frames, 1.0, static_cast<double>(max_frames)));
+  return static_cast<int>(std::clamp(memory_bytes * part_for_pixels / pixel_bytes, 1.0, double{max_frames}));
+}
+
+/// The minimum of memory for so many frames, in whole MiB so that a message is easy to read.
+std::int64_t memory_of(int frames, double pixel_bytes) {
+  constexpr double unit = 1 << 20, most = 9e18;
+  const double units = std::ceil(frames * pixel_bytes / part_for_pixels / unit);
+  return static_cast<std::int64_t>(std::min(units * unit, most));
 }
 
 // On CPUs, more lanes have smaller teams. Amdahl's law: only a part of a call's work is shared by its threads.
@@ -381,8 +387,8 @@ Prediction WhatIf::predict(std::string_view change) const {
     throw std::invalid_argument("what-if gate.frames: two batches have to fit, so at least " +
                                 std::to_string(2 * model.batch));
   if (model.frames_in_memory > 0 && model.frames_in_memory < 2 * model.batch)
-    throw std::invalid_argument("what-if gate.memory: two batches have to fit, and " +
-                                std::to_string(model.frames_in_memory) + " pictures of the mean size fit");
+    throw std::invalid_argument("what-if gate.memory: two batches have to fit, so at least " +
+                                option_bytes(memory_of(2 * model.batch, recording_.pixel_bytes)));
   const auto runs = replay(model);
   double ratio = 0, latency_ratio = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {

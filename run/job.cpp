@@ -110,14 +110,15 @@ std::string last_reader(const Chain& chain, const FieldBase& field) {
 }
 
 // A short run says as little about changes as about the bottleneck.
-void predict_changes(RunReport& report, const RunFolder& folder, const GraphOptions& graph, const Chain& chain) {
+void predict_changes(RunReport& report, const RunFolder& folder, const ResolvedConfig& resolved, const Config& config) {
   if (report.verdict.kind == Verdict::Kind::too_short || !report.verdict.thin.empty()) return;
+  const bool in_memory = config.input.source == "memory";  // its pixels do not count against gate.memory
   const auto recording = recording_of(report.window, {.batch = report.batch_size,
                                                       .team = report.team,
-                                                      .worker_nice = graph.worker_nice,
-                                                      .memory_bytes = graph.byte_budget,
+                                                      .worker_nice = resolved.graph.worker_nice,
+                                                      .memory_bytes = in_memory ? 0 : resolved.graph.byte_budget,
                                                       .decoded_bytes = report.stage_bytes.at(Decode::name),
-                                                      .pixels_until = last_reader(chain, pixels)});
+                                                      .pixels_until = last_reader(config.chain, pixels)});
   if (!recording) return;
   folder.write_recording(to_json(*recording));
   try {
@@ -324,7 +325,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     report.state = result.stopped ? "stopped" : "finished";
     fill_all_accounts(report, attempt);
     fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
-    predict_changes(report, attempt.folder, attempt.resolved.graph, attempt.request.config.chain);
+    predict_changes(report, attempt.folder, attempt.resolved, attempt.request.config);
     // Once more, because only now the gains are predicted.
     if (!report.what_if.empty()) fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
     fill_device_calls(report, attempt.request, attempt.execution);

@@ -65,6 +65,14 @@ std::vector<StageCosts> stages_from(const Json& json) {
   return all;
 }
 
+// A stage that no frame reaches would never free pixels, and the replay would stand still.
+void check_pixels_until(const PipelineModel& model) {
+  bool known = model.pixels_until == model.commit.name;
+  for (const auto* group : {&model.frame_stages, &model.lane_stages, &model.batch_stages})
+    known = known || std::ranges::find(*group, model.pixels_until, &StageCosts::name) != group->end();
+  if (!known) throw std::out_of_range("");
+}
+
 Recording recording_from(const Json& json) {
   if (json.at("version") != version) throw std::out_of_range("");
   constexpr int many = 1'000'000, threads = 4096;  // the highest values of the options
@@ -95,6 +103,7 @@ Recording recording_from(const Json& json) {
   model.lane_stages = stages_from(json.at("lane_stages"));
   model.batch_stages = stages_from(json.at("batch_stages"));
   model.commit = stage_from(json.at("commit"));
+  check_pixels_until(model);
   return recording;
 }
 

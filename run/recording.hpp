@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// The recording as JSON, for recording.json. Costs have four numbers: core_s, threads, device_s, wait_s.
+/// The recording as JSON, for recording.json. Costs have five numbers: core_s, threads, device_s, wait_s, launch_s.
 [[nodiscard]] std::string to_json(const Recording& recording);
 
 /// Reads what to_json() wrote. Nothing if the text is damaged, of another version, or has numbers that no run has.

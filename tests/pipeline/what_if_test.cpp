@@ -284,8 +284,8 @@ PipelineModel memory_bound(const std::string& until) {
   return model;
 }
 
-/// Memory for so many frames. An eighth is for files.
-std::int64_t memory_for(int frames) { return frames * pixel_bytes * 8 / 7 + 8; }
+/// Memory for so many frames. One part of it is for files.
+std::int64_t memory_for(int frames) { return frames * pixel_bytes * budget_parts / (budget_parts - 1) + budget_parts; }
 
 Recording recording_with_memory(const PipelineModel& model) {
   const Outcome outcome = simulate(model);
@@ -332,8 +332,8 @@ TEST_CASE("sizes of memory have units, and two batches have to fit") {
   CHECK(rate("gate.memory=8M") == rate("gate.memory=8388608"));
   CHECK(rate("gate.memory=0.5G") == rate("gate.memory=512M"));
   CHECK(what_if.predict("gate.memory=8M").label == "gate.memory: 8M");
-  CHECK_THROWS_WITH((void)rate("gate.memory=2M"),
-                    "what-if gate.memory: two batches have to fit, and 1 pictures of the mean size fit");
+  CHECK_THROWS_WITH((void)rate("gate.memory=2M"), "what-if gate.memory: two batches have to fit, so at least 3M");
+  CHECK_NOTHROW((void)rate("gate.memory=3M"));
   for (const char* change : {"gate.memory=0", "gate.memory=-1", "gate.memory=M", "gate.memory=1X", "gate.memory=1MM",
                              "gate.memory=1e30", "gate.memory=9e9T", "threads.workers=1k"})
     CHECK_THROWS_AS((void)rate(change), std::invalid_argument);

@@ -68,6 +68,8 @@ TEST_CASE("a damaged recording is no recording") {
   CHECK_FALSE(with("/frames_in_memory", -1));
   CHECK_FALSE(with("/pixel_bytes", -1));
   CHECK_FALSE(with("/pixels_until", 7));
+  CHECK(with("/pixels_until", "commit"));
+  CHECK_FALSE(with("/pixels_until", "segmnt"));  // nothing would ever free them
   CHECK_FALSE(with("/latency_p95_s", -1));
   CHECK_FALSE(with("/cores", 0));
   CHECK_FALSE(with("/gate_frames", 0));
