@@ -49,7 +49,7 @@ bench: ## run the short benchmarks
 	@tools/build.sh release
 	@tools/bench.sh
 
-insight: ## how often is the verdict right, and how far off are predictions? simulations, planted mistakes, real runs (two hours; as root also slow disks)
+insight: ## how often is the verdict right, and how far off are predictions? simulations, planted mistakes, real runs (over an hour; as root also slow disks)
 	@tools/setup.sh core
 	@tools/build.sh release bench_verdicts bench_predictions bench_reports bench_tuning millrace millrace_imgcodecs
 	@build/release/bench/bench_verdicts --seed 30001 --pipelines 3000 --minimum 99

@@ -128,7 +128,7 @@ std::vector<std::string> use_variants(Packages& packages, const Config& config, 
                          package->name + ") with the compiled variant '" + of_plan->variant +
                          "', which was removed, or compiled again, or does not fit this run: " +
                          (text.empty() ? "no variant was found" : text) +
-                         ". Restore it and use the same settings to continue, or a new output folder");
+                         ". To continue, restore it and use the same settings. Otherwise, name a new output folder");
     } else if (choice.worth_a_note) {
       notes.push_back(package->name + " runs without its compiled variant: " + text);
     }

@@ -12,7 +12,7 @@ Programs that are no part of a case spoil its rates: the last word of its line t
 and the same --out; the file keeps the other cases.
 
 With --what-if, the script makes 42 real changes, and compares the rates with the predictions of `millrace report
---what-if`. This takes about 25 minutes.
+--what-if`. This takes about 15 minutes.
 """
 
 import argparse

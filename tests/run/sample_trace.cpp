@@ -35,7 +35,10 @@ std::jthread on_thread(const char* name, Record record) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) return std::fputs("usage: run_sample_trace FILE.json\n", stderr), 2;
+  if (argc != 2) {
+    std::fputs("usage: run_sample_trace FILE.json\n", stderr);
+    return 2;
+  }
   TraceRecorder recorder(32);
   {
     const auto worker = [&](std::int64_t i, std::int64_t at_ns) {
