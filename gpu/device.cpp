@@ -29,12 +29,14 @@ DeviceImage Device::upload(const Image8& raster, std::shared_ptr<const void> kee
   keep(std::move(keep_raster));  // before the copy starts, because push_back can throw
   stream_->upload(raster.data, memory.get(), bytes);
   ++counts_.uploads;
+  if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
   return {{memory, memory.get()}, raster.width, raster.height};
 }
 
 void Device::download(const void* from, void* to, std::size_t bytes) {
   stream_->download(from, to, bytes);
   ++counts_.downloads;
+  if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
 }
 
 void Device::wait() {
@@ -57,11 +59,19 @@ void Device::wait() {
     }
     stream_->wait();
     if (!on_host()) ++counts_.waits;
+    read_times();
     for (const auto& [before, after] : hooks) after();
   }
 }
 
+void Device::read_times() {
+  for (const Timed& one : timed_)
+    work_->took(one.stage, one.operation, one.units, stream_->seconds(one.from.get(), one.to.get()));
+  timed_.clear();
+}
+
 void Device::abandon() {
+  timed_.clear();
   // Both live until the wait has ended, because the device still uses their memory. No hook runs.
   const auto hooks = std::exchange(at_wait_, {});
   const auto kept = std::exchange(kept_, {});

@@ -7,12 +7,15 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <typeindex>
 #include <utility>
 #include <vector>
 
 #include "base/image.hpp"
 #include "base/tensor.hpp"
+#include "gpu/device_work.hpp"
 #include "gpu/stream.hpp"
 
 namespace millrace {
@@ -51,9 +54,9 @@ class Device final {
   /// Returns uninitialised device memory. It is free for reuse when its last tensor is gone.
   /// That is safe because the stream runs earlier calls before later ones.
   Tensor empty(std::vector<std::int64_t> shape, DType dtype = DType::f32);
-  void zero(const Tensor& tensor) { stream_->zero(tensor.data, tensor.bytes()); }
+  void zero(const Tensor& tensor) { zero(tensor.data, tensor.bytes()); }
   /// Copies between two tensors of this device. Both have the same number of bytes.
-  void copy(const Tensor& from, const Tensor& to) { stream_->copy(from.data, to.data, to.bytes()); }
+  void copy(const Tensor& from, const Tensor& to) { copy(from.data, to.data, to.bytes()); }
 
   /// Copies a raster to the device. `keep` owns the host's pixels and is held until the copy is done.
   /// On the host nothing is copied.
@@ -66,6 +69,10 @@ class Device final {
 
   [[nodiscard]] DeviceCounts counts() const { return counts_; }
 
+  /// From now on, counts operations and copies in `work`, for the stage of the last begin_stage(). Not on the host.
+  void count_work(std::shared_ptr<DeviceWork> work) { work_ = std::move(work); }
+  void begin_stage(const std::string& name) { stage_ = name; }
+
   /// The stream on which engines run models. Null on the host.
   Stream* stream() { return on_host() ? nullptr : stream_.get(); }
 
@@ -73,7 +80,7 @@ class Device final {
 
   template <class Job>
   void run(const Operation<Job>& operation, const Job& job) {
-    stream_->run(operation, job);
+    counted(operation.name, operation.units(job), [&] { stream_->run(operation, job); });
   }
 
   /// Returns uninitialised device memory for `count` elements.
@@ -92,13 +99,13 @@ class Device final {
   template <class T>
   T* store(std::span<const T> values) {
     T* const memory = scratch<T>(values.size());
-    stream_->store(values.data(), memory, values.size_bytes());
+    store(values.data(), memory, values.size_bytes());
     return memory;
   }
   /// The same, into a tensor of this type and number of elements.
   template <class T>
   void store(std::span<const T> values, const Tensor& to) {
-    stream_->store(values.data(), to.data, to.bytes());
+    store(values.data(), to.data, to.bytes());
   }
   /// Returns host memory that kernels can write to. The caller keeps it until the next wait.
   template <class T>
@@ -108,8 +115,12 @@ class Device final {
   /// Holds `owner` until the next wait() ends.
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
 
-  void zero(void* memory, std::size_t bytes) { stream_->zero(memory, bytes); }
-  void copy(const void* from, void* to, std::size_t bytes) { stream_->copy(from, to, bytes); }
+  void zero(void* memory, std::size_t bytes) {
+    counted("zero", static_cast<double>(bytes), [&] { stream_->zero(memory, bytes); });
+  }
+  void copy(const void* from, void* to, std::size_t bytes) {
+    counted("copy", static_cast<double>(bytes), [&] { stream_->copy(from, to, bytes); });
+  }
   /// Copies to memory of mapped(), and counts the copy.
   void download(const void* from, void* to, std::size_t bytes);
 
@@ -138,8 +149,36 @@ class Device final {
     return {std::move(memory), data};
   }
 
+  /// An operation that the device times.
+  struct Timed {
+    std::string stage;
+    std::string_view operation;
+    double units = 0;
+    std::shared_ptr<const void> from, to;
+  };
+
+  void store(const void* host, void* memory, std::size_t bytes) {
+    counted("store", 1, [&] { stream_->store(host, memory, bytes); });
+  }
+
+  /// Calls `queue`, which queues an operation. `operation` outlives the device.
+  template <class Queue>
+  void counted(std::string_view operation, double units, const Queue& queue) {
+    if (work_ == nullptr || !work_->ran(stage_, operation, units)) {
+      queue();
+      return;
+    }
+    auto from = stream_->mark();
+    queue();
+    if (from != nullptr) timed_.push_back({stage_, operation, units, std::move(from), stream_->mark()});
+  }
+  void read_times();
+
   const std::unique_ptr<Stream> stream_;
   DeviceCounts counts_;
+  std::shared_ptr<DeviceWork> work_;  // null: not counted
+  std::string stage_;
+  std::vector<Timed> timed_;                       // until the next wait() ends
   std::vector<std::shared_ptr<const void>> kept_;  // until the next wait() ends
   std::vector<AtWait> at_wait_;
   std::map<std::type_index, std::shared_ptr<void>> states_;  // declared after the stream: some states own memory of it

@@ -75,17 +75,28 @@ class Stream {
 
   virtual void wait() = 0;
 
+  /// Returns a moment between the calls before it and those after it. Null: the device has no clock.
+  virtual std::shared_ptr<const void> mark() { return nullptr; }
+  /// Returns the device's seconds between two marks of this stream. A wait() must have followed both.
+  [[nodiscard]] virtual double seconds(const void* /*from*/, const void* /*to*/) const { return 0; }
+
   /// Runs `work` between two waits, and returns the device's seconds for `work`. 0: the device has no clock.
   /// The device first idles for `idle_s` seconds. If `work` has queued everything by then, the device does not wait
   /// for launches, and the result is the time of the kernels alone.
-  virtual double time(const std::function<void()>& work, double /*idle_s*/) {
-    work();
+  double time(const std::function<void()>& work, double idle_s) {
     wait();
-    return 0;
+    idle(idle_s);
+    const auto from = mark();
+    work();
+    const auto to = mark();
+    wait();
+    return from == nullptr ? 0 : seconds(from.get(), to.get());
   }
 
  protected:
   virtual void take(std::shared_ptr<const OperationCall> call) = 0;
+  /// Occupies the device before the next call.
+  virtual void idle(double /*seconds*/) {}
 
   void give_all_back() {
     trim();

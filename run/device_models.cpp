@@ -13,7 +13,10 @@ std::vector<DeviceModels> make_device_models(const Devices& devices, const Resol
   for (std::size_t i = 0; i < devices.ordinals.size(); ++i) {
     DeviceModels one;
     one.limits = std::make_shared<CallLimits>();
-    if (devices.lanes_wait_for_gpu()) one.demand = std::make_shared<Demand>();
+    if (devices.lanes_wait_for_gpu()) {
+      one.demand = std::make_shared<Demand>();
+      one.work = std::make_shared<DeviceWork>();
+    }
     // Each engine records calls that run out of memory and, on a GPU, counts calls for the load.
     EngineFactory engines = [engines = engines_on(devices, i, resolved.precisions, factory), demand = one.demand,
                              limits = one.limits, recorder](const Package& package, const EngineOptions& options) {
@@ -51,12 +54,13 @@ void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int g
   gpu.total.unit = Unit::tasks;
   gpu.total.servers = gpus;
   gpu.waited_for_by_lanes = true;
+  const auto part_of = [&](const std::string& name, const std::string& stage) -> Reading& {
+    const auto known = std::ranges::find(gpu.parts, name, &Reading::name);
+    if (known != gpu.parts.end()) return *known;
+    return gpu.parts.emplace_back(Reading{.name = name, .stage = stage, .servers = gpus, .unit = Unit::tasks});
+  };
   for (const auto& [name, stage] : parts) {
-    Reading part;
-    part.name = name;
-    part.stage = stage;
-    part.unit = Unit::tasks;
-    part.servers = gpus;
+    Reading& part = part_of(name, stage);
     for (const auto& device : models) {
       for (const Demand::Part& one : device.demand->parts()) {
         if (one.name != name) continue;
@@ -65,12 +69,30 @@ void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int g
         part.launch_ns += one.launch_ns;
       }
     }
+  }
+  for (const auto& device : models) {
+    for (const DeviceWork::Part& one : device.work->parts()) {
+      if (one.operations == 0) continue;
+      Reading& part = part_of(one.stage + " operations", one.stage);
+      part.items += one.operations;
+      part.busy_ns += one.busy_ns;
+    }
+  }
+  for (const Reading& part : gpu.parts) {
     gpu.total.items += part.items;
     gpu.total.busy_ns += part.busy_ns;
     gpu.total.launch_ns += part.launch_ns;
-    gpu.parts.push_back(std::move(part));
   }
   snapshot.resources.push_back(std::move(gpu));
+}
+
+std::map<std::string, std::int64_t> copied_bytes(const std::vector<DeviceModels>& models) {
+  std::map<std::string, std::int64_t> all;
+  for (const auto& device : models) {
+    if (device.work == nullptr) continue;
+    for (const DeviceWork::Part& one : device.work->parts()) all[one.stage] += one.copied_bytes;
+  }
+  return all;
 }
 
 void remember_limits(const KnownLimits& known, const std::string& kind, const Packages& packages,

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -7,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/device_work.hpp"
 #include "models/cache.hpp"
 #include "models/call_limits.hpp"
 #include "models/demand.hpp"
@@ -20,6 +23,7 @@ namespace millrace {
 struct DeviceModels {
   std::shared_ptr<CallLimits> limits;  ///< limits of calls, learned when memory ran out
   std::shared_ptr<Demand> demand;      ///< the time that each call takes alone; null if models run on the host
+  std::shared_ptr<DeviceWork> work;    ///< operations and copies of the lanes; null if models run on the host
   std::unique_ptr<ModelCache> cache;   ///< its engines report their calls to `demand` and `limits`
   std::optional<MemoryPlan> memory{};  ///< set by planning, if the device has its own memory
   std::unique_ptr<std::mutex> first = std::make_unique<std::mutex>();  ///< a GPU's first lane holds it in its warm-up
@@ -42,10 +46,13 @@ struct GpuPart {
   std::string name;   ///< Method::part
   std::string stage;  ///< that makes its calls; empty if several do
 };
-/// Adds a resource "GPU" with these parts.
-/// Its busy time is a sum over all calls so far, each with the time that it takes alone.
+/// Adds a resource "GPU" with these parts, and one for the operations of each stage ("preprocess operations").
+/// Its busy time is a sum over all calls and operations so far, each with the time that it takes alone.
 /// Does nothing if models run on the host.
 void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int gpus, const std::vector<GpuPart>& parts);
+
+/// The bytes that each stage copied between the host and its GPU. Empty if models run on the host.
+std::map<std::string, std::int64_t> copied_bytes(const std::vector<DeviceModels>& models);
 
 /// Keeps the limits of calls on devices of this kind for later runs. Does nothing if no memory was planned.
 void remember_limits(const KnownLimits& known, const std::string& kind, const Packages& packages,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -121,6 +122,8 @@ class Execution {
   void remember_limits() const;
   /// Of all lanes together, without their warm-up. Call it after run().
   DeviceCounts device_counts() const;
+  /// By stage, between the host and GPUs. Empty if models run on the host.
+  std::map<std::string, std::int64_t> copied_bytes() const { return millrace::copied_bytes(models_); }
   /// Planning of memory, with its calls of models, and the warm-up of the lanes.
   std::int64_t warm_up_ns() const { return planning_ns_ + lane_start_.time_ns(); }
 

@@ -198,6 +198,7 @@ void fill_accounts(RunReport& report, const Attempt& attempt, const Snapshot& wi
                         {Decode::name, counters.decoded_bytes.load()},
                         {Encode::name, counters.side_file_bytes.load()},
                         {"commit", attempt.committer.written_bytes()}};
+  report.stage_bytes.merge(attempt.execution.copied_bytes());
   report.notes = attempt.request.notes;
   if (attempt.lock.note()) report.notes.push_back(*attempt.lock.note());
   for (const auto& note : attempt.store.notes()) report.notes.push_back(note);

@@ -69,6 +69,12 @@ void Lane::warm_up() {
     share_warm_up();
     return;
   }
+  call_models_in_turn();
+  device_->count_work(models_.work);
+}
+
+// The first lane of a GPU measures, before the others.
+void Lane::call_models_in_turn() {
   {
     const std::lock_guard first(*models_.first);
     if (!models_.warm) {
@@ -163,7 +169,7 @@ void Lane::run(std::size_t stage, Batch& batch) {
   const auto& [link, object] = stages_of(batch)[stage];
   try {
     // `&link = link`, because clang 14 cannot capture structured bindings by [&].
-    if (fits([&, &link = link, &object = object] { run_stage(*link, *object, batch); })) return;
+    if (fits([&, &link = link, &object = object] { run_on_device(*link, *object, batch); })) return;
     redo_in_halves(batch);
     batch.through_lane = true;
   } catch (const DeviceError& error) {
@@ -174,6 +180,11 @@ void Lane::run(std::size_t stage, Batch& batch) {
   } catch (const PackageError& error) {  // every picture would fail
     throw RunEnded(link->info.name, error);
   }
+}
+
+void Lane::run_on_device(const ChainLink& link, LaneStage& stage, Batch& batch) {
+  device_->begin_stage(link.info.name);
+  run_stage(link, stage, batch);
 }
 
 // First frees all data that the lane holds. A batch of one picture gets one more try, then the picture fails.
@@ -197,7 +208,7 @@ void Lane::redo_in_halves(Batch& batch) {
       for (const auto& [link, object] : stages_of(part)) {
         if (part.empty()) break;
         stage = link->info.name;
-        run_stage(*link, *object, part);
+        run_on_device(*link, *object, part);
       }
     });
     if (done) continue;

@@ -51,12 +51,14 @@ class Lane {
 
  private:
   void share_warm_up();
+  void call_models_in_turn();
   void call_models(bool measure);
   void call_model(const PlannedModel& model, bool measure);
   CallShape warm_up_model(Engine& engine, const PlannedModel& model);
   const std::vector<LinkedStage<LaneStage>>& stages_of(const Batch& batch) const {
     return stages_[static_cast<std::size_t>(batch.view())];
   }
+  void run_on_device(const ChainLink& link, LaneStage& stage, Batch& batch);
   void redo_in_halves(Batch& batch);
   void release(Batch& batch);
 

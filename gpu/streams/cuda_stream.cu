@@ -185,22 +185,18 @@ class CudaStream final : public Stream {
     check(cudaEventSynchronize(handles_->done.get()), "a wait for the GPU");
   }
 
-  double time(const std::function<void()>& work, double idle_s) override {
-    wait();
-    if (idle_s > 0) {
-      idle_for<<<1, 1, 0, handles_->stream.get()>>>(static_cast<std::uint64_t>(idle_s * 1e9));
-      check_launch("idle_for");
-    }
-    // Own events, because `done` records no time.
-    const EventHandle begin = make_event(cudaEventDefault), end = make_event(cudaEventDefault);
-    check(cudaEventRecord(begin.get(), handles_->stream.get()), "an event");
-    work();
-    // The work may have selected another GPU.
+  // An own event, because `done` records no time.
+  std::shared_ptr<const void> mark() override {
     handles_->use();
-    check(cudaEventRecord(end.get(), handles_->stream.get()), "an event");
-    wait();
+    EventHandle event = make_event(cudaEventDefault);
+    check(cudaEventRecord(event.get(), handles_->stream.get()), "an event");
+    return std::shared_ptr<std::remove_pointer_t<cudaEvent_t>>(std::move(event));
+  }
+
+  [[nodiscard]] double seconds(const void* from, const void* to) const override {
+    const auto event = [](const void* mark) { return static_cast<cudaEvent_t>(const_cast<void*>(mark)); };
     float ms = 0;
-    check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "the time between two events");
+    check(cudaEventElapsedTime(&ms, event(from), event(to)), "the time between two events");
     return ms / 1e3;
   }
 
@@ -209,6 +205,13 @@ class CudaStream final : public Stream {
     handles_->use();
     // A launch copies its arguments, so the call may end here.
     call->launch(*this);
+  }
+
+  void idle(double seconds) override {
+    if (seconds <= 0) return;
+    handles_->use();
+    idle_for<<<1, 1, 0, handles_->stream.get()>>>(static_cast<std::uint64_t>(seconds * 1e9));
+    check_launch("idle_for");
   }
 
  private:

@@ -80,13 +80,4 @@ void SimulatedStream::wait() {
   downloads_.clear();
 }
 
-double SimulatedStream::time(const std::function<void()>& work, double /*idle_s*/) {
-  asked_ns_ = 0;
-  work();
-  // The time of this stream's calls. The clock would add the time of other streams.
-  const auto seconds = static_cast<double>(asked_ns_) / 1e9;
-  wait();
-  return seconds;
-}
-
 }  // namespace millrace

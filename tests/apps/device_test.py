@@ -148,7 +148,7 @@ class FakeDevice(Case):
         program.write_pictures(self.folder / "in", 40, 90, 70)
         manifest = self.write("in/m.jsonl", "".join(json.dumps({"path": f"{i:04}.jpg", "boxes": boxes}) + "\n" for i in range(40)))
         out = self.folder / "out"
-        engine = self.simulated(encode={"call_ms": 0, "each_ms": 10})
+        engine = self.simulated(encode={"call_ms": 0, "each_ms": 10}, letterbox_ms=2, outline_ms=1)
         self.run_ok("--input", manifest, "--output", out, "--engine", engine, "--detector", program.package("yolov8n"), "--segmenter",
                     program.package("sam_small"), "--set", "detect.skip_with_boxes=no")
         report = program.report(out)
@@ -157,7 +157,17 @@ class FakeDevice(Case):
         self.assertEqual((calls["uploads"], calls["waits"], calls["downloads"]), (40, 6, 3))
         self.assertEqual((calls["detector_calls"], calls["encoder_calls"], calls["decoder_calls"], calls["decoder_slots"]), (3, 3, 3, 64 + 64 + 32))
         (gpu,) = [resource for resource in report["run_window"]["resources"] if resource["name"] == "GPU"]
-        self.assertAlmostEqual(gpu["busy_s"], 0.4, delta=1e-6)  # only the calls of the encoder take time
+        busy = {part["name"]: part["busy_s"] for part in gpu["parts"] if part["busy_s"]}
+        # Of the models, only the encoder takes time. Each picture has one input for each model. Masks are padded as the boxes.
+        expected = {"encoder": 0.4, "preprocess operations": 2 * 40 * 0.002, "postprocess operations": calls["decoder_slots"] * 0.001}
+        self.assertEqual(set(busy), set(expected))
+        for name, seconds in expected.items():
+            self.assertAlmostEqual(busy[name], seconds, delta=1e-6)
+        self.assertAlmostEqual(gpu["busy_s"], sum(expected.values()), delta=1e-6)
+        (lane,) = [resource for resource in report["run_window"]["resources"] if resource["name"] == "lane"]
+        copied = {part["name"]: part["bytes"] for part in lane["parts"]}
+        self.assertEqual(copied["preprocess"], 40 * 3 * 90 * 70)  # the pixels of each picture, once
+        self.assertGreater(copied["postprocess"], 0)  # the masks
         self.assertTrue(any("simulated" in note for note in report["notes"]))
         self.assertEqual({len(line["objects"]) for line in program.lines(out)}, {3})
 

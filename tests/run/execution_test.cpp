@@ -275,7 +275,7 @@ TEST_CASE("without stages in the lane, nothing is warmed up") {
   CHECK(bench.loads.empty());
 }
 
-TEST_CASE("the busy time of GPUs is the sum of the times of their calls alone") {
+TEST_CASE("the busy time of GPUs is the sum of the times of their calls and operations alone") {
   const std::vector<GpuPart> parts{{"detector", "detect"}, {"encoder", "segment"}, {"decoder", "segment"}};
   const Package yolo = detector_package("yolo");
   const Method& forward = yolo.methods.front();
@@ -283,7 +283,10 @@ TEST_CASE("the busy time of GPUs is the sum of the times of their calls alone") 
   Snapshot none;
   add_gpus(none, models, 1, parts);
   CHECK(none.resources.empty());
-  for (auto& device : models) device.demand = std::make_shared<Demand>();
+  for (auto& device : models) {
+    device.demand = std::make_shared<Demand>();
+    device.work = std::make_shared<DeviceWork>();
+  }
   models[0].demand->measured(yolo, "forward", 8, {0.004, 0.001});
   models[1].demand->measured(yolo, "forward", 8, {0.002, 0.001});
   Package larger = yolo;
@@ -291,20 +294,32 @@ TEST_CASE("the busy time of GPUs is the sum of the times of their calls alone") 
   models[0].demand->measured(larger, "forward", 8, {1, 1});
   for (int i = 0; i < 10; ++i) models[0].demand->count(yolo, forward, 8);
   for (int i = 0; i < 5; ++i) models[1].demand->count(yolo, forward, 8);
+  for (auto& device : models) {
+    device.work->ran("detect", "find_boxes", 2);
+    device.work->took("detect", "find_boxes", 2, 0.003);
+    device.work->copied("detect", 100);
+  }
+  models[0].work->copied("encode", 7);  // copies without operations are no work of the GPU's cores
   Snapshot snapshot;
   add_gpus(snapshot, models, 2, parts);
   REQUIRE(snapshot.resources.size() == 1);
   const auto& gpu = snapshot.resources.front();
   CHECK(gpu.total.name == "GPU");
   CHECK(gpu.total.servers == 2);
-  CHECK(gpu.total.items == 15);
-  CHECK(gpu.total.busy_ns == 50'000'000);
+  CHECK(gpu.total.items == 17);
+  CHECK(gpu.total.busy_ns == 56'000'000);
   CHECK(gpu.total.launch_ns == 15'000'000);
   CHECK(gpu.waited_for_by_lanes);
-  REQUIRE(gpu.parts.size() == 3);
+  REQUIRE(gpu.parts.size() == 4);
   CHECK(gpu.parts[0].name == "detector");
   CHECK(gpu.parts[0].stage == "detect");
   CHECK(gpu.parts[1].busy_ns == 0);
+  CHECK(gpu.parts[3].name == "detect operations");
+  CHECK(gpu.parts[3].stage == "detect");
+  CHECK(gpu.parts[3].busy_ns == 6'000'000);
+  CHECK(gpu.parts[3].launch_ns == 0);
+  CHECK(copied_bytes(models) == std::map<std::string, std::int64_t>{{"detect", 200}, {"encode", 7}});
+  CHECK(copied_bytes(std::vector<DeviceModels>(1)).empty());
 }
 
 }  // namespace

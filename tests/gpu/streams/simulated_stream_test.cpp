@@ -38,6 +38,9 @@ MaskCall masks_of(Device& device, int masks, int width, int height, std::vector<
 
 TEST_CASE("a simulated GPU counts the time of all its work, and computes nothing") {
   SimulatedDevice given;
+  const auto work = std::make_shared<DeviceWork>();
+  given.device->count_work(work);
+  given.device->begin_stage("all");
   std::vector<std::uint8_t> pixels(64 * 36 * 3);
   const DeviceImage raster = given.device->upload({pixels.data(), 64, 36}, nullptr);
   InputSpec spec;
@@ -53,6 +56,12 @@ TEST_CASE("a simulated GPU counts the time of all its work, and computes nothing
   CHECK(given.device->counts().uploads == 1);
   CHECK(given.device->counts().downloads == 1);
   CHECK(given.device->counts().waits == 1);
+  // The device counts the same time, without the model call.
+  REQUIRE(work->parts().size() == 1);
+  const DeviceWork::Part part = work->parts().front();
+  CHECK(part.stage == "all");
+  CHECK(part.busy_ns + 10'000'000 == given.gpu->busy_ns());
+  CHECK(part.copied_bytes > 64 * 36 * 3);  // the picture, and the masks
 }
 
 TEST_CASE("simulated masks are ellipses with the size of their picture, also if they need a second wait") {
