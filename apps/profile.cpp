@@ -32,7 +32,8 @@ constexpr const char* help =
     "\n"
     "  --batches LIST   pictures (or crops) in a call; default: 1,2,4,8\n"
     "  --boxes LIST     boxes in a call of a segmenter's decoder; default: 1,4,16,64\n"
-    "  --compare LIST   precision, engine or both: repeats the sizes with each that exists here, in turns\n"
+    "  --compare LIST   precision, engine, layout (of weights in TorchScript): repeats the sizes with each that\n"
+    "                   exists here, in turns\n"
     "  --seconds S      time for the repeated calls of each size; default: 1\n"
     "  --json FILE      write all figures as JSON\n"
     "  --csv FILE       write the rows as CSV\n"
@@ -69,15 +70,17 @@ std::vector<int> sizes_of(const std::string& option, const std::string& text) {
 }
 
 void read_comparison(const std::string& text, ProfileArguments& parsed) {
-  const std::array<std::string, 2> known{"precision", "engine"};
+  const std::array<std::string, 3> known{"precision", "engine", "layout"};
   for (const std::string& word : words_of_list(text)) {
     if (word == "precision") {
       parsed.compare_precisions = true;
     } else if (word == "engine") {
       parsed.compare_engines = true;
+    } else if (word == "layout") {
+      parsed.compare_layouts = true;
     } else {
       throw UsageError("--compare cannot compare '" + word + "'" +
-                       did_you_mean(word, known, "it compares precision and engine"));
+                       did_you_mean(word, known, "it compares precision, engine and layout"));
     }
   }
 }
@@ -85,7 +88,7 @@ void read_comparison(const std::string& text, ProfileArguments& parsed) {
 /// Throws UsageError if the user chose a value that --compare varies.
 void check_free(const Settings& settings, const std::string& key, const std::string& what) {
   if (settings.origin(key).starts_with(command_line))
-    throw UsageError("--compare " + what + " tries every " + what + ", but " + key + " is '" + settings.text(key) +
+    throw UsageError("--compare " + what + " chooses " + key + " itself, but " + key + " is '" + settings.text(key) +
                      "' (" + settings.origin(key) + "); leave one of them out");
 }
 
@@ -136,7 +139,7 @@ std::vector<std::string> add_packages(std::vector<ProfileCombination>& combinati
 
 /// What of --compare does not exist on this machine.
 void note_lone(const ProfileArguments& arguments, const std::vector<ProfileCombination>& combinations) {
-  if (combinations.size() == 1 && (arguments.compare_precisions || arguments.compare_engines))
+  if (combinations.size() == 1 && arguments.compares())
     say("nothing to compare: only '" + combinations.front().name + "' exists for these models on this device");
 }
 
@@ -172,27 +175,42 @@ std::vector<ProfileCombination> combinations_of(const ProfileArguments& argument
   const Settings& given = arguments.run.settings;
   if (arguments.compare_precisions) check_free(given, "device.precision", "precision");
   if (arguments.compare_engines) check_free(given, "models.engine", "engine");
-  if (arguments.compare_engines && devices.kind == Devices::Kind::simulated)
-    throw UsageError("--compare engine has no effect with a simulated engine; leave it out");
-  std::vector<std::string> precisions{""}, engines{""};
+  if (arguments.compare_layouts && !arguments.compare_engines) check_free(given, "models.engine", "layout");
+  if ((arguments.compare_engines || arguments.compare_layouts) && devices.kind == Devices::Kind::simulated)
+    throw UsageError("--compare engine and layout have no effect with a simulated engine; leave them out");
+  std::vector<std::string> precisions{""};
   if (arguments.compare_precisions) {
     precisions.clear();
-    // Not tf32: LibTorch has one setting for the whole process, so it cannot take turns.
-    for (const std::string word : {"fp32", "bf16", "fp16"}) {
+    for (const std::string word : {"fp32", "tf32", "bf16", "fp16"}) {
       Settings settings = given;
       settings.set("device.precision", {word}, "command line, --compare");
       if (exists_here(word, parsed_config(settings), devices)) precisions.push_back(word);
     }
   }
-  if (arguments.compare_engines) engines = {"torchscript", "aoti"};
+  // A variant has the layout with which it was compiled, so only TorchScript has both.
+  struct Way {
+    std::string engine, layout;
+  };
+  std::vector<Way> ways{{}};
+  if (arguments.compare_layouts) {
+    ways = {{"torchscript", "channels-last"}, {"torchscript", "channels-first"}};
+    if (arguments.compare_engines) ways.push_back({"aoti", ""});
+  } else if (arguments.compare_engines) {
+    ways = {{"torchscript", ""}, {"aoti", ""}};
+  }
   std::vector<ProfileCombination> all;
   for (const std::string& precision : precisions) {
-    for (const std::string& engine : engines) {
+    for (const auto& [engine, layout] : ways) {
       Settings settings = given;
       if (!precision.empty()) settings.set("device.precision", {precision}, "command line, --compare");
       if (!engine.empty()) settings.set("models.engine", {engine}, "command line, --compare");
-      const std::string name = precision + (precision.empty() || engine.empty() ? "" : " ") + engine;
-      all.push_back({name, parsed_config(settings), {}, engine == "aoti"});
+      std::string name = precision;
+      for (const std::string& word : {arguments.compare_engines ? engine : "", layout})
+        name += (name.empty() || word.empty() ? "" : " ") + word;
+      all.push_back({.name = name,
+                     .config = parsed_config(settings),
+                     .only_variants = engine == "aoti",
+                     .channels_last = layout != "channels-first"});
     }
   }
   // One process has one level. The highest is that of bf16, and it has the instructions that fp32 needs.

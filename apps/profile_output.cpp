@@ -33,6 +33,7 @@ Json to_json(const ProfileRow& row) {
           {"size", row.size},
           {"precision", row.precision},
           {"engine", row.engine},
+          {"layout", row.layout.empty() ? Json(nullptr) : Json(row.layout)},
           {"state", row.times ? "ok" : "out of memory"},
           {"inputs", row.real_inputs ? "pictures" : "artificial"},
           {"calls", row.times ? row.times->calls : 0},
@@ -90,13 +91,16 @@ std::string ProfileFigures::add(const std::vector<ProfileRow>& rows) {
   if (!first.real_inputs) text += ", with artificial inputs";
   const std::string units(words_of(first.unit)), rate = units + "/s";
   text += "\n";
-  if (compared) text += format("%-17s", "");
+  std::size_t width = 0;  // of the names of combinations
+  for (const auto& combination : combinations_) width = std::max(width, combination.name.size() + 1);
+  const auto padded = [width](std::string name) { return name.append(width - name.size(), ' '); };
+  if (compared) text += padded("");
   text += format(" %8s %9s %9s %9s", units.c_str(), "ms", "p5", "p95");
   if (!compared) text += format(" %9s", ("ms/" + std::string(word_of(first.unit))).c_str());
   text += format(" %10s %8s", rate.c_str(), "memory");
   text += compared ? format(" %6s\n", "ratio") : format(" %6s\n", "GPU %");
   for (const ProfileRow& row : rows) {
-    if (compared) text += format("%-17s", combinations_[row.combination].name.c_str());
+    if (compared) text += padded(combinations_[row.combination].name);
     text += format("%c%8d", row.optimum ? '*' : ' ', row.size);
     if (!row.times) {
       text += " out of memory\n";

@@ -34,6 +34,8 @@ struct EngineOptions {
   int threads = 1;     ///< size of the OpenMP team of each calling thread
   int device = -1;     ///< number of the CUDA device; -1: the CPU
   bool freeze = true;  ///< fold weights into the graph; false only in tests that compare
+  /// Weights of convolutions in channels-last order; false only to compare. Of TorchScript; variants fix their layout.
+  bool channels_last = true;
   Precision precision = Precision::fp32;
   int lanes = 1;  ///< maximum number of threads that call it at once
 };

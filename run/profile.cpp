@@ -63,6 +63,11 @@ std::string engine_word(const ProfileCombination& combination, const Package& pa
   return combination.config.models.engine.starts_with("simulated:") ? "simulated" : "torchscript";
 }
 
+std::string layout_word(const ProfileCombination& combination, const Package& package) {
+  if (engine_word(combination, package) != "torchscript") return "";
+  return combination.channels_last ? "channels-last" : "channels-first";
+}
+
 /// Calls one method at one size in one combination. Between release() and prepare(), it holds no memory of the device.
 class Calls {
  public:
@@ -158,8 +163,13 @@ class Profiling {
       : request_(request), listener_(listener) {
     if (!request.devices.buses.empty()) nvml_ = Nvml::open();
     for (const ProfileCombination& combination : request.combinations) {
+      const auto with_layout = [factory, channels_last = combination.channels_last](const Package& package,
+                                                                                    EngineOptions options) {
+        options.channels_last = channels_last;
+        return factory(package, options);
+      };
       auto& lane = *lanes_.emplace_back(std::make_unique<ProfileLane>(
-          combination.config, combination.packages, request.devices, request.pictures.view_names, factory));
+          combination.config, combination.packages, request.devices, request.pictures.view_names, with_layout));
       const auto notes = lane.record(request.pictures, request.seed, listener.stopped);
       // All combinations get the same pictures, so their notes are the same.
       if (lanes_.size() > 1) continue;
@@ -212,6 +222,7 @@ class Profiling {
                      .combination = i,
                      .precision = lane.resolved().precisions.name({{unit.folder, package}}),
                      .engine = engine_word(combination, *package),
+                     .layout = layout_word(combination, *package),
                      .real_inputs = lane.has_inputs(*package, method)};
       all.emplace_back(lane, *package, package->method(method.name), std::move(row));
     }

@@ -18,10 +18,11 @@ namespace millrace {
 
 /// The settings and packages of one way to run the models, such as one precision.
 struct ProfileCombination {
-  std::string name;  ///< of what differs from other combinations, such as "bf16 aoti"; empty if there is only one
+  std::string name{};  ///< of what differs from other combinations, such as "bf16 aoti"; empty if there is only one
   Config config;
-  Packages packages;
+  Packages packages{};
   bool only_variants = false;  ///< leaves out packages without a compiled variant
+  bool channels_last = true;   ///< EngineOptions::channels_last
 };
 
 struct ProfileRequest {
@@ -48,11 +49,12 @@ struct ProfileRow {
   std::string package;              ///< its name
   std::string method;
   RowKind unit = RowKind::picture;
-  int size = 1;                                ///< rows of a call
-  std::size_t combination = 0;                 ///< index
-  std::string precision;                       ///< "bf16"
-  std::string engine;                          ///< "torchscript", "aoti" or "simulated"
-  bool real_inputs = true;                     ///< false: those of a warm-up call, since no stage called the method
+  int size = 1;                 ///< rows of a call
+  std::size_t combination = 0;  ///< index
+  std::string precision;        ///< "bf16"
+  std::string engine;           ///< "torchscript", "aoti" or "simulated"
+  std::string layout;       ///< of the weights of convolutions: "channels-last" or "channels-first"; empty: not ours
+  bool real_inputs = true;  ///< false: those of a warm-up call, since no stage called the method
   std::optional<CallTimes> times{};            ///< nothing: memory ran out
   std::optional<std::int64_t> memory_bytes{};  ///< the peak of a call above the memory before; nothing if unknown
   std::optional<int> gpu_percent{};            ///< share of the time in which a kernel ran; nothing without a GPU

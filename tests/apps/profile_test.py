@@ -37,7 +37,7 @@ class ProfileCase(Case):
         """What holds for all rows."""
         groups = {}
         for row in rows:
-            groups.setdefault((row["package"], row["method"], row["precision"], row["engine"]), []).append(row)
+            groups.setdefault((row["package"], row["method"], row["precision"], row["engine"], row["layout"]), []).append(row)
             self.assertEqual(row["unit"], METHODS[row["method"]])
             if row["state"] == "out of memory":
                 self.assertEqual({row[key] for key in ("ms_median", "ms_p5", "ms_p95", "ms_each", "per_s", "ratio")}, {None}, row)
@@ -166,17 +166,17 @@ class Profile(ProfileCase):
         device = "fake:1:24000000"
         _, figures = self.profile("--batches", "16", "--boxes", "1", "--compare", "precision", "--device", device, detector=False)
         self.check_rows(figures["rows"])
-        self.assertEqual(len(figures["rows"]), 3 * 2)
+        self.assertEqual(len(figures["rows"]), 4 * 2)
         self.assertGreater(sum(row["memory_bytes"] for row in figures["rows"] if row["method"] == "encode"), int(device.split(":")[2]))
         self.assertEqual({row["state"] for row in figures["rows"]}, {"ok"})
 
     def test_precisions_are_compared(self):
         _, figures = self.profile("--batches", "1,2", "--boxes", "1", "--compare", "precision", "--device", "fake:1", detector=False)
         self.check_rows(figures["rows"])
-        self.assertEqual(figures["compared"], ["fp32", "bf16", "fp16"])
+        self.assertEqual(figures["compared"], ["fp32", "tf32", "bf16", "fp16"])
         self.assertEqual([(row["method"], row["size"], row["precision"]) for row in figures["rows"]],
                          [(method, size, precision) for method, size in (("encode", 1), ("encode", 2), ("decode", 1))
-                          for precision in ("fp32", "bf16", "fp16")])
+                          for precision in ("fp32", "tf32", "bf16", "fp16")])
         first = {(row["method"], row["size"]): row["per_s"] for row in figures["rows"] if row["precision"] == "fp32"}
         for row in figures["rows"]:
             self.assertAlmostEqual(row["ratio"] / (row["per_s"] / first[row["method"], row["size"]]), 1, places=9)
@@ -189,6 +189,23 @@ class Profile(ProfileCase):
         # The detector has no variant, so it has no row in the engine aoti.
         self.assertEqual([(row["method"], row["engine"]) for row in figures["rows"]],
                          [("forward", "torchscript"), ("encode", "torchscript"), ("encode", "aoti"), ("decode", "torchscript"), ("decode", "aoti")])
+
+    def test_layouts_are_compared_in_torchscript(self):
+        _, figures = self.profile("--batches", "1", "--boxes", "1", "--compare", "layout,precision", detector=False)
+        self.check_rows(figures["rows"])
+        precisions = ("fp32", "bf16") if len(figures["compared"]) == 4 else ("fp32",)  # not every CPU has bf16
+        names = [f"{precision} {layout}" for precision in precisions for layout in ("channels-last", "channels-first")]
+        self.assertEqual(figures["compared"], names)
+        self.assertEqual([f"{row['precision']} {row['layout']}" for row in figures["rows"]], names * 2)
+
+    def test_a_variant_has_its_own_layout(self):
+        compiled = program.PACKAGES / "compiled/sam_small.pkg"
+        if not compiled.with_name("sam_small.pkg.variants").is_dir():
+            self.skipTest("the small segmenter is not compiled")
+        done, figures = self.profile("--batches", "1", "--boxes", "1", "--compare", "engine,layout", detector=False, segmenter=compiled)
+        self.assertEqual(figures["compared"], ["torchscript channels-last", "torchscript channels-first", "aoti"])
+        self.assertEqual([row["layout"] for row in figures["rows"] if row["method"] == "encode"], ["channels-last", "channels-first", None])
+        self.assertIn("\ntorchscript channels-first ", done.out)
 
     def test_without_a_variant_only_torchscript_is_left(self):
         done, figures = self.profile("--batches", "1", "--boxes", "1", "--compare", "engine", detector=False)
@@ -264,7 +281,7 @@ class Profile(ProfileCase):
         pipe = self.folder / "pipe.csv"
         os.mkfifo(pipe)
         for words, says in ((("--batches", "0"), "whole numbers from 1"), (("--batches", "1,,2"), "whole numbers from 1"), (("--boxes", "a"), "--boxes is 'a'"),
-                            (("--boxes", "99999"), "to 4096"), (("--compare", "graphs"), "it compares precision and engine"),
+                            (("--boxes", "99999"), "to 4096"), (("--compare", "graphs"), "it compares precision, engine and layout"),
                             (("--compare", "precison"), "did you mean 'precision'"), (("--seconds", "-1"), "0 to 3600"), (("--seconds", "nan"), "0 to 3600"),
                             (("--json",), "--json needs a value"), (("--csv", self.folder / "none/a.csv"), "does not exist"), (("--plot", self.folder), "must end in .html"),
                             (("--csv", pipe), "not a file"), (("--json", self.pictures / "0000.jpg"), "must end in .json"),

@@ -156,7 +156,7 @@ void put_channels_last(torch::jit::Block& block) {
 
 // Makes weights constants of the graphs and folds norms into convolutions.
 // torch::jit::freeze would do this for `forward` only. The weights of other methods are freed.
-void freeze(torch::jit::Module& module, const std::vector<std::string>& methods) {
+void freeze(torch::jit::Module& module, const std::vector<std::string>& methods, bool channels_last) {
   torch::jit::freeze_module_inplace(&module, methods);
   for (const std::string& method : methods) {
     auto graph = module.get_method(method).graph();
@@ -164,7 +164,7 @@ void freeze(torch::jit::Module& module, const std::vector<std::string>& methods)
     // Freezing may leave some operations on constants. Which ones, differs from process to process.
     torch::jit::ConstantPropagation(graph);
     torch::jit::ConstantPooling(graph);
-    put_channels_last(*graph->block());
+    if (channels_last) put_channels_last(*graph->block());
     torch::jit::EliminateDeadCode(graph);  // the weights in the other layout
   }
 }
@@ -176,13 +176,13 @@ void prepare_module(torch::jit::Module& module, const std::vector<std::string>& 
   module.eval();
   convert(module, options.type);
   if (options.device.is_cpu()) {
-    if (options.freeze) freeze(module, methods);
+    if (options.freeze) freeze(module, methods, options.channels_last);
     return;
   }
   ConstantMover constants(module, options.device);
   if (options.freeze) {
     name_device(module, c10::kCPU);  // freezing computes what depends on constants alone
-    freeze(module, methods);
+    freeze(module, methods, options.channels_last);
   }
   // Freezing leaves what the model writes to.
   if (options.device.is_meta()) {

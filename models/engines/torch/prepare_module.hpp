@@ -14,6 +14,7 @@ struct ModuleOptions {
   c10::Device device;    ///< meta: shapes without values
   bool tf32;             ///< convolutions may round to TF32, on a GPU
   bool freeze;           ///< turn weights into constants, and optimize the graphs
+  bool channels_last;    ///< the order of the weights of convolutions, with `freeze`
 };
 
 /// Prepares a module that was loaded onto the CPU for calls of these methods with `options`.

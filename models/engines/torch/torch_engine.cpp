@@ -141,6 +141,14 @@ class OnStream {
   std::optional<c10::StreamGuard> guard_;
 };
 
+// A setting of the whole process. The engines of a run have the same; those of a profile take turns on one thread.
+// Convolutions of a trace have a setting of their own (name_tf32).
+void allow_tf32(bool allowed) {
+  at::Context& context = at::globalContext();
+  if (context.allowTF32CuBLAS() != allowed) context.setAllowTF32CuBLAS(allowed);
+  if (context.allowTF32CuDNN() != allowed) context.setAllowTF32CuDNN(allowed);
+}
+
 std::vector<std::string> names_of(const std::vector<Method>& methods) {
   std::vector<std::string> names;
   for (const Method& method : methods) names.push_back(method.name);
@@ -155,13 +163,12 @@ class TorchEngine final : public Engine {
         model_(model),
         threads_(options.threads),
         device_(options.device),
+        tf32_(options.precision == Precision::tf32),
         image_type_(millrace::image_type(options.precision)) {
     // First, because LibTorch knows no GPU before this library is open.
     if (options.device >= 0) load_cuda();
     fix_process_settings();
-    // For the whole process. Convolutions of a trace have a setting of their own (name_tf32).
-    at::globalContext().setAllowTF32CuBLAS(options.precision == Precision::tf32);
-    at::globalContext().setAllowTF32CuDNN(options.precision == Precision::tf32);
+    allow_tf32(tf32_);
     set_team_of_this_thread(threads_);
     guarded("load", {}, [&] {
       if (model.variant) load_variant(*model.variant, options);
@@ -181,8 +188,9 @@ class TorchEngine final : public Engine {
       prepare_module(module_, scripted,
                      {.type = scalar_type(image_type_),
                       .device = device,
-                      .tf32 = options.precision == Precision::tf32,
-                      .freeze = options.freeze});
+                      .tf32 = tf32_,
+                      .freeze = options.freeze,
+                      .channels_last = options.channels_last});
       if (device.is_cuda()) finish_all(options.device);
     });
     name_ = model.name;
@@ -200,6 +208,7 @@ class TorchEngine final : public Engine {
   using Engine::call;
   std::vector<Tensor> call(std::string_view method, std::span<const Tensor> inputs, Device& device) override {
     set_team_of_this_thread(threads_);
+    allow_tf32(tf32_);
     return guarded(method, inputs, [&] {
       // Both guards are settings of the thread, and several lanes share an engine. So each call sets them.
       // They live until wrap() returns, because it may convert or copy outputs, on the lane's stream.
@@ -336,6 +345,7 @@ class TorchEngine final : public Engine {
   TorchModel model_;
   int threads_;
   int device_;
+  const bool tf32_;
   DType image_type_;
   torch::jit::Module module_;
   std::map<std::string, CompiledMethod, std::less<>> compiled_;
