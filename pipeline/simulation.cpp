@@ -34,7 +34,7 @@ class SimulatedClock final : public Clock {
 
 /// A thread, with its team, that works on one item at a time.
 struct Server {
-  enum class Phase { idle, computing, launching, on_device, waiting };
+  enum class Phase { idle, computing, launching, on_device, on_disk, waiting };
   Phase phase = Phase::idle;
   double weight = 1;
   int gpu = 0;
@@ -135,7 +135,8 @@ class Simulation {
     const double s = std::sqrt(std::log(1 + p_.spread * p_.spread));
     const double factor = std::lognormal_distribution<double>(-s * s / 2, s)(random);
     const Cost& mean = stage.mean;
-    return {mean.core_s * factor, mean.threads, mean.device_s * factor, mean.wait_s * factor, mean.launch_s * factor};
+    return {mean.core_s * factor, mean.threads,           mean.device_s * factor,
+            mean.wait_s * factor, mean.launch_s * factor, mean.disk_s * factor};
   }
 
   // Puts an item into service. The meter gets its events on behalf of the server.
@@ -159,7 +160,8 @@ class Simulation {
     using Phase = Server::Phase;
     if (server.phase == Phase::computing && server.left.core_s <= instant) server.phase = Phase::launching;
     if (server.phase == Phase::launching && server.left.launch_s <= instant) server.phase = Phase::on_device;
-    if (server.phase == Phase::on_device && server.left.device_s <= instant) {
+    if (server.phase == Phase::on_device && server.left.device_s <= instant) server.phase = Phase::on_disk;
+    if (server.phase == Phase::on_disk && server.left.disk_s <= instant) {
       server.phase = Phase::waiting;
       server.wait_until_s = clock_.now_s + server.left.wait_s;
     }
@@ -326,10 +328,10 @@ class Simulation {
     return front;
   }
 
-  /// How fast a busy server works: on a core, and in seconds of GPU work per second, launched and done.
+  /// How fast a busy server works: on a core, in seconds of GPU work per second, launched and done, and on the disk.
   struct Rates {
     Server* server = nullptr;
-    double core = 0, launched = 0, done = 0;
+    double core = 0, launched = 0, done = 0, disk = 0;
     double backlog_s = 0;  // GPU work that was launched and is not done
   };
 
@@ -345,6 +347,7 @@ class Simulation {
     const double level = share_level(busy);
     for (Rates& it : busy) use_core(it, level);
     for (int gpu = 0; gpu < p_.gpus; ++gpu) share_gpu(busy, gpu);
+    share_disk(busy);
     double step_s = never;
     for (const Rates& it : busy) step_s = std::min(step_s, next_change_s(it));
     step_s = std::max(step_s, 0.0);
@@ -389,6 +392,12 @@ class Simulation {
     }
   }
 
+  static void share_disk(std::vector<Rates>& busy) {
+    const auto uses = [](const Rates& it) { return it.server->phase == Server::Phase::on_disk; };
+    const auto users = static_cast<double>(std::ranges::count_if(busy, uses));
+    for (Rates& it : busy) it.disk = uses(it) ? 1 / users : 0;
+  }
+
   double next_change_s(const Rates& it) const {
     const Server& server = *it.server;
     switch (server.phase) {
@@ -402,6 +411,8 @@ class Simulation {
       }
       case Server::Phase::on_device:
         return server.left.device_s / it.done;
+      case Server::Phase::on_disk:
+        return server.left.disk_s / it.disk;
       case Server::Phase::waiting:
       case Server::Phase::idle:
         break;
@@ -412,6 +423,7 @@ class Simulation {
   void progress(const Rates& it, double step_s) {
     Server& server = *it.server;
     server.left.device_s -= step_s * it.done;
+    server.left.disk_s -= step_s * it.disk;
     if (!server.on_core()) return;
     const double ran_s = step_s * it.core;
     double worked_s = ran_s;

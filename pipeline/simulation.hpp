@@ -8,13 +8,14 @@
 
 namespace millrace {
 
-/// What one item costs in one stage. It computes first, then launches work of the GPU, then waits.
+/// What one item costs in one stage. It computes first, then launches work of the GPU, then uses the disk, then waits.
 struct Cost {
   double core_s = 0;    ///< on cores, summed over its threads
   double threads = 1;   ///< that compute at the same time, at least 1; a mean, so it can be a fraction
   double device_s = 0;  ///< on a GPU that computes for nobody else
   double wait_s = 0;    ///< for a file, a client or another program, on no core
   double launch_s = 0;  ///< on a core, to launch the work of the GPU, which begins to work meanwhile
+  double disk_s = 0;    ///< on a disk that works for nobody else
 };
 
 /// The costs of the items of one stage: drawn from `recorded`, or around `mean` if nothing was recorded.
@@ -51,6 +52,7 @@ struct Outcome {
 /// Simulates a run, event by event, with a clock of its own and the meters of the program.
 /// - Cores are shared among all threads that want one, by weight; no thread gets more than one.
 /// - A GPU is shared evenly among the lanes that use it. It works at most on what was launched.
+/// - There is one disk. It is shared evenly among all that use it.
 /// - The costs of an item depend on the seed, its number and the stage alone. So two pipelines can be compared pair by
 ///   pair.
 /// - Memory is simulated by frames, as if all had the same size. `read.ahead` never holds a frame back.

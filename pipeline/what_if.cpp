@@ -19,6 +19,8 @@ constexpr double min_factor = 0.01, max_factor = 1000;  // of a stage's speed
 constexpr double latency_quantile = 0.95;
 constexpr double few_cores = 0.02;  // cores of other programs that are not worth a thread in the model
 constexpr const char* memory_option = "gate.memory";
+constexpr double often_waiting = 0.3;  // share of the time, of some thread for a disk
+constexpr double few_readers = 0.1;    // on average, that wait
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
@@ -89,6 +91,24 @@ void use_gpu(std::vector<StageCosts>& lane_stages, const ResourceReading& gpu, c
   }
 }
 
+// The same run, if a full disk made the reads wait: it works all the time in which a read waits, for one after the other.
+// Nothing if reads do not wait for a disk.
+std::optional<PipelineModel> with_full_disk(const Recording& recording) {
+  PipelineModel model = recording.model;
+  double wait_s = 0;
+  for (const Cost& cost : model.read.recorded) wait_s += cost.wait_s / static_cast<double>(model.read.recorded.size());
+  const double waiting = recording.frames_per_s * wait_s;  // Little's law: the mean number of reads that wait
+  if (recording.disk_stall < often_waiting || waiting < few_readers) return std::nullopt;
+  // If reads wait independently of each other, so many share the disk while it works.
+  const double share = std::min(waiting / model.read_threads, 1.0);
+  const double together = waiting / (1 - std::pow(1 - share, model.read_threads));
+  for (Cost& cost : model.read.recorded) {
+    cost.disk_s = cost.wait_s / std::max(together, 1.0);
+    cost.wait_s = 0;
+  }
+  return model;
+}
+
 struct Number {
   std::string name;
   double value = 0;
@@ -129,6 +149,7 @@ void speed_up(StageCosts& stage, double times) {
     cost.device_s /= times;
     cost.launch_s /= times;
     cost.wait_s /= times;
+    cost.disk_s /= times;
   }
 }
 
@@ -313,6 +334,7 @@ std::optional<Recording> recording_of(const Snapshot& window, const RunShape& sh
   recording.team = shape.team;
   recording.frames_per_s = static_cast<double>(window.committed) / seconds(window.time_ns);
   recording.latency_s = window.latency.quantile_ns(latency_quantile) / 1e9;
+  recording.disk_stall = seconds(window.machine.io_stall_ns.value_or(0)) / seconds(window.time_ns);
   PipelineModel& model = recording.model;
   model.batch = shape.batch;
   model.frames =
@@ -359,10 +381,18 @@ std::optional<Recording> recording_of(const Snapshot& window, const RunShape& sh
   return recording;
 }
 
-WhatIf::WhatIf(Recording recording) : recording_(std::move(recording)), replayed_(replay(recording_.model)) {
+WhatIf::WhatIf(Recording recording) : recording_(std::move(recording)) {
+  add_base(recording_.model);
+  if (auto model = with_full_disk(recording_)) add_base(std::move(*model));
+}
+
+void WhatIf::add_base(PipelineModel model) {
+  Base base{.model = std::move(model)};
+  base.replayed = replay(base.model);
   double sum = 0;
-  for (const Replayed& run : replayed_) sum += run.frames_per_s;
-  mismatch_ = std::abs(sum / static_cast<double>(replayed_.size()) / recording_.frames_per_s - 1);
+  for (const Replayed& run : base.replayed) sum += run.frames_per_s;
+  base.mismatch = std::abs(sum / static_cast<double>(base.replayed.size()) / recording_.frames_per_s - 1);
+  bases_.push_back(std::move(base));
 }
 
 std::vector<WhatIf::Replayed> WhatIf::replay(PipelineModel model) {
@@ -378,9 +408,9 @@ std::vector<WhatIf::Replayed> WhatIf::replay(PipelineModel model) {
 
 // The half width of the interval has three parts: what equal runs differ by, a part of the replay's error without a
 // change, and a part of the gain. The real changes of bench/insight gave the numbers.
-Prediction WhatIf::predict(std::string_view change) const {
+Prediction WhatIf::predict(std::string_view change, const Base& base) const {
   constexpr double of_runs = 0.07, of_mismatch = 0.5, of_gain = 0.2, of_extrapolation = 0.05;
-  Changed changed{recording_.model, recording_.team, recording_.pixel_bytes};
+  Changed changed{base.model, recording_.team, recording_.pixel_bytes};
   for (const std::string& part : parts_of(change)) apply(changed, part);
   const PipelineModel& model = changed.model;
   if (model.admission < 2 * model.batch)
@@ -392,14 +422,27 @@ Prediction WhatIf::predict(std::string_view change) const {
   const auto runs = replay(model);
   double ratio = 0, latency_ratio = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    ratio += runs[i].frames_per_s / replayed_[i].frames_per_s / replicas;
-    latency_ratio += replayed_[i].latency_s > 0 ? runs[i].latency_s / replayed_[i].latency_s / replicas : 0;
+    const Replayed& before = base.replayed[i];
+    ratio += runs[i].frames_per_s / before.frames_per_s / replicas;
+    latency_ratio += before.latency_s > 0 ? runs[i].latency_s / before.latency_s / replicas : 0;
   }
-  double half = of_runs + of_mismatch * std::min(mismatch_, 1.0) + of_gain * std::abs(std::log(ratio));
+  double half = of_runs + of_mismatch * std::min(base.mismatch, 1.0) + of_gain * std::abs(std::log(ratio));
   if (changed.extrapolated) half += of_extrapolation;
   const double rate = recording_.frames_per_s * ratio;
   return {std::string(change),    joined(changed.labels), rate,
           rate * std::exp(-half), rate * std::exp(half),  recording_.latency_s * latency_ratio};
+}
+
+Prediction WhatIf::predict(std::string_view change) const {
+  Prediction all = predict(change, bases_.front());
+  for (std::size_t i = 1; i < bases_.size(); ++i) {
+    const Prediction other = predict(change, bases_[i]);
+    all.low = std::min(all.low, other.low);
+    all.high = std::max(all.high, other.high);
+    all.frames_per_s = std::sqrt(all.frames_per_s * other.frames_per_s);
+    all.latency_s = std::sqrt(all.latency_s * other.latency_s);
+  }
+  return all;
 }
 
 std::optional<CheckedPrediction> check_prediction(const Recording& before, const Recording& after) {

@@ -17,6 +17,7 @@ struct Recording {
   double latency_s = 0;     ///< measured: 95 % of the frames took no longer from admission to commit
   double memory_bytes = 0;  ///< for the files and pixels of all frames in flight (gate.memory); 0: not known
   double pixel_bytes = 0;   ///< mean of a frame; 0: not known
+  double disk_stall = 0;    ///< share of the time in which some thread of the machine waited for a disk
 };
 
 /// The numbers of a run that its snapshots do not have.
@@ -44,6 +45,10 @@ struct Prediction {
 
 /// Predicts what changes of a recorded run would bring. It replays the recording with and without the change and
 /// multiplies the measured rate by the ratio of both. The errors of the replay that both have in common cancel.
+///
+/// If reads waited for a disk, the recording does not tell whether the disk could do more. Then there are two models:
+/// each read takes its time however many there are, or the disk is full and reads share it. The prediction is the
+/// geometric mean, and the interval covers both.
 class WhatIf {
  public:
   explicit WhatIf(Recording recording);
@@ -59,7 +64,7 @@ class WhatIf {
   [[nodiscard]] std::vector<Prediction> table() const;
 
   /// How far the replay without a change is off: 0.05 for 5 %.
-  [[nodiscard]] double mismatch() const { return mismatch_; }
+  [[nodiscard]] double mismatch() const { return bases_.front().mismatch; }
 
   [[nodiscard]] const Recording& recording() const { return recording_; }
 
@@ -67,11 +72,18 @@ class WhatIf {
   struct Replayed {
     double frames_per_s = 0, latency_s = 0;
   };
+  /// A model of the recorded run.
+  struct Base {
+    PipelineModel model{};
+    std::vector<Replayed> replayed{};  // without a change, by seed
+    double mismatch = 0;
+  };
   static std::vector<Replayed> replay(PipelineModel model);
+  void add_base(PipelineModel model);
+  [[nodiscard]] Prediction predict(std::string_view change, const Base& base) const;
 
   Recording recording_;
-  std::vector<Replayed> replayed_;  // without a change, by seed
-  double mismatch_ = 0;
+  std::vector<Base> bases_;  // the first is that of the recording
 };
 
 /// A prediction from the recording of a run, and the rate that a later run had.

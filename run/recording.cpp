@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int version = 4;
+constexpr int version = 5;
 constexpr std::size_t max_stages = 64, max_costs = 1024;  // a run has fewer
 
 // Six digits are more than a clock gives, and short.
@@ -82,6 +82,7 @@ Recording recording_from(const Json& json) {
   recording.latency_s = number(json.at("latency_p95_s"), 0, 1e9);
   recording.memory_bytes = number(json.at("memory_bytes"), 0, 9e18);
   recording.pixel_bytes = number(json.at("pixel_bytes"), 0, 9e18);
+  recording.disk_stall = number(json.at("disk_stall"), 0, 1e3);
   PipelineModel& model = recording.model;
   model.frames = whole(json.at("pictures"), 1, 100'000);
   model.batch = whole(json.at("batch"), 1, 1024);
@@ -122,6 +123,7 @@ std::string to_json(const Recording& recording) {
               {"pixels_until", model.pixels_until},
               {"memory_bytes", recording.memory_bytes},
               {"pixel_bytes", rounded(recording.pixel_bytes)},
+              {"disk_stall", rounded(recording.disk_stall)},
               {"read_threads", model.read_threads},
               {"workers", model.workers},
               {"lanes", model.lanes},

@@ -11,7 +11,7 @@ slow disk need root; without it they are left out. Needs a machine with two free
 Programs that are no part of a case spoil its rates: the last word of its line then says so. Repeat such a case with --only
 and the same --out; the file keeps the other cases.
 
-With --what-if, the script makes 42 real changes, and compares the rates with the predictions of `millrace report
+With --what-if, the script makes 46 real changes, and compares the rates with the predictions of `millrace report
 --what-if`. This takes about 15 minutes.
 """
 

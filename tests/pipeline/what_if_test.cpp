@@ -86,6 +86,68 @@ TEST_CASE("options have the same effect in a prediction as in a run") {
   check(slow_reads, "read.threads=8", more_readers);
 }
 
+/// Reading takes nearly all of the time: 20 ms of the disk, or of a wait, for each picture.
+PipelineModel read_bound(bool disk, int readers) {
+  PipelineModel model = lane_bound();
+  for (auto* group : {&model.frame_stages, &model.lane_stages, &model.batch_stages}) {
+    for (auto& stage : *group) stage.mean.core_s = 0.0005;
+  }
+  model.read.mean = disk ? Cost{.core_s = 0.0001, .disk_s = 0.02} : Cost{.core_s = 0.0001, .wait_s = 0.02};
+  model.read_threads = readers;
+  model.spread = 0.3;
+  return model;
+}
+
+/// As the system tells it, some thread waited for a disk for this part of the run.
+WhatIf recorded_with_stall(const PipelineModel& model, double stall) {
+  const Outcome outcome = simulate(model);
+  Snapshot window = outcome.finished - outcome.begun;
+  window.machine.io_stall_ns = static_cast<std::int64_t>(stall * static_cast<double>(window.time_ns));
+  const auto recording = recording_of(window, {model.batch, 1, 0});
+  REQUIRE(recording);
+  return WhatIf(*recording);
+}
+
+TEST_CASE("readers share a disk") {
+  for (const int readers : {1, 2, 8}) {
+    CAPTURE(readers);
+    CHECK(near(rate_of(read_bound(true, readers)), 50, 0.1));
+    CHECK(near(rate_of(read_bound(false, readers)), 50.0 * readers, 0.1));
+  }
+}
+
+TEST_CASE("the interval for more readers covers a full disk and one that can do more") {
+  for (const bool full : {true, false}) {
+    for (const int readers : {1, 2, 4}) {
+      CAPTURE(full);
+      CAPTURE(readers);
+      const WhatIf what_if = recorded_with_stall(read_bound(full, readers), 0.9);
+      const double before = rate_of(read_bound(full, readers));
+      const Prediction more = what_if.predict("read.threads=" + std::to_string(4 * readers));
+      const double real = rate_of(read_bound(full, 4 * readers));
+      CHECK(more.low < real);
+      CHECK(real < more.high);
+      CHECK(more.low < before);
+      CHECK(more.high > 3 * before);
+      CHECK(near(more.frames_per_s, 2 * before, 0.15));
+      // A disk that is twice as fast is the same in both.
+      const Prediction faster = what_if.predict("read x2");
+      CHECK(near(faster.frames_per_s, 2 * before, 0.1));
+      CHECK(faster.high / faster.low < 2);
+    }
+  }
+}
+
+TEST_CASE("waits that are not for a disk do not share one") {
+  const Prediction more = recorded_with_stall(read_bound(false, 2), 0.1).predict("read.threads=4");
+  CHECK(near(more.frames_per_s, rate_of(read_bound(false, 4)), 0.05));
+  CHECK(more.low > rate_of(read_bound(false, 2)));
+  // Nor do reads that hardly wait, on a machine whose disk is busy for others.
+  const Prediction cached = recorded_with_stall(lane_bound(), 0.9).predict("read.threads=8");
+  CHECK(near(cached.frames_per_s, 10, 0.03));
+  CHECK(cached.high / cached.low < 1.5);
+}
+
 TEST_CASE("programs that took cores are gone in a prediction") {
   PipelineModel alone = lane_bound();
   alone.cores = 2;

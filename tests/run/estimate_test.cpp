@@ -204,6 +204,11 @@ TEST_CASE("the peak of memory grows with its variation and with the number of pi
   const Figure same = estimate_memory(sample, 64), longer = estimate_memory(sample, 256);
   CHECK_EQ(same.value, 1e9);
   CHECK_GT(*same.high, 1e9);
+  // Without a difference within the sample, equal runs still differ.
+  SampleMemory steady{.pictures = 64, .peak_bytes = 1e9, .early_peak_bytes = 1e9};
+  steady.resident_bytes = spread_of({1e9, 1e9, 1e9});
+  CHECK_EQ(*estimate_memory(steady, 64).high, doctest::Approx(1.12e9));
+  CHECK_EQ(*estimate_memory(steady, 64).low, doctest::Approx(0.88e9));
   // Two doublings, as from the early peak to that of the sample.
   CHECK_EQ(*longer.high - *same.high, doctest::Approx(1e8));
   CHECK_EQ(longer.value, doctest::Approx(1.05e9));

@@ -29,15 +29,17 @@ Recording example() {
 }  // namespace
 
 TEST_CASE("a recording that was written and read predicts the same") {
-  const Recording recording = example();
+  Recording recording = example();
+  recording.disk_stall = 0.8;
   const auto again = recording_from_json(to_json(recording));
   REQUIRE(again);
   const WhatIf before(recording), after(*again);
   for (const char* change :
-       {"segment x2", "threads.lanes=2", "gate.frames=4", "gate.memory=3M", "others=0", "gpus=2"}) {
+       {"segment x2", "read.threads=8", "threads.lanes=2", "gate.frames=4", "gate.memory=3M", "others=0", "gpus=2"}) {
     const double expected = before.predict(change).frames_per_s;
     CHECK(after.predict(change).frames_per_s == doctest::Approx(expected).epsilon(0.001));
   }
+  CHECK(again->disk_stall == doctest::Approx(0.8));
 }
 
 TEST_CASE("the time to launch the work of a GPU is written too") {
@@ -63,7 +65,8 @@ TEST_CASE("a damaged recording is no recording") {
     return recording_from_json(json.dump());
   };
   CHECK(with("/cores", 4));
-  CHECK_FALSE(with("/version", 3));
+  CHECK_FALSE(with("/version", 4));
+  CHECK_FALSE(with("/disk_stall", -1));
   CHECK(with("/frames_in_memory", 0));
   CHECK_FALSE(with("/frames_in_memory", -1));
   CHECK_FALSE(with("/pixel_bytes", -1));
