@@ -175,8 +175,8 @@ class RunListener final : public JobListener {
     if (server_ != nullptr) server_->run().began(sample);
     progress_ = std::make_unique<Progress>(progress_style(quiet_), std::move(sample));
   }
-  void reports(std::function<RunReport()> so_far) override {
-    if (server_ != nullptr) server_->run().reports(std::move(so_far));
+  void reports(std::function<RunReport()> so_far, std::function<std::string()> newest) override {
+    if (server_ != nullptr) server_->run().reports(std::move(so_far), std::move(newest));
   }
   void ended() noexcept override {
     progress_.reset();

@@ -40,4 +40,19 @@ LaneTimeline::Kept LaneTimeline::read() const {
   return kept;
 }
 
+LaneTimeline::Kept LaneTimeline::Kept::newest(std::size_t count) const {
+  const auto left_off = static_cast<std::ptrdiff_t>(entries.size() - std::min(count, entries.size()));
+  Kept last;
+  last.stages = stages;
+  last.entries.assign(entries.begin() + left_off, entries.end());
+  last.moments.assign(moments.begin() + left_off * static_cast<std::ptrdiff_t>(stages + 1), moments.end());
+  return last;
+}
+
+std::int64_t LaneTimeline::Kept::begun_ns() const {
+  std::int64_t begun = moments.front();
+  for (std::size_t i = 1; i < entries.size(); ++i) begun = std::min(begun, moments_of(i).front());
+  return begun;
+}
+
 }  // namespace millrace

@@ -39,6 +39,10 @@ class LaneTimeline {
     [[nodiscard]] std::span<const std::int64_t> moments_of(std::size_t entry) const {
       return std::span(moments).subspan(entry * (stages + 1), stages + 1);
     }
+    /// The last `count` batches, as if they were all.
+    [[nodiscard]] Kept newest(std::size_t count) const;
+    /// When the earliest of the batches began. There is at least one.
+    [[nodiscard]] std::int64_t begun_ns() const;
   };
   [[nodiscard]] Kept read() const;
 

@@ -223,6 +223,30 @@ RunReport report_so_far(RunReport begun, const Attempt& attempt) {
   return report;
 }
 
+/// The content of timeline.json for this part of the run; empty without batches.
+std::string timeline_json(const Attempt& attempt, const LaneTimeline::Kept& kept, std::int64_t begun_ns,
+                          std::int64_t ended_ns) {
+  if (kept.entries.empty()) return "";
+  TimelineFacts facts{attempt.execution.lanes(), {}, {}, attempt.log_begun_ns};
+  for (const ChainLink* stage : attempt.request.config.chain.of(Section::lane))
+    facts.stages.push_back(stage->info.name);
+  for (const ViewCounts& view : attempt.committer.views()) facts.views.push_back(view.name);
+  facts.begun_ns = begun_ns;
+  facts.ended_ns = ended_ns;
+  return to_json(kept, facts);
+}
+
+/// The same for the newest batches, up to now. It begins with the first of them.
+std::string newest_batches(const Attempt& attempt) {
+  constexpr std::size_t shown = 128;
+  const Execution& execution = attempt.execution;
+  if (!execution.ready()) return "";
+  const LaneTimeline::Kept all = execution.timeline(), newest = all.newest(shown);
+  const bool whole = newest.entries.size() == all.entries.size();
+  const std::int64_t begun_ns = whole ? execution.window_begun().time_ns : newest.begun_ns();
+  return timeline_json(attempt, newest, begun_ns, execution.snapshot().time_ns);
+}
+
 ExecutionEnds ends_of(Attempt& attempt) {
   return {.input_root = attempt.plan.root(),
           // Only after the scan has ended: during a scan, the models load while the run waits for its first frame.
@@ -249,7 +273,8 @@ Result execute(Attempt& attempt, RunReport& report) {
     return ProgressSample{execution.snapshot(), counts.items,    counts.failed_items(),
                           totals.items,         totals.complete, execution.ready()};
   });
-  attempt.listener.reports([&attempt, begun = report] { return report_so_far(begun, attempt); });
+  attempt.listener.reports([&attempt, begun = report] { return report_so_far(begun, attempt); },
+                           [&attempt] { return newest_batches(attempt); });
   std::optional<ResourceLog> resources;
   if (attempt.clock.measures())
     resources.emplace(attempt.folder.path() + "/resources.csv", attempt.request.devices.buses,
@@ -277,15 +302,10 @@ std::vector<const SinkEntry*> sinks_of(const std::vector<PlannedView>& views) {
 void save_timeline(const RunReport& report, const Attempt& attempt) {
   if (!report.window.measured) return;  // nothing was measured, or the graph was never made
   try {
-    const LaneTimeline::Kept kept = attempt.execution.timeline();
-    if (kept.entries.empty()) return;
-    TimelineFacts facts{attempt.execution.lanes(), {}, {}, attempt.log_begun_ns};
-    for (const ChainLink* stage : attempt.request.config.chain.of(Section::lane))
-      facts.stages.push_back(stage->info.name);
-    for (const ViewCounts& view : report.views) facts.views.push_back(view.name);
-    facts.begun_ns = attempt.execution.window_begun().time_ns;
-    facts.ended_ns = facts.begun_ns + report.window.time_ns;
-    attempt.folder.write_timeline(to_json(kept, facts));
+    const std::int64_t begun_ns = attempt.execution.window_begun().time_ns;
+    const std::string timeline =
+        timeline_json(attempt, attempt.execution.timeline(), begun_ns, begun_ns + report.window.time_ns);
+    if (!timeline.empty()) attempt.folder.write_timeline(timeline);
   } catch (const std::exception& error) {
     attempt.listener.warn("the timeline of the lanes was not written: " + std::string(error.what()) +
                           "; results and report are not affected");

@@ -53,9 +53,9 @@ class JobListener {
   virtual void on_stop(std::function<void()> stop) = 0;
   /// The pipeline starts. Any thread may call `sample` until ended().
   virtual void began(std::function<ProgressSample()> sample) = 0;
-  /// Called after began(). Any thread may call `so_far` until ended(). It makes the report of the run up to now, with
-  /// the state "running".
-  virtual void reports(std::function<RunReport()> /*so_far*/) {}
+  /// Called after began(). Any thread may call both until ended(). `so_far` makes the report of the run up to now, with
+  /// the state "running". `newest` makes a timeline.json of the newest batches; empty if there are none.
+  virtual void reports(std::function<RunReport()> /*so_far*/, std::function<std::string()> /*newest*/) {}
   /// The run has ended, for any reason. Also called if on_stop() or began() threw.
   virtual void ended() noexcept = 0;
 };

@@ -89,7 +89,21 @@ function progressPart() {
 // Screen readers hear the verdict and the state when they change, and not each figure.
 const announcer = el("p", { class: "hidden", "aria-live": "polite" });
 const headline = el("p", { class: "muted" });
-let charts = null, chartsOf = "";  // the second is the attempt that they show
+// The sections that update themselves, and the attempt that they show.
+const own = { lanes: { make: timelineSection, made: null, of: "" }, charts: { make: chartSections, made: null, of: "" } };
+
+// Adds these sections to the parts. Returns those that are new: draw() them when they are on the page.
+function addOwn(name, parts) {
+  const it = own[name];
+  const fresh = it.made === null || it.of !== report.run || !it.made.update();
+  if (fresh) {
+    it.made?.remove();
+    it.made = it.make();
+    it.of = report.run;
+  }
+  it.made.parts.forEach((element, i) => parts.push({ name: `${name}${i}`, element, kept: true }));
+  return fresh ? [it.made] : [];
+}
 
 function show() {
   const parts = [{ name: "progress", element: progressPart() }];
@@ -99,19 +113,13 @@ function show() {
     add("changes", whatIfSection());
     add("stages", stageSection());
     add("views", viewSection());
-    const fresh = charts === null || chartsOf !== report.run || !charts.update();
-    if (fresh) {
-      charts?.remove();
-      charts = chartSections();
-      chartsOf = report.run;
-    }
-    charts.parts.forEach((element, i) => parts.push({ name: `charts${i}`, element, kept: true }));
+    const fresh = [...addOwn("lanes", parts), ...addOwn("charts", parts)];
     add("gpus", gpuSection());
     add("errors", errorSection());
     add("notes", noteSection());
     add("settings", settingsSection());
     showParts(main, parts);
-    if (fresh) charts.draw();
+    for (const made of fresh) made.draw();
     const about = el("div", {}, ...aboutSection());
     if (footer.firstElementChild) morph(footer.firstElementChild, about);
     else footer.append(about);
@@ -168,7 +176,7 @@ async function follow() {
   }
 }
 
-drawAgain(() => charts?.draw());
+drawAgain(() => Object.values(own).forEach(({ made }) => made?.draw()));
 header.append(skipLink(), headline, announcer);
 for (const part of [header, main, footer]) part.hidden = false;
 show();

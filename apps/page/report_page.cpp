@@ -86,16 +86,6 @@ Json first_errors(const std::string& attempt, Pictures pictures) {
   return errors;
 }
 
-/// timeline.json; null if the file is missing or damaged.
-Json timeline_of(const std::string& attempt) {
-  constexpr std::int64_t largest = 4 << 20;
-  try {
-    return timeline_from_json(read_text_file(attempt + "/timeline.json", largest));
-  } catch (const StorageError&) {  // older attempts, and runs without lanes, have none
-    return nullptr;
-  }
-}
-
 /// Version and settings from run.json; null if the file is missing or damaged.
 Json run_of(const std::string& attempt) {
   const Json run = read_run(attempt);
@@ -191,6 +181,15 @@ std::string page_of(const std::string& title, const std::string& text, const Jso
                                    {"LIBRARY", page_files::library},
                                    {"CHARTS", page_files::charts},
                                    {"SCRIPT", script}});
+}
+
+Json timeline_of(const std::string& attempt) {
+  constexpr std::int64_t largest = 4 << 20;
+  try {
+    return timeline_from_json(read_text_file(attempt + "/timeline.json", largest));
+  } catch (const StorageError&) {  // older attempts, and runs without lanes, have none
+    return nullptr;
+  }
 }
 
 Json files_of(const std::string& attempt, Pictures pictures) {

@@ -46,6 +46,9 @@ std::string content_policy(std::string_view script, Loads loads);
 /// What report.js shows next to the report: {"errors", "run"}, from errors.jsonl and run.json of an attempt.
 nlohmann::json files_of(const std::string& attempt, Pictures pictures);
 
+/// timeline.json of an attempt; null if it is missing or damaged.
+nlohmann::json timeline_of(const std::string& attempt);
+
 inline constexpr std::size_t most_points_of_chart = 400;  ///< up to twice as many before they are thinned
 
 /// JSON for an element `script`: ASCII without `<`, `>` and `&`.

@@ -1,4 +1,4 @@
-// The timeline of the lanes, drawn by dygraphs. report.js calls makeTimeline() with timeline.json.
+// The timeline of the lanes, drawn by dygraphs. report.js calls makeTimeline() with timeline.json, or with its newest batches.
 "use strict";
 
 // The time without batches in a long run takes this share of the chart.
@@ -69,8 +69,9 @@ function timelineTable(timeline, batches) {
           .map((value, i) => el(i === 1 ? "th" : "td", i === 1 ? { scope: "row", class: "number" } : { class: "number" }, String(value))))))));
 }
 
-function makeTimeline(timeline) {
-  const batches = batchesOf(timeline), { stages, lanes, cut, ended_s: end } = timeline;
+// What the chart shows of a timeline.json.
+function timelineState(timeline) {
+  const batches = batchesOf(timeline), { lanes, cut, ended_s: end } = timeline;
   const scale = timeScale(timeline);
   const first = scale.to(timeline.begun_s), last = Math.max(scale.to(end), first + 1e-6);
   const recorded = scale.parts.reduce((sum, [from, to]) => sum + to - from, 0);
@@ -83,33 +84,47 @@ function makeTimeline(timeline) {
   const facts = busy.map((time, lane) => `lane ${lane}: ${count[lane]} batches${cut ? " shown" : ""}, busy ${Math.round(100 * Math.min(time / Math.max(recorded, 1e-9), 1))} %`);
   const part = (seconds) => momentText(seconds, end, 1);
   const summary = `The lanes from ${part(timeline.begun_s)} to ${part(end)}${cut ? `, without ${part(cut.from_s)} to ${part(cut.to_s)}` : ""}. ${facts.join("; ")}.`;
+  return { timeline, batches, cut, end, scale, first, last, facts, summary };
+}
 
-  const canvas = el("div", { class: "chart", role: "img", "aria-label": summary });
+// Draws the lanes of a timeline.json. update() shows a later one of the same run, but not while the reader looks at a
+// part of the time or at the table. It is false if the chart cannot show it.
+function makeTimeline(timeline) {
+  const { stages, lanes, views } = timeline;
+  let now = timelineState(timeline);
+
+  const canvas = el("div", { class: "chart", role: "img", "aria-label": now.summary });
   canvas.style.setProperty("--lanes", lanes);
   const none = "Point at a bar to see its batch.";
   const pointed = el("p", { class: "muted below", "aria-hidden": "true" }, none);
   const names = [...stages, "no batch: the lane was starved"];
   const swatches = names.map(() => el("canvas", { class: "swatch", width: "26", height: "14", "aria-hidden": "true" }));
   const table = el("details", {}, el("summary", {}, "Table", el("span", { class: "hidden" }, " of the batches of the lanes")));
-  table.addEventListener("toggle", () => { if (table.open && table.children.length === 1) table.append(timelineTable(timeline, batches)); });
+  table.addEventListener("toggle", () => { if (table.open && table.children.length === 1) table.append(timelineTable(now.timeline, now.batches)); });
+  table.addEventListener("toggle", () => { if (!table.open) while (table.children.length > 1) table.lastChild.remove(); });
+  const legend = el("ul", { class: "legend" });
+  const showFacts = () => legend.replaceChildren(...now.facts.slice(0, 16).map((fact) => el("li", {}, fact)),
+    ...(lanes > 16 ? [el("li", {}, `and ${lanes - 16} more lanes`)] : []));
+  showFacts();
   const figure = el("figure", { class: "timeline" }, el("figcaption", {}, el("h3", {}, "Lanes"), el("span", {}, "one row a lane")), canvas, pointed,
     el("ul", { class: "key" }, ...names.map((name, i) => el("li", {}, swatches[i], name))),
-    el("ul", { class: "legend" }, ...facts.slice(0, 16).map((fact) => el("li", {}, fact)),
-      ...(lanes > 16 ? [el("li", {}, `and ${lanes - 16} more lanes`)] : [])), table);
+    legend, table);
 
   // In the cut is nothing to see: there, Zoom in shows what is before it.
   const middleOf = (from, to) => {
-    const middle = (from + to) / 2;
+    const middle = (from + to) / 2, { cut, scale } = now;
     return cut && middle > scale.to(cut.from_s) && middle < scale.to(cut.to_s) ? cut.from_s - (to - from) / 4 : middle;
   };
-  const zoom = makeZoom({ label: "Part of the time that the timeline shows", whole: "The timeline shows the whole time.", span: () => [first, last], deepest: 20000, middleOf }, (from, to) => {
+  const zoom = makeZoom({ label: "Part of the time that the timeline shows", whole: "The timeline shows the whole time.", span: () => [now.first, now.last], deepest: 20000, middleOf }, (from, to) => {
     figure.graph.updateOptions({ dateWindow: [from, to], valueRange: [0, lanes] });
+    const { scale, end } = now;
     return `The timeline shows ${momentText(scale.from(from), end, 3)} to ${momentText(scale.from(to), end, 3)}.`;
   });
   figure.prepend(zoom.tools);
 
   // The bars, instead of the lines that dygraphs draws.
   const paintBars = (graph, context, area, style) => {
+    const { batches, cut, scale } = now;
     const colour = (name) => style.getPropertyValue(name).trim();
     const x = (time) => graph.toDomXCoord(scale.to(time));
     const high = area.h / lanes, space = Math.min(0.12 * high, 4);
@@ -137,6 +152,7 @@ function makeTimeline(timeline) {
 
   // The batch at a place of the screen, in words.
   const at = (event) => {
+    const { batches, cut, scale, end } = now;
     const [left, top] = figure.graph.eventToDomCoords(event), area = figure.graph.getArea();
     const time = scale.from(figure.graph.toDataXCoord(left)), lane = Math.floor((top - area.y) / area.h * lanes);
     if (left < area.x || left > area.x + area.w || lane < 0 || lane >= lanes) return none;
@@ -144,7 +160,7 @@ function makeTimeline(timeline) {
     const found = batches.find((it) => it.lane === lane && it.begin <= time && time < it.ends[it.ends.length - 1]);
     if (!found) return `lane ${lane} had no batch at ${momentText(time, end, 3)}`;
     const stage = found.ends.findIndex((until) => time < until);
-    return `lane ${lane}, batch ${found.batch}${timeline.views.length > 1 ? ` of ${timeline.views[found.view]}` : ""}, ${found.pictures === 1 ? "1 picture" : `${found.pictures} pictures`}: ` +
+    return `lane ${lane}, batch ${found.batch}${views.length > 1 ? ` of ${views[found.view]}` : ""}, ${found.pictures === 1 ? "1 picture" : `${found.pictures} pictures`}: ` +
       `${stages[stage]} took ${found.ms[stage].toFixed(2)} ms, until ${momentText(found.ends[stage], end, 3)}`;
   };
   canvas.addEventListener("mousemove", (event) => { pointed.textContent = at(event); });
@@ -165,8 +181,9 @@ function makeTimeline(timeline) {
       figure.graph.resize();
       return;
     }
-    const wide = (end < 120 ? 5.5 : 8.5) * letters;
-    const ticks = (from, to, pixels) => scale.parts.flatMap(([begin, until]) => {
+    const wide = (now.end < 120 ? 5.5 : 8.5) * letters;
+    const ticks = (from, to, pixels) => now.scale.parts.flatMap(([begin, until]) => {
+      const { scale, end } = now;
       const left = Math.max(scale.from(from), begin), right = Math.min(scale.from(to), until);
       if (right <= left) return [];
       return fineTicks(left, right, pixels * (scale.to(right) - scale.to(left)) / (to - from), 1.15 * wide, end).map(({ v, label }) => ({ v: scale.to(v), label }));
@@ -175,13 +192,22 @@ function makeTimeline(timeline) {
       const step = Math.ceil(lanes * 1.3 * letters / pixels);
       return Array.from({ length: Math.ceil(lanes / step) }, (_, i) => ({ v: lanes - i * step - 0.5, label: `lane ${i * step}` }));
     };
-    figure.graph = new Dygraph(canvas, [[first, 0], [last, 0]], {
-      labels: ["time", "lanes"], ...axes, dateWindow: [first, last], valueRange: [0, lanes], animatedZooms: false, axisLabelFontSize: letters,
+    figure.graph = new Dygraph(canvas, [[now.first, 0], [now.last, 0]], {
+      labels: ["time", "lanes"], ...axes, dateWindow: [now.first, now.last], valueRange: [0, lanes], animatedZooms: false, axisLabelFontSize: letters,
       highlightCircleSize: 0, xRangePad: 0,
       plotter: ({ dygraph, drawingContext, plotArea }) => paintBars(dygraph, drawingContext, plotArea, getComputedStyle(document.documentElement)),
       axes: { x: { ticker: ticks, drawGrid: false, axisLabelWidth: wide }, y: { ticker: labels, drawGrid: false, axisLabelWidth: 4.2 * letters } },
       zoomCallback: (from, to) => zoom.show(from, to),
     });
   };
-  return { figure, draw };
+  const update = (later) => {
+    if (later.lanes !== lanes || later.stages.join() !== stages.join() || later.views.join() !== views.join()) return false;
+    if (zoom.now !== null || table.open) return true;
+    now = timelineState(later);
+    showFacts();
+    canvas.setAttribute("aria-label", now.summary);
+    figure.graph?.updateOptions({ file: [[now.first, 0], [now.last, 0]], dateWindow: [now.first, now.last], valueRange: [0, lanes] });
+    return true;
+  };
+  return { figure, draw, update, remove: () => figure.graph?.destroy() };
 }

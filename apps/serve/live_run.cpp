@@ -8,15 +8,17 @@
 #include "apps/report_text.hpp"
 #include "apps/serve/metrics.hpp"
 #include "run/report.hpp"
+#include "run/timeline.hpp"
 
 namespace millrace {
 namespace {
 
 using Json = nlohmann::json;
 
-/// report.js and live.js as one script.
+/// The scripts of the page as one.
 const std::string& live_script() {
-  static const std::string script = std::string(page_files::script) + std::string(page_files::live);
+  static const std::string script =
+      std::string(page_files::timeline) + std::string(page_files::script) + std::string(page_files::live);
   return script;
 }
 
@@ -48,18 +50,27 @@ void LiveRun::began(std::function<ProgressSample()> sample) {
   });
 }
 
-void LiveRun::reports(std::function<RunReport()> so_far) {
-  change([&] { so_far_ = std::move(so_far); });
+void LiveRun::reports(std::function<RunReport()> so_far, std::function<std::string()> newest) {
+  change([&] {
+    so_far_ = std::move(so_far);
+    newest_ = std::move(newest);
+  });
+}
+
+void LiveRun::read_so_far() {
+  if (so_far_) told_.report = so_far_();
+  if (newest_) told_.timeline = newest_();
 }
 
 void LiveRun::ended() noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    if (so_far_) told_.report = so_far_();
+    read_so_far();
   } catch (const std::exception&) {  // such as no memory: the final report comes soon
   }
   sample_ = {};
   so_far_ = {};
+  newest_ = {};
   told_.completing = true;
   ++told_.version;
 }
@@ -111,7 +122,7 @@ void LiveRun::read_series(const std::string& attempt) {
 const LiveRun::Told& LiveRun::told() {
   const std::lock_guard lock(mutex_);
   if (asked_once_ && asked_.version == told_.version) return asked_;
-  if (so_far_) told_.report = so_far_();
+  read_so_far();
   asked_ = told_;
   asked_once_ = true;
   status_ = page_ = nullptr;
@@ -131,6 +142,9 @@ Json LiveRun::figures(const Told& told) {
   figures["progress"] = running ? to_json(*first_, *now_) : Json();
   figures["report"] = told.report ? to_json(*told.report) : Json();
   figures["series"] = series_.to_json();
+  // At the end, the file has more batches.
+  const bool over = told.state != "running" && !told.attempt.empty();
+  figures["timeline"] = over ? timeline_of(told.attempt) : timeline_from_json(told.timeline);
   return figures;
 }
 

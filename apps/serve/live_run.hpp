@@ -29,7 +29,7 @@ class LiveRun {
 
   void accepted(const std::string& attempt);
   void began(std::function<ProgressSample()> sample);
-  void reports(std::function<RunReport()> so_far);
+  void reports(std::function<RunReport()> so_far, std::function<std::string()> newest);
   /// When it returns, no call of `sample` or `so_far` is running, and none will come.
   void ended() noexcept;
   void finished(const RunReport& report);
@@ -47,6 +47,7 @@ class LiveRun {
     std::string attempt;  ///< folder; empty before accepted()
     std::string error;
     std::optional<RunReport> report;
+    std::string timeline;      ///< of the newest batches, as JSON; empty: none
     std::int64_t version = 1;  ///< grows with each state that clients can see
     bool completing = false;   ///< the pipeline has ended, and files are completed
   };
@@ -57,6 +58,7 @@ class LiveRun {
   std::shared_ptr<const std::string> page();
   nlohmann::json figures(const Told& told);
   void read_series(const std::string& attempt);
+  void read_so_far();
 
   const std::string output_;
 
@@ -64,6 +66,7 @@ class LiveRun {
   Told told_;
   std::function<ProgressSample()> sample_;
   std::function<RunReport()> so_far_;
+  std::function<std::string()> newest_;
 
   // Only the server's thread uses these.
   ProgressWindow window_;

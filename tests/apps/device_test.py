@@ -221,6 +221,31 @@ class FakeDevice(Case):
             self.assertEqual(plan["smaller_calls"], [{"package": "small_sam-seed0", "method": "decode", "most": 2}])
             self.assertEqual(executed, {"split"})
 
+    @unittest.skipIf(program.SANITIZED, "run_test plans memory on fake devices")
+    def test_an_estimate_of_gpu_memory_is_enough_for_the_run(self):
+        """A GPU with the estimated memory runs as many lanes, without a call in parts. One with less does not."""
+        shapes = ("--set", "batch.size=4", "--set", "segment.image_batch=4", "--set", "segment.box_batch=8", "--set", "segment.pad=yes",
+                  "--set", "threads.lanes=3", "--set", "gate.slab=8M", "--set", "threads.team=1", "--set", "detect.conf=0.001",
+                  "--set", "detect.max_detections=5", "--gpu-memory", "1.0")
+        program.write_pictures(self.folder / "in", 12, 90, 70)
+        done = millrace("estimate", "--input", self.folder / "in", "--output", self.folder / "e", "--device", "fake:1:900000000", "--detector",
+                        program.package("yolov8n"), "--segmenter", program.package("sam_small"), *shapes, "-q", "--json")
+        self.assertEqual(done.code, program.OK, done)
+        (gpu,) = json.loads(done.out)["gpu_memory_bytes"]
+        self.assertLess(0, gpu["low"])
+        self.assertLess(gpu["low"], gpu["value"])
+        self.assertEqual(gpu["value"], gpu["high"])
+
+        def planned(memory):
+            out = self.run_on(f"fake:1:{memory}", *shapes, name=str(memory))
+            report = program.report(out)
+            (plan,) = report["memory"]
+            split = any("exec" in line for line in program.lines(out)) or report["calls"].get("redone_batches", 0) > 0
+            return plan["lanes"], bool(plan["smaller_calls"]), split
+
+        self.assertEqual(planned(gpu["high"]), (3, False, False))
+        self.assertNotEqual(planned(int(0.9 * gpu["low"])), (3, False, False))
+
     def test_a_batch_that_does_not_fit_into_memory_is_split_in_halves(self):
         """The memory is too small for a batch, but not for a call of a model.
 

@@ -81,6 +81,37 @@ class LivePage(PageCase):
         self.check_page(page)
         run.finish()
 
+    def test_the_lanes_follow_the_run(self):
+        table = {"name": "none", "upload_gb_per_s": 1000, "download_gb_per_s": 1000, "letterbox_ms": 0, "find_boxes_ms": 0, "outline_ms": 0,
+                 "forward": {"call_ms": 2, "each_ms": 1}}
+        run = self.start("--detector", program.ROOT / "models/builtin/front.pkg", "--engine", f"simulated:{self.write('table.yaml', json.dumps(table))}",
+                         "--set", "batch.size=1", "--set", "threads.lanes=2", recipe="stages: [decode, preprocess, detect, encode]\n")
+        page = self.open(run.url)
+        rows = page.locator(".timeline tbody tr")
+        self.wait(page, "data.timeline !== null && data.timeline.batches.length === 3")
+        self.assertEqual(page.evaluate("data.timeline.stages"), ["preprocess", "detect"])
+        self.check_page(page)
+        page.evaluate("window.kept = document.querySelector('.timeline')")
+        summary = page.locator(".timeline .chart").get_attribute("aria-label")
+        table = page.locator(".timeline summary")
+        table.click()
+        self.wait(page, "document.querySelectorAll('.timeline tbody tr').length === 3")
+        run.add(self.pictures / "0003.jpg", self.pictures / "0004.jpg")
+        self.wait(page, "data.timeline.batches.length === 5")
+        self.assertEqual(rows.count(), 3)  # the reader looks at it
+        self.assertEqual(page.locator(".timeline .chart").get_attribute("aria-label"), summary)
+        table.click()
+        self.wait(page, f"document.querySelector('.timeline .chart').getAttribute('aria-label') !== {json.dumps(summary)}")
+        table.click()
+        self.wait(page, "document.querySelectorAll('.timeline tbody tr').length === 5")
+        self.assertTrue(page.evaluate("window.kept.isConnected"))
+        table.click()
+        run.finish()
+        self.wait(page, "data.state === 'finished' && !document.querySelector('main').textContent.includes('stands still while')")
+        file = json.loads(next((run.output / "runs").glob("*/timeline.json")).read_text())
+        self.assertEqual(page.evaluate("data.timeline.batches"), file["batches"])
+        self.check_page(page)
+
     def test_readers_hear_the_verdict_only_when_it_changes(self):
         run = self.start()
         page = self.open(run.url)
@@ -204,6 +235,8 @@ class LivePage(PageCase):
                 next.report.notes = i % 5 ? [] : [`note ${i}`];
                 next.series.time = next.series.time.map((time) => time + i);
                 if (i % 100 === 0) next.series.columns.pop();
+                next.timeline = i % 200 === 0 ? null : { lanes: 2, stages: ["preprocess", "detect"], views: ["default"], begun_s: i, ended_s: i + 1, cut: null,
+                  batches: Array.from({ length: 8 }, (_, row) => [row % 2, 8 * i + row, 4, 0, i + row / 8, 20, 70]) };
                 next.errors = Array.from({ length: i % 3 }, (_, row) => ({ path: `${row}-${i}.jpg`, stage: "decode", reason: "empty", detail: `${i}` }));
                 load(next);
                 show();

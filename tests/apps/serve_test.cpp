@@ -147,12 +147,13 @@ Json status_of(LiveRun& run) {
 struct Attempt {
   TemporaryFolder folder;
   ProgressSample sample{};
+  std::string timeline{};  // of the newest batches
   LiveRun run{"out", 20};  // few points, so that many states are quick
   Attempt() {
     sample.snapshot.planned = 1;
     run.accepted(folder.path());
     run.began([this] { return sample; });
-    run.reports([] { return sample_report(); });
+    run.reports([] { return sample_report(); }, [this] { return timeline; });
   }
   void second() {
     sample.snapshot.time_ns += 1'000'000'000;
@@ -179,6 +180,28 @@ TEST_CASE("live run: a request for a later state waits for the next tick, and fo
   const Json last = status_of(run);
   CHECK(run.answer({.path = "/status.json", .query = {{"after", last["version"].dump()}}}));
   CHECK(run.answer({.path = "/none"})->status == 404);
+}
+
+TEST_CASE("live run: the timeline has the newest batches, and at the end those of the file") {
+  Attempt attempt;
+  CHECK(status_of(attempt.run)["timeline"].is_null());
+  const auto with_batches = [](const char* batches) {
+    return std::string(
+               R"({"version":1,"lanes":1,"stages":["detect"],"views":["default"],"begun_s":1,"ended_s":3,"cut":null,)") +
+           R"("batches":[)" + batches + "]}";
+  };
+  attempt.timeline = with_batches("[0,7,4,0,1.5,20]");
+  attempt.second();
+  const Json status = status_of(attempt.run);
+  CHECK(status["timeline"]["batches"] == Json{{0, 7, 4, 0, 1.5, 20}});
+  CHECK(status["timeline"]["stages"] == Json{"detect"});
+  attempt.run.ended();
+  CHECK(status_of(attempt.run)["timeline"]["batches"].size() == 1);  // while the run completes its files
+  std::ofstream(attempt.folder.path() + "/timeline.json") << with_batches("[0,6,4,0,1.2,20],[0,7,4,0,1.5,20]");
+  RunReport report = sample_report();
+  report.state = "finished";
+  attempt.run.finished(report);
+  CHECK(status_of(attempt.run)["timeline"]["batches"].size() == 2);
 }
 
 TEST_CASE("live run: the rate is that of the last 10 s, and rows of resources.csv come as they are written") {

@@ -54,6 +54,23 @@ TEST_CASE("of a long run it keeps the first and the last batches, and the time b
   CHECK(kept.cut_ended_ns == 9987);
 }
 
+TEST_CASE("the newest batches are a timeline without a cut") {
+  LaneTimeline timeline(2, 4);
+  for (std::int64_t i = 0; i < 20; ++i) add(timeline, i);
+  const auto newest = timeline.read().newest(3);
+  CHECK(newest.stages == 2);
+  CHECK(newest.left_out == 0);
+  REQUIRE(newest.entries.size() == 3);
+  CHECK(newest.entries[0].batch == 17);
+  CHECK(newest.moments_of(0).front() == 170);
+  CHECK(newest.moments_of(2).back() == 197);
+  CHECK(newest.begun_ns() == 170);
+  timeline.add({20, 0, 0, 1}, std::array<std::int64_t, 3>{5, 6, 198});  // it began early, and ended last
+  CHECK(timeline.read().newest(3).begun_ns() == 5);
+  CHECK(timeline.read().newest(100).entries.size() == 8);
+  CHECK(LaneTimeline(2, 4).read().newest(3).entries.empty());
+}
+
 TEST_CASE("the cut covers every batch that is left out, also those of slow lanes") {
   LaneTimeline timeline(1, 1);
   const auto add = [&](std::int64_t batch, std::int64_t begun, std::int64_t ended) {
