@@ -65,8 +65,7 @@ void Device::wait() {
 }
 
 void Device::read_times() {
-  for (const Timed& one : timed_)
-    work_->took(one.stage, one.operation, one.units, stream_->seconds(one.from.get(), one.to.get()));
+  for (const Timed& one : timed_) work_->took(one.job, stream_->seconds(one.from.get(), one.to.get()));
   timed_.clear();
 }
 

@@ -71,7 +71,10 @@ class Device final {
 
   /// From now on, counts operations and copies in `work`, for the stage of the last begin_stage(). Not on the host.
   void count_work(std::shared_ptr<DeviceWork> work) { work_ = std::move(work); }
-  void begin_stage(const std::string& name) { stage_ = name; }
+  void begin_stage(const std::string& name) {
+    stage_ = name;
+    place_ = 0;
+  }
 
   /// The stream on which engines run models. Null on the host.
   Stream* stream() { return on_host() ? nullptr : stream_.get(); }
@@ -151,9 +154,7 @@ class Device final {
 
   /// An operation that the device times.
   struct Timed {
-    std::string stage;
-    std::string_view operation;
-    double units = 0;
+    DeviceWork::Job job;
     std::shared_ptr<const void> from, to;
   };
 
@@ -164,13 +165,12 @@ class Device final {
   /// Calls `queue`, which queues an operation. `operation` outlives the device.
   template <class Queue>
   void counted(std::string_view operation, double units, const Queue& queue) {
-    if (work_ == nullptr || !work_->ran(stage_, operation, units)) {
-      queue();
-      return;
-    }
+    if (work_ == nullptr) return queue();
+    DeviceWork::Job job{stage_, place_++, operation, units};
+    if (!work_->ran(job)) return queue();
     auto from = stream_->mark();
     queue();
-    if (from != nullptr) timed_.push_back({stage_, operation, units, std::move(from), stream_->mark()});
+    if (from != nullptr) timed_.push_back({std::move(job), std::move(from), stream_->mark()});
   }
   void read_times();
 
@@ -178,6 +178,7 @@ class Device final {
   DeviceCounts counts_;
   std::shared_ptr<DeviceWork> work_;  // null: not counted
   std::string stage_;
+  int place_ = 0;                                  // of the next operation in the stage
   std::vector<Timed> timed_;                       // until the next wait() ends
   std::vector<std::shared_ptr<const void>> kept_;  // until the next wait() ends
   std::vector<AtWait> at_wait_;

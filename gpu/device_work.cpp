@@ -1,7 +1,9 @@
 #include "gpu/device_work.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <utility>
 
 namespace millrace {
 namespace {
@@ -17,20 +19,23 @@ double lower_quartile(std::vector<double> values) {
 
 }  // namespace
 
-bool DeviceWork::ran(const std::string& stage, std::string_view operation, double units) {
-  if (units <= 0) return false;
-  const std::lock_guard lock(mutex_);
-  auto& known = stages_[stage].operations;
-  auto found = known.find(operation);
-  if (found == known.end()) found = known.emplace(operation, Operations{}).first;
-  found->second.units += units;
-  return ++found->second.count <= most_timed;
+// Later places share one, so that their number has a limit.
+DeviceWork::Kind DeviceWork::kind_of(const Job& job) {
+  constexpr int most_places = 16;
+  return {job.operation, std::min(job.place, most_places), std::ilogb(job.units)};
 }
 
-void DeviceWork::took(const std::string& stage, std::string_view operation, double units, double seconds) {
+bool DeviceWork::ran(const Job& job) {
+  if (job.units <= 0) return false;
   const std::lock_guard lock(mutex_);
-  const auto found = stages_[stage].operations.find(operation);
-  if (found != stages_[stage].operations.end()) found->second.seconds_per_unit.push_back(seconds / units);
+  Operations& known = stages_[job.stage].operations[kind_of(job)];
+  known.units += job.units;
+  return ++known.count <= most_timed;
+}
+
+void DeviceWork::took(const Job& job, double seconds) {
+  const std::lock_guard lock(mutex_);
+  stages_[job.stage].operations[kind_of(job)].seconds_per_unit.push_back(seconds / job.units);
 }
 
 void DeviceWork::copied(const std::string& stage, std::int64_t bytes) {
@@ -43,11 +48,12 @@ std::vector<DeviceWork::Part> DeviceWork::parts() const {
   std::vector<Part> all;
   for (const auto& [name, stage] : stages_) {
     Part part{.stage = name, .copied_bytes = stage.copied_bytes};
-    for (const auto& [operation, known] : stage.operations) {
+    for (const auto& [kind, known] : stage.operations) {
       part.operations += known.count;
       if (known.seconds_per_unit.empty()) continue;
       part.busy_ns += static_cast<std::int64_t>(known.units * lower_quartile(known.seconds_per_unit) * 1e9);
     }
+    part.busy_ns = stage.busy_ns = std::max(stage.busy_ns, part.busy_ns);
     all.push_back(std::move(part));
   }
   return all;

@@ -70,13 +70,18 @@ void add_gpus(Snapshot& snapshot, const std::vector<DeviceModels>& models, int g
       }
     }
   }
+  std::vector<DeviceWork::Part> operations;
   for (const auto& device : models) {
-    for (const DeviceWork::Part& one : device.work->parts()) {
-      if (one.operations == 0) continue;
-      Reading& part = part_of(one.stage + " operations", one.stage);
-      part.items += one.operations;
-      part.busy_ns += one.busy_ns;
+    for (DeviceWork::Part& one : device.work->parts()) {
+      if (one.operations > 0) operations.push_back(std::move(one));
     }
+  }
+  // The same order in each snapshot, whichever GPU was first in a stage.
+  std::ranges::stable_sort(operations, {}, &DeviceWork::Part::stage);
+  for (const DeviceWork::Part& one : operations) {
+    Reading& part = part_of(one.stage + " operations", one.stage);
+    part.items += one.operations;
+    part.busy_ns += one.busy_ns;
   }
   for (const Reading& part : gpu.parts) {
     gpu.total.items += part.items;

@@ -5,32 +5,32 @@
 namespace millrace {
 namespace {
 
+/// An operation that was timed.
+void run(DeviceWork& work, const DeviceWork::Job& job, double seconds) {
+  if (work.ran(job)) work.took(job, seconds);
+}
+
 TEST_CASE("an operation counts with the lower quartile of its times per unit") {
   DeviceWork work;
   // 2 ms a unit; three of four times were longer, because another lane used the GPU too.
-  for (const double seconds : {0.009, 0.006, 0.004, 0.005}) {
-    CHECK(work.ran("segment", "outline", 2));
-    work.took("segment", "outline", 2, seconds);
-  }
-  CHECK(work.ran("segment", "outline", 4));  // its time is not known yet
+  for (const double seconds : {0.009, 0.006, 0.004, 0.005}) run(work, {"segment", 0, "outline", 2}, seconds);
+  CHECK(work.ran({"segment", 0, "outline", 3}));  // its time is not known yet
   const auto parts = work.parts();
   REQUIRE(parts.size() == 1);
   CHECK(parts[0].stage == "segment");
   CHECK(parts[0].operations == 5);
-  CHECK(parts[0].busy_ns == 30'000'000);  // 12 units of 2.5 ms
+  CHECK(parts[0].busy_ns == 27'500'000);  // 11 units of 2.5 ms
   CHECK(parts[0].copied_bytes == 0);
 }
 
-TEST_CASE("stages and operations have times of their own; one without a time counts nothing") {
+TEST_CASE("stages have times of their own; an operation without a time counts nothing") {
   DeviceWork work;
-  work.ran("preprocess", "letterbox", 16);
-  work.took("preprocess", "letterbox", 16, 0.016);
-  work.ran("detect", "letterbox", 16);
-  work.ran("detect", "find_boxes", 1);
-  work.took("detect", "find_boxes", 1, 0.002);
+  run(work, {"preprocess", 0, "letterbox", 16}, 0.016);
+  work.ran({"detect", 0, "letterbox", 16});
+  run(work, {"detect", 1, "find_boxes", 1}, 0.002);
   work.copied("detect", 10);
   work.copied("detect", 5);
-  CHECK_FALSE(work.ran("detect", "copy", 0));  // nothing to do
+  CHECK_FALSE(work.ran({"detect", 2, "copy", 0}));  // nothing to do
   const auto parts = work.parts();
   REQUIRE(parts.size() == 2);
   CHECK(parts[0].stage == "detect");
@@ -40,18 +40,44 @@ TEST_CASE("stages and operations have times of their own; one without a time cou
   CHECK(parts[1].busy_ns == 16'000'000);
 }
 
+TEST_CASE("small jobs say nothing about large ones, nor one place about another") {
+  DeviceWork work;
+  // A few bytes take 3 us, as a launch does. A whole input takes 4 us.
+  for (int i = 0; i < 31; ++i) run(work, {"detect", 0, "zero", 64}, 3e-6);
+  run(work, {"detect", 0, "zero", 2.4e6}, 4e-6);
+  CHECK(work.parts()[0].busy_ns == doctest::Approx(31 * 3'000 + 4'000).epsilon(0.001));
+  // The inputs of two models: the second has more pixels.
+  for (int i = 0; i < 20; ++i) {
+    run(work, {"preprocess", 0, "letterbox", 16}, 0.001);
+    run(work, {"preprocess", 1, "letterbox", 16}, 0.003);
+  }
+  CHECK(work.parts()[1].busy_ns == doctest::Approx(20 * 4'000'000).epsilon(0.001));
+}
+
 TEST_CASE("only the first operations are timed, and all are counted") {
   DeviceWork work;
   int timed = 0;
   for (int i = 0; i < 1000; ++i) {
-    if (!work.ran("encode", "copy", 3)) continue;
+    const DeviceWork::Job job{"encode", i % 40, "copy", 3};
+    if (!work.ran(job)) continue;
     ++timed;
-    work.took("encode", "copy", 3, 0.003);
+    work.took(job, 0.003);
   }
   CHECK(timed >= 16);
-  CHECK(timed <= 64);
+  CHECK(timed <= 17 * 32);
   CHECK(work.parts().front().operations == 1000);
-  CHECK(work.parts().front().busy_ns == 3'000'000'000);
+  CHECK(work.parts().front().busy_ns == doctest::Approx(3e9));
+}
+
+TEST_CASE("busy time never falls, also if later times are shorter") {
+  DeviceWork work;
+  std::int64_t before = 0;
+  for (const double seconds : {0.009, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002, 0.002}) {
+    run(work, {"segment", 0, "outline", 1}, seconds);
+    CHECK(work.parts()[0].busy_ns >= before);
+    before = work.parts()[0].busy_ns;
+  }
+  CHECK(before == 16'000'000);
 }
 
 }  // namespace

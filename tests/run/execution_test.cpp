@@ -295,8 +295,9 @@ TEST_CASE("the busy time of GPUs is the sum of the times of their calls and oper
   for (int i = 0; i < 10; ++i) models[0].demand->count(yolo, forward, 8);
   for (int i = 0; i < 5; ++i) models[1].demand->count(yolo, forward, 8);
   for (auto& device : models) {
-    device.work->ran("detect", "find_boxes", 2);
-    device.work->took("detect", "find_boxes", 2, 0.003);
+    const DeviceWork::Job job{"detect", 0, "find_boxes", 2};
+    device.work->ran(job);
+    device.work->took(job, 0.003);
     device.work->copied("detect", 100);
   }
   models[0].work->copied("encode", 7);  // copies without operations are no work of the GPU's cores
