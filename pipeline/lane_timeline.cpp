@@ -46,13 +46,10 @@ LaneTimeline::Kept LaneTimeline::Kept::newest(std::size_t count) const {
   last.stages = stages;
   last.entries.assign(entries.begin() + left_off, entries.end());
   last.moments.assign(moments.begin() + left_off * static_cast<std::ptrdiff_t>(stages + 1), moments.end());
+  if (left_off > 0) last.cut_ended_ns = cut_ended_ns;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(left_off); ++i)
+    last.cut_ended_ns = std::max(last.cut_ended_ns, moments_of(i).back());
   return last;
-}
-
-std::int64_t LaneTimeline::Kept::begun_ns() const {
-  std::int64_t begun = moments.front();
-  for (std::size_t i = 1; i < entries.size(); ++i) begun = std::min(begun, moments_of(i).front());
-  return begun;
 }
 
 }  // namespace millrace

@@ -39,10 +39,9 @@ class LaneTimeline {
     [[nodiscard]] std::span<const std::int64_t> moments_of(std::size_t entry) const {
       return std::span(moments).subspan(entry * (stages + 1), stages + 1);
     }
-    /// The last `count` batches, as if they were all.
+    /// The last `count` batches, as if they were all. `cut_ended_ns` is the end of the last one that it leaves off;
+    /// from then on, the lanes had no other batches. 0: it leaves none off.
     [[nodiscard]] Kept newest(std::size_t count) const;
-    /// When the earliest of the batches began. There is at least one.
-    [[nodiscard]] std::int64_t begun_ns() const;
   };
   [[nodiscard]] Kept read() const;
 

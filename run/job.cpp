@@ -243,7 +243,7 @@ std::string newest_batches(const Attempt& attempt) {
   if (!execution.ready()) return "";
   const LaneTimeline::Kept all = execution.timeline(), newest = all.newest(shown);
   const bool whole = newest.entries.size() == all.entries.size();
-  const std::int64_t begun_ns = whole ? execution.window_begun().time_ns : newest.begun_ns();
+  const std::int64_t begun_ns = whole ? execution.window_begun().time_ns : newest.cut_ended_ns;
   return timeline_json(attempt, newest, begun_ns, execution.snapshot().time_ns);
 }
 

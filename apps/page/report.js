@@ -252,23 +252,18 @@ const isOver = () => !["starting", "running"].includes(data.state);
 // `update` shows a later timeline; it is false if the section is needed, gone, or another one.
 function timelineSection() {
   if (!data.timeline) return { parts: [], draw: () => {}, remove: () => {}, update: () => !data.timeline };
-  const { figure, draw, update, remove } = makeTimeline(data.timeline);
   const text = el("p", { class: "lead" });
-  const explain = () => {
-    const { cut } = data.timeline;
+  const explain = ({ cut }) => {
     text.textContent = "Each bar is a stage of one batch. A gap is time without a batch: the lane was starved. Time counts from the start of loading." +
       (cut ? ` The dashed part stands for ${FORMATS.seconds(cut.to_s - cut.from_s)} with ${grouped(cut.batches)} batches, which are not recorded.` : "") +
-      (isOver() ? "" : " It shows the newest batches, and stands still while you zoom in or open its table.") +
+      (isOver() ? "" : " It shows the newest batches that are done, and stands still while you zoom in or open its table.") +
       " Drag across the chart to zoom in; a double click, or Whole time, shows everything again.";
   };
-  explain();
+  explain(data.timeline);
+  const { figure, draw, update, remove } = makeTimeline(data.timeline, explain);
   const made = section("What the lanes did", text, figure);
   made.classList.add("long");
-  return { parts: [made], draw, remove, update: () => {
-      if (!data.timeline || !update(data.timeline)) return false;
-      explain();
-      return true;
-    } };
+  return { parts: [made], draw, remove, update: () => Boolean(data.timeline) && update(data.timeline) };
 }
 
 // The sections with charts. `update` shows later data in them; it is false if other sections are needed.

@@ -69,29 +69,32 @@ function timelineTable(timeline, batches) {
           .map((value, i) => el(i === 1 ? "th" : "td", i === 1 ? { scope: "row", class: "number" } : { class: "number" }, String(value))))))));
 }
 
-// What the chart shows of a timeline.json.
+// What the chart shows of a timeline.json. During the run, a lane can have a batch that is not in it yet. So nobody knows
+// what a lane did after its last batch (`known`).
 function timelineState(timeline) {
   const batches = batchesOf(timeline), { lanes, cut, ended_s: end } = timeline;
   const scale = timeScale(timeline);
   const first = scale.to(timeline.begun_s), last = Math.max(scale.to(end), first + 1e-6);
-  const recorded = scale.parts.reduce((sum, [from, to]) => sum + to - from, 0);
   const lengthIn = ([from, to], begin, until) => Math.max(Math.min(to, until) - Math.max(from, begin), 0);
-  const busy = Array(lanes).fill(0), count = Array(lanes).fill(0);
+  const busy = Array(lanes).fill(0), count = Array(lanes).fill(0), known = Array(lanes).fill(isOver() ? end : timeline.begun_s);
   for (const { lane, begin, ends } of batches) {
+    const until = ends[ends.length - 1];
     ++count[lane];
-    for (const part of scale.parts) busy[lane] += lengthIn(part, begin, ends[ends.length - 1]);
+    known[lane] = Math.max(known[lane], until);
+    for (const part of scale.parts) busy[lane] += lengthIn(part, begin, until);
   }
-  const facts = busy.map((time, lane) => `lane ${lane}: ${count[lane]} batches${cut ? " shown" : ""}, busy ${Math.round(100 * Math.min(time / Math.max(recorded, 1e-9), 1))} %`);
+  const share = (lane) => busy[lane] / Math.max(scale.parts.reduce((sum, part) => sum + lengthIn(part, timeline.begun_s, known[lane]), 0), 1e-9);
+  const facts = busy.map((_, lane) => `lane ${lane}: ${count[lane]} batches${cut ? " shown" : ""}, busy ${Math.round(100 * Math.min(share(lane), 1))} %`);
   const part = (seconds) => momentText(seconds, end, 1);
   const summary = `The lanes from ${part(timeline.begun_s)} to ${part(end)}${cut ? `, without ${part(cut.from_s)} to ${part(cut.to_s)}` : ""}. ${facts.join("; ")}.`;
-  return { timeline, batches, cut, end, scale, first, last, facts, summary };
+  return { timeline, batches, cut, end, scale, first, last, known, facts, summary };
 }
 
-// Draws the lanes of a timeline.json. update() shows a later one of the same run, but not while the reader looks at a
-// part of the time or at the table. It is false if the chart cannot show it.
-function makeTimeline(timeline) {
+// Draws the lanes of a timeline.json. update() shows a later one of the same run; while the reader looks at a part of
+// the time or at the table, it waits. It is false if the chart cannot show it. `shown` is called with each that is shown.
+function makeTimeline(timeline, shown = () => {}) {
   const { stages, lanes, views } = timeline;
-  let now = timelineState(timeline);
+  let now = timelineState(timeline), next = null, dragging = false;
 
   const canvas = el("div", { class: "chart", role: "img", "aria-label": now.summary });
   canvas.style.setProperty("--lanes", lanes);
@@ -101,11 +104,25 @@ function makeTimeline(timeline) {
   const swatches = names.map(() => el("canvas", { class: "swatch", width: "26", height: "14", "aria-hidden": "true" }));
   const table = el("details", {}, el("summary", {}, "Table", el("span", { class: "hidden" }, " of the batches of the lanes")));
   table.addEventListener("toggle", () => { if (table.open && table.children.length === 1) table.append(timelineTable(now.timeline, now.batches)); });
-  table.addEventListener("toggle", () => { if (!table.open) while (table.children.length > 1) table.lastChild.remove(); });
+  table.addEventListener("toggle", () => {
+    if (table.open) return;
+    while (table.children.length > 1) table.lastChild.remove();
+    showNext();
+  });
   const legend = el("ul", { class: "legend" });
   const showFacts = () => legend.replaceChildren(...now.facts.slice(0, 16).map((fact) => el("li", {}, fact)),
     ...(lanes > 16 ? [el("li", {}, `and ${lanes - 16} more lanes`)] : []));
   showFacts();
+  const showNext = () => {
+    if (next === null || zoom.now !== null || table.open || dragging) return;
+    now = timelineState(next);
+    next = null;
+    showFacts();
+    shown(now.timeline);
+    canvas.setAttribute("aria-label", now.summary);
+    figure.graph?.updateOptions({ file: [[now.first, 0], [now.last, 0]], dateWindow: [now.first, now.last], valueRange: [0, lanes], axes: { x: { axisLabelWidth: wide() } } });
+  };
+  const wide = () => (now.end < 120 ? 5.5 : 8.5) * 0.8 * parseFloat(getComputedStyle(document.documentElement).fontSize);
   const figure = el("figure", { class: "timeline" }, el("figcaption", {}, el("h3", {}, "Lanes"), el("span", {}, "one row a lane")), canvas, pointed,
     el("ul", { class: "key" }, ...names.map((name, i) => el("li", {}, swatches[i], name))),
     legend, table);
@@ -117,6 +134,7 @@ function makeTimeline(timeline) {
   };
   const zoom = makeZoom({ label: "Part of the time that the timeline shows", whole: "The timeline shows the whole time.", span: () => [now.first, now.last], deepest: 20000, middleOf }, (from, to) => {
     figure.graph.updateOptions({ dateWindow: [from, to], valueRange: [0, lanes] });
+    if (zoom.now === null) showNext();
     const { scale, end } = now;
     return `The timeline shows ${momentText(scale.from(from), end, 3)} to ${momentText(scale.from(to), end, 3)}.`;
   });
@@ -124,7 +142,7 @@ function makeTimeline(timeline) {
 
   // The bars, instead of the lines that dygraphs draws.
   const paintBars = (graph, context, area, style) => {
-    const { batches, cut, scale } = now;
+    const { batches, cut, scale, known } = now;
     const colour = (name) => style.getPropertyValue(name).trim();
     const x = (time) => graph.toDomXCoord(scale.to(time));
     const high = area.h / lanes, space = Math.min(0.12 * high, 4);
@@ -134,7 +152,7 @@ function makeTimeline(timeline) {
       context.fillStyle = paint;
       context.fillRect(left, area.y + lane * high + space, right - left, high - 2 * space);
     };
-    for (let lane = 0; lane < lanes; ++lane) for (const [from, to] of scale.parts) fill(lane, from, to, colour("--starved"));
+    for (let lane = 0; lane < lanes; ++lane) for (const [from, to] of scale.parts) fill(lane, from, Math.min(to, known[lane]), colour("--starved"));
     const paints = stages.map((_, stage) => stagePaint(context, stage, colour, colour("--card")));
     for (const { lane, begin, ends } of batches) {
       ends.forEach((until, stage) => {
@@ -158,12 +176,16 @@ function makeTimeline(timeline) {
     if (left < area.x || left > area.x + area.w || lane < 0 || lane >= lanes) return none;
     if (cut && time > cut.from_s && time < cut.to_s) return `${cut.batches.toLocaleString("en")} batches are left out here.`;
     const found = batches.find((it) => it.lane === lane && it.begin <= time && time < it.ends[it.ends.length - 1]);
-    if (!found) return `lane ${lane} had no batch at ${momentText(time, end, 3)}`;
+    if (!found) return time > now.known[lane] ? none : `lane ${lane} had no batch at ${momentText(time, end, 3)}`;
     const stage = found.ends.findIndex((until) => time < until);
     return `lane ${lane}, batch ${found.batch}${views.length > 1 ? ` of ${views[found.view]}` : ""}, ${found.pictures === 1 ? "1 picture" : `${found.pictures} pictures`}: ` +
       `${stages[stage]} took ${found.ms[stage].toFixed(2)} ms, until ${momentText(found.ends[stage], end, 3)}`;
   };
   canvas.addEventListener("mousemove", (event) => { pointed.textContent = at(event); });
+  canvas.addEventListener("mousedown", () => {
+    dragging = true;
+    addEventListener("mouseup", () => setTimeout(() => { dragging = false; showNext(); }), { once: true });
+  });
   canvas.addEventListener("mouseleave", () => { pointed.textContent = none; });
 
   const draw = () => {
@@ -181,12 +203,11 @@ function makeTimeline(timeline) {
       figure.graph.resize();
       return;
     }
-    const wide = (now.end < 120 ? 5.5 : 8.5) * letters;
     const ticks = (from, to, pixels) => now.scale.parts.flatMap(([begin, until]) => {
       const { scale, end } = now;
       const left = Math.max(scale.from(from), begin), right = Math.min(scale.from(to), until);
       if (right <= left) return [];
-      return fineTicks(left, right, pixels * (scale.to(right) - scale.to(left)) / (to - from), 1.15 * wide, end).map(({ v, label }) => ({ v: scale.to(v), label }));
+      return fineTicks(left, right, pixels * (scale.to(right) - scale.to(left)) / (to - from), 1.15 * wide(), end).map(({ v, label }) => ({ v: scale.to(v), label }));
     });
     const labels = (_from, _to, pixels) => {
       const step = Math.ceil(lanes * 1.3 * letters / pixels);
@@ -196,17 +217,14 @@ function makeTimeline(timeline) {
       labels: ["time", "lanes"], ...axes, dateWindow: [now.first, now.last], valueRange: [0, lanes], animatedZooms: false, axisLabelFontSize: letters,
       highlightCircleSize: 0, xRangePad: 0,
       plotter: ({ dygraph, drawingContext, plotArea }) => paintBars(dygraph, drawingContext, plotArea, getComputedStyle(document.documentElement)),
-      axes: { x: { ticker: ticks, drawGrid: false, axisLabelWidth: wide }, y: { ticker: labels, drawGrid: false, axisLabelWidth: 4.2 * letters } },
+      axes: { x: { ticker: ticks, drawGrid: false, axisLabelWidth: wide() }, y: { ticker: labels, drawGrid: false, axisLabelWidth: 4.2 * letters } },
       zoomCallback: (from, to) => zoom.show(from, to),
     });
   };
   const update = (later) => {
     if (later.lanes !== lanes || later.stages.join() !== stages.join() || later.views.join() !== views.join()) return false;
-    if (zoom.now !== null || table.open) return true;
-    now = timelineState(later);
-    showFacts();
-    canvas.setAttribute("aria-label", now.summary);
-    figure.graph?.updateOptions({ file: [[now.first, 0], [now.last, 0]], dateWindow: [now.first, now.last], valueRange: [0, lanes] });
+    next = later;
+    showNext();
     return true;
   };
   return { figure, draw, update, remove: () => figure.graph?.destroy() };

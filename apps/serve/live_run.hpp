@@ -30,7 +30,7 @@ class LiveRun {
   void accepted(const std::string& attempt);
   void began(std::function<ProgressSample()> sample);
   void reports(std::function<RunReport()> so_far, std::function<std::string()> newest);
-  /// When it returns, no call of `sample` or `so_far` is running, and none will come.
+  /// When it returns, no call of `sample`, `so_far` or `newest` is running, and none will come.
   void ended() noexcept;
   void finished(const RunReport& report);
   void failed(const std::string& error);

@@ -105,9 +105,12 @@ class LivePage(PageCase):
         table.click()
         self.wait(page, "document.querySelectorAll('.timeline tbody tr').length === 5")
         self.assertTrue(page.evaluate("window.kept.isConnected"))
-        table.click()
         run.finish()
-        self.wait(page, "data.state === 'finished' && !document.querySelector('main').textContent.includes('stands still while')")
+        self.wait(page, "data.state === 'finished'")
+        standing = "document.querySelector('main').textContent.includes('stands still while')"
+        self.assertTrue(page.evaluate(standing))
+        table.click()
+        self.wait(page, f"!{standing}")  # only now the chart is that of the whole run
         file = json.loads(next((run.output / "runs").glob("*/timeline.json")).read_text())
         self.assertEqual(page.evaluate("data.timeline.batches"), file["batches"])
         self.check_page(page)

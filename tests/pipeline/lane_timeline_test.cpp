@@ -64,9 +64,11 @@ TEST_CASE("the newest batches are a timeline without a cut") {
   CHECK(newest.entries[0].batch == 17);
   CHECK(newest.moments_of(0).front() == 170);
   CHECK(newest.moments_of(2).back() == 197);
-  CHECK(newest.begun_ns() == 170);
-  timeline.add({20, 0, 0, 1}, std::array<std::int64_t, 3>{5, 6, 198});  // it began early, and ended last
-  CHECK(timeline.read().newest(3).begun_ns() == 5);
+  CHECK(newest.cut_ended_ns == 167);
+  // It began early, and ended last. Before 177, other batches were in the lanes.
+  timeline.add({20, 0, 0, 1}, std::array<std::int64_t, 3>{5, 6, 198});
+  CHECK(timeline.read().newest(3).cut_ended_ns == 177);
+  CHECK(timeline.read().newest(100).cut_ended_ns == 0);
   CHECK(timeline.read().newest(100).entries.size() == 8);
   CHECK(LaneTimeline(2, 4).read().newest(3).entries.empty());
 }
