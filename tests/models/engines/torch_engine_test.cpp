@@ -80,6 +80,24 @@ def decode(self, embedding, boxes, image_index):
   }
 }
 
+TEST_CASE("convolutions compute with channels last, or in planes if asked") {
+  const TemporaryFolder folder;
+  const Package package = package_of(folder.path(), R"(
+def forward(self, images):
+    weight = self.scale.reshape(1, 1, 1, 1).expand(8, 4, 3, 3).contiguous()
+    features = torch.conv2d(images, weight)
+    return torch.full([images.size(0), 1], float(features.stride(1)))
+)",
+                                     detector_yaml());
+  for (const bool channels_last : {true, false}) {
+    CAPTURE(channels_last);
+    const auto engine = load_torch_engine(package, {.threads = 1, .channels_last = channels_last});
+    const std::vector<Tensor> inputs{counting({1, 4, 5, 6})};
+    // The distance of two channels of one pixel: 1, or the 3 x 4 pixels of a plane.
+    CHECK(engine->call("forward", inputs)[0].host<float>()[0] == (channels_last ? 1 : 12));
+  }
+}
+
 TEST_CASE("a package with weights in 16 bits computes in 32 bits") {
   const TemporaryFolder folder;
   const Package package = package_of(folder.path(), R"(
