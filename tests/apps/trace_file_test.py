@@ -166,8 +166,12 @@ class Traces(Case):
         trace = Trace(self.file)
         self.check_adds_up(trace)
         (gpu,) = [resource for resource in program.report(self.out)["run_window"]["resources"] if resource["name"] == "GPU"]
-        self.assertEqual({part["name"] for part in gpu["parts"]}, {"detector", "encoder", "decoder"})
+        models, operations = {"detector", "encoder", "decoder"}, {f"{stage} operations" for stage in ("preprocess", "detect", "segment", "postprocess")}
+        self.assertEqual({part["name"] for part in gpu["parts"]}, models | operations)
+        self.assertEqual({event["name"] for event in trace.events if event["name"].startswith("GPU: ")}, {f"GPU: {name}" for name in models})
         for part in gpu["parts"]:
+            if part["name"] in operations:  # a trace has the calls of models only
+                continue
             calls = [event for event in trace.work(f"GPU: {part['name']}") if event["ts"] >= trace.run[0]]  # not those of the warm-up
             self.assertEqual(len(calls), part["items"])
             self.assertAlmostEqual(sum(call["args"]["alone_ms"] for call in calls) / 1e3, part["busy_s"], delta=TOLERANCE_S)
