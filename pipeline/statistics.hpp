@@ -142,6 +142,10 @@ struct Phases {
 /// Nothing if the system does not tell.
 [[nodiscard]] std::optional<double> other_cores(const Snapshot& window);
 
+/// If some thread of the machine waits for a disk for a larger share of the time, a disk may limit a run. Stalls of a few
+/// percent come from reading files.
+inline constexpr double slow_disk_stall = 0.3;
+
 /// The begin of a service: the time, and the times of the thread that serves.
 struct Service {
   std::int64_t begun_ns = 0;

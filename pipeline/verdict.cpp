@@ -14,7 +14,6 @@ namespace {
 constexpr double idle = 0.6;  // a resource less busy than this does not explain the rate by itself
 // In a machine that lacks memory, threads stall for most of the time. Stalls of a few percent come from reading files.
 constexpr double thrashing = 0.3;
-constexpr double slow_disk = 0.3;  // likewise, for a disk
 // Fewer cores are the daemons of a system, or errors of clocks that count in ticks of 10 ms.
 constexpr double min_other_cores = 0.05;
 // With fewer of its cores busy, a run does not lack cores: threads that wait for one wait for the same few.
@@ -229,7 +228,7 @@ bool waits_for_disk(const Verdict& verdict, const Candidate& it) {
   if (it.reading == nullptr || (it.stage != "read" && it.stage != "commit")) return false;
   const Reading& reading = it.reading->total;
   const double computed = reading.on_core().value_or(0) + reading.no_core().value_or(0);
-  return computed < 0.5 && verdict.disk_stall.value_or(0) >= slow_disk;
+  return computed < 0.5 && verdict.disk_stall.value_or(0) >= slow_disk_stall;
 }
 
 /// "3 pictures came out in 0.4 s"

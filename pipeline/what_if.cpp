@@ -19,8 +19,7 @@ constexpr double min_factor = 0.01, max_factor = 1000;  // of a stage's speed
 constexpr double latency_quantile = 0.95;
 constexpr double few_cores = 0.02;  // cores of other programs that are not worth a thread in the model
 constexpr const char* memory_option = "gate.memory";
-constexpr double often_waiting = 0.3;  // share of the time, of some thread for a disk
-constexpr double few_readers = 0.1;    // on average, that wait
+constexpr double few_readers = 0.1;  // that wait, on average; the disk does not hold them back
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
@@ -91,14 +90,14 @@ void use_gpu(std::vector<StageCosts>& lane_stages, const ResourceReading& gpu, c
   }
 }
 
-// The same run, if a full disk made the reads wait: it works all the time in which a read waits, for one after the other.
-// Nothing if reads do not wait for a disk.
+// The same run, if its reads wait for their share of a full disk. Nothing if they do not wait for a disk.
 std::optional<PipelineModel> with_full_disk(const Recording& recording) {
-  PipelineModel model = recording.model;
+  const std::vector<Cost>& reads = recording.model.read.recorded;
   double wait_s = 0;
-  for (const Cost& cost : model.read.recorded) wait_s += cost.wait_s / static_cast<double>(model.read.recorded.size());
+  for (const Cost& cost : reads) wait_s += cost.wait_s / static_cast<double>(reads.size());
   const double waiting = recording.frames_per_s * wait_s;  // Little's law: the mean number of reads that wait
-  if (recording.disk_stall < often_waiting || waiting < few_readers) return std::nullopt;
+  if (recording.disk_stall < slow_disk_stall || waiting < few_readers) return std::nullopt;
+  PipelineModel model = recording.model;
   // If reads wait independently of each other, so many share the disk while it works.
   const double share = std::min(waiting / model.read_threads, 1.0);
   const double together = waiting / (1 - std::pow(1 - share, model.read_threads));
