@@ -91,7 +91,7 @@ std::string ProfileFigures::add(const std::vector<ProfileRow>& rows) {
   if (!first.real_inputs) text += ", with artificial inputs";
   const std::string units(words_of(first.unit)), rate = units + "/s";
   text += "\n";
-  std::size_t width = 0;  // of the names of combinations
+  std::size_t width = 17;  // of the column of names; all tables have the same
   for (const auto& combination : combinations_) width = std::max(width, combination.name.size() + 1);
   const auto padded = [width](std::string name) { return name.append(width - name.size(), ' '); };
   if (compared) text += padded("");

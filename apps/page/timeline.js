@@ -103,11 +103,10 @@ function makeTimeline(timeline, shown = () => {}) {
   const names = [...stages, "no batch: the lane was starved"];
   const swatches = names.map(() => el("canvas", { class: "swatch", width: "26", height: "14", "aria-hidden": "true" }));
   const table = el("details", {}, el("summary", {}, "Table", el("span", { class: "hidden" }, " of the batches of the lanes")));
-  table.addEventListener("toggle", () => { if (table.open && table.children.length === 1) table.append(timelineTable(now.timeline, now.batches)); });
   table.addEventListener("toggle", () => {
-    if (table.open) return;
     while (table.children.length > 1) table.lastChild.remove();
-    showNext();
+    if (table.open) table.append(timelineTable(now.timeline, now.batches));
+    else showNext();
   });
   const legend = el("ul", { class: "legend" });
   const showFacts = () => legend.replaceChildren(...now.facts.slice(0, 16).map((fact) => el("li", {}, fact)),
