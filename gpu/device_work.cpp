@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// Of each operation in a stage. The events of a timed operation cost the lane's thread some microseconds.
+// Of each kind. The events of a timed operation cost the lane's thread some microseconds.
 constexpr std::int64_t most_timed = 32;
 
 double lower_quartile(std::vector<double> values) {

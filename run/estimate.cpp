@@ -244,7 +244,7 @@ Figure estimate_memory(const SampleMemory& sample, std::int64_t pictures) {
   const double doublings = std::log2(number(SampleMemory::early));
   const double of_doubling = std::max(peak - sample.early_peak_bytes, 0.0) / doublings;
   const double growth = of_doubling * std::log2(std::max(number(pictures) / number(sample.pictures), 1.0));
-  // Peaks of equal samples differed by up to 10 % from their mean, those of equal runs by up to 5 %.
+  // Of three runs, five equal samples each differed by up to 13 % from their mean, and five equal runs by up to 5 %.
   constexpr double of_runs = 0.12;
   const double varies = t_quantile(sample.resident_bytes.count() - 1) * *deviation + of_doubling + of_runs * peak;
   return {peak + growth / 2, std::max(peak - varies, 0.0), peak + growth + varies};

@@ -236,7 +236,7 @@ std::string timeline_json(const Attempt& attempt, const LaneTimeline::Kept& kept
   return to_json(kept, facts);
 }
 
-/// The same for the newest batches, up to now. It begins with the first of them.
+/// The same for the newest batches, up to now, from the end of the last batch that it leaves out.
 std::string newest_batches(const Attempt& attempt) {
   constexpr std::size_t shown = 128;
   const Execution& execution = attempt.execution;

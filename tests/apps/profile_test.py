@@ -287,7 +287,8 @@ class Profile(ProfileCase):
                             (("--csv", pipe), "not a file"), (("--json", self.pictures / "0000.jpg"), "must end in .json"),
                             (("--output", self.folder / "out"), "--output has no effect"), (("--dry-run",), "--dry-run has no effect"),
                             (("--compare", "precision", "--precision", "fp32"), "leave one of them out"),
-                            (("--compare", "engine", "--engine", "torchscript"), "leave one of them out"), (("--batch", "2"), "is not an option")):
+                            (("--compare", "engine", "--engine", "torchscript"), "leave one of them out"),
+                            (("--compare", "layout", "--engine", "aoti"), "--compare layout chooses models.engine itself"), (("--batch", "2"), "is not an option")):
             with self.subTest(words):
                 done = millrace("profile", "--input", self.pictures, "--detector", program.package("yolov8n"), *words)
                 self.assertEqual(done.code, program.USAGE, done)
