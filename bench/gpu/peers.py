@@ -33,6 +33,7 @@ import traces
 from torch.nn import functional as F
 
 DETECTOR_SIDE = 640
+EXPORTERS = (Path(__file__).parent / "share/millrace/export", Path(__file__).parents[2] / "models/export")  # of the bundle, of the source
 PAD = 114
 AGREE = 0.9  # minimum IoU with the masks of float32; kernels in 16 bits differ where logits are about zero
 
@@ -183,44 +184,28 @@ def optimized(step, sample):
                 str(step.mean.device), step.dtype)
 
 
-class ConstantReader(torch.fx.Interpreter):
-    """Runs a graph and records the nodes whose result is a number."""
+class Methods(torch.nn.Module):
+    """The exported programs of a segmenter (model.ep.pt2), with the names of their methods."""
 
-    def __init__(self, module):
-        super().__init__(module)
-        self.found = {}
-
-    def run_node(self, node):
-        value = super().run_node(node)
-        if node.op == "call_function" and isinstance(value, (bool, int, float)):
-            self.found[node] = value
-        return value
+    def __init__(self, programs):
+        super().__init__()
+        self.encode, self.decode = programs["encode"], programs["decode"]
 
 
-def specialized(module, sample):
-    """Replaces nodes that compute numbers by their results for this shape.
+def exported(step, _):
+    """The step with the exported programs of the same packages. torch.compile does not look into TorchScript."""
+    sys.path.append(str(next(folder for folder in EXPORTERS if folder.is_dir())))
+    import programs
+    from compile import with_weights
 
-    Reading a number from a tensor would split the graph and wait for the device.
-    """
-    numbers = ConstantReader(module)
-    numbers.run(*sample)
-    for node, value in numbers.found.items():
-        for user in list(node.users):
-            user.replace_input_with(node, value)
-        module.graph.erase_node(node)
-    module.graph.eliminate_dead_code()
-    module.recompile()
-    return module
+    device = step.mean.device
+    detector, segmenter = ({name: with_weights(program, dtype, str(device)) for name, program in programs.load(package / programs.NAME).items()}
+                           for package, dtype in zip(step.packages, (step.detects_in, step.dtype), strict=True))
+    return Step(detector["forward"], Methods(segmenter), str(device), step.dtype)
 
 
 def inductor(step, sample):
-    """Compiles with torch.compile, which needs the result of torch.export: it does not look into TorchScript."""
-    from torch._export.converter import TS2EPConverter
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one for each weight that inference does not read
-        exported = TS2EPConverter(torch.jit.trace(step, sample, check_trace=False), sample).convert()
-    return torch.compile(specialized(exported.module(), sample), dynamic=False)
+    return torch.compile(exported(step, sample), dynamic=False)
 
 
 def unfused(step, sample):
@@ -229,7 +214,7 @@ def unfused(step, sample):
 
 
 WAYS = {"torch.jit.freeze": frozen, "torch.jit.freeze, no fuser": unfused, "torch.jit.optimize_for_inference": optimized,
-        "torch.export and torch.compile": inductor}
+        "model.ep.pt2, torch.compile": inductor}
 
 
 def reason(error):
@@ -400,6 +385,7 @@ class Tuned:
             expected = Step(*models(tf32=False), device, torch.float32, torch.float32)(*self.inputs)[1]
             detector, segmenter = models(benchmark=True)
             step = Step(detector.to(detects_in(device)), segmenter.to(dtype), device, dtype)
+            step.packages = arguments.detector, arguments.segmenter
             self.step = Fastest(step, self.inputs, device, arguments.compile_seconds, expected, arguments.ready_seconds)
         self.masks_stream = torch.cuda.Stream(priority=-1) if self.cuda else None
         self.settings = {"batch": batch, "workers": workers, "prefetch": ahead, "shared_memory_free_bytes": free,
