@@ -70,14 +70,18 @@ std::string busy_clause(const Candidate& it) {
   const auto servers = it.reading->total.servers;
   std::string text = it.stage == it.resource ? "it" : resource_name(it);
   text += it.resource == "workers" ? " were" : " was";
-  text += " busy " + percent(it.utilisation) + " of the time";
+  // Kernels of different lanes run at the same time.
+  text += it.reading->waited_for_by_lanes && it.utilisation > 1
+              ? " busy all the time: one after another, its kernels would take " + percent(it.utilisation) + " of it"
+              : " busy " + percent(it.utilisation) + " of the time";
   if (servers > 1) text += ", " + std::to_string(servers) + " at a time";
   auto parts = it.reading->parts;
   if (parts.size() < 2) return text;
   std::ranges::sort(parts, std::ranges::greater{}, &Reading::busy_ns);
-  text += " (of that time: ";
+  // The largest part, and others that do not round to 0 %.
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    text += (i > 0 ? ", " : "") + parts[i].name + " " + percent(share_of(parts[i], *it.reading));
+    const double share = share_of(parts[i], *it.reading);
+    if (i == 0 || share >= 0.005) text += (i > 0 ? ", " : " (of that time: ") + parts[i].name + " " + percent(share);
   }
   return text + ")";
 }

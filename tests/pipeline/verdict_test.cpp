@@ -67,6 +67,16 @@ TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not 
         "of the time. Runner-up: the workers (mostly `decode`) at 73 %. If `encoder` were twice as fast, the run would "
         "gain at most 37 %: then `decode` is the limit.");
 
+  // Kernels of different lanes run at the same time.
+  auto& all = window.resources.back();
+  all.parts.push_back(reading("detect operations", 1, 0.03));
+  all.total.busy_ns = seconds(10.8);
+  CHECK(judge({}, window)
+            .sentence.starts_with(
+                "`encoder` holds the run back: the GPU was busy all the time: one after another, its kernels would "
+                "take 108 % of "
+                "it (of that time: encoder 56 %, decoder 22 %, detector 9 %), by the time of the kernels alone;"));
+
   // If the GPU is not full, lanes are busy with something else: launches, or a host that is too slow.
   window.resources.back().total.busy_ns = seconds(5);
   CHECK(judge({}, window).resource == "lane");
