@@ -5,35 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "pipeline/simulation.hpp"
+#include "pipeline/recording.hpp"
 
 namespace millrace {
-
-/// A run as the what-if model replays it: its costs and limits, and the rate that it had.
-struct Recording {
-  PipelineModel model;
-  int team = 1;             ///< threads of a model call on a CPU
-  double frames_per_s = 0;  ///< measured
-  double latency_s = 0;     ///< measured: 95 % of the frames took no longer from admission to commit
-  double memory_bytes = 0;  ///< for the files and pixels of all frames in flight (gate.memory); 0: not known
-  double pixel_bytes = 0;   ///< mean of a frame; 0: not known
-  double disk_stall = 0;    ///< share of the time in which some thread of the machine waited for a disk
-};
-
-/// The numbers of a run that its snapshots do not have.
-struct RunShape {
-  int batch = 1;
-  int team = 1;
-  int worker_nice = 0;
-  std::int64_t memory_bytes = 0;        ///< as in Recording
-  std::int64_t decoded_bytes = 0;       ///< pixels of all frames of the window
-  std::string pixels_until = "commit";  ///< the stage that frees them
-};
-
-/// Makes a recording of the window. Nothing if the window has too little to replay: no commit, or a stage without items.
-/// The costs have no time without a core, because the replay makes it anew. In the model, other programs have the number
-/// of threads that takes the cores which others took in the window.
-[[nodiscard]] std::optional<Recording> recording_of(const Snapshot& window, const RunShape& shape);
 
 /// The predicted rate after a change, in frames per second, with an interval that holds nine of ten real rates.
 struct Prediction {
