@@ -262,11 +262,12 @@ Json compare_attempts(const Attempt& first, const Attempt& second, const Results
   // The outputs have their own lines.
   std::erase_if(settings.get_ref<Json::array_t&>(), [](const Json& it) { return it.at("name") == "output.folder"; });
   // With other models, pictures or machines, a prediction would mean nothing.
-  const bool comparable = machine.empty() && std::ranges::all_of(settings, [](const Json& it) {
-                            const std::set<std::string> known{"threads.workers", "threads.lanes", "read.threads",
-                                                              "gate.frames",     "gate.memory",   "batch.size"};
-                            return known.count(it.at("name").get<std::string>()) > 0;
-                          });
+  const bool comparable =
+      machine.empty() && std::ranges::all_of(settings, [](const Json& it) {
+        const std::set<std::string> known{"threads.workers", "threads.lanes", "read.threads",     "gate.frames",
+                                          "gate.memory",     "batch.size",    "segment.box_batch"};
+        return known.count(it.at("name").get<std::string>()) > 0;
+      });
   Json prediction = comparable ? checked_prediction(first.folder, second.folder) : Json();
   return {{"schema", 1},
           {"notes", notes_json(a, b, !machine.empty())},

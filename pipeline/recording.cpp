@@ -106,6 +106,7 @@ std::optional<Recording> recording_of(const Snapshot& window, const RunShape& sh
   if (window.committed <= 0 || window.time_ns <= 0) return std::nullopt;
   Recording recording;
   recording.team = shape.team;
+  recording.row_limits = shape.row_limits;
   recording.frames_per_s = static_cast<double>(window.committed) / seconds(window.time_ns);
   recording.latency_s = window.latency.quantile_ns(latency_quantile) / 1e9;
   recording.disk_stall = seconds(window.machine.io_stall_ns.value_or(0)) / seconds(window.time_ns);

@@ -71,6 +71,15 @@ void speed_up(StageCosts& stage, double times) {
   }
 }
 
+/// Calls of a batch if each has at most `most` rows.
+double calls_of(const RowLimit& limit, int most) {
+  const double full = limit.rows / most;
+  // If all batches have the same number of rows. Otherwise, the last calls of batches are about half full.
+  constexpr double rounding = 1e-4;
+  if (std::abs(limit.calls - std::round(limit.calls)) < rounding) return std::ceil(full - rounding);
+  return std::max(full + limit.calls - limit.rows / std::min(limit.value, limit.most), 1.0);
+}
+
 // The costs of a batch grow with its frames.
 void resize_batches(PipelineModel& model, int batch) {
   const double times = static_cast<double>(model.batch) / batch;
@@ -146,6 +155,7 @@ struct Changed {
   PipelineModel model;
   int team = 1;            ///< of the recording
   double pixel_bytes = 0;  ///< likewise
+  std::vector<RowLimit> row_limits{};
   std::vector<std::string> labels{};
   bool extrapolated = false;
 };
@@ -175,6 +185,34 @@ void change_memory(Changed& changed, double bytes) {
   changed.extrapolated = true;  // real frames differ in size
 }
 
+// The rows of a batch stay the same, so only the part of its costs changes that belongs to calls and not to rows.
+void change_rows(Changed& changed, RowLimit& limit, int value) {
+  if (!limit.call_s)
+    throw std::invalid_argument("what-if " + limit.option +
+                                ": nobody knows what a call costs, because all calls of this run had about the same "
+                                "size; 'millrace profile' measures it");
+  if (value > limit.most)
+    throw std::invalid_argument("what-if " + limit.option + ": the model takes at most " + std::to_string(limit.most) +
+                                " in a call");
+  const double calls = calls_of(limit, value);
+  const auto stage = std::ranges::find(changed.model.lane_stages, limit.stage, &StageCosts::name);
+  double batch_s = 0;  // on the lane's thread
+  for (const Cost& cost : stage->recorded)
+    batch_s += (cost.core_s / cost.threads + cost.launch_s) / static_cast<double>(stage->recorded.size());
+  if (batch_s > 0) {
+    constexpr double smallest = 0.01;
+    const double ratio = std::max(1 + (calls - limit.calls) * *limit.call_s / batch_s, smallest);
+    for (Cost& cost : stage->recorded) {
+      cost.core_s *= ratio;
+      cost.launch_s *= ratio;
+    }
+  }
+  limit.calls = calls;
+  limit.value = value;
+  changed.labels.push_back(limit.option + ": " + std::to_string(value));
+  changed.extrapolated = true;
+}
+
 void change_option(Changed& changed, const Number& option) {
   PipelineModel& model = changed.model;
   const std::string& name = option.name;
@@ -192,6 +230,9 @@ void change_option(Changed& changed, const Number& option) {
   }
   if (name == memory_option) return change_memory(changed, option.value);
   const int value = whole(option);
+  for (RowLimit& limit : changed.row_limits) {
+    if (limit.option == name) return change_rows(changed, limit, value);
+  }
   std::string label = name + ": " + std::to_string(value);
   if (name == "threads.workers") {
     model.workers = value;
@@ -206,6 +247,10 @@ void change_option(Changed& changed, const Number& option) {
     model.lanes = value;
     changed.extrapolated = true;
   } else if (name == "batch.size") {
+    for (RowLimit& limit : changed.row_limits) {
+      limit.rows *= static_cast<double>(value) / model.batch;
+      limit.calls *= static_cast<double>(value) / model.batch;
+    }
     resize_batches(model, value);
     changed.extrapolated = true;
   } else if (name == "gpus") {
@@ -214,9 +259,10 @@ void change_option(Changed& changed, const Number& option) {
     model.gpus = value;
     label = value == 1 ? "one GPU" : std::to_string(value) + " GPUs, each with its lanes";
   } else {
-    throw std::invalid_argument("what-if " + name +
-                                ": is not known; known are threads.workers, threads.lanes, read.threads, gate.frames, "
-                                "gate.memory, batch.size, cores, gpus, others=0, and STAGE xN");
+    std::string known = "threads.workers, threads.lanes, read.threads, gate.frames, gate.memory, batch.size, ";
+    for (const RowLimit& limit : changed.row_limits) known += limit.option + ", ";
+    throw std::invalid_argument("what-if " + name + ": is not known; known are " + known +
+                                "cores, gpus, others=0, and STAGE xN");
   }
   changed.labels.push_back(std::move(label));
 }
@@ -261,7 +307,7 @@ std::vector<WhatIf::Replayed> WhatIf::replay(PipelineModel model) {
 // change, and a part of the gain. The real changes of bench/insight gave the numbers.
 Prediction WhatIf::predict(std::string_view change, const Base& base) const {
   constexpr double of_runs = 0.07, of_mismatch = 0.5, of_gain = 0.2, of_extrapolation = 0.05;
-  Changed changed{base.model, recording_.team, recording_.pixel_bytes};
+  Changed changed{base.model, recording_.team, recording_.pixel_bytes, recording_.row_limits};
   for (const std::string& part : parts_of(change)) apply(changed, part);
   const PipelineModel& model = changed.model;
   if (model.admission < 2 * model.batch)
@@ -304,6 +350,10 @@ std::optional<CheckedPrediction> check_prediction(const Recording& before, const
     if (value != old_value) add(std::string(option) + "=" + std::to_string(value));
   };
   number("batch.size", from.batch, to.batch);
+  for (const RowLimit& limit : before.row_limits) {
+    const auto now = std::ranges::find(after.row_limits, limit.option, &RowLimit::option);
+    if (now != after.row_limits.end()) number(limit.option.c_str(), limit.value, now->value);
+  }
   // Before the lanes, whose number it changes.
   if (uses_gpu(from)) number("gpus", from.gpus, to.gpus);
   number("threads.lanes", from.lanes, to.lanes);
@@ -333,6 +383,10 @@ std::vector<Prediction> WhatIf::table() const {
   twice("threads.lanes", model.lanes);
   twice("read.threads", model.read_threads);
   twice("gate.frames", model.admission);
+  for (const RowLimit& limit : recording_.row_limits) {
+    if (limit.call_s && limit.calls > 1 && limit.value < limit.most)
+      changes.push_back(limit.option + "=" + std::to_string(std::min(2 * limit.value, limit.most)));
+  }
   // Otherwise memory holds no frame back.
   if (model.frames_in_memory > 0 && model.frames_in_memory < model.admission)
     changes.push_back(std::string(memory_option) + "=" + number_text(2 * recording_.memory_bytes));

@@ -28,7 +28,8 @@ class WhatIf {
   explicit WhatIf(Recording recording);
 
   /// `change` is "STAGE xN" (N times as fast), "OPTION=N" or "others=0"; or several of them, separated by commas.
-  /// Options are threads.workers, threads.lanes, read.threads, gate.frames, gate.memory, batch.size, cores and gpus.
+  /// Options are threads.workers, threads.lanes, read.threads, gate.frames, gate.memory, batch.size, cores, gpus and
+  /// those of Recording::row_limits.
   /// Costs of a batch grow with its size, which is true on CPUs.
   /// Throws std::invalid_argument that names the change and what is known.
   [[nodiscard]] Prediction predict(std::string_view change) const;

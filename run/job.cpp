@@ -28,8 +28,8 @@
 #include "run/feed.hpp"
 #include "run/host_memory.hpp"
 #include "run/message_of.hpp"
+#include "run/predictions.hpp"
 #include "run/reader.hpp"
-#include "run/recording.hpp"
 #include "run/report_verdict.hpp"
 #include "run/resource_log.hpp"
 #include "run/timeline.hpp"
@@ -99,37 +99,6 @@ void fill_device_counts(RunReport& report, const DeviceCounts& device) {
                                            {"downloads", device.downloads},
                                            {"waits", device.waits},
                                            {"overflows", device.overflows}});
-}
-
-// The stage after which the field is freed. Fields that no stage of the chain frees stay until the commit.
-std::string last_reader(const Chain& chain, const FieldBase& field) {
-  for (const ChainLink& link : chain.links()) {
-    if (std::ranges::find(link.frees, &field) != link.frees.end()) return link.info.name;
-  }
-  return "commit";
-}
-
-// A short run says as little about changes as about the bottleneck.
-void predict_changes(RunReport& report, const RunFolder& folder, const ResolvedConfig& resolved, const Config& config) {
-  if (report.verdict.kind == Verdict::Kind::too_short || !report.verdict.thin.empty()) return;
-  const bool in_memory = config.input.source == "memory";  // its pixels do not count against gate.memory
-  const auto recording = recording_of(report.window, {.batch = report.batch_size,
-                                                      .team = report.team,
-                                                      .worker_nice = resolved.graph.worker_nice,
-                                                      .memory_bytes = in_memory ? 0 : resolved.graph.byte_budget,
-                                                      .decoded_bytes = report.stage_bytes.at(Decode::name),
-                                                      .pixels_until = last_reader(config.chain, pixels)});
-  if (!recording) return;
-  folder.write_recording(to_json(*recording));
-  try {
-    report.what_if = WhatIf(*recording).table();
-    if (const auto earlier = newest_recording(report.output_folder, report.run)) {
-      report.prediction = check_prediction(earlier->second, *recording);
-      report.predicted_by = earlier->first;
-    }
-  } catch (const std::exception& error) {  // the results are complete, so the run must not fail
-    report.notes.push_back("changes could not be predicted: " + std::string(error.what()));
-  }
 }
 
 void fill_device_calls(RunReport& report, const JobRequest& request, const Execution& execution) {
@@ -346,7 +315,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     report.state = result.stopped ? "stopped" : "finished";
     fill_all_accounts(report, attempt);
     fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
-    predict_changes(report, attempt.folder, attempt.resolved, attempt.request.config);
+    predict_changes(report, attempt.folder, attempt.resolved, attempt.request, attempt.execution.call_times());
     // Once more, because only now the gains are predicted.
     if (!report.what_if.empty()) fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
     fill_device_calls(report, attempt.request, attempt.execution);

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int version = 5;
+constexpr int version = 6;
 constexpr std::size_t max_stages = 64, max_costs = 1024;  // a run has fewer
 
 // Six digits are more than a clock gives, and short.
@@ -65,6 +65,30 @@ std::vector<StageCosts> stages_from(const Json& json) {
   return all;
 }
 
+Json json_of(const RowLimit& limit) {
+  return {{"option", limit.option},
+          {"stage", limit.stage},
+          {"value", limit.value},
+          {"most", limit.most},
+          {"rows", limit.rows},
+          {"calls", limit.calls},
+          {"call_s", limit.call_s ? Json(rounded(*limit.call_s)) : Json()}};
+}
+
+// The stage must be one of the lane.
+RowLimit row_limit_from(const Json& json, const PipelineModel& model) {
+  constexpr int most = 1'000'000;
+  RowLimit limit{json.at("option").get<std::string>(), json.at("stage").get<std::string>()};
+  if (std::ranges::find(model.lane_stages, limit.stage, &StageCosts::name) == model.lane_stages.end())
+    throw std::out_of_range("");
+  limit.value = whole(json.at("value"), 1, most);
+  limit.most = whole(json.at("most"), 1, most);
+  limit.rows = number(json.at("rows"), 0, 1e9);
+  limit.calls = number(json.at("calls"), 0, 1e9);
+  if (const Json& call_s = json.at("call_s"); !call_s.is_null()) limit.call_s = number(call_s, 0, 1e5);
+  return limit;
+}
+
 // A stage that no frame reaches would never free pixels, and the replay would stand still.
 void check_pixels_until(const PipelineModel& model) {
   bool known = model.pixels_until == model.commit.name;
@@ -105,6 +129,9 @@ Recording recording_from(const Json& json) {
   model.batch_stages = stages_from(json.at("batch_stages"));
   model.commit = stage_from(json.at("commit"));
   check_pixels_until(model);
+  const Json& limits = json.at("row_limits");
+  if (!limits.is_array() || limits.size() > max_stages) throw std::out_of_range("");
+  for (const Json& limit : limits) recording.row_limits.push_back(row_limit_from(limit, model));
   return recording;
 }
 
@@ -112,6 +139,8 @@ Recording recording_from(const Json& json) {
 
 std::string to_json(const Recording& recording) {
   const PipelineModel& model = recording.model;
+  Json limits = Json::array();
+  for (const RowLimit& limit : recording.row_limits) limits.push_back(json_of(limit));
   return Json{{"version", version},
               {"pictures_per_s", recording.frames_per_s},
               {"latency_p95_s", rounded(recording.latency_s)},
@@ -136,7 +165,8 @@ std::string to_json(const Recording& recording) {
               {"frame_stages", json_of(model.frame_stages)},
               {"lane_stages", json_of(model.lane_stages)},
               {"batch_stages", json_of(model.batch_stages)},
-              {"commit", json_of(model.commit)}}
+              {"commit", json_of(model.commit)},
+              {"row_limits", std::move(limits)}}
       .dump();
 }
 

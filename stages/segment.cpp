@@ -89,7 +89,10 @@ StageInfo Segment::info(const Options& options) {
                  .task = "segment",
                  // Embeddings of several encoder calls are copied into one tensor (stack): then there are two of each.
                  .calls = {{.method = encode_method, .rows = options.image_batch, .kept_per_picture = 2},
-                           {.method = decode_method, .rows = options.box_batch, .kept_per_object = 1}},
+                           {.method = decode_method,
+                            .rows = options.box_batch,
+                            .option = options.pack ? "box_batch" : "",
+                            .kept_per_object = 1}},
                  .padded = options.pad,
                  .remedy = "add --segmenter PACKAGE, or name a recipe without 'segment' and 'postprocess'",
                  .recipe_without = "detect.yaml"};

@@ -18,6 +18,7 @@
 
 namespace millrace {
 
+class CallTimes;
 class Device;
 class PixelCache;
 class StageModels;
@@ -45,6 +46,7 @@ struct ModelUse {
   struct Calls {
     std::string method;
     int rows = 0;              ///< maximum rows of a call; 0: the batch size
+    std::string option{};      ///< of the stage, that is `rows`; for predictions of other values. Empty: none
     int kept_per_picture = 0;  ///< output rows that a lane keeps at once, for each picture
     int kept_per_object = 0;   ///< the same for each object
     bool operator==(const Calls&) const = default;
@@ -111,6 +113,7 @@ struct StageContext {
   const std::vector<View>& views;  ///< in the order of the plan
   const PixelSource& source;
   const std::string& output_folder;  ///< for side files
+  CallTimes* call_times = nullptr;   ///< of the run; null: nobody wants them
 };
 
 /// A stage on single frames, before they are put into batches. Many threads call run() of one object at once.

@@ -1,4 +1,4 @@
-"""46 real changes, and what `millrace report --what-if` predicts for them.
+"""49 real changes, and what `millrace report --what-if` predicts for them.
 
 Each base run predicts several changes; then every change is made and measured in turns with the base. A change is written
 as the program reads it: "STAGE xN", "OPTION=N" or "others=0". For a stage, N is the factor that was measured, because
@@ -24,7 +24,7 @@ class Base:
     changes: dict  # by the words for --what-if; "STAGE x" gets its factor after the runs
 
 
-LANES, WORKERS, READERS, FRAMES, MEMORY, BATCH = "threads.lanes", "threads.workers", "read.threads", "gate.frames", "gate.memory", "batch.size"
+LANES, WORKERS, READERS, FRAMES, MEMORY, BATCH, BOXES = "threads.lanes", "threads.workers", "read.threads", "gate.frames", "gate.memory", "batch.size", "segment.box_batch"
 ONE_FILE = Change({"formats": ("overlay",)}, "without the label map")
 ONE_CORE = Change({"cores": ONE})
 
@@ -76,6 +76,9 @@ BASES = (
     base(
         "memory for two large pictures", Setup(pictures=36, boxes=2, form="huge", formats=("overlay",), options={"gate.slab": "32M", MEMORY: "64M"}, **two_threads()),
         ((MEMORY, "128M"), (MEMORY, "512M")),
+    ),
+    base(
+        "calls of few boxes", Setup(pictures=60, boxes=10, formats=("overlay",), options={BOXES: 4}, **two_threads()), ((BOXES, 1), (BOXES, 2), (BOXES, 10)),
     ),
     base(
         "one core", Setup(pictures=60, boxes=3, **one_core()), ((LANES, 2), (WORKERS, 2), (FRAMES, 4)),

@@ -75,6 +75,26 @@ class Compare(program.Case):
             self.assertEqual(done.code, program.USAGE, done)
             self.assertIn(says, done.err)
 
+    def test_a_change_of_the_boxes_in_a_call(self):
+        """Ten boxes a picture are calls of 4, 4 and 2 boxes. So the recording tells what a call costs."""
+        original = program.write_picture(self.folder / "one.jpg", 120, 90)
+        lines = [json.dumps({"path": str(original), "boxes": [[3 + 5 * k, 2 + 3 * k, 43 + 5 * k, 32 + 3 * k, 0] for k in range(10)]}) + "\n"] * 60
+        manifest = self.write("boxes.jsonl", "".join(lines))
+        more = ("--input", manifest, "--segmenter", program.package("sam_small"), "--set", "segment.box_batch=4", "--set", "batch.size=1")
+        self.run_ok(*more, "--output", self.folder / "a")
+        self.run_ok(*more, "--output", self.folder / "b", "--set", "segment.box_batch=10")
+        (limit,) = json.loads(next((self.folder / "a").glob("runs/*/recording.json")).read_text())["row_limits"]
+        self.assertEqual((limit["option"], limit["stage"], limit["value"], limit["rows"], limit["calls"]), ("segment.box_batch", "segment", 4, 10, 3))
+        self.assertIsNotNone(limit["call_s"])
+        done = program.millrace("report", self.folder / "a", "--what-if", "segment.box_batch=10", "--what-if", "segment.box_batch=1", "--json")
+        self.assertEqual(done.code, program.OK, done)
+        larger, smaller = json.loads(done.out)["changes"]
+        self.assertGreaterEqual(larger["pictures_per_s"], smaller["pictures_per_s"])
+        self.assertIn("segment.box_batch=10", json.loads(self.compare("a", "b", "--json").out)["prediction"]["change"])
+        done = program.millrace("report", self.folder / "b", "--what-if", "segment.box_batch=4")
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertIn("nobody knows what a call costs", done.err)
+
     def test_the_verdict_states_the_gain_that_the_table_predicts(self):
         original = program.write_picture(self.folder / "one.jpg", 640, 480)
         for i in range(400):

@@ -42,6 +42,23 @@ TEST_CASE("a recording that was written and read predicts the same") {
   CHECK(again->disk_stall == doctest::Approx(0.8));
 }
 
+TEST_CASE("limits of calls are written too") {
+  Recording recording = example();
+  recording.row_limits = {{"segment.box_batch", "segment", 64, 256, 160, 3, 0.02},
+                          {"detect.exec_batch", "detect", 4, 8, 1, 1}};
+  const auto again = recording_from_json(to_json(recording));
+  REQUIRE(again);
+  REQUIRE(again->row_limits.size() == 2);
+  CHECK(again->row_limits[0].most == 256);
+  CHECK(again->row_limits[0].call_s.value() == doctest::Approx(0.02));
+  CHECK_FALSE(again->row_limits[1].call_s);
+  const char* change = "segment.box_batch=16";
+  CHECK(WhatIf(*again).predict(change).frames_per_s ==
+        doctest::Approx(WhatIf(recording).predict(change).frames_per_s).epsilon(0.001));
+  recording.row_limits[0].stage = "other";
+  CHECK_FALSE(recording_from_json(to_json(recording)));
+}
+
 TEST_CASE("the time to launch the work of a GPU is written too") {
   Recording recording = example();
   for (Cost& cost : recording.model.lane_stages[1].recorded) cost.launch_s = cost.device_s / 2;
