@@ -17,7 +17,7 @@
 #include "run/config.hpp"
 #include "run/device_models.hpp"
 #include "run/lane.hpp"
-#include "stages/call_times.hpp"
+#include "stages/call_costs.hpp"
 
 namespace millrace {
 
@@ -116,7 +116,7 @@ class Execution {
   int lanes() const { return static_cast<int>(lanes_.size()); }
 
   const Counters& counters() const { return counters_; }
-  const CallTimes& call_times() const { return call_times_; }
+  const CallCosts& call_costs() const { return call_costs_; }
   CacheStatistics models() const { return statistics(models_); }
   /// One for each device that has its own memory.
   std::vector<MemoryPlan> memory_plans() const;
@@ -150,7 +150,7 @@ class Execution {
   PixelSource source_;
   const KnownLimits known_limits_;
   Counters counters_;
-  CallTimes call_times_;
+  CallCosts call_costs_;
   const std::vector<PlannedModel> planned_models_;
   std::vector<DeviceModels> models_;                                      // by device
   StageModels stage_models_;                                              // for stages outside of lanes

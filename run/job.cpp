@@ -315,7 +315,7 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     report.state = result.stopped ? "stopped" : "finished";
     fill_all_accounts(report, attempt);
     fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
-    predict_changes(report, attempt.folder, attempt.resolved, attempt.request, attempt.execution.call_times());
+    predict_changes(report, attempt.folder, attempt.resolved, attempt.request, attempt.execution.call_costs());
     // Once more, because only now the gains are predicted.
     if (!report.what_if.empty()) fill_verdict(report, attempt.execution.window_begun(), attempt.execution.finished());
     fill_device_calls(report, attempt.request, attempt.execution);

@@ -49,7 +49,7 @@ Lane::Lane(const std::vector<PlannedView>& views, const StageContext& context, D
       device_(std::move(device)),
       stage_models_(of_lane(context.models, models)),
       context_{stage_models_,  device_.get(),         context.counters,  context.views,
-               context.source, context.output_folder, context.call_times},
+               context.source, context.output_folder, context.call_costs},
       planned_(planned_models(views, context.models.packages)),
       prepare_again_(std::move(prepare_again)),
       stages_(make_stages<LaneStage>(views, Section::lane, [this](const ChainLink& link) {

@@ -33,14 +33,14 @@ std::int64_t batches_of(const Snapshot& window, const std::string& stage) {
 
 // The options that limit the rows of a model call, by the calls of the run. Without those that no call has used.
 std::vector<RowLimit> row_limits(const Chain& chain, const Packages& packages, const Snapshot& window,
-                                 const CallTimes& times) {
+                                 const CallCosts& times) {
   std::vector<RowLimit> all;
   for (const ChainLink* link : chain.of(Section::lane)) {
     const std::string& stage = link->info.name;
     const auto batches = static_cast<double>(batches_of(window, stage));
     for (const ModelUse& use : link->info.models) {
       for (const ModelUse::Calls& calls : use.calls) {
-        const CallTimes::ByRows by_rows = times.of(stage, calls.method);
+        const CallCosts::ByRows by_rows = times.of(stage, calls.method);
         if (calls.option.empty() || use.folder.empty() || by_rows.empty() || batches < 1) continue;
         RowLimit limit{.option = stage + "." + calls.option,
                        .stage = stage,
@@ -63,7 +63,7 @@ std::vector<RowLimit> row_limits(const Chain& chain, const Packages& packages, c
 }  // namespace
 
 void predict_changes(RunReport& report, const RunFolder& folder, const ResolvedConfig& resolved,
-                     const JobRequest& request, const CallTimes& times) {
+                     const JobRequest& request, const CallCosts& times) {
   // A short run says as little about changes as about the bottleneck.
   if (report.verdict.kind == Verdict::Kind::too_short || !report.verdict.thin.empty()) return;
   const Config& config = request.config;

@@ -9,7 +9,7 @@
 
 #include "gpu/device.hpp"
 #include "models/call_limits.hpp"
-#include "stages/call_times.hpp"
+#include "stages/call_costs.hpp"
 #include "stages/preprocess.hpp"
 #include "stages/stage_models.hpp"
 
@@ -205,7 +205,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
           std::ranges::find_if(owners.subspan(first, count), [&](int owner) { return owner != owners[first]; });
       count = static_cast<std::size_t>(others - owners.subspan(first, count).begin());
     }
-    const double begun_s = context.call_times == nullptr ? 0 : thread_seconds();
+    const double begun_s = context.call_costs == nullptr ? 0 : thread_seconds();
     bool any = false;
     for (std::size_t row = first; row < first + count; ++row) any = any || is_taken(row);
     // A call of blanks and unwanted rows has no result that anyone takes.
@@ -251,8 +251,8 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
     }
     // Before the next call: outputs that `take` does not keep are freed at the end of this round.
     rows.take(taken);
-    if (context.call_times != nullptr)
-      context.call_times->took(rows.stage, rows.method, static_cast<int>(count), thread_seconds() - begun_s);
+    if (context.call_costs != nullptr)
+      context.call_costs->took(rows.stage, rows.method, static_cast<int>(count), thread_seconds() - begun_s);
   }
 }
 

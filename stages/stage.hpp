@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-class CallTimes;
+class CallCosts;
 class Device;
 class PixelCache;
 class StageModels;
@@ -113,7 +113,7 @@ struct StageContext {
   const std::vector<View>& views;  ///< in the order of the plan
   const PixelSource& source;
   const std::string& output_folder;  ///< for side files
-  CallTimes* call_times = nullptr;   ///< of the run; null: nobody wants them
+  CallCosts* call_costs = nullptr;   ///< of the run; null: nobody wants them
 };
 
 /// A stage on single frames, before they are put into batches. Many threads call run() of one object at once.

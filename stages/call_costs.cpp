@@ -1,4 +1,4 @@
-#include "stages/call_times.hpp"
+#include "stages/call_costs.hpp"
 
 #include <time.h>
 
@@ -20,7 +20,7 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-void CallTimes::took(const std::string& stage, const std::string& method, int rows, double seconds) {
+void CallCosts::took(const std::string& stage, const std::string& method, int rows, double seconds) {
   const std::lock_guard lock(mutex_);
   ByRows& by_rows = all_[{stage, method}];
   if (by_rows.size() >= most_sizes && !by_rows.contains(rows)) return;
@@ -34,13 +34,13 @@ void CallTimes::took(const std::string& stage, const std::string& method, int ro
   ++known.calls;
 }
 
-CallTimes::ByRows CallTimes::of(const std::string& stage, const std::string& method) const {
+CallCosts::ByRows CallCosts::of(const std::string& stage, const std::string& method) const {
   const std::lock_guard lock(mutex_);
   const auto known = all_.find({stage, method});
   return known == all_.end() ? ByRows() : known->second;
 }
 
-std::optional<double> fixed_seconds(const CallTimes::ByRows& calls) {
+std::optional<double> fixed_seconds(const CallCosts::ByRows& calls) {
   if (calls.empty() || calls.rbegin()->first < least_ratio * calls.begin()->first) return std::nullopt;
   // The best line through the medians of all numbers of rows. Each counts as often as it has times.
   double weight = 0, rows = 0, seconds = 0, rows_rows = 0, rows_seconds = 0;

@@ -12,7 +12,7 @@ namespace millrace {
 
 /// How long the lanes' threads computed for calls of models, by rows. Thread-safe.
 /// With a GPU, that is the time to launch the calls.
-class CallTimes {
+class CallCosts {
  public:
   struct Calls {
     std::int64_t calls = 0;
@@ -32,7 +32,7 @@ class CallTimes {
 
 /// The part of a call's seconds that does not depend on its rows, as far as it is positive.
 /// Nothing if no call had at least 1.5 times the rows of another.
-[[nodiscard]] std::optional<double> fixed_seconds(const CallTimes::ByRows& calls);
+[[nodiscard]] std::optional<double> fixed_seconds(const CallCosts::ByRows& calls);
 
 /// Seconds for which the calling thread has computed.
 [[nodiscard]] double thread_seconds() noexcept;

@@ -1,4 +1,4 @@
-#include "stages/call_times.hpp"
+#include "stages/call_costs.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,8 +10,8 @@ using namespace millrace;
 namespace {
 
 /// Calls with these numbers of rows: 20 ms each, and 10 ms a row. Every third one is disturbed.
-CallTimes::ByRows calls_with(const std::vector<int>& numbers) {
-  CallTimes times;
+CallCosts::ByRows calls_with(const std::vector<int>& numbers) {
+  CallCosts times;
   for (const int rows : numbers) {
     for (int i = 0; i < 30; ++i) times.took("segment", "decode", rows, 0.02 + 0.01 * rows + (i % 3 == 0 ? 0.5 : 0));
   }
@@ -29,14 +29,14 @@ TEST_CASE("the fixed part of a call follows from calls with different numbers of
 }
 
 TEST_CASE("a negative fixed part is noise") {
-  CallTimes times;
+  CallCosts times;
   times.took("segment", "decode", 1, 0.01);
   times.took("segment", "decode", 10, 0.2);
   CHECK(fixed_seconds(times.of("segment", "decode")).value() == 0);
 }
 
 TEST_CASE("all calls count, and the newest times are kept") {
-  CallTimes times;
+  CallCosts times;
   for (int i = 0; i < 1000; ++i) times.took("segment", "decode", 8, i < 900 ? 1 : 2);
   const auto calls = times.of("segment", "decode");
   CHECK(calls.at(8).calls == 1000);
@@ -46,7 +46,7 @@ TEST_CASE("all calls count, and the newest times are kept") {
 }
 
 TEST_CASE("lanes add calls at the same time") {
-  CallTimes times;
+  CallCosts times;
   {
     std::vector<std::jthread> lanes;
     for (int lane = 0; lane < 4; ++lane)
