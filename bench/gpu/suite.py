@@ -3,6 +3,7 @@
 Parts:
 - `correct`: kernels against the host, sanitizers, results of the GPU against the CPU, default precision against fp32
 - `compile`, `autotune`: compiles the packages of FOLDER, without and with a search for the fastest kernels
+- `dram`: bytes of memory and kernels of each compiled call, by ncu
 - `levers`, `profile`: time of each method as TorchScript, compiled, and as a CUDA graph; the kernels that take it
 - `models`: time of each package's methods by precision and batch, and its share of the roof
 - `e2e`: pictures per second of the whole program by boxes per picture, also with decoded pictures in memory
@@ -33,6 +34,7 @@ from pathlib import Path
 
 from correct import correct
 from decode import decode
+from dram import dram
 from e2e import e2e
 from levers import levers, profile
 from model_times import models
@@ -45,7 +47,7 @@ from variants import compile_variants
 
 PARTS = {
     "correct": correct, "compile": functools.partial(compile_variants, "plain"), "autotune": functools.partial(compile_variants, "autotune"),
-    "levers": levers, "profile": profile, "models": models, "e2e": e2e, "peers": peers, "decode": decode,
+    "levers": levers, "profile": profile, "dram": dram, "models": models, "e2e": e2e, "peers": peers, "decode": decode,
 }  # fmt: skip
 
 

@@ -83,6 +83,12 @@ def levers(records):
     return table(["package", "method", "way", "rows a call", "ms a call", "us a row", "ms of the host to launch it", "rms from fp32"], rows)
 
 
+def dram(records):
+    rows = [[r["package"], r["method"], r["batch"], f"{r['kernels_ms']:.2f}", f"{r['dram_bytes'] / r['batch'] / 1e6:.0f}",
+             f"{r['dram_bytes'] / r['kernels_ms'] / 1e9:.2f}", r["launches"]] for r in of(records, "dram")]
+    return table(["package", "method", "rows", "ms of its kernels", "MB a row", "TB/s", "launches"], rows)
+
+
 def e2e(records):
     rows = []
     for r in of(records, "e2e"):
@@ -146,7 +152,7 @@ def main():
     machine, records = document["machine"], document["records"]
     commits = sorted({r["commit"][:7] + ("-dirty" if r["commit"].endswith("-dirty") else "") for r in records})
     print(f"{machine['gpu']}, {machine['cores']} cores ({machine['cpu']}), PyTorch {machine['torch']}, commit {', '.join(commits)}; {arguments.results.name}\n")
-    for part in (correct, models, levers, e2e, peers, decode):
+    for part in (correct, models, levers, dram, e2e, peers, decode):
         print(part(records))
     plot(records, arguments.images / "gpu-e2e.png")
 

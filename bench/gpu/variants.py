@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from session import BUNDLE, Session, run
 from model_times import described
@@ -57,8 +58,13 @@ def verified(inputs, tuning, package):
 
 
 def compile_variants(tuning, results, inputs):
-    for package in packages(inputs)[:Session.few(2, 1)]:  # on a CPU, variants of both would have one name
-        results.measure(functools.partial(compiled, inputs, tuning, package), what="compile", package=package.stem, options=tuning)
+    wanted = [package for package in packages(inputs)[:Session.few(2, 1)]  # on a CPU, variants of both would have one name
+              if not results.has(what="compile", package=package.stem, options=tuning)]
+    # Without autotune, nearly all of the work is on the CPU. With it, two packages would disturb each other's times.
+    with ThreadPoolExecutor(2 if tuning == "plain" else 1) as pool:
+        made = {package: pool.submit(compiled, inputs, tuning, package) for package in wanted}
+        for package, variant in made.items():
+            results.measure(variant.result, what="compile", package=package.stem, options=tuning)
     for engine in ("torchscript", tuning):
         for package in packages(inputs):
             # The detector has random weights, which find nothing to compare. `levers` compares its outputs.

@@ -15,8 +15,10 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 GPU = SOURCE / "bench/gpu"
 PACKAGES = pathlib.Path(os.environ["MILLRACE_TEST_PACKAGES"])
+os.environ.setdefault("MILLRACE_BUNDLE", str(GPU))
 sys.path.insert(0, str(GPU))
 
+import dram  # noqa: E402
 import numpy as np  # noqa: E402
 import peers  # noqa: E402
 import tables  # noqa: E402
@@ -132,6 +134,35 @@ class Exported(unittest.TestCase):
         with torch.no_grad():
             for found, expected in zip(peers.exported(step, sample)(*sample), step(*sample), strict=True):
                 self.assertLess(((found - expected).square().mean().sqrt() / expected.std()).item(), 1e-4)
+
+
+# Rows as ncu 2025.3 wrote them.
+NCU = """==PROF== Connected to process 2602 (/usr/bin/python3)
+"ID","Process ID","Kernel Name","Grid Size","Metric Name","Metric Unit","Metric Value"
+"0","2602","decode_64/upscaling_kernel","(32, 64, 1)","dram__bytes.sum","byte","140,216,576"
+"0","2602","decode_64/upscaling_kernel","(32, 64, 1)","gpu__time_duration.sum","ns","916,864"
+"1","2602","decode_64/void f<A/B, (int)2>(x)","(1, 2, 1)","dram__bytes.sum","byte","1,000"
+"1","2602","decode_64/void f<A/B, (int)2>(x)","(1, 2, 1)","gpu__time_duration.sum","ns","2,000"
+"2","2602","decode_64/upscaling_kernel","(32, 64, 1)","dram__bytes.sum","byte","4"
+"2","2602","decode_64/upscaling_kernel","(32, 64, 1)","gpu__time_duration.sum","ns","1,136"
+"3","2602","forward_16/pool","(1, 1, 1)","dram__bytes.sum","byte","0"
+"3","2602","forward_16/pool","(1, 1, 1)","gpu__time_duration.sum","ns","5,000,000"
+"""
+
+
+class Dram(unittest.TestCase):
+    def test_the_counters_of_ncu_are_summed_by_call_and_kernel(self):
+        found = dram.totals(NCU)
+        self.assertEqual(sorted(found), ["decode_64", "forward_16"])
+        decode = found["decode_64"]
+        self.assertEqual((decode["launches"], decode["dram_bytes"]), (3, 140217580))
+        self.assertAlmostEqual(decode["kernels_ms"], 0.92)
+        self.assertEqual(decode["kernels"], [["upscaling_kernel", 2, 918.0, 140216580], ["void f<A/B, (int)2>(x)", 1, 2.0, 1000]])
+        self.assertEqual(found["forward_16"]["kernels_ms"], 5)
+
+    def test_output_without_a_table_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, "ncu gave no table: ==ERROR== no permission"):
+            dram.totals("==ERROR== no permission")
 
 
 class Numbers(unittest.TestCase):

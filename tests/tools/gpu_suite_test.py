@@ -242,7 +242,7 @@ class Rehearsal(unittest.TestCase):
         for script in (SOURCE / "models/export").glob("*.py"):
             (self.bundle / "share/millrace/export").mkdir(exist_ok=True)
             shutil.copy(script, self.bundle / "share/millrace/export")
-        self.suite(0, "compile", "levers", "profile", "--out", self.results)
+        self.suite(0, "compile", "levers", "profile", "dram", "--out", self.results)
         records = self.records()
         ways = ["torchscript, channels last", "compiled, plain", "torchscript"]
         methods = ["encode", "decode"]
