@@ -10,6 +10,7 @@ import itertools
 import logging
 import math
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -39,6 +40,9 @@ ROWS = {"cpu": {"picture": [1], "crop": [1], "box": []}, "cuda": {"picture": [1,
 REPEATS = 7
 ANOTHER_ORDER = 10  # times the bounds for a copy
 PICTURES = 3  # in an example of a call with boxes
+# What g++ calls a CPU with AVX2, and its instructions by the names of /proc/cpuinfo.
+PORTABLE = "x86-64-v3"
+PORTABLE_FLAGS = "abm avx avx2 bmi1 bmi2 f16c fma movbe popcnt sse sse2 sse4_1 sse4_2 ssse3"
 # Beginnings of the names of CPU flags that concern instructions for arithmetic.
 VECTOR_FLAGS = ("abm", "adx", "amx", "avx", "bmi", "f16c", "fma", "gfni", "movbe", "popcnt", "sse", "ssse")
 
@@ -87,7 +91,7 @@ def check_machine(device, precision):
         raise Refused("--precision fp16 is for GPUs; on a CPU, use fp32, or bf16 where the CPU has it")
     if precision == "bf16":
         # As in models/engines/cpu_level.cpp.
-        flags = cpu_flags().split()
+        flags = cpu_flags(device).split()
         if capability != "avx512" or "avx512_bf16" not in flags:
             raise Refused("--precision bf16 needs a CPU with avx512_bf16 or amx_bf16, and this one has neither; use fp32")
         capability = "amx" if {"amx_tile", "amx_bf16"} <= set(flags) else "avx512_bf16"
@@ -98,8 +102,10 @@ def check_machine(device, precision):
     return capability
 
 
-def cpu_flags():
-    """The instructions of this CPU that compiled code may use: -march=native lets the compiler take any of them."""
+def cpu_flags(device):
+    """The instructions of CPUs that compiled code may use. -march=native lets the compiler take all of this CPU."""
+    if device == "cuda":
+        return PORTABLE_FLAGS
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     flags = next(line.partition(":")[2].split() for line in lines if line.startswith("flags"))
     return " ".join(sorted(flag for flag in flags if flag.startswith(VECTOR_FLAGS)))
@@ -182,6 +188,24 @@ def inductor_options(device, autotune=True):
     }
 
 
+@contextlib.contextmanager
+def compiler_of_host_code(device):
+    """On a GPU, code of the host only launches kernels. So it is made for any CPU with AVX2: machines with the same GPU share variants."""
+    if device == "cpu":
+        yield
+        return
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    compiler = Path(get_cpp_compiler())
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / compiler.name
+        # Inductor asks for the instructions of this CPU. The last -march counts.
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(str(compiler))} "$@" -march={PORTABLE}\n')
+        script.chmod(0o755)
+        with torch._inductor.config.patch({"cpp.cxx": (str(script),), "cpp.simdlen": 0}):
+            yield
+
+
 def compile_call(program, inputs, declared, device, dtype, library, autotune=True):
     """Writes the library for calls with inputs of these shapes. Returns a function that makes such calls.
 
@@ -191,7 +215,7 @@ def compile_call(program, inputs, declared, device, dtype, library, autotune=Tru
     if device == "cuda":
         gpu_graph.for_gpu(module)
     torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN's attention makes a plan for each shape and thread in its first call
-    with torch.no_grad():
+    with torch.no_grad(), compiler_of_host_code(device):
         shapes = programs.dynamic_shapes(declared, "B") if declared["row"] == "box" else None
         static = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
         archive = torch._inductor.aoti_compile_and_package(static, package_path=str(library.with_suffix(".pt2")), inductor_configs=inductor_options(device, autotune))
@@ -370,7 +394,7 @@ def compile_variant(arguments):
             "source": described["files"][programs.NAME],
             "device": arguments.device,
             "instructions": instructions,
-            "cpu_flags": cpu_flags(),
+            "cpu_flags": cpu_flags(arguments.device),
             "precision": arguments.precision,
             "torch": torch.__version__.split("+")[0],
             "gate": "ungated",

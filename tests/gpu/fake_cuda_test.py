@@ -7,6 +7,7 @@ The part `correct` of the GPU suite compares those of models, on a GPU.
 import json
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -155,7 +156,14 @@ class FakeCuda(ModelCase):
         """A run calls it with boxes of 16 pictures and of fewer, in one call each."""
         package = Path(shutil.copytree(program.package("mobile_sam"), self.folder / "mobile_sam.pkg"))
         variant = self.compiled(package, "--rows", "--boxes", 160)
-        self.assertIn(b"upscaling_kernel", (variant / "decode_160.so").read_bytes())
+        library = variant / "decode_160.so"
+        self.assertIn(b"upscaling_kernel", library.read_bytes())
+        # Machines with other CPUs and the same GPU can use it: its host code needs AVX2, and no AVX-512.
+        self.assertIn("cpu_flags: abm avx avx2 bmi1 bmi2 f16c fma movbe popcnt sse sse2 sse4_1 sse4_2 ssse3\n", (variant / "variant.yaml").read_text())
+        code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", library], capture_output=True, text=True, check=True).stdout
+        self.assertIn("%xmm0", code)
+        self.assertNotIn("%zmm", code)
+        self.assertNotRegex(code, r"%[xy]mm(1[6-9]|2\d|3[01])")
         all_boxes = ("--set", "segment.box_batch=160")
         batch = self.batch(*all_boxes, segmenter=package, engine="auto")
         self.assertEqual(faults(batch), [])
