@@ -35,45 +35,30 @@ std::string shortened(std::string text) {
   return text + "...";
 }
 
-/// The folder from which relative paths of the attempt's pictures start. Nothing if the plan is missing or damaged,
-/// because a copy of runs/ has none.
-std::optional<std::string> root_of(const std::string& attempt) {
-  try {
-    const auto output = std::filesystem::path(attempt).parent_path().parent_path();
-    const auto plan = PlanFiles(output.empty() ? "." : output.string()).read_plan();
-    return plan ? picture_root(*plan) : std::nullopt;
-  } catch (const std::exception&) {  // the page is complete without thumbnails
-    return std::nullopt;
-  }
-}
-
 /// A line of errors.jsonl, for people. Throws Json::exception, or std::invalid_argument for a path that is no base64.
-Json error_of(const Json& line, Thumbnails* thumbnails) {
+Json error_of(const Json& line, const ShowPicture& show) {
   std::string path = line.at("path").get<std::string>();
   if (line.contains("path_b64")) path = from_base64(line.at("path_b64").get<std::string>());
   Json error{{"path", shortened(display_name(path))},
              {"stage", shortened(line.at("stage").get<std::string>())},
              {"reason", shortened(line.at("reason").get<std::string>())},
              {"detail", shortened(display_name(line.at("detail").get<std::string>()))}};
-  if (thumbnails != nullptr) {
-    if (Json thumbnail = thumbnails->make(path); !thumbnail.is_null()) error["thumbnail"] = std::move(thumbnail);
+  if (show) {
+    if (Json thumbnail = show(path); !thumbnail.is_null()) error["thumbnail"] = std::move(thumbnail);
   }
   return error;
 }
 
 /// The first lines of errors.jsonl. Lines that a killed run left half-written are left out.
-Json first_errors(const std::string& attempt, Pictures pictures) {
+Json first_errors(const std::string& attempt, const ShowPicture& show) {
   Json errors = Json::array();
   std::ifstream lines(attempt + "/errors.jsonl");
-  const auto root = pictures == Pictures::thumbnails ? root_of(attempt) : std::nullopt;
-  std::optional<Thumbnails> thumbnails;
-  if (root) thumbnails.emplace(*root);
   std::size_t bytes = 0;
   for (std::string line; errors.size() < most_errors && bytes < most_error_bytes && std::getline(lines, line);) {
     const Json error = Json::parse(line, nullptr, false);
     if (!error.is_object()) continue;
     try {
-      errors.push_back(error_of(error, thumbnails ? &*thumbnails : nullptr));
+      errors.push_back(error_of(error, show));
     } catch (const Json::exception&) {
       continue;
     } catch (const std::invalid_argument&) {
@@ -192,13 +177,26 @@ Json timeline_of(const std::string& attempt) {
   }
 }
 
-Json files_of(const std::string& attempt, Pictures pictures) {
-  return {{"errors", first_errors(attempt, pictures)}, {"run", run_of(attempt)}};
+Json files_of(const std::string& attempt, const ShowPicture& show) {
+  return {{"errors", first_errors(attempt, show)}, {"run", run_of(attempt)}};
+}
+
+std::optional<std::string> picture_root_of(const std::string& attempt) {
+  try {
+    const auto output = std::filesystem::path(attempt).parent_path().parent_path();
+    const auto plan = PlanFiles(output.empty() ? "." : output.string()).read_plan();
+    return plan ? picture_root(*plan) : std::nullopt;
+  } catch (const std::exception&) {  // a copy of runs/ has no plan; the page is complete without thumbnails
+    return std::nullopt;
+  }
 }
 
 std::string report_page(const Json& report, const std::string& attempt, const std::string& text, Pictures pictures) {
   std::ifstream csv(attempt + "/resources.csv");
-  Json data = files_of(attempt, pictures);
+  const auto root = pictures == Pictures::thumbnails ? picture_root_of(attempt) : std::nullopt;
+  ShowPicture show;
+  if (root) show = [thumbnails = Thumbnails(*root)](const std::string& path) mutable { return thumbnails.make(path); };
+  Json data = files_of(attempt, show);
   data["report"] = report;
   data["series"] = thinned_csv(csv, most_points_of_chart);
   data["timeline"] = timeline_of(attempt);

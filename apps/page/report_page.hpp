@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -43,8 +45,14 @@ std::string page_of(const std::string& title, const std::string& text, const nlo
 /// The content policy of such a page.
 std::string content_policy(std::string_view script, Loads loads);
 
+/// Gives the thumbnail of a failed picture, as Thumbnails::make() does, or null. Empty: there are no thumbnails.
+using ShowPicture = std::function<nlohmann::json(const std::string& path)>;
+
 /// What report.js shows next to the report: {"errors", "run"}, from errors.jsonl and run.json of an attempt.
-nlohmann::json files_of(const std::string& attempt, Pictures pictures);
+nlohmann::json files_of(const std::string& attempt, const ShowPicture& show);
+
+/// The folder from which relative paths of the attempt's pictures start. Nothing if the plan is missing or damaged.
+std::optional<std::string> picture_root_of(const std::string& attempt);
 
 /// timeline.json of an attempt; null if it is missing or damaged.
 nlohmann::json timeline_of(const std::string& attempt);

@@ -15,6 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::size_t most_thumbnails = 12;  // those that the page shows without a click
+
 /// The scripts of the page as one.
 const std::string& live_script() {
   static const std::string script =
@@ -125,13 +127,29 @@ const LiveRun::Told& LiveRun::told() {
   read_so_far();
   asked_ = told_;
   asked_once_ = true;
+  may_show_another_ = true;
   status_ = page_ = nullptr;
   return asked_;
 }
 
+/// Makes at most one thumbnail a second, and only while somebody watches, because it takes time from the run.
+Json LiveRun::thumbnail(const std::string& path) {
+  if (const auto known = shown_.find(path); known != shown_.end()) return *known->second;
+  if (!may_show_another_ || shown_.size() >= most_thumbnails) return nullptr;
+  may_show_another_ = false;
+  if (!thumbnails_) {
+    // Pictures can fail only after the plan is written.
+    const auto root = picture_root_of(asked_.attempt);
+    if (!root) return nullptr;
+    thumbnails_.emplace(*root);
+  }
+  return *shown_.emplace(path, std::make_shared<const Json>(thumbnails_->make(path))).first->second;
+}
+
 Json LiveRun::figures(const Told& told) {
-  Json figures =
-      told.attempt.empty() ? Json{{"errors", Json::array()}, {"run", nullptr}} : files_of(told.attempt, Pictures::none);
+  Json figures = told.attempt.empty()
+                     ? Json{{"errors", Json::array()}, {"run", nullptr}}
+                     : files_of(told.attempt, [this](const std::string& path) { return thumbnail(path); });
   const bool running = told.state == "running" && now_ && !told.completing;
   figures["schema"] = 1;
   figures["version"] = told.version;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include "apps/page/report_page.hpp"
 #include "apps/page/series.hpp"
+#include "apps/page/thumbnails.hpp"
 #include "apps/progress.hpp"
 #include "apps/serve/http_server.hpp"
 #include "run/job.hpp"
@@ -57,6 +59,7 @@ class LiveRun {
   std::shared_ptr<const std::string> status();
   std::shared_ptr<const std::string> page();
   nlohmann::json figures(const Told& told);
+  nlohmann::json thumbnail(const std::string& path);
   void read_series(const std::string& attempt);
   void read_so_far();
 
@@ -76,6 +79,9 @@ class LiveRun {
   CsvSeries series_;
   Told asked_;  // for the requests of this version
   bool asked_once_ = false;
+  std::optional<Thumbnails> thumbnails_;
+  std::map<std::string, std::shared_ptr<const nlohmann::json>> shown_;  // thumbnails by path
+  bool may_show_another_ = false;                                       // in this version
   std::shared_ptr<const std::string> status_, page_;  // of `asked_`; null until somebody asks for them
 };
 

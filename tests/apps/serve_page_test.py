@@ -139,6 +139,28 @@ class LivePage(PageCase):
         self.assertEqual(changes, ["decode holds the run back"])
         run.finish()
 
+    def test_failed_pictures_get_thumbnails(self):
+        """One a second, for the first twelve. A file that is no picture says why it has none."""
+        run = LiveRun(self, "--set", "decode.max_megapixels=0.1")
+        page = self.open(run.url)
+        run.add(*(program.write_picture(self.folder / f"large {i}.jpg", 400 + 10 * i, 300, seed=i) for i in range(2)))
+        damaged = self.folder / "damaged.jpg"
+        damaged.write_bytes(b"no picture")
+        run.add(damaged, self.pictures / "0000.jpg")
+        self.wait(page, "document.querySelectorAll('[data-error] img').length === 2 && document.querySelectorAll('.no-thumbnail').length === 1")
+        shown = page.eval_on_selector_all("[data-error] img", "all => all.map(img => [img.alt, img.naturalWidth, img.naturalHeight]).sort()")
+        self.assertEqual([alt for alt, _, _ in shown], [f"thumbnail of {self.folder}/large {i}.jpg" for i in range(2)])
+        self.assertTrue(all(0 < width * height <= 160 * 120 for _, width, height in shown), shown)
+        self.assertRegex(page.text_content(".no-thumbnail"), "cannot be shown: .*plain text")
+        self.check_page(page)
+        run.add(*(program.write_picture(self.folder / f"more {i}.jpg", 400, 300, seed=i) for i in range(12)))
+        state = run.until(lambda it: sum("thumbnail" in error for error in it["errors"]) == 12)
+        self.assertEqual(len(run.until_done(16)["errors"]), 15)
+        self.assertLess(len(json.dumps(state)), 400_000)
+        later = run.until(lambda it: it["version"] > state["version"] + 1)
+        self.assertEqual(sum("thumbnail" in error for error in later["errors"]), 12)
+        run.finish(program.SOME_FAILED)
+
     def test_hostile_names_stay_text(self):
         hostile = [b"<img src=x onerror=alert(1)>.jpg", b"x<script>alert(1)<.jpg", b"quote\"'`.jpg", b"control\x01\x1b[31m.jpg", b"\xff\xfe.jpg", "\u202egpj.exe.jpg".encode()]
         run = LiveRun(self)
