@@ -32,7 +32,8 @@ constexpr const char* help =
     "\n"
     "  --batches LIST   pictures (or crops) in a call; default: 1,2,4,8\n"
     "  --boxes LIST     boxes in a call of a segmenter's decoder; default: 1,4,16,64\n"
-    "  --compare LIST   precision, engine, layout (of weights in TorchScript): repeats the sizes with each that\n"
+    "  --compare LIST   precision, engine, layout (of weights in TorchScript), graphs: repeats the sizes with each "
+    "that\n"
     "                   exists here, in turns\n"
     "  --seconds S      time for the repeated calls of each size; default: 1\n"
     "  --json FILE      write all figures as JSON\n"
@@ -70,7 +71,7 @@ std::vector<int> sizes_of(const std::string& option, const std::string& text) {
 }
 
 void read_comparison(const std::string& text, ProfileArguments& parsed) {
-  const std::array<std::string, 3> known{"precision", "engine", "layout"};
+  const std::array<std::string, 4> known{"precision", "engine", "layout", "graphs"};
   for (const std::string& word : words_of_list(text)) {
     if (word == "precision") {
       parsed.compare_precisions = true;
@@ -78,9 +79,11 @@ void read_comparison(const std::string& text, ProfileArguments& parsed) {
       parsed.compare_engines = true;
     } else if (word == "layout") {
       parsed.compare_layouts = true;
+    } else if (word == "graphs") {
+      parsed.compare_graphs = true;
     } else {
       throw UsageError("--compare cannot compare '" + word + "'" +
-                       did_you_mean(word, known, "it compares precision, engine and layout"));
+                       did_you_mean(word, known, "it compares precision, engine, layout and graphs"));
     }
   }
 }
@@ -176,6 +179,10 @@ std::vector<ProfileCombination> combinations_of(const ProfileArguments& argument
   if (arguments.compare_precisions) check_free(given, "device.precision", "precision");
   if (arguments.compare_engines) check_free(given, "models.engine", "engine");
   if (arguments.compare_layouts && !arguments.compare_engines) check_free(given, "models.engine", "layout");
+  if (arguments.compare_graphs && !arguments.compare_engines) check_free(given, "models.engine", "graphs");
+  if (arguments.compare_graphs && devices.kind != Devices::Kind::cuda)
+    throw UsageError(
+        "--compare graphs needs a GPU, because a CPU has no CUDA graphs; add --device cuda, or leave it out");
   if ((arguments.compare_engines || arguments.compare_layouts) && devices.kind == Devices::Kind::simulated)
     throw UsageError("--compare engine and layout have no effect with a simulated engine; leave them out");
   std::vector<std::string> precisions{""};
@@ -187,30 +194,37 @@ std::vector<ProfileCombination> combinations_of(const ProfileArguments& argument
       if (exists_here(word, parsed_config(settings), devices)) precisions.push_back(word);
     }
   }
-  // A variant has the layout with which it was compiled, so only TorchScript has both.
+  // A variant has the layout with which it was compiled, and CUDA cannot capture its calls. So only TorchScript has both.
   struct Way {
-    std::string engine, layout;
+    std::string engine{}, layout{};
+    bool graphs = false;
   };
-  std::vector<Way> ways{{}};
-  if (arguments.compare_layouts) {
-    ways = {{"torchscript", "channels-last"}, {"torchscript", "channels-first"}};
-    if (arguments.compare_engines) ways.push_back({"aoti", ""});
-  } else if (arguments.compare_engines) {
-    ways = {{"torchscript", ""}, {"aoti", ""}};
+  std::vector<Way> ways;
+  const std::string in_torchscript =
+      arguments.compare_engines || arguments.compare_layouts || arguments.compare_graphs ? "torchscript" : "";
+  for (const std::string layout : {"channels-last", "channels-first"}) {
+    if (layout == "channels-first" && !arguments.compare_layouts) continue;
+    for (const bool graphs : {false, true}) {
+      if (!graphs || arguments.compare_graphs)
+        ways.push_back({in_torchscript, arguments.compare_layouts ? layout : "", graphs});
+    }
   }
+  if (arguments.compare_engines) ways.push_back({.engine = "aoti"});
   std::vector<ProfileCombination> all;
   for (const std::string& precision : precisions) {
-    for (const auto& [engine, layout] : ways) {
+    for (const auto& [engine, layout, graphs] : ways) {
       Settings settings = given;
       if (!precision.empty()) settings.set("device.precision", {precision}, "command line, --compare");
       if (!engine.empty()) settings.set("models.engine", {engine}, "command line, --compare");
       std::string name = precision;
-      for (const std::string& word : {arguments.compare_engines ? engine : "", layout})
+      const std::string launches = !arguments.compare_graphs ? "" : graphs ? "graph" : "launches";
+      for (const std::string& word : {arguments.compare_engines ? engine : "", layout, launches})
         name += (name.empty() || word.empty() ? "" : " ") + word;
       all.push_back({.name = name,
                      .config = parsed_config(settings),
                      .only_variants = engine == "aoti",
-                     .channels_last = layout != "channels-first"});
+                     .channels_last = layout != "channels-first",
+                     .graphs = graphs});
     }
   }
   // One process has one level. The highest is that of bf16, and it has the instructions that fp32 needs.

@@ -16,8 +16,10 @@ class StopSignals;
 struct ProfileArguments {
   RunArguments run;
   std::vector<int> batches{1, 2, 4, 8}, boxes{1, 4, 16, 64};  ///< ascending
-  bool compare_precisions = false, compare_engines = false, compare_layouts = false;
-  [[nodiscard]] bool compares() const { return compare_precisions || compare_engines || compare_layouts; }
+  bool compare_precisions = false, compare_engines = false, compare_layouts = false, compare_graphs = false;
+  [[nodiscard]] bool compares() const {
+    return compare_precisions || compare_engines || compare_layouts || compare_graphs;
+  }
   std::string json, csv, plot;  ///< files; empty: none
   double seconds = 1;           ///< for each size and combination
 };

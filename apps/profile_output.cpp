@@ -34,6 +34,7 @@ Json to_json(const ProfileRow& row) {
           {"precision", row.precision},
           {"engine", row.engine},
           {"layout", row.layout.empty() ? Json(nullptr) : Json(row.layout)},
+          {"graph", row.graph},
           {"state", row.times ? "ok" : "out of memory"},
           {"inputs", row.real_inputs ? "pictures" : "artificial"},
           {"calls", row.times ? row.times->calls : 0},

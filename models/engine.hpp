@@ -36,6 +36,8 @@ struct EngineOptions {
   bool freeze = true;  ///< fold weights into the graph; false only in tests that compare
   /// Weights of convolutions in channels-last order; false only to compare. Of TorchScript; variants fix their layout.
   bool channels_last = true;
+  /// On a GPU, repeated calls of one shape are CUDA graphs; true only to compare, on one thread. Of TorchScript.
+  bool graphs = false;
   Precision precision = Precision::fp32;
   int lanes = 1;  ///< maximum number of threads that call it at once
 };

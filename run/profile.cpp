@@ -163,13 +163,14 @@ class Profiling {
       : request_(request), listener_(listener) {
     if (!request.devices.buses.empty()) nvml_ = Nvml::open();
     for (const ProfileCombination& combination : request.combinations) {
-      const auto with_layout = [factory, channels_last = combination.channels_last](const Package& package,
-                                                                                    EngineOptions options) {
+      const auto with_options = [factory, channels_last = combination.channels_last, graphs = combination.graphs](
+                                    const Package& package, EngineOptions options) {
         options.channels_last = channels_last;
+        options.graphs = graphs;
         return factory(package, options);
       };
       auto& lane = *lanes_.emplace_back(std::make_unique<ProfileLane>(
-          combination.config, combination.packages, request.devices, request.pictures.view_names, with_layout));
+          combination.config, combination.packages, request.devices, request.pictures.view_names, with_options));
       const auto notes = lane.record(request.pictures, request.seed, listener.stopped);
       // All combinations get the same pictures, so their notes are the same.
       if (lanes_.size() > 1) continue;
@@ -223,6 +224,7 @@ class Profiling {
                      .precision = lane.resolved().precisions.name({{unit.folder, package}}),
                      .engine = engine_word(combination, *package),
                      .layout = layout_word(combination, *package),
+                     .graph = combination.graphs,
                      .real_inputs = lane.has_inputs(*package, method)};
       all.emplace_back(lane, *package, package->method(method.name), std::move(row));
     }

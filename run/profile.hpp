@@ -23,6 +23,7 @@ struct ProfileCombination {
   Packages packages{};
   bool only_variants = false;  ///< leaves out packages without a compiled variant
   bool channels_last = true;   ///< EngineOptions::channels_last
+  bool graphs = false;         ///< EngineOptions::graphs
 };
 
 struct ProfileRequest {
@@ -54,6 +55,7 @@ struct ProfileRow {
   std::string precision;        ///< "bf16"
   std::string engine;           ///< "torchscript", "aoti" or "simulated"
   std::string layout;       ///< of the weights of convolutions: "channels-last" or "channels-first"; empty: not ours
+  bool graph = false;       ///< calls were CUDA graphs
   bool real_inputs = true;  ///< false: those of a warm-up call, since no stage called the method
   std::optional<CallTimes> times{};            ///< nothing: memory ran out
   std::optional<std::int64_t> memory_bytes{};  ///< the peak of a call above the memory before; nothing if unknown

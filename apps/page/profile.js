@@ -5,7 +5,7 @@ const figures = JSON.parse(document.getElementById("data").textContent);
 const header = document.getElementById("top"), main = document.getElementById("report"), footer = document.getElementById("about");
 
 const plural = (unit) => (unit === "box" ? "boxes" : `${unit}s`);
-const nameOf = (row) => [row.precision, row.engine, row.layout].filter(Boolean).join(" ");
+const nameOf = (row) => [row.precision, row.engine, row.layout, row.graph ? "graph" : ""].filter(Boolean).join(" ");
 const megabytes = (bytes) => (bytes === null ? null : bytes / 1e6);
 
 // A figure of a row. Its attributes name row and key, so a program can compare page and file.

@@ -51,6 +51,14 @@ def faults(batch):
     return [f"{name}: {found:g} instead of {count}" for name, (count, found) in expected.items() if found != count]
 
 
+class Waits(torch.nn.Module):
+    """A detector that reads a number from the GPU."""
+
+    def forward(self, images):
+        out = torch.zeros([images.shape[0], 6, 84], dtype=images.dtype, device=images.device)
+        return out + 1 if bool(images.max() > 2) else out
+
+
 class FakeCuda(ModelCase):
     def pictures(self, count, boxes=BOXES):
         """A manifest of `count` pictures with boxes."""
@@ -129,15 +137,35 @@ class FakeCuda(ModelCase):
         self.assertIn("GPU 0: not even one picture fits into memory", self.done.err)
 
     def test_planted_waits_are_found(self):
-        class Waits(torch.nn.Module):
-            def forward(self, images):
-                out = torch.zeros([images.shape[0], 6, 84], dtype=images.dtype, device=images.device)
-                return out + 1 if bool(images.max() > 2) else out
-
         package = self.make_package(Waits(), DETECTOR_YAML.replace("max_batch: 4", f"max_batch: {BATCH}"), "waits")
         found = faults(self.batch(detector=package))
         self.assertTrue(any(fault.startswith("waits: 3 ") for fault in found), found)
         self.assertTrue(any(fault.startswith("copy to the host: 2 ") for fault in found), found)
+
+    def test_a_profile_compares_calls_with_cuda_graphs(self):
+        """After two plain calls, a shape is captured once, with all of its operations. Then a call is one launch."""
+        report, result = self.folder / "counts.tsv", self.folder / "profile.json"
+        done = program.millrace("profile", "--device", "cuda", "--input", self.pictures(4), "--segmenter", program.package("sam_small"), "--batches", "2,4", "--boxes", "8",
+                                "--seconds", "0", "--compare", "graphs,layout", "--json", result, env=ENVIRONMENT | {"FAKE_CUDA_REPORT": str(report)}, timeout=300)
+        self.assertEqual(done.code, program.OK, done)
+        rows = json.loads(result.read_text())["rows"]
+        self.assertEqual([(row["layout"], row["graph"]) for row in rows[:4]], [(layout, graph) for layout in ("channels-last", "channels-first") for graph in (False, True)])
+        self.assertEqual(len(rows), 3 * 4)
+        self.assertTrue(all(row["state"] == "ok" and row["engine"] == "torchscript" for row in rows))
+        self.assertIn("channels-last graph", done.out)
+        counts = {name: int(count) for count, name in (line.split("\t") for line in report.read_text().splitlines())}
+        shapes, calls = 3 * 2, sum(row["calls"] for row in rows if row["graph"])
+        self.assertEqual(counts["cudaStreamBeginCapture"], shapes)
+        self.assertEqual((counts["cudaGraphInstantiate"], counts["cudaGraphExecDestroy"]), (shapes, shapes))
+        self.assertGreaterEqual(counts["cudaGraphLaunch"], calls - shapes)
+        self.assertGreater(counts["operations of graphs"], 20 * counts["cudaGraphLaunch"])
+
+    def test_a_model_that_waits_is_no_cuda_graph(self):
+        package = self.make_package(Waits(), DETECTOR_YAML, "waits")
+        done = program.millrace("profile", "--device", "cuda", "--input", self.pictures(4), "--detector", package, "--segmenter", program.package("sam_small"), "--batches", "2",
+                                "--boxes", "1", "--seconds", "0", "--compare", "graphs", "--set", "detect.skip_with_boxes=no", env=ENVIRONMENT, timeout=300)
+        self.assertEqual(done.code, program.ENVIRONMENT, done)
+        self.assertIn("forward [2, 3, 64, 64]: its work cannot be captured as a CUDA graph; a model that waits for its GPU is one reason", done.err)
 
     def compiled(self, package, *rows):
         """Compiles a package for a GPU. Returns the folder of the variant."""

@@ -31,7 +31,7 @@ class Bundle(unittest.TestCase):
         self.assertLessEqual({"libtbb", "libopencv_core", "libboost_program_options", "libjpeg"}, libraries)
         self.assertFalse({name for name in libraries if name.startswith(("libtorch", "libc10", "libcud", "libc", "libstdc++")) and not name.startswith("libcrypto")})
         programs = [bundle / "bin" / program for program in ("millrace", "cuda_test")]
-        programs += [bundle / "lib/millrace" / plugin for plugin in ("libmillrace_torch.so", "libmillrace_overlay.so")]
+        programs += [bundle / "lib/millrace" / plugin for plugin in ("libmillrace_torch.so", "libmillrace_torch_graph.so", "libmillrace_overlay.so")]
         for program in programs:  # no path of the build is left
             self.assertNotIn("runpath", self.run_it("readelf", "-d", program).lower())
 

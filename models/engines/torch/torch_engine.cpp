@@ -18,6 +18,7 @@
 
 #include "gpu/stream.hpp"
 #include "models/engines/torch/compiled_method.hpp"
+#include "models/engines/torch/graphed_call.hpp"
 #include "models/engines/torch/prepare_module.hpp"
 
 namespace millrace {
@@ -164,6 +165,7 @@ class TorchEngine final : public Engine {
         threads_(options.threads),
         device_(options.device),
         tf32_(options.precision == Precision::tf32),
+        graphs_(options.graphs && options.device >= 0),
         image_type_(millrace::image_type(options.precision)) {
     // First, because LibTorch knows no GPU before this library is open.
     if (options.device >= 0) load_cuda();
@@ -219,12 +221,15 @@ class TorchEngine final : public Engine {
         for (const Tensor& input : inputs) given.push_back(borrow(input));
         return wrap(method, compiled->second.call(given, native_of(device)));
       }
-      std::vector<c10::IValue> arguments;
-      arguments.reserve(inputs.size());
-      for (const Tensor& input : inputs) arguments.emplace_back(borrow(input));
       const auto function = module_.find_method(std::string(method));
       if (!function) throw error("has no method '", method, "'; its methods are ", c10::Join(", ", methods_));
-      return wrap(method, (*function)(std::move(arguments)));
+      const auto compute = [&](const std::vector<at::Tensor>& given) {
+        return wrap(method, (*function)(std::vector<c10::IValue>(given.begin(), given.end())));
+      };
+      std::vector<at::Tensor> given;
+      given.reserve(inputs.size());
+      for (const Tensor& input : inputs) given.push_back(borrow(input));
+      return graphs_ ? graphed_.call(std::string(method), given, compute) : compute(given);
     });
   }
 
@@ -346,9 +351,11 @@ class TorchEngine final : public Engine {
   int threads_;
   int device_;
   const bool tf32_;
+  const bool graphs_;
   DType image_type_;
   torch::jit::Module module_;
   std::map<std::string, CompiledMethod, std::less<>> compiled_;
+  GraphedCall graphed_;
 };
 
 }  // namespace

@@ -52,6 +52,7 @@ struct State {
   std::set<cudaStream_t> streams;
   std::map<cudaStream_t, Clock::time_point> busy_until;  ///< by a kernel that idles
   std::map<cudaEvent_t, Clock::time_point> events;
+  std::map<cudaStream_t, std::int64_t> captures;  ///< operations so far, by stream
   Memory memory;
 };
 
@@ -124,6 +125,19 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
 }
 
 namespace {
+/// Whether the stream captures; then it gets one more operation. Only LibTorch captures, and its kernels do nothing.
+bool captured(cudaStream_t stream) {
+  const auto capture = state().captures.find(stream);
+  if (capture == state().captures.end()) return false;
+  ++capture->second;
+  return true;
+}
+
+bool capturing(cudaStream_t stream) {
+  const std::lock_guard lock(state().mutex);
+  return state().captures.contains(stream);
+}
+
 struct Launch {
   dim3 grid, block;
   std::size_t shared = 0;
@@ -146,6 +160,7 @@ cudaError_t launch(const void* function, const Launch& launch, void** arguments)
     Kernel& kernel = found->second;
     if (kernel.launches++ == 0) kernel.name = demangled(kernel.mangled);
     name = kernel.name;
+    if (captured(launch.stream)) return cudaSuccess;
     ++state().counts["launch"];
     if (!state().streams.contains(launch.stream)) ++state().counts["launch on the default stream"];
   }
@@ -286,6 +301,10 @@ static void count_on(cudaStream_t stream, const char* what) {
   if (!state().streams.contains(stream)) fake_cuda_count("copy on the default stream");
 }
 static cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  {
+    const std::lock_guard lock(state().mutex);
+    if (captured(stream)) return cudaSuccess;
+  }
   count_on(stream, direction(kind));
   // LibTorch compares tensors on the device and downloads one byte. The comparison computed nothing: "not equal".
   if (bytes == 1 && kind == cudaMemcpyDeviceToHost) {
@@ -322,6 +341,10 @@ cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  {
+    const std::lock_guard lock(state().mutex);
+    if (captured(stream)) return cudaSuccess;
+  }
   std::memset(to, value, bytes);
   count_on(stream, "cudaMemsetAsync");
   return cudaSuccess;
@@ -356,6 +379,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (capturing(stream)) return failed(cudaErrorStreamCaptureUnsupported);
   std::this_thread::sleep_until(now_on(stream));
   return counted("cudaStreamSynchronize");
 }
@@ -404,16 +428,57 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) 
   return cudaSuccess;
 }
 
-// ---- Graphs: there are none yet, so nothing is ever captured.
+// ---- Graphs: a graph is the number of its operations
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
+static cudaGraph_t graph_of(std::int64_t operations) {
+  return reinterpret_cast<cudaGraph_t>(new std::int64_t(operations));
+}
+static std::int64_t operations_of(const void* graph) { return *static_cast<const std::int64_t*>(graph); }
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const std::lock_guard lock(state().mutex);
+  if (!state().streams.contains(stream) || !state().captures.try_emplace(stream, 0).second)
+    return failed(cudaErrorStreamCaptureUnsupported);
+  return counted("cudaStreamBeginCapture");
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(state().mutex);
+  const auto capture = state().captures.find(stream);
+  if (capture == state().captures.end()) return failed(cudaErrorIllegalState);
+  *graph = graph_of(capture->second);
+  state().captures.erase(capture);
   return cudaSuccess;
 }
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long*, cudaGraph_t*,
-                                     const cudaGraphNode_t**, const cudaGraphEdgeData**, std::size_t*) {
-  *status = cudaStreamCaptureStatusNone;
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = capturing(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**, std::size_t*) {
+  if (id != nullptr) *id = reinterpret_cast<std::uintptr_t>(stream);
+  return cudaStreamIsCapturing(stream, status);
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  *made = reinterpret_cast<cudaGraphExec_t>(graph_of(operations_of(graph)));
+  return counted("cudaGraphInstantiate");
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* number) {
+  *number = static_cast<std::size_t>(operations_of(graph));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  const std::lock_guard lock(state().mutex);
+  if (!state().streams.contains(stream)) return failed(cudaErrorInvalidValue);
+  state().counts["operations of graphs"] += operations_of(graph);
+  return counted("cudaGraphLaunch");
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete reinterpret_cast<std::int64_t*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  delete reinterpret_cast<std::int64_t*>(graph);
+  return counted("cudaGraphExecDestroy");
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 }
