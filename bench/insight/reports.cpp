@@ -22,6 +22,7 @@
 #include "pipeline/what_if.hpp"
 #include "run/recording.hpp"
 #include "run/report.hpp"
+#include "run/report_verdict.hpp"
 #include "run/resolve.hpp"
 
 namespace millrace {
@@ -132,9 +133,8 @@ RunReport report_of(const PipelineModel& p, const Outcome& outcome, const std::s
   report.plan_complete = true;
   report.batch_size = p.batch;
   report.window = outcome.finished - outcome.begun;
-  report.verdict = judge(outcome.begun, outcome.finished);
-  report.verdict.sentence = in_users_words(report.verdict.sentence);
   if (const auto recording = recording_of(report.window, {p.batch, 1, 0})) report.what_if = WhatIf(*recording).table();
+  fill_verdict(report, outcome.begun, outcome.finished);  // as the program does
   return report;
 }
 
