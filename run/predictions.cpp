@@ -41,11 +41,12 @@ std::vector<RowLimit> row_limits(const Chain& chain, const Packages& packages, c
     for (const ModelUse& use : link->info.models) {
       for (const ModelUse::Calls& calls : use.calls) {
         const CallCosts::ByRows by_rows = times.of(stage, calls.method);
-        if (calls.option.empty() || use.folder.empty() || by_rows.empty() || batches < 1) continue;
+        const auto package = packages.find(use.folder);  // views may have packages of their own instead
+        if (calls.option.empty() || package == packages.end() || by_rows.empty() || batches < 1) continue;
         RowLimit limit{.option = stage + "." + calls.option,
                        .stage = stage,
                        .value = calls.rows,
-                       .most = packages.at(use.folder)->method(calls.method).maximum,
+                       .most = package->second->method(calls.method).maximum,
                        .call_s = fixed_seconds(by_rows)};
         for (const auto& [rows, known] : by_rows) {
           limit.calls += static_cast<double>(known.calls);
