@@ -117,7 +117,13 @@ Execution::Execution(ExecutionSetup setup, const EngineFactory& factory, const C
                       return image_type(precisions.of(*package.task));
                     },
                     picture_inputs(setup_.views)},
-      context_{stage_models_, nullptr, counters_, view_names_, source_, setup_.output_folder, &call_costs_},
+      context_{stage_models_,
+               nullptr,
+               counters_,
+               view_names_,
+               source_,
+               setup_.output_folder,
+               setup_.config.measure.enabled ? &call_costs_ : nullptr},
       capture_(parse_capture(setup_.config.trace.capture), profiler_of(setup_.devices)) {
   frame_stages_ = make_stages<const FrameStage>(setup_.views, Section::frame, [this](const ChainLink& link) {
     return std::shared_ptr<const FrameStage>(link.entry->make_frame_stage(link.options, context_, link.info));
