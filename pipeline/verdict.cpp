@@ -151,7 +151,8 @@ std::string gpu_clause(const GpuLimit& gpu) {
     case GpuLimit::Kind::unknown:
       break;
     case GpuLimit::Kind::launch_bound:
-      return " The GPU is launch-bound: " + launches + " Compiled models and larger batches need fewer launches.";
+      return " The GPU is launch-bound: " + launches +
+             " Compiled models and larger batches need fewer launches; more lanes launch at the same time.";
     case GpuLimit::Kind::compute_bound:
       return " The GPU is compute-bound: " + launches;
     case GpuLimit::Kind::throttled:
@@ -167,7 +168,7 @@ std::string evidence(const Verdict& verdict, const Candidate& it) {
   // The reading of the GPUs is a sum of call times, without queue and starvation.
   if (it.reading->waited_for_by_lanes) {
     return busy_clause(it) +
-           ", by the time of the kernels alone; lanes wait for each other there. The source had no credits " +
+           ". These are times of kernels alone, and the lanes wait for them. The source had no credits " +
            percent(verdict.without_credits) + " of the time.";
   }
   return busy_clause(it) + ", and starved " + percent(verdict.starved) + ", with " + one_decimal(verdict.mean_queue) +

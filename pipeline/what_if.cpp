@@ -193,7 +193,7 @@ void change_rows(Changed& changed, RowLimit& limit, int value) {
                                 "size; 'millrace profile' measures it");
   if (value > limit.most)
     throw std::invalid_argument("what-if " + limit.option + ": the model takes at most " + std::to_string(limit.most) +
-                                " in a call");
+                                " rows in a call");
   const double calls = calls_of(limit, value);
   const auto stage = std::ranges::find(changed.model.lane_stages, limit.stage, &StageCosts::name);
   double batch_s = 0;  // on the lane's thread

@@ -58,7 +58,7 @@ TEST_CASE("a GPU whose kernels run for less time than their launches take does n
   CHECK(verdict.gpu.launch == doctest::Approx(9.0 / 4));
   CHECK(says(verdict,
              "The GPU is launch-bound: launching kernels takes 2.3 times as long as they run. "
-             "Compiled models and larger batches need fewer launches."));
+             "Compiled models and larger batches need fewer launches; more lanes launch at the same time."));
 }
 
 TEST_CASE("kernels fill a GPU, and their launches take longer: the whole stage is named") {

@@ -50,7 +50,7 @@ TEST_CASE("fewer and larger calls of a model save the part of a call that does n
   const auto table = what_if.table();
   CHECK(std::ranges::find(table, "segment.box_batch=8", &Prediction::change) != table.end());
   CHECK_THROWS_WITH((void)what_if.predict("segment.box_batch=257"),
-                    "what-if segment.box_batch: the model takes at most 256 in a call");
+                    "what-if segment.box_batch: the model takes at most 256 rows in a call");
   CHECK_THROWS_WITH((void)what_if.predict("detect.exec_batch=2"),
                     "what-if detect.exec_batch: is not known; known are threads.workers, threads.lanes, read.threads, "
                     "gate.frames, gate.memory, batch.size, segment.box_batch, cores, gpus, others=0, and STAGE xN");

@@ -63,7 +63,7 @@ TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not 
   CHECK(verdict.sentence ==
         "`encoder` holds the run back: the GPU was busy 94 % of the time (of that time: encoder 64 %, decoder 26 %, "
         "detector "
-        "11 %), by the time of the kernels alone; lanes wait for each other there. The source had no credits 90 % "
+        "11 %). These are times of kernels alone, and the lanes wait for them. The source had no credits 90 % "
         "of the time. Runner-up: the workers (mostly `decode`) at 73 %. If `encoder` were twice as fast, the run would "
         "gain at most 37 %: then `decode` is the limit.");
 
@@ -75,7 +75,7 @@ TEST_CASE("if the models' own time fills the GPU, it is the bottleneck, and not 
             .sentence.starts_with(
                 "`encoder` holds the run back: the GPU was busy all the time: one after another, its kernels would "
                 "take 108 % of "
-                "it (of that time: encoder 56 %, decoder 22 %, detector 9 %), by the time of the kernels alone;"));
+                "it (of that time: encoder 56 %, decoder 22 %, detector 9 %). These are times of kernels alone,"));
 
   // If the GPU is not full, lanes are busy with something else: launches, or a host that is too slow.
   window.resources.back().total.busy_ns = seconds(5);
