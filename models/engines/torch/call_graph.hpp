@@ -11,7 +11,4 @@ struct GraphFunctions {
   void (*free)(void* graph);
 };
 
-/// Opens the library, which lies next to the plug-in. LibTorch's CUDA part must be open. Throws std::runtime_error.
-const GraphFunctions& graph_functions();
-
 }  // namespace millrace

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int plain_calls = 2;  // the allocator then has the memory that a call needs
 
+/// Opens the library, which lies next to the plug-in. LibTorch's CUDA part must be open.
 const GraphFunctions* open_functions() {
   Dl_info self{};
   ::dladdr(reinterpret_cast<const void*>(&open_functions), &self);
@@ -24,12 +25,12 @@ const GraphFunctions* open_functions() {
   return reinterpret_cast<const GraphFunctions* (*)()>(found)();
 }
 
-}  // namespace
-
 const GraphFunctions& graph_functions() {
   static const GraphFunctions* const functions = open_functions();
   return *functions;
 }
+
+}  // namespace
 
 std::vector<Tensor> GraphedCall::call(const std::string& name, const std::vector<at::Tensor>& inputs,
                                       const Compute& compute) {
