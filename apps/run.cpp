@@ -61,7 +61,7 @@ std::vector<std::string> warnings(const RunArguments& arguments, const Config& c
                                               : "built-in models run (" + builtin + ")") +
                     std::string(only_drawn_scenes));
   }
-  if (config.chain.find("segment") == nullptr) {
+  if (config.chain.find("segment") == nullptr && config.chain.find("semantic") == nullptr) {
     // Several views can have the same sinks.
     std::set<std::string> said;
     const auto note = [&](const Chain& chain) {

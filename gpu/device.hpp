@@ -110,6 +110,16 @@ class Device final {
   void store(std::span<const T> values, const Tensor& to) {
     store(values.data(), to.data, to.bytes());
   }
+  /// Copies a table to new device memory, once for many calls. The report does not count the copy.
+  template <class T>
+  std::shared_ptr<const T[]> table(std::vector<T> values) {
+    const auto owner = std::make_shared<const std::vector<T>>(std::move(values));
+    if (on_host()) return {owner, owner->data()};
+    const auto memory = allocate<T>(owner->size());
+    keep(owner);
+    stream_->upload(owner->data(), memory.get(), owner->size() * sizeof(T));
+    return memory;
+  }
   /// Returns host memory that kernels can write to. The caller keeps it until the next wait.
   template <class T>
   std::shared_ptr<T[]> mapped(std::size_t count) {

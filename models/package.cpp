@@ -56,7 +56,7 @@ std::array<float, 3> three(YamlSection& section, const std::string& key) {
   return {values[0], values[1], values[2]};
 }
 
-InputSpec read_input(YamlSection section) {
+InputSpec read_input(YamlSection section, bool of_windows) {
   InputSpec input;
   input.width = section.number("width", 1, max_side);
   input.height = section.number("height", 1, max_side);
@@ -66,6 +66,12 @@ InputSpec read_input(YamlSection section) {
   input.std = three(section, "std");
   if (std::any_of(input.std.begin(), input.std.end(), [](float value) { return value <= 0; }))
     section.fail("std", "expected numbers above 0");
+  if (of_windows) {
+    for (const char* key : {"resize", "filter", "rounding", "padding", "shorter_side", "pad"})
+      section.refuse(key, "has no meaning for a model of windows, which are not resized; remove it");
+    section.close();
+    return input;
+  }
   input.mode = section.choice<ResizeMode>("resize", {{"letterbox", ResizeMode::letterbox},
                                                      {"longest_side", ResizeMode::longest_side},
                                                      {"stretch", ResizeMode::stretch},
@@ -200,7 +206,7 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
       root.fail("original",
                 fmt::format("has {} bytes; shorten it to at most {}", package.original.size(), max_original_bytes));
   }
-  package.input = read_input(root.section("input"));
+  package.input = read_input(root.section("input"), package.task->of_windows);
   package.max_batch = root.number("max_batch", 1, 1024);
   read_output(root, package);
   // After input and output, from which the task derives the methods.

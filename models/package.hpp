@@ -54,8 +54,9 @@ struct Package {
   std::map<std::string, std::vector<int>, std::less<>> output;  ///< by key of Task::output; a word is its index
   std::vector<std::string> classes;                             ///< names by class index; may be empty
   std::optional<ClassMatrix> matrix;                            ///< for embedders that classify
-  int max_batch = 1;                                            ///< maximum of pictures in one call
-  std::vector<Method> methods;                                  ///< those that the task calls
+  std::optional<float> threshold;  ///< above it, a pixel has a class; none: the largest wins
+  int max_batch = 1;               ///< maximum of pictures in one call
+  std::vector<Method> methods;     ///< those that the task calls
   std::string licence;
   std::vector<std::pair<std::string, std::string>> quality;  ///< measured figures, for people; may be empty
   std::vector<PackageFile> files;

@@ -93,7 +93,7 @@ std::string describe(const Package& package) {
   line("folder", package.folder.string());
   line("input", fmt::format("{} x {} {}, (v * {} - [{}]) / [{}]", input.width, input.height, input.bgr ? "BGR" : "RGB",
                             input.scale, fmt::join(input.mean, ", "), fmt::join(input.std, ", ")));
-  line("resize", resize_text(input));
+  line("resize", package.task->of_windows ? "none: windows of the picture" : resize_text(input));
   line("output", package.task->describe(package));
   line("at most", maximum_text(package));
   if (!package.classes.empty()) {

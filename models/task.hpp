@@ -29,6 +29,7 @@ struct Task {
   std::vector<std::string> method_names;
   std::vector<OutputKey> output;
   Precision native_precision, older_precision;  ///< defaults on a GPU with bf16, and on one without
+  bool of_windows = false;                      ///< its input is a window, which is not resized
 
   /// Reads the other keys of this task from model.yaml. The keys of `output` were read before. Throws PackageError.
   void (*read)(YamlSection& root, YamlSection& output, Package& package);

@@ -18,6 +18,7 @@ constexpr Row rows[] = {
     make_task<struct DetectTask>,
     make_task<struct SegmentTask>,
     make_task<struct EmbedTask>,
+    make_task<struct SemanticTask>,
 };
 // clang-format on
 

@@ -59,6 +59,34 @@ void each_model(const Config& config, const Visit& visit) {
   for (const auto& [view, chain] : config.of_views) of_chain(chain, view);
 }
 
+/// Gives models of windows the size that the recipe names. Throws UsageError if two views name different sizes.
+void set_window_sizes(const Config& config, Packages& packages) {
+  std::map<std::string, std::pair<Extent, std::string>> sizes;  // by folder: the size, and who wants it
+  const auto of_chain = [&](const Chain& chain, const std::string& view) {
+    std::optional<Extent> window;
+    for (const auto& link : chain.links()) {
+      if (link.info.window) window = link.info.window;
+      for (const ModelUse& use : link.info.models) {
+        if (!use.of_windows || use.folder.empty()) continue;
+        auto& package = packages.at(use.folder);
+        const InputSpec& input = package->input;
+        const Extent wanted = window.value_or(Extent{input.height, 1, input.width});
+        const auto [known, is_new] = sizes.emplace(use.folder, std::pair(wanted, view));
+        if (!is_new && known->second.first != wanted)
+          throw UsageError("'" + use.folder + "' gets windows of two sizes, of view '" + known->second.second +
+                           "' and of view '" + view + "'; name one size, or a copy of the package");
+        if (wanted == Extent{input.height, 1, input.width}) continue;
+        auto resized = std::make_shared<Package>(*package);
+        resized->input.height = wanted.rows;
+        resized->input.width = wanted.columns;
+        package = std::move(resized);
+      }
+    }
+  };
+  of_chain(config.chain, "");
+  for (const auto& [view, chain] : config.of_views) of_chain(chain, view);
+}
+
 }  // namespace
 
 bool may_bring_boxes(const std::string& input) {
@@ -154,6 +182,7 @@ Packages read_packages(const Config& config) {
                        "all views, or two stages with names of their own");
     }
   });
+  set_window_sizes(config, packages);
   return packages;
 }
 

@@ -8,6 +8,7 @@
 #include "io/results/json_line.hpp"
 #include "stages/chain.hpp"
 #include "stages/postprocess.hpp"
+#include "stages/semantic.hpp"
 #include "stages/sinks/sink.hpp"
 #include "stages/stage_entry.hpp"
 
@@ -62,7 +63,7 @@ std::vector<const SinkEntry*> Encode::Options::sinks() const {
 
 StageInfo Encode::info(const Options& options) {
   StageInfo info{name, Section::batch,  "lines of the segment files, and side files",
-                 {},   {&segment_line}, {&detections, &masks}};
+                 {},   {&segment_line}, {&detections, &masks, &class_map}};
   // Of all sinks, so that the keys in report.json do not depend on the format.
   for (const auto& sink : sink_table())
     info.counters.insert(info.counters.end(), sink.counters.begin(), sink.counters.end());

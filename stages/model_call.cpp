@@ -212,6 +212,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
     if (!any) continue;
     if (engine == nullptr) engine = rows.model.engine();
 
+    bool unpadded = false;
     const auto make = [&](std::span<const int> chunk, const std::vector<bool>& blank) {
       std::vector<CallRow> these;
       for (const int i : chunk) {
@@ -219,7 +220,8 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
         // A picture may have failed before this stage, or in an earlier call with other rows of it.
         these.push_back({static_cast<int>(row), blank[static_cast<std::size_t>(i)] || frame_of(row).failed()});
       }
-      const int total = rows.model.padded(static_cast<int>(these.size()), rows.method);
+      const int total =
+          rows.model.padded(static_cast<int>(these.size()), rows.method, unpadded || these.size() < count);
       if (rows.make) return rows.make(these, total);
       const Tensor& images = batch.columns.get(model_inputs).at(rows.model.folder()).images;
       return std::vector<Tensor>{gather(*context.device, images, these, owners, total)};
@@ -234,8 +236,20 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
       check_outputs(package, rows.method, size, outputs, engine->image_type());
       return outputs;
     };
-    const auto outcomes = call_rows(
-        owners.subspan(first, count), make, call, [&] { return rows.model.limit(rows.method); }, context.counters);
+    const auto call_all = [&] {
+      return call_rows(
+          owners.subspan(first, count), make, call, [&] { return rows.model.limit(rows.method); }, context.counters);
+    };
+    std::vector<RowOutcome> outcomes;
+    try {
+      outcomes = call_all();
+    } catch (const OutOfMemoryError&) {
+      // A single row cannot be split, but it may fit without the padding.
+      if (count > 1 || rows.model.padded(1, rows.method, false) == 1) throw;
+      unpadded = true;
+      outcomes = call_all();
+      outcomes.front().split = true;
+    }
     std::vector<TakenRow> taken;
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t row = first + i;

@@ -22,11 +22,13 @@ constexpr bool by_default = true;
 // clang-format off
 constexpr Row rows[] = {
     {stage_entry<class Decode>, by_default},
+    {stage_entry<class Tiles>},
     {stage_entry<class Preprocess>, by_default},
     {stage_entry<class Detect>, by_default},
     {stage_entry<class Segment>, by_default},
     {stage_entry<class Embed>},
     {stage_entry<class Categorize>},
+    {stage_entry<class Semantic>},
     {stage_entry<class Postprocess>, by_default},
     {stage_entry<class Encode>, by_default},
 };

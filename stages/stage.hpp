@@ -5,11 +5,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "gpu/windows.hpp"
 #include "io/decode/decode.hpp"
 #include "io/input/scan.hpp"
 #include "stages/batch.hpp"
@@ -56,7 +58,9 @@ struct ModelUse {
   std::string_view task;       ///< Task::name
   std::vector<Calls> calls;    ///< one for each method of the task
   bool padded = false;         ///< smaller calls of TorchScript are padded to a power of two of rows
+  bool one_shape = false;      ///< smaller calls of TorchScript are padded to the maximum of rows
   bool of_pictures = true;     ///< `preprocess` makes inputs of whole pictures for it
+  bool of_windows = false;     ///< its input has the size of the windows that an earlier stage names
   bool boxes_replace = false;  ///< boxes of a manifest can replace the model
   bool one_width = false;      ///< its output goes to a side column, so all views need rows of the same width
   /// Throws UsageError if the stage, with its options, cannot use this package of the task.
@@ -84,6 +88,7 @@ struct StageInfo {
   CounterInfos counters{};         ///< counters that it counts
   std::vector<ModelUse> models{};  ///< models that it calls
   DeviceUse device{};
+  std::optional<Extent> window{};     ///< size of the windows that later models see; nothing: that of their packages
   int objects = 0;                    ///< maximum number of objects that it may find in a picture
   std::shared_ptr<const void> own{};  ///< S::Own of a stage that a recipe may name several times
 };

@@ -40,8 +40,10 @@ int StageModel::limit(std::string_view method) const {
   return models_.limits == nullptr ? CallLimits::none : models_.limits->max_rows(package_->id(), method);
 }
 
-int StageModel::padded(int rows, std::string_view method) const {
-  return use_.padded && engine()->row_counts(method).empty() ? padded_rows(rows, maximum(method)) : rows;
+int StageModel::padded(int rows, std::string_view method, bool part) const {
+  if (!(use_.padded || use_.one_shape) || !engine()->row_counts(method).empty()) return rows;
+  if (!use_.one_shape) return padded_rows(rows, maximum(method));
+  return part ? rows : std::max(rows, std::min(maximum(method), limit(method)));
 }
 
 std::shared_ptr<Engine> StageModel::engine() const { return models_.cache->acquire(*package_); }

@@ -36,7 +36,8 @@ class StageModel {
   int limit(std::string_view method) const;
   /// The rows of a call for `rows` rows with padding. The last rows are the padding.
   /// No padding if the loaded model pads calls itself. Only for stages in a lane.
-  int padded(int rows, std::string_view method) const;
+  /// `part`: after a split, the rows are only a part of a call. They are not padded to the shape of the whole call.
+  int padded(int rows, std::string_view method, bool part) const;
 
   /// The loaded model. Loads it if the cache does not have it. Only for stages in a lane.
   std::shared_ptr<Engine> engine() const;

@@ -5,6 +5,7 @@ WEIGHTS can be:
 - a YOLO in ONNX: YOLOX, YOLOv5, YOLOv7, or an export of Ultralytics
 - an original checkpoint of SAM, MobileSAM or SAM 2
 - a state dict of a torchvision classifier
+- with --task semantic, TorchScript that gives a value for each pixel
 
 The content of the file decides which it is.
 The exporter compares the package with the original, and deletes it if they differ.
@@ -43,6 +44,7 @@ OPTIONS = {
     "names": (("onnx", "torchvision"), "models that may not name their classes: YOLO in ONNX and torchvision's classifiers"),
     "preset": (("torchvision",), "torchvision's classifiers"),
 }
+SEMANTIC_OPTIONS = ("roi", "activation", "threshold", "colour", "scale", "mean", "std")
 
 
 def family_of(weights, trust):
@@ -63,8 +65,17 @@ def family_of(weights, trust):
 def export(arguments):
     """Makes the package `arguments.out` and returns its task."""
     weights, out = Path(arguments.weights), Path(arguments.out)
-    check_readable(weights)
+    check_readable(weights, ("torchscript",) if arguments.task == "semantic" else ())
     check_target(out)
+    if arguments.task == "semantic":
+        import semantic
+
+        semantic.export(weights, out, arguments)
+        print("it computes what the original does: every difference above is within its bound")
+        return "semantic"
+    for option in SEMANTIC_OPTIONS:
+        if getattr(arguments, option) is not None:
+            raise Refused(f"{weights}: --{option} is for semantic segmenters; leave it out, or add --task semantic")
     family, loaded = family_of(weights, arguments.trust)
     for option, (families, purpose) in OPTIONS.items():
         if getattr(arguments, option) and family not in families:

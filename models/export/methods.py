@@ -42,4 +42,8 @@ def embed(package):
     return {"embed": method("crop", package["max_batch"], {"images": images()}, {"embedding": tensor("B", package["output"]["dimensions"])})}
 
 
-TASKS = {"detect": detect, "segment": segment, "embed": embed}
+def semantic(package):
+    return {"forward": method("window", package["max_batch"], {"images": images()}, {"logits": tensor("B", package["output"]["channels"], "H", "W")})}
+
+
+TASKS = {"detect": detect, "segment": segment, "embed": embed, "semantic": semantic}

@@ -19,7 +19,9 @@ from command_line import STORAGE, USAGE, Parser, add_options, end, stop_on_signa
 # Options for detectors and classifiers. Of two files, they are not for the segmenter.
 NOT_FOR_SEGMENTERS = ("imgsz", "names", "preset")
 # Recipes for a package alone. A segmenter runs in the default recipe, with a detector.
-RECIPES = {"detector": "detect.yaml", "embedder": "categories.yaml"}
+RECIPES = {"detector": "detect.yaml", "embedder": "categories.yaml", "semantic": "tiled.yaml"}
+# Options of stages that name a package.
+MODEL_OPTIONS = {"embedder": "categorize.model", "semantic": "semantic.model"}
 
 
 def make_parser():
@@ -66,7 +68,7 @@ def command_for(program, recipes, packages):
         words.append(os.path.join(recipes, RECIPES[packages[0][0]]))
     words += ["--input", "PICTURES"]
     for task, folder in packages:
-        words += ["--set", f"categorize.model={folder}"] if task == "embedder" else [f"--{task}", str(folder)]
+        words += ["--set", f"{MODEL_OPTIONS[task]}={folder}"] if task in MODEL_OPTIONS else [f"--{task}", str(folder)]
     if [task for task, _ in packages] == ["segmenter"]:
         words += ["--detector", "DETECTOR.pkg"]
     return [*words, "--output", "RESULTS"]
@@ -81,6 +83,8 @@ def main():
     files = arguments.weights
     if len(files) > 2:
         parser.error(f"{len(files)} files are named, but one command takes at most a detector and a segmenter")
+    if arguments.task and len(files) > 1:
+        parser.error("--task semantic takes one file")
     packages = [package_of(file, arguments.out) for file in files]
     if len(set(packages)) < len(packages):
         end(USAGE, f"{files[1]}: its package would overwrite {packages[0]}, that of {files[0]}; rename one of the files; nothing was written")

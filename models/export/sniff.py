@@ -84,8 +84,8 @@ def kind_of(path):
     return "unknown"
 
 
-def check_readable(path):
-    """The kind of a file that an exporter can read. Raises Refused for all others, with advice."""
+def check_readable(path, wanted=()):
+    """The kind of a file that an exporter can read, or one of `wanted`. Raises Refused for all others, with advice."""
     path = Path(path)
     if path.is_dir():
         if (path / "model.yaml").is_file():
@@ -100,6 +100,6 @@ def check_readable(path):
     except OSError as error:
         raise Refused(f"{path}: cannot be read: {error.strerror}") from error
     look, advice = LOOKS[kind]
-    if advice:
+    if advice and kind not in wanted:
         raise Refused(f"{path}: is {look}; {advice}")
     return kind

@@ -1,16 +1,21 @@
 #include "io/sinks/label_map.hpp"
 
+#include <algorithm>
+
+#include "io/sinks/image_write.hpp"
+
+#include "stages/semantic.hpp"
 #include "stages/sinks/sink_entry.hpp"
 
 namespace millrace {
 
-/// A PNG with the object of each pixel: docs/formats.md.
+/// A PNG with the class or the object of each pixel: docs/formats.md.
 class LabelMapSink final : public PictureSink {
  public:
   static SinkEntry entry() {
     return {
         .name = "png",
-        .help = "16-bit label maps",
+        .help = "label maps",
         .outputs = {"labels"},
         .suffix = ".png",
         .without_masks =
@@ -20,6 +25,11 @@ class LabelMapSink final : public PictureSink {
   }
 
   std::vector<std::uint8_t> encode(const Frame& frame, std::span<const Object> objects) const override {
+    if (const ClassMap* map = frame.columns.find(class_map)) {
+      return encode_grey8_png(map->width, map->height, [&](int y, std::span<std::uint8_t> row) {
+        std::copy_n(map->labels.get() + static_cast<std::ptrdiff_t>(y) * map->width, row.size(), row.data());
+      });
+    }
     return encode_label_map(frame.info.width, frame.info.height, objects);
   }
 };

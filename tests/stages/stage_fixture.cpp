@@ -62,6 +62,9 @@ RecipeLane::RecipeLane(const StageFixture& fixture, const std::vector<RecipeStag
         },
         table)});
     for (const auto& link : own.chain.links()) {
+      // Pictures of tests are decoded already.
+      if (link.entry->make_frame_stage && link.info.name != Decode::name)
+        own.frame_stages.emplace_back(&link, link.entry->make_frame_stage(link.options, context_, link.info));
       if (link.entry->make_lane_stage)
         own.lane_stages.emplace_back(&link, link.entry->make_lane_stage(link.options, context_, link.info));
       if (link.entry->make_batch_stage)
@@ -72,6 +75,16 @@ RecipeLane::RecipeLane(const StageFixture& fixture, const std::vector<RecipeStag
 
 void RecipeLane::run(Batch& batch) {
   const ViewStages& own = views_.at(static_cast<std::size_t>(batch.view()));
+  for (const auto& [link, stage] : own.frame_stages) {
+    for (const auto& frame : batch.frames) {
+      if (frame->failed()) continue;
+      try {
+        run_stage(*link, *stage, *frame);
+      } catch (...) {
+        fail_frame(*frame, link->info.name, std::current_exception());
+      }
+    }
+  }
   for (const auto& [link, stage] : own.lane_stages) run_stage(*link, *stage, batch);
   for (const auto& [link, stage] : own.batch_stages) run_stage(*link, *stage, batch);
   batch.columns.allow(nullptr);

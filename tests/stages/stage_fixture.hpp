@@ -155,6 +155,7 @@ class RecipeLane {
  private:
   struct ViewStages {
     Chain chain;
+    std::vector<std::pair<const ChainLink*, std::unique_ptr<FrameStage>>> frame_stages{};
     std::vector<std::pair<const ChainLink*, std::unique_ptr<LaneStage>>> lane_stages{};
     std::vector<std::pair<const ChainLink*, std::unique_ptr<BatchStage>>> batch_stages{};
   };

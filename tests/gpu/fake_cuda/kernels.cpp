@@ -4,7 +4,10 @@
 #include <numeric>
 #include <string_view>
 
+#include "gpu/ops/blend_windows.hpp"
+#include "gpu/ops/cut_windows.hpp"
 #include "gpu/ops/find_boxes.hpp"
+#include "gpu/ops/finish_rows.hpp"
 #include "gpu/ops/letterbox.hpp"
 #include "gpu/ops/outline.hpp"
 #include "tests/gpu/fake_cuda/runtime.hpp"
@@ -94,6 +97,18 @@ bool run(std::string_view kernel, const fake_cuda::Grid& grid, void** arguments)
     check_grid(kernel, grid, threads(job.widest), blocks(job.masks));
     outline_kernel::for_each_column(
         job, kernel == "count_changes" ? outline_kernel::count_column : outline_kernel::write_column);
+  } else if (kernel.starts_with("cut_windows<")) {
+    const auto& job = argument<CutWindowsJob>(arguments, 0);
+    check_grid(kernel, grid, threads(job.roi.values()), blocks(job.channels), blocks(job.count));
+    cut_windows_kernel::cut_all(job);
+  } else if (kernel == "blend_windows") {
+    const auto& job = argument<BlendJob>(arguments, 0);
+    check_grid(kernel, grid, threads(job.most_values), blocks(job.count));
+    blend_kernel::blend_all(job);
+  } else if (kernel == "finish_rows") {
+    const auto& job = argument<FinishJob>(arguments, 0);
+    check_grid(kernel, grid, threads(job.most_places), blocks(job.count));
+    finish_kernel::finish_all(job);
   } else {
     return false;
   }

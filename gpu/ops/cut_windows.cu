@@ -1,0 +1,41 @@
+#include "gpu/launch.cuh"
+#include "gpu/ops/cut_windows.hpp"
+
+namespace millrace {
+namespace {
+
+/// Block z is the window, block y the plane. Threads of a block are neighbours in the input.
+template <class Out>
+__global__ void cut_windows(const CutWindowsJob job) {
+  const std::int64_t values = job.roi.values();
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= values) return;
+  const PlacedWindow& window = job.windows[blockIdx.z];
+  const int plane = static_cast<int>(blockIdx.y);
+  const int column = static_cast<int>(i % job.roi.columns);
+  const std::int64_t above = i / job.roi.columns;
+  float value = 0;
+  if (window.source >= 0)
+    value = window_value(job.sources[window.source], window.start, plane, static_cast<int>(above / job.roi.lines),
+                         static_cast<int>(above % job.roi.lines), column);
+  put(static_cast<Out*>(job.inputs) + (static_cast<std::int64_t>(blockIdx.z) * job.channels + plane) * values + i,
+      value);
+}
+
+}  // namespace
+
+void launch(const CutWindowsJob& job, Stream& stream) {
+  const dim3 grid(blocks_of(job.roi.values(), 256), static_cast<unsigned>(job.channels),
+                  static_cast<unsigned>(job.count));
+  const cudaStream_t cuda = cuda_stream(stream);
+  if (job.type == DType::f32) {
+    cut_windows<float><<<grid, 256, 0, cuda>>>(job);
+  } else if (job.type == DType::f16) {
+    cut_windows<__half><<<grid, 256, 0, cuda>>>(job);
+  } else {
+    cut_windows<__nv_bfloat16><<<grid, 256, 0, cuda>>>(job);
+  }
+  check_launch("cut_windows");
+}
+
+}  // namespace millrace

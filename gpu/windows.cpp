@@ -1,0 +1,83 @@
+#include "gpu/windows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace millrace {
+namespace {
+
+struct Axis {
+  int before = 0;
+  std::vector<int> starts;
+};
+
+Axis axis_of(int length, int roi, const WindowOptions& options) {
+  Axis axis;
+  const int padding = std::max(roi - length, 0);
+  axis.before = padding / 2;
+  const int padded = length + padding;
+  int step = roi;
+  if (padded != roi) step = std::max(static_cast<int>(roi * (1 - options.overlap)), 1);
+  step = std::max(step / options.align, 1) * options.align;
+  const int last = padded - roi;
+  for (int start = 0; start < last; start += step) axis.starts.push_back(start);
+  axis.starts.push_back((last + options.align - 1) / options.align * options.align);
+  return axis;
+}
+
+// The exponentials are float32 and their products too, as in MONAI. Other roundings would move weights near the clamp.
+std::vector<float> gaussian(int length, double sigma) {
+  std::vector<float> factors(static_cast<std::size_t>(length));
+  const auto deviation = static_cast<float>(-2 * (sigma * length) * (sigma * length));
+  for (int i = 0; i < length; ++i) {
+    const float x = static_cast<float>(i) - static_cast<float>(length - 1) / 2;
+    factors[static_cast<std::size_t>(i)] = std::exp(x * x / deviation);
+  }
+  return factors;
+}
+
+}  // namespace
+
+WindowGrid::WindowGrid(const Extent& item_size, const WindowOptions& options) : item(item_size), roi(options.roi) {
+  const auto positive = [](const Extent& size) { return size.rows > 0 && size.lines > 0 && size.columns > 0; };
+  if (!positive(item) || !positive(roi)) throw std::invalid_argument("windows: a side is below 1");
+  if (!(options.overlap >= 0 && options.overlap < 1) || options.align < 1)
+    throw std::invalid_argument("windows: the overlap must be at least 0 and below 1, and align at least 1");
+  Axis of_rows = axis_of(item.rows, roi.rows, options), of_lines = axis_of(item.lines, roi.lines, options),
+       of_columns = axis_of(item.columns, roi.columns, options);
+  before = {of_rows.before, of_lines.before, of_columns.before};
+  rows = std::move(of_rows.starts);
+  lines = std::move(of_lines.starts);
+  columns = std::move(of_columns.starts);
+}
+
+Extent WindowGrid::start(std::int64_t window) const {
+  const auto across = static_cast<std::int64_t>(columns.size());
+  const std::int64_t in_band = window % band_windows();
+  return {rows[static_cast<std::size_t>(window / band_windows())], lines[static_cast<std::size_t>(in_band / across)],
+          columns[static_cast<std::size_t>(in_band % across)]};
+}
+
+int WindowGrid::complete_before(int band) const {
+  return band < bands() ? rows[static_cast<std::size_t>(band)] : rows.back() + roi.rows;
+}
+
+std::vector<float> window_weights(const WindowOptions& options) {
+  const Extent& roi = options.roi;
+  std::vector<float> weights(static_cast<std::size_t>(roi.values()), 1.0F);
+  if (options.weights == WindowWeights::constant) return weights;
+  const std::vector<float> rows = gaussian(roi.rows, options.sigma), lines = gaussian(roi.lines, options.sigma),
+                           columns = gaussian(roi.columns, options.sigma);
+  std::size_t at = 0;
+  for (const float row : rows) {
+    for (const float line : lines) {
+      for (const float column : columns) weights[at++] = row * line * column;
+    }
+  }
+  const float least = std::max(*std::ranges::min_element(weights), 1e-3F);
+  for (float& weight : weights) weight = std::max(weight, least);
+  return weights;
+}
+
+}  // namespace millrace

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "gpu/device_code.hpp"
+
+namespace millrace {
+
+/// The size of a picture, a volume or a window, or a place in it, along its three axes, slowest first.
+/// A row is the unit of slabs: a line of a picture, or a slice of a volume.
+///
+/// - A picture of 20 lines and 30 columns is {20, 1, 30}.
+/// - A volume of 10 slices is {10, lines, columns}.
+struct Extent {
+  int rows = 1, lines = 1, columns = 1;
+  MILLRACE_DEVICE std::int64_t values() const { return std::int64_t{rows} * lines * columns; }
+  bool operator==(const Extent&) const = default;
+};
+
+/// How the values of windows that overlap are weighted.
+enum class WindowWeights {
+  constant,  ///< all the same
+  gaussian   ///< less towards the edges
+};
+
+struct WindowOptions {
+  Extent roi;             ///< size of a window
+  double overlap = 0.25;  ///< share of a window that the next one repeats, 0 to below 1
+  WindowWeights weights = WindowWeights::gaussian;
+  double sigma = 0.125;  ///< of the Gaussian, as a share of the window's side
+  int align = 1;         ///< first rows, lines and columns of windows are multiples of it
+  bool operator==(const WindowOptions&) const = default;
+};
+
+/// The windows of one picture or volume, as `monai.inferers.sliding_window_inference` places them (MONAI 1.6):
+///
+/// - An axis shorter than the window is padded on both sides; an odd value goes behind.
+/// - The step of an axis is int(roi * (1 - overlap)), at least 1. If the axis is as long as the window, there is one.
+/// - The last window of an axis ends where the axis ends.
+///
+/// With `align` above 1 (which MONAI does not have) steps are rounded down to a multiple of it, at least one multiple.
+/// The last window then starts at the next multiple, and padding behind the axis fills it.
+///
+/// Windows are numbered with columns fastest and rows slowest. Those with the same first row are a band.
+struct WindowGrid {
+  WindowGrid() = default;
+  /// Throws std::invalid_argument for sizes below 1, and for an overlap outside of its range.
+  WindowGrid(const Extent& item_size, const WindowOptions& options);
+
+  Extent item, roi;
+  Extent before;                          ///< padding before the item
+  std::vector<int> rows, lines, columns;  ///< where windows start, in the padded item
+
+  int bands() const { return static_cast<int>(rows.size()); }
+  std::int64_t band_windows() const { return static_cast<std::int64_t>(lines.size() * columns.size()); }
+  std::int64_t windows() const { return bands() * band_windows(); }
+  int band_of(std::int64_t window) const { return static_cast<int>(window / band_windows()); }
+  /// The size of the item with its padding.
+  Extent padded() const { return {rows.back() + roi.rows, lines.back() + roi.lines, columns.back() + roi.columns}; }
+  /// Where the window starts, in the padded item.
+  Extent start(std::int64_t window) const;
+  /// The padded rows that no window from this band on touches: rows before it are complete. band may be bands().
+  int complete_before(int band) const;
+};
+
+/// The weight of each value of a window, in the order of its memory: rows slowest, columns fastest. As MONAI 1.6:
+/// the product of exp(-x^2 / (2 (sigma roi)^2)) over the axes, x from the window's centre, at least 0.001 and at least
+/// the smallest product. An axis with one value has the factor 1.
+std::vector<float> window_weights(const WindowOptions& options);
+
+}  // namespace millrace

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/tensor.hpp"
+#include "gpu/ops/finish_rows.hpp"
+#include "stages/model_call.hpp"
+#include "stages/stage.hpp"
+#include "stages/stage_models.hpp"
+#include "stages/tiles.hpp"
+
+namespace millrace {
+
+/// A class for each pixel of a picture.
+struct ClassMap {
+  int width = 0, height = 0;
+  std::shared_ptr<const std::uint8_t[]> labels;  ///< row-major
+  std::vector<std::string> names;                ///< by label
+  bool one_slab = false;                         ///< a window is at least as high as the picture
+};
+
+/// Writes the classes that the picture has: label, name, number of pixels, and run lengths if it fits one slab.
+void write_class_map(const ClassMap& map, JsonWriter& json);
+inline constexpr Field<ClassMap> class_map{"semantic", write_class_map};
+
+/// Blended values of each pixel, with the activation of the package or without.
+struct ClassValues {
+  int width = 0, height = 0, channels = 0;
+  std::shared_ptr<const float[]> values;  ///< [height][width][channels]
+};
+inline constexpr Field<ClassValues> class_values{"class_values"};
+
+inline constexpr CounterInfo window_calls{"window_calls"};
+inline constexpr CounterInfo windows_cut{"windows"};
+inline constexpr CounterInfo label_maps{"label_maps"};  ///< pictures whose labels left the device
+
+/// Finds a class for each pixel with a model that sees one window at a time.
+/// It blends the outputs of overlapping windows with weights, then applies the activation of the package.
+/// Calls contain windows of all pictures of the batch, and all calls have one shape. The sums of a picture are as high
+/// as a window. A row is finished and leaves as soon as no further window touches it.
+/// Reads `pixels` and `tiling`. Writes `semantic`, and `class_values` if the options ask for it.
+/// Uploads each picture once. Waits for the device once for each batch.
+/// Failures:
+/// - non_finite: a blended value is not finite
+/// - model_failed: a window makes the model call fail
+class Semantic final : public LaneStage {
+ public:
+  static constexpr const char* name = "semantic";
+  struct Options {
+    std::string model;
+    int window_batch = 1;
+    std::string values = "none";
+    void visit(OptionVisitor& v);
+  };
+  static StageInfo info(const Options& options);
+
+  Semantic(const Options& options, const StageContext& context);
+  void run(Batch& batch) override;
+  void trim() override { weights_.clear(); }
+
+ private:
+  struct Item;
+  struct Work;
+  struct Weights {
+    WindowOptions of;
+    std::shared_ptr<const float[]> values;  // on the device
+  };
+  void begin(Frame& frame, int slot, Work& work);
+  Tensor cut(std::span<const CallRow> rows, int count, const Work& work) const;
+  void take(std::span<const TakenRow> rows, const Work& work) const;
+  void finish(const std::vector<Item*>& items) const;
+  void download(Item& item) const;
+  void deliver(Frame& frame, const Item& item) const;
+  const float* weights_of(const WindowOptions& options);
+
+  const Options options_;
+  const StageContext& context_;
+  const StageModel model_;
+  const LabelRule rule_;
+  std::vector<Weights> weights_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,70 @@
+#include "stages/tiles.hpp"
+
+#include <charconv>
+
+#include "stages/decode.hpp"
+#include "stages/stage_entry.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr int max_side = 8192;
+
+int side_of(const std::string& text) {
+  int side = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), side);
+  if (error != std::errc() || end != text.data() + text.size() || side < 1 || side > max_side)
+    throw UsageError("tiles.roi has '" + text + "'; a side of a window is a whole number from 1 to " +
+                     std::to_string(max_side));
+  return side;
+}
+
+}  // namespace
+
+void Tiles::Options::visit(OptionVisitor& v) {
+  v.option("roi", roi, "height and width of a window, or one number for both; the default is that of the package");
+  v.option("overlap", overlap, "share of a window that the next one repeats", {0, 0.99});
+  v.option("weights", weights, "weights of windows where they overlap: gaussian, or constant");
+  v.option("sigma", sigma, "standard deviation of the Gaussian, as a share of a window's side", {0.01, 10});
+  v.option("align", align, "windows start at multiples of this, such as the stride of the model", {1, 1024});
+}
+
+WindowOptions Tiles::Options::windows() const {
+  WindowOptions options;
+  options.roi = {0, 0, 0};
+  if (roi.size() > 2) throw UsageError("tiles.roi has more than two numbers; a window has a height and a width");
+  if (!roi.empty()) options.roi = {side_of(roi.front()), 1, side_of(roi.back())};
+  options.overlap = overlap;
+  if (weights != "gaussian" && weights != "constant")
+    throw UsageError("tiles.weights is '" + weights + "'; it must be gaussian or constant");
+  options.weights = weights == "gaussian" ? WindowWeights::gaussian : WindowWeights::constant;
+  options.sigma = sigma;
+  options.align = align;
+  return options;
+}
+
+StageInfo Tiles::info(const Options& options) {
+  StageInfo info{.name = name,
+                 .section = Section::frame,
+                 .summary = "how pictures are cut into windows that overlap",
+                 .reads = {&pixels},
+                 .writes = {&tiling},
+                 .uses = {}};
+  const Extent roi = options.windows().roi;
+  if (roi.rows > 0) info.window = roi;
+  return info;
+}
+
+Tiles::Tiles(const Options& options, const StageContext& /*context*/) : windows_(options.windows()) {}
+
+void Tiles::run(Frame& frame) const {
+  if (frame.info.reduction != 1)
+    throw PictureError(Reason::too_large,
+                       "its pixels need " + std::to_string(std::int64_t{3} * frame.info.width * frame.info.height) +
+                           " bytes, more than gate.slab; windows need all pixels, so raise gate.slab");
+  frame.columns.set(tiling, windows_);
+}
+
+template StageEntry stage_entry<Tiles>();
+
+}  // namespace millrace

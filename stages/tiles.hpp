@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gpu/windows.hpp"
+#include "stages/stage.hpp"
+
+namespace millrace {
+
+/// How later stages cut the picture into windows. `options.roi` is the default if the recipe names none: all sides 0.
+inline constexpr Field<WindowOptions> tiling{"tiling"};
+
+/// Says how pictures are cut into windows that overlap, for models that see one window at a time.
+/// Positions and weights are those of MONAI's sliding_window_inference (gpu/windows.hpp).
+/// Reads `pixels`, writes `tiling`.
+/// A picture that was reduced while it was decoded fails as too_large, since windows are cut from full pixels.
+class Tiles final : public FrameStage {
+ public:
+  static constexpr const char* name = "tiles";
+  struct Options {
+    std::vector<std::string> roi;
+    double overlap = 0.25;
+    std::string weights = "gaussian";
+    double sigma = 0.125;
+    int align = 1;
+    void visit(OptionVisitor& v);
+    /// Throws UsageError for values that are not valid.
+    WindowOptions windows() const;
+  };
+  static StageInfo info(const Options& options);
+
+  Tiles(const Options& options, const StageContext& context);
+  void run(Frame& frame) const override;
+
+ private:
+  const WindowOptions windows_;
+};
+
+}  // namespace millrace

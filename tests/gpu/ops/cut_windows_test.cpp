@@ -1,0 +1,153 @@
+#include "gpu/ops/cut_windows.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "tests/gpu/on_device.hpp"
+
+namespace millrace {
+namespace {
+
+struct Case {
+  Extent item, roi;
+  int channels;
+  bool reversed, floats;
+};
+
+// The whole item as channels [channel][row][line][column], normalised and padded, in double precision.
+double expected_value(const Case& c, const std::vector<float>& item, const WindowSource& source, int plane, int row,
+                      int line, int column) {
+  if (row < 0 || line < 0 || column < 0 || row >= c.item.rows || line >= c.item.lines || column >= c.item.columns)
+    return 0;
+  const int channel = c.reversed ? c.channels - 1 - plane : plane;
+  const std::size_t at =
+      ((static_cast<std::size_t>(row) * static_cast<std::size_t>(c.item.lines) + static_cast<std::size_t>(line)) *
+           static_cast<std::size_t>(c.item.columns) +
+       static_cast<std::size_t>(column)) *
+          static_cast<std::size_t>(c.channels) +
+      static_cast<std::size_t>(channel);
+  const auto p = static_cast<std::size_t>(plane);
+  return (static_cast<double>(item[at]) * source.scale - source.mean[p]) / source.std[p];
+}
+
+TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on host and stream") {
+  HostAndDevice both;
+  std::mt19937 random(7);
+  for (const Case& c : {Case{{1, 1, 1}, {4, 1, 4}, 3, false, false}, Case{{9, 1, 7}, {4, 1, 4}, 3, true, false},
+                        Case{{5, 6, 7}, {2, 3, 4}, 1, false, true}, Case{{3, 2, 40}, {4, 4, 8}, 16, false, true},
+                        Case{{13, 1, 1}, {4, 1, 1}, 1, true, false}}) {
+    const auto values = static_cast<std::size_t>(c.item.values() * c.channels);
+    std::vector<std::uint8_t> bytes(values);
+    std::vector<float> item(values);
+    for (std::size_t i = 0; i < values; ++i) {
+      bytes[i] = static_cast<std::uint8_t>(random());
+      item[i] = c.floats ? static_cast<float>(random() % 2000) / 8 - 100 : static_cast<float>(bytes[i]);
+    }
+    WindowOptions options;
+    options.roi = c.roi;
+    options.overlap = 0.5;
+    const WindowGrid grid(c.item, options);
+    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+      std::vector<std::vector<std::uint16_t>> halves;
+      for (Device* device : {&both.host, &both.device}) {
+        const auto size = values * (c.floats ? sizeof(float) : 1);
+        const auto memory = device->allocate<std::byte>(size);
+        const void* const from = c.floats ? static_cast<const void*>(item.data()) : bytes.data();
+        if (Stream* stream = device->stream()) {
+          stream->upload(from, memory.get(), size);
+        } else {
+          std::memcpy(memory.get(), from, size);
+        }
+        WindowSource source;
+        source.values = memory.get();
+        source.type = c.floats ? DType::f32 : DType::u8;
+        source.channels = c.channels;
+        source.item = c.item;
+        source.before = grid.before;
+        source.ring = c.item.rows;
+        source.reversed = c.reversed;
+        source.scale = 0.5F;
+        source.mean.fill(3);
+        source.std.fill(1);
+        source.mean[0] = 1.5F;
+        source.std[0] = 4;
+        std::vector<CutWindow> windows{{nullptr, {}}};
+        for (std::int64_t w = 0; w < grid.windows(); ++w) windows.push_back({&source, grid.start(w)});
+        const auto rows = static_cast<std::int64_t>(windows.size()) + 1;
+        const Tensor inputs = device->empty({rows, c.channels, c.roi.rows, c.roi.lines, c.roi.columns}, type);
+        cut_windows(*device, windows, c.roi, inputs);
+        if (type != DType::f32) {
+          halves.push_back(values_of<std::uint16_t>(*device, inputs));
+          continue;
+        }
+        const auto cut = values_of<float>(*device, inputs);
+        int wrong = 0;
+        std::size_t at = 0;
+        for (std::int64_t w = 0; w < rows; ++w) {
+          const bool blank = w == 0 || w == rows - 1;
+          const Extent start = blank ? Extent{} : grid.start(w - 1);
+          for (int p = 0; p < c.channels; ++p) {
+            for (int r = 0; r < c.roi.rows; ++r) {
+              for (int l = 0; l < c.roi.lines; ++l) {
+                for (int x = 0; x < c.roi.columns; ++x, ++at) {
+                  const double expected = blank ? 0
+                                                : expected_value(c, item, source, p, start.rows + r - grid.before.rows,
+                                                                 start.lines + l - grid.before.lines,
+                                                                 start.columns + x - grid.before.columns);
+                  wrong += static_cast<int>(cut[at] != static_cast<float>(expected));
+                }
+              }
+            }
+          }
+        }
+        CHECK(wrong == 0);
+      }
+      if (type != DType::f32) CHECK(halves.front() == halves.back());
+    }
+  }
+}
+
+TEST_CASE("a ring of rows gives the same windows as the whole item") {
+  Device host;
+  constexpr int rows = 11, columns = 6, ring = 5;
+  std::vector<std::uint8_t> whole(std::size_t{rows} * columns), last(std::size_t{ring} * columns);
+  std::mt19937 random(3);
+  for (auto& value : whole) value = static_cast<std::uint8_t>(random());
+  // The ring has the last five rows of the item.
+  for (int row = rows - ring; row < rows; ++row)
+    std::memcpy(&last[static_cast<std::size_t>(row % ring) * columns], &whole[static_cast<std::size_t>(row) * columns],
+                columns);
+  WindowSource all;
+  all.channels = 1;
+  all.item = {rows, 1, columns};
+  all.std.fill(1);
+  all.values = whole.data();
+  all.ring = rows;
+  WindowSource few = all;
+  few.values = last.data();
+  few.ring = ring;
+  const Tensor expected = host.empty({1, 1, 4, columns}), cut = host.empty({1, 1, 4, columns});
+  for (const int start : {6, 7}) {
+    cut_windows(host, std::vector<CutWindow>{{&all, {start, 0, 0}}}, {4, 1, columns}, expected);
+    cut_windows(host, std::vector<CutWindow>{{&few, {start, 0, 0}}}, {4, 1, columns}, cut);
+    CHECK(values_of<float>(host, cut) == values_of<float>(host, expected));
+  }
+}
+
+TEST_CASE("tensors and sources that do not fit are refused") {
+  Device host;
+  WindowSource source;
+  source.channels = 1;
+  const std::vector<CutWindow> one{{&source, {}}};
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, host.empty({1, 3, 2, 2})), std::invalid_argument);
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, host.empty({1, 1, 2, 3})), std::invalid_argument);
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, host.empty({0, 1, 2, 2})), std::invalid_argument);
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, host.empty({1, 1, 2, 2}, DType::i32)), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,89 @@
+#include "gpu/windows.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+using Starts = std::vector<int>;
+
+WindowGrid grid_of(int length, int roi, double overlap, int align = 1) {
+  WindowOptions options;
+  options.roi = {roi, 1, roi};
+  options.overlap = overlap;
+  options.align = align;
+  return WindowGrid({length, 1, length}, options);
+}
+
+// Starts and padding are those of monai.data.utils.dense_patch_slices and sliding_window_inference, MONAI 1.6.1.
+TEST_CASE("windows start where MONAI's start") {
+  CHECK(grid_of(10, 4, 0).rows == Starts{0, 4, 6});
+  CHECK(grid_of(10, 4, 0.25).rows == Starts{0, 3, 6});
+  CHECK(grid_of(10, 4, 0.5).rows == Starts{0, 2, 4, 6});
+  CHECK(grid_of(10, 4, 0.75).rows == Starts{0, 1, 2, 3, 4, 5, 6});
+  CHECK(grid_of(10, 4, 0.9).rows == Starts{0, 1, 2, 3, 4, 5, 6});
+  CHECK(grid_of(9, 4, 0).rows == Starts{0, 4, 5});
+  CHECK(grid_of(4, 4, 0.75).rows == Starts{0});
+  CHECK(grid_of(5, 4, 0).rows == Starts{0, 1});
+  CHECK(grid_of(1, 1, 0).rows == Starts{0});
+}
+
+TEST_CASE("an item smaller than a window is padded on both sides, an odd value behind") {
+  const WindowGrid grid = grid_of(1, 4, 0.5);
+  CHECK(grid.rows == Starts{0});
+  CHECK(grid.before == Extent{1, 0, 1});
+  CHECK(grid.complete_before(0) == 0);
+  CHECK(grid.complete_before(1) == 4);
+}
+
+TEST_CASE("aligned windows start at multiples, and the last one reaches the end") {
+  const WindowGrid grid = grid_of(21, 8, 0.25, 4);
+  CHECK(grid.rows == Starts{0, 4, 8, 12, 16});
+  CHECK(grid_of(8, 8, 0.25, 4).rows == Starts{0});
+}
+
+TEST_CASE("windows are numbered with columns fastest, and bands know which rows are complete") {
+  WindowOptions options;
+  options.roi = {2, 3, 4};
+  options.overlap = 0;
+  const WindowGrid grid({5, 4, 6}, options);
+  CHECK(grid.windows() == 3 * 2 * 2);
+  CHECK(grid.start(0) == Extent{0, 0, 0});
+  CHECK(grid.start(1) == Extent{0, 0, 2});
+  CHECK(grid.start(2) == Extent{0, 1, 0});
+  CHECK(grid.start(11) == Extent{3, 1, 2});
+  CHECK(grid.band_of(11) == 2);
+  CHECK(grid.complete_before(2) == 3);
+  CHECK(grid.complete_before(3) == 5);
+}
+
+TEST_CASE("sizes and overlaps without a meaning are refused") {
+  CHECK_THROWS_AS(grid_of(0, 4, 0), std::invalid_argument);
+  CHECK_THROWS_AS(grid_of(4, 0, 0), std::invalid_argument);
+  CHECK_THROWS_AS(grid_of(4, 4, 1), std::invalid_argument);
+  CHECK_THROWS_AS(grid_of(4, 4, -0.1), std::invalid_argument);
+  CHECK_THROWS_AS(grid_of(4, 4, std::nan("")), std::invalid_argument);
+}
+
+// From compute_importance_map(mode="gaussian"), MONAI 1.6.1.
+TEST_CASE("weights are a clamped Gaussian") {
+  WindowOptions options;
+  options.roi = {4, 1, 3};
+  const std::vector<float> weights = window_weights(options);
+  const double expected_row[] = {0.01110900, 0.60653066}, expected_column[] = {0.02856550, 1};
+  for (std::size_t row = 0; row < 4; ++row) {
+    for (std::size_t column = 0; column < 3; ++column) {
+      const double product = expected_row[row == 0 || row == 3 ? 0 : 1] * expected_column[column == 1 ? 1 : 0];
+      CHECK(weights[row * 3 + column] == doctest::Approx(std::max(product, 1e-3)).epsilon(1e-5));
+    }
+  }
+  options.weights = WindowWeights::constant;
+  CHECK(window_weights(options) == std::vector<float>(12, 1.0F));
+}
+
+}  // namespace
+}  // namespace millrace

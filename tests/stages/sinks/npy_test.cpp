@@ -1,0 +1,28 @@
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "stages/semantic.hpp"
+#include "stages/sinks/sink.hpp"
+#include "tests/stages/sinks/sink_world.hpp"
+
+namespace millrace {
+namespace {
+
+TEST_CASE("npy: the values of each pixel after a header of NumPy") {
+  SinkWorld world;
+  const auto frame = picture(1);
+  const auto values =
+      std::make_shared<const std::vector<float>>(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  frame->columns.set(class_values, {3, 2, 2, {values, values->data()}});
+  const auto file = find_sink("npy").make(world.context())->encode(*frame, {});
+  REQUIRE(file.size() == 128 + 12 * sizeof(float));
+  CHECK(std::memcmp(file.data(), "\x93NUMPY\x01\x00\x76\x00", 10) == 0);
+  const std::string header(file.begin() + 10, file.begin() + 128);
+  CHECK(header.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, 2), }"));
+  CHECK(header.back() == '\n');
+  CHECK(std::memcmp(file.data() + 128, values->data(), 12 * sizeof(float)) == 0);
+}
+
+}  // namespace
+}  // namespace millrace
