@@ -39,6 +39,12 @@ void Device::download(const void* from, void* to, std::size_t bytes) {
   if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
 }
 
+void Device::upload_rows(const void* from, void* to, std::size_t bytes) {
+  stream_->upload(from, to, bytes);
+  ++counts_.uploads;
+  if (work_ != nullptr) work_->copied(stage_, static_cast<std::int64_t>(bytes));
+}
+
 void Device::wait() {
   // Freed at the return and not after each round, because a second round still reads memory of the first.
   std::vector<std::shared_ptr<const void>> kept;

@@ -136,6 +136,8 @@ class Device final {
   }
   /// Copies to memory of mapped(), and counts the copy.
   void download(const void* from, void* to, std::size_t bytes);
+  /// Copies rows of an item from memory of mapped() to the device, and counts the copy. Keep `from` until the next wait.
+  void upload_rows(const void* from, void* to, std::size_t bytes);
 
   /// Adds work to the next wait(): `before` (may be empty) starts downloads, `after` delivers their results.
   /// If `after` starts more calls, the same wait() waits for them too.

@@ -1,23 +1,11 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
-#include "gpu/device_code.hpp"
+#include "base/extent.hpp"
 
 namespace millrace {
-
-/// The size of a picture, a volume or a window, or a place in it, along its three axes, slowest first.
-/// A row is the unit of slabs: a line of a picture, or a slice of a volume.
-///
-/// - A picture of 20 lines and 30 columns is {20, 1, 30}.
-/// - A volume of 10 slices is {10, lines, columns}.
-struct Extent {
-  int rows = 1, lines = 1, columns = 1;
-  MILLRACE_DEVICE std::int64_t values() const { return std::int64_t{rows} * lines * columns; }
-  bool operator==(const Extent&) const = default;
-};
 
 /// How the values of windows that overlap are weighted.
 enum class WindowWeights {

@@ -42,6 +42,12 @@ std::optional<DeviceCalls> device_calls(const Chain& chain, const Snapshot& wind
     calls.declared.waits += use.waits * calls.batches;
     if (use.downloads_each != nullptr && counted.insert(use.downloads_each).second)
       calls.declared.downloads += counters[*use.downloads_each].count();
+    if (use.slabs_in != nullptr && counted.insert(use.slabs_in).second)
+      calls.declared.uploads += counters[*use.slabs_in].count();
+    if (use.slabs_out != nullptr && counted.insert(use.slabs_out).second) {
+      calls.declared.downloads += counters[*use.slabs_out].count();
+      calls.declared.waits += counters[*use.slabs_out].count();
+    }
   }
   return calls;
 }

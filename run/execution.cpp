@@ -186,9 +186,14 @@ GraphBodies<Frame, Batch> Execution::bodies() {
   };
   bodies.group = [](const Frame& frame) { return frame.item.view; };
   bodies.file_bytes = ends_.file_bytes;
-  bodies.read = ends_.read;
+  bodies.read = [this](Frame& frame) {
+    ends_.read(frame);
+    add_stage_bytes(frame);
+  };
   bodies.file = [](const Frame& frame) -> std::string_view { return frame.item.path; };
-  bodies.bytes = [](const Frame& frame) { return ByteNeed(frame.info.pixel_bytes, frame.info.working_bytes); };
+  bodies.bytes = [](const Frame& frame) {
+    return ByteNeed(frame.info.pixel_bytes + frame.stage_bytes, frame.info.working_bytes);
+  };
   std::size_t index = 0;
   for (const ChainLink* named : chain.of(Section::frame)) {
     bodies.frame_stages.push_back({named->info.name, [this, index](Frame& frame) {
@@ -235,6 +240,19 @@ GraphBodies<Frame, Batch> Execution::bodies() {
     batch.columns.allow(nullptr);  // the failed stage has left its restriction
   };
   return bodies;
+}
+
+// The gate can only grant as many bytes to a picture as one slab has, or a batch could wait for itself.
+void Execution::add_stage_bytes(Frame& frame) const {
+  if (lanes_.empty()) return;
+  const std::int64_t more = lanes_.front()->bytes(frame), slab = setup_.resolved.graph.slab_bytes;
+  if (more == 0) return;
+  if (frame.info.pixel_bytes + more > slab)
+    throw PictureError(Reason::too_large, "its pixels and the sums of its windows need " +
+                                              std::to_string(frame.info.pixel_bytes + more) +
+                                              " bytes, but gate.slab is " + std::to_string(slab) +
+                                              "; raise gate.slab, or lower tiles.roi");
+  frame.stage_bytes = more;
 }
 
 // No frame is admitted before all lanes are warm, so loading and warm-up are not part of the run's window.
@@ -344,6 +362,9 @@ void Execution::commit(Batch& batch) {
     lines.push_back(line != nullptr ? *line : finish_segment_line(*frame, view_names_));
   }
   ends_.commit(batch, std::move(lines));
+  for (const auto& frame : batch.frames) {
+    if (frame->when_committed) frame->when_committed();
+  }
   capture_.commit(static_cast<std::int64_t>(batch.frames.size()));
 }
 

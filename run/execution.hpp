@@ -133,6 +133,7 @@ class Execution {
   using FrameGraph = Graph<Frame, Batch>;
   GraphBodies<Frame, Batch> bodies();
   std::shared_ptr<Frame> next();
+  void add_stage_bytes(Frame& frame) const;
   void prepare_again(Frame& frame);
   void plan_lanes();
   std::string kind_of_devices() const;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gpu/stream.hpp"
+#include "io/files/files.hpp"
 #include "io/files/source_names.hpp"
 #include "run/run_ended.hpp"
 
@@ -178,9 +179,17 @@ void Lane::run(std::size_t stage, Batch& batch) {
     throw RunEnded(name, DeviceError(name + ", " + name_of(batch) + ": " + error.what() +
                                      "; this process cannot use the device any more. Run the same command "
                                      "again to resume"));
+  } catch (const StorageError& error) {  // a stage keeps finished parts of large items
+    throw RunEnded(link->info.name, error);
   } catch (const PackageError& error) {  // every picture would fail
     throw RunEnded(link->info.name, error);
   }
+}
+
+std::int64_t Lane::bytes(const Frame& frame) const {
+  std::int64_t bytes = 0;
+  for (const auto& [link, object] : stages_[static_cast<std::size_t>(frame.item.view)]) bytes += object->bytes(frame);
+  return bytes;
 }
 
 void Lane::run_on_device(const ChainLink& link, LaneStage& stage, Batch& batch) {

@@ -45,6 +45,9 @@ class Lane {
   /// Throws RunEnded if the device is lost, or if a model does not do what its package says.
   void run(std::size_t stage, Batch& batch);
 
+  /// Bytes that the lane stages need for a picture in addition to its pixels. Any thread may call it.
+  std::int64_t bytes(const Frame& frame) const;
+
   Device& device() { return *device_; }
   /// Counts since the end of warm_up().
   DeviceCounts counts() const;

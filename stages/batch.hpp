@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "io/files/read_file.hpp"
 #include "io/files/reason.hpp"
 #include "io/input/item.hpp"
+#include "io/regions/region_source.hpp"
 #include "pipeline/byte_gate.hpp"
 #include "pipeline/clock.hpp"
 #include "stages/field.hpp"
@@ -50,14 +52,18 @@ class Frame {
 
   Item item;
   PlanPosition position;
-  FileBytes file;     ///< set by reading, freed by decoding or a failure
-  PictureInfo info;   ///< set by reading; all sizes are 0 if the frame failed before
+  FileBytes file;    ///< set by reading, freed by decoding or a failure
+  PictureInfo info;  ///< set by reading; all sizes are 0 if the frame failed before
+  /// Set by reading if the file is read in parts. Then there are neither bytes of the file nor pixels.
+  std::shared_ptr<RegionSource> region;
+  std::int64_t stage_bytes = 0;  ///< that stages need in addition to the pixels (LaneStage::bytes)
   ByteCredit credit;  ///< bytes of the gate's budget for the pixels; decoding moves it into the deleter of the pixels
   Columns columns;
   std::optional<Failure> failure;
   std::int64_t failed_ns = 0;  ///< when it failed, by the clock of the pipeline; 0: it has not
   bool split = false;          ///< memory ran out, so its model calls or its batch were smaller than planned
-  bool retried = false;        ///< processed a second time because memory ran out, so counters have counted it already
+  std::function<void()> when_committed{};  ///< called when the frame's line is in the journal; empty: nothing to do
+  bool retried = false;  ///< processed a second time because memory ran out, so counters have counted it already
 };
 
 /// The path to open for an item. A relative path is below `root` if `root` is not empty.

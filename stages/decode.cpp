@@ -90,6 +90,7 @@ Decode::Decode(const Options& /*options*/, const StageContext& context)
     : source_(context.source), counters_(context.counters) {}
 
 void Decode::run(Frame& frame) const {
+  if (frame.region != nullptr) return;  // the stage that needs rows reads them
   if (source_.cache != nullptr) {
     if (const auto known = source_.cache->find(frame.item.path)) {
       frame.credit = {};  // pixels in the cache do not count against the gate's budget

@@ -17,6 +17,7 @@ inline constexpr CounterInfo wrong_extensions{"wrong_extensions", "whose format 
 
 /// Decodes the bytes of the file, or takes the pixels from a cache.
 /// Reads Frame::file and Frame::info, writes `pixels`. Frees Frame::file.
+/// A frame whose file is read in parts (Frame::region) passes without pixels.
 /// The raster takes over the byte credit of the frame and gives it back when it is freed.
 /// Throws PictureError, which fails the picture.
 class Decode final : public FrameStage {

@@ -5,32 +5,40 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
-#include <map>
+#include <optional>
 
 #include "gpu/device.hpp"
 #include "gpu/ops/blend_windows.hpp"
 #include "gpu/ops/cut_windows.hpp"
+#include "io/files/files.hpp"
 #include "io/files/json_writer.hpp"
 #include "io/results/json_line.hpp"
 #include "io/results/rle.hpp"
 #include "stages/decode.hpp"
+#include "stages/row_ring.hpp"
 #include "stages/stage_entry.hpp"
 
 namespace millrace {
 
 /// A picture of the batch.
 struct Semantic::Item {
+  Frame* frame = nullptr;
   int slot = 0;
-  std::int64_t first_row = 0;  // of its windows, among those of the batch
+  std::int64_t first_row = 0;     // of its windows, among those of the batch
+  std::int64_t first_window = 0;  // windows before it are not needed: an earlier attempt has finished their rows
   WindowGrid grid;
   DeviceImage picture;
+  std::optional<RowRing> ring;  // instead of `picture`, if the file is read in parts
   WindowSource source;
   BlendSums sums;
   std::shared_ptr<float[]> sums_memory;  // allocated for the first window, freed after the last
   int band = 0;                          // of the latest window
   int finished = 0;                      // rows of the padded picture that have left
+  bool by_slabs = false;                 // its labels leave slab by slab
+  std::shared_ptr<LabelFile> file;       // gets them; null: `kept` does, since there is no output folder
+  std::vector<std::uint8_t> kept;
   std::shared_ptr<std::byte[]> results;  // on the device, then on the host
-  std::size_t pixels = 0;
+  std::size_t pixels = 0;                // that `results` has room for
   bool with_values = false;
 
   // One block of memory, so that one copy brings it to the host: faults, values, labels.
@@ -78,6 +86,25 @@ LabelRule rule_of(const Package& package, const Semantic::Options& options) {
   return rule;
 }
 
+// A picture with fewer windows takes about as long as other pictures, so a kill may cost all of it.
+constexpr std::int64_t windows_without_slabs = 64;
+constexpr const char* unfinished_folder = "unfinished";
+
+std::string not_finite(std::int32_t pixels) {
+  return "the model gave values that are not finite for " + std::to_string(pixels) + " pixels";
+}
+
+/// The rows of the picture that windows of one call touch, at most. Its windows are rows of the batch from `first` on.
+int ring_rows(const WindowGrid& grid, std::int64_t first, int in_call) {
+  int most = 0;
+  for (std::int64_t window = 0; window < grid.windows();) {
+    const std::int64_t end = std::min(((first + window) / in_call + 1) * in_call - first, grid.windows());
+    most = std::max(most, grid.start(end - 1).rows + grid.roi.rows - grid.start(window).rows);
+    window = end;
+  }
+  return std::min(most, grid.item.rows);
+}
+
 /// The names of labels 0, 1, ...
 std::vector<std::string> label_names(const Package& package) {
   std::vector<std::string> names;
@@ -89,18 +116,20 @@ std::vector<std::string> label_names(const Package& package) {
 }  // namespace
 
 void write_class_map(const ClassMap& map, JsonWriter& json) {
-  const auto pixels = static_cast<std::size_t>(map.width) * static_cast<std::size_t>(map.height);
-  const std::span labels(map.labels.get(), pixels);
   std::array<std::int64_t, 256> counts{};
-  for (const std::uint8_t label : labels) ++counts[label];
+  std::vector<std::uint8_t> all;
+  map.labels->read([&](int /*first*/, std::span<const std::uint8_t> labels) {
+    for (const std::uint8_t label : labels) ++counts[label];
+    if (map.one_slab) all.insert(all.end(), labels.begin(), labels.end());
+  });
   json.begin_array();
   for (std::size_t label = 0; label < map.names.size(); ++label) {
     if (counts[label] == 0) continue;
     json.begin_object().key("label").value(static_cast<std::int64_t>(label)).key("name").value(map.names[label]);
     json.key("pixels").value(counts[label]);
     if (map.one_slab) {
-      std::vector<std::uint8_t> mask(pixels);
-      std::ranges::transform(labels, mask.begin(), [&](std::uint8_t one) { return one == label ? 1 : 0; });
+      std::vector<std::uint8_t> mask(all.size());
+      std::ranges::transform(all, mask.begin(), [&](std::uint8_t one) { return one == label ? 1 : 0; });
       json.key("rle");
       write_rle(rle_encode(mask, map.width, map.height), map.width, map.height, json);
     }
@@ -119,15 +148,17 @@ void Semantic::Options::visit(OptionVisitor& v) {
 StageInfo Semantic::info(const Options& options) {
   if (options.values != "none" && options.values != "probabilities" && options.values != "logits")
     throw UsageError("semantic.values is '" + options.values + "'; it must be none, probabilities or logits");
-  StageInfo info{.name = name,
-                 .section = Section::lane,
-                 .summary = "a class for each pixel, from windows",
-                 .reads = {&pixels, &tiling},
-                 .writes = {&class_map},
-                 .uses = {},
-                 .counters = {&window_calls, &windows_cut, &label_maps},
-                 .models = {use_of(options)},
-                 .device = {.uploads = 1, .waits = 1, .downloads_each = &label_maps}};
+  StageInfo info{
+      .name = name,
+      .section = Section::lane,
+      .summary = "a class for each pixel, from windows",
+      .reads = {&pixels, &tiling},
+      .writes = {&class_map},
+      .uses = {},
+      .counters = {&window_calls, &windows_cut, &label_maps, &slabs_in, &slabs_out},
+      .models = {use_of(options)},
+      .device = {
+          .uploads = 1, .waits = 1, .downloads_each = &label_maps, .slabs_in = &slabs_in, .slabs_out = &slabs_out}};
   if (options.values != "none") info.writes.push_back(&class_values);
   return info;
 }
@@ -144,7 +175,6 @@ void Semantic::run(Batch& batch) {
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     if (!batch.frames[slot]->failed()) begin(*batch.frames[slot], static_cast<int>(slot), work);
   }
-  context_.counters[windows_cut] += static_cast<std::int64_t>(work.owners.size());
   call_rows(
       batch, context_,
       {.stage = name,
@@ -152,21 +182,37 @@ void Semantic::run(Batch& batch) {
        .method = method,
        .calls = window_calls,
        .owners = work.owners,
+       .wanted =
+           [&](int row) {
+             const Item& item = work.item_of(row);
+             return row - item.first_row >= item.first_window;
+           },
        .make = [&](std::span<const CallRow> rows, int count) { return std::vector<Tensor>{cut(rows, count, work)}; },
        .take = [&](std::span<const TakenRow> rows) { take(rows, work); }});
   for (Item& item : work.items) {
-    if (!batch.frames[static_cast<std::size_t>(item.slot)]->failed()) download(item);
+    if (!item.frame->failed() && !item.by_slabs) download(item);
   }
   context_.device->wait();
-  for (const Item& item : work.items) {
-    Frame& frame = *batch.frames[static_cast<std::size_t>(item.slot)];
-    if (!frame.failed()) deliver(frame, item);
+  for (Item& item : work.items) {
+    if (!item.frame->failed()) deliver(item);
   }
+}
+
+std::int64_t Semantic::bytes(const Frame& frame) const {
+  const InputSpec& spec = model_.package().input;
+  const std::int64_t width = std::max(frame.info.width, spec.width), height = frame.info.height, roi = spec.height;
+  const std::int64_t channels = model_.package().number("channels");
+  const std::int64_t sums = width * roi * (channels + 1) * std::int64_t{sizeof(float)};
+  // The options of `tiles` are not known yet. With any overlap, a call does not need more rows than these.
+  const std::int64_t bands = 1 + model_.maximum(method) / ((width + spec.width - 1) / spec.width);
+  if (frame.region != nullptr)
+    return sums + roi * width + std::min(height, (bands + 1) * roi) * frame.region->info().row_bytes();
+  const std::int64_t values = options_.values == "none" ? 0 : channels * std::int64_t{sizeof(float)};
+  return sums + width * height * (1 + values);
 }
 
 // The windows of a picture follow those of the pictures before it, so that calls can have windows of both.
 void Semantic::begin(Frame& frame, int slot, Work& work) {
-  Device& device = *context_.device;
   const InputSpec& spec = model_.package().input;
   if (work.items.empty()) {  // all pictures of a batch have the options of one view
     work.options = frame.columns.get(tiling);
@@ -175,40 +221,109 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
   }
   Item& item = work.items.emplace_back();
   work.by_slot[static_cast<std::size_t>(slot)] = &item;
+  item.frame = &frame;
   item.slot = slot;
   item.first_row = static_cast<std::int64_t>(work.owners.size());
   item.grid = WindowGrid({frame.info.height, 1, frame.info.width}, work.options);
-  const PixelBuffer& raster = frame.columns.get(pixels);
-  item.picture = device.upload({raster.data.get(), raster.width, raster.height}, raster.data);
+  item.sums = {nullptr, item.grid.padded(), model_.package().number("channels")};
+  item.sums.size.rows = item.grid.roi.rows;
+  begin_results(item, frame);
+  begin_source(item, frame);
+  if (frame.failed()) return;
+  work.owners.insert(work.owners.end(), static_cast<std::size_t>(item.grid.windows()), slot);
+  context_.counters[windows_cut] += item.grid.windows() - item.first_window;
+}
+
+void Semantic::begin_results(Item& item, Frame& frame) const {
+  Device& device = *context_.device;
+  const WindowGrid& grid = item.grid;
+  item.with_values = options_.values != "none";
+  item.by_slabs = !item.with_values && (frame.region != nullptr || grid.windows() > windows_without_slabs);
+  if (frame.region != nullptr && item.with_values)
+    return frame.fail(name, Reason::too_large,
+                      "semantic.values keeps the values of whole pictures in memory, but this file is read in parts; "
+                      "leave semantic.values out");
+  const int rows = item.by_slabs ? grid.roi.rows : grid.item.rows;
+  item.pixels = static_cast<std::size_t>(rows) * static_cast<std::size_t>(grid.item.row_values());
+  item.results = device.allocate<std::byte>(item.result_bytes());
+  device.zero(item.faults(), sizeof(std::int32_t));
+  if (!item.by_slabs || context_.output_folder.empty()) return;
+  const std::string folder = context_.output_folder + "/" + unfinished_folder;
+  make_folder(folder);
+  // The plan fixes everything else that determines labels.
+  const std::string key =
+      frame.item.path + " " + std::to_string(frame.item.bytes) + " " + std::to_string(frame.item.mtime_ns);
+  item.file =
+      std::make_shared<LabelFile>(folder, std::to_string(frame.item.id), key, grid.item.rows, grid.item.row_values());
+  if (item.file->finished_rows() == 0) return;
+  // Windows that touch no further row are not needed. The others blend again from their first row on.
+  const int finished_padded = item.file->finished_rows() + grid.before.rows;
+  const bool all = item.file->finished_rows() == grid.item.rows;
+  while (item.band < grid.bands() &&
+         (all || grid.rows[static_cast<std::size_t>(item.band)] + grid.roi.rows <= finished_padded))
+    ++item.band;
+  item.first_window = item.band * grid.band_windows();
+  item.finished = grid.complete_before(item.band);
+}
+
+void Semantic::begin_source(Item& item, Frame& frame) const {
+  if (frame.failed()) return;
+  Device& device = *context_.device;
+  const InputSpec& spec = model_.package().input;
   WindowSource& source = item.source;
-  source.values = item.picture.data.get();
+  if (frame.region != nullptr) {
+    const RegionInfo& info = frame.region->info();
+    item.ring.emplace(frame.region, ring_rows(item.grid, item.first_row, model_.maximum(method)), device);
+    source.values = item.ring->data();
+    source.ring = item.ring->capacity();
+    source.type = info.type;
+    source.channels = info.channels;
+  } else {
+    const PixelBuffer& raster = frame.columns.get(pixels);
+    item.picture = device.upload({raster.data.get(), raster.width, raster.height}, raster.data);
+    source.values = item.picture.data.get();
+    source.ring = item.grid.item.rows;
+  }
   source.item = item.grid.item;
   source.before = item.grid.before;
-  source.ring = item.grid.item.rows;
   source.reversed = spec.bgr;
   source.scale = spec.scale;
   std::ranges::copy(spec.mean, source.mean.begin());
   std::ranges::copy(spec.std, source.std.begin());
-  item.sums = {nullptr, item.grid.padded(), model_.package().number("channels")};
-  item.sums.size.rows = item.grid.roi.rows;
-  item.pixels = static_cast<std::size_t>(item.grid.item.values());
-  item.with_values = options_.values != "none";
-  item.results = device.allocate<std::byte>(item.result_bytes());
-  device.zero(item.faults(), sizeof(std::int32_t));
-  work.owners.insert(work.owners.end(), static_cast<std::size_t>(item.grid.windows()), slot);
 }
 
-Tensor Semantic::cut(std::span<const CallRow> rows, int count, const Work& work) const {
+Tensor Semantic::cut(std::span<const CallRow> rows, int count, Work& work) const {
+  load_rows(rows, work);
   const Package& package = model_.package();
   const DType type = context_.models.images ? context_.models.images(package) : DType::f32;
   Tensor inputs = context_.device->empty({count, 3, package.input.height, package.input.width}, type);
   std::vector<CutWindow> windows;
   for (const CallRow& row : rows) {
     const Item& item = work.item_of(row.row);
-    windows.push_back({row.blank ? nullptr : &item.source, item.grid.start(row.row - item.first_row)});
+    const bool blank = row.blank || item.frame->failed();
+    windows.push_back({blank ? nullptr : &item.source, item.grid.start(row.row - item.first_row)});
   }
   cut_windows(*context_.device, windows, work.options.roi, inputs);
   return inputs;
+}
+
+// Rows that cannot be read fail their picture. Its windows become blank, and the others keep their results.
+void Semantic::load_rows(std::span<const CallRow> rows, Work& work) const {
+  for (std::size_t i = 0; i < rows.size();) {
+    Item& item = work.item_of(rows[i].row);
+    std::size_t next = i;
+    while (next < rows.size() && &work.item_of(rows[next].row) == &item) ++next;
+    const auto row_of = [&](std::size_t at) { return item.grid.start(rows[at].row - item.first_row).rows; };
+    const int begin = row_of(i) - item.grid.before.rows,
+              end = row_of(next - 1) + item.grid.roi.rows - item.grid.before.rows;
+    i = next;
+    if (!item.ring || item.frame->failed()) continue;
+    try {
+      context_.counters[slabs_in] += item.ring->load(std::max(begin, 0), std::min(end, item.grid.item.rows));
+    } catch (const PictureError& error) {
+      item.frame->fail(name, error.reason(), error.what());
+    }
+  }
 }
 
 void Semantic::take(std::span<const TakenRow> rows, const Work& work) const {
@@ -222,6 +337,7 @@ void Semantic::take(std::span<const TakenRow> rows, const Work& work) const {
   std::vector<Item*> complete;
   for (const TakenRow& row : rows) {
     Item& item = work.item_of(row.row);
+    if (item.frame->failed()) continue;  // when a slab of it left
     const std::int64_t window = row.row - item.first_row;
     // After a split, the rows of one call come from several calls.
     if (outputs != &row.outputs->front()) blend();
@@ -249,15 +365,47 @@ void Semantic::take(std::span<const TakenRow> rows, const Work& work) const {
 // Finishes the rows that no window from the item's band on touches.
 void Semantic::finish(const std::vector<Item*>& items) const {
   std::vector<FinishedRows> rows;
-  for (Item* const item : items) {
+  for (const Item* const item : items) {
     const WindowGrid& grid = item->grid;
-    const int end = grid.complete_before(item->band);
-    const auto shown = static_cast<std::int64_t>(std::max(item->finished - grid.before.rows, 0)) * grid.item.columns;
-    rows.push_back({&item->sums, grid.item, grid.before, item->finished, end - item->finished, item->labels() + shown,
+    const std::int64_t shown =
+        item->by_slabs ? 0 : std::int64_t{std::max(item->finished - grid.before.rows, 0)} * grid.item.columns;
+    rows.push_back({&item->sums, grid.item, grid.before, item->finished,
+                    grid.complete_before(item->band) - item->finished, item->labels() + shown,
                     item->with_values ? item->values() + shown * item->sums.classes : nullptr, item->faults()});
-    item->finished = end;
   }
   finish_rows(*context_.device, rule_, rows);
+  for (Item* const item : items) {
+    const WindowGrid& grid = item->grid;
+    const int first = std::max(item->finished - grid.before.rows, 0);
+    item->finished = grid.complete_before(item->band);
+    const int end = std::min(item->finished - grid.before.rows, grid.item.rows);
+    if (item->by_slabs && end > first) take_slab(*item, first, end - first);
+  }
+}
+
+// Rows that an earlier attempt has finished come again, because windows that touch later rows touch them too.
+void Semantic::take_slab(Item& item, int first, int count) const {
+  Device& device = *context_.device;
+  ++context_.counters[slabs_out];
+  std::shared_ptr<std::byte[]> here = item.results;
+  if (!device.on_host()) {
+    here = device.mapped<std::byte>(item.result_bytes());
+    device.keep(here);
+    device.download(item.results.get(), here.get(), item.result_bytes());
+    device.wait();
+  }
+  std::int32_t faults = 0;
+  std::memcpy(&faults, here.get(), sizeof(faults));
+  if (faults != 0) return item.frame->fail(name, Reason::non_finite, not_finite(faults));
+  const auto* const labels = reinterpret_cast<const std::uint8_t*>(here.get()) +
+                             (item.labels() - reinterpret_cast<const std::uint8_t*>(item.results.get()));
+  const auto columns = static_cast<std::size_t>(item.grid.item.row_values());
+  const int known = item.file == nullptr ? 0 : std::clamp(item.file->finished_rows() - first, 0, count);
+  const std::span<const std::uint8_t> fresh(labels + static_cast<std::size_t>(known) * columns,
+                                            static_cast<std::size_t>(count - known) * columns);
+  if (fresh.empty()) return;
+  if (item.file != nullptr) return item.file->append(fresh);
+  item.kept.insert(item.kept.end(), fresh.begin(), fresh.end());
 }
 
 // The host's memory is valid after the next wait.
@@ -272,15 +420,22 @@ void Semantic::download(Item& item) const {
   item.results = here;
 }
 
-void Semantic::deliver(Frame& frame, const Item& item) const {
-  if (*item.faults() != 0) {
-    return frame.fail(name, Reason::non_finite,
-                      "the model gave values that are not finite for " + std::to_string(*item.faults()) + " pixels");
-  }
-  const Package& package = model_.package();
+void Semantic::deliver(Item& item) const {
+  Frame& frame = *item.frame;
+  if (!item.by_slabs && *item.faults() != 0) return frame.fail(name, Reason::non_finite, not_finite(*item.faults()));
   const int width = frame.info.width, height = frame.info.height;
-  frame.columns.set(class_map,
-                    {width, height, {item.results, item.labels()}, label_names(package), height <= item.grid.roi.rows});
+  ClassMap map{width, height, item.file, label_names(model_.package()), height <= item.grid.roi.rows};
+  if (item.file != nullptr) {
+    frame.when_committed = [file = item.file] { file->remove(); };
+  } else if (item.by_slabs) {
+    const auto kept = std::make_shared<const std::vector<std::uint8_t>>(std::move(item.kept));
+    map.labels =
+        std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(kept, kept->data()), kept->size());
+  } else {
+    map.labels = std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(item.results, item.labels()),
+                                                  item.pixels);
+  }
+  frame.columns.set(class_map, std::move(map));
   if (item.with_values)
     frame.columns.set(class_values, {width, height, item.sums.classes, {item.results, item.values()}});
 }

@@ -8,6 +8,7 @@
 
 #include "base/tensor.hpp"
 #include "gpu/ops/finish_rows.hpp"
+#include "io/results/labels.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage.hpp"
 #include "stages/stage_models.hpp"
@@ -18,9 +19,9 @@ namespace millrace {
 /// A class for each pixel of a picture.
 struct ClassMap {
   int width = 0, height = 0;
-  std::shared_ptr<const std::uint8_t[]> labels;  ///< row-major
-  std::vector<std::string> names;                ///< by label
-  bool one_slab = false;                         ///< a window is at least as high as the picture
+  std::shared_ptr<const LabelRows> labels;
+  std::vector<std::string> names;  ///< by label
+  bool one_slab = false;           ///< a window is at least as high as the picture
 };
 
 /// Writes the classes that the picture has: label, name, number of pixels, and run lengths if it fits one slab.
@@ -36,7 +37,9 @@ inline constexpr Field<ClassValues> class_values{"class_values"};
 
 inline constexpr CounterInfo window_calls{"window_calls"};
 inline constexpr CounterInfo windows_cut{"windows"};
-inline constexpr CounterInfo label_maps{"label_maps"};  ///< pictures whose labels left the device
+inline constexpr CounterInfo label_maps{"label_maps"};  ///< pictures whose labels left the device in one piece
+inline constexpr CounterInfo slabs_in{"slabs_in"};      ///< slabs of rows that went to the device
+inline constexpr CounterInfo slabs_out{"slabs_out"};    ///< slabs of labels that left the device
 
 /// Finds a class for each pixel with a model that sees one window at a time.
 /// It blends the outputs of overlapping windows with weights, then applies the activation of the package.
@@ -44,9 +47,13 @@ inline constexpr CounterInfo label_maps{"label_maps"};  ///< pictures whose labe
 /// as a window. A row is finished and leaves as soon as no further window touches it.
 /// Reads `pixels` and `tiling`. Writes `semantic`, and `class_values` if the options ask for it.
 /// Uploads each picture once. Waits for the device once for each batch.
+/// The labels of a picture with many windows leave slab by slab, with a wait each, into a file in `unfinished/`. After a
+/// kill the picture continues there. If its file is read in parts, its rows come in slabs too, so memory does not depend
+/// on its height.
 /// Failures:
 /// - non_finite: a blended value is not finite
 /// - model_failed: a window makes the model call fail
+/// - too_large: the options ask for the values of a picture that is read in parts
 class Semantic final : public LaneStage {
  public:
   static constexpr const char* name = "semantic";
@@ -60,6 +67,7 @@ class Semantic final : public LaneStage {
 
   Semantic(const Options& options, const StageContext& context);
   void run(Batch& batch) override;
+  std::int64_t bytes(const Frame& frame) const override;
   void trim() override { weights_.clear(); }
 
  private:
@@ -70,11 +78,15 @@ class Semantic final : public LaneStage {
     std::shared_ptr<const float[]> values;  // on the device
   };
   void begin(Frame& frame, int slot, Work& work);
-  Tensor cut(std::span<const CallRow> rows, int count, const Work& work) const;
+  void begin_source(Item& item, Frame& frame) const;
+  void begin_results(Item& item, Frame& frame) const;
+  Tensor cut(std::span<const CallRow> rows, int count, Work& work) const;
+  void load_rows(std::span<const CallRow> rows, Work& work) const;
   void take(std::span<const TakenRow> rows, const Work& work) const;
   void finish(const std::vector<Item*>& items) const;
+  void take_slab(Item& item, int first, int count) const;
   void download(Item& item) const;
-  void deliver(Frame& frame, const Item& item) const;
+  void deliver(Item& item) const;
   const float* weights_of(const WindowOptions& options);
 
   const Options options_;

@@ -75,6 +75,8 @@ struct DeviceUse {
   int downloads = 0;                            ///< for each batch
   int waits = 0;                                ///< for each batch
   const CounterInfo* downloads_each = nullptr;  ///< counts model calls that need a download each
+  const CounterInfo* slabs_in = nullptr;        ///< counts slabs of rows: each needs one upload
+  const CounterInfo* slabs_out = nullptr;       ///< counts slabs of labels: each needs one download and one wait
 };
 
 /// What a stage declares about itself, for the chain and `millrace stages`.
@@ -139,6 +141,9 @@ class LaneStage {
   virtual void run(Batch& batch) = 0;
   /// Frees memory that is kept for later batches.
   virtual void trim() {}
+  /// Bytes that the stage needs for a picture in addition to its pixels. Many threads call it, on one of the objects.
+  /// The gate grants them with the bytes of the pixels.
+  virtual std::int64_t bytes(const Frame& /*frame*/) const { return 0; }
 };
 
 /// A stage on batches after the lane. Many threads call run() of one object at once.

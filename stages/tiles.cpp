@@ -58,7 +58,7 @@ StageInfo Tiles::info(const Options& options) {
 Tiles::Tiles(const Options& options, const StageContext& /*context*/) : windows_(options.windows()) {}
 
 void Tiles::run(Frame& frame) const {
-  if (frame.info.reduction != 1)
+  if (frame.region == nullptr && frame.info.reduction != 1)
     throw PictureError(Reason::too_large,
                        "its pixels need " + std::to_string(std::int64_t{3} * frame.info.width * frame.info.height) +
                            " bytes, more than gate.slab; windows need all pixels, so raise gate.slab");

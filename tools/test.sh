@@ -16,7 +16,7 @@ for part in "$@"; do
   case "$part" in
     lint) sets+=(check) ;;
     unit) ;;
-    release | cpu | dev) sets+=(python check weights browser) ;;
+    release | cpu | dev) sets+=(python check weights browser formats) ;;
     asan) sets+=(python check weights) ;;
     tsan) sets+=(tsan) ;;
     *) echo "test: unknown part '$part'; the parts are lint, unit, release, cpu, dev, asan and tsan" >&2; exit 2 ;;

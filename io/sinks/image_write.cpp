@@ -74,39 +74,6 @@ void check_spng(int status, const char* what) {
     throw std::runtime_error(std::string("the PNG encoder failed to ") + what + ": " + spng_strerror(status));
 }
 
-template <class Value>
-std::vector<std::uint8_t> encode_grey_png(int width, int height,
-                                          const std::function<void(int y, std::span<Value> row)>& fill_row) {
-  const std::unique_ptr<spng_ctx, decltype(&spng_ctx_free)> context(spng_ctx_new(SPNG_CTX_ENCODER), spng_ctx_free);
-  if (!context) throw std::bad_alloc();
-  spng_ihdr header{};
-  header.width = static_cast<std::uint32_t>(width);
-  header.height = static_cast<std::uint32_t>(height);
-  header.bit_depth = 8 * sizeof(Value);
-  header.color_type = SPNG_COLOR_TYPE_GRAYSCALE;
-  check_spng(spng_set_ihdr(context.get(), &header), "take the size");
-  check_spng(spng_set_option(context.get(), SPNG_ENCODE_TO_BUFFER, 1), "write to memory");
-  // A row of a label map is mostly equal to the row above, so the "up" filter turns it into zeros.
-  // The fastest level packs these 1000 to 1.
-  check_spng(spng_set_option(context.get(), SPNG_FILTER_CHOICE, SPNG_FILTER_CHOICE_UP), "choose the filter");
-  check_spng(spng_set_option(context.get(), SPNG_IMG_COMPRESSION_LEVEL, 1), "choose the level");
-  check_spng(spng_encode_image(context.get(), nullptr, 0, SPNG_FMT_PNG, SPNG_ENCODE_PROGRESSIVE | SPNG_ENCODE_FINALIZE),
-             "begin");
-  std::vector<Value> row(static_cast<std::size_t>(width));
-  for (int y = 0; y < height; ++y) {
-    fill_row(y, row);
-    const int status = spng_encode_row(context.get(), row.data(), row.size() * sizeof(row[0]));
-    // libspng returns SPNG_EOI with the last row.
-    if (status != SPNG_EOI || y + 1 < height) check_spng(status, "take a row");
-  }
-  std::size_t size = 0;
-  int status = 0;
-  const std::unique_ptr<std::uint8_t, decltype(&std::free)> bytes(
-      static_cast<std::uint8_t*>(spng_get_png_buffer(context.get(), &size, &status)), std::free);
-  check_spng(status, "finish");
-  return {bytes.get(), bytes.get() + size};
-}
-
 }  // namespace
 
 std::vector<std::uint8_t> encode_jpeg(const std::uint8_t* rgb, int width, int height, int quality) {
@@ -122,12 +89,48 @@ std::vector<std::uint8_t> encode_jpeg(const std::uint8_t* rgb, int width, int he
   return {out.data, out.data + out.size};
 }
 
-std::vector<std::uint8_t> encode_grey8_png(int width, int height, const Grey8Row& fill_row) {
-  return encode_grey_png<std::uint8_t>(width, height, fill_row);
+struct GreyPng::Encoder {
+  std::unique_ptr<spng_ctx, decltype(&spng_ctx_free)> context{spng_ctx_new(SPNG_CTX_ENCODER), spng_ctx_free};
+};
+
+GreyPng::GreyPng(int width, int height, int bits)
+    : encoder_(std::make_unique<Encoder>()),
+      row_bytes_(static_cast<std::size_t>(width) * static_cast<std::size_t>(bits) / 8),
+      rows_left_(height) {
+  spng_ctx* const context = encoder_->context.get();
+  if (context == nullptr) throw std::bad_alloc();
+  spng_ihdr header{};
+  header.width = static_cast<std::uint32_t>(width);
+  header.height = static_cast<std::uint32_t>(height);
+  header.bit_depth = static_cast<std::uint8_t>(bits);
+  header.color_type = SPNG_COLOR_TYPE_GRAYSCALE;
+  check_spng(spng_set_ihdr(context, &header), "take the size");
+  check_spng(spng_set_option(context, SPNG_ENCODE_TO_BUFFER, 1), "write to memory");
+  // A row of a label map is mostly equal to the row above, so the "up" filter turns it into zeros.
+  // The fastest level packs these 1000 to 1.
+  check_spng(spng_set_option(context, SPNG_FILTER_CHOICE, SPNG_FILTER_CHOICE_UP), "choose the filter");
+  check_spng(spng_set_option(context, SPNG_IMG_COMPRESSION_LEVEL, 1), "choose the level");
+  check_spng(spng_encode_image(context, nullptr, 0, SPNG_FMT_PNG, SPNG_ENCODE_PROGRESSIVE | SPNG_ENCODE_FINALIZE),
+             "begin");
 }
 
-std::vector<std::uint8_t> encode_grey16_png(int width, int height, const Grey16Row& fill_row) {
-  return encode_grey_png<std::uint16_t>(width, height, fill_row);
+GreyPng::~GreyPng() = default;
+
+void GreyPng::add_row(const void* values) {
+  --rows_left_;
+  const int status = spng_encode_row(encoder_->context.get(), values, row_bytes_);
+  // libspng returns SPNG_EOI with the last row.
+  if (status != SPNG_EOI || rows_left_ != 0) check_spng(status, "take a row");
+}
+
+std::vector<std::uint8_t> GreyPng::finish() {
+  if (rows_left_ != 0) throw std::logic_error("a PNG without all of its rows");
+  std::size_t size = 0;
+  int status = 0;
+  const std::unique_ptr<std::uint8_t, decltype(&std::free)> bytes(
+      static_cast<std::uint8_t*>(spng_get_png_buffer(encoder_->context.get(), &size, &status)), std::free);
+  check_spng(status, "finish");
+  return {bytes.get(), bytes.get() + size};
 }
 
 }  // namespace millrace

@@ -1,8 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <span>
+#include <memory>
 #include <vector>
 
 namespace millrace {
@@ -13,14 +12,26 @@ namespace millrace {
 /// Throws std::invalid_argument for other sizes, std::runtime_error if the library fails.
 std::vector<std::uint8_t> encode_jpeg(const std::uint8_t* rgb, int width, int height, int quality);
 
-/// Fills row `y` of a picture, in host byte order.
-using Grey8Row = std::function<void(int y, std::span<std::uint8_t> row)>;
-using Grey16Row = std::function<void(int y, std::span<std::uint16_t> row)>;
-
-/// An 8-bit or 16-bit grey PNG. It asks for the rows one by one, from the top. Memory is one row and the compressed file.
+/// A grey PNG with 8 or 16 bits, row by row from the top. Memory is the compressed file.
 /// It is made for label maps, which have large areas of one value.
-/// Throws std::runtime_error if the library fails.
-std::vector<std::uint8_t> encode_grey8_png(int width, int height, const Grey8Row& fill_row);
-std::vector<std::uint8_t> encode_grey16_png(int width, int height, const Grey16Row& fill_row);
+/// All functions throw std::runtime_error if the library fails.
+class GreyPng {
+ public:
+  /// `bits` is 8 or 16.
+  GreyPng(int width, int height, int bits);
+  ~GreyPng();
+  GreyPng(const GreyPng&) = delete;
+  GreyPng& operator=(const GreyPng&) = delete;
+  /// The next row: `width` values in the byte order of the host.
+  void add_row(const void* values);
+  /// The file. Call it after the last row.
+  std::vector<std::uint8_t> finish();
+
+ private:
+  struct Encoder;
+  const std::unique_ptr<Encoder> encoder_;
+  const std::size_t row_bytes_;
+  int rows_left_;
+};
 
 }  // namespace millrace

@@ -60,15 +60,17 @@ std::vector<std::uint8_t> encode_label_map(int width, int height, std::span<cons
   }
   const auto layers = make_layers(width, height, objects);
   std::vector<std::uint16_t> band(static_cast<std::size_t>(width) * band_rows);
-  return encode_grey16_png(width, height, [&](int y, std::span<std::uint16_t> row) {
+  GreyPng png(width, height, 16);
+  for (int y = 0; y < height; ++y) {
     const int line = y % band_rows;
     // Masks are stored by column, a PNG by row. Painting a band at a time needs no raster of the whole picture.
     if (line == 0) {
       std::fill(band.begin(), band.end(), std::uint16_t{0});
       for (const auto& layer : layers) paint(layer, y, width, band);
     }
-    std::copy_n(band.begin() + std::ptrdiff_t{line} * width, width, row.begin());
-  });
+    png.add_row(band.data() + std::ptrdiff_t{line} * width);
+  }
+  return png.finish();
 }
 
 }  // namespace millrace

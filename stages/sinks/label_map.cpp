@@ -1,7 +1,5 @@
 #include "io/sinks/label_map.hpp"
 
-#include <algorithm>
-
 #include "io/sinks/image_write.hpp"
 
 #include "stages/semantic.hpp"
@@ -26,9 +24,12 @@ class LabelMapSink final : public PictureSink {
 
   std::vector<std::uint8_t> encode(const Frame& frame, std::span<const Object> objects) const override {
     if (const ClassMap* map = frame.columns.find(class_map)) {
-      return encode_grey8_png(map->width, map->height, [&](int y, std::span<std::uint8_t> row) {
-        std::copy_n(map->labels.get() + static_cast<std::ptrdiff_t>(y) * map->width, row.size(), row.data());
+      GreyPng png(map->width, map->height, 8);
+      map->labels->read([&](int /*first*/, std::span<const std::uint8_t> labels) {
+        for (std::size_t at = 0; at < labels.size(); at += static_cast<std::size_t>(map->width))
+          png.add_row(labels.data() + at);
       });
+      return png.finish();
     }
     return encode_label_map(frame.info.width, frame.info.height, objects);
   }

@@ -199,7 +199,7 @@ TEST_CASE("wrong keys of a detector's model.yaml") {
           {"name: tiny", "nmae: tiny", {"name: is missing", "'nmae'"}},
           {"name: tiny", "name: tiny\nname: other", {"name: appears twice"}},
           {"task: detect", "task: detcet", {":3: task", "detect, segment", "did you mean 'detect'"}},
-          {"task: detect", "task: track", {"expected one of detect, segment, embed, got 'track'"}},
+          {"task: detect", "task: track", {"expected one of detect, segment, embed, semantic, got 'track'"}},
           {"width: 32", "width: 0", {"input.width", "1 to 8192", "'0'"}},
           {"width: 32", "width: 1000000000", {"input.width"}},
           {"width: 32", "width: 1e2", {"input.width"}},
@@ -334,6 +334,50 @@ TEST_CASE("all of an embedder's package is read") {
   Package large = package;
   large.classes.assign(1000, "x");
   CHECK(describe(large).find("and 900 more in model.yaml\n") != std::string::npos);
+}
+
+const char* semantic_yaml() {
+  return R"(schema: 1
+name: tiny-semantic
+task: semantic
+architecture: W-Net
+input: {width: 64, height: 48, colour: bgr, scale: 1.0, mean: [0, 0, 0], std: [1, 1, 1]}
+output: {channels: 1, activation: sigmoid, threshold: 0.42}
+classes: [vessel]
+max_batch: 8
+licence: MIT
+files: {model.ts: HASH}
+)";
+}
+
+TEST_CASE("all of a semantic segmenter's package is read") {
+  const TemporaryFolder folder;
+  write_package(folder.path(), semantic_yaml());
+  const Package package = read_package(folder.path());
+  CHECK(package.task->name == "semantic");
+  CHECK(package.threshold == 0.42F);
+  CHECK(package.method("forward").row == RowKind::window);
+  CHECK(inputs_of(package, "forward", {5, 0})[0].shape == std::vector<std::int64_t>{5, 3, 48, 64});
+  CHECK(outputs_of(package, "forward", {5, 0})[0].shape == std::vector<std::int64_t>{5, 1, 48, 64});
+  CHECK(describe(package).find("1 channels for each pixel, sigmoid, threshold 0.42") != std::string::npos);
+  CHECK(describe(package).find("8 windows a call") != std::string::npos);
+}
+
+TEST_CASE("mistakes in a semantic segmenter's model.yaml") {
+  check_table(
+      semantic_yaml(),
+      {
+          {"std: [1, 1, 1]", "std: [1, 1, 1], resize: stretch", {"input.resize", "model of windows"}},
+          {"activation: sigmoid, threshold: 0.42", "activation: softmax", {"activation cannot be softmax"}},
+          {"activation: sigmoid", "activation: softplus", {"softmax, sigmoid, none"}},
+          {"threshold: 0.42", "threshold: 1.5", {"output.threshold", "a probability"}},
+          {", threshold: 0.42", "", {"output.threshold: is missing"}},
+          {"channels: 1", "channels: 2", {"classes: has 1 names, but output.channels is 2"}},
+          {"channels: 1, activation: sigmoid, threshold: 0.42}\nclasses: [vessel]",
+           "channels: 2, activation: softmax, threshold: 0.42}\nclasses: [a, b]",
+           {"output.threshold", "no meaning if activation is softmax"}},
+          {"max_batch: 8", "max_batch: 8\nmax_boxes: 4", {"max_boxes: has no meaning"}},
+      });
 }
 
 TEST_CASE("an embedder's matrix must be listed, as large as its classes, and have some") {

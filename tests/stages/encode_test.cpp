@@ -76,7 +76,7 @@ TEST_CASE("a picture that fails in one sink, or in its line, leaves no file of a
 TEST_CASE("the help of encode.format names every sink") {
   const std::string help = describe_options<Encode::Options>().front().help;
   // Sinks of users may follow.
-  CHECK(help.find("sinks, in addition to the segments: coco, overlay, png (16-bit label maps)") == 0);
+  CHECK(help.find("sinks, in addition to the segments: coco, overlay, png (label maps)") == 0);
   for (const auto& sink : sink_table()) CHECK(help.find(sink.name) != std::string::npos);
 }
 

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/extent.hpp"
+#include "base/tensor.hpp"
+
+namespace millrace {
+
+/// The facts of a file that is read in parts.
+struct RegionInfo {
+  Extent size;
+  int channels = 3;
+  DType type = DType::u8;  ///< of a value, as read() gives it: u8 or f32
+  std::int64_t row_bytes() const {
+    return size.row_values() * channels * static_cast<std::int64_t>(element_bytes(type));
+  }
+};
+
+/// A picture or volume that is read row by row, so that it may be larger than memory.
+/// One thread at a time uses it.
+class RegionSource {
+ public:
+  virtual ~RegionSource() = default;
+  virtual const RegionInfo& info() const = 0;
+  /// Reads rows [first, first + count) into `to`: [row][line][column][channel] without gaps.
+  /// `first` never decreases from call to call. Throws PictureError, which names the part of the file.
+  virtual void read(int first, int count, void* to) = 0;
+};
+
+}  // namespace millrace

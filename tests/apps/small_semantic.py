@@ -1,0 +1,39 @@
+"""A small semantic segmenter of seeded weights, for tests of the program."""
+
+import hashlib
+
+import torch
+
+YAML = """schema: 1
+name: {name}
+task: semantic
+architecture: small
+input: {{width: 32, height: 32, colour: rgb, scale: 0.0039215686274509803, mean: [0.5, 0.5, 0.5], std: [0.25, 0.25, 0.25]}}
+output: {{channels: 4, activation: softmax}}
+classes: [anvil, bell, clock, door]
+max_batch: 8
+licence: none
+files: {{model.ts: {model}}}
+"""
+
+
+class Small(torch.nn.Module):
+    """Logits that depend on the surroundings of a pixel, and on its place in the window."""
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first = torch.nn.Conv2d(3, 8, 5, padding=2)
+        self.last = torch.nn.Conv2d(8, 4, 9, padding=4)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.first(images)))
+
+
+def make(folder, name="small_semantic", seed=1):
+    """Writes the package NAME.pkg into the folder, and returns its path."""
+    made = folder / f"{name}.pkg"
+    made.mkdir()
+    torch.jit.script(Small(seed).eval()).save(str(made / "model.ts"))
+    (made / "model.yaml").write_text(YAML.format(name=name, model=hashlib.sha256((made / "model.ts").read_bytes()).hexdigest()))
+    return made
