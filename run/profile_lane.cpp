@@ -89,7 +89,7 @@ bool ProfileLane::run(const Item& item, Boxes boxes, std::uint64_t seed, std::st
   if (boxes == Boxes::of_detector) frame->item.boxes.reset();
   std::string stage = "read";
   try {
-    Reader(source_.root, source_.limits, config_.read.max_file).read(*frame);
+    Reader(source_.root, source_.limits, config_.read.max_file, false).read(*frame);
     for (const ChainLink* link : chain.of(Section::frame)) {
       stage = link->info.name;
       run_stage(*link, *link->entry->make_frame_stage(link->options, context_, link->info), *frame);

@@ -1,9 +1,11 @@
 #include "run/reader.hpp"
 
 #include <filesystem>
+#include <limits>
 #include <system_error>
 
 #include "io/files/read_file.hpp"
+#include "io/regions/open_region.hpp"
 #include "stages/pixel_cache.hpp"
 
 namespace millrace {
@@ -15,6 +17,7 @@ bool was_there_when_planned(const Item& item) { return item.mtime_ns != 0; }
 }  // namespace
 
 std::int64_t Reader::file_bytes(const Frame& frame) const {
+  if (in_parts_ && is_read_in_parts(open_path(input_root_, frame.item))) return 0;
   if (was_there_when_planned(frame.item)) return frame.item.bytes;  // read() fails for another size
   std::error_code unknown;
   const auto bytes = std::filesystem::file_size(open_path(input_root_, frame.item), unknown);
@@ -35,9 +38,26 @@ void Reader::read(Frame& frame) {
     expected.bytes = frame.item.bytes;
     expected.mtime_ns = frame.item.mtime_ns;
   }
+  if (in_parts_ && open(frame, expected)) return;
   frame.file = read_file(open_path(input_root_, frame.item), expected);
   read_bytes_ += static_cast<std::int64_t>(frame.file.size);
   frame.info = probe(frame.file.span(), limits_.at(static_cast<std::size_t>(frame.item.view)));
+}
+
+// Without a limit of the file's size, since its bytes are not kept.
+bool Reader::open(Frame& frame, FileExpectations expected) const {
+  const std::string path = open_path(input_root_, frame.item);
+  if (!is_read_in_parts(path)) return false;
+  expected.max_bytes = std::numeric_limits<std::int64_t>::max();
+  const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
+  frame.region = open_region(path, expected, {limits.slab_bytes});
+  if (frame.region == nullptr) return false;
+  const Extent& size = frame.region->info().size;
+  frame.info.format = PictureFormat::tiff;
+  frame.info.width = frame.info.pixel_width = size.columns;
+  frame.info.height = frame.info.pixel_height = size.rows;
+  frame.info.pixel_bytes = frame.region->memory_bytes();
+  return true;
 }
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/decode/decode.hpp"
+#include "io/files/read_file.hpp"
 #include "stages/batch.hpp"
 
 namespace millrace {
@@ -17,26 +18,31 @@ class PixelCache;
 class Reader {
  public:
   /// `limits` are by view. The files of pictures in `cache` are not read again; it may be null.
-  Reader(std::string input_root, std::vector<DecodeLimits> limits, std::int64_t max_file_bytes,
+  /// `in_parts`: files whose formats allow it are opened as Frame::region, and not read.
+  Reader(std::string input_root, std::vector<DecodeLimits> limits, std::int64_t max_file_bytes, bool in_parts,
          PixelCache* cache = nullptr)
       : input_root_(std::move(input_root)),
         limits_(std::move(limits)),
         max_file_bytes_(max_file_bytes),
+        in_parts_(in_parts),
         cache_(cache) {}
 
   /// The bytes that read() will hold for this frame; 0 if its size is unknown.
   std::int64_t file_bytes(const Frame& frame) const;
 
-  /// Sets Frame::file and Frame::info. Throws PictureError.
+  /// Sets Frame::info, and Frame::file or Frame::region. Throws PictureError.
   void read(Frame& frame);
 
   /// Bytes of all files so far.
   std::int64_t read_bytes() const { return read_bytes_; }
 
  private:
+  bool open(Frame& frame, FileExpectations expected) const;
+
   const std::string input_root_;
   const std::vector<DecodeLimits> limits_;
   const std::int64_t max_file_bytes_;
+  const bool in_parts_;
   PixelCache* const cache_;
   std::atomic<std::int64_t> read_bytes_{0};
 };

@@ -205,6 +205,10 @@ int Chain::objects() const {
   return objects;
 }
 
+bool reads_in_parts(const Chain& chain) {
+  return std::ranges::any_of(chain.links(), [](const ChainLink& link) { return link.info.in_parts; });
+}
+
 void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame) {
   frame.columns.allow(&link.access);
   stage.run(frame);

@@ -73,6 +73,9 @@ class Chain {
   const std::vector<StageEntry>* table_ = nullptr;
 };
 
+/// Whether the stages take files that are read in parts (Frame::region).
+bool reads_in_parts(const Chain& chain);
+
 /// Runs a stage on a frame that has not failed, then frees the fields in `link.frees`.
 /// Exceptions of the stage pass through.
 void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame);

@@ -33,7 +33,7 @@ bool wrong_extension(const Frame& frame) {
     case PictureFormat::webp:
       return !is_one_of({"webp"});
     case PictureFormat::tiff:
-      return !is_one_of({"tif", "tiff"});
+      return !is_one_of({"tif", "tiff", "btf", "svs"});
     case PictureFormat::pnm:
       return !is_one_of({"pbm", "pgm", "ppm", "pnm", "pam"});
     case PictureFormat::jpeg2000:

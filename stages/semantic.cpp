@@ -159,6 +159,7 @@ StageInfo Semantic::info(const Options& options) {
       .models = {use_of(options)},
       .device = {
           .uploads = 1, .waits = 1, .downloads_each = &label_maps, .slabs_in = &slabs_in, .slabs_out = &slabs_out}};
+  info.in_parts = true;
   if (options.values != "none") info.writes.push_back(&class_values);
   return info;
 }

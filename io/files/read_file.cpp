@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <new>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -21,6 +22,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
 
  private:
   int value_;
@@ -82,7 +84,7 @@ void check(const struct stat& status, const FileExpectations& expected) {
   }
 }
 
-FileBytes read_once(const std::string& path, const FileExpectations& expected, const ReadCall& read_call) {
+int open_file(const std::string& path) {
   int opened = -1;
   do {
     // O_NONBLOCK: a pipe without a writer must not hang us.
@@ -90,7 +92,11 @@ FileBytes read_once(const std::string& path, const FileExpectations& expected, c
     opened = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   } while (opened < 0 && errno == EINTR);
   if (opened < 0) fail(errno, "open");
-  const Descriptor file(opened);
+  return opened;
+}
+
+FileBytes read_once(const std::string& path, const FileExpectations& expected, const ReadCall& read_call) {
+  const Descriptor file(open_file(path));
   const struct stat before = status_of(file);
   check(before, expected);
   const auto size = static_cast<std::size_t>(before.st_size);
@@ -116,6 +122,31 @@ FileBytes read_once(const std::string& path, const FileExpectations& expected, c
 }
 
 }  // namespace
+
+OpenFile::OpenFile(const std::string& path, const FileExpectations& expected) {
+  const auto open = [&] {
+    Descriptor file(open_file(path));
+    check(status_of(file), expected);
+    descriptor_ = file.release();
+  };
+  try {
+    try {
+      open();
+    } catch (const Transient&) {
+      open();
+    }
+  } catch (const Transient& transient) {
+    throw PictureError(Reason::io_error, "opening failed twice: " + std::generic_category().message(transient.error));
+  }
+}
+
+OpenFile::OpenFile(OpenFile&& other) noexcept : descriptor_(other.release()) {}
+
+OpenFile::~OpenFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int OpenFile::release() { return std::exchange(descriptor_, -1); }
 
 FileBytes read_file(const std::string& path, const FileExpectations& expected, const ReadCall& read_call) {
   try {

@@ -43,4 +43,20 @@ using ReadCall = std::function<ssize_t(int descriptor, void* to, std::size_t cou
 /// - io_error, oom_host
 FileBytes read_file(const std::string& path, const FileExpectations& expected, const ReadCall& read_call = ::read);
 
+/// A regular file that is open for reading, for callers that read parts of it. The destructor closes it.
+class OpenFile {
+ public:
+  /// Throws PictureError as read_file(), except those of reading and memory.
+  OpenFile(const std::string& path, const FileExpectations& expected);
+  OpenFile(OpenFile&& other) noexcept;
+  OpenFile& operator=(OpenFile&&) = delete;
+  ~OpenFile();
+  int descriptor() const { return descriptor_; }
+  /// Gives the descriptor to the caller, who closes it.
+  int release();
+
+ private:
+  int descriptor_ = -1;
+};
+
 }  // namespace millrace

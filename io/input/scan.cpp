@@ -36,9 +36,9 @@ constexpr std::array<std::string_view, skip_count> skip_words{"without the exten
                                                               "in no view"};
 
 /// Also formats that are not decoded: their pictures fail with a reason, and nobody misses them unnoticed.
-constexpr std::array<std::string_view, 24> picture_extensions{
-    "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif",  "tiff", "gif",  "ppm",
-    "pgm", "pbm",  "pnm", "pam",  "jp2", "j2k", "jpf", "jpx",  "avif", "heic", "heif", "jxl"};
+constexpr std::array<std::string_view, 26> picture_extensions{
+    "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif", "tiff", "btf",  "svs",  "gif",
+    "ppm", "pgm",  "pbm", "pnm",  "pam", "jp2", "j2k", "jpf",  "jpx", "avif", "heic", "heif", "jxl"};
 
 // Not "ts": TorchScript and TypeScript files end in it too.
 constexpr std::array<std::string_view, 19> video_extensions{"mp4",  "mov", "mkv",  "avi", "webm", "m4v", "mpg",

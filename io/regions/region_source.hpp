@@ -23,6 +23,8 @@ class RegionSource {
  public:
   virtual ~RegionSource() = default;
   virtual const RegionInfo& info() const = 0;
+  /// Memory that the source keeps between calls, in bytes.
+  virtual std::int64_t memory_bytes() const = 0;
   /// Reads rows [first, first + count) into `to`: [row][line][column][channel] without gaps.
   /// `first` never decreases from call to call. Throws PictureError, which names the part of the file.
   virtual void read(int first, int count, void* to) = 0;

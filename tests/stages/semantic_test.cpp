@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <random>
 
 #include "gpu/streams/fake_stream.hpp"
 #include "gpu/streams/host_stream.hpp"
 #include "stages/decode.hpp"
+#include "tests/io/files/temporary_folder.hpp"
 #include "tests/stages/stage_fixture.hpp"
 
 namespace millrace {
@@ -112,8 +114,9 @@ std::vector<double> slow_values(const Frame& frame, int channels, const WindowOp
 
 std::vector<std::uint8_t> labels_of(const Frame& frame) {
   std::vector<std::uint8_t> all;
-  frame.columns.get(class_map).labels->read(
-      [&](int /*first*/, std::span<const std::uint8_t> labels) { all.insert(all.end(), labels.begin(), labels.end()); });
+  frame.columns.get(class_map).labels->read([&](int /*first*/, std::span<const std::uint8_t> labels) {
+    all.insert(all.end(), labels.begin(), labels.end());
+  });
   return all;
 }
 
@@ -286,6 +289,158 @@ TEST_CASE("when memory runs out, calls have fewer windows, and results stay the 
     CHECK(batch.frames[i]->split);
     CHECK(std::ranges::equal(values_of(*batch.frames[i]), values_of(*expected.frames[i])));
   }
+}
+
+/// A picture in memory that is read like a large file.
+class FakeRegion final : public RegionSource {
+ public:
+  explicit FakeRegion(const PixelBuffer& raster, int broken_row = -1) : raster_(raster), broken_(broken_row) {
+    info_.size = {raster.height, 1, raster.width};
+  }
+  const RegionInfo& info() const override { return info_; }
+  std::int64_t memory_bytes() const override { return 0; }
+  void read(int first, int count, void* to) override {
+    CHECK(first >= end_);  // forward only, and no row twice
+    end_ = first + count;
+    if (first <= broken_ && broken_ < end_)
+      throw PictureError(Reason::corrupt_data, "tile " + std::to_string(broken_) + " is broken");
+    std::memcpy(to, raster_.data.get() + std::ptrdiff_t{3} * first * raster_.width,
+                static_cast<std::size_t>(3 * count * raster_.width));
+    rows += count;
+  }
+  int rows = 0;
+
+ private:
+  const PixelBuffer raster_;
+  const int broken_;
+  RegionInfo info_;
+  int end_ = 0;
+};
+
+/// The frame without pixels: its file is read in parts.
+std::shared_ptr<FakeRegion> in_parts(Frame& frame, int broken_row = -1) {
+  auto region = std::make_shared<FakeRegion>(frame.columns.get(pixels), broken_row);
+  frame.columns.drop(pixels);
+  frame.region = region;
+  return region;
+}
+
+/// An output folder for the files of unfinished pictures.
+struct FolderWorld : World {
+  explicit FolderWorld(Before before = {}) : World(semantic_package(3), std::move(before)) {
+    output_folder = folder_.path();
+  }
+  std::string unfinished(int id) const { return folder_.path() + "/unfinished/" + std::to_string(id); }
+  TemporaryFolder folder_;
+};
+
+const std::vector<std::pair<int, int>> large_sizes{{50, 137}, {16, 160}, {9, 8}, {17, 16}, {140, 33}};
+
+TEST_CASE("a file that is read in parts has the labels of the whole picture, on host and stream") {
+  for (const char* overlap : {"0", "0.5", "0.75"}) {
+    Batch whole = batch_of_sizes(large_sizes);
+    World expected(semantic_package(3, 16));
+    expected.run(whole, {{"values", {"logits"}}, {"window_batch", {"5"}}}, {{"overlap", {overlap}}});
+    for (const char* rows : {"1", "5", "16"}) {
+      for (const bool stream : {false, true}) {
+        FolderWorld world;
+        Batch batch = batch_of_sizes(large_sizes);
+        std::vector<std::shared_ptr<FakeRegion>> regions;
+        for (const auto& frame : batch.frames) regions.push_back(in_parts(*frame));
+        Device device(stream ? std::make_unique<FakeStream>()
+                             : std::unique_ptr<Stream>(std::make_unique<HostStream>()));
+        world.run(batch, {{"window_batch", {rows}}}, {{"overlap", {overlap}}}, &device);
+        for (std::size_t i = 0; i < large_sizes.size(); ++i) {
+          REQUIRE_FALSE(batch.frames[i]->failed());
+          CHECK(labels_of(*batch.frames[i]) == labels_of(*whole.frames[i]));
+          CHECK(regions[i]->rows == large_sizes[i].second);  // every row once
+          CHECK(std::filesystem::exists(world.unfinished(static_cast<int>(i))));
+          batch.frames[i]->when_committed();
+          CHECK_FALSE(std::filesystem::exists(world.unfinished(static_cast<int>(i))));
+        }
+        if (!stream) continue;
+        // Besides slabs, a batch has one wait.
+        const auto out = world.counters[slabs_out].count();
+        CHECK(device.counts().uploads == world.counters[slabs_in].count());
+        CHECK(device.counts().downloads == out);
+        CHECK(device.counts().waits == out + 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("rows that cannot be read fail their picture, and the others keep their labels") {
+  Batch whole = batch_of_sizes(large_sizes);
+  World expected(semantic_package(3));
+  expected.run(whole, {{"values", {"logits"}}, {"window_batch", {"4"}}});
+  for (const int broken : {0, 70, 136}) {
+    FolderWorld world;
+    Batch batch = batch_of_sizes(large_sizes);
+    for (std::size_t i = 0; i < batch.frames.size(); ++i) in_parts(*batch.frames[i], i == 0 ? broken : -1);
+    world.run(batch, {{"window_batch", {"4"}}});
+    const auto line = line_of(*batch.frames[0], world.context());
+    CHECK(line["reason"] == "corrupt_data");
+    CHECK(line["detail"] == "tile " + std::to_string(broken) + " is broken");
+    for (std::size_t i = 1; i < batch.frames.size(); ++i)
+      CHECK(labels_of(*batch.frames[i]) == labels_of(*whole.frames[i]));
+  }
+}
+
+TEST_CASE("after a kill a large picture continues behind its finished rows, with the same labels and calls") {
+  struct Killed {};
+  for (const char* overlap : {"0", "0.5", "0.75"}) {
+    Batch whole = batch_of_sizes(large_sizes);
+    World expected(semantic_package(3));
+    expected.run(whole, {{"values", {"logits"}}, {"window_batch", {"4"}}}, {{"overlap", {overlap}}});
+    for (int kill_at = 1; kill_at < 60; kill_at += 7) {
+      int calls = 0;
+      bool killed = true;
+      FolderWorld world([&](const std::vector<int>&) {
+        if (killed && ++calls > kill_at) throw Killed{};
+      });
+      Batch first = batch_of_sizes(large_sizes);
+      for (const auto& frame : first.frames) in_parts(*frame);
+      try {
+        world.run(first, {{"window_batch", {"4"}}}, {{"overlap", {overlap}}});
+      } catch (const Killed&) {
+      }
+      killed = false;
+      const auto calls_before = world.counters[window_calls].count();
+      Batch batch = batch_of_sizes(large_sizes);
+      int rows_again = 0, rows = 0;
+      std::vector<std::shared_ptr<FakeRegion>> regions;
+      for (const auto& frame : batch.frames) regions.push_back(in_parts(*frame));
+      world.run(batch, {{"window_batch", {"4"}}}, {{"overlap", {overlap}}});
+      for (std::size_t i = 0; i < large_sizes.size(); ++i) {
+        CHECK(labels_of(*batch.frames[i]) == labels_of(*whole.frames[i]));
+        rows_again += regions[i]->rows;
+        rows += large_sizes[i].second;
+      }
+      if (kill_at > 20) {
+        CHECK(rows_again < rows);
+        CHECK(world.counters[window_calls].count() - calls_before < expected.counters[window_calls].count());
+      }
+    }
+  }
+}
+
+TEST_CASE("values need pictures in memory") {
+  FolderWorld world;
+  Batch batch = batch_of_sizes({{50, 37}, {20, 20}});
+  in_parts(*batch.frames[0]);
+  world.run(batch, {{"values", {"logits"}}});
+  CHECK(line_of(*batch.frames[0], world.context())["reason"] == "too_large");
+  CHECK_FALSE(batch.frames[1]->failed());
+}
+
+TEST_CASE("the gate counts what a picture needs besides its pixels") {
+  World world(semantic_package(3));
+  const Semantic stage(parse_options<Semantic::Options>("semantic", {{"model", {world.folder_}}}), world.context());
+  Batch batch = batch_of_sizes({{50, 137}, {50, 137}});
+  constexpr int sums = 50 * roi * 4 * 4;
+  CHECK(stage.bytes(*batch.frames[0]) == sums + 50 * 137);
+  in_parts(*batch.frames[1]);
+  CHECK(stage.bytes(*batch.frames[1]) == sums + 50 * roi + 2 * roi * 150);
 }
 
 TEST_CASE("a value that is not finite fails its picture alone") {

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "io/files/read_file.hpp"
+#include "io/regions/region_source.hpp"
+
+namespace millrace {
+
+/// Whether files of this kind are read in parts, by their first bytes: TIFF, with its large variant BigTIFF.
+/// False for a file that cannot be read.
+bool is_read_in_parts(const std::string& path);
+
+/// The limits of a file that is read in parts.
+struct RegionLimits {
+  std::int64_t memory_bytes = 64LL << 20;  ///< that the source may keep
+};
+
+/// Opens such a file. Null: its kind of picture is only read whole, as a palette is.
+/// Throws PictureError, also codec_missing if the plug-in for the format is not installed.
+std::shared_ptr<RegionSource> open_region(const std::string& path, const FileExpectations& expected,
+                                          const RegionLimits& limits);
+
+}  // namespace millrace

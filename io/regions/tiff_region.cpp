@@ -1,0 +1,262 @@
+// The code of libmillrace_tiff.so that reads TIFF files in parts.
+#include <tiffio.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "io/regions/tiff_plugin.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr int out_channels = 3;  // grey is repeated, as for other pictures
+
+struct Close {
+  void operator()(TIFF* tiff) const { TIFFClose(tiff); }
+};
+using Handle = std::unique_ptr<TIFF, Close>;
+
+/// Keeps the last message of the library.
+int keep_message(TIFF* /*tiff*/, void* to, const char* /*module*/, const char* format, va_list words) {
+  std::array<char, 300> text{};
+  std::vsnprintf(text.data(), text.size(), format, words);
+  *static_cast<std::string*>(to) = text.data();
+  return 1;
+}
+
+int ignore_message(TIFF* /*tiff*/, void* /*to*/, const char* /*module*/, const char* /*format*/, va_list /*words*/) {
+  return 1;
+}
+
+template <class T>
+T tag(TIFF* tiff, std::uint32_t name, T otherwise) {
+  T value = otherwise;
+  return TIFFGetFieldDefaulted(tiff, name, &value) == 1 ? value : otherwise;
+}
+
+/// The layout of the first picture of a file.
+struct Layout {
+  std::uint32_t width = 0, height = 0;
+  std::uint32_t part_width = 0, part_height = 0;  ///< of a tile or strip
+  int samples = 1, bits = 8;
+  bool tiled = false, planes = false, white_is_zero = false;
+  enum class Alpha { none, plain, premultiplied } alpha = Alpha::none;
+  bool grey() const { return samples - (alpha == Alpha::none ? 0 : 1) == 1; }
+};
+
+[[noreturn]] void unsupported(const std::string& what) {
+  throw PictureError(
+      Reason::unsupported_format,
+      "a TIFF with " + what + "; in parts, unsigned whole numbers of 8 or 16 bits in one to four channels are read");
+}
+
+/// False if the picture is only read whole.
+bool read_layout(TIFF* tiff, Layout& layout) {
+  layout.width = tag<std::uint32_t>(tiff, TIFFTAG_IMAGEWIDTH, 0);
+  layout.height = tag<std::uint32_t>(tiff, TIFFTAG_IMAGELENGTH, 0);
+  if (layout.width == 0 || layout.height == 0)
+    throw PictureError(Reason::corrupt_data, "a TIFF without a width or a height");
+  // Columns and rows are int, and a row of RGB must have a size that fits.
+  if (layout.width > 100'000'000 || layout.height > std::uint32_t{std::numeric_limits<int>::max()} / 2)
+    throw PictureError(Reason::too_large,
+                       "a TIFF of " + std::to_string(layout.width) + "x" + std::to_string(layout.height) + " pixels");
+  layout.samples = tag<std::uint16_t>(tiff, TIFFTAG_SAMPLESPERPIXEL, 1);
+  layout.bits = tag<std::uint16_t>(tiff, TIFFTAG_BITSPERSAMPLE, 1);
+  layout.tiled = TIFFIsTiled(tiff) != 0;
+  layout.planes = tag<std::uint16_t>(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) == PLANARCONFIG_SEPARATE;
+  const auto compression = tag<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE);
+  const auto photometric = tag<std::uint16_t>(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
+  const auto format = tag<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT);
+  if (tag<std::uint16_t>(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT) != ORIENTATION_TOPLEFT) return false;
+  if (compression == COMPRESSION_OJPEG || photometric == PHOTOMETRIC_PALETTE) return false;
+  if (!TIFFIsCODECConfigured(compression)) unsupported("compression " + std::to_string(compression));
+  if (format != SAMPLEFORMAT_UINT || (layout.bits != 8 && layout.bits != 16)) {
+    if (layout.bits < 8) return false;
+    const char* const of = format == SAMPLEFORMAT_UINT     ? "unsigned whole numbers"
+                           : format == SAMPLEFORMAT_INT    ? "signed whole numbers"
+                           : format == SAMPLEFORMAT_IEEEFP ? "floating-point numbers"
+                                                           : "values of another kind";
+    unsupported(std::string(of) + " of " + std::to_string(layout.bits) + " bits");
+  }
+  layout.white_is_zero = photometric == PHOTOMETRIC_MINISWHITE;
+  const bool jpeg_colours = photometric == PHOTOMETRIC_YCBCR && compression == COMPRESSION_JPEG;
+  if (jpeg_colours) TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+  const bool grey = photometric == PHOTOMETRIC_MINISBLACK || layout.white_is_zero;
+  if (!grey && photometric != PHOTOMETRIC_RGB && !jpeg_colours) return false;
+  std::uint16_t extras = 0;
+  std::uint16_t* kinds = nullptr;
+  if (TIFFGetFieldDefaulted(tiff, TIFFTAG_EXTRASAMPLES, &extras, &kinds) == 1 && extras > 0 && kinds != nullptr) {
+    if (kinds[0] == EXTRASAMPLE_UNASSALPHA) layout.alpha = Layout::Alpha::plain;
+    if (kinds[0] == EXTRASAMPLE_ASSOCALPHA) layout.alpha = Layout::Alpha::premultiplied;
+  }
+  const int colours = grey ? 1 : 3;
+  if (layout.samples != colours + (layout.alpha == Layout::Alpha::none ? 0 : 1))
+    unsupported(std::to_string(layout.samples) + " channels");
+  if (layout.tiled) {
+    layout.part_width = tag<std::uint32_t>(tiff, TIFFTAG_TILEWIDTH, 0);
+    layout.part_height = tag<std::uint32_t>(tiff, TIFFTAG_TILELENGTH, 0);
+  } else {
+    layout.part_width = layout.width;
+    layout.part_height = std::min(tag<std::uint32_t>(tiff, TIFFTAG_ROWSPERSTRIP, layout.height), layout.height);
+  }
+  if (layout.part_width == 0 || layout.part_height == 0)
+    throw PictureError(Reason::corrupt_data, "a TIFF with tiles or strips without a side");
+  return true;
+}
+
+class TiffRegion final : public RegionSource {
+ public:
+  TiffRegion(Handle tiff, const Layout& layout, std::shared_ptr<std::string> message, std::int64_t part_bytes)
+      : tiff_(std::move(tiff)), layout_(layout), message_(std::move(message)) {
+    info_.size = {static_cast<int>(layout.height), 1, static_cast<int>(layout.width)};
+    info_.channels = out_channels;
+    part_.resize(static_cast<std::size_t>(part_bytes) * (layout.planes ? static_cast<std::size_t>(layout.samples) : 1));
+    // Whole parts, although the last column and row of parts reach over the picture.
+    band_.resize(std::size_t{out_channels} * layout.width * layout.part_height);
+  }
+
+  const RegionInfo& info() const override { return info_; }
+  std::int64_t memory_bytes() const override { return static_cast<std::int64_t>(part_.size() + band_.size()); }
+
+  void read(int first, int count, void* to) override {
+    const std::size_t row_bytes = std::size_t{out_channels} * layout_.width;
+    auto* out = static_cast<std::uint8_t*>(to);
+    for (int row = first; row < first + count;) {
+      const int band = row / static_cast<int>(layout_.part_height);
+      if (band != loaded_band_) load_band(band);
+      const int in_band = row % static_cast<int>(layout_.part_height);
+      const int rows = std::min(first + count - row, static_cast<int>(layout_.part_height) - in_band);
+      std::memcpy(out, band_.data() + static_cast<std::size_t>(in_band) * row_bytes,
+                  static_cast<std::size_t>(rows) * row_bytes);
+      out += static_cast<std::size_t>(rows) * row_bytes;
+      row += rows;
+    }
+  }
+
+ private:
+  void load_band(int band) {
+    loaded_band_ = -1;
+    const auto top = static_cast<std::uint32_t>(band) * layout_.part_height;
+    const std::uint32_t rows = std::min(layout_.part_height, layout_.height - top);
+    for (std::uint32_t left = 0; left < layout_.width; left += layout_.part_width) {
+      load_part(left, top);
+      const std::uint32_t columns = std::min(layout_.part_width, layout_.width - left);
+      for (std::uint32_t y = 0; y < rows; ++y)
+        convert_row(y, columns, band_.data() + out_channels * (std::size_t{y} * layout_.width + left));
+    }
+    loaded_band_ = band;
+  }
+
+  void load_part(std::uint32_t left, std::uint32_t top) {
+    const int planes = layout_.planes ? layout_.samples : 1;
+    const std::size_t bytes = part_.size() / static_cast<std::size_t>(planes);
+    // An empty tile of a sparse file has no data and is black.
+    std::ranges::fill(part_, std::uint8_t{0});
+    for (int plane = 0; plane < planes; ++plane) {
+      const auto sample = static_cast<std::uint16_t>(plane);
+      const std::uint32_t number = layout_.tiled ? TIFFComputeTile(tiff_.get(), left, top, 0, sample)
+                                                 : TIFFComputeStrip(tiff_.get(), top, sample);
+      int failed = 0;
+      const auto stored = TIFFGetStrileByteCountWithErr(tiff_.get(), number, &failed);
+      if (failed == 0 && stored == 0) continue;
+      message_->clear();
+      std::uint8_t* const to = part_.data() + static_cast<std::size_t>(plane) * bytes;
+      const auto size = static_cast<tmsize_t>(bytes);
+      const tmsize_t got = layout_.tiled ? TIFFReadEncodedTile(tiff_.get(), number, to, size)
+                                         : TIFFReadEncodedStrip(tiff_.get(), number, to, size);
+      if (got < 0) {
+        throw PictureError(Reason::corrupt_data,
+                           std::string(layout_.tiled ? "tile " : "strip ") + std::to_string(number) + " at column " +
+                               std::to_string(left) + ", row " + std::to_string(top) +
+                               " cannot be read: " + (message_->empty() ? "no reason given" : *message_));
+      }
+    }
+  }
+
+  /// One sample of the loaded part as a number of its own depth.
+  std::uint32_t sample(std::uint32_t x, std::uint32_t y, int s) const {
+    const std::size_t place = std::size_t{y} * layout_.part_width + x;
+    const std::size_t at =
+        layout_.planes ? part_.size() / static_cast<std::size_t>(layout_.samples) * static_cast<std::size_t>(s) +
+                             place * static_cast<std::size_t>(layout_.bits / 8)
+                       : (place * static_cast<std::size_t>(layout_.samples) + static_cast<std::size_t>(s)) *
+                             static_cast<std::size_t>(layout_.bits / 8);
+    if (layout_.bits == 8) return part_[at];
+    std::uint16_t value = 0;
+    std::memcpy(&value, part_.data() + at, sizeof(value));
+    return value;
+  }
+
+  // The same rules as for pictures that are decoded whole: grey is repeated, alpha is blended over white in the depth of
+  // the file, 16 bits become 8 by rounding v / 257.
+  void convert_row(std::uint32_t y, std::uint32_t columns, std::uint8_t* to) const {
+    if (layout_.bits == 8 && layout_.samples == 3 && !layout_.planes) {
+      std::memcpy(to, part_.data() + std::size_t{3} * y * layout_.part_width, std::size_t{3} * columns);
+      return;
+    }
+    const std::uint64_t top = layout_.bits == 8 ? 255 : 65535;
+    const bool grey = layout_.grey();
+    for (std::uint32_t x = 0; x < columns; ++x, to += out_channels) {
+      const std::uint64_t alpha = layout_.alpha == Layout::Alpha::none ? top : sample(x, y, layout_.samples - 1);
+      for (int c = 0; c < out_channels; ++c) {
+        std::uint64_t value = sample(x, y, grey ? 0 : c);
+        if (layout_.white_is_zero) value = top - value;
+        const bool premultiplied = layout_.alpha == Layout::Alpha::premultiplied;
+        const std::uint64_t weighted = premultiplied ? std::min(value, alpha) * top : value * alpha;
+        to[c] = static_cast<std::uint8_t>(((weighted + top * (top - alpha)) * 255 + top * top / 2) / (top * top));
+      }
+    }
+  }
+
+  const Handle tiff_;
+  const Layout layout_;
+  const std::shared_ptr<std::string> message_;
+  RegionInfo info_;
+  std::vector<std::uint8_t> part_;  // one tile or strip as the library gives it; all planes of it
+  std::vector<std::uint8_t> band_;  // a row of tiles, or a strip, as RGB
+  int loaded_band_ = -1;
+};
+
+}  // namespace
+
+void open_tiff(OpenFile file, const RegionLimits& limits, std::shared_ptr<RegionSource>& source) {
+  const auto message = std::make_shared<std::string>();
+  const std::unique_ptr<TIFFOpenOptions, decltype(&TIFFOpenOptionsFree)> options(TIFFOpenOptionsAlloc(),
+                                                                                 TIFFOpenOptionsFree);
+  if (options == nullptr) throw std::bad_alloc();
+  TIFFOpenOptionsSetErrorHandlerExtR(options.get(), keep_message, message.get());
+  TIFFOpenOptionsSetWarningHandlerExtR(options.get(), ignore_message, nullptr);
+  TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), limits.memory_bytes);
+  // m: no mapping into memory, because a file that shrinks would end the program.
+  Handle tiff(TIFFFdOpenExt(file.descriptor(), "TIFF", "rm", options.get()));
+  if (tiff == nullptr) throw PictureError(Reason::corrupt_data, "the header of this TIFF cannot be read: " + *message);
+  file.release();  // TIFFClose closes it
+  Layout layout;
+  if (!read_layout(tiff.get(), layout)) return;
+  const std::uint64_t part =
+      layout.tiled ? TIFFTileSize64(tiff.get()) : TIFFVStripSize64(tiff.get(), layout.part_height);
+  const std::uint64_t band = std::uint64_t{out_channels} * layout.width * layout.part_height;
+  const auto most = static_cast<std::uint64_t>(limits.memory_bytes);
+  if (part == 0 || part > most || band > most || part * static_cast<std::uint64_t>(layout.samples) + band > most) {
+    throw PictureError(Reason::too_large,
+                       std::string("one row of its ") + (layout.tiled ? "tiles" : "strips") +
+                           " has more pixels than gate.slab allows: " + std::to_string(layout.width) + "x" +
+                           std::to_string(layout.part_height) + "; raise gate.slab");
+  }
+  source = std::make_shared<TiffRegion>(std::move(tiff), layout, message, static_cast<std::int64_t>(part));
+}
+
+}  // namespace millrace
+
+extern "C" __attribute__((visibility("default"))) void millrace_tiff_open(
+    millrace::OpenFile file, const millrace::RegionLimits& limits, std::shared_ptr<millrace::RegionSource>& source) {
+  millrace::open_tiff(std::move(file), limits, source);
+}
