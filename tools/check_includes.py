@@ -6,7 +6,7 @@ Prints file:line and the rule for each broken rule. The exit code is 1 if a rule
 - Who may include whom: apps -> run -> stages -> { models, pipeline }, models -> { gpu, io }, and all of them -> base.
   Nothing includes upwards.
 - bench/ may include everything except apps/. Tests may include every part.
-- Inside io/: files <- { input, decode } <- results <- { sinks, reducers }.
+- Inside io/: files <- { input, decode, regions } <- results <- { sinks, reducers }.
 - There are no include cycles.
 - Each library has one place: TBB in pipeline/, LibTorch in models/engines/torch/, the CUDA runtime in gpu/,
   Boost in apps/.
@@ -42,6 +42,7 @@ IO_MAY_INCLUDE = {
     "files": set(),
     "input": {"files"},
     "decode": {"files"},
+    "regions": {"files"},
     "results": {"files", "input", "decode"},
     "sinks": {"files", "input", "decode", "results"},
     "reducers": {"files", "results"},
@@ -306,7 +307,7 @@ def mutable_statics(lines):
 
 
 # Parts of the row of a task.
-TASK_NAME = re.compile(r'\{\.name = "(\w+)",\s*\.model = ')
+TASK_NAME = re.compile(r'\{\s*\.name = "(\w+)",\s*\.model = ')
 METHOD_NAMES = re.compile(r"\.method_names = \{([^}]*)\}")
 OWN_TASK = re.compile(r'\.task = "(\w+)"')
 # A stage may have the same name as a method: decode, encode.

@@ -195,8 +195,7 @@ class TiffRegion final : public RegionSource {
     return value;
   }
 
-  // The same rules as for pictures that are decoded whole: grey is repeated, alpha is blended over white in the depth of
-  // the file, 16 bits become 8 by rounding v / 257.
+  // The rules of Decoded, for pictures that are decoded whole. Alpha is blended over white in the depth of the file.
   void convert_row(std::uint32_t y, std::uint32_t columns, std::uint8_t* to) const {
     if (layout_.bits == 8 && layout_.samples == 3 && !layout_.planes) {
       std::memcpy(to, part_.data() + std::size_t{3} * y * layout_.part_width, std::size_t{3} * columns);

@@ -9,11 +9,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import numpy
 import program
 import small_embedder
-import small_semantic
-from option_case import OptionCase
+from option_tiles import TilesOptions
 from program import millrace
 
 
@@ -22,7 +20,7 @@ def options():
     return re.findall(r"^  [! ] ([a-z_]+\.[a-z_]+) ", millrace("stages").out, re.MULTILINE)
 
 
-class Options(OptionCase):
+class Options(TilesOptions):
     # input
 
     def input_paths(self):
@@ -362,52 +360,6 @@ class Options(OptionCase):
         calls = [self.segment([1] * 8, batch__size=8, segment__image_batch=size)["encoder_calls"] for size in (1, 4)]
         self.assertEqual(calls, [8, 2])
 
-    # tiles, semantic
-
-    def semantic(self, **values):
-        """Labels of a picture of 100 x 80 pixels as bytes; self.lines has its line."""
-        program.write_picture(self.input / "0.jpg", 100, 80)
-        package = self.folder / "small_semantic.pkg"
-        values.setdefault("semantic__model", package if package.exists() else small_semantic.make(self.folder))
-        self.lines = self.go("stages: [decode, tiles, semantic, encode]\nencode: {format: [png]}\n", "--input", self.input, **values)
-        return (self.out / "labels/0.jpg.png").read_bytes()
-
-    def windows(self, **values):
-        """The number of windows, and of calls."""
-        self.semantic(**values)
-        calls = program.report(self.out)["calls"]
-        return calls["windows"], calls["window_calls"]
-
-    def tiles_roi(self):
-        self.assertEqual([self.windows(tiles__overlap=0, tiles__roi=roi)[0] for roi in (32, 50, "[80, 100]")], [4 * 3, 2 * 2, 1])
-
-    def tiles_overlap(self):
-        self.assertEqual([self.windows(tiles__overlap=overlap)[0] for overlap in (0, 0.5)], [4 * 3, 6 * 4])
-
-    def tiles_weights(self):
-        self.assertNotEqual(*(self.semantic(tiles__weights=weights) for weights in ("gaussian", "constant")))
-
-    def tiles_sigma(self):
-        self.assertNotEqual(*(self.semantic(tiles__sigma=sigma) for sigma in (0.05, 0.5)))
-
-    def tiles_align(self):
-        # Windows of 32 start at 0, 24, 48, 68 without, and at 0, 16, 32, 48, 64, 80 with multiples of 16.
-        self.assertEqual([self.windows(tiles__align=align)[0] for align in (1, 16)], [4 * 3, 6 * 4])
-
-    def semantic_model(self):
-        self.assertNotEqual(*(self.semantic(semantic__model=small_semantic.make(self.folder, f"semantic{seed}", seed)) for seed in (1, 2)))
-
-    def semantic_window_batch(self):
-        self.assertEqual([self.windows(tiles__overlap=0, semantic__window_batch=size)[1] for size in (1, 5, 100)], [12, 3, 2])  # the package allows 8
-
-    def semantic_values(self):
-        sums = []
-        for values in ("logits", "probabilities"):
-            self.semantic(semantic__values=values, encode__format="npy,png")
-            sums.append(numpy.load(self.out / "values/0.jpg.npy").sum(axis=2))
-        self.assertLess(abs(sums[1] - 1).max(), 1e-5)
-        self.assertGreater(abs(sums[0] - 1).max(), 0.1)
-
     # embed, categorize
 
     def embed(self, count=1, **values):
@@ -509,7 +461,7 @@ class Options(OptionCase):
     def test_every_option_has_its_run(self):
         listed = options()
         self.assertGreater(len(listed), 30)
-        methods = {name for name in vars(Options) if not name.startswith(("test", "_"))}
+        methods = {name for name in dir(Options) if not name.startswith(("test", "_"))}
         not_tested = [option for option in listed if option.replace(".", "_", 1) not in methods]
         self.assertEqual(not_tested, [], "these options have no run that shows their effect: write one, or remove the option")
         for option in listed:
