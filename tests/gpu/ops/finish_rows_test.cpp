@@ -35,7 +35,8 @@ struct Rows {
     const Tensor memory = on(device, sums, {there.values()});
     there.sums = static_cast<float*>(memory.data);
     const auto count_of_places = static_cast<std::int64_t>(places());
-    const Tensor labels = device.empty({count_of_places}, DType::u8);
+    // More than one byte, because the fake CUDA runtime answers LibTorch's downloads of one byte with 0.
+    const Tensor labels = device.empty({count_of_places + 1}, DType::u8);
     const Tensor values = device.empty({count_of_places, classes});
     const Tensor faults = device.empty({1}, DType::i32);
     device.zero(faults);
@@ -50,6 +51,7 @@ struct Rows {
     finish_rows(device, rule, std::vector{rows});
     Finished finished;
     finished.labels = values_of<std::uint8_t>(device, labels);
+    finished.labels.pop_back();
     if (with_values) finished.values = values_of<float>(device, values);
     finished.sums = values_of<float>(device, memory);
     finished.faults = values_of<std::int32_t>(device, faults).front();
