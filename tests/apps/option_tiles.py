@@ -22,7 +22,7 @@ class TilesOptions(OptionCase):
         return calls["windows"], calls["window_calls"]
 
     def tiles_roi(self):
-        self.assertEqual([self.windows(tiles__overlap=0, tiles__roi=roi)[0] for roi in (32, 50, "[80, 100]")], [4 * 3, 2 * 2, 1])
+        self.assertEqual([self.windows(tiles__overlap=0, tiles__roi=roi)[0] for roi in (32, 50, "80,100")], [4 * 3, 2 * 2, 1])
 
     def tiles_overlap(self):
         self.assertEqual([self.windows(tiles__overlap=overlap)[0] for overlap in (0, 0.5)], [4 * 3, 6 * 4])

@@ -1,0 +1,86 @@
+"""Pictures larger than memory: peak memory does not depend on their height, and a kill costs little."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import program
+import small_semantic
+from PIL import Image
+from program import Case
+
+SEED = 7
+KILLS = 20
+
+
+def write_tall(path, width, height):
+    """A TIFF of strips, which the program reads in parts."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(program.raster(width, height)).save(path, compression="tiff_adobe_deflate")
+    return path
+
+
+class LargePictures(Case):
+    def setUp(self):
+        super().setUp()
+        self.package = small_semantic.make(self.folder)
+
+    def words(self, picture, out, *settings):
+        return [str(word) for word in ("run", program.ROOT / "configs/tiled.yaml", "--input", picture, "--set", f"semantic.model={self.package}",
+                                       "--output", out, *(word for setting in settings for word in ("--set", setting)))]
+
+    def peak(self, picture, out, *settings):
+        """Peak resident memory of a run in MB. A small process starts it: Linux counts the memory of the one that starts it too."""
+        code = ("import os, sys; _, status, used = os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0); print(used.ru_maxrss / 1024); "
+                "sys.exit(os.waitstatus_to_exitcode(status))")
+        words = [sys.executable, "-c", code, program.PROGRAM, *self.words(picture, out, *settings), "--quiet"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=240)
+        self.assertEqual(done.returncode, program.OK, done)
+        return float(done.stdout)
+
+    def test_peak_memory_does_not_depend_on_the_height(self):
+        width, low, high = 2048, 1024, 8192
+        settings = ("tiles.roi=128", "tiles.overlap=0", "threads.lanes=1")
+        small = self.peak(write_tall(self.folder / "low.tif", width, low), self.folder / "low", *settings)
+        large = self.peak(write_tall(self.folder / "high.tif", width, high), self.folder / "high", *settings)
+        print(f"peak of {low} rows: {small:.0f} MB, of {high} rows: {large:.0f} MB; the pixels of the latter have {3 * width * high / 1e6:.0f} MB")
+        self.assertLess(large, 1.1 * small)
+        self.assertEqual(Image.open(self.folder / "high/labels/high.tif.png").size, (width, high))
+
+    def test_after_kills_within_one_picture_the_bytes_are_the_same(self):
+        picture = write_tall(self.folder / "in/tall.tif", 1024, 4096)
+        settings = ("tiles.roi=64", "tiles.overlap=0.5", "semantic.window_batch=3")
+        self.run_ok(*self.words(picture, self.folder / "whole", *settings)[1:])
+        out = self.folder / "killed"
+        chance = random.Random(SEED)
+        unfinished, sizes = out / "unfinished/0", []
+        for _ in range(KILLS):
+            process = subprocess.Popen([program.PROGRAM, *self.words(picture, out, *settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            # The first rows of this attempt are the sign that it works on the picture.
+            begun, size = time.monotonic(), sizes[-1] if sizes else 0
+            while process.poll() is None and time.monotonic() - begun < 60 and not (unfinished.is_file() and unfinished.stat().st_size > size):
+                time.sleep(0.005)
+            time.sleep(chance.random() / 10)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            if not unfinished.is_file():
+                break
+            sizes.append(unfinished.stat().st_size)
+        print(f"the file of finished rows after each kill: {sizes} bytes")
+        self.assertGreater(len(sizes), 5)
+        self.assertEqual(sizes, sorted(sizes))
+        self.run_ok(*self.words(picture, out, *settings)[1:])
+        self.assertFalse((out / "unfinished").exists())
+        self.assertEqual(program.segments(out), program.segments(self.folder / "whole"))
+        self.assertEqual(program.tree(out / "labels"), program.tree(self.folder / "whole/labels"))
+        calls = [report["calls"]["window_calls"] for report in (program.report(self.folder / "whole"), program.report(out))]
+        self.assertLess(calls[1], calls[0], "the last attempt begins behind the finished rows")
+        self.assertEqual(json.loads((out / "segments/000000.manifest.json").read_text())["ok"], 1)
+
+
+if __name__ == "__main__":
+    program.main()

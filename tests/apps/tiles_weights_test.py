@@ -1,0 +1,167 @@
+"""Trained weights in windows: streets with their truth, and vessels of the eye. MONAI is not needed.
+
+The weights and pictures are in the folder of MILLRACE_TEST_DATA; without it, these tests skip.
+"""
+
+import shutil
+import sys
+import unittest
+
+import numpy
+import program
+import torch
+from PIL import Image
+from program import Case
+
+sys.path.append(str(program.ROOT / "tests/models"))
+
+STREET_MEAN, STREET_STD = (99.03, 97.37, 94.10), (76.07, 76.06, 75.37)  # in the order of the planes: blue, green, red
+STREET_CLASSES = 11  # the truth has more, which do not count
+WHOLE = (360, 480)
+ROI = 240
+EDGE = 4  # pixels beside the edge of a window that count as its edge
+
+
+def windows_of(length, roi, overlap):
+    """Where windows start along an axis."""
+    step = max(int(roi * (1 - overlap)), 1)
+    return [*range(0, length - roi, step), length - roi]
+
+
+def near_edges(height, width, overlap):
+    """Which pixels lie near an edge of a window inside the picture."""
+    near = numpy.zeros((height, width), bool)
+    for axis, length in enumerate((height, width)):
+        for start in windows_of(length, ROI, overlap):
+            for edge in (start, start + ROI):
+                if 0 < edge < length:
+                    place = [slice(None)] * 2
+                    place[axis] = slice(max(edge - EDGE, 0), edge + EDGE)
+                    near[tuple(place)] = True
+    return near
+
+
+class TrainedWeights(Case):
+    def setUp(self):
+        super().setUp()
+        torch.set_num_threads(1)
+        if not program.DATA.is_dir():
+            self.skipTest("MILLRACE_TEST_DATA names no folder with weights and pictures")
+
+    def package(self, net, name, *words):
+        """The package of a net that torch.jit.script takes."""
+        torch.jit.script(net).save(str(self.folder / f"{name}.ts"))
+        self.run_command("model", self.folder / f"{name}.ts", "--task", "semantic", *words)
+        return self.folder / f"{name}.pkg"
+
+    def run_command(self, *words):
+        done = program.millrace(*words)
+        self.assertEqual(done.code, program.OK, done)
+        return done
+
+    def probabilities(self, package, pictures, out, *settings):
+        words = [word for setting in settings for word in ("--set", setting)]
+        self.run_command("run", program.ROOT / "configs/tiled.yaml", "--input", pictures, "--set", f"semantic.model={package}",
+                         "--set", "semantic.values=probabilities", "--format", "png,npy", "--output", self.folder / out, *words)
+        return {file.name.removesuffix(".npy"): numpy.load(file) for file in sorted((self.folder / out / "values").iterdir())}
+
+
+class Streets(TrainedWeights):
+    def setUp(self):
+        super().setUp()
+        import espnet
+
+        net = espnet.load(program.DATA / "models/espnet_camvid.pth")
+        # The training divides by the deviation, then by 255.
+        deviation = [str(255 * std) for std in STREET_STD]
+        self.net = self.package(net, "espnet", "--roi", str(ROI), "--colour", "bgr", "--scale", "1",
+                                "--mean", *map(str, STREET_MEAN), "--std", *deviation)
+        self.truth = {}
+        (self.folder / "in").mkdir()
+        for file in sorted((program.DATA / "street").glob("*.truth.png")):
+            picture = file.name.replace(".truth", "")
+            shutil.copy(program.DATA / "street" / picture, self.folder / "in")
+            self.truth[picture] = numpy.asarray(Image.open(file))
+
+    def mean_iou(self, out):
+        """The mean over the classes of intersection / union. Pixels without one of the classes in the truth do not count."""
+        confusion = numpy.zeros((STREET_CLASSES + 1, STREET_CLASSES + 1), int)
+        for picture, truth in self.truth.items():
+            labels = numpy.asarray(Image.open(self.folder / out / "labels" / f"{picture}.png"))
+            counted = truth < STREET_CLASSES
+            numpy.add.at(confusion, (truth[counted], labels[counted]), 1)
+        hits = confusion.diagonal()[:STREET_CLASSES]
+        return (hits / (confusion.sum(0)[:STREET_CLASSES] + confusion.sum(1)[:STREET_CLASSES] - hits)).mean()
+
+    def excess_at_edges(self, whole, tiled, overlap):
+        """The mean difference to the whole picture near edges of windows, as a share of that elsewhere."""
+        near, far = [], []
+        for picture, values in tiled.items():
+            difference = numpy.abs(values - whole[picture]).mean(axis=2)
+            edges = near_edges(*difference.shape, overlap)
+            near.append(difference[edges].mean())
+            far.append(difference[~edges].mean())
+        return numpy.mean(near) / numpy.mean(far)
+
+    def test_windows_find_what_the_whole_picture_shows_and_leave_no_seams(self):
+        self.assertEqual(len(self.truth), 12)
+        whole = self.probabilities(self.net, self.folder / "in", "whole", f"tiles.roi={WHOLE[0]},{WHOLE[1]}")
+        blended = self.probabilities(self.net, self.folder / "in", "blended", "tiles.overlap=0.5")
+        seams = self.probabilities(self.net, self.folder / "in", "seams", "tiles.overlap=0", "tiles.weights=constant")
+        figures = {out: self.mean_iou(out) for out in ("whole", "blended", "seams")}
+        excess = {"blended": self.excess_at_edges(whole, blended, 0.5), "seams": self.excess_at_edges(whole, seams, 0)}
+        for name, figure in figures.items():
+            print(f"{name}: mean IoU {figure:.3f}" + (f", difference at edges of windows by that elsewhere {excess[name]:.3f}" if name in excess else ""))
+        self.assertEqual(round(figures["whole"], 3), 0.522)
+        self.assertGreater(figures["blended"], 0.45)
+        self.assertLessEqual(excess["blended"], 1.1)
+        self.assertGreater(excess["seams"], 1.1)
+
+
+class Vessels(TrainedWeights):
+    def setUp(self):
+        super().setUp()
+        import wnet
+
+        self.wnet = wnet
+
+    def reference(self, net, picture, roi, overlap):
+        """Blended probabilities in windows, in PyTorch alone."""
+        pixels = torch.from_numpy(numpy.array(Image.open(picture).convert("RGB"))).permute(2, 0, 1)[None] / 255
+        height, width = pixels.shape[2:]
+        axis = torch.arange(roi) - (roi - 1) / 2
+        factors = torch.exp(axis**2 / (-2 * (0.125 * roi) ** 2))
+        weights = factors[:, None] * factors[None]
+        weights = weights.clamp(min=max(weights.min().item(), 1e-3)).double()
+        sums, total = None, torch.zeros(height, width, dtype=torch.float64)
+        with torch.inference_mode():
+            for top in windows_of(height, roi, overlap):
+                for left in windows_of(width, roi, overlap):
+                    logits = net(pixels[:, :, top : top + roi, left : left + roi])[0].double()
+                    if sums is None:
+                        sums = torch.zeros(len(logits), height, width, dtype=torch.float64)
+                    sums[:, top : top + roi, left : left + roi] += logits * weights
+                    total[top : top + roi, left : left + roi] += weights
+        blended = sums / total
+        return (blended.sigmoid() if len(blended) == 1 else blended.softmax(0)).permute(1, 2, 0).numpy()
+
+    def test_vessels_are_those_of_pytorch_with_the_same_windows(self):
+        net = self.wnet.load(program.DATA / "models/wnet_drive.pth")
+        package = self.package(net, "wnet", "--roi", "512", "--threshold", "0.42")
+        pictures = [program.DATA / "retina" / name for name in ("CHASEDB1_12R.png", "HRF_04_g.jpg")]
+        (self.folder / "in").mkdir()
+        for picture in pictures:
+            shutil.copy(picture, self.folder / "in")
+        found = self.probabilities(package, self.folder / "in", "out", "tiles.overlap=0.25", "batch.size=2")
+        for picture in pictures:
+            expected = self.reference(net, self.folder / "in" / picture.name, 512, 0.25)
+            worst = numpy.abs(found[picture.name] - expected).max()
+            labels = numpy.asarray(Image.open(self.folder / "out/labels" / f"{picture.name}.png"))
+            differs = (labels != (expected[:, :, 0] > 0.42)) & (numpy.abs(expected[:, :, 0] - 0.42) > 1e-4)
+            print(f"{picture.name}: largest difference {worst:.1e}, vessels {labels.mean():.4f}")
+            self.assertLess(worst, 1e-4)
+            self.assertEqual(differs.sum(), 0)
+
+
+if __name__ == "__main__":
+    program.main()
