@@ -62,8 +62,12 @@ std::vector<const SinkEntry*> Encode::Options::sinks() const {
 }
 
 StageInfo Encode::info(const Options& options) {
-  StageInfo info{name, Section::batch,  "lines of the segment files, and side files",
-                 {},   {&segment_line}, {&detections, &masks, &class_map}};
+  StageInfo info{name,
+                 Section::batch,
+                 "lines of the segment files, and side files",
+                 {},
+                 {&segment_line, &label_files},
+                 {&detections, &masks, &class_map}};
   // Of all sinks, so that the keys in report.json do not depend on the format.
   for (const auto& sink : sink_table())
     info.counters.insert(info.counters.end(), sink.counters.begin(), sink.counters.end());
@@ -85,15 +89,35 @@ Encode::Encode(const Options& options, const StageContext& context) : context_(c
 // Here, because the header only declares PictureSink.
 Encode::~Encode() = default;
 
-// Files are written after all sinks and the line of the picture have succeeded, so a failed picture leaves no file.
+// Files get their names after all sinks and the line of the picture have succeeded, so a failed picture leaves no file.
 void Encode::run(Batch& batch) const {
   for (const auto& frame : batch.frames) {
     // Before the line, which must say so if a sink fails the picture.
-    const Contents contents = encode_sinks(*frame);
+    Contents contents = encode_sinks(*frame);
     std::string line = finish_segment_line(*frame, context_.views);
     if (!frame->failed()) write(contents, frame->item);
     frame->columns.set(segment_line, std::move(line));
   }
+}
+
+void Encode::write(Contents& contents, const Item& item) const {
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    auto& [bytes, file] = contents[i];
+    if (!file && bytes.empty()) continue;
+    if (!file) file.emplace(files_of(sinks_[i]).begin(item.id, item.path, bytes));
+    file->commit();
+    context_.counters.side_file_bytes += file->bytes();
+  }
+}
+
+void write_label_files(const std::vector<LabelFileName>& files, JsonWriter& json) {
+  json.begin_array();
+  for (const LabelFileName& file : files) {
+    json.begin_object();
+    write_path("file", file.name, json);
+    json.key("xxh3").value(file.hash).end_object();
+  }
+  json.end_array();
 }
 
 std::string make_segment_line(const Frame& frame, const std::vector<View>& views) {
@@ -145,27 +169,43 @@ std::string finish_segment_line(Frame& frame, const std::vector<View>& views) {
 }
 
 Encode::Contents Encode::encode_sinks(Frame& frame) const {
-  Contents contents;
-  if (frame.failed() || sinks_.empty()) return contents;
+  Contents contents(sinks_.size());
+  if (frame.failed() || sinks_.empty()) return {};
   try {
     const std::vector<Object> objects = objects_of(frame);
-    for (const Sink& sink : sinks_) contents.push_back(sink.sink->encode(frame, objects));
+    for (std::size_t i = 0; i < sinks_.size(); ++i) contents[i].bytes = sinks_[i].sink->encode(frame, objects);
+    if (frame.columns.find(class_map) != nullptr) name_label_files(frame, contents);
+  } catch (const StorageError&) {
+    throw;
   } catch (...) {
     fail_frame(frame, name, std::current_exception());
   }
   return contents;
 }
 
-void Encode::write(const Contents& contents, const Item& item) const {
-  for (std::size_t i = 0; i < contents.size(); ++i) {
-    if (contents[i].empty()) continue;
+// The line has the hashes of these files, so they are written first, under a temporary name.
+void Encode::name_label_files(Frame& frame, Contents& contents) const {
+  std::vector<LabelFileName> named;
+  for (std::size_t i = 0; i < sinks_.size(); ++i) {
     const Sink& sink = sinks_[i];
-    std::call_once(sink.once, [&] {
-      sink.files.emplace(context_.output_folder, sink.entry->outputs.front(), sink.entry->suffix);
-    });
-    sink.files->write(item.id, item.path, contents[i]);
-    context_.counters.side_file_bytes += static_cast<std::int64_t>(contents[i].size());
+    auto& [bytes, file] = contents[i];
+    if (!sink.entry->of_labels || bytes.empty()) continue;
+    const Item& item = frame.item;
+    if (sink.sink->fills()) {
+      file.emplace(
+          files_of(sink).begin(item.id, item.path, [&](int descriptor) { sink.sink->fill(frame, descriptor); }));
+    } else {
+      file.emplace(files_of(sink).begin(item.id, item.path, bytes));
+    }
+    named.push_back({file->name(), file->hash()});
   }
+  if (!named.empty()) frame.columns.set(label_files, std::move(named));
+}
+
+const SideFiles& Encode::files_of(const Sink& sink) const {
+  std::call_once(sink.once,
+                 [&] { sink.files.emplace(context_.output_folder, sink.entry->outputs.front(), sink.entry->suffix); });
+  return *sink.files;
 }
 
 template StageEntry stage_entry<Encode>();

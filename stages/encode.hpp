@@ -19,6 +19,14 @@ struct SinkEntry;
 /// The frame's line in its segment, without newline.
 inline constexpr Field<std::string> segment_line{"segment_line"};
 
+/// A side file with the labels of a picture.
+struct LabelFileName {
+  std::string name;  ///< relative to the output folder
+  std::string hash;  ///< XXH3 of its content
+};
+void write_label_files(const std::vector<LabelFileName>& files, JsonWriter& json);
+inline constexpr Field<std::vector<LabelFileName>> label_files{"label_files", write_label_files};
+
 /// The line of a frame in its current state: the values of its columns, or the reason why it failed.
 /// Throws std::domain_error if a number is not finite. Never throws for a failed frame.
 std::string make_segment_line(const Frame& frame, const std::vector<View>& views);
@@ -54,9 +62,16 @@ class Encode final : public BatchStage {
     mutable std::once_flag once{};
     mutable std::optional<SideFiles> files{};
   };
-  using Contents = std::vector<std::vector<std::uint8_t>>;
+  // The file of a sink: its bytes, or the file itself.
+  struct Content {
+    std::vector<std::uint8_t> bytes{};
+    std::optional<SideFiles::Pending> file{};
+  };
+  using Contents = std::vector<Content>;
   Contents encode_sinks(Frame& frame) const;
-  void write(const Contents& contents, const Item& item) const;
+  void name_label_files(Frame& frame, Contents& contents) const;
+  void write(Contents& contents, const Item& item) const;
+  const SideFiles& files_of(const Sink& sink) const;
 
   const StageContext& context_;
   std::deque<Sink> sinks_;

@@ -103,21 +103,6 @@ void write_all(int descriptor, std::span<const std::uint8_t> content, const std:
   }
 }
 
-void write_aside_and_rename(int folder, const std::string& aside, const std::string& name,
-                            std::span<const std::uint8_t> content, const std::string& path) {
-  Descriptor file(openat(folder, aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666));
-  if (file.get() < 0) throw StorageError("create", path, errno);
-  try {
-    write_all(file.get(), content, path);
-    // Network file systems and quotas report some failures only here.
-    if (::close(file.release()) != 0) throw StorageError("close", path, errno);
-    if (renameat(folder, aside.c_str(), folder, name.c_str()) != 0) throw StorageError("rename a file to", path, errno);
-  } catch (const StorageError&) {
-    unlinkat(folder, aside.c_str(), 0);
-    throw;
-  }
-}
-
 /// Whether the file system treats `A` and `a` as the same name.
 bool folds_case(int folder) {
   const Descriptor file(openat(folder, ".tmp-case", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
@@ -151,7 +136,7 @@ std::vector<std::string> side_path(std::string_view picture_path, std::string_vi
 }
 
 SideFiles::SideFiles(const std::string& output_folder, const std::string& kind, std::string suffix)
-    : folder_(output_folder + "/" + kind), suffix_(std::move(suffix)) {
+    : kind_(kind), folder_(output_folder + "/" + kind), suffix_(std::move(suffix)) {
   const Descriptor output(::open(output_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (output.get() < 0) throw StorageError("open the folder", output_folder, errno);
   Descriptor folder = open_folder(output.get(), kind, folder_);
@@ -161,19 +146,80 @@ SideFiles::SideFiles(const std::string& output_folder, const std::string& kind, 
 
 SideFiles::~SideFiles() { ::close(descriptor_); }
 
-void SideFiles::write(std::int64_t id, std::string_view picture_path, std::span<const std::uint8_t> content) const {
+SideFiles::Pending::Pending(Pending&& other) noexcept
+    : folder_(std::exchange(other.folder_, -1)),
+      file_(std::exchange(other.file_, -1)),
+      aside_(std::move(other.aside_)),
+      name_(std::move(other.name_)),
+      path_(std::move(other.path_)),
+      bytes_(other.bytes_) {}
+
+SideFiles::Pending::~Pending() {
+  if (file_ >= 0) ::close(file_);
+  if (folder_ < 0) return;
+  if (!aside_.empty()) unlinkat(folder_, aside_.c_str(), 0);
+  ::close(folder_);
+}
+
+void SideFiles::Pending::commit() {
+  // Network file systems and quotas report some failures only here.
+  if (::close(std::exchange(file_, -1)) != 0) throw StorageError("close", path_, errno);
+  const std::string last = path_.substr(path_.rfind('/') + 1);
+  if (renameat(folder_, aside_.c_str(), folder_, last.c_str()) != 0)
+    throw StorageError("rename a file to", path_, errno);
+  aside_.clear();
+}
+
+std::string SideFiles::Pending::hash() const {
+  Xxh3 hash;
+  std::vector<char> buffer(std::size_t{1} << 20);
+  for (std::int64_t at = 0; at < bytes_;) {
+    const ssize_t count = ::pread(file_, buffer.data(), buffer.size(), at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw StorageError("read", path_, count == 0 ? EIO : errno);
+    hash.add({buffer.data(), static_cast<std::size_t>(count)});
+    at += count;
+  }
+  return hash.hex();
+}
+
+SideFiles::Pending SideFiles::begin(std::int64_t id, std::string_view picture_path, const Fill& fill) const {
   const auto names = side_path(picture_path, suffix_, rules_);
   // A copy, because the loop closes each folder when it opens the next.
   Descriptor folder(fcntl(descriptor_, F_DUPFD_CLOEXEC, 0));
   if (folder.get() < 0) throw StorageError("open the folder", folder_, errno);
-  std::string path = folder_;
+  Pending pending;
+  pending.path_ = folder_;
+  pending.name_ = kind_;
   for (std::size_t i = 0; i + 1 < names.size(); ++i) {
-    path += "/" + names[i];
-    folder = open_folder(folder.get(), names[i], path);
+    pending.path_ += "/" + names[i];
+    pending.name_ += "/" + names[i];
+    folder = open_folder(folder.get(), names[i], pending.path_);
   }
+  pending.path_ += "/" + names.back();
+  pending.name_ += "/" + names.back();
   // The id gives two pictures that are written at the same time different names.
   // And a resumed run replaces what a killed one left under that name.
-  write_aside_and_rename(folder.get(), ".tmp-" + std::to_string(id), names.back(), content, path + "/" + names.back());
+  const std::string aside = ".tmp-" + std::to_string(id);
+  Descriptor file(openat(folder.get(), aside.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (file.get() < 0) throw StorageError("create", pending.path_, errno);
+  pending.aside_ = aside;
+  pending.file_ = file.release();
+  pending.folder_ = folder.release();
+  fill(pending.file_);
+  struct stat status {};
+  if (fstat(pending.file_, &status) != 0) throw StorageError("read the size of", pending.path_, errno);
+  pending.bytes_ = status.st_size;
+  return pending;
+}
+
+SideFiles::Pending SideFiles::begin(std::int64_t id, std::string_view picture_path,
+                                    std::span<const std::uint8_t> content) const {
+  return begin(id, picture_path, [&](int file) { write_all(file, content, path_of(picture_path)); });
+}
+
+void SideFiles::write(std::int64_t id, std::string_view picture_path, std::span<const std::uint8_t> content) const {
+  begin(id, picture_path, content).commit();
 }
 
 std::string SideFiles::path_of(std::string_view picture_path) const {

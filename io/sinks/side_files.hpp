@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,11 +32,40 @@ std::vector<std::string> side_path(std::string_view picture_path, std::string_vi
 /// The side files of one kind: OUT/overlay or OUT/labels. Threads may write different pictures at the same time.
 class SideFiles {
  public:
+  /// A side file under its temporary name. Without commit() it vanishes.
+  class Pending {
+   public:
+    Pending(Pending&& other) noexcept;
+    Pending& operator=(Pending&&) = delete;
+    ~Pending();
+    /// Renames it. Throws StorageError.
+    void commit();
+    std::int64_t bytes() const { return bytes_; }
+    /// Relative to the output folder.
+    const std::string& name() const { return name_; }
+    /// XXH3 of its content, 16 hexadecimal digits.
+    std::string hash() const;
+
+   private:
+    friend class SideFiles;
+    Pending() = default;
+    int folder_ = -1, file_ = -1;
+    std::string aside_, name_, path_;
+    std::int64_t bytes_ = 0;
+  };
+  /// Fills the file behind a descriptor that is open for reading and writing.
+  using Fill = std::function<void(int descriptor)>;
+
   /// Opens OUT/`kind`, and creates that folder if necessary. OUT itself must exist. Throws StorageError.
   SideFiles(const std::string& output_folder, const std::string& kind, std::string suffix);
   SideFiles(const SideFiles&) = delete;
   SideFiles& operator=(const SideFiles&) = delete;
   ~SideFiles();
+
+  /// Begins the side file of picture `id` with what `fill` writes; commit() of the result replaces an earlier one.
+  /// Throws StorageError, and what `fill` throws.
+  Pending begin(std::int64_t id, std::string_view picture_path, const Fill& fill) const;
+  Pending begin(std::int64_t id, std::string_view picture_path, std::span<const std::uint8_t> content) const;
 
   /// Writes the side file of picture `id`, replacing an earlier one: writes `.tmp-<id>` and renames it.
   /// So a side file is always whole. There is no fsync; SegmentStoreOptions::sync_side_files makes it durable.
@@ -47,7 +77,7 @@ class SideFiles {
   std::string path_of(std::string_view picture_path) const;
 
  private:
-  std::string folder_, suffix_;
+  std::string kind_, folder_, suffix_;
   int descriptor_ = -1;
   NameRules rules_ = NameRules::exact;
 };

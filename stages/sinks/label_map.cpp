@@ -16,6 +16,7 @@ class LabelMapSink final : public PictureSink {
         .help = "label maps",
         .outputs = {"labels"},
         .suffix = ".png",
+        .of_labels = true,
         .without_masks =
             "--format png without a segmenter makes empty label maps, because only masks have pixels; leave png "
             "out, or use a recipe with 'segment' and 'postprocess'",

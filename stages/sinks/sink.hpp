@@ -19,6 +19,11 @@ class PictureSink {
   /// The content of the picture's file; empty: no file.
   /// An exception fails the picture, and no sink then writes a file for it.
   virtual std::vector<std::uint8_t> encode(const Frame& frame, std::span<const Object> objects) const = 0;
+  /// Whether fill() makes the files: for label files that need not fit into memory. Then encode() only says if there is
+  /// one.
+  virtual bool fills() const { return false; }
+  /// Writes the picture's file. The descriptor is open for reading and writing. Exceptions as above.
+  virtual void fill(const Frame& /*frame*/, int /*descriptor*/) const {}
 };
 
 /// A row of the table in sink_table.cpp: a sink that `encode.format` can name.
@@ -32,6 +37,7 @@ struct SinkEntry {
   std::string suffix{};         ///< of a picture's file: ".jpg"
   Fields reads{};               ///< fields in addition to detections and masks, which it gets if they exist
   CounterInfos counters{};      ///< counters that it counts
+  bool of_labels = false;       ///< lines with a class for each pixel name its files, with their hashes
   std::string without_masks{};  ///< a note for a run whose recipe writes no masks; empty: no note
   std::unique_ptr<PictureSink> (*make)(const StageContext& context) = nullptr;
   void (*finish)(const std::string& output_folder) = nullptr;  ///< called once, after a run has finished

@@ -14,6 +14,7 @@ constexpr SinkEntry (*rows[])() = {
     sink_entry<class CocoSink>,
     sink_entry<class OverlaySink>,
     sink_entry<class LabelMapSink>,
+    sink_entry<class LabelTiffSink>,
     sink_entry<class NpySink>,
 };
 // clang-format on

@@ -19,7 +19,7 @@ STREET_MEAN, STREET_STD = (99.03, 97.37, 94.10), (76.07, 76.06, 75.37)  # in the
 STREET_CLASSES = 11  # the truth has more, which do not count
 WHOLE = (360, 480)
 ROI = 240
-EDGE = 4  # pixels beside the edge of a window that count as its edge
+EDGE = 4  # pixels next to the edge of a window that count as its edge
 
 
 def windows_of(length, roi, overlap):

@@ -58,7 +58,7 @@ TEST_CASE("encode.format: side files that were asked for, of frames that did not
     CHECK_FALSE(world.has("overlay/picture1.png.jpg"));
     CHECK_FALSE(world.has("labels/picture1.png.png"));
   }
-  CHECK_THROWS_WITH_AS(Encode::info(with_format({"png", "tiff"})),
+  CHECK_THROWS_WITH_AS(Encode::info(with_format({"png", "bmp"})),
                        doctest::Contains("encode.format takes coco, overlay"), UsageError);
 }
 

@@ -21,7 +21,9 @@ TEST_CASE("npy: the values of each pixel after a header of NumPy") {
   const std::string header(file.begin() + 10, file.begin() + 128);
   CHECK(header.starts_with("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, 2), }"));
   CHECK(header.back() == '\n');
-  CHECK(std::memcmp(file.data() + 128, values->data(), 12 * sizeof(float)) == 0);
+  std::vector<float> written(12);
+  std::memcpy(written.data(), file.data() + 128, 12 * sizeof(float));
+  CHECK(written == *values);
 }
 
 }  // namespace

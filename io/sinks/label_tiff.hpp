@@ -1,0 +1,18 @@
+#pragma once
+
+#include "io/results/label_rows.hpp"
+
+namespace millrace {
+
+/// Writes labels as a tiled TIFF of 8-bit grey, with deflate. Each further page has half the width and height, until a
+/// page fits one tile; its pixel is the upper left one of four. Above 4 GB of pixels it is a BigTIFF.
+/// The descriptor is open for reading and writing, and stays open. Memory is a row of tiles.
+/// Throws std::runtime_error if the library fails.
+using LabelTiffWriter = void(int descriptor, int width, int height, const LabelRows& labels);
+
+/// The writer in libmillrace_tiff.so. Throws PluginError.
+LabelTiffWriter& find_label_tiff_writer();
+
+inline constexpr const char* label_tiff_symbol = "millrace_write_label_tiff";
+
+}  // namespace millrace

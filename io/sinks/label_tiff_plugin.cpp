@@ -1,0 +1,133 @@
+// The code of libmillrace_tiff.so that writes label maps.
+#include <fcntl.h>
+#include <tiffio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "io/sinks/label_tiff.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr int tile = 512;
+
+struct Close {
+  void operator()(TIFF* tiff) const { TIFFClose(tiff); }
+};
+
+int keep_message(TIFF* /*tiff*/, void* to, const char* /*module*/, const char* format, va_list words) {
+  std::array<char, 300> text{};
+  std::vsnprintf(text.data(), text.size(), format, words);
+  *static_cast<std::string*>(to) = text.data();
+  return 1;
+}
+
+/// The pages of one file, largest first.
+class Pyramid {
+ public:
+  Pyramid(int descriptor, int width, int height) : width_(width), height_(height) {
+    const std::unique_ptr<TIFFOpenOptions, decltype(&TIFFOpenOptionsFree)> options(TIFFOpenOptionsAlloc(),
+                                                                                   TIFFOpenOptionsFree);
+    if (options == nullptr) throw std::bad_alloc();
+    TIFFOpenOptionsSetErrorHandlerExtR(options.get(), keep_message, &message_);
+    // Uncompressed, all pages have up to 4/3 of the first one.
+    const bool large = std::int64_t{width} * height > std::int64_t{3'000'000'000};
+    // TIFFClose closes its descriptor, and the caller keeps another one.
+    const int own = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) throw std::runtime_error("the TIFF encoder got no descriptor");
+    tiff_.reset(TIFFFdOpenExt(own, "labels", large ? "w8" : "w", options.get()));
+    if (tiff_ == nullptr) {
+      ::close(own);
+      fail("begin");
+    }
+  }
+
+  void add_page(int shrink, const LabelRows& labels) {
+    const int width = shrunk(width_, shrink), height = shrunk(height_, shrink);
+    set(TIFFTAG_SUBFILETYPE, shrink > 1 ? FILETYPE_REDUCEDIMAGE : 0);
+    set(TIFFTAG_IMAGEWIDTH, width);
+    set(TIFFTAG_IMAGELENGTH, height);
+    set(TIFFTAG_BITSPERSAMPLE, 8);
+    set(TIFFTAG_SAMPLESPERPIXEL, 1);
+    set(TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
+    set(TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG);
+    set(TIFFTAG_COMPRESSION, COMPRESSION_ADOBE_DEFLATE);
+    set(TIFFTAG_ZIPQUALITY, 1);
+    set(TIFFTAG_TILEWIDTH, tile);
+    set(TIFFTAG_TILELENGTH, tile);
+    band_.assign(std::size_t{tile} * static_cast<std::size_t>(width), 0);
+    int rows = 0;  // of this page
+    labels.read([&](int first, std::span<const std::uint8_t> slab) {
+      const int count = static_cast<int>(slab.size() / static_cast<std::size_t>(width_));
+      for (int row = (shrink - first % shrink) % shrink; row < count; row += shrink) {
+        const std::uint8_t* from = slab.data() + static_cast<std::ptrdiff_t>(row) * width_;
+        std::uint8_t* const to = band_.data() + static_cast<std::ptrdiff_t>(rows % tile) * width;
+        for (int x = 0; x < width; ++x, from += shrink) to[x] = *from;
+        if (++rows % tile == 0) write_band(rows - tile, tile, width);
+      }
+    });
+    if (rows % tile != 0) write_band(rows / tile * tile, rows % tile, width);
+    if (rows != height) throw std::logic_error("labels that do not have the rows of their picture");
+    if (TIFFWriteDirectory(tiff_.get()) != 1) fail("end a page");
+  }
+
+  void end() {
+    if (TIFFFlush(tiff_.get()) != 1) fail("end the file");
+    tiff_.reset();
+    if (!message_.empty()) fail("end the file");
+  }
+
+  static int shrunk(int side, int shrink) { return (side + shrink - 1) / shrink; }
+
+ private:
+  [[noreturn]] void fail(const char* what) {
+    throw std::runtime_error(std::string("the TIFF encoder failed to ") + what + ": " +
+                             (message_.empty() ? "no reason given" : message_));
+  }
+
+  void set(std::uint32_t tag, int value) {
+    if (TIFFSetField(tiff_.get(), tag, value) != 1) fail("set a tag");
+  }
+
+  void write_band(int top, int rows, int width) {
+    std::vector<std::uint8_t> pixels(std::size_t{tile} * tile);
+    for (int left = 0; left < width; left += tile) {
+      const int columns = std::min(tile, width - left);
+      std::ranges::fill(pixels, std::uint8_t{0});
+      for (int y = 0; y < rows; ++y)
+        std::copy_n(band_.data() + static_cast<std::ptrdiff_t>(y) * width + left, columns,
+                    pixels.data() + std::ptrdiff_t{y} * tile);
+      const std::uint32_t number =
+          TIFFComputeTile(tiff_.get(), static_cast<std::uint32_t>(left), static_cast<std::uint32_t>(top), 0, 0);
+      if (TIFFWriteEncodedTile(tiff_.get(), number, pixels.data(), static_cast<tmsize_t>(pixels.size())) < 0)
+        fail("write a tile");
+    }
+  }
+
+  const int width_, height_;
+  std::string message_;
+  std::unique_ptr<TIFF, Close> tiff_;
+  std::vector<std::uint8_t> band_;
+};
+
+}  // namespace
+}  // namespace millrace
+
+extern "C" __attribute__((visibility("default"))) void millrace_write_label_tiff(int descriptor, int width, int height,
+                                                                                 const millrace::LabelRows& labels) {
+  millrace::Pyramid pyramid(descriptor, width, height);
+  for (int shrink = 1;; shrink *= 2) {
+    pyramid.add_page(shrink, labels);
+    const int longer = millrace::Pyramid::shrunk(std::max(width, height), shrink);
+    if (longer <= millrace::tile) break;
+  }
+  pyramid.end();
+}

@@ -1,0 +1,96 @@
+#include "io/sinks/label_tiff.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <tiffio.h>
+#include <unistd.h>
+
+#include <stdexcept>
+#include <vector>
+
+#include "tests/io/files/temporary_folder.hpp"
+
+namespace millrace {
+namespace {
+
+/// Labels in slabs of some rows.
+class FakeLabels final : public LabelRows {
+ public:
+  FakeLabels(int width, int height, int slab) : width_(width), height_(height), slab_(slab) {}
+  static std::uint8_t label(int x, int y) { return static_cast<std::uint8_t>((x / 7 + y / 5 * 3) % 251); }
+  void read(const Take& take) const override {
+    for (int first = 0; first < height_; first += slab_) {
+      std::vector<std::uint8_t> labels;
+      for (int y = first; y < std::min(first + slab_, height_); ++y) {
+        for (int x = 0; x < width_; ++x) labels.push_back(label(x, y));
+      }
+      take(first, labels);
+    }
+  }
+
+ private:
+  const int width_, height_, slab_;
+};
+
+void write(const std::string& path, int width, int height, const LabelRows& labels) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0666);
+  REQUIRE(file >= 0);
+  try {
+    find_label_tiff_writer()(file, width, height, labels);
+  } catch (...) {
+    ::close(file);
+    throw;
+  }
+  CHECK(::close(file) == 0);
+}
+
+TEST_CASE("a pyramid has all labels, and every second row and column in each further page") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.tif";
+  for (const auto& [width, height, slab] :
+       {std::tuple{1, 1, 1}, {511, 513, 100}, {512, 512, 7}, {1500, 700, 64}, {30, 2600, 2600}}) {
+    write(path, width, height, FakeLabels(width, height, slab));
+    TIFF* const tiff = TIFFOpen(path.c_str(), "r");
+    REQUIRE(tiff != nullptr);
+    int pages = 0, wrong = 0;
+    do {
+      const int shrink = 1 << pages++;
+      std::uint32_t w = 0, h = 0;
+      TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &w);
+      TIFFGetField(tiff, TIFFTAG_IMAGELENGTH, &h);
+      CHECK(w == static_cast<std::uint32_t>((width + shrink - 1) / shrink));
+      CHECK(h == static_cast<std::uint32_t>((height + shrink - 1) / shrink));
+      std::vector<std::uint8_t> tile(static_cast<std::size_t>(TIFFTileSize(tiff)));
+      for (std::uint32_t top = 0; top < h; top += 512) {
+        for (std::uint32_t left = 0; left < w; left += 512) {
+          REQUIRE(TIFFReadTile(tiff, tile.data(), left, top, 0, 0) > 0);
+          for (std::uint32_t y = top; y < std::min(top + 512, h); ++y) {
+            for (std::uint32_t x = left; x < std::min(left + 512, w); ++x) {
+              const auto expected = FakeLabels::label(static_cast<int>(x) * shrink, static_cast<int>(y) * shrink);
+              wrong += static_cast<int>(tile[(y - top) * 512 + x - left] != expected);
+            }
+          }
+        }
+      }
+    } while (TIFFReadDirectory(tiff) == 1);
+    TIFFClose(tiff);
+    CHECK(wrong == 0);
+    const int longer = std::max(width, height);
+    CHECK(pages == (longer <= 512 ? 1 : longer <= 1024 ? 2 : longer <= 2048 ? 3 : 4));
+  }
+}
+
+TEST_CASE("labels that do not have the rows of their picture are refused") {
+  const TemporaryFolder folder;
+  CHECK_THROWS_AS(write(folder.path() + "/a.tif", 10, 11, FakeLabels(10, 10, 3)), std::logic_error);
+}
+
+TEST_CASE("a TIFF that cannot be written is an error") {
+  const int file = ::open("/dev/full", O_RDWR);
+  if (file < 0) return;
+  CHECK_THROWS_AS(find_label_tiff_writer()(file, 600, 600, FakeLabels(600, 600, 3)), std::runtime_error);
+  ::close(file);
+}
+
+}  // namespace
+}  // namespace millrace
