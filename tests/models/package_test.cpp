@@ -364,20 +364,19 @@ TEST_CASE("all of a semantic segmenter's package is read") {
 }
 
 TEST_CASE("mistakes in a semantic segmenter's model.yaml") {
-  check_table(
-      semantic_yaml(),
-      {
-          {"std: [1, 1, 1]", "std: [1, 1, 1], resize: stretch", {"input.resize", "model of windows"}},
-          {"activation: sigmoid, threshold: 0.42", "activation: softmax", {"activation cannot be softmax"}},
-          {"activation: sigmoid", "activation: softplus", {"softmax, sigmoid, none"}},
-          {"threshold: 0.42", "threshold: 1.5", {"output.threshold", "a probability"}},
-          {", threshold: 0.42", "", {"output.threshold: is missing"}},
-          {"channels: 1", "channels: 2", {"classes: has 1 names, but output.channels is 2"}},
-          {"channels: 1, activation: sigmoid, threshold: 0.42}\nclasses: [vessel]",
-           "channels: 2, activation: softmax, threshold: 0.42}\nclasses: [a, b]",
-           {"output.threshold", "no meaning if activation is softmax"}},
-          {"max_batch: 8", "max_batch: 8\nmax_boxes: 4", {"max_boxes: has no meaning"}},
-      });
+  check_table(semantic_yaml(),
+              {
+                  {"std: [1, 1, 1]", "std: [1, 1, 1], resize: stretch", {"input.resize", "model of windows"}},
+                  {"activation: sigmoid, threshold: 0.42", "activation: softmax", {"activation cannot be softmax"}},
+                  {"activation: sigmoid", "activation: softplus", {"softmax, sigmoid, none"}},
+                  {"threshold: 0.42", "threshold: 1.5", {"output.threshold", "a probability"}},
+                  {", threshold: 0.42", "", {"output.threshold: is missing"}},
+                  {"channels: 1", "channels: 2", {"classes: has 1 names, but output.channels is 2"}},
+                  {"channels: 1, activation: sigmoid, threshold: 0.42}\nclasses: [vessel]",
+                   "channels: 2, activation: softmax, threshold: 0.42}\nclasses: [a, b]",
+                   {"output.threshold", "no meaning if activation is softmax"}},
+                  {"max_batch: 8", "max_batch: 8\nmax_boxes: 4", {"max_boxes: has no meaning"}},
+              });
 }
 
 TEST_CASE("an embedder's matrix must be listed, as large as its classes, and have some") {
