@@ -69,11 +69,12 @@ std::vector<float> window_weights(const WindowOptions& options) {
   if (options.weights == WindowWeights::constant) return weights;
   const std::vector<float> rows = gaussian(roi.rows, options.sigma), lines = gaussian(roi.lines, options.sigma),
                            columns = gaussian(roi.columns, options.sigma);
-  std::size_t at = 0;
-  for (const float row : rows) {
-    for (const float line : lines) {
-      for (const float column : columns) weights[at++] = row * line * column;
-    }
+  for (std::size_t at = 0; at < weights.size(); ++at) {
+    const Extent place = place_at(roi, options.order, static_cast<std::int64_t>(at));
+    const float row = rows[static_cast<std::size_t>(place.rows)], line = lines[static_cast<std::size_t>(place.lines)],
+                column = columns[static_cast<std::size_t>(place.columns)];
+    // From the slowest axis to the fastest, as MONAI multiplies.
+    weights[at] = options.order == WindowOrder::rows_first ? row * line * column : column * line * row;
   }
   const float least = std::max(*std::ranges::min_element(weights), 1e-3F);
   for (float& weight : weights) weight = std::max(weight, least);

@@ -13,12 +13,33 @@ enum class WindowWeights {
   gaussian   ///< less towards the edges
 };
 
+/// The order of a window's values in memory, as the model takes and returns them.
+enum class WindowOrder {
+  rows_first,    ///< rows slowest, columns fastest: pictures, and volumes as [z, y, x]
+  columns_first  ///< columns slowest, rows fastest: volumes as [x, y, z]
+};
+
+/// The index of a place of a window in its memory.
+constexpr std::int64_t place_of(const Extent& roi, WindowOrder order, int row, int line, int column) {
+  return order == WindowOrder::rows_first ? (std::int64_t{row} * roi.lines + line) * roi.columns + column
+                                          : (std::int64_t{column} * roi.lines + line) * roi.rows + row;
+}
+
+/// The place with this index: the inverse of place_of().
+constexpr Extent place_at(const Extent& roi, WindowOrder order, std::int64_t index) {
+  const int fastest = order == WindowOrder::rows_first ? roi.columns : roi.rows;
+  const auto fast = static_cast<int>(index % fastest), line = static_cast<int>(index / fastest % roi.lines),
+             slow = static_cast<int>(index / fastest / roi.lines);
+  return order == WindowOrder::rows_first ? Extent{slow, line, fast} : Extent{fast, line, slow};
+}
+
 struct WindowOptions {
   Extent roi;             ///< size of a window
   double overlap = 0.25;  ///< share of a window that the next one repeats, 0 to below 1
   WindowWeights weights = WindowWeights::gaussian;
   double sigma = 0.125;  ///< of the Gaussian, as a share of the window's side
-  int align = 1;         ///< first rows, lines and columns of windows are multiples of it
+  WindowOrder order = WindowOrder::rows_first;
+  int align = 1;  ///< first rows, lines and columns of windows are multiples of it
   bool operator==(const WindowOptions&) const = default;
 };
 
@@ -53,7 +74,7 @@ struct WindowGrid {
   int complete_before(int band) const;
 };
 
-/// The weight of each value of a window, in the order of its memory: rows slowest, columns fastest. As MONAI 1.6:
+/// The weight of each value of a window, in the order of its memory. As MONAI 1.6:
 /// the product of exp(-x^2 / (2 (sigma roi)^2)) over the axes, x from the window's centre, at least 0.001 and at least
 /// the smallest product. An axis with one value has the factor 1.
 std::vector<float> window_weights(const WindowOptions& options);

@@ -23,9 +23,9 @@ std::vector<Side> read_shape(YamlSection& section) {
     std::int64_t length = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
     const bool is_number = error == std::errc() && end == text.data() + text.size() && length > 0;
-    const bool is_symbol = text == "B" || text == "N" || text == "H" || text == "W";
+    const bool is_symbol = text == "B" || text == "N" || text == "D" || text == "H" || text == "W";
     if (!is_number && !is_symbol)
-      section.fail("shape", fmt::format("expected whole numbers above 0, B, N, H or W, got '{}'", text));
+      section.fail("shape", fmt::format("expected whole numbers above 0, B, N, D, H or W, got '{}'", text));
     shape.push_back(is_number ? Side(length) : Side(text.front()));
   }
   return shape;
@@ -47,6 +47,7 @@ std::vector<TensorForm> with_numbers(std::vector<TensorForm> forms, const InputS
     for (Side& side : form.shape) {
       if (side == Side('H')) side = Side(std::int64_t{input.height});
       if (side == Side('W')) side = Side(std::int64_t{input.width});
+      if (side == Side('D')) side = Side(std::int64_t{input.depth});
     }
   }
   return forms;

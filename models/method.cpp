@@ -25,6 +25,8 @@ std::int64_t length_of(const Side& side, const InputSpec& input, const CallRows&
       return input.height;
     case 'W':
       return input.width;
+    case 'D':
+      return input.depth;
     default:
       return side.length;
   }

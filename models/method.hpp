@@ -26,13 +26,13 @@ struct CallRows {
 };
 
 /// One dimension of a tensor: a number, or a symbol.
-/// The call defines B and N (CallRows). The model's input defines H and W.
+/// The call defines B and N (CallRows). The model's input defines D, H and W.
 struct Side {
   constexpr Side(std::int64_t fixed) : length(fixed) {}
   constexpr Side(int fixed) : length(fixed) {}
   constexpr Side(char letter) : symbol(letter) {}
   std::int64_t length = 0;  ///< if `symbol` is 0
-  char symbol = 0;          ///< 'B', 'N', 'H', 'W'; 0: none
+  char symbol = 0;          ///< 'B', 'N', 'D', 'H', 'W'; 0: none
   bool operator==(const Side&) const = default;
 };
 

@@ -56,7 +56,7 @@ std::array<float, 3> three(YamlSection& section, const std::string& key) {
   return {values[0], values[1], values[2]};
 }
 
-InputSpec read_input(YamlSection section, bool of_windows) {
+InputSpec read_input(YamlSection section) {
   InputSpec input;
   input.width = section.number("width", 1, max_side);
   input.height = section.number("height", 1, max_side);
@@ -66,12 +66,6 @@ InputSpec read_input(YamlSection section, bool of_windows) {
   input.std = three(section, "std");
   if (std::any_of(input.std.begin(), input.std.end(), [](float value) { return value <= 0; }))
     section.fail("std", "expected numbers above 0");
-  if (of_windows) {
-    for (const char* key : {"resize", "filter", "rounding", "padding", "shorter_side", "pad"})
-      section.refuse(key, "has no meaning for a model of windows, which are not resized; remove it");
-    section.close();
-    return input;
-  }
   input.mode = section.choice<ResizeMode>("resize", {{"letterbox", ResizeMode::letterbox},
                                                      {"longest_side", ResizeMode::longest_side},
                                                      {"stretch", ResizeMode::stretch},
@@ -100,6 +94,31 @@ InputSpec read_input(YamlSection section, bool of_windows) {
   } else {
     input.pad = three(section, "pad");
   }
+  section.close();
+  return input;
+}
+
+/// The input of a model of windows: of pictures in RGB, or of volumes with `depth`.
+InputSpec read_windows(YamlSection section, Package& package) {
+  InputSpec input;
+  input.width = section.number("width", 1, max_side);
+  input.height = section.number("height", 1, max_side);
+  if (section.has("depth")) {
+    input.depth = section.number("depth", 1, max_side);
+    input.columns_first = section.choice<bool>("axes", {{"xyz", true}, {"zyx", false}});
+    section.refuse("colour", "has no meaning for volumes; remove it");
+  } else {
+    section.refuse("axes", "has no meaning without depth; remove it");
+    input.bgr = section.choice<bool>("colour", {{"rgb", false}, {"bgr", true}});
+  }
+  input.scale = section.real("scale");
+  const std::size_t channels = input.depth > 0 ? 1 : 3;
+  const auto means = section.reals("mean", channels), deviations = section.reals("std", channels);
+  if (std::ranges::any_of(deviations, [](float value) { return value <= 0; }))
+    section.fail("std", "expected numbers above 0");
+  for (std::size_t i = 0; i < channels; ++i) package.channels.emplace_back(means[i], deviations[i]);
+  for (const char* key : {"resize", "filter", "rounding", "padding", "shorter_side", "pad"})
+    section.refuse(key, "has no meaning for a model of windows, which are not resized; remove it");
   section.close();
   return input;
 }
@@ -206,7 +225,8 @@ Package parse_package(const std::filesystem::path& folder, const std::string& fi
       root.fail("original",
                 fmt::format("has {} bytes; shorten it to at most {}", package.original.size(), max_original_bytes));
   }
-  package.input = read_input(root.section("input"), package.task->of_windows);
+  package.input =
+      package.task->of_windows ? read_windows(root.section("input"), package) : read_input(root.section("input"));
   package.max_batch = root.number("max_batch", 1, 1024);
   read_output(root, package);
   // After input and output, from which the task derives the methods.

@@ -54,6 +54,8 @@ struct Package {
   std::map<std::string, std::vector<int>, std::less<>> output;  ///< by key of Task::output; a word is its index
   std::vector<std::string> classes;                             ///< names by class index; may be empty
   std::optional<ClassMatrix> matrix;                            ///< for embedders that classify
+  /// Of models of windows: mean and standard deviation of each channel. Others have those of `input`.
+  std::vector<std::pair<float, float>> channels;
   std::optional<float> threshold;  ///< above it, a pixel has a class; none: the largest wins
   int max_batch = 1;               ///< maximum of pictures in one call
   std::vector<Method> methods;     ///< those that the task calls

@@ -34,6 +34,18 @@ std::string resize_text(const InputSpec& input) {
   return filter;
 }
 
+std::string window_text(const Package& package) {
+  const InputSpec& input = package.input;
+  std::vector<float> means, deviations;
+  for (const auto& [mean, deviation] : package.channels) means.push_back(mean), deviations.push_back(deviation);
+  const std::string size = input.depth > 0
+                               ? fmt::format("{} x {} x {} volumes as {}", input.width, input.height, input.depth,
+                                             input.columns_first ? "[x, y, z]" : "[z, y, x]")
+                               : fmt::format("{} x {} {}", input.width, input.height, input.bgr ? "BGR" : "RGB");
+  return fmt::format("windows of {}, (v * {} - [{}]) / [{}]", size, input.scale, fmt::join(means, ", "),
+                     fmt::join(deviations, ", "));
+}
+
 // "16 pictures and 64 boxes a call"
 std::string maximum_text(const Package& package) {
   std::string text;
@@ -91,9 +103,11 @@ std::string describe(const Package& package) {
   line("architecture", package.architecture);
   if (!package.original.empty()) line("original", package.original);
   line("folder", package.folder.string());
-  line("input", fmt::format("{} x {} {}, (v * {} - [{}]) / [{}]", input.width, input.height, input.bgr ? "BGR" : "RGB",
-                            input.scale, fmt::join(input.mean, ", "), fmt::join(input.std, ", ")));
-  line("resize", package.task->of_windows ? "none: windows of the picture" : resize_text(input));
+  line("input", package.task->of_windows ? window_text(package)
+                                         : fmt::format("{} x {} {}, (v * {} - [{}]) / [{}]", input.width, input.height,
+                                                       input.bgr ? "BGR" : "RGB", input.scale,
+                                                       fmt::join(input.mean, ", "), fmt::join(input.std, ", ")));
+  line("resize", package.task->of_windows ? "none" : resize_text(input));
   line("output", package.task->describe(package));
   line("at most", maximum_text(package));
   if (!package.classes.empty()) {

@@ -52,10 +52,10 @@ bool Reader::open(Frame& frame, FileExpectations expected) const {
   const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
   frame.region = open_region(path, expected, {limits.slab_bytes});
   if (frame.region == nullptr) return false;
-  const Extent& size = frame.region->info().size;
+  const RegionInfo& info = frame.region->info();
   frame.info.format = PictureFormat::tiff;
-  frame.info.width = frame.info.pixel_width = size.columns;
-  frame.info.height = frame.info.pixel_height = size.rows;
+  frame.info.width = frame.info.pixel_width = info.size.columns;
+  frame.info.height = frame.info.pixel_height = info.volume ? info.size.lines : info.size.rows;
   frame.info.pixel_bytes = frame.region->memory_bytes();
   return true;
 }

@@ -59,26 +59,38 @@ void each_model(const Config& config, const Visit& visit) {
   for (const auto& [view, chain] : config.of_views) of_chain(chain, view);
 }
 
-/// Gives models of windows the size that the recipe names. Throws UsageError if two views name different sizes.
+/// The input of a model with windows of these sides: in the order of its axes, or one for all of them.
+InputSpec with_window(InputSpec input, const std::vector<int>& sides, const std::string& folder) {
+  if (sides.empty()) return input;
+  const std::size_t axes = input.depth > 0 ? 3 : 2;
+  if (sides.size() != 1 && sides.size() != axes)
+    throw UsageError("tiles.roi has " + std::to_string(sides.size()) + " numbers, but the windows of '" + folder +
+                     "' have " + std::to_string(axes) + " sides");
+  const int first = sides.front(), last = sides.back();
+  input.height = sides.size() == 3 ? sides[1] : first;
+  input.width = input.columns_first ? first : last;
+  if (input.depth > 0) input.depth = input.columns_first ? last : first;
+  return input;
+}
+
+/// Gives models of windows the size that the recipe names.
+/// Throws UsageError if two views name different sizes, or a number of sides that a model does not have.
 void set_window_sizes(const Config& config, Packages& packages) {
-  std::map<std::string, std::pair<Extent, std::string>> sizes;  // by folder: the size, and who wants it
+  std::map<std::string, std::pair<std::vector<int>, std::string>> wanted;  // by folder: the sides, and the view
   const auto of_chain = [&](const Chain& chain, const std::string& view) {
-    std::optional<Extent> window;
+    std::vector<int> window;
     for (const auto& link : chain.links()) {
-      if (link.info.window) window = link.info.window;
+      if (!link.info.window.empty()) window = link.info.window;
       for (const ModelUse& use : link.info.models) {
         if (!use.of_windows || use.folder.empty()) continue;
-        auto& package = packages.at(use.folder);
-        const InputSpec& input = package->input;
-        const Extent wanted = window.value_or(Extent{input.height, 1, input.width});
-        const auto [known, is_new] = sizes.emplace(use.folder, std::pair(wanted, view));
-        if (!is_new && known->second.first != wanted)
+        const auto [known, is_new] = wanted.emplace(use.folder, std::pair(window, view));
+        if (!is_new && known->second.first != window)
           throw UsageError("'" + use.folder + "' gets windows of two sizes, of view '" + known->second.second +
                            "' and of view '" + view + "'; name one size, or a copy of the package");
-        if (wanted == Extent{input.height, 1, input.width}) continue;
+        if (!is_new || window.empty()) continue;
+        auto& package = packages.at(use.folder);
         auto resized = std::make_shared<Package>(*package);
-        resized->input.height = wanted.rows;
-        resized->input.width = wanted.columns;
+        resized->input = with_window(package->input, window, use.folder);
         package = std::move(resized);
       }
     }

@@ -91,7 +91,7 @@ constexpr std::int64_t windows_without_slabs = 64;
 constexpr const char* unfinished_folder = "unfinished";
 
 std::string not_finite(std::int32_t pixels) {
-  return "the model gave values that are not finite for " + std::to_string(pixels) + " pixels";
+  return "the model gave values that are not finite for " + std::to_string(pixels) + " places";
 }
 
 /// The rows of the picture that windows of one call touch, at most. Its windows are rows of the batch from `first` on.
@@ -104,6 +104,25 @@ int ring_rows(const WindowGrid& grid, std::int64_t first, int in_call) {
   }
   return std::min(most, grid.item.rows);
 }
+
+/// The size of a window of the model.
+Extent roi_of(const InputSpec& spec) {
+  return spec.depth > 0 ? Extent{spec.depth, spec.height, spec.width} : Extent{spec.height, 1, spec.width};
+}
+
+/// The shape of `count` windows with `channels` values for each place.
+std::vector<std::int64_t> shape_of(const InputSpec& spec, std::int64_t count, std::int64_t channels) {
+  if (spec.depth == 0) return {count, channels, spec.height, spec.width};
+  if (spec.columns_first) return {count, channels, spec.width, spec.height, spec.depth};
+  return {count, channels, spec.depth, spec.height, spec.width};
+}
+
+/// The size of a frame's picture or volume.
+Extent size_of(const Frame& frame) {
+  return frame.region != nullptr ? frame.region->info().size : Extent{frame.info.height, 1, frame.info.width};
+}
+
+bool is_volume(const Frame& frame) { return frame.region != nullptr && frame.region->info().volume; }
 
 /// The names of labels 0, 1, ...
 std::vector<std::string> label_names(const Package& package) {
@@ -122,16 +141,18 @@ void write_class_map(const ClassMap& map, JsonWriter& json) {
     for (const std::uint8_t label : labels) ++counts[label];
     if (map.one_slab) all.insert(all.end(), labels.begin(), labels.end());
   });
+  const auto& [x, y, z] = map.spacing_mm;
   json.begin_array();
   for (std::size_t label = 0; label < map.names.size(); ++label) {
     if (counts[label] == 0) continue;
     json.begin_object().key("label").value(static_cast<std::int64_t>(label)).key("name").value(map.names[label]);
-    json.key("pixels").value(counts[label]);
+    json.key(map.volume ? "voxels" : "pixels").value(counts[label]);
+    if (map.volume && x * y * z > 0) json.key("ml").rounded(static_cast<double>(counts[label]) * (x * y * z) / 1000, 4);
     if (map.one_slab) {
       std::vector<std::uint8_t> mask(all.size());
       std::ranges::transform(all, mask.begin(), [&](std::uint8_t one) { return one == label ? 1 : 0; });
       json.key("rle");
-      write_rle(rle_encode(mask, map.width, map.height), map.width, map.height, json);
+      write_rle(rle_encode(mask, map.size.columns, map.size.rows), map.size.columns, map.size.rows, json);
     }
     json.end_object();
   }
@@ -151,7 +172,7 @@ StageInfo Semantic::info(const Options& options) {
   StageInfo info{
       .name = name,
       .section = Section::lane,
-      .summary = "a class for each pixel, from windows",
+      .summary = "a class for each pixel or voxel, from windows",
       .reads = {&pixels, &tiling},
       .writes = {&class_map},
       .uses = {},
@@ -200,24 +221,31 @@ void Semantic::run(Batch& batch) {
 }
 
 std::int64_t Semantic::bytes(const Frame& frame) const {
-  const InputSpec& spec = model_.package().input;
-  const std::int64_t width = std::max(frame.info.width, spec.width), height = frame.info.height, roi = spec.height;
+  const Extent roi = roi_of(model_.package().input), item = size_of(frame);
   const std::int64_t channels = model_.package().number("channels");
-  const std::int64_t sums = width * roi * (channels + 1) * std::int64_t{sizeof(float)};
-  // The options of `tiles` are not known yet. With any overlap, a call does not need more rows than these.
-  const std::int64_t bands = 1 + model_.maximum(method) / ((width + spec.width - 1) / spec.width);
-  if (frame.region != nullptr)
-    return sums + roi * width + std::min(height, (bands + 1) * roi) * frame.region->info().row_bytes();
+  const Extent padded{item.rows, std::max(item.lines, roi.lines), std::max(item.columns, roi.columns)};
+  const std::int64_t sums = roi.rows * padded.row_values() * (channels + 1) * std::int64_t{sizeof(float)};
   const std::int64_t values = options_.values == "none" ? 0 : channels * std::int64_t{sizeof(float)};
-  return sums + width * height * (1 + values);
+  if (frame.region == nullptr) return sums + item.values() * (1 + values);
+  // The options of `tiles` are not known yet. With any overlap, a call does not need more rows than these.
+  const std::int64_t across =
+      std::int64_t{(padded.lines + roi.lines - 1) / roi.lines} * ((padded.columns + roi.columns - 1) / roi.columns);
+  const std::int64_t bands = 1 + model_.maximum(method) / across;
+  const std::int64_t results = values == 0 ? roi.rows * item.row_values() : item.values() * (1 + values);
+  return sums + results + std::min<std::int64_t>(item.rows, (bands + 1) * roi.rows) * frame.region->info().row_bytes();
 }
 
 // The windows of a picture follow those of the pictures before it, so that calls can have windows of both.
 void Semantic::begin(Frame& frame, int slot, Work& work) {
   const InputSpec& spec = model_.package().input;
+  if (is_volume(frame) != (spec.depth > 0))
+    return frame.fail(name, Reason::unsupported_format,
+                      is_volume(frame) ? "a volume, but the windows of the model are pictures"
+                                       : "a picture, but the windows of the model are volumes");
   if (work.items.empty()) {  // all pictures of a batch have the options of one view
     work.options = frame.columns.get(tiling);
-    work.options.roi = {spec.height, 1, spec.width};
+    work.options.roi = roi_of(spec);
+    work.options.order = spec.columns_first ? WindowOrder::columns_first : WindowOrder::rows_first;
     work.weights = weights_of(work.options);
   }
   Item& item = work.items.emplace_back();
@@ -225,7 +253,7 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
   item.frame = &frame;
   item.slot = slot;
   item.first_row = static_cast<std::int64_t>(work.owners.size());
-  item.grid = WindowGrid({frame.info.height, 1, frame.info.width}, work.options);
+  item.grid = WindowGrid(size_of(frame), work.options);
   item.sums = {nullptr, item.grid.padded(), model_.package().number("channels")};
   item.sums.size.rows = item.grid.roi.rows;
   begin_results(item, frame);
@@ -240,10 +268,6 @@ void Semantic::begin_results(Item& item, Frame& frame) const {
   const WindowGrid& grid = item.grid;
   item.with_values = options_.values != "none";
   item.by_slabs = !item.with_values && (frame.region != nullptr || grid.windows() > windows_without_slabs);
-  if (frame.region != nullptr && item.with_values)
-    return frame.fail(name, Reason::too_large,
-                      "semantic.values keeps the values of whole pictures in memory, but this file is read in parts; "
-                      "leave semantic.values out");
   const int rows = item.by_slabs ? grid.roi.rows : grid.item.rows;
   item.pixels = static_cast<std::size_t>(rows) * static_cast<std::size_t>(grid.item.row_values());
   item.results = device.allocate<std::byte>(item.result_bytes());
@@ -289,22 +313,26 @@ void Semantic::begin_source(Item& item, Frame& frame) const {
   source.before = item.grid.before;
   source.reversed = spec.bgr;
   source.scale = spec.scale;
-  std::ranges::copy(spec.mean, source.mean.begin());
-  std::ranges::copy(spec.std, source.std.begin());
+  const auto& channels = model_.package().channels;
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    source.mean[i] = channels[i].first;
+    source.std[i] = channels[i].second;
+  }
 }
 
 Tensor Semantic::cut(std::span<const CallRow> rows, int count, Work& work) const {
   load_rows(rows, work);
   const Package& package = model_.package();
   const DType type = context_.models.images ? context_.models.images(package) : DType::f32;
-  Tensor inputs = context_.device->empty({count, 3, package.input.height, package.input.width}, type);
+  Tensor inputs =
+      context_.device->empty(shape_of(package.input, count, static_cast<std::int64_t>(package.channels.size())), type);
   std::vector<CutWindow> windows;
   for (const CallRow& row : rows) {
     const Item& item = work.item_of(row.row);
     const bool blank = row.blank || item.frame->failed();
     windows.push_back({blank ? nullptr : &item.source, item.grid.start(row.row - item.first_row)});
   }
-  cut_windows(*context_.device, windows, work.options.roi, inputs);
+  cut_windows(*context_.device, windows, work.options.roi, work.options.order, inputs);
   return inputs;
 }
 
@@ -332,7 +360,7 @@ void Semantic::take(std::span<const TakenRow> rows, const Work& work) const {
   std::vector<BlendWindow> pending;
   const Tensor* outputs = nullptr;
   const auto blend = [&] {
-    if (!pending.empty()) blend_windows(device, *outputs, work.options.roi, work.weights, pending);
+    if (!pending.empty()) blend_windows(device, *outputs, work.options.roi, work.options.order, work.weights, pending);
     pending.clear();
   };
   std::vector<Item*> complete;
@@ -369,7 +397,7 @@ void Semantic::finish(const std::vector<Item*>& items) const {
   for (const Item* const item : items) {
     const WindowGrid& grid = item->grid;
     const std::int64_t shown =
-        item->by_slabs ? 0 : std::int64_t{std::max(item->finished - grid.before.rows, 0)} * grid.item.columns;
+        item->by_slabs ? 0 : std::max(item->finished - grid.before.rows, 0) * grid.item.row_values();
     rows.push_back({&item->sums, grid.item, grid.before, item->finished,
                     grid.complete_before(item->band) - item->finished, item->labels() + shown,
                     item->with_values ? item->values() + shown * item->sums.classes : nullptr, item->faults()});
@@ -424,8 +452,16 @@ void Semantic::download(Item& item) const {
 void Semantic::deliver(Item& item) const {
   Frame& frame = *item.frame;
   if (!item.by_slabs && *item.faults() != 0) return frame.fail(name, Reason::non_finite, not_finite(*item.faults()));
-  const int width = frame.info.width, height = frame.info.height;
-  ClassMap map{width, height, item.file, label_names(model_.package()), height <= item.grid.roi.rows};
+  ClassMap map;
+  map.size = item.grid.item;
+  map.volume = is_volume(frame);
+  map.labels = item.file;
+  map.names = label_names(model_.package());
+  map.one_slab = !map.volume && item.grid.item.rows <= item.grid.roi.rows;
+  if (map.volume) {
+    map.spacing_mm = frame.region->info().spacing_mm;
+    map.nifti_header = frame.region->info().nifti_header;
+  }
   if (item.file != nullptr) {
     frame.when_committed = [file = item.file] { file->remove(); };
   } else if (item.by_slabs) {
@@ -436,9 +472,9 @@ void Semantic::deliver(Item& item) const {
     map.labels = std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(item.results, item.labels()),
                                                   item.pixels);
   }
-  frame.columns.set(class_map, std::move(map));
   if (item.with_values)
-    frame.columns.set(class_values, {width, height, item.sums.classes, {item.results, item.values()}});
+    frame.columns.set(class_values, {item.grid.item, map.volume, item.sums.classes, {item.results, item.values()}});
+  frame.columns.set(class_map, std::move(map));
 }
 
 const float* Semantic::weights_of(const WindowOptions& options) {

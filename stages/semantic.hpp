@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,22 +17,28 @@
 
 namespace millrace {
 
-/// A class for each pixel of a picture.
+/// A class for each pixel of a picture, or each voxel of a volume.
 struct ClassMap {
-  int width = 0, height = 0;
+  Extent size;
+  bool volume = false;
   std::shared_ptr<const LabelRows> labels;
-  std::vector<std::string> names;  ///< by label
-  bool one_slab = false;           ///< a window is at least as high as the picture
+  std::vector<std::string> names;      ///< by label
+  bool one_slab = false;               ///< a picture that is not higher than a window
+  std::array<double, 3> spacing_mm{};  ///< RegionInfo::spacing_mm
+  std::string nifti_header{};          ///< RegionInfo::nifti_header
 };
 
 /// Writes the classes that the picture has: label, name, number of pixels, and run lengths if it fits one slab.
+/// Of a volume: the number of slices, and of each class the voxels, and millilitres if the spacing is known.
 void write_class_map(const ClassMap& map, JsonWriter& json);
 inline constexpr Field<ClassMap> class_map{"semantic", write_class_map};
 
-/// Blended values of each pixel, with the activation of the package or without.
+/// Blended values of each pixel or voxel, with the activation of the package or without.
 struct ClassValues {
-  int width = 0, height = 0, channels = 0;
-  std::shared_ptr<const float[]> values;  ///< [height][width][channels]
+  Extent size;
+  bool volume = false;
+  int channels = 0;
+  std::shared_ptr<const float[]> values;  ///< [rows][lines][columns][channels]
 };
 inline constexpr Field<ClassValues> class_values{"class_values"};
 
@@ -41,7 +48,7 @@ inline constexpr CounterInfo label_maps{"label_maps"};  ///< pictures whose labe
 inline constexpr CounterInfo slabs_in{"slabs_in"};      ///< slabs of rows that went to the device
 inline constexpr CounterInfo slabs_out{"slabs_out"};    ///< slabs of labels that left the device
 
-/// Finds a class for each pixel with a model that sees one window at a time.
+/// Finds a class for each pixel of pictures, or each voxel of volumes, with a model that sees one window at a time.
 /// It blends the outputs of overlapping windows with weights, then applies the activation of the package.
 /// Calls contain windows of all pictures of the batch, and all calls have one shape. The sums of a picture are as high
 /// as a window. A row is finished and leaves as soon as no further window touches it.
@@ -53,7 +60,7 @@ inline constexpr CounterInfo slabs_out{"slabs_out"};    ///< slabs of labels tha
 /// Failures:
 /// - non_finite: a blended value is not finite
 /// - model_failed: a window makes the model call fail
-/// - too_large: the options ask for the values of a picture that is read in parts
+/// - unsupported_format: a volume for a model of pictures, or the other way round
 class Semantic final : public LaneStage {
  public:
   static constexpr const char* name = "semantic";

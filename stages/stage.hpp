@@ -91,7 +91,7 @@ struct StageInfo {
   std::vector<ModelUse> models{};  ///< models that it calls
   DeviceUse device{};
   bool in_parts = false;              ///< takes files that are read in parts (Frame::region)
-  std::optional<Extent> window{};     ///< size of the windows that later models see; nothing: that of their packages
+  std::vector<int> window{};          ///< sides of the windows that later models see; empty: those of their packages
   int objects = 0;                    ///< maximum number of objects that it may find in a picture
   std::shared_ptr<const void> own{};  ///< S::Own of a stage that a recipe may name several times
 };

@@ -22,18 +22,26 @@ int side_of(const std::string& text) {
 }  // namespace
 
 void Tiles::Options::visit(OptionVisitor& v) {
-  v.option("roi", roi, "height and width of a window, or one number for both; the default is that of the package");
+  v.option(
+      "roi", roi,
+      "sides of a window, in the order of the model's axes, or one number for all; the default is that of the package");
   v.option("overlap", overlap, "share of a window that the next one repeats", {0, 0.99});
   v.option("weights", weights, "weights of windows where they overlap: gaussian, or constant");
   v.option("sigma", sigma, "standard deviation of the Gaussian, as a share of a window's side", {0.01, 10});
   v.option("align", align, "windows start at multiples of this, such as the stride of the model", {1, 1024});
 }
 
+std::vector<int> Tiles::Options::sides() const {
+  if (roi.size() > 3)
+    throw UsageError("tiles.roi has more than three numbers; a window of a picture has two sides, of a volume three");
+  std::vector<int> sides;
+  for (const std::string& side : roi) sides.push_back(side_of(side));
+  return sides;
+}
+
 WindowOptions Tiles::Options::windows() const {
   WindowOptions options;
   options.roi = {0, 0, 0};
-  if (roi.size() > 2) throw UsageError("tiles.roi has more than two numbers; a window has a height and a width");
-  if (!roi.empty()) options.roi = {side_of(roi.front()), 1, side_of(roi.back())};
   options.overlap = overlap;
   if (weights != "gaussian" && weights != "constant")
     throw UsageError("tiles.weights is '" + weights + "'; it must be gaussian or constant");
@@ -46,12 +54,11 @@ WindowOptions Tiles::Options::windows() const {
 StageInfo Tiles::info(const Options& options) {
   StageInfo info{.name = name,
                  .section = Section::frame,
-                 .summary = "how pictures are cut into windows that overlap",
+                 .summary = "how pictures and volumes are cut into windows that overlap",
                  .reads = {&pixels},
                  .writes = {&tiling},
                  .uses = {}};
-  const Extent roi = options.windows().roi;
-  if (roi.rows > 0) info.window = roi;
+  info.window = options.sides();
   return info;
 }
 

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// How later stages cut the picture into windows. `options.roi` is the default if the recipe names none: all sides 0.
+/// How later stages cut the picture into windows, without the size and the order of a window.
 inline constexpr Field<WindowOptions> tiling{"tiling"};
 
 /// Says how pictures are cut into windows that overlap, for models that see one window at a time.
@@ -25,8 +25,9 @@ class Tiles final : public FrameStage {
     double sigma = 0.125;
     int align = 1;
     void visit(OptionVisitor& v);
-    /// Throws UsageError for values that are not valid.
-    WindowOptions windows() const;
+    /// Both throw UsageError for values that are not valid.
+    std::vector<int> sides() const;  ///< of `roi`, as the user wrote them
+    WindowOptions windows() const;   ///< without `roi`, which the package or the user names
   };
   static StageInfo info(const Options& options);
 

@@ -20,31 +20,53 @@ MILLRACE_CLONES void add(const float* weights, int count, float* sums) {
   for (int i = 0; i < count; ++i) sums[i] += weights[i];
 }
 
+/// The sums of one class and window with rows first. `values` is null for the sum of the weights.
+void add_plane(const BlendTarget& target, const Extent& roi, const Extent& start, int k, const float* weights,
+               const float* values) {
+  const BlendSums& sums = target.sums;
+  for (int row = 0; row < roi.rows; ++row) {
+    const std::int64_t slot = (start.rows + row) % sums.size.rows;
+    for (int line = 0; line < roi.lines; ++line, weights += roi.columns) {
+      float* const to = sums.sums + (slot * (sums.classes + 1) + k) * sums.plane() +
+                        std::int64_t{start.lines + line} * sums.size.columns + start.columns;
+      if (values == nullptr) {
+        add(weights, roi.columns, to);
+      } else {
+        add_products(weights, values, roi.columns, to);
+        values += roi.columns;
+      }
+    }
+  }
+}
+
+/// Rows first, from columns first.
+void turn(const Extent& roi, const float* from, float* to) {
+  for (int line = 0; line < roi.lines; ++line) {
+    for (int column = 0; column < roi.columns; ++column) {
+      const float* source = from + place_of(roi, WindowOrder::columns_first, 0, line, column);
+      float* target = to + std::int64_t{line} * roi.columns + column;
+      for (int row = 0; row < roi.rows; ++row, target += roi.row_values()) *target = source[row];
+    }
+  }
+}
+
 // Window after window: each touches only its own part of the sums.
 void on_host(const BlendJob& job) {
-  const Extent& roi = job.roi;
+  const auto values = static_cast<std::size_t>(job.roi.values());
+  const bool turned = job.order == WindowOrder::columns_first;
+  std::vector<float> weights(turned ? values : 0), plane(turned ? values : 0);
+  if (turned) turn(job.roi, job.weights, weights.data());
+  const float* const used = turned ? weights.data() : job.weights;
   for (int t = 0; t < job.count; ++t) {
     const BlendTarget& target = job.targets[t];
-    const BlendSums& sums = target.sums;
     for (int w = target.first; w < target.first + target.count; ++w) {
       const PlacedOutput& window = job.windows[w];
-      const float* outputs = job.outputs + std::int64_t{window.row} * job.classes * roi.values();
-      for (int k = 0; k <= job.classes; ++k) {
-        const float* weights = job.weights;
-        for (int row = 0; row < roi.rows; ++row) {
-          const std::int64_t slot = (window.start.rows + row) % sums.size.rows;
-          for (int line = 0; line < roi.lines; ++line, weights += roi.columns) {
-            float* const to = sums.sums + (slot * (job.classes + 1) + k) * sums.plane() +
-                              std::int64_t{window.start.lines + line} * sums.size.columns + window.start.columns;
-            if (k == job.classes) {
-              add(weights, roi.columns, to);
-            } else {
-              add_products(weights, outputs, roi.columns, to);
-              outputs += roi.columns;
-            }
-          }
-        }
+      const float* outputs = job.outputs + std::int64_t{window.row} * job.classes * job.roi.values();
+      for (int k = 0; k < job.classes; ++k, outputs += job.roi.values()) {
+        if (turned) turn(job.roi, outputs, plane.data());
+        add_plane(target, job.roi, window.start, k, used, turned ? plane.data() : outputs);
       }
+      add_plane(target, job.roi, window.start, job.classes, used, nullptr);
     }
   }
 }
@@ -57,7 +79,7 @@ constexpr Operation<BlendJob> operation{.name = "blend_windows", .host = on_host
 
 }  // namespace
 
-void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, const float* weights,
+void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, WindowOrder order, const float* weights,
                    std::span<const BlendWindow> windows) {
   if (outputs.dtype != DType::f32 || outputs.shape.size() < 2 ||
       outputs.elements() != outputs.shape[0] * outputs.shape[1] * roi.values())
@@ -67,6 +89,7 @@ void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, con
   job.outputs = static_cast<const float*>(outputs.data);
   job.weights = weights;
   job.roi = roi;
+  job.order = order;
   job.classes = static_cast<int>(outputs.shape[1]);
   job.outputs_blended = static_cast<int>(windows.size());
   std::vector<BlendTarget> targets;

@@ -35,7 +35,7 @@ struct BlendWindow {
 /// the device's memory. Windows of one BlendSums must be adjacent, and of one band.
 /// Every sum is computed as float32 ((sum + w1 v1) + w2 v2) ..., so that it does not depend on the calls that bring the
 /// windows. Throws std::invalid_argument for other tensors.
-void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, const float* weights,
+void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, WindowOrder order, const float* weights,
                    std::span<const BlendWindow> windows);
 
 /// The windows of one item in a call.
@@ -53,6 +53,7 @@ struct BlendJob {
   const float* outputs = nullptr;
   const float* weights = nullptr;
   Extent roi;
+  WindowOrder order = WindowOrder::rows_first;
   int classes = 1;
   const BlendTarget* targets = nullptr;
   const PlacedOutput* windows = nullptr;
@@ -74,7 +75,7 @@ MILLRACE_DEVICE inline void blend_value(const BlendJob& job, const BlendTarget& 
     if (l < 0 || c < 0 || l >= job.roi.lines || c >= job.roi.columns) continue;
     // The row of the window that lies in this slot of the ring.
     const int r = (slot - window.start.rows % size.rows + size.rows) % size.rows;
-    const std::int64_t at = (static_cast<std::int64_t>(r) * job.roi.lines + l) * job.roi.columns + c;
+    const std::int64_t at = place_of(job.roi, job.order, r, l, c);
     const float weight = job.weights[at];
     const float value =
         k == job.classes

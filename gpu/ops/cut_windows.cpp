@@ -23,7 +23,7 @@ MILLRACE_CLONES void normalise(const float* from, int step, float scale, float m
   for (int i = 0; i < count; ++i) to[i] = (from[static_cast<std::ptrdiff_t>(i) * step] * scale - mean) / std;
 }
 
-/// One plane of a window. Places outside of the item are zeros.
+/// One plane of a window with rows first. Places outside of the item are zeros.
 void cut_plane(const WindowSource& source, const Extent& start, const Extent& roi, int plane, float* to) {
   const auto p = static_cast<std::size_t>(plane);
   const int channel = source.reversed ? source.channels - 1 - plane : plane;
@@ -60,23 +60,38 @@ void cut_plane(const WindowSource& source, const Extent& start, const Extent& ro
   }
 }
 
+/// Columns first, from rows first: line by line, since a volume's lines stay where they are.
+void turn(const Extent& roi, const float* from, float* to) {
+  for (int line = 0; line < roi.lines; ++line) {
+    for (int column = 0; column < roi.columns; ++column) {
+      float* const target = to + place_of(roi, WindowOrder::columns_first, 0, line, column);
+      const float* source = from + std::int64_t{line} * roi.columns + column;
+      for (int row = 0; row < roi.rows; ++row, source += roi.row_values()) target[row] = *source;
+    }
+  }
+}
+
 void on_host(const CutWindowsJob& job) {
   const auto plane_values = static_cast<std::size_t>(job.roi.values());
-  std::vector<float> wide(job.type == DType::f32 ? 0 : plane_values);
+  const bool turned = job.order == WindowOrder::columns_first, wide = job.type != DType::f32;
+  std::vector<float> plane_here(turned || wide ? plane_values : 0), turned_here(turned && wide ? plane_values : 0);
   for (int i = 0; i < job.count; ++i) {
     const PlacedWindow& window = job.windows[i];
     for (int plane = 0; plane < job.channels; ++plane) {
       const std::size_t at =
           (static_cast<std::size_t>(i) * static_cast<std::size_t>(job.channels) + static_cast<std::size_t>(plane)) *
           plane_values;
-      float* const to = job.type == DType::f32 ? static_cast<float*>(job.inputs) + at : wide.data();
+      float* const last =
+          wide ? (turned ? turned_here.data() : plane_here.data()) : static_cast<float*>(job.inputs) + at;
+      float* const cut = turned ? plane_here.data() : last;
       if (window.source < 0) {
-        std::fill_n(to, plane_values, 0.0F);
+        std::fill_n(last, plane_values, 0.0F);
       } else {
-        cut_plane(job.sources[window.source], window.start, job.roi, plane, to);
+        cut_plane(job.sources[window.source], window.start, job.roi, plane, cut);
+        if (turned) turn(job.roi, cut, last);
       }
-      if (job.type == DType::f32) continue;
-      std::transform(wide.begin(), wide.end(), static_cast<std::uint16_t*>(job.inputs) + at,
+      if (!wide) continue;
+      std::transform(last, last + plane_values, static_cast<std::uint16_t*>(job.inputs) + at,
                      job.type == DType::f16 ? to_f16 : to_bf16);
     }
   }
@@ -90,7 +105,8 @@ constexpr Operation<CutWindowsJob> operation{.name = "cut_windows", .host = on_h
 
 }  // namespace
 
-void cut_windows(Device& device, std::span<const CutWindow> windows, const Extent& roi, const Tensor& inputs) {
+void cut_windows(Device& device, std::span<const CutWindow> windows, const Extent& roi, WindowOrder order,
+                 const Tensor& inputs) {
   const std::int64_t rows = inputs.shape.empty() ? 0 : inputs.shape.front();
   if (inputs.shape.size() < 2 || static_cast<std::int64_t>(windows.size()) > rows || windows.size() > max_windows ||
       inputs.elements() != rows * inputs.shape[1] * roi.values() ||
@@ -101,6 +117,7 @@ void cut_windows(Device& device, std::span<const CutWindow> windows, const Exten
   job.count = static_cast<int>(rows);
   job.channels = static_cast<int>(inputs.shape[1]);
   job.roi = roi;
+  job.order = order;
   job.type = inputs.dtype;
   job.inputs = inputs.data;
   std::vector<WindowSource> sources;

@@ -12,12 +12,11 @@ __global__ void cut_windows(const CutWindowsJob job) {
   if (i >= values) return;
   const PlacedWindow& window = job.windows[blockIdx.z];
   const int plane = static_cast<int>(blockIdx.y);
-  const int column = static_cast<int>(i % job.roi.columns);
-  const std::int64_t above = i / job.roi.columns;
   float value = 0;
-  if (window.source >= 0)
-    value = window_value(job.sources[window.source], window.start, plane, static_cast<int>(above / job.roi.lines),
-                         static_cast<int>(above % job.roi.lines), column);
+  if (window.source >= 0) {
+    const Extent place = place_at(job.roi, job.order, i);
+    value = window_value(job.sources[window.source], window.start, plane, place.rows, place.lines, place.columns);
+  }
   put(static_cast<Out*>(job.inputs) + (static_cast<std::int64_t>(blockIdx.z) * job.channels + plane) * values + i,
       value);
 }

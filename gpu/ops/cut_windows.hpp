@@ -36,10 +36,12 @@ struct CutWindow {
   Extent start;                          ///< WindowGrid::start
 };
 
-/// Operation `cut_windows`: fills `inputs` [B, channels, ...] with windows of size `roi`, one for each of the B rows.
+/// Operation `cut_windows`: fills `inputs` [B, channels, ...] with windows of size `roi`, one for each of the B rows, in
+/// the given order of a window's values.
 /// Rows after the last window are zeros. The type of `inputs` is f32, f16 or bf16. All sources have equally many
 /// channels. Throws std::invalid_argument for other tensors.
-void cut_windows(Device& device, std::span<const CutWindow> windows, const Extent& roi, const Tensor& inputs);
+void cut_windows(Device& device, std::span<const CutWindow> windows, const Extent& roi, WindowOrder order,
+                 const Tensor& inputs);
 
 /// A window, as the kernel sees it. `source` is its index, -1: zeros.
 struct PlacedWindow {
@@ -53,6 +55,7 @@ struct CutWindowsJob {
   int count = 0;  ///< of windows, blank ones included
   int channels = 0;
   Extent roi;
+  WindowOrder order = WindowOrder::rows_first;
   DType type = DType::f32;
   void* inputs = nullptr;
 };
@@ -81,18 +84,16 @@ inline void cut_all(const CutWindowsJob& job) {
   for (int i = 0; i < job.count; ++i) {
     const PlacedWindow& window = job.windows[i];
     for (int plane = 0; plane < job.channels; ++plane) {
-      for (int row = 0; row < job.roi.rows; ++row) {
-        for (int line = 0; line < job.roi.lines; ++line) {
-          for (int column = 0; column < job.roi.columns; ++column, ++at) {
-            float value = 0;
-            if (window.source >= 0)
-              value = window_value(job.sources[window.source], window.start, plane, row, line, column);
-            if (job.type == DType::f32) {
-              static_cast<float*>(job.inputs)[at] = value;
-            } else {
-              static_cast<std::uint16_t*>(job.inputs)[at] = job.type == DType::f16 ? to_f16(value) : to_bf16(value);
-            }
-          }
+      for (std::int64_t place = 0; place < job.roi.values(); ++place, ++at) {
+        float value = 0;
+        if (window.source >= 0) {
+          const Extent p = place_at(job.roi, job.order, place);
+          value = window_value(job.sources[window.source], window.start, plane, p.rows, p.lines, p.columns);
+        }
+        if (job.type == DType::f32) {
+          static_cast<float*>(job.inputs)[at] = value;
+        } else {
+          static_cast<std::uint16_t*>(job.inputs)[at] = job.type == DType::f16 ? to_f16(value) : to_bf16(value);
         }
       }
     }

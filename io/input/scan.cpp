@@ -36,9 +36,9 @@ constexpr std::array<std::string_view, skip_count> skip_words{"without the exten
                                                               "in no view"};
 
 /// Also formats that are not decoded: their pictures fail with a reason, and nobody misses them unnoticed.
-constexpr std::array<std::string_view, 26> picture_extensions{
-    "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif", "tiff", "btf",  "svs",  "gif",
-    "ppm", "pgm",  "pbm", "pnm",  "pam", "jp2", "j2k", "jpf",  "jpx", "avif", "heic", "heif", "jxl"};
+constexpr std::array<std::string_view, 28> picture_extensions{
+    "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif", "tiff", "btf",  "svs",  "nii",  "nii.gz",
+    "gif", "ppm",  "pgm", "pbm",  "pnm", "pam", "jp2", "j2k",  "jpf", "jpx",  "avif", "heic", "heif", "jxl"};
 
 // Not "ts": TorchScript and TypeScript files end in it too.
 constexpr std::array<std::string_view, 19> video_extensions{"mp4",  "mov", "mkv",  "avi", "webm", "m4v", "mpg",
@@ -102,7 +102,7 @@ std::string ScanCounts::summary() const {
 
 std::string extension_of(std::string_view path) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
-  const std::size_t dot = name.rfind('.');
+  const std::size_t dot = name.ends_with(".nii.gz") ? name.size() - 7 : name.rfind('.');
   if (dot == std::string_view::npos) return {};
   std::string extension(name.substr(dot + 1));
   for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;

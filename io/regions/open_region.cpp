@@ -1,38 +1,58 @@
 #include "io/regions/open_region.hpp"
 
 #include <array>
+#include <cstring>
 #include <fstream>
 #include <string_view>
 
 #include "base/plugin.hpp"
-#include "io/regions/tiff_plugin.hpp"
+#include "io/regions/region_plugin.hpp"
 
 namespace millrace {
+namespace {
 
-bool is_read_in_parts(const std::string& path) {
-  std::array<char, 4> begin{};
+/// A plug-in and the files that it reads.
+struct Format {
+  const char* plugin;
+  PluginWords words;
+};
+
+const Format* format_of(const std::string& path) {
+  static const Format tiff{"libmillrace_tiff.so", {"reads parts of TIFF files", "install Debian's libtiff6"}};
+  static const Format nifti{"libmillrace_nifti.so", {"reads NIfTI files", "install Debian's libnifti2"}};
+  std::array<char, 348> begin{};
   std::ifstream file(path, std::ios::binary);
-  if (!file.read(begin.data(), begin.size())) return false;
-  const std::string_view magic(begin.data(), begin.size());
+  file.read(begin.data(), begin.size());
+  const auto count = static_cast<std::size_t>(file.gcount());
+  if (count < 4) return nullptr;
+  const std::string_view magic(begin.data(), 4);
   for (const std::string_view known : {std::string_view("II*\0", 4), std::string_view("MM\0*", 4),
                                        std::string_view("II+\0", 4), std::string_view("MM\0+", 4)}) {
-    if (magic == known) return true;
+    if (magic == known) return &tiff;
   }
-  return false;
+  // The header of a NIfTI in one file ends with this word. That of a compressed one is not readable yet.
+  if (count == begin.size() && std::memcmp(begin.data() + 344, "n+1", 4) == 0) return &nifti;
+  const bool gzip = magic.starts_with("\x1f\x8b");
+  return gzip && path.ends_with(".nii.gz") ? &nifti : nullptr;
 }
+
+}  // namespace
+
+bool is_read_in_parts(const std::string& path) { return format_of(path) != nullptr; }
 
 std::shared_ptr<RegionSource> open_region(const std::string& path, const FileExpectations& expected,
                                           const RegionLimits& limits) {
   OpenFile file(path, expected);
+  const Format* const format = format_of(path);
+  if (format == nullptr) return nullptr;
   void* symbol = nullptr;
   try {
-    symbol = open_plugin("libmillrace_tiff.so", tiff_open_symbol,
-                         {"reads parts of TIFF files", "install Debian's libtiff6"});
+    symbol = open_plugin(format->plugin, region_open_symbol, format->words);
   } catch (const PluginError& error) {
     throw PictureError(Reason::codec_missing, error.what());
   }
   std::shared_ptr<RegionSource> source;
-  reinterpret_cast<TiffOpen*>(symbol)(std::move(file), limits, source);
+  reinterpret_cast<RegionOpen*>(symbol)(std::move(file), path, limits, source);
   return source;
 }
 

@@ -8,13 +8,14 @@
 
 namespace millrace {
 
-/// Whether files of this kind are read in parts, by their first bytes: TIFF, with its large variant BigTIFF.
-/// False for a file that cannot be read.
+/// Whether files of this kind are read in parts: TIFF and BigTIFF by their first bytes, NIfTI (.nii, .nii.gz) by header
+/// and name. False for a file that cannot be read.
 bool is_read_in_parts(const std::string& path);
 
 /// The limits of a file that is read in parts.
 struct RegionLimits {
   std::int64_t memory_bytes = 64LL << 20;  ///< that the source may keep
+  int volume = 0;                          ///< of a file with several volumes, from 0
 };
 
 /// Opens such a file. Null: its kind of picture is only read whole, as a palette is.

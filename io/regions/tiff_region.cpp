@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "io/regions/tiff_plugin.hpp"
+#include "io/regions/region_plugin.hpp"
 
 namespace millrace {
 namespace {
@@ -255,7 +255,8 @@ void open_tiff(OpenFile file, const RegionLimits& limits, std::shared_ptr<Region
 
 }  // namespace millrace
 
-extern "C" __attribute__((visibility("default"))) void millrace_tiff_open(
-    millrace::OpenFile file, const millrace::RegionLimits& limits, std::shared_ptr<millrace::RegionSource>& source) {
+extern "C" __attribute__((visibility("default"))) void millrace_region_open(
+    millrace::OpenFile file, const std::string& /*path*/, const millrace::RegionLimits& limits,
+    std::shared_ptr<millrace::RegionSource>& source) {
   millrace::open_tiff(std::move(file), limits, source);
 }

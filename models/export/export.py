@@ -44,7 +44,7 @@ OPTIONS = {
     "names": (("onnx", "torchvision"), "models that may not name their classes: YOLO in ONNX and torchvision's classifiers"),
     "preset": (("torchvision",), "torchvision's classifiers"),
 }
-SEMANTIC_OPTIONS = ("roi", "activation", "threshold", "colour", "scale", "mean", "std")
+SEMANTIC_OPTIONS = ("roi", "axes", "activation", "threshold", "colour", "scale", "mean", "std")
 
 
 def family_of(weights, trust):
@@ -72,7 +72,7 @@ def export(arguments):
 
         semantic.export(weights, out, arguments)
         print("it computes what the original does: every difference above is within its bound")
-        return "semantic"
+        return "volumes" if len(arguments.roi) == 3 else "semantic"
     for option in SEMANTIC_OPTIONS:
         if getattr(arguments, option) is not None:
             raise Refused(f"{weights}: --{option} is for semantic segmenters; leave it out, or add --task semantic")

@@ -43,7 +43,9 @@ def embed(package):
 
 
 def semantic(package):
-    return {"forward": method("window", package["max_batch"], {"images": images()}, {"logits": tensor("B", package["output"]["channels"], "H", "W")})}
+    axes = {"xyz": "WHD", "zyx": "DHW"}.get(package["input"].get("axes"), "HW")
+    inputs = {"images": tensor("B", len(package["input"]["mean"]), *axes, dtype="image")}
+    return {"forward": method("window", package["max_batch"], inputs, {"logits": tensor("B", package["output"]["channels"], *axes)})}
 
 
 TASKS = {"detect": detect, "segment": segment, "embed": embed, "semantic": semantic}

@@ -19,9 +19,9 @@ from command_line import STORAGE, USAGE, Parser, add_options, end, stop_on_signa
 # Options for detectors and classifiers. Of two files, they are not for the segmenter.
 NOT_FOR_SEGMENTERS = ("imgsz", "names", "preset")
 # Recipes for a package alone. A segmenter runs in the default recipe, with a detector.
-RECIPES = {"detector": "detect.yaml", "embedder": "categories.yaml", "semantic": "tiled.yaml"}
+RECIPES = {"detector": "detect.yaml", "embedder": "categories.yaml", "semantic": "tiled.yaml", "volumes": "volume.yaml"}
 # Options of stages that name a package.
-MODEL_OPTIONS = {"embedder": "categorize.model", "semantic": "semantic.model"}
+MODEL_OPTIONS = {"embedder": "categorize.model", "semantic": "semantic.model", "volumes": "semantic.model"}
 
 
 def make_parser():

@@ -1,7 +1,7 @@
-"""Makes a package from a semantic segmenter in TorchScript, for export.py. It gives logits or probabilities for each pixel.
+"""Makes a package from a semantic segmenter in TorchScript, for export.py. It gives logits or probabilities for each pixel or voxel.
 
-`forward` of the file takes windows [B, 3, height, width] and returns [B, channels, height, width].
-If it returns a list, a tuple or a dictionary, the package takes the first tensor.
+`forward` of the file takes windows of pictures [B, 3, height, width] and returns [B, channels, height, width]. For volumes,
+it takes [B, 1, x, y, z] or [B, 1, z, y, x]. If it returns a list, a tuple or a dictionary, the package takes the first tensor.
 """
 
 import torch
@@ -44,12 +44,16 @@ def load(weights):
         raise Refused(f"{weights}: is no TorchScript ({first}); --task semantic takes a file that torch.jit.save wrote") from error
 
 
-def window_of(roi):
+def window_of(arguments):
+    """The sides of a window, in the order of the model's axes."""
+    roi = arguments.roi
     if not roi:
         raise Refused("--task semantic needs --roi, the side of a window or its height and width, such as --roi 512")
-    if len(roi) > 2 or not all(1 <= side <= 8192 for side in roi):
-        raise Refused(f"--roi {' '.join(map(str, roi))}: takes one or two whole numbers from 1 to 8192: a side, or height and width")
-    return roi[0], roi[-1]
+    if len(roi) > 3 or not all(1 <= side <= 8192 for side in roi):
+        raise Refused(f"--roi {' '.join(map(str, roi))}: takes one to three whole numbers from 1 to 8192: a side, height and width, or three sides of a volume")
+    if len(roi) < 3 and arguments.axes:
+        raise Refused("--axes is for volumes, whose --roi has three sides; leave --axes out, or name three sides")
+    return roi * 2 if len(roi) == 1 else roi
 
 
 def one_tensor(weights, net, images):
@@ -64,26 +68,41 @@ def one_tensor(weights, net, images):
     raise Refused(f"{weights}: returns {type(output).__name__}; it must return a tensor, a list of tensors, or a dictionary with 'out'")
 
 
-def three(name, values):
-    if len(values) not in (1, 3):
-        raise Refused(f"--{name} takes one number, or three for the channels, not {len(values)}")
-    return [float(value) for value in (values * 3)[:3]]
+def for_channels(name, values, channels):
+    if len(values) not in (1, channels):
+        raise Refused(f"--{name} takes one number{f', or {channels} for the channels' if channels > 1 else ''}, not {len(values)}")
+    return [float(value) for value in (values * channels)[:channels]]
+
+
+def input_of(arguments, sides):
+    """The section `input` of model.yaml."""
+    volumes = len(sides) == 3
+    if volumes and arguments.colour:
+        raise Refused("--colour has no meaning for volumes; leave it out")
+    axes = arguments.axes or "xyz"
+    names = ("width", "height", "depth") if axes == "xyz" else ("depth", "height", "width")
+    section = dict(zip(names, sides)) | {"axes": axes} if volumes else {"width": sides[1], "height": sides[0], "colour": arguments.colour or "rgb"}
+    channels = 1 if volumes else 3
+    scale = (1 if volumes else 1 / 255) if arguments.scale is None else arguments.scale
+    return section | {"scale": scale, "mean": for_channels("mean", arguments.mean or [0], channels), "std": for_channels("std", arguments.std or [1], channels)}
 
 
 def export(weights, out, arguments):
-    height, width = window_of(arguments.roi)
-    generator = torch.Generator().manual_seed(0)
-    images = torch.rand(3, 3, height, width, generator=generator)
+    sides = window_of(arguments)
+    inputs = input_of(arguments, sides)
+    rows = 3 if len(sides) == 2 else 2  # windows of volumes are large
+    images = torch.rand(rows, len(inputs["mean"]), *sides, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         net = load(weights)
         net = one_tensor(weights, net, images)
         together = net(images)
-        if together.dim() != 4 or together.shape[0] != 3 or together.shape[2:] != images.shape[2:]:
-            raise Refused(f"{weights}: turns windows {list(images.shape)} into {list(together.shape)}; expected [3, channels, {height}, {width}]; is the window a multiple of the net's stride?")
+        if together.dim() != images.dim() or together.shape[0] != rows or together.shape[2:] != images.shape[2:]:
+            expected = ", ".join(map(str, (rows, "channels", *sides)))
+            raise Refused(f"{weights}: turns windows {list(images.shape)} into {list(together.shape)}; expected [{expected}]; is the window a multiple of the net's stride?")
         channels = together.shape[1]
         if channels > MAX_CHANNELS:
             raise Refused(f"{weights}: has {channels} channels; at most {MAX_CHANNELS} are possible")
-        for row in range(3):  # a window must not depend on its neighbours in a call
+        for row in range(rows):  # a window must not depend on its neighbours in a call
             compare(f"window {row} alone and with others", together[row : row + 1], net(images[row : row + 1]), together.std())
     activation = arguments.activation or ("softmax" if channels > 1 else "sigmoid")
     if activation not in ACTIVATIONS:
@@ -103,14 +122,7 @@ def export(weights, out, arguments):
         "task": "semantic",
         "architecture": type(net).__name__ if not hasattr(net, "original_name") else net.original_name,
         "original": original_of("TorchScript", weights.name),
-        "input": {
-            "width": width,
-            "height": height,
-            "colour": arguments.colour or "rgb",
-            "scale": 1 / 255 if arguments.scale is None else arguments.scale,
-            "mean": three("mean", arguments.mean or [0]),
-            "std": three("std", arguments.std or [1]),
-        },
+        "input": inputs,
         "max_batch": MAX_BATCH,
         "output": output,
         "classes": names,

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <array>
+
 #include "models/package.hpp"
 #include "models/task.hpp"
 #include "models/yaml_section.hpp"
@@ -31,17 +33,25 @@ void read(YamlSection& root, YamlSection& output, Package& package) {
 }
 
 std::vector<Method> methods(const Package& package) {
+  std::vector<Side> images{'B', static_cast<std::int64_t>(package.channels.size())},
+      logits{'B', package.number("channels")};
+  // The order of a window's axes, as the model sees them.
+  std::vector<Side> axes{'H', 'W'};
+  if (package.input.depth > 0)
+    axes = package.input.columns_first ? std::vector<Side>{'W', 'H', 'D'} : std::vector<Side>{'D', 'H', 'W'};
+  images.insert(images.end(), axes.begin(), axes.end());
+  logits.insert(logits.end(), axes.begin(), axes.end());
   return {{.name = "forward",
            .part = "segmenter",
            .row = RowKind::window,
            .maximum = package.max_batch,
-           .inputs = {picture_inputs()},
-           .outputs = {{"logits", {'B', package.number("channels"), 'H', 'W'}}}}};
+           .inputs = {{"images", images, std::nullopt}},
+           .outputs = {{"logits", logits}}}};
 }
 
 std::string describe_output(const Package& package) {
   std::string text = fmt::format(
-      "{} channels for each pixel, {}", package.number("channels"),
+      "{} channels for each {}, {}", package.number("channels"), package.input.depth > 0 ? "voxel" : "pixel",
       std::array{"softmax", "sigmoid", "no activation"}[static_cast<std::size_t>(package.number("activation"))]);
   if (package.threshold) text += fmt::format(", threshold {}", *package.threshold);
   return text;

@@ -25,9 +25,10 @@ class LabelMapSink final : public PictureSink {
 
   std::vector<std::uint8_t> encode(const Frame& frame, std::span<const Object> objects) const override {
     if (const ClassMap* map = frame.columns.find(class_map)) {
-      GreyPng png(map->width, map->height, 8);
+      if (map->volume) return {};
+      GreyPng png(map->size.columns, map->size.rows, 8);
       map->labels->read([&](int /*first*/, std::span<const std::uint8_t> labels) {
-        for (std::size_t at = 0; at < labels.size(); at += static_cast<std::size_t>(map->width))
+        for (std::size_t at = 0; at < labels.size(); at += static_cast<std::size_t>(map->size.columns))
           png.add_row(labels.data() + at);
       });
       return png.finish();

@@ -19,14 +19,14 @@ class LabelTiffSink final : public PictureSink {
         .make = [](const StageContext&) -> std::unique_ptr<PictureSink> { return std::make_unique<LabelTiffSink>(); }};
   }
 
-  // Not empty: every picture has a file.
-  std::vector<std::uint8_t> encode(const Frame& /*frame*/, std::span<const Object> /*objects*/) const override {
-    return {1};
+  // Not empty: every picture has a file, but no volume.
+  std::vector<std::uint8_t> encode(const Frame& frame, std::span<const Object> /*objects*/) const override {
+    return std::vector<std::uint8_t>(frame.columns.get(class_map).volume ? 0 : 1);
   }
   bool fills() const override { return true; }
   void fill(const Frame& frame, int descriptor) const override {
     const ClassMap& map = frame.columns.get(class_map);
-    writer_(descriptor, map.width, map.height, *map.labels);
+    writer_(descriptor, map.size.columns, map.size.rows, *map.labels);
   }
 
  private:

@@ -15,6 +15,7 @@ constexpr SinkEntry (*rows[])() = {
     sink_entry<class OverlaySink>,
     sink_entry<class LabelMapSink>,
     sink_entry<class LabelTiffSink>,
+    sink_entry<class NiftiSink>,
     sink_entry<class NpySink>,
 };
 // clang-format on

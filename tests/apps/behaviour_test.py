@@ -156,7 +156,7 @@ class Recipes(Case):
                            ("detect: {conf: two}\n", "must be a number"), ("detect: {conf: 2}\n", "between 0 and 1"),
                            ("views: []\n", "views"), ("views: [{name: a, mtch: b}]\n", "did you mean 'match'"), ("[1, 2]\n", "map"),
                            ("a: b: c\n", "not valid YAML"), ("detect: 3\n", "detect"), ("stages: [encode, decode]\n", "encode"),
-                           ("encode: {format: [jpg]}\n", "coco, overlay, png, tiff and npy")):
+                           ("encode: {format: [jpg]}\n", "coco, overlay, png, tiff, nifti and npy")):
             recipe = self.write("r.yaml", text)
             done = millrace("run", recipe, "--input", self.folder, "--output", self.folder / "out")
             self.assertEqual(done.code, program.USAGE, f"{text}{done}")

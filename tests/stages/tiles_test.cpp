@@ -12,31 +12,34 @@ WindowOptions windows_of(const OptionValues& values) {
   return parse_options<Tiles::Options>("tiles", values).windows();
 }
 
+std::vector<int> sides_of(const std::vector<std::string>& roi) {
+  return parse_options<Tiles::Options>("tiles", {{"roi", roi}}).sides();
+}
+
 TEST_CASE("options of windows") {
-  CHECK(windows_of({}).roi == Extent{0, 0, 0});
-  CHECK(windows_of({{"roi", {"512"}}}).roi == Extent{512, 1, 512});
-  CHECK(windows_of({{"roi", {"240", "320"}}}).roi == Extent{240, 1, 320});
+  CHECK(sides_of({}).empty());
+  CHECK(sides_of({"512"}) == std::vector<int>{512});
+  CHECK(sides_of({"240", "320"}) == std::vector<int>{240, 320});
+  CHECK(sides_of({"64", "32", "16"}) == std::vector<int>{64, 32, 16});
   const WindowOptions options =
       windows_of({{"overlap", {"0.5"}}, {"weights", {"constant"}}, {"sigma", {"0.25"}}, {"align", {"32"}}});
   CHECK(options.overlap == 0.5);
   CHECK(options.weights == WindowWeights::constant);
   CHECK(options.sigma == 0.25);
   CHECK(options.align == 32);
-  for (const OptionValues& wrong : {OptionValues{{"roi", {"0"}}},
-                                    {{"roi", {"9000"}}},
-                                    {{"roi", {"12x"}}},
-                                    {{"roi", {"1", "2", "3"}}},
-                                    {{"weights", {"round"}}},
-                                    {{"overlap", {"1"}}}}) {
-    CHECK_THROWS_AS(windows_of(wrong), UsageError);
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"0"}, {"9000"}, {"12x"}, {""}, {"1", "2", "3", "4"}}) {
+    CHECK_THROWS_AS(sides_of(wrong), UsageError);
   }
+  CHECK_THROWS_AS(windows_of({{"weights", {"round"}}}), UsageError);
+  CHECK_THROWS_AS(windows_of({{"overlap", {"1"}}}), UsageError);
 }
 
 TEST_CASE("the size of windows is known before the run") {
-  CHECK_FALSE(Tiles::info({}).window);
+  CHECK(Tiles::info({}).window.empty());
   Tiles::Options options;
   options.roi = {"96"};
-  CHECK(Tiles::info(options).window == Extent{96, 1, 96});
+  CHECK(Tiles::info(options).window == std::vector<int>{96});
 }
 
 TEST_CASE("a picture that was reduced has no windows") {

@@ -113,7 +113,7 @@ class Sink(Case):
         self.assertIn("yolo (labels to train with)", run(MILLRACE, "stages"))
         self.write_picture("a.png")
         self.run_recipe("--format", "yolo")  # without a detector there are no objects, so no file is written
-        self.assertIn(b"coco, overlay, png, tiff, npy and yolo", subprocess.run([MILLRACE, "run", self.folder / "recipe.yaml", "--format", "yollo"],
+        self.assertIn(b"coco, overlay, png, tiff, nifti, npy and yolo", subprocess.run([MILLRACE, "run", self.folder / "recipe.yaml", "--format", "yollo"],
                                                                      stderr=subprocess.PIPE, check=False).stderr)
 
 

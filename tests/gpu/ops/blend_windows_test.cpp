@@ -23,14 +23,16 @@ std::vector<float> random_values(std::int64_t count, unsigned seed) {
 struct Case {
   Extent item, roi;
   int classes;
+  WindowOrder order = WindowOrder::rows_first;
 };
 
 // One band of windows of two items, whose rows wrap around in the ring.
 struct Band {
-  explicit Band(const Case& c) : roi(c.roi), classes(c.classes) {
+  explicit Band(const Case& c) : roi(c.roi), classes(c.classes), order(c.order) {
     WindowOptions options;
     options.roi = c.roi;
     options.overlap = 0.5;
+    options.order = c.order;
     weights = window_weights(options);
     grid = WindowGrid(c.item, options);
     size = {c.roi.rows, std::max(c.item.lines, c.roi.lines), std::max(c.item.columns, c.roi.columns)};
@@ -61,7 +63,7 @@ struct Band {
         const auto item = static_cast<std::size_t>(w / grid.band_windows());
         windows.push_back({&sums[item], static_cast<int>(w - begin), start(w % grid.band_windows())});
       }
-      blend_windows(device, there, roi, static_cast<const float*>(weights_there.data), windows);
+      blend_windows(device, there, roi, order, static_cast<const float*>(weights_there.data), windows);
     }
     std::vector<float> all;
     for (const Tensor& one : memory) {
@@ -88,7 +90,10 @@ struct Band {
                 if (l < 0 || c < 0 || l >= roi.lines || c >= roi.columns) continue;
                 int r = 0;
                 while ((first + r) % size.rows != slot) ++r;
-                const auto place = static_cast<std::size_t>((r * roi.lines + l) * roi.columns + c);
+                const int slow = order == WindowOrder::rows_first ? r : c,
+                          fast = order == WindowOrder::rows_first ? c : r;
+                const int side = order == WindowOrder::rows_first ? roi.columns : roi.rows;
+                const auto place = static_cast<std::size_t>((slow * roi.lines + l) * side + fast);
                 const auto row = static_cast<std::size_t>(item * grid.band_windows() + w);
                 const auto plane = static_cast<std::size_t>(roi.values());
                 const double value =
@@ -110,6 +115,7 @@ struct Band {
 
   Extent roi;
   int classes, first = 0;
+  WindowOrder order;
   WindowGrid grid;
   Extent size;
   std::vector<float> weights, outputs;
@@ -118,7 +124,7 @@ struct Band {
 TEST_CASE("blended sums are those of a slow loop, and do not depend on the calls that bring the windows") {
   HostAndDevice both;
   for (const Case& c : {Case{{7, 1, 9}, {4, 1, 4}, 1}, Case{{1, 1, 1}, {3, 1, 5}, 2}, Case{{5, 7, 6}, {4, 4, 3}, 14},
-                        Case{{9, 5, 40}, {2, 2, 33}, 3}}) {
+                        Case{{9, 5, 40}, {2, 2, 33}, 3}, Case{{5, 7, 6}, {4, 4, 3}, 2, WindowOrder::columns_first}}) {
     const Band band(c);
     const auto sums = band.blend(both.host, 1000);
     const auto expected = band.expected();
@@ -141,7 +147,7 @@ TEST_CASE("windows that do not fit their sums are refused") {
   const Tensor outputs = host.empty({1, 2, 4, 1, 4});
   const std::vector<float> weights(16);
   const auto blend = [&](const Tensor& tensor, BlendWindow window) {
-    blend_windows(host, tensor, {4, 1, 4}, weights.data(), std::vector{window});
+    blend_windows(host, tensor, {4, 1, 4}, WindowOrder::rows_first, weights.data(), std::vector{window});
   };
   CHECK_THROWS_AS(blend(outputs, {&sums, 1, {}}), std::invalid_argument);
   CHECK_THROWS_AS(blend(outputs, {&sums, 0, {0, 0, 5}}), std::invalid_argument);

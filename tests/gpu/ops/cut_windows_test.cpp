@@ -51,7 +51,10 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
     options.roi = c.roi;
     options.overlap = 0.5;
     const WindowGrid grid(c.item, options);
-    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    for (const auto& [type, order] : {std::pair{DType::f32, WindowOrder::rows_first},
+                                      {DType::f32, WindowOrder::columns_first},
+                                      {DType::f16, WindowOrder::rows_first},
+                                      {DType::bf16, WindowOrder::columns_first}}) {
       std::vector<std::vector<std::uint16_t>> halves;
       for (Device* device : {&both.host, &both.device}) {
         const auto size = values * (c.floats ? sizeof(float) : 1);
@@ -79,7 +82,7 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
         for (std::int64_t w = 0; w < grid.windows(); ++w) windows.push_back({&source, grid.start(w)});
         const auto rows = static_cast<std::int64_t>(windows.size()) + 1;
         const Tensor inputs = device->empty({rows, c.channels, c.roi.rows, c.roi.lines, c.roi.columns}, type);
-        cut_windows(*device, windows, c.roi, inputs);
+        cut_windows(*device, windows, c.roi, order, inputs);
         if (type != DType::f32) {
           halves.push_back(values_of<std::uint16_t>(*device, inputs));
           continue;
@@ -91,9 +94,11 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
           const bool blank = w == 0 || w == rows - 1;
           const Extent start = blank ? Extent{} : grid.start(w - 1);
           for (int p = 0; p < c.channels; ++p) {
-            for (int r = 0; r < c.roi.rows; ++r) {
+            const bool turned = order == WindowOrder::columns_first;
+            for (int slow = 0; slow < (turned ? c.roi.columns : c.roi.rows); ++slow) {
               for (int l = 0; l < c.roi.lines; ++l) {
-                for (int x = 0; x < c.roi.columns; ++x, ++at) {
+                for (int fast = 0; fast < (turned ? c.roi.rows : c.roi.columns); ++fast, ++at) {
+                  const int r = turned ? fast : slow, x = turned ? slow : fast;
                   const double expected = blank ? 0
                                                 : expected_value(c, item, source, p, start.rows + r - grid.before.rows,
                                                                  start.lines + l - grid.before.lines,
@@ -132,8 +137,9 @@ TEST_CASE("a ring of rows gives the same windows as the whole item") {
   few.ring = ring;
   const Tensor expected = host.empty({1, 1, 4, columns}), cut = host.empty({1, 1, 4, columns});
   for (const int start : {6, 7}) {
-    cut_windows(host, std::vector<CutWindow>{{&all, {start, 0, 0}}}, {4, 1, columns}, expected);
-    cut_windows(host, std::vector<CutWindow>{{&few, {start, 0, 0}}}, {4, 1, columns}, cut);
+    cut_windows(host, std::vector<CutWindow>{{&all, {start, 0, 0}}}, {4, 1, columns}, WindowOrder::rows_first,
+                expected);
+    cut_windows(host, std::vector<CutWindow>{{&few, {start, 0, 0}}}, {4, 1, columns}, WindowOrder::rows_first, cut);
     CHECK(values_of<float>(host, cut) == values_of<float>(host, expected));
   }
 }
@@ -143,10 +149,14 @@ TEST_CASE("tensors and sources that do not fit are refused") {
   WindowSource source;
   source.channels = 1;
   const std::vector<CutWindow> one{{&source, {}}};
-  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, host.empty({1, 3, 2, 2})), std::invalid_argument);
-  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, host.empty({1, 1, 2, 3})), std::invalid_argument);
-  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, host.empty({0, 1, 2, 2})), std::invalid_argument);
-  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, host.empty({1, 1, 2, 2}, DType::i32)), std::invalid_argument);
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, WindowOrder::rows_first, host.empty({1, 3, 2, 2})),
+                  std::invalid_argument);
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, WindowOrder::rows_first, host.empty({1, 1, 2, 3})),
+                  std::invalid_argument);
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, WindowOrder::rows_first, host.empty({0, 1, 2, 2})),
+                  std::invalid_argument);
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, WindowOrder::rows_first, host.empty({1, 1, 2, 2}, DType::i32)),
+                  std::invalid_argument);
 }
 
 }  // namespace

@@ -1,0 +1,148 @@
+// The code of libmillrace_nifti.so.
+#include <nifti1_io.h>
+#include <znzlib.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/regions/region_plugin.hpp"
+
+namespace millrace {
+namespace {
+
+struct FreeImage {
+  void operator()(nifti_image* image) const { nifti_image_free(image); }
+};
+struct CloseFile {
+  void operator()(znzptr* file) const { Xznzclose(&file); }
+};
+
+template <class T>
+void to_floats(const std::vector<char>& from, float slope, float intercept, float* to) {
+  const std::size_t count = from.size() / sizeof(T);
+  for (std::size_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, from.data() + i * sizeof(T), sizeof(T));
+    to[i] = slope == 1 && intercept == 0 ? static_cast<float>(value) : static_cast<float>(value) * slope + intercept;
+  }
+}
+
+using Convert = void (*)(const std::vector<char>& from, float slope, float intercept, float* to);
+
+Convert conversion_of(int datatype) {
+  switch (datatype) {
+    case DT_UINT8:
+      return to_floats<std::uint8_t>;
+    case DT_INT8:
+      return to_floats<std::int8_t>;
+    case DT_INT16:
+      return to_floats<std::int16_t>;
+    case DT_UINT16:
+      return to_floats<std::uint16_t>;
+    case DT_INT32:
+      return to_floats<std::int32_t>;
+    case DT_UINT32:
+      return to_floats<std::uint32_t>;
+    case DT_FLOAT32:
+      return to_floats<float>;
+    case DT_FLOAT64:
+      return to_floats<double>;
+    default:
+      return nullptr;
+  }
+}
+
+/// A volume that is read slice by slice. A compressed file can only be read forwards.
+class NiftiRegion final : public RegionSource {
+ public:
+  NiftiRegion(std::unique_ptr<nifti_image, FreeImage> image, int volume)
+      : image_(std::move(image)), convert_(conversion_of(image_->datatype)), volume_(volume) {
+    info_.size = {static_cast<int>(std::max<std::int64_t>(image_->nz, 1)), static_cast<int>(image_->ny),
+                  static_cast<int>(image_->nx)};
+    info_.channels = 1;
+    info_.type = DType::f32;
+    info_.volume = true;
+    info_.spacing_mm = {std::abs(image_->dx), std::abs(image_->dy), std::abs(image_->dz)};
+    const nifti_1_header header = nifti_convert_nim2nhdr(image_.get());
+    info_.nifti_header.assign(reinterpret_cast<const char*>(&header), sizeof(header));
+    // A slope of 0 means that there is none.
+    if (image_->scl_slope != 0) slope_ = image_->scl_slope, intercept_ = image_->scl_inter;
+    slice_.resize(static_cast<std::size_t>(info_.size.row_values()) * static_cast<std::size_t>(image_->nbyper));
+  }
+
+  const RegionInfo& info() const override { return info_; }
+  std::int64_t memory_bytes() const override { return static_cast<std::int64_t>(slice_.size()); }
+
+  void read(int first, int count, void* to) override {
+    if (file_ == nullptr) open();
+    auto* out = static_cast<float*>(to);
+    for (; next_ < first + count; ++next_) {
+      const std::size_t got = znzread(slice_.data(), 1, slice_.size(), file_.get());
+      if (got != slice_.size())
+        throw PictureError(Reason::truncated, "the data of this NIfTI end in slice " + std::to_string(next_) + " of " +
+                                                  std::to_string(info_.size.rows));
+      if (next_ < first) continue;
+      if (image_->swapsize > 1 && image_->byteorder != nifti_short_order())
+        nifti_swap_Nbytes(slice_.size() / static_cast<std::size_t>(image_->swapsize), image_->swapsize, slice_.data());
+      convert_(slice_, slope_, intercept_, out);
+      out += info_.size.row_values();
+    }
+  }
+
+ private:
+  void open() {
+    file_.reset(znzopen(image_->iname, "rb", nifti_is_gzfile(image_->iname)));
+    if (file_ == nullptr) throw PictureError(Reason::io_error, "the data of this NIfTI cannot be opened");
+    const auto volume = static_cast<std::int64_t>(slice_.size()) * info_.size.rows;
+    const std::int64_t begin = std::int64_t{image_->iname_offset} + volume * volume_;
+    if (znzseek(file_.get(), begin, SEEK_SET) < 0)
+      throw PictureError(Reason::truncated, "the data of this NIfTI end before volume " + std::to_string(volume_));
+  }
+
+  const std::unique_ptr<nifti_image, FreeImage> image_;
+  const Convert convert_;
+  const int volume_;
+  RegionInfo info_;
+  float slope_ = 1, intercept_ = 0;
+  std::vector<char> slice_;
+  std::unique_ptr<znzptr, CloseFile> file_;
+  int next_ = 0;  // slice
+};
+
+void open_nifti(const std::string& path, const RegionLimits& limits, std::shared_ptr<RegionSource>& source) {
+  nifti_set_debug_level(0);  // our own messages follow
+  std::unique_ptr<nifti_image, FreeImage> image(nifti_image_read(path.c_str(), 0));
+  if (image == nullptr)
+    throw PictureError(Reason::corrupt_data, "the header of this NIfTI cannot be read, or contradicts itself");
+  if (image->nx < 1 || image->ny < 1 || image->nz < 1 || image->ndim > 4)
+    throw PictureError(Reason::unsupported_format, "a NIfTI of " + std::to_string(image->ndim) +
+                                                       " dimensions; volumes, and series of volumes, are read");
+  if (conversion_of(image->datatype) == nullptr)
+    throw PictureError(Reason::unsupported_format,
+                       std::string("a NIfTI of ") + nifti_datatype_string(image->datatype) +
+                           "; real numbers of up to 64 bits and whole numbers of up to 32 bits are read");
+  const std::int64_t slice = std::int64_t{image->nx} * image->ny * std::int64_t{sizeof(double)};
+  if (slice > limits.memory_bytes)
+    throw PictureError(Reason::too_large, "a slice of this NIfTI has " + std::to_string(image->nx) + "x" +
+                                              std::to_string(image->ny) + " voxels, more than gate.slab allows");
+  if (limits.volume >= std::max<std::int64_t>(image->nt, 1))
+    throw PictureError(Reason::unsupported_format, "this NIfTI has " + std::to_string(image->nt) +
+                                                       " volumes, so there is no volume " +
+                                                       std::to_string(limits.volume) + "; they count from 0");
+  source = std::make_shared<NiftiRegion>(std::move(image), limits.volume);
+}
+
+}  // namespace
+}  // namespace millrace
+
+extern "C" __attribute__((visibility("default"))) void millrace_region_open(
+    millrace::OpenFile /*file*/, const std::string& path, const millrace::RegionLimits& limits,
+    std::shared_ptr<millrace::RegionSource>& source) {
+  millrace::open_nifti(path, limits, source);
+}

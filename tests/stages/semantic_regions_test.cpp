@@ -1,0 +1,305 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+#include "gpu/streams/fake_stream.hpp"
+#include "gpu/streams/host_stream.hpp"
+#include "tests/io/files/temporary_folder.hpp"
+#include "tests/stages/semantic_world.hpp"
+
+namespace millrace {
+namespace {
+
+/// A picture in memory that is read like a large file.
+class FakeRegion final : public RegionSource {
+ public:
+  explicit FakeRegion(const PixelBuffer& raster, int broken_row = -1) : raster_(raster), broken_(broken_row) {
+    info_.size = {raster.height, 1, raster.width};
+  }
+  const RegionInfo& info() const override { return info_; }
+  std::int64_t memory_bytes() const override { return 0; }
+  void read(int first, int count, void* to) override {
+    CHECK(first >= end_);  // forward only, and no row twice
+    end_ = first + count;
+    if (first <= broken_ && broken_ < end_)
+      throw PictureError(Reason::corrupt_data, "tile " + std::to_string(broken_) + " is broken");
+    std::memcpy(to, raster_.data.get() + std::ptrdiff_t{3} * first * raster_.width,
+                static_cast<std::size_t>(3 * count * raster_.width));
+    rows += count;
+  }
+  int rows = 0;
+
+ private:
+  const PixelBuffer raster_;
+  const int broken_;
+  RegionInfo info_;
+  int end_ = 0;
+};
+
+/// The frame without pixels: its file is read in parts.
+std::shared_ptr<FakeRegion> in_parts(Frame& frame, int broken_row = -1) {
+  auto region = std::make_shared<FakeRegion>(frame.columns.get(pixels), broken_row);
+  frame.columns.drop(pixels);
+  frame.region = region;
+  return region;
+}
+
+/// An output folder for the files of unfinished pictures.
+struct FolderWorld : World {
+  explicit FolderWorld(Before before = {}) : World(semantic_package(3), std::move(before)) {
+    output_folder = folder_.path();
+  }
+  std::string unfinished(int id) const { return folder_.path() + "/unfinished/" + std::to_string(id); }
+  TemporaryFolder folder_;
+};
+
+const std::vector<std::pair<int, int>> large_sizes{{50, 137}, {16, 160}, {9, 8}, {17, 16}, {140, 33}};
+
+TEST_CASE("a file that is read in parts has the labels of the whole picture, on host and stream") {
+  for (const char* overlap : {"0", "0.5", "0.75"}) {
+    Batch whole = batch_of_sizes(large_sizes);
+    World expected(semantic_package(3, 16));
+    expected.run(whole, {{"values", {"logits"}}, {"window_batch", {"5"}}}, {{"overlap", {overlap}}});
+    for (const char* rows : {"1", "5", "16"}) {
+      for (const bool stream : {false, true}) {
+        FolderWorld world;
+        Batch batch = batch_of_sizes(large_sizes);
+        std::vector<std::shared_ptr<FakeRegion>> regions;
+        for (const auto& frame : batch.frames) regions.push_back(in_parts(*frame));
+        Device device(stream ? std::make_unique<FakeStream>()
+                             : std::unique_ptr<Stream>(std::make_unique<HostStream>()));
+        world.run(batch, {{"window_batch", {rows}}}, {{"overlap", {overlap}}}, &device);
+        for (std::size_t i = 0; i < large_sizes.size(); ++i) {
+          REQUIRE_FALSE(batch.frames[i]->failed());
+          CHECK(labels_of(*batch.frames[i]) == labels_of(*whole.frames[i]));
+          CHECK(regions[i]->rows == large_sizes[i].second);  // every row once
+          CHECK(std::filesystem::exists(world.unfinished(static_cast<int>(i))));
+          batch.frames[i]->when_committed();
+          CHECK_FALSE(std::filesystem::exists(world.unfinished(static_cast<int>(i))));
+        }
+        if (!stream) continue;
+        // Besides slabs, a batch has one wait.
+        const auto out = world.counters[slabs_out].count();
+        CHECK(device.counts().uploads == world.counters[slabs_in].count());
+        CHECK(device.counts().downloads == out);
+        CHECK(device.counts().waits == out + 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("rows that cannot be read fail their picture, and the others keep their labels") {
+  Batch whole = batch_of_sizes(large_sizes);
+  World expected(semantic_package(3));
+  expected.run(whole, {{"values", {"logits"}}, {"window_batch", {"4"}}});
+  for (const int broken : {0, 70, 136}) {
+    FolderWorld world;
+    Batch batch = batch_of_sizes(large_sizes);
+    for (std::size_t i = 0; i < batch.frames.size(); ++i) in_parts(*batch.frames[i], i == 0 ? broken : -1);
+    world.run(batch, {{"window_batch", {"4"}}});
+    const auto line = line_of(*batch.frames[0], world.context());
+    CHECK(line["reason"] == "corrupt_data");
+    CHECK(line["detail"] == "tile " + std::to_string(broken) + " is broken");
+    for (std::size_t i = 1; i < batch.frames.size(); ++i)
+      CHECK(labels_of(*batch.frames[i]) == labels_of(*whole.frames[i]));
+  }
+}
+
+TEST_CASE("after a kill a large picture continues behind its finished rows, with the same labels and calls") {
+  struct Killed {};
+  for (const char* overlap : {"0", "0.5", "0.75"}) {
+    Batch whole = batch_of_sizes(large_sizes);
+    World expected(semantic_package(3));
+    expected.run(whole, {{"values", {"logits"}}, {"window_batch", {"4"}}}, {{"overlap", {overlap}}});
+    for (int kill_at = 1; kill_at < 60; kill_at += 7) {
+      int calls = 0;
+      bool killed = true;
+      FolderWorld world([&](const std::vector<int>&) {
+        if (killed && ++calls > kill_at) throw Killed{};
+      });
+      Batch first = batch_of_sizes(large_sizes);
+      for (const auto& frame : first.frames) in_parts(*frame);
+      try {
+        world.run(first, {{"window_batch", {"4"}}}, {{"overlap", {overlap}}});
+      } catch (const Killed&) {
+      }
+      killed = false;
+      const auto calls_before = world.counters[window_calls].count();
+      Batch batch = batch_of_sizes(large_sizes);
+      int rows_again = 0, rows = 0;
+      std::vector<std::shared_ptr<FakeRegion>> regions;
+      for (const auto& frame : batch.frames) regions.push_back(in_parts(*frame));
+      world.run(batch, {{"window_batch", {"4"}}}, {{"overlap", {overlap}}});
+      for (std::size_t i = 0; i < large_sizes.size(); ++i) {
+        CHECK(labels_of(*batch.frames[i]) == labels_of(*whole.frames[i]));
+        rows_again += regions[i]->rows;
+        rows += large_sizes[i].second;
+      }
+      if (kill_at > 20) {
+        CHECK(rows_again < rows);
+        CHECK(world.counters[window_calls].count() - calls_before < expected.counters[window_calls].count());
+      }
+    }
+  }
+}
+
+TEST_CASE("the values of a file that is read in parts are those of the whole picture") {
+  Batch whole = batch_of_sizes(large_sizes), batch = batch_of_sizes(large_sizes);
+  World expected(semantic_package(3));
+  expected.run(whole, {{"values", {"logits"}}});
+  for (const auto& frame : batch.frames) in_parts(*frame);
+  FolderWorld world;
+  world.run(batch, {{"values", {"logits"}}});
+  for (std::size_t i = 0; i < large_sizes.size(); ++i) {
+    REQUIRE_FALSE(batch.frames[i]->failed());
+    CHECK(std::ranges::equal(values_of(*batch.frames[i]), values_of(*whole.frames[i])));
+    CHECK(labels_of(*batch.frames[i]) == labels_of(*whole.frames[i]));
+  }
+}
+
+/// A volume in memory, read slice by slice.
+class FakeVolume final : public RegionSource {
+ public:
+  explicit FakeVolume(const Extent& size) {
+    info_.size = size;
+    info_.channels = 1;
+    info_.type = DType::f32;
+    info_.volume = true;
+    info_.spacing_mm = {2, 1, 0.5};
+    std::mt19937 random(static_cast<unsigned>(size.values()));
+    for (std::int64_t i = 0; i < size.values(); ++i) voxels.push_back(static_cast<float>(random() % 1000) / 500 - 1);
+  }
+  const RegionInfo& info() const override { return info_; }
+  std::int64_t memory_bytes() const override { return 0; }
+  void read(int first, int count, void* to) override {
+    const auto slice = static_cast<std::size_t>(info_.size.row_values());
+    std::memcpy(to, voxels.data() + static_cast<std::size_t>(first) * slice,
+                static_cast<std::size_t>(count) * slice * sizeof(float));
+  }
+  std::vector<float> voxels;
+
+ private:
+  RegionInfo info_;
+};
+
+constexpr Extent small_roi{4, 5, 6};
+
+Package volume_package(bool columns_first) {
+  Package package = semantic_package(2);
+  package.folder = "/fake-volumes";
+  package.name = "fake-volumes";
+  package.input.depth = small_roi.rows;
+  package.input.height = small_roi.lines;
+  package.input.width = small_roi.columns;
+  package.input.columns_first = columns_first;
+  package.channels = {{0.5F, 2.0F}};
+  set_methods(package);
+  return package;
+}
+
+/// Logits that depend on the voxel and its place in the window: x, y, z of the volume, in either order of axes.
+std::vector<Tensor> volume_model(std::span<const Tensor> inputs, bool columns_first) {
+  const Tensor& in = inputs.front();
+  CHECK(in.shape == (columns_first ? std::vector<std::int64_t>{in.shape[0], 1, 6, 5, 4}
+                                   : std::vector<std::int64_t>{in.shape[0], 1, 4, 5, 6}));
+  std::vector<std::int64_t> shape = in.shape;
+  shape[1] = 2;
+  Tensor out = Tensor::empty(shape);
+  const auto order = columns_first ? WindowOrder::columns_first : WindowOrder::rows_first;
+  for (std::int64_t b = 0; b < in.shape[0]; ++b) {
+    for (int k = 0; k < 2; ++k) {
+      for (std::int64_t i = 0; i < small_roi.values(); ++i) {
+        const Extent place = place_at(small_roi, order, i);
+        out.host<float>()[static_cast<std::size_t>((b * 2 + k) * small_roi.values() + i)] =
+            logit(in.row(b).host<const float>()[static_cast<std::size_t>(i)], k, place.rows + 10 * place.lines,
+                  place.columns);
+      }
+    }
+  }
+  return {out};
+}
+
+TEST_CASE("blended logits of volumes are those of a slow loop, in both orders of axes") {
+  for (const bool columns_first : {false, true}) {
+    for (const Extent size : {Extent{9, 7, 13}, Extent{1, 1, 1}, Extent{4, 5, 6}, Extent{20, 3, 8}}) {
+      FolderWorld world;
+      const std::string folder = world.add_model(
+          volume_package(columns_first),
+          [=](std::string_view, std::span<const Tensor> inputs) { return volume_model(inputs, columns_first); }, false);
+      const auto volume = std::make_shared<FakeVolume>(size);
+      WindowOptions options;
+      options.overlap = 0.5;
+      options.roi = small_roi;
+      const WindowGrid grid(size, options);
+      const std::vector<float> weights = window_weights(options);
+      std::vector<double> sums(static_cast<std::size_t>(2 * size.values())),
+          total(static_cast<std::size_t>(size.values()));
+      for (std::int64_t w = 0; w < grid.windows(); ++w) {
+        for (std::int64_t i = 0; i < small_roi.values(); ++i) {
+          const Extent place = place_at(small_roi, WindowOrder::rows_first, i), start = grid.start(w);
+          const int z = start.rows + place.rows - grid.before.rows, y = start.lines + place.lines - grid.before.lines,
+                    x = start.columns + place.columns - grid.before.columns;
+          if (z < 0 || y < 0 || x < 0 || z >= size.rows || y >= size.lines || x >= size.columns) continue;
+          const auto at = static_cast<std::size_t>((z * size.lines + y) * size.columns + x);
+          const auto weight = static_cast<double>(weights[static_cast<std::size_t>(i)]);
+          total[at] += weight;
+          for (int k = 0; k < 2; ++k)
+            sums[2 * at + static_cast<std::size_t>(k)] +=
+                weight * static_cast<double>(
+                             logit((volume->voxels[at] - 0.5F) / 2, k, place.rows + 10 * place.lines, place.columns));
+        }
+      }
+      for (const char* values : {"logits", "none"}) {
+        auto frame = picture(0);
+        frame->columns.drop(pixels);
+        frame->region = std::make_shared<FakeVolume>(size);
+        Batch batch({frame});
+        world.run(batch, {{"model", {folder}}, {"values", {values}}, {"window_batch", {"3"}}}, {{"overlap", {"0.5"}}});
+        REQUIRE_FALSE(frame->failed());
+        const auto labels = labels_of(*frame);
+        REQUIRE(labels.size() == total.size());
+        double worst = 0;
+        int wrong = 0;
+        for (std::size_t at = 0; at < total.size(); ++at) {
+          const double first = sums[2 * at] / total[at], second = sums[2 * at + 1] / total[at];
+          wrong += static_cast<int>(std::abs(first - second) > 1e-5 && labels[at] != (second > first ? 1 : 0));
+          if (std::string_view(values) == "none") continue;
+          worst = std::max({worst, std::abs(static_cast<double>(values_of(*frame)[2 * at]) - first),
+                            std::abs(static_cast<double>(values_of(*frame)[2 * at + 1]) - second)});
+        }
+        CHECK(wrong == 0);
+        CHECK(worst < 1e-5);
+        const auto line = line_of(*frame, world.context());
+        const auto voxels = line["semantic"][0]["voxels"].get<std::int64_t>();
+        CHECK(line["semantic"][0]["ml"] == doctest::Approx(static_cast<double>(voxels) * 0.001).epsilon(1e-4));
+        CHECK_FALSE(line["semantic"][0].contains("rle"));
+      }
+    }
+  }
+}
+
+TEST_CASE("a volume for a model of pictures fails, and the other way round") {
+  FolderWorld world;
+  Batch batch = batch_of_sizes({{20, 20}, {20, 20}});
+  batch.frames[1]->region = std::make_shared<FakeVolume>(Extent{3, 4, 5});
+  world.run(batch);
+  CHECK_FALSE(batch.frames[0]->failed());
+  CHECK(line_of(*batch.frames[1], world.context())["detail"] == "a volume, but the windows of the model are pictures");
+}
+
+TEST_CASE("the gate counts what a picture needs besides its pixels") {
+  World world(semantic_package(3));
+  const Semantic stage(parse_options<Semantic::Options>("semantic", {{"model", {world.folder_}}}), world.context());
+  Batch batch = batch_of_sizes({{50, 137}, {50, 137}});
+  constexpr int sums = 50 * roi * 4 * 4;
+  CHECK(stage.bytes(*batch.frames[0]) == sums + 50 * 137);
+  in_parts(*batch.frames[1]);
+  CHECK(stage.bytes(*batch.frames[1]) == sums + 50 * roi + 2 * roi * 150);
+}
+
+}  // namespace
+}  // namespace millrace
