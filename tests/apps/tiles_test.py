@@ -326,7 +326,7 @@ class Convert(program.Case):
         torch.save(net(5).state_dict(), self.folder / "net.pt")
         self.write("text.ts", "no net")
         self.check("--task semantic needs --roi, the side of a window or its height and width, such as --roi 512", "net5.ts", *semantic)
-        self.check("--roi 0: takes one or two whole numbers from 1 to 8192", "net5.ts", *semantic, "--roi", 0)
+        self.check("--roi 0: takes one to three whole numbers from 1 to 8192", "net5.ts", *semantic, "--roi", 0)
         self.check("net1.ts: has one channel, and softmax of one channel is always 1; use --activation sigmoid or none", "net1.ts", *semantic, *window,
                    "--activation", "softmax")
         self.check("net.pt: is no TorchScript (", "net.pt", *semantic, *window)
@@ -337,7 +337,7 @@ class Convert(program.Case):
     def test_the_package_is_described(self):
         done = millrace("inspect", package(5))
         self.assertEqual(done.code, program.OK, done)
-        for says in (r"task +semantic", rf"input +{ROI} x {ROI} BGR, .*", r"output +5 channels for each pixel, softmax", r"classes +class 0, .*, class 4"):
+        for says in (r"task +semantic", rf"input +windows of {ROI} x {ROI} BGR, .*", r"output +5 channels for each pixel, softmax", r"classes +class 0, .*, class 4"):
             self.assertRegex(done.out, rf"(?m)^{says}$")
 
     def test_the_printed_command_names_recipe_and_package(self):

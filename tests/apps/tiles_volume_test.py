@@ -1,0 +1,130 @@
+"""Volumes in windows have the values of MONAI, and their labels lie where the volume lies in space.
+
+The formats set of tools/setup.sh has MONAI and nibabel; without it, these tests skip.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy
+import program
+import torch
+from program import Case
+from torch import nn
+
+FORMATS = Path(sys.prefix).parent / "formats"
+AXES = {"xyz": (0, 1, 2), "zyx": (2, 1, 0)}  # of the model, from [x, y, z]
+ROI = (12, 10, 8)  # x, y, z
+# Sides of a volume, overlap, weights, order of the model's axes, windows in a call.
+RUNS = (
+    ((30, 21, 17), 0.5, "gaussian", "xyz", 3),
+    ((30, 21, 17), 0.25, "constant", "zyx", 1),
+    ((12, 10, 8), 0, "gaussian", "zyx", 2),
+    ((7, 25, 1), 0.75, "gaussian", "xyz", 5),
+    ((13, 4, 40), 0, "constant", "xyz", 4),
+)
+
+
+class Volumes(Case):
+    def setUp(self):
+        super().setUp()
+        if not (FORMATS / ".complete").is_file():
+            self.skipTest(f"{FORMATS} is missing; tools/setup.sh formats installs it")
+        if str(FORMATS) not in sys.path:
+            sys.path.append(str(FORMATS))  # at the end: torch and numpy are those of the Python set
+        torch.set_num_threads(1)
+        torch.manual_seed(3)
+        self.net = nn.Sequential(nn.Conv3d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv3d(6, 3, 5, padding=2)).eval()
+        torch.jit.script(self.net).save(str(self.folder / "net.ts"))
+
+    def package(self, axes):
+        out = self.folder / axes
+        sides = [ROI[axis] for axis in AXES[axes]]
+        done = program.millrace("model", self.folder / "net.ts", "--task", "semantic", "--roi", *sides, "--axes", axes, "--mean", 50, "--std", 100, "--out", out)
+        self.assertEqual(done.code, program.OK, done)
+        self.assertIn("volume.yaml", done.out)
+        return out / "net.pkg"
+
+    def write(self, path, sides, seed=0, **options):
+        import nibabel
+
+        voxels = numpy.random.default_rng(seed).integers(-300, 300, sides).astype(numpy.int16)
+        affine = numpy.array([[-0.5, 0.1, 0, 10], [0, 2, 0, -20], [0, 0, 3, 30], [0, 0, 0, 1]])
+        image = nibabel.Nifti1Image(voxels, affine)
+        image.header.set_slope_inter(0.25, 7)
+        path.parent.mkdir(exist_ok=True)
+        nibabel.save(image, path)
+        return path
+
+    def run_on(self, volume, package, out, *settings, code=program.OK, sinks="nifti,npy"):
+        words = [word for setting in settings for word in ("--set", setting)]
+        return self.run_ok(program.ROOT / "configs/volume.yaml", "--input", volume, "--set", f"semantic.model={package}", "--output", out, "--format", sinks,
+                           *words, code=code)
+
+    def compare(self, volume, out, overlap, weights, axes):
+        """The largest difference of the values to MONAI's; checks labels, their place in space, and the line."""
+        import nibabel
+        from monai.inferers import sliding_window_inference
+
+        image = nibabel.load(volume)
+        order = AXES[axes]
+        voxels = torch.from_numpy((image.get_fdata(dtype=numpy.float32).transpose(order) - 50) / 100)
+        with torch.inference_mode():
+            expected = sliding_window_inference(voxels[None, None], [ROI[axis] for axis in order], 2, self.net, overlap=overlap, mode=weights)[0].numpy()
+        expected = expected.transpose(0, *(1 + order.index(axis) for axis in range(3)))  # [channel, x, y, z]
+        values = numpy.load(out / "values" / f"{volume.name}.npy").transpose(3, 2, 1, 0)
+        self.assertEqual(values.shape, expected.shape)
+        labels = nibabel.load(out / "label_volumes" / f"{volume.name}.nii.gz")
+        self.assertEqual(labels.get_data_dtype(), numpy.uint8)
+        self.assertTrue((labels.affine == image.affine).all())
+        best = numpy.sort(expected, axis=0)
+        clear = best[-1] - best[-2] > 1e-5
+        found = numpy.asarray(labels.dataobj)
+        self.assertTrue((found == expected.argmax(0))[clear].all())
+        (line,) = program.lines(out)
+        counts = {one["label"]: one["voxels"] for one in line["semantic"]}
+        self.assertEqual(counts, {int(label): int((found == label).sum()) for label in numpy.unique(found)})
+        litres = numpy.prod(image.header.get_zooms()[:3]) / 1000
+        for one in line["semantic"]:
+            self.assertAlmostEqual(one["ml"], one["voxels"] * litres, delta=1e-3 * one["ml"])
+        return numpy.abs(values - expected).max()
+
+    def test_values_are_those_of_monai(self):
+        packages = {axes: self.package(axes) for axes in AXES}
+        for number, (sides, overlap, weights, axes, in_call) in enumerate(RUNS):
+            with self.subTest(sides=sides, overlap=overlap, weights=weights, axes=axes):
+                volume = self.write(self.folder / f"in/{number}.nii.gz", sides, seed=number)
+                out = self.folder / f"out{number}"
+                self.run_on(volume, packages[axes], out, "semantic.values=logits", f"tiles.overlap={overlap}", f"tiles.weights={weights}",
+                            f"semantic.window_batch={in_call}")
+                self.assertLess(self.compare(volume, out, overlap, weights, axes), 1e-5)
+                # Without values, labels leave slice by slice.
+                slabs = self.folder / f"slabs{number}"
+                self.run_on(volume, packages[axes], slabs, f"tiles.overlap={overlap}", f"tiles.weights={weights}", f"semantic.window_batch={in_call}", sinks="nifti")
+                self.assertEqual(program.tree(slabs / "label_volumes"), program.tree(out / "label_volumes"))
+
+    def test_windows_of_another_size(self):
+        volume = self.write(self.folder / "in/a.nii", (20, 20, 20))
+        package = self.package("xyz")
+        self.run_on(volume, package, self.folder / "out", "tiles.roi=8,9,10", sinks="nifti")
+        self.assertGreater(program.report(self.folder / "out")["calls"]["windows"], 8)
+        done = program.millrace("run", program.ROOT / "configs/volume.yaml", "--input", volume, "--set", f"semantic.model={package}", "--output",
+                                self.folder / "no", "--set", "tiles.roi=8,9")
+        self.assertEqual(done.code, program.USAGE)
+        self.assertIn("tiles.roi has 2 numbers, but the windows of", done.err)
+
+    def test_bad_volumes_fail_alone(self):
+        good = self.write(self.folder / "in/good.nii.gz", (20, 12, 9))
+        whole = good.read_bytes()
+        (self.folder / "in/cut.nii.gz").write_bytes(whole[: len(whole) // 2])
+        (self.folder / "in/text.nii.gz").write_text("no volume")
+        program.write_picture(self.folder / "in/picture.png")
+        self.run_on(self.folder / "in", self.package("xyz"), self.folder / "out", sinks="nifti", code=program.SOME_FAILED)
+        lines = {line["path"]: line for line in program.lines(self.folder / "out")}
+        self.assertEqual({path: line.get("reason") for path, line in lines.items()},
+                         {"good.nii.gz": None, "cut.nii.gz": "truncated", "text.nii.gz": "not_an_image", "picture.png": "unsupported_format"})
+        self.assertIn("a picture, but the windows of the model are volumes", lines["picture.png"]["detail"])
+
+
+if __name__ == "__main__":
+    program.main()
