@@ -321,9 +321,9 @@ void execute_and_report(Attempt& attempt, RunReport& report) {
     fill_device_calls(report, attempt.request, attempt.execution);
     check_accounts(report);
     if (report.state == "finished") {
-      // It is empty: every picture has its line. rmdir(2) refuses a folder with files.
+      // Every picture has its line. A kill between a line and the removal of its file may have left files.
       std::error_code kept;
-      std::filesystem::remove(attempt.output + "/unfinished", kept);
+      std::filesystem::remove_all(attempt.output + "/unfinished", kept);
       // These files cover the whole output, so a stopped run does not make them.
       for (const SinkEntry* sink : attempt.sinks) {
         if (sink->finish != nullptr) sink->finish(attempt.output);

@@ -1,10 +1,13 @@
 #include "run/reader.hpp"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <limits>
 #include <system_error>
 
 #include "io/files/read_file.hpp"
+#include "io/input/scan.hpp"
 #include "io/regions/open_region.hpp"
 #include "stages/pixel_cache.hpp"
 
@@ -17,7 +20,10 @@ bool was_there_when_planned(const Item& item) { return item.mtime_ns != 0; }
 }  // namespace
 
 std::int64_t Reader::file_bytes(const Frame& frame) const {
-  if (in_parts_ && is_read_in_parts(open_path(input_root_, frame.item))) return 0;
+  // By name, because the source's thread opens no files.
+  static constexpr std::array in_parts{"tif", "tiff", "btf", "svs", "nii", "nii.gz"};
+  const std::string extension = extension_of(frame.item.path);
+  if (in_parts_ && std::ranges::find(in_parts, extension) != in_parts.end()) return 0;
   if (was_there_when_planned(frame.item)) return frame.item.bytes;  // read() fails for another size
   std::error_code unknown;
   const auto bytes = std::filesystem::file_size(open_path(input_root_, frame.item), unknown);

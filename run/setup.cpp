@@ -79,10 +79,17 @@ void set_window_sizes(const Config& config, Packages& packages) {
   std::map<std::string, std::pair<std::vector<int>, std::string>> wanted;  // by folder: the sides, and the view
   const auto of_chain = [&](const Chain& chain, const std::string& view) {
     std::vector<int> window;
+    int align = 1;
     for (const auto& link : chain.links()) {
       if (!link.info.window.empty()) window = link.info.window;
+      align = std::max(align, link.info.window_align);
       for (const ModelUse& use : link.info.models) {
         if (!use.of_windows || use.folder.empty()) continue;
+        const InputSpec input = with_window(packages.at(use.folder)->input, window, use.folder);
+        const int shortest = std::min({input.width, input.height, input.depth > 0 ? input.depth : input.width});
+        if (align > shortest)
+          throw UsageError("tiles.align is " + std::to_string(align) + ", but a side of the windows of '" + use.folder +
+                           "' has " + std::to_string(shortest) + "; no side may be shorter than tiles.align");
         const auto [known, is_new] = wanted.emplace(use.folder, std::pair(window, view));
         if (!is_new && known->second.first != window)
           throw UsageError("'" + use.folder + "' gets windows of two sizes, of view '" + known->second.second +
@@ -90,7 +97,7 @@ void set_window_sizes(const Config& config, Packages& packages) {
         if (!is_new || window.empty()) continue;
         auto& package = packages.at(use.folder);
         auto resized = std::make_shared<Package>(*package);
-        resized->input = with_window(package->input, window, use.folder);
+        resized->input = input;
         package = std::move(resized);
       }
     }

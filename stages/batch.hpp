@@ -48,6 +48,7 @@ class Frame {
       failed_ns = SteadyClock().now_ns();
     }
     file = {};  // the gate gets back the bytes of a failed frame, so its file must not stay in memory
+    region = nullptr;
   }
 
   Item item;

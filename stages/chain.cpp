@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "io/results/json_line.hpp"
+#include "stages/decode.hpp"
 
 namespace millrace {
 namespace {
@@ -206,7 +207,12 @@ int Chain::objects() const {
 }
 
 bool reads_in_parts(const Chain& chain) {
-  return std::ranges::any_of(chain.links(), [](const ChainLink& link) { return link.info.in_parts; });
+  const auto& links = chain.links();
+  // A stage or a sink that needs the pixels of whole pictures would find none.
+  const bool needs_pixels = std::ranges::any_of(links, [](const ChainLink& link) {
+    return !link.info.in_parts && std::ranges::find(link.info.reads, &pixels) != link.info.reads.end();
+  });
+  return !needs_pixels && std::ranges::any_of(links, [](const ChainLink& link) { return link.info.in_parts; });
 }
 
 void run_stage(const ChainLink& link, const FrameStage& stage, Frame& frame) {

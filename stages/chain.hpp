@@ -73,7 +73,7 @@ class Chain {
   const std::vector<StageEntry>* table_ = nullptr;
 };
 
-/// Whether the stages take files that are read in parts (Frame::region).
+/// Whether all stages that need pixels take files that are read in parts (Frame::region).
 bool reads_in_parts(const Chain& chain);
 
 /// Runs a stage on a frame that has not failed, then frees the fields in `link.frees`.

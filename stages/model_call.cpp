@@ -241,16 +241,22 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
           owners.subspan(first, count), make, call, [&] { return rows.model.limit(rows.method); }, context.counters);
     };
     std::vector<RowOutcome> outcomes;
-    try {
-      outcomes = call_all();
-    } catch (const OutOfMemoryError&) {
+    const auto call_unpadded = [&] {
       // A single row cannot be split, but it may fit without the padding.
       if (count > 1 || rows.model.padded(1, rows.method, false) == 1) throw;
       unpadded = true;
       outcomes = call_all();
       outcomes.front().split = true;
+    };
+    try {
+      outcomes = call_all();
+    } catch (const OutOfMemoryError&) {
+      call_unpadded();
+    } catch (const std::bad_alloc&) {  // of the inputs
+      call_unpadded();
     }
     std::vector<TakenRow> taken;
+    const bool other_shape = rows.model.other_shape(rows.method);
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t row = first + i;
       Frame& frame = frame_of(row);
@@ -260,7 +266,7 @@ void call_rows(Batch& batch, const StageContext& context, const BatchRows& rows)
         if (is_wanted(row)) frame.fail(rows.stage, Reason::model_failed, outcomes[i].error);
         continue;
       }
-      frame.split = frame.split || (outcomes[i].split && is_wanted(row));
+      frame.split = frame.split || ((outcomes[i].split || other_shape) && is_wanted(row));
       taken.push_back({static_cast<int>(row), outcomes[i].outputs, outcomes[i].row});
     }
     // Before the next call: outputs that `take` does not keep are freed at the end of this round.

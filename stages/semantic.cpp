@@ -105,6 +105,15 @@ int ring_rows(const WindowGrid& grid, std::int64_t first, int in_call) {
   return std::min(most, grid.item.rows);
 }
 
+/// All options, as text.
+std::string key_of(const WindowOptions& options) {
+  std::string text;
+  for (const int number : {options.roi.rows, options.roi.lines, options.roi.columns, options.align,
+                           static_cast<int>(options.weights), static_cast<int>(options.order)})
+    text += std::to_string(number) + " ";
+  return text + std::to_string(options.overlap) + " " + std::to_string(options.sigma);
+}
+
 /// The size of a window of the model.
 Extent roi_of(const InputSpec& spec) {
   return spec.depth > 0 ? Extent{spec.depth, spec.height, spec.width} : Extent{spec.height, 1, spec.width};
@@ -221,6 +230,7 @@ void Semantic::run(Batch& batch) {
 }
 
 std::int64_t Semantic::bytes(const Frame& frame) const {
+  if (is_volume(frame) != (model_.package().input.depth > 0)) return 0;  // run() fails it
   const Extent roi = roi_of(model_.package().input), item = size_of(frame);
   const std::int64_t channels = model_.package().number("channels");
   const Extent padded{item.rows, std::max(item.lines, roi.lines), std::max(item.columns, roi.columns)};
@@ -256,14 +266,14 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
   item.grid = WindowGrid(size_of(frame), work.options);
   item.sums = {nullptr, item.grid.padded(), model_.package().number("channels")};
   item.sums.size.rows = item.grid.roi.rows;
-  begin_results(item, frame);
+  begin_results(item, frame, work.options);
   begin_source(item, frame);
   if (frame.failed()) return;
   work.owners.insert(work.owners.end(), static_cast<std::size_t>(item.grid.windows()), slot);
   context_.counters[windows_cut] += item.grid.windows() - item.first_window;
 }
 
-void Semantic::begin_results(Item& item, Frame& frame) const {
+void Semantic::begin_results(Item& item, Frame& frame, const WindowOptions& options) const {
   Device& device = *context_.device;
   const WindowGrid& grid = item.grid;
   item.with_values = options_.values != "none";
@@ -275,11 +285,13 @@ void Semantic::begin_results(Item& item, Frame& frame) const {
   if (!item.by_slabs || context_.output_folder.empty()) return;
   const std::string folder = context_.output_folder + "/" + unfinished_folder;
   make_folder(folder);
-  // The plan fixes everything else that determines labels.
-  const std::string key =
-      frame.item.path + " " + std::to_string(frame.item.bytes) + " " + std::to_string(frame.item.mtime_ns);
+  // The plan of the folder fixes everything that determines labels. The key finds files of another plan.
+  const std::string key = frame.item.path + " " + std::to_string(frame.item.bytes) + " " +
+                          std::to_string(frame.item.mtime_ns) + " " + model_.package().id() + " " + key_of(options);
   item.file =
       std::make_shared<LabelFile>(folder, std::to_string(frame.item.id), key, grid.item.rows, grid.item.row_values());
+  // Also if the picture fails.
+  frame.when_committed = [file = item.file] { file->remove(); };
   if (item.file->finished_rows() == 0) return;
   // Windows that touch no further row are not needed. The others blend again from their first row on.
   const int finished_padded = item.file->finished_rows() + grid.before.rows;
@@ -462,13 +474,11 @@ void Semantic::deliver(Item& item) const {
     map.spacing_mm = frame.region->info().spacing_mm;
     map.nifti_header = frame.region->info().nifti_header;
   }
-  if (item.file != nullptr) {
-    frame.when_committed = [file = item.file] { file->remove(); };
-  } else if (item.by_slabs) {
+  if (item.by_slabs && item.file == nullptr) {
     const auto kept = std::make_shared<const std::vector<std::uint8_t>>(std::move(item.kept));
     map.labels =
         std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(kept, kept->data()), kept->size());
-  } else {
+  } else if (!item.by_slabs) {
     map.labels = std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(item.results, item.labels()),
                                                   item.pixels);
   }

@@ -86,7 +86,7 @@ class Semantic final : public LaneStage {
   };
   void begin(Frame& frame, int slot, Work& work);
   void begin_source(Item& item, Frame& frame) const;
-  void begin_results(Item& item, Frame& frame) const;
+  void begin_results(Item& item, Frame& frame, const WindowOptions& options) const;
   Tensor cut(std::span<const CallRow> rows, int count, Work& work) const;
   void load_rows(std::span<const CallRow> rows, Work& work) const;
   void take(std::span<const TakenRow> rows, const Work& work) const;

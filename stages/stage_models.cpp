@@ -46,6 +46,10 @@ int StageModel::padded(int rows, std::string_view method, bool part) const {
   return part ? rows : std::max(rows, std::min(maximum(method), limit(method)));
 }
 
+bool StageModel::other_shape(std::string_view method) const {
+  return use_.one_shape && limit(method) < maximum(method) && engine()->row_counts(method).empty();
+}
+
 std::shared_ptr<Engine> StageModel::engine() const { return models_.cache->acquire(*package_); }
 
 MethodRows rows_of(const ModelUse& use, const Package& package, int batch_size, const CallLimits* limits) {

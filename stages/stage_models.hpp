@@ -38,6 +38,8 @@ class StageModel {
   /// No padding if the loaded model pads calls itself. Only for stages in a lane.
   /// `part`: after a split, the rows are only a part of a call. They are not padded to the shape of the whole call.
   int padded(int rows, std::string_view method, bool part) const;
+  /// Whether memory allows fewer rows than all calls should have.
+  bool other_shape(std::string_view method) const;
 
   /// The loaded model. Loads it if the cache does not have it. Only for stages in a lane.
   std::shared_ptr<Engine> engine() const;

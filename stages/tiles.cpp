@@ -59,6 +59,8 @@ StageInfo Tiles::info(const Options& options) {
                  .writes = {&tiling},
                  .uses = {}};
   info.window = options.sides();
+  info.in_parts = true;
+  info.window_align = options.align;
   return info;
 }
 

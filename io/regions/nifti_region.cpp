@@ -68,7 +68,10 @@ class NiftiRegion final : public RegionSource {
     info_.channels = 1;
     info_.type = DType::f32;
     info_.volume = true;
-    info_.spacing_mm = {std::abs(image_->dx), std::abs(image_->dy), std::abs(image_->dz)};
+    const double mm = image_->xyz_units == NIFTI_UNITS_METER    ? 1000
+                      : image_->xyz_units == NIFTI_UNITS_MICRON ? 0.001
+                                                                : 1;
+    info_.spacing_mm = {mm * std::abs(image_->dx), mm * std::abs(image_->dy), mm * std::abs(image_->dz)};
     const nifti_1_header header = nifti_convert_nim2nhdr(image_.get());
     info_.nifti_header.assign(reinterpret_cast<const char*>(&header), sizeof(header));
     // A slope of 0 means that there is none.

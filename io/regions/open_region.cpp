@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cstring>
-#include <fstream>
+#include <limits>
 #include <string_view>
+
+#include <unistd.h>
 
 #include "base/plugin.hpp"
 #include "io/regions/region_plugin.hpp"
@@ -21,9 +23,15 @@ const Format* format_of(const std::string& path) {
   static const Format tiff{"libmillrace_tiff.so", {"reads parts of TIFF files", "install Debian's libtiff6"}};
   static const Format nifti{"libmillrace_nifti.so", {"reads NIfTI files", "install Debian's libnifti2"}};
   std::array<char, 348> begin{};
-  std::ifstream file(path, std::ios::binary);
-  file.read(begin.data(), begin.size());
-  const auto count = static_cast<std::size_t>(file.gcount());
+  std::size_t count = 0;
+  try {
+    // Never waits for a pipe, and refuses what is no regular file.
+    const OpenFile file(path, {.max_bytes = std::numeric_limits<std::int64_t>::max()});
+    const ssize_t got = ::pread(file.descriptor(), begin.data(), begin.size(), 0);
+    count = got < 0 ? 0 : static_cast<std::size_t>(got);
+  } catch (const PictureError&) {
+    return nullptr;  // reading it says why
+  }
   if (count < 4) return nullptr;
   const std::string_view magic(begin.data(), 4);
   for (const std::string_view known : {std::string_view("II*\0", 4), std::string_view("MM\0*", 4),

@@ -115,18 +115,20 @@ bool read_layout(TIFF* tiff, Layout& layout) {
 class TiffRegion final : public RegionSource {
  public:
   TiffRegion(Handle tiff, const Layout& layout, std::shared_ptr<std::string> message, std::int64_t part_bytes)
-      : tiff_(std::move(tiff)), layout_(layout), message_(std::move(message)) {
+      : message_(std::move(message)), tiff_(std::move(tiff)), layout_(layout) {
     info_.size = {static_cast<int>(layout.height), 1, static_cast<int>(layout.width)};
     info_.channels = out_channels;
-    part_.resize(static_cast<std::size_t>(part_bytes) * (layout.planes ? static_cast<std::size_t>(layout.samples) : 1));
-    // Whole parts, although the last column and row of parts reach over the picture.
-    band_.resize(std::size_t{out_channels} * layout.width * layout.part_height);
+    part_bytes_ = static_cast<std::size_t>(part_bytes) * (layout.planes ? static_cast<std::size_t>(layout.samples) : 1);
+    band_bytes_ = std::size_t{out_channels} * layout.width * layout.part_height;
   }
 
   const RegionInfo& info() const override { return info_; }
-  std::int64_t memory_bytes() const override { return static_cast<std::int64_t>(part_.size() + band_.size()); }
+  std::int64_t memory_bytes() const override { return static_cast<std::int64_t>(part_bytes_ + band_bytes_); }
 
   void read(int first, int count, void* to) override {
+    // Not before: the gate grants these bytes after the file was opened.
+    part_.resize(part_bytes_);
+    band_.resize(band_bytes_);
     const std::size_t row_bytes = std::size_t{out_channels} * layout_.width;
     auto* out = static_cast<std::uint8_t*>(to);
     for (int row = first; row < first + count;) {
@@ -215,10 +217,11 @@ class TiffRegion final : public RegionSource {
     }
   }
 
+  const std::shared_ptr<std::string> message_;  // before the file, which may still write to it when it closes
   const Handle tiff_;
   const Layout layout_;
-  const std::shared_ptr<std::string> message_;
   RegionInfo info_;
+  std::size_t part_bytes_ = 0, band_bytes_ = 0;
   std::vector<std::uint8_t> part_;  // one tile or strip as the library gives it; all planes of it
   std::vector<std::uint8_t> band_;  // a row of tiles, or a strip, as RGB
   int loaded_band_ = -1;

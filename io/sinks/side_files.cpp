@@ -206,7 +206,18 @@ SideFiles::Pending SideFiles::begin(std::int64_t id, std::string_view picture_pa
   pending.aside_ = aside;
   pending.file_ = file.release();
   pending.folder_ = folder.release();
-  fill(pending.file_);
+  errno = 0;
+  try {
+    fill(pending.file_);
+  } catch (const StorageError&) {
+    throw;
+  } catch (...) {
+    // Libraries that write say little. If the storage is at fault, the run must end, and not only the picture fail.
+    const int error = errno;
+    if (error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG)
+      throw StorageError("write", pending.path_, error);
+    throw;
+  }
   struct stat status {};
   if (fstat(pending.file_, &status) != 0) throw StorageError("read the size of", pending.path_, errno);
   pending.bytes_ = status.st_size;

@@ -147,6 +147,29 @@ TEST_CASE("after a kill a large picture continues behind its finished rows, with
   }
 }
 
+TEST_CASE("a picture that fails leaves no file of finished rows when its line is written") {
+  FolderWorld world;
+  Batch batch = batch_of_sizes({{50, 137}});
+  in_parts(*batch.frames[0], 120);
+  world.run(batch);
+  CHECK(batch.frames[0]->failed());
+  CHECK(std::filesystem::exists(world.unfinished(0)));
+  batch.frames[0]->when_committed();
+  CHECK_FALSE(std::filesystem::exists(world.unfinished(0)));
+}
+
+TEST_CASE("finished rows of other windows do not count") {
+  FolderWorld world;
+  for (const char* overlap : {"0.5", "0.25"}) {
+    Batch whole = batch_of_sizes({{50, 137}}), batch = batch_of_sizes({{50, 137}});
+    World expected(semantic_package(3));
+    expected.run(whole, {}, {{"overlap", {overlap}}});
+    in_parts(*batch.frames[0]);
+    world.run(batch, {}, {{"overlap", {overlap}}});  // the file of the first one is still there
+    CHECK(labels_of(*batch.frames[0]) == labels_of(*whole.frames[0]));
+  }
+}
+
 TEST_CASE("the values of a file that is read in parts are those of the whole picture") {
   Batch whole = batch_of_sizes(large_sizes), batch = batch_of_sizes(large_sizes);
   World expected(semantic_package(3));

@@ -125,6 +125,19 @@ TEST_CASE("scale and intercept, one volume of several, spacing") {
   CHECK(text == "this NIfTI has 3 volumes, so there is no volume 3; they count from 0");
 }
 
+TEST_CASE("spacing is in millimetres, whatever the unit of the file") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.nii";
+  for (const auto& [unit, factor] : {std::pair{char{2}, 1.0}, {char{1}, 1000.0}, {char{3}, 0.001}, {char{0}, 1.0}}) {
+    std::string header = header_of(4, 16);
+    header[123] = unit;
+    write(path, header + voxels_of<std::int16_t>());
+    const auto spacing = open_region(path, {}, {})->info().spacing_mm;
+    CHECK(spacing[0] == doctest::Approx(0.5 * factor));
+    CHECK(spacing[2] == doctest::Approx(3 * factor));
+  }
+}
+
 TEST_CASE("numbers in the other byte order") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/a.nii";

@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <tiffio.h>
 
 #include <cstring>
@@ -253,6 +254,8 @@ TEST_CASE("kinds that are only decoded whole, and kinds that are not read at all
   write(path, {.width = 10, .height = 10, .samples = 1, .bits = 32, .photometric = PHOTOMETRIC_MINISBLACK});
   CHECK(reason_of(path, text) == Reason::unsupported_format);
   CHECK_FALSE(is_read_in_parts(folder.path() + "/none.tif"));
+  REQUIRE(::mkfifo((folder.path() + "/pipe.tif").c_str(), 0600) == 0);
+  CHECK_FALSE(is_read_in_parts(folder.path() + "/pipe.tif"));  // returns, and does not wait for a writer
   std::ofstream(path) << "II*";
   CHECK_FALSE(is_read_in_parts(path));
   CHECK_THROWS_AS(open_region(folder.path() + "/none.tif", {}, {}), PictureError);
