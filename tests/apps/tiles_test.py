@@ -5,6 +5,7 @@ The nets are small and random. The formats set of tools/setup.sh has MONAI; with
 
 import functools
 import math
+import os
 import re
 import sys
 import tempfile
@@ -273,6 +274,34 @@ class Results(Base):
         self.assertEqual({line["state"] for line in lines.values()}, {"ok"})
         for folder, suffix in (("labels", ".png"), ("values", ".npy")):
             self.assertEqual({file.name for file in (out / folder).iterdir()}, {path + suffix for path in lines})
+
+
+class Recipes(Base):
+    def test_windows_must_be_as_long_as_their_alignment(self):
+        done = millrace("run", program.ROOT / "configs/tiled.yaml", "--input", shared / "in", "--set", f"semantic.model={package(5)}",
+                        "--output", self.folder / "out", "--set", "tiles.align=64")
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertRegex(done.err, r"tiles.align is 64, but a side of the windows of '.*' has 32; no side may be shorter than tiles.align")
+
+    def test_a_tiff_is_decoded_whole_if_another_stage_needs_its_pixels(self):
+        (self.folder / "in").mkdir()
+        Image.open(shared / "in/70x101-0.png").save(self.folder / "in/a.tif")
+        labels = {}
+        for formats in ("png", "png,overlay"):
+            out = self.folder / formats
+            self.run_ok(program.ROOT / "configs/tiled.yaml", "--input", self.folder / "in", "--set", f"semantic.model={package(5)}", "--output", out,
+                        "--format", formats)
+            labels[formats] = (out / "labels/a.tif.png").read_bytes()
+            self.assertEqual(program.report(out)["calls"]["slabs_in"] > 0, formats == "png")
+        self.assertEqual(labels["png"], labels["png,overlay"])
+        self.assertTrue((self.folder / "png,overlay/overlay/a.tif.jpg").is_file())
+
+    def test_a_pipe_in_a_list_fails_alone(self):
+        os.mkfifo(self.folder / "pipe.tif")
+        listed = self.write("list.txt", f"{self.folder / 'pipe.tif'}\n{shared / 'in/70x101-0.png'}\n")
+        out = self.folder / "out"
+        self.run_ok(program.ROOT / "configs/tiled.yaml", "--input", listed, "--set", f"semantic.model={package(5)}", "--output", out, code=program.SOME_FAILED)
+        self.assertEqual([line.get("reason") for line in program.lines(out)], ["not_regular", None])
 
 
 class SameBytes(Base):
