@@ -82,7 +82,8 @@ TEST_CASE("on a GPU an option that is not set has its default for GPUs") {
                                                   {"segment.image_batch", "16"},
                                                   {"segment.pad", "yes"},
                                                   {"embed.pad", "yes"},
-                                                  {"categorize.pad", "yes"}});
+                                                  {"categorize.pad", "yes"},
+                                                  {"semantic.window_batch", "16"}});
 }
 
 TEST_CASE("the plan's team is used on any machine, unless the user sets another") {
