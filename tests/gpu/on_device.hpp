@@ -29,6 +29,7 @@ inline Tensor on(Device& device, const std::vector<float>& values, std::vector<s
 template <class T>
 std::vector<T> values_of(Device& device, const Tensor& tensor) {
   std::vector<T> values(static_cast<std::size_t>(tensor.elements()));
+  if (values.empty()) return values;
   if (Stream* stream = device.stream()) {
     stream->download(tensor.data, values.data(), tensor.bytes());
     stream->wait();
