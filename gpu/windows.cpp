@@ -63,18 +63,28 @@ int WindowGrid::complete_before(int band) const {
   return band < bands() ? rows[static_cast<std::size_t>(band)] : rows.back() + roi.rows;
 }
 
+void exchange_outer_axes(int a, int middle, int b, const float* from, float* to) {
+  const std::int64_t from_step = std::int64_t{middle} * b, to_step = std::int64_t{middle} * a;
+  for (int m = 0; m < middle; ++m) {
+    for (int j = 0; j < b; ++j) {
+      const float* source = from + std::int64_t{m} * b + j;
+      float* const target = to + j * to_step + std::int64_t{m} * a;
+      for (int i = 0; i < a; ++i, source += from_step) target[i] = *source;
+    }
+  }
+}
+
 std::vector<float> window_weights(const WindowOptions& options) {
   const Extent& roi = options.roi;
   std::vector<float> weights(static_cast<std::size_t>(roi.values()), 1.0F);
   if (options.weights == WindowWeights::constant) return weights;
   const std::vector<float> rows = gaussian(roi.rows, options.sigma), lines = gaussian(roi.lines, options.sigma),
                            columns = gaussian(roi.columns, options.sigma);
-  for (std::size_t at = 0; at < weights.size(); ++at) {
-    const Extent place = place_at(roi, options.order, static_cast<std::int64_t>(at));
-    const float row = rows[static_cast<std::size_t>(place.rows)], line = lines[static_cast<std::size_t>(place.lines)],
-                column = columns[static_cast<std::size_t>(place.columns)];
-    // From the slowest axis to the fastest, as MONAI multiplies.
-    weights[at] = options.order == WindowOrder::rows_first ? row * line * column : column * line * row;
+  std::size_t at = 0;
+  for (const float row : rows) {
+    for (const float line : lines) {
+      for (const float column : columns) weights[at++] = row * line * column;
+    }
   }
   const float least = std::max(*std::ranges::min_element(weights), 1e-3F);
   for (float& weight : weights) weight = std::max(weight, least);

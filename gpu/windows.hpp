@@ -38,8 +38,7 @@ struct WindowOptions {
   double overlap = 0.25;  ///< share of a window that the next one repeats, 0 to below 1
   WindowWeights weights = WindowWeights::gaussian;
   double sigma = 0.125;  ///< of the Gaussian, as a share of the window's side
-  WindowOrder order = WindowOrder::rows_first;
-  int align = 1;  ///< first rows, lines and columns of windows are multiples of it
+  int align = 1;         ///< first rows, lines and columns of windows are multiples of it
   bool operator==(const WindowOptions&) const = default;
 };
 
@@ -74,7 +73,10 @@ struct WindowGrid {
   int complete_before(int band) const;
 };
 
-/// The weight of each value of a window, in the order of its memory. As MONAI 1.6:
+/// Exchanges the slowest and the fastest axis: `from` is [a][middle][b], `to` becomes [b][middle][a].
+void exchange_outer_axes(int a, int middle, int b, const float* from, float* to);
+
+/// The weight of each value of a window, with rows first. As MONAI 1.6:
 /// the product of exp(-x^2 / (2 (sigma roi)^2)) over the axes, x from the window's centre, at least 0.001 and at least
 /// the smallest product. An axis with one value has the factor 1.
 std::vector<float> window_weights(const WindowOptions& options);

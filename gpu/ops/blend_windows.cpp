@@ -39,34 +39,21 @@ void add_plane(const BlendTarget& target, const Extent& roi, const Extent& start
   }
 }
 
-/// Rows first, from columns first.
-void turn(const Extent& roi, const float* from, float* to) {
-  for (int line = 0; line < roi.lines; ++line) {
-    for (int column = 0; column < roi.columns; ++column) {
-      const float* source = from + place_of(roi, WindowOrder::columns_first, 0, line, column);
-      float* target = to + std::int64_t{line} * roi.columns + column;
-      for (int row = 0; row < roi.rows; ++row, target += roi.row_values()) *target = source[row];
-    }
-  }
-}
-
 // Window after window: each touches only its own part of the sums.
 void on_host(const BlendJob& job) {
-  const auto values = static_cast<std::size_t>(job.roi.values());
+  const Extent& roi = job.roi;
   const bool turned = job.order == WindowOrder::columns_first;
-  std::vector<float> weights(turned ? values : 0), plane(turned ? values : 0);
-  if (turned) turn(job.roi, job.weights, weights.data());
-  const float* const used = turned ? weights.data() : job.weights;
+  std::vector<float> plane(turned ? static_cast<std::size_t>(roi.values()) : 0);
   for (int t = 0; t < job.count; ++t) {
     const BlendTarget& target = job.targets[t];
     for (int w = target.first; w < target.first + target.count; ++w) {
       const PlacedOutput& window = job.windows[w];
-      const float* outputs = job.outputs + std::int64_t{window.row} * job.classes * job.roi.values();
-      for (int k = 0; k < job.classes; ++k, outputs += job.roi.values()) {
-        if (turned) turn(job.roi, outputs, plane.data());
-        add_plane(target, job.roi, window.start, k, used, turned ? plane.data() : outputs);
+      const float* outputs = job.outputs + std::int64_t{window.row} * job.classes * roi.values();
+      for (int k = 0; k < job.classes; ++k, outputs += roi.values()) {
+        if (turned) exchange_outer_axes(roi.columns, roi.lines, roi.rows, outputs, plane.data());
+        add_plane(target, roi, window.start, k, job.weights, turned ? plane.data() : outputs);
       }
-      add_plane(target, job.roi, window.start, job.classes, used, nullptr);
+      add_plane(target, roi, window.start, job.classes, job.weights, nullptr);
     }
   }
 }

@@ -31,8 +31,9 @@ struct BlendWindow {
 };
 
 /// Operation `blend_windows`: adds weight x output of each window to its sums, in the order of `windows`.
-/// `outputs` is [B, classes, ...] of f32, with windows of size `roi`; `weights` has one value for each of its places, in
-/// the device's memory. Windows of one BlendSums must be adjacent, and of one band.
+/// `outputs` is [B, classes, ...] of f32, with windows of size `roi` in this order of values.
+/// `weights` are those of window_weights(), in the device's memory.
+/// Windows of one BlendSums must be adjacent, and of one band.
 /// Every sum is computed as float32 ((sum + w1 v1) + w2 v2) ..., so that it does not depend on the calls that bring the
 /// windows. Throws std::invalid_argument for other tensors.
 void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, WindowOrder order, const float* weights,
@@ -76,7 +77,7 @@ MILLRACE_DEVICE inline void blend_value(const BlendJob& job, const BlendTarget& 
     // The row of the window that lies in this slot of the ring.
     const int r = (slot - window.start.rows % size.rows + size.rows) % size.rows;
     const std::int64_t at = place_of(job.roi, job.order, r, l, c);
-    const float weight = job.weights[at];
+    const float weight = job.weights[place_of(job.roi, WindowOrder::rows_first, r, l, c)];
     const float value =
         k == job.classes
             ? 1.0F

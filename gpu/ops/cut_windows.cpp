@@ -60,17 +60,6 @@ void cut_plane(const WindowSource& source, const Extent& start, const Extent& ro
   }
 }
 
-/// Columns first, from rows first: line by line, since a volume's lines stay where they are.
-void turn(const Extent& roi, const float* from, float* to) {
-  for (int line = 0; line < roi.lines; ++line) {
-    for (int column = 0; column < roi.columns; ++column) {
-      float* const target = to + place_of(roi, WindowOrder::columns_first, 0, line, column);
-      const float* source = from + std::int64_t{line} * roi.columns + column;
-      for (int row = 0; row < roi.rows; ++row, source += roi.row_values()) target[row] = *source;
-    }
-  }
-}
-
 void on_host(const CutWindowsJob& job) {
   const auto plane_values = static_cast<std::size_t>(job.roi.values());
   const bool turned = job.order == WindowOrder::columns_first, wide = job.type != DType::f32;
@@ -88,7 +77,7 @@ void on_host(const CutWindowsJob& job) {
         std::fill_n(last, plane_values, 0.0F);
       } else {
         cut_plane(job.sources[window.source], window.start, job.roi, plane, cut);
-        if (turned) turn(job.roi, cut, last);
+        if (turned) exchange_outer_axes(job.roi.rows, job.roi.lines, job.roi.columns, cut, last);
       }
       if (!wide) continue;
       std::transform(last, last + plane_values, static_cast<std::uint16_t*>(job.inputs) + at,

@@ -32,7 +32,6 @@ struct Band {
     WindowOptions options;
     options.roi = c.roi;
     options.overlap = 0.5;
-    options.order = c.order;
     weights = window_weights(options);
     grid = WindowGrid(c.item, options);
     size = {c.roi.rows, std::max(c.item.lines, c.roi.lines), std::max(c.item.columns, c.roi.columns)};
@@ -102,7 +101,8 @@ struct Band {
                         : static_cast<double>(
                               outputs[(row * static_cast<std::size_t>(classes) + static_cast<std::size_t>(k)) * plane +
                                       place]);
-                sum += static_cast<double>(weights[place]) * value;
+                sum += static_cast<double>(weights[static_cast<std::size_t>((r * roi.lines + l) * roi.columns + c)]) *
+                       value;
               }
               all.push_back(sum);
             }
