@@ -65,8 +65,8 @@ struct Package {
   std::string fingerprint;                   ///< SHA-256 of model.yaml, which has the hashes of all other files
   std::shared_ptr<const Variant> variant{};  ///< compiled code that this run uses; null: TorchScript alone
 
-  /// Differs for two packages of the same name.
-  std::string id() const { return name + " " + fingerprint; }
+  /// Differs for two packages of the same name, and for two sizes of windows: calls then need other memory and time.
+  std::string id() const;
   /// The TorchScript file, which every package has.
   std::filesystem::path torchscript() const { return folder / "model.ts"; }
   /// Bytes of all files together.

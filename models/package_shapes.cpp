@@ -72,6 +72,12 @@ std::string wrapped_list(const std::vector<std::string>& names, const std::strin
 
 }  // namespace
 
+std::string Package::id() const {
+  std::string id = name + " " + fingerprint;
+  if (task != nullptr && task->of_windows) id += fmt::format(" {}x{}x{}", input.width, input.height, input.depth);
+  return id;
+}
+
 const Method& Package::method(std::string_view method_name) const {
   for (const Method& one : methods) {
     if (one.name == method_name) return one;

@@ -7,8 +7,8 @@
 #include "io/results/journal.hpp"
 #include "io/results/json_line.hpp"
 #include "stages/chain.hpp"
+#include "stages/class_map.hpp"
 #include "stages/postprocess.hpp"
-#include "stages/semantic.hpp"
 #include "stages/sinks/sink.hpp"
 #include "stages/stage_entry.hpp"
 

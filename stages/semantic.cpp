@@ -11,9 +11,7 @@
 #include "gpu/ops/blend_windows.hpp"
 #include "gpu/ops/cut_windows.hpp"
 #include "io/files/files.hpp"
-#include "io/files/json_writer.hpp"
-#include "io/results/json_line.hpp"
-#include "io/results/rle.hpp"
+#include "io/results/labels.hpp"
 #include "stages/decode.hpp"
 #include "stages/row_ring.hpp"
 #include "stages/stage_entry.hpp"
@@ -23,12 +21,12 @@ namespace millrace {
 /// A picture of the batch.
 struct Semantic::Item {
   Frame* frame = nullptr;
-  int slot = 0;
   std::int64_t first_row = 0;     // of its windows, among those of the batch
   std::int64_t first_window = 0;  // windows before it are not needed: an earlier attempt has finished their rows
   WindowGrid grid;
   DeviceImage picture;
-  std::optional<RowRing> ring;  // instead of `picture`, if the file is read in parts
+  std::shared_ptr<const void> raster;  // owns the bytes that the gate granted, also those of `results`
+  std::optional<RowRing> ring;         // instead of `picture`, if the file is read in parts
   WindowSource source;
   BlendSums sums;
   std::shared_ptr<float[]> sums_memory;  // allocated for the first window, freed after the last
@@ -51,6 +49,7 @@ struct Semantic::Item {
 
 struct Semantic::Work {
   WindowOptions options;
+  WindowOrder order = WindowOrder::rows_first;
   const float* weights = nullptr;  // on the device
   std::deque<Item> items;
   std::vector<Item*> by_slot;
@@ -108,8 +107,8 @@ int ring_rows(const WindowGrid& grid, std::int64_t first, int in_call) {
 /// All options, as text.
 std::string key_of(const WindowOptions& options) {
   std::string text;
-  for (const int number : {options.roi.rows, options.roi.lines, options.roi.columns, options.align,
-                           static_cast<int>(options.weights), static_cast<int>(options.order)})
+  for (const int number :
+       {options.roi.rows, options.roi.lines, options.roi.columns, options.align, static_cast<int>(options.weights)})
     text += std::to_string(number) + " ";
   return text + std::to_string(options.overlap) + " " + std::to_string(options.sigma);
 }
@@ -142,31 +141,6 @@ std::vector<std::string> label_names(const Package& package) {
 }
 
 }  // namespace
-
-void write_class_map(const ClassMap& map, JsonWriter& json) {
-  std::array<std::int64_t, 256> counts{};
-  std::vector<std::uint8_t> all;
-  map.labels->read([&](int /*first*/, std::span<const std::uint8_t> labels) {
-    for (const std::uint8_t label : labels) ++counts[label];
-    if (map.one_slab) all.insert(all.end(), labels.begin(), labels.end());
-  });
-  const auto& [x, y, z] = map.spacing_mm;
-  json.begin_array();
-  for (std::size_t label = 0; label < map.names.size(); ++label) {
-    if (counts[label] == 0) continue;
-    json.begin_object().key("label").value(static_cast<std::int64_t>(label)).key("name").value(map.names[label]);
-    json.key(map.volume ? "voxels" : "pixels").value(counts[label]);
-    if (map.volume && x * y * z > 0) json.key("ml").rounded(static_cast<double>(counts[label]) * (x * y * z) / 1000, 4);
-    if (map.one_slab) {
-      std::vector<std::uint8_t> mask(all.size());
-      std::ranges::transform(all, mask.begin(), [&](std::uint8_t one) { return one == label ? 1 : 0; });
-      json.key("rle");
-      write_rle(rle_encode(mask, map.size.columns, map.size.rows), map.size.columns, map.size.rows, json);
-    }
-    json.end_object();
-  }
-  json.end_array();
-}
 
 void Semantic::Options::visit(OptionVisitor& v) {
   v.package("model", model, "package folder of the semantic segmenter");
@@ -255,20 +229,18 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
   if (work.items.empty()) {  // all pictures of a batch have the options of one view
     work.options = frame.columns.get(tiling);
     work.options.roi = roi_of(spec);
-    work.options.order = spec.columns_first ? WindowOrder::columns_first : WindowOrder::rows_first;
+    work.order = spec.columns_first ? WindowOrder::columns_first : WindowOrder::rows_first;
     work.weights = weights_of(work.options);
   }
   Item& item = work.items.emplace_back();
   work.by_slot[static_cast<std::size_t>(slot)] = &item;
   item.frame = &frame;
-  item.slot = slot;
   item.first_row = static_cast<std::int64_t>(work.owners.size());
   item.grid = WindowGrid(size_of(frame), work.options);
   item.sums = {nullptr, item.grid.padded(), model_.package().number("channels")};
   item.sums.size.rows = item.grid.roi.rows;
   begin_results(item, frame, work.options);
   begin_source(item, frame);
-  if (frame.failed()) return;
   work.owners.insert(work.owners.end(), static_cast<std::size_t>(item.grid.windows()), slot);
   context_.counters[windows_cut] += item.grid.windows() - item.first_window;
 }
@@ -292,6 +264,7 @@ void Semantic::begin_results(Item& item, Frame& frame, const WindowOptions& opti
       std::make_shared<LabelFile>(folder, std::to_string(frame.item.id), key, grid.item.rows, grid.item.row_values());
   // Also if the picture fails.
   frame.when_committed = [file = item.file] { file->remove(); };
+  frame.split = frame.split || item.file->split();
   if (item.file->finished_rows() == 0) return;
   // Windows that touch no further row are not needed. The others blend again from their first row on.
   const int finished_padded = item.file->finished_rows() + grid.before.rows;
@@ -304,7 +277,6 @@ void Semantic::begin_results(Item& item, Frame& frame, const WindowOptions& opti
 }
 
 void Semantic::begin_source(Item& item, Frame& frame) const {
-  if (frame.failed()) return;
   Device& device = *context_.device;
   const InputSpec& spec = model_.package().input;
   WindowSource& source = item.source;
@@ -317,6 +289,7 @@ void Semantic::begin_source(Item& item, Frame& frame) const {
     source.channels = info.channels;
   } else {
     const PixelBuffer& raster = frame.columns.get(pixels);
+    item.raster = raster.data;
     item.picture = device.upload({raster.data.get(), raster.width, raster.height}, raster.data);
     source.values = item.picture.data.get();
     source.ring = item.grid.item.rows;
@@ -344,7 +317,7 @@ Tensor Semantic::cut(std::span<const CallRow> rows, int count, Work& work) const
     const bool blank = row.blank || item.frame->failed();
     windows.push_back({blank ? nullptr : &item.source, item.grid.start(row.row - item.first_row)});
   }
-  cut_windows(*context_.device, windows, work.options.roi, work.options.order, inputs);
+  cut_windows(*context_.device, windows, work.options.roi, work.order, inputs);
   return inputs;
 }
 
@@ -372,7 +345,7 @@ void Semantic::take(std::span<const TakenRow> rows, const Work& work) const {
   std::vector<BlendWindow> pending;
   const Tensor* outputs = nullptr;
   const auto blend = [&] {
-    if (!pending.empty()) blend_windows(device, *outputs, work.options.roi, work.options.order, work.weights, pending);
+    if (!pending.empty()) blend_windows(device, *outputs, work.options.roi, work.order, work.weights, pending);
     pending.clear();
   };
   std::vector<Item*> complete;
@@ -445,7 +418,7 @@ void Semantic::take_slab(Item& item, int first, int count) const {
   const std::span<const std::uint8_t> fresh(labels + static_cast<std::size_t>(known) * columns,
                                             static_cast<std::size_t>(count - known) * columns);
   if (fresh.empty()) return;
-  if (item.file != nullptr) return item.file->append(fresh);
+  if (item.file != nullptr) return item.file->append(fresh, item.frame->split);
   item.kept.insert(item.kept.end(), fresh.begin(), fresh.end());
 }
 
@@ -474,16 +447,19 @@ void Semantic::deliver(Item& item) const {
     map.spacing_mm = frame.region->info().spacing_mm;
     map.nifti_header = frame.region->info().nifti_header;
   }
+  // As long as labels or values exist, the gate does not get their bytes back.
+  const auto results = std::make_shared<const std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<const void>>>(
+      item.results, item.raster);
   if (item.by_slabs && item.file == nullptr) {
     const auto kept = std::make_shared<const std::vector<std::uint8_t>>(std::move(item.kept));
     map.labels =
         std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(kept, kept->data()), kept->size());
   } else if (!item.by_slabs) {
-    map.labels = std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(item.results, item.labels()),
-                                                  item.pixels);
+    map.labels =
+        std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(results, item.labels()), item.pixels);
   }
   if (item.with_values)
-    frame.columns.set(class_values, {item.grid.item, map.volume, item.sums.classes, {item.results, item.values()}});
+    frame.columns.set(class_values, {item.grid.item, map.volume, item.sums.classes, {results, item.values()}});
   frame.columns.set(class_map, std::move(map));
 }
 

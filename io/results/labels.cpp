@@ -15,13 +15,14 @@ constexpr auto sync_every = std::chrono::seconds(5);
 
 /// Before each slab, in the byte order of the machine that runs.
 struct SlabHead {
-  std::uint32_t rows = 0, bytes = 0, check = 0;
+  std::uint32_t rows = 0, bytes = 0, split = 0, check = 0;
 };
 
 std::string_view view_of(const std::vector<char>& bytes) { return {bytes.data(), bytes.size()}; }
 
-std::uint32_t check_of(std::uint32_t rows, std::string_view packed) {
-  return xxh32(packed) ^ (rows * 2654435761U);  // a slab must not pass for one of another height
+/// Also of the numbers before it: a slab must not pass for one of another height.
+std::uint32_t check_of(const SlabHead& head, std::string_view packed) {
+  return xxh32(packed) ^ (head.rows * 2654435761U) ^ (head.split * 40503U);
 }
 
 std::vector<char> pack(std::span<const std::uint8_t> labels) {
@@ -38,7 +39,7 @@ std::vector<char> pack(std::span<const std::uint8_t> labels) {
 LabelFile::LabelFile(const std::string& folder, const std::string& name, const std::string& key, int rows,
                      std::int64_t row_labels, const FileSystem& files)
     : files_(files), rows_(rows), row_labels_(row_labels), file_(folder + "/" + name, O_RDWR | O_CREAT, files) {
-  recover("millrace labels 1 " + xxh3_64_hex(key) + " " + std::to_string(rows) + " " + std::to_string(row_labels) +
+  recover("millrace labels 2 " + xxh3_64_hex(key) + " " + std::to_string(rows) + " " + std::to_string(row_labels) +
           "\n");
 }
 
@@ -62,7 +63,8 @@ void LabelFile::recover(const std::string& head) {
         slab.rows > 0 && slab.rows <= static_cast<std::uint32_t>(rows_ - finished_rows()) && begin + slab.bytes <= size;
     if (!fits) break;
     packed.resize(slab.bytes);
-    if (file_.read_at(packed, begin) != packed.size() || check_of(slab.rows, view_of(packed)) != slab.check) break;
+    if (file_.read_at(packed, begin) != packed.size() || check_of(slab, view_of(packed)) != slab.check) break;
+    split_ = split_ || slab.split != 0;
     slabs_.push_back({begin, slab.bytes, finished_rows(), static_cast<int>(slab.rows)});
     end_ = begin + slab.bytes;
   }
@@ -72,13 +74,15 @@ void LabelFile::recover(const std::string& head) {
 
 int LabelFile::finished_rows() const { return slabs_.empty() ? 0 : slabs_.back().first + slabs_.back().rows; }
 
-void LabelFile::append(std::span<const std::uint8_t> labels) {
+void LabelFile::append(std::span<const std::uint8_t> labels, bool split) {
   const auto count = static_cast<std::int64_t>(labels.size());
   if (count == 0 || count % row_labels_ != 0 || count / row_labels_ > rows_ - finished_rows())
     throw std::logic_error("labels that are no whole rows, or more rows than the item has");
   const std::vector<char> packed = pack(labels);
-  const SlabHead head{static_cast<std::uint32_t>(count / row_labels_), static_cast<std::uint32_t>(packed.size()),
-                      check_of(static_cast<std::uint32_t>(count / row_labels_), view_of(packed))};
+  SlabHead head{static_cast<std::uint32_t>(count / row_labels_), static_cast<std::uint32_t>(packed.size()),
+                split ? 1U : 0U, 0};
+  head.check = check_of(head, view_of(packed));
+  split_ = split_ || split;
   // One write, so that a kill leaves a torn tail and never a gap.
   std::string record(reinterpret_cast<const char*>(&head), sizeof(head));
   record += view_of(packed);

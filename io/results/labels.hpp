@@ -23,8 +23,10 @@ class LabelFile final : public LabelRows {
 
   /// The rows that the file has, from the first one on.
   int finished_rows() const;
+  /// Whether rows come from calls that did not have the planned shape (Frame::split).
+  bool split() const { return split_; }
   /// Appends whole rows. Makes the file durable if the last time is five seconds ago. Throws StorageError.
-  void append(std::span<const std::uint8_t> labels);
+  void append(std::span<const std::uint8_t> labels, bool split = false);
   void read(const Take& take) const override;
   /// Deletes the file, when the item's line is written.
   void remove();
@@ -42,6 +44,7 @@ class LabelFile final : public LabelRows {
   const std::int64_t row_labels_;
   File file_;
   std::int64_t end_ = 0;
+  bool split_ = false;
   std::vector<Slab> slabs_;
   std::chrono::steady_clock::time_point synced_ = std::chrono::steady_clock::now();
 };

@@ -2,7 +2,7 @@
 
 #include "io/sinks/image_write.hpp"
 
-#include "stages/semantic.hpp"
+#include "stages/class_map.hpp"
 #include "stages/sinks/sink_entry.hpp"
 
 namespace millrace {

@@ -1,6 +1,6 @@
 #include "io/sinks/label_tiff.hpp"
 
-#include "stages/semantic.hpp"
+#include "stages/class_map.hpp"
 #include "stages/sinks/sink_entry.hpp"
 
 namespace millrace {

@@ -1,5 +1,5 @@
 #include "io/sinks/label_nifti.hpp"
-#include "stages/semantic.hpp"
+#include "stages/class_map.hpp"
 #include "stages/sinks/sink_entry.hpp"
 
 namespace millrace {

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <string>
 
-#include "stages/semantic.hpp"
+#include "stages/class_map.hpp"
 #include "stages/sinks/sink_entry.hpp"
 
 namespace millrace {

@@ -27,6 +27,9 @@ TEST_CASE("all of a semantic segmenter's package is read") {
   const Package package = read_package(folder.path());
   CHECK(package.task->name == "semantic");
   CHECK(package.threshold == 0.42F);
+  Package wider = package;
+  wider.input.width = 128;
+  CHECK(package.id() != wider.id());  // limits of memory of one size do not hold for another
   CHECK(package.method("forward").row == RowKind::window);
   CHECK(inputs_of(package, "forward", {5, 0})[0].shape == std::vector<std::int64_t>{5, 3, 48, 64});
   CHECK(outputs_of(package, "forward", {5, 0})[0].shape == std::vector<std::int64_t>{5, 1, 48, 64});

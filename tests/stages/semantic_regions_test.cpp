@@ -158,6 +158,37 @@ TEST_CASE("a picture that fails leaves no file of finished rows when its line is
   CHECK_FALSE(std::filesystem::exists(world.unfinished(0)));
 }
 
+TEST_CASE("a resumed picture keeps the mark that its calls were split") {
+  struct Killed {};
+  int calls = 0;
+  bool killed = true;
+  FolderWorld world([&](const std::vector<int>& codes) {
+    if (killed && ++calls > 30) throw Killed{};
+    if (killed && codes.size() > 2) throw OutOfMemoryError("no memory for so many");
+  });
+  Batch first = batch_of_sizes({{50, 137}}), batch = batch_of_sizes({{50, 137}});
+  in_parts(*first.frames[0]);
+  CHECK_THROWS_AS(world.run(first, {{"window_batch", {"4"}}}), Killed);
+  killed = false;
+  in_parts(*batch.frames[0]);
+  world.run(batch, {{"window_batch", {"4"}}});
+  CHECK_FALSE(batch.frames[0]->failed());
+  CHECK(batch.frames[0]->split);
+}
+
+TEST_CASE("labels hold the bytes of the gate until they are freed") {
+  World world(semantic_package(3));
+  Batch batch = batch_of_sizes({{20, 20}});
+  const std::weak_ptr<std::uint8_t> raster = batch.frames[0]->columns.get(pixels).data;
+  world.run(batch, {{"values", {"logits"}}});
+  batch.frames[0]->columns.drop(pixels);
+  CHECK_FALSE(raster.expired());
+  batch.frames[0]->columns.drop(class_map);
+  CHECK_FALSE(raster.expired());
+  batch.frames[0]->columns.drop(class_values);
+  CHECK(raster.expired());
+}
+
 TEST_CASE("finished rows of other windows do not count") {
   FolderWorld world;
   for (const char* overlap : {"0.5", "0.25"}) {

@@ -87,6 +87,19 @@ TEST_CASE("a file that was cut or changed keeps the slabs before the damage") {
   }
 }
 
+TEST_CASE("a file remembers that calls did not have the planned shape") {
+  const TemporaryFolder folder;
+  {
+    LabelFile file(folder.path(), "3", "key", rows, row_labels);
+    file.append(labels_of(0, 4));
+    CHECK_FALSE(file.split());
+    file.append(labels_of(4, 1), true);
+    file.append(labels_of(5, 1));
+    CHECK(file.split());
+  }
+  CHECK(LabelFile(folder.path(), "3", "key", rows, row_labels).split());
+}
+
 TEST_CASE("labels of another key or size do not count") {
   const TemporaryFolder folder;
   LabelFile(folder.path(), "3", "key", rows, row_labels).append(labels_of(0, 4));

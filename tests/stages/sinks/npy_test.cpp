@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "stages/semantic.hpp"
+#include "stages/class_map.hpp"
 #include "stages/sinks/sink.hpp"
 #include "tests/stages/sinks/sink_world.hpp"
 

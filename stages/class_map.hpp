@@ -1,0 +1,39 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/extent.hpp"
+#include "io/results/label_rows.hpp"
+#include "stages/field.hpp"
+
+namespace millrace {
+
+/// A class for each pixel of a picture, or each voxel of a volume.
+struct ClassMap {
+  Extent size;
+  bool volume = false;
+  std::shared_ptr<const LabelRows> labels;
+  std::vector<std::string> names;      ///< by label
+  bool one_slab = false;               ///< a picture that is not higher than a window
+  std::array<double, 3> spacing_mm{};  ///< RegionInfo::spacing_mm
+  std::string nifti_header{};          ///< RegionInfo::nifti_header
+};
+
+/// Writes the classes that the picture has: label, name, number of pixels, and run lengths if it fits one slab.
+/// Of a volume: the number of slices, and of each class the voxels, and millilitres if the spacing is known.
+void write_class_map(const ClassMap& map, JsonWriter& json);
+inline constexpr Field<ClassMap> class_map{"semantic", write_class_map};
+
+/// Blended values of each pixel or voxel, with the activation of the package or without.
+struct ClassValues {
+  Extent size;
+  bool volume = false;
+  int channels = 0;
+  std::shared_ptr<const float[]> values;  ///< [rows][lines][columns][channels]
+};
+inline constexpr Field<ClassValues> class_values{"class_values"};
+
+}  // namespace millrace
