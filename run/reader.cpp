@@ -51,7 +51,7 @@ void Reader::read(Frame& frame) {
 }
 
 // Without a limit of the file's size, since its bytes are not kept.
-bool Reader::open(Frame& frame, FileExpectations expected) const {
+bool Reader::open(Frame& frame, FileExpectations expected) {
   const std::string path = open_path(input_root_, frame.item);
   if (!is_read_in_parts(path)) return false;
   expected.max_bytes = std::numeric_limits<std::int64_t>::max();
@@ -63,6 +63,7 @@ bool Reader::open(Frame& frame, FileExpectations expected) const {
   frame.info.width = frame.info.pixel_width = info.size.columns;
   frame.info.height = frame.info.pixel_height = info.volume ? info.size.lines : info.size.rows;
   frame.info.pixel_bytes = frame.region->memory_bytes();
+  read_bytes_ += frame.item.bytes;  // the stage that needs the rows reads all of them
   return true;
 }
 

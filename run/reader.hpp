@@ -37,7 +37,7 @@ class Reader {
   std::int64_t read_bytes() const { return read_bytes_; }
 
  private:
-  bool open(Frame& frame, FileExpectations expected) const;
+  bool open(Frame& frame, FileExpectations expected);
 
   const std::string input_root_;
   const std::vector<DecodeLimits> limits_;

@@ -11,7 +11,6 @@ from package import Refused, compare, original_of, read_names, write_package
 
 MAX_BATCH = 64
 MAX_CHANNELS = 254
-ACTIVATIONS = ("softmax", "sigmoid", "none")
 
 
 class First(nn.Module):
@@ -93,8 +92,8 @@ def export(weights, out, arguments):
     rows = 3 if len(sides) == 2 else 2  # windows of volumes are large
     images = torch.rand(rows, len(inputs["mean"]), *sides, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        net = load(weights)
-        net = one_tensor(weights, net, images)
+        loaded = load(weights)
+        net = one_tensor(weights, loaded, images)
         together = net(images)
         if together.dim() != images.dim() or together.shape[0] != rows or together.shape[2:] != images.shape[2:]:
             expected = ", ".join(map(str, (rows, "channels", *sides)))
@@ -105,8 +104,6 @@ def export(weights, out, arguments):
         for row in range(rows):  # a window must not depend on its neighbours in a call
             compare(f"window {row} alone and with others", together[row : row + 1], net(images[row : row + 1]), together.std())
     activation = arguments.activation or ("softmax" if channels > 1 else "sigmoid")
-    if activation not in ACTIVATIONS:
-        raise Refused(f"--activation {activation}: it can be {', '.join(ACTIVATIONS)}")
     if activation == "softmax" and channels == 1:
         raise Refused(f"{weights}: has one channel, and softmax of one channel is always 1; use --activation sigmoid or none")
     output = {"channels": channels, "activation": activation}
@@ -120,7 +117,7 @@ def export(weights, out, arguments):
     description = {
         "name": out.stem,
         "task": "semantic",
-        "architecture": type(net).__name__ if not hasattr(net, "original_name") else net.original_name,
+        "architecture": loaded.original_name,
         "original": original_of("TorchScript", weights.name),
         "input": inputs,
         "max_batch": MAX_BATCH,
@@ -129,8 +126,8 @@ def export(weights, out, arguments):
         "licence": "that of the maker of the model",
     }
 
-    def check(loaded):
+    def check(saved):
         with torch.inference_mode():
-            compare("saved model", loaded(images), together)
+            compare("saved model", saved(images), together)
 
     write_package(out, description, net, check)

@@ -116,6 +116,26 @@ def convert(*words, cwd=None):
     return millrace("model", *words, cwd=cwd, env={"MILLRACE_PYTHON": sys.executable})
 
 
+class Pair(nn.Module):
+    """A net that returns its logits, and something else."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, images: torch.Tensor):
+        logits = self.inner(images)
+        return logits, logits.mean()
+
+
+class Named(Pair):
+    """The same in the manner of torchvision."""
+
+    def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.inner(images)
+        return {"aux": logits * 2, "out": logits}
+
+
 @functools.cache
 def package(channels):
     """The package of the net, which `millrace model` makes."""
@@ -362,6 +382,20 @@ class Convert(program.Case):
         self.check("text.ts: is of an unknown kind", "text.ts", *semantic, *window)
         self.check("half.ts: turns windows [3, 3, 32, 32] into [3, 8, 16, 16]; expected [3, channels, 32, 32]", "half.ts", *semantic, *window)
         self.check("net.pt: --roi is for semantic segmenters; leave it out, or add --task semantic", "net.pt", *window)
+
+    def test_of_several_outputs_the_first_tensor_counts(self):
+        plain = package(5)
+        for kind, name in ((Pair, "pair"), (Named, "named")):
+            save(kind(net(5)), self.folder / f"{name}.ts")
+            done = convert(f"{name}.ts", "--task", "semantic", "--roi", ROI, "--colour", "bgr", "--mean", *PREPARED[5][2], "--std", *PREPARED[5][3], cwd=self.folder)
+            self.assertEqual(done.code, program.OK, done)
+            self.assertIn(f"architecture: {kind.__name__}", (self.folder / f"{name}.pkg/model.yaml").read_text())
+            found = []
+            for model in (plain, self.folder / f"{name}.pkg"):
+                out = self.folder / f"{name}-{model.stem}"
+                self.run_ok(program.ROOT / "configs/tiled.yaml", "--input", shared / "in/70x101-0.png", "--set", f"semantic.model={model}", "--output", out)
+                found.append((out / "labels" / "70x101-0.png.png").exists() and program.tree(out / "labels"))
+            self.assertEqual(*found)
 
     def test_the_package_is_described(self):
         done = millrace("inspect", package(5))
