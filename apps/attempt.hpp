@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 namespace millrace {
 

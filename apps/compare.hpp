@@ -3,9 +3,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "apps/attempt.hpp"
+#include "base/json.hpp"
 #include "io/results/comparison.hpp"
 
 namespace millrace {

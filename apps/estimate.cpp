@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <stop_token>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "apps/signals.hpp"
 #include "apps/temporary_folder.hpp"
 #include "apps/terminal.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "io/files/source_names.hpp"
 #include "io/results/plan.hpp"

@@ -3,10 +3,10 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "apps/estimate.hpp"
 #include "apps/format.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "io/files/source_names.hpp"
 #include "stages/options.hpp"

@@ -10,10 +10,10 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "apps/format.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "io/files/source_names.hpp"
 #include "stages/options.hpp"

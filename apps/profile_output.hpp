@@ -3,9 +3,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "apps/profile.hpp"
+#include "base/json.hpp"
 
 namespace millrace {
 

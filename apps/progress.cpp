@@ -6,11 +6,11 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "apps/terminal.hpp"
+#include "base/json.hpp"
 
 namespace millrace {
 namespace {

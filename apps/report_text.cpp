@@ -1,12 +1,12 @@
 #include "apps/report_text.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "apps/format.hpp"
 #include "apps/what_if.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "io/files/source_names.hpp"
 

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -20,6 +19,7 @@
 #include "apps/serve/live_server.hpp"
 #include "apps/signals.hpp"
 #include "apps/terminal.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "io/files/source_names.hpp"
 #include "io/input/source.hpp"

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 #include <stop_token>
@@ -24,6 +23,7 @@
 #include "apps/temporary_folder.hpp"
 #include "apps/terminal.hpp"
 #include "apps/tune_trial.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "io/files/files.hpp"
 #include "io/files/json_writer.hpp"

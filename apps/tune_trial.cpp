@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "apps/arguments.hpp"
 #include "apps/attempt.hpp"
 #include "apps/format.hpp"
+#include "base/json.hpp"
 #include "io/files/files.hpp"
 #include "io/results/comparison.hpp"
 #include "models/engine.hpp"

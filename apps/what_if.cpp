@@ -4,11 +4,11 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
 
 #include "apps/format.hpp"
+#include "base/json.hpp"
 #include "io/files/files.hpp"
 #include "io/files/source_names.hpp"
 #include "io/results/segments_manifest.hpp"

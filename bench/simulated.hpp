@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/cpu.hpp"
+#include "base/json.hpp"
 #include "pipeline/cores.hpp"
 #include "pipeline/graph.hpp"
 

@@ -43,6 +43,10 @@ target_compile_definitions(millrace_source_dir
   PRIVATE MILLRACE_SOURCE_ROOT="${PROJECT_SOURCE_DIR}" INTERFACE MILLRACE_SOURCE_DIR=::millrace::source_dir\(\))
 target_compile_options(millrace_source_dir INTERFACE "SHELL:-include ${PROJECT_SOURCE_DIR}/tests/source_dir.hpp")
 
+# doctest itself and main(), compiled once for all doctest programs.
+add_library(millrace_test_main OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/main.cpp)
+target_link_libraries(millrace_test_main PRIVATE millrace_flags PUBLIC doctest::doctest)
+
 # millrace_test(NAME SOURCES tests/x_test.cpp ... LINK targets [HELPERS targets] [LABELS label] [FILES files])
 # Declares one doctest program with one ctest entry. The label is `unit` unless LABELS names another.
 # HELPERS: targets that the test starts or loads; they are built with it.
@@ -51,8 +55,8 @@ target_compile_options(millrace_source_dir INTERFACE "SHELL:-include ${PROJECT_S
 function(millrace_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;HELPERS;LABELS;FILES" ${ARGN})
   list(TRANSFORM ARG_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
-  add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/main.cpp ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE millrace_flags millrace_source_dir doctest::doctest ${ARG_LINK})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE millrace_flags millrace_source_dir millrace_test_main ${ARG_LINK})
   # Only the code under test needs to be fast: at -O0 the tests themselves compile sooner.
   if(NOT MILLRACE_SANITIZE STREQUAL "thread")
     target_compile_options(${name} PRIVATE -O0)

@@ -1,10 +1,10 @@
 #include "run/config.hpp"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <type_traits>
 #include <utility>
 
+#include "base/json.hpp"
 #include "base/nearest.hpp"
 #include "base/text.hpp"
 #include "io/reducers/reducer.hpp"

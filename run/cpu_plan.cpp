@@ -1,8 +1,8 @@
 #include "run/cpu_plan.hpp"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.hpp"
 #include "io/results/plan.hpp"
 #include "models/engines/cpu_level.hpp"
 #include "run/setup.hpp"

@@ -7,12 +7,12 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "base/cpu.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "io/files/lock.hpp"
 #include "io/files/source_names.hpp"

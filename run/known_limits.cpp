@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.hpp"
 #include "io/files/files.hpp"
 
 namespace millrace {

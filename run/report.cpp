@@ -1,7 +1,8 @@
 #include "run/report.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "base/json.hpp"
 
 namespace millrace {
 namespace {

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "base/json.hpp"
 #include "io/files/files.hpp"
 #include "io/input/source.hpp"
 #include "run/timeline.hpp"

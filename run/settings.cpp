@@ -3,9 +3,9 @@
 #include <yaml-cpp/yaml.h>
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/json.hpp"
 #include "base/nearest.hpp"
 #include "io/input/source.hpp"
 #include "io/input/source_inputs.hpp"

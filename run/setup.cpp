@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "base/json.hpp"
 #include "io/files/files.hpp"
 #include "io/results/plan_files.hpp"
 #include "models/variant.hpp"

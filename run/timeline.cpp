@@ -1,8 +1,8 @@
 #include "run/timeline.hpp"
 
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/json.hpp"
 #include "io/files/json_writer.hpp"
 
 namespace millrace {

@@ -1,9 +1,9 @@
 #include "run/variants.hpp"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.hpp"
 #include "io/files/source_names.hpp"
 #include "io/results/plan.hpp"
 #include "models/engines/cpu_level.hpp"

@@ -65,6 +65,7 @@ LIBRARIES = {
     ),
     "NVTX": (re.compile(r"nvtx3/"), lambda path: path.parts[0] == "gpu" or path.as_posix() == "base/trace.cpp", "gpu/ and base/trace.cpp"),
     "Boost": (re.compile(r"boost/"), lambda path: path.parts[0] == "apps", "apps/"),
+    "the whole of nlohmann-json": (re.compile(r"nlohmann/json\.hpp$"), lambda path: path.as_posix() == "base/json.hpp", "base/json.hpp, which others include"),
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

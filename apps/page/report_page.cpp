@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "apps/page/series.hpp"
 #include "apps/page/thumbnails.hpp"
 #include "apps/report_text.hpp"
+#include "base/json.hpp"
 #include "io/files/base64.hpp"
 #include "io/files/files.hpp"
 #include "io/files/source_names.hpp"

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/json.hpp"
 
 namespace millrace {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <exception>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string_view>
 
+#include "base/json.hpp"
 #include "io/decode/decode.hpp"
 #include "io/files/base64.hpp"
 #include "io/files/decode_error.hpp"

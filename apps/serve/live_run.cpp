@@ -1,12 +1,12 @@
 #include "apps/serve/live_run.hpp"
 
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "apps/page/files.hpp"
 #include "apps/report_text.hpp"
 #include "apps/serve/metrics.hpp"
+#include "base/json.hpp"
 #include "run/report.hpp"
 #include "run/timeline.hpp"
 

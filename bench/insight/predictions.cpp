@@ -14,12 +14,12 @@
 #include <functional>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/cpu.hpp"
+#include "base/json.hpp"
 #include "bench/insight/drawn.hpp"
 #include "bench/insight/options.hpp"
 #include "pipeline/what_if.hpp"

@@ -10,12 +10,12 @@
 #include <functional>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/json.hpp"
 #include "bench/insight/options.hpp"
 #include "pipeline/simulation.hpp"
 #include "pipeline/verdict.hpp"

@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <string>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "base/cpu.hpp"
+#include "base/json.hpp"
 #include "bench/insight/options.hpp"
 #include "pipeline/simulation.hpp"
 #include "pipeline/tuner.hpp"

@@ -17,11 +17,11 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/cpu.hpp"
+#include "base/json.hpp"
 #include "bench/insight/drawn.hpp"
 #include "bench/insight/options.hpp"
 #include "pipeline/bounds.hpp"

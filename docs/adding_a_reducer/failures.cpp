@@ -1,7 +1,7 @@
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "io/reducers/reducer_entry.hpp"
 

@@ -11,9 +11,10 @@
 #include <climits>
 #include <ctime>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
+
+#include "base/json.hpp"
 
 namespace millrace {
 namespace {

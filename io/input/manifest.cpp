@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/json.hpp"
 #include "io/files/base64.hpp"
 #include "io/files/source_names.hpp"
 #include "io/input/scan.hpp"

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.hpp"
 #include "base/nearest.hpp"
 #include "io/files/source_names.hpp"
 #include "io/input/source_inputs.hpp"

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "base/json.hpp"
 #include "io/files/files.hpp"
 #include "io/files/json_writer.hpp"
 #include "io/files/source_names.hpp"

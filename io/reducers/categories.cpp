@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "io/reducers/reducer_entry.hpp"
 

@@ -1,7 +1,7 @@
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
+#include "base/json.hpp"
 #include "io/files/lock.hpp"
 #include "io/reducers/reducer.hpp"
 #include "io/results/output_contents.hpp"

@@ -1,9 +1,9 @@
 #include "io/results/json_line.hpp"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/json.hpp"
 #include "io/files/base64.hpp"
 #include "io/results/rle.hpp"
 

@@ -6,9 +6,10 @@
 #include <cerrno>
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
+
+#include "base/json.hpp"
 
 namespace millrace {
 namespace {

@@ -9,9 +9,9 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json.hpp"
 #include "io/files/source_names.hpp"
 #include "io/results/plan_files.hpp"
 #include "io/results/plan_scan.hpp"

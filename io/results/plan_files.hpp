@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "io/files/files.hpp"
 #include "io/input/source.hpp"
 #include "io/results/plan.hpp"

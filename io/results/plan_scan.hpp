@@ -1,13 +1,13 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
+#include "base/json.hpp"
 #include "io/input/source.hpp"
 #include "io/results/plan_files.hpp"
 

@@ -7,7 +7,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <nlohmann/json.hpp>
+
+#include "base/json.hpp"
 
 namespace millrace {
 namespace {

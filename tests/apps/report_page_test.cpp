@@ -1,11 +1,11 @@
 // The parts of report.html, and reading an attempt back.
 #include "apps/page/report_page.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "apps/attempt.hpp"

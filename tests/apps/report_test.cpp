@@ -1,9 +1,9 @@
 // The table and report.json of a hand-made run.
 #include "apps/report_text.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "run/report.hpp"

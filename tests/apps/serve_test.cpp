@@ -3,13 +3,13 @@
 
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "apps/serve/access.hpp"
 #include "apps/serve/address.hpp"
 #include "apps/serve/live_run.hpp"
 #include "apps/serve/metrics.hpp"
+#include "base/json.hpp"
 #include "run/host_memory.hpp"
 #include "run/report.hpp"
 #include "stages/options.hpp"

@@ -1,12 +1,12 @@
 // Small pictures of failed pictures, in report.html.
 #include "apps/page/thumbnails.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

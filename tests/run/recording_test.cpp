@@ -1,8 +1,8 @@
 #include "run/recording.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

@@ -1,11 +1,11 @@
 // The numbers of a run follow from settings, cores and the plan.
 #include "run/resolve.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 
 #include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "run/settings.hpp"
 #include "run/setup.hpp"

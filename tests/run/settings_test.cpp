@@ -1,12 +1,12 @@
 // Layers of settings, the recipe that they print, and the settings that determine results.
 #include "run/settings.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "run/config.hpp"
 #include "run/resolve.hpp"

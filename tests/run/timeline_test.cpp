@@ -1,9 +1,9 @@
 #include "run/timeline.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 
 namespace millrace {
 namespace {

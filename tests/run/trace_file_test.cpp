@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
+#include "base/json.hpp"
 #include "io/files/files.hpp"
 #include "run/trace_file.hpp"
 #include "stages/options.hpp"

@@ -2,11 +2,11 @@
 #include <doctest/doctest.h>
 
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "io/results/json_line.hpp"
 #include "stages/detect.hpp"
 #include "stages/encode.hpp"

@@ -1,12 +1,12 @@
 // Fields that are side columns, from the stage that sets them to the rows next to a segment.
 #include <doctest/doctest.h>
 
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "base/half.hpp"
+#include "base/json.hpp"
 #include "io/results/output_contents.hpp"
 #include "io/results/segments.hpp"
 #include "stages/detect.hpp"

@@ -6,11 +6,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/json.hpp"
 #include "gpu/device.hpp"
 #include "models/cache.hpp"
 #include "models/engines/deferred_engine.hpp"

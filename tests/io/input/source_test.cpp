@@ -1,10 +1,10 @@
 #include "io/input/source.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "io/input/source_inputs.hpp"
 #include "tests/io/results/plan_tree.hpp"

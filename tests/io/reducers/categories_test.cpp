@@ -1,9 +1,9 @@
 #include <doctest/doctest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "io/reducers/reducer.hpp"
 #include "tests/io/reducers/reduced_lines.hpp"
 

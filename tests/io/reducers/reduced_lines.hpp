@@ -1,9 +1,9 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "io/reducers/reducer.hpp"
 #include "io/results/segments.hpp"
 #include "tests/io/files/temporary_folder.hpp"

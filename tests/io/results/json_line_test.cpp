@@ -1,10 +1,10 @@
 #include "io/results/json_line.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 
 #include <clocale>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <random>
 
 namespace millrace {

@@ -4,10 +4,10 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "io/results/plan.hpp"
 #include "tests/io/results/plan_tree.hpp"
 

@@ -1,4 +1,5 @@
 #include "io/results/plan.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -6,7 +7,6 @@
 
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json.hpp"
 #include "io/files/base64.hpp"
 #include "io/files/json_writer.hpp"
 #include "io/results/json_line.hpp"

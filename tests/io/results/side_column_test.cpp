@@ -1,9 +1,9 @@
 // Side columns, alone and in the segment store: after kills, power cuts and damage, like the tests of segments.
 #include "io/results/side_column.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
 #include <stdexcept>
 #include <string>

@@ -1,11 +1,11 @@
 #include "io/sinks/coco.hpp"
+#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <sstream>

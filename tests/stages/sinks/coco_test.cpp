@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.hpp"
 #include "io/results/segments.hpp"
 #include "stages/sinks/sink.hpp"
 #include "tests/stages/sinks/sink_world.hpp"
