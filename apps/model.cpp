@@ -14,7 +14,7 @@ namespace {
 // models/export/command_line.py declares these options. tests/apps/model_test.py compares the two lists.
 constexpr const char* help =
     "Usage: millrace model WEIGHTS [SEGMENTER] [options]\n"
-    "       millrace model NET.ts --task semantic --roi SIDE [options]\n"
+    "       millrace model NET.ts [NET.ts ...] --task semantic --roi SIDE [options]\n"
     "\n"
     "Converts published weights into model packages, compares each package with the original model, and prints the\n"
     "`millrace run` command for them. WEIGHTS is a detector, a segmenter or a classifier. With two files, one is a\n"
@@ -39,6 +39,9 @@ constexpr const char* help =
     "  --scale X          a value v becomes (v * scale - mean) / std; default: 1/255, volumes 1\n"
     "  --mean X | X X X   for all channels, or for each; default: 0\n"
     "  --std X | X X X    for all channels, or for each; default: 1\n"
+    "  --mean-of WORD     of several files, the mean of their logits or of their probabilities; default: logits\n"
+    "\n"
+    "With several files, the package has the mean of what they find, and the name of the first.\n"
     "\n"
     "With two files, --imgsz and --names are for the detector. Put -- before a file whose name begins with a dash.\n"
     "\n"

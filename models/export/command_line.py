@@ -69,5 +69,6 @@ def add_options(parser):
     parser.add_argument("--scale", metavar="X", type=float, help="semantic: a value v becomes (v * scale - mean) / std; default: 1/255, volumes 1")
     parser.add_argument("--mean", metavar="X", type=float, nargs="+", help="semantic: one number, or three for the channels; default: 0")
     parser.add_argument("--std", metavar="X", type=float, nargs="+", help="semantic: one number, or three for the channels; default: 1")
+    parser.add_argument("--mean-of", metavar="WORD", choices=("logits", "probabilities"), help="semantic: of several models, the mean of their logits or of their probabilities; default: logits")
     parser.add_argument("--trust", action="store_true", help="load a pickle that contains more than weights and known classes; it may run commands")
     parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an unexpected error")

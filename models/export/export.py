@@ -44,7 +44,7 @@ OPTIONS = {
     "names": (("onnx", "torchvision"), "models that may not name their classes: YOLO in ONNX and torchvision's classifiers"),
     "preset": (("torchvision",), "torchvision's classifiers"),
 }
-SEMANTIC_OPTIONS = ("roi", "axes", "activation", "threshold", "colour", "scale", "mean", "std")
+SEMANTIC_OPTIONS = ("roi", "axes", "activation", "threshold", "colour", "scale", "mean", "std", "mean_of")
 
 
 def family_of(weights, trust):
@@ -63,19 +63,21 @@ def family_of(weights, trust):
 
 
 def export(arguments):
-    """Makes the package `arguments.out` and returns its task."""
+    """Makes the package `arguments.out` and returns its task. With --task semantic, `arguments.members` are further files."""
     weights, out = Path(arguments.weights), Path(arguments.out)
-    check_readable(weights, ("torchscript",) if arguments.task == "semantic" else ())
+    files = [weights, *map(Path, getattr(arguments, "members", []))]
+    for file in files:
+        check_readable(file, ("torchscript",) if arguments.task == "semantic" else ())
     check_target(out)
     if arguments.task == "semantic":
         import semantic
 
-        semantic.export(weights, out, arguments)
+        semantic.export(files, out, arguments)
         print("it computes what the original does: every difference above is within its bound")
         return "volumes" if len(arguments.roi) == 3 else "semantic"
     for option in SEMANTIC_OPTIONS:
         if getattr(arguments, option) is not None:
-            raise Refused(f"{weights}: --{option} is for semantic segmenters; leave it out, or add --task semantic")
+            raise Refused(f"{weights}: --{option.replace('_', '-')} is for semantic segmenters; leave it out, or add --task semantic")
     family, loaded = family_of(weights, arguments.trust)
     for option, (families, purpose) in OPTIONS.items():
         if getattr(arguments, option) and family not in families:

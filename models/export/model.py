@@ -3,6 +3,7 @@
 The program starts it in the Python set:
 
     model.py PROGRAM RECIPES WEIGHTS [SEGMENTER] [options]
+    model.py PROGRAM RECIPES NET.ts [NET.ts ...] --task semantic [options]
 
 PROGRAM is the path of the program, RECIPES the folder of its recipes.
 """
@@ -80,11 +81,11 @@ def main():
     sys.stdout.reconfigure(errors="surrogateescape", line_buffering=True)  # names of files need not be UTF-8
     parser = make_parser()
     arguments = parser.parse_args(words)
-    files = arguments.weights
+    files, members = arguments.weights, []
+    if arguments.task:  # further files are members of an ensemble, and the package has the name of the first
+        files, members = files[:1], files[1:]
     if len(files) > 2:
         parser.error(f"{len(files)} files are named, but one command takes at most a detector and a segmenter")
-    if arguments.task and len(files) > 1:
-        parser.error("--task semantic takes one file")
     packages = [package_of(file, arguments.out) for file in files]
     if len(set(packages)) < len(packages):
         end(USAGE, f"{files[1]}: its package would overwrite {packages[0]}, that of {files[0]}; rename one of the files; nothing was written")
@@ -96,7 +97,7 @@ def main():
     import export  # takes seconds
 
     export.be_quiet()
-    jobs = [argparse.Namespace(**{**vars(arguments), "weights": file, "out": str(package)}) for file, package in zip(files, packages)]
+    jobs = [argparse.Namespace(**{**vars(arguments), "weights": file, "members": members, "out": str(package)}) for file, package in zip(files, packages)]
     if len(jobs) == 2:
         tasks = []
         for job in jobs:

@@ -2,7 +2,12 @@
 
 `forward` of the file takes windows of pictures [B, 3, height, width] and returns [B, channels, height, width]. For volumes,
 it takes [B, 1, x, y, z] or [B, 1, z, y, x]. If it returns a list, a tuple or a dictionary, the package takes the first tensor.
+
+Several files, or one that returns [members, B, channels, ...], are an ensemble. The package has one network, which returns
+the mean of its members. So a run treats an ensemble as it treats any other model.
 """
+
+from typing import List
 
 import torch
 from torch import nn
@@ -33,6 +38,37 @@ class Value(nn.Module):
 
     def forward(self, images):
         return self.net(images)["out"]
+
+
+class Members(nn.Module):
+    """Scripted nets with outputs of one shape: [members, B, channels, ...]."""
+
+    def __init__(self, nets):
+        super().__init__()
+        self.nets = nn.ModuleList(nets)
+
+    def forward(self, images):
+        outputs: List[torch.Tensor] = []
+        for net in self.nets:
+            outputs.append(net(images))
+        return torch.stack(outputs)
+
+
+class Mean(nn.Module):
+    """A scripted net that returns [members, B, channels, ...]: the mean of what `activation` makes of each member."""
+
+    def __init__(self, net, activation):
+        super().__init__()
+        self.net = net
+        self.activation: str = activation
+
+    def forward(self, images):
+        members = self.net(images)
+        if self.activation == "softmax":
+            members = members.softmax(2)
+        elif self.activation == "sigmoid":
+            members = members.sigmoid()
+        return members.mean(0)
 
 
 def load(weights):
@@ -86,39 +122,65 @@ def input_of(arguments, sides):
     return section | {"scale": scale, "mean": for_channels("mean", arguments.mean or [0], channels), "std": for_channels("std", arguments.std or [1], channels)}
 
 
-def export(weights, out, arguments):
+def expect(weights, output, shape, images):
+    """Refuses an output that is not of this shape. None stands for any number."""
+    if output.dim() != len(shape) or any(side not in (None, found) for side, found in zip(shape, output.shape)):
+        expected = ", ".join("channels" if side is None else str(side) for side in shape)
+        raise Refused(f"{weights}: turns windows {list(images.shape)} into {list(output.shape)}; expected [{expected}]; is the window a multiple of the net's stride?")
+
+
+def join(files, nets, images, arguments):
+    """(net of one output [B, channels, ...], activation of this output, number of members). Of one model, `net` is the model."""
+    outputs = [net(images) for net in nets]
+    stacked = len(nets) == 1 and outputs[0].dim() == images.dim() + 1
+    one = outputs[0][0] if stacked and len(outputs[0]) else outputs[0]
+    shape = [len(images), None, *images.shape[2:]]
+    for file, output in zip(files, [one, *outputs[1:]]):
+        expect(file, output, shape, images)
+        shape[1] = output.shape[1]
+    channels = shape[1]
+    if channels > MAX_CHANNELS:
+        raise Refused(f"{files[0]}: has {channels} channels; at most {MAX_CHANNELS} are possible")
+    activation = arguments.activation or ("softmax" if channels > 1 else "sigmoid")
+    if activation == "softmax" and channels == 1:
+        raise Refused(f"{files[0]}: has one channel, and softmax of one channel is always 1; use --activation sigmoid or none")
+    if len(nets) == 1 and not stacked:
+        if arguments.mean_of:
+            raise Refused(f"{files[0]}: is one model, and --mean-of is for several; leave it out, or name more files")
+        return nets[0], activation, 1
+    members = nets[0] if stacked else torch.jit.script(Members(nets))
+    inside = activation if arguments.mean_of == "probabilities" else "none"
+    return torch.jit.script(Mean(members, inside)), "none" if inside != "none" else activation, len(outputs[0]) if stacked else len(nets)
+
+
+def export(files, out, arguments):
+    """Makes the package of one file, or of an ensemble of several."""
     sides = window_of(arguments)
     inputs = input_of(arguments, sides)
     rows = 3 if len(sides) == 2 else 2  # windows of volumes are large
     images = torch.rand(rows, len(inputs["mean"]), *sides, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        loaded = load(weights)
-        net = one_tensor(weights, loaded, images)
+        loaded = [load(file) for file in files]
+        nets = [one_tensor(file, net, images) for file, net in zip(files, loaded)]
+        net, activation, members = join(files, nets, images, arguments)
         together = net(images)
-        if together.dim() != images.dim() or together.shape[0] != rows or together.shape[2:] != images.shape[2:]:
-            expected = ", ".join(map(str, (rows, "channels", *sides)))
-            raise Refused(f"{weights}: turns windows {list(images.shape)} into {list(together.shape)}; expected [{expected}]; is the window a multiple of the net's stride?")
-        channels = together.shape[1]
-        if channels > MAX_CHANNELS:
-            raise Refused(f"{weights}: has {channels} channels; at most {MAX_CHANNELS} are possible")
         for row in range(rows):  # a window must not depend on its neighbours in a call
             compare(f"window {row} alone and with others", together[row : row + 1], net(images[row : row + 1]), together.std())
-    activation = arguments.activation or ("softmax" if channels > 1 else "sigmoid")
-    if activation == "softmax" and channels == 1:
-        raise Refused(f"{weights}: has one channel, and softmax of one channel is always 1; use --activation sigmoid or none")
+    channels = together.shape[1]
     output = {"channels": channels, "activation": activation}
     if activation != "softmax" and (channels == 1 or arguments.threshold is not None):
         output["threshold"] = 0.5 if arguments.threshold is None else arguments.threshold
     elif arguments.threshold is not None:
         raise Refused("--threshold has no meaning with softmax, where the largest class wins; leave it out")
-    if activation == "sigmoid" and "threshold" in output and not 0 < output["threshold"] < 1:
+    if "sigmoid" in (activation, arguments.activation) and "threshold" in output and not 0 < output["threshold"] < 1:
         raise Refused(f"--threshold {arguments.threshold}: must be a probability above 0 and below 1")
-    names = read_names(arguments.names, weights, channels) if arguments.names else [f"class {k}" for k in range(channels)]
+    names = read_names(arguments.names, files[0], channels) if arguments.names else [f"class {k}" for k in range(channels)]
+    architecture = loaded[0].original_name
     description = {
         "name": out.stem,
         "task": "semantic",
-        "architecture": loaded.original_name,
-        "original": original_of("TorchScript", weights.name),
+        "architecture": architecture if members == 1 else f"{members} x {architecture}, mean of {arguments.mean_of or 'logits'}",
+        "original": original_of("TorchScript", *(file.name for file in files)),
         "input": inputs,
         "max_batch": MAX_BATCH,
         "output": output,

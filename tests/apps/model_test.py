@@ -122,7 +122,7 @@ class Start(Recorded):
         done = self.model("--help", MILLRACE_DEPS="/nowhere", MILLRACE_PYTHON="/nowhere")
         self.assertEqual((done.code, done.err), (program.OK, ""))
         taken = {option for action in model.make_parser()._actions for option in action.option_strings}
-        self.assertEqual(set(re.findall(r"^  (--\w+)", done.out, re.MULTILINE)), taken | {"--help"})
+        self.assertEqual(set(re.findall(r"^  (--[\w-]+)", done.out, re.MULTILINE)), taken | {"--help"})
         self.assertIn("  model ", millrace("--help").out)
 
 

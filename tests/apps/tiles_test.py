@@ -128,6 +128,26 @@ class Pair(nn.Module):
         return logits, logits.mean()
 
 
+class Second(nn.Module):
+    """Makes the logits of another model from those of a net."""
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        return 0.5 - 2 * logits.flip(1)
+
+
+class Stacked(nn.Module):
+    """An ensemble in one file: [members, B, channels, height, width]."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+        self.second = Second()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits = self.inner(images)
+        return torch.stack([logits, self.second(logits)])
+
+
 class Named(Pair):
     """The same in the manner of torchvision."""
 
@@ -381,6 +401,9 @@ class Convert(program.Case):
         self.check("net.pt: is no TorchScript (", "net.pt", *semantic, *window)
         self.check("text.ts: is of an unknown kind", "text.ts", *semantic, *window)
         self.check("half.ts: turns windows [3, 3, 32, 32] into [3, 8, 16, 16]; expected [3, channels, 32, 32]", "half.ts", *semantic, *window)
+        self.check("net1.ts: turns windows [3, 3, 32, 32] into [3, 1, 32, 32]; expected [3, 5, 32, 32]", "net5.ts", "net1.ts", *semantic, *window)
+        self.check("net5.ts: is one model, and --mean-of is for several; leave it out, or name more files", "net5.ts", *semantic, *window, "--mean-of", "logits")
+        self.check("net.pt: --mean-of is for semantic segmenters", "net.pt", "--mean-of", "logits")
         self.check("net.pt: --roi is for semantic segmenters; leave it out, or add --task semantic", "net.pt", *window)
 
     def test_of_several_outputs_the_first_tensor_counts(self):
@@ -396,6 +419,25 @@ class Convert(program.Case):
                 self.run_ok(program.ROOT / "configs/tiled.yaml", "--input", shared / "in/70x101-0.png", "--set", f"semantic.model={model}", "--output", out)
                 found.append((out / "labels" / "70x101-0.png.png").exists() and program.tree(out / "labels"))
             self.assertEqual(*found)
+
+    def test_an_ensemble_gives_the_mean_of_its_members(self):
+        save(net(5), self.folder / "first.ts")
+        save(nn.Sequential(net(5), Second()), self.folder / "second.ts")
+        save(Stacked(net(5)), self.folder / "both.ts")
+        images = torch.rand(2, 3, ROI, ROI, generator=torch.Generator().manual_seed(7))
+        with torch.inference_mode():
+            members = torch.stack([net(5)(images), Second()(net(5)(images))])
+        for mean_of, activation, expected in (("logits", "softmax", members.mean(0)), ("probabilities", "none", members.softmax(2).mean(0))):
+            for files in (("first.ts", "second.ts"), ("both.ts",)):
+                done = convert(*files, "--task", "semantic", "--roi", ROI, "--mean-of", mean_of, cwd=self.folder)
+                self.assertEqual(done.code, program.OK, done)
+                made = self.folder / f"{Path(files[0]).stem}.pkg"
+                with torch.inference_mode():
+                    difference = (torch.jit.load(str(made / "model.ts"))(images) - expected).abs().max().item()
+                self.assertLessEqual(difference, 1e-6, (mean_of, files))
+                description = (made / "model.yaml").read_text()
+                self.assertIn(f"activation: {activation}", description)
+                self.assertRegex(description, f"architecture: .*2 x .*, mean of {mean_of}")
 
     def test_the_package_is_described(self):
         done = millrace("inspect", package(5))

@@ -48,11 +48,12 @@ class TrainedWeights(Case):
         if not program.DATA.is_dir():
             self.skipTest("MILLRACE_TEST_DATA names no folder with weights and pictures")
 
-    def package(self, net, name, *words):
-        """The package of a net that torch.jit.script takes."""
-        torch.jit.script(net).save(str(self.folder / f"{name}.ts"))
-        self.run_command("model", self.folder / f"{name}.ts", "--task", "semantic", *words)
-        return self.folder / f"{name}.pkg"
+    def package(self, nets, *words):
+        """The package of nets that torch.jit.script takes, by name: one model, or an ensemble."""
+        for name, net in nets.items():
+            torch.jit.script(net).save(str(self.folder / f"{name}.ts"))
+        self.run_command("model", *(self.folder / f"{name}.ts" for name in nets), "--task", "semantic", *words)
+        return self.folder / f"{next(iter(nets))}.pkg"
 
     def run_command(self, *words):
         done = program.millrace(*words)
@@ -74,7 +75,7 @@ class Streets(TrainedWeights):
         net = espnet.load(program.DATA / "models/espnet_camvid.pth")
         # The training divides by the deviation, then by 255.
         deviation = [str(255 * std) for std in STREET_STD]
-        self.net = self.package(net, "espnet", "--roi", str(ROI), "--colour", "bgr", "--scale", "1",
+        self.net = self.package({"espnet": net}, "--roi", str(ROI), "--colour", "bgr", "--scale", "1",
                                 "--mean", *map(str, STREET_MEAN), "--std", *deviation)
         self.truth = {}
         (self.folder / "in").mkdir()
@@ -125,8 +126,8 @@ class Vessels(TrainedWeights):
 
         self.wnet = wnet
 
-    def reference(self, net, picture, roi, overlap):
-        """Blended probabilities in windows, in PyTorch alone."""
+    def reference(self, net, picture, roi, overlap, activation):
+        """Blended outputs in windows, then `activation`, in PyTorch alone: [height, width, channels]."""
         pixels = torch.from_numpy(numpy.array(Image.open(picture).convert("RGB"))).permute(2, 0, 1)[None] / 255
         height, width = pixels.shape[2:]
         axis = torch.arange(roi) - (roi - 1) / 2
@@ -137,30 +138,53 @@ class Vessels(TrainedWeights):
         with torch.inference_mode():
             for top in windows_of(height, roi, overlap):
                 for left in windows_of(width, roi, overlap):
-                    logits = net(pixels[:, :, top : top + roi, left : left + roi])[0].double()
+                    outputs = net(pixels[:, :, top : top + roi, left : left + roi])[0].double()
                     if sums is None:
-                        sums = torch.zeros(len(logits), height, width, dtype=torch.float64)
-                    sums[:, top : top + roi, left : left + roi] += logits * weights
+                        sums = torch.zeros(len(outputs), height, width, dtype=torch.float64)
+                    sums[:, top : top + roi, left : left + roi] += outputs * weights
                     total[top : top + roi, left : left + roi] += weights
-        blended = sums / total
-        return (blended.sigmoid() if len(blended) == 1 else blended.softmax(0)).permute(1, 2, 0).numpy()
+        return activation(sums / total).permute(1, 2, 0).numpy()
 
     def test_vessels_are_those_of_pytorch_with_the_same_windows(self):
         net = self.wnet.load(program.DATA / "models/wnet_drive.pth")
-        package = self.package(net, "wnet", "--roi", "512", "--threshold", "0.42")
+        package = self.package({"wnet": net}, "--roi", "512", "--threshold", "0.42")
         pictures = [program.DATA / "retina" / name for name in ("CHASEDB1_12R.png", "HRF_04_g.jpg")]
         (self.folder / "in").mkdir()
         for picture in pictures:
             shutil.copy(picture, self.folder / "in")
         found = self.probabilities(package, self.folder / "in", "out", "tiles.overlap=0.25", "batch.size=2")
         for picture in pictures:
-            expected = self.reference(net, self.folder / "in" / picture.name, 512, 0.25)
+            expected = self.reference(net, self.folder / "in" / picture.name, 512, 0.25, torch.sigmoid)
             worst = numpy.abs(found[picture.name] - expected).max()
             labels = numpy.asarray(Image.open(self.folder / "out/labels" / f"{picture.name}.png"))
             differs = (labels != (expected[:, :, 0] > 0.42)) & (numpy.abs(expected[:, :, 0] - 0.42) > 1e-4)
             print(f"{picture.name}: largest difference {worst:.1e}, vessels {labels.mean():.4f}")
             self.assertLess(worst, 1e-4)
             self.assertEqual(differs.sum(), 0)
+
+    def test_arteries_and_veins_are_those_of_two_nets_together(self):
+        nets = {name: self.wnet.load(program.DATA / f"models/big_wnet_{name}.pth") for name in ("drive_av", "hrf_av_1024")}
+        names = self.write("names.txt", "background\nuncertain\nartery\nvein\n")
+        picture = self.folder / "small.png"  # the trainings had pictures of about this width
+        with Image.open(program.DATA / "retina/CHASEDB1_12R.png") as opened:
+            opened.convert("RGB").resize((512, 492)).save(picture)
+        window = ("--roi", "256", "--names", names)
+        for mean_of, members, activation in (
+            ("probabilities", lambda pixels: sum(net(pixels).softmax(1) for net in nets.values()) / 2, lambda values: values),
+            ("logits", lambda pixels: sum(net(pixels) for net in nets.values()) / 2, lambda values: values.softmax(0)),
+        ):
+            package = self.package(nets, *window, "--mean-of", mean_of)
+            found = self.probabilities(package, picture, mean_of)[picture.name]
+            expected = self.reference(members, picture, 256, 0.25, activation)
+            worst = numpy.abs(found - expected).max()
+            labels = numpy.asarray(Image.open(self.folder / mean_of / "labels" / f"{picture.name}.png"))
+            ordered = numpy.sort(expected, axis=2)
+            differs = (labels != expected.argmax(axis=2)) & (ordered[:, :, -1] - ordered[:, :, -2] > 1e-4)
+            shares = [(labels == label).mean() for label in range(4)]
+            print(f"{mean_of}: largest difference {worst:.1e}, arteries {shares[2]:.4f}, veins {shares[3]:.4f}")
+            self.assertLess(worst, 1e-4)
+            self.assertEqual(differs.sum(), 0)
+            self.assertGreater(min(shares[2:]), 0.01)  # the comparison is of vessels
 
 
 if __name__ == "__main__":
