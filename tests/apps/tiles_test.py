@@ -148,6 +148,13 @@ class Stacked(nn.Module):
         return torch.stack([logits, self.second(logits)])
 
 
+class Mixed(nn.Module):
+    """A net whose windows depend on each other."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images - images.mean(0, keepdim=True)
+
+
 class Named(Pair):
     """The same in the manner of torchvision."""
 
@@ -402,6 +409,8 @@ class Convert(program.Case):
         self.check("text.ts: is of an unknown kind", "text.ts", *semantic, *window)
         self.check("half.ts: turns windows [3, 3, 32, 32] into [3, 8, 16, 16]; expected [3, channels, 32, 32]", "half.ts", *semantic, *window)
         self.check("net1.ts: turns windows [3, 3, 32, 32] into [3, 1, 32, 32]; expected [3, 5, 32, 32]", "net5.ts", "net1.ts", *semantic, *window)
+        save(Mixed(), self.folder / "mixed.ts")
+        self.check("mixed.ts: what it finds in a window depends on the other windows of a call; does it normalise over the batch?", "mixed.ts", *semantic, *window)
         self.check("net5.ts: is one model, and --mean-of is for several; leave it out, or name more files", "net5.ts", *semantic, *window, "--mean-of", "logits")
         self.check("net.pt: --mean-of is for semantic segmenters", "net.pt", "--mean-of", "logits")
         self.check("net.pt: --roi is for semantic segmenters; leave it out, or add --task semantic", "net.pt", *window)

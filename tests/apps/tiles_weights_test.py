@@ -1,11 +1,13 @@
-"""Trained weights in windows: streets with their truth, and vessels of the eye. MONAI is not needed.
+"""Trained weights in windows: streets with their truth, vessels of the eye, and the brain in a scan of a head.
 
 The weights and pictures are in the folder of MILLRACE_TEST_DATA; without it, these tests skip.
 """
 
 import shutil
 import sys
+import types
 import unittest
+from pathlib import Path
 
 import numpy
 import program
@@ -14,6 +16,7 @@ from PIL import Image
 from program import Case
 
 sys.path.append(str(program.ROOT / "tests/models"))
+FORMATS = Path(sys.prefix).parent / "formats"
 
 STREET_MEAN, STREET_STD = (99.03, 97.37, 94.10), (76.07, 76.06, 75.37)  # in the order of the planes: blue, green, red
 STREET_CLASSES = 11  # the truth has more, which do not count
@@ -185,6 +188,76 @@ class Vessels(TrainedWeights):
             self.assertLess(worst, 1e-4)
             self.assertEqual(differs.sum(), 0)
             self.assertGreater(min(shares[2:]), 0.01)  # the comparison is of vessels
+
+
+class Recorded:
+    """A model that keeps what it gets and what it returns."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def parameters(self):
+        return self.model.parameters()
+
+    def __call__(self, images):
+        self.inputs, self.outputs = images, self.model(images)
+        return self.outputs
+
+
+def components(mask):
+    """The connected components of a mask, as cc3d numbers them: 26 neighbours, background 0."""
+    inside = torch.from_numpy(mask)[None] > 0
+    labels = torch.arange(1, inside.numel() + 1, dtype=torch.float32).reshape(inside.shape) * inside
+    while True:
+        spread = torch.nn.functional.max_pool3d(labels, 3, 1, 1) * inside
+        if torch.equal(spread, labels):
+            return labels[0].unique(return_inverse=True)[1].numpy()
+        labels = spread
+
+
+class Brain(TrainedWeights):
+    """deepbet's two nets, in TorchScript: one finds the head in a small copy, the other one the brain in the head."""
+
+    def setUp(self):
+        super().setUp()
+        if not (FORMATS / ".complete").is_file():
+            self.skipTest(f"{FORMATS} is missing; tools/setup.sh formats installs it")
+        if str(FORMATS) not in sys.path:
+            sys.path.append(str(FORMATS))  # at the end: torch and numpy are those of the Python set
+        for name in ("fill_voids", "pandas", "tqdm", "cc3d"):  # deepbet imports them; only cc3d has a part in run_model
+            sys.modules.setdefault(name, types.ModuleType(name))
+        sys.modules["tqdm"].tqdm = None
+        sys.modules["cc3d"].connected_components = components
+
+    def test_masks_are_those_of_deepbet(self):
+        import nibabel
+        from deepbet import bet
+
+        extraction = bet.BrainExtraction(no_gpu=True)
+        nets = {"bbox_model": Recorded(extraction.bbox_model), "model": Recorded(extraction.model)}
+        extraction.bbox_model, extraction.model = nets.values()
+        head = nibabel.as_closest_canonical(nibabel.load(program.DATA / "volume/t1_crop.nii.gz"))
+        extraction.run_model(head.get_fdata(dtype=numpy.float32))
+        affine = head.affine @ numpy.diag([0.6, 0.8, 0.6, 1])
+        for name, net in nets.items():
+            crop, expected = net.inputs[0, 0].numpy(), net.outputs[0].permute(3, 2, 1, 0).numpy()
+            volume = self.folder / f"{name}.nii.gz"
+            nibabel.Nifti1Image(crop, affine).to_filename(volume)
+            self.run_command("model", FORMATS / f"data/models/{name}.pt", "--out", self.folder, "--task", "semantic", "--roi", "64", "64", "64",
+                             "--activation", "none")
+            out = self.folder / name
+            sides = ",".join(map(str, crop.shape))
+            self.run_command("run", program.ROOT / "configs/volume.yaml", "--input", volume, "--set", f"semantic.model={self.folder / name}.pkg", "--set",
+                             f"tiles.roi={sides}", "--set", "semantic.values=probabilities", "--format", "nifti,npy", "--output", out)
+            worst = numpy.abs(numpy.load(out / f"values/{volume.name}.npy") - expected).max()
+            labels = nibabel.load(out / f"label_volumes/{volume.name}.nii.gz")
+            numpy.testing.assert_array_equal(labels.affine, nibabel.load(volume).affine)
+            found, mask = numpy.asarray(labels.dataobj) == 1, net.outputs[0, 1].numpy() > 0.5
+            dice = 2 * (found & mask).sum() / (found.sum() + mask.sum())
+            print(f"{name}: largest difference {worst:.1e}, Dice {dice:.6f}, {found.sum()} voxels")
+            self.assertLess(worst, 1e-4)
+            self.assertGreaterEqual(dice, 0.999)
+            self.assertGreater(found.mean(), 0.05)
 
 
 if __name__ == "__main__":
