@@ -30,10 +30,44 @@ class Small(torch.nn.Module):
         return self.last(torch.relu(self.first(images)))
 
 
-def make(folder, name="small_semantic", seed=1):
-    """Writes the package NAME.pkg into the folder, and returns its path."""
+VOLUMES = """schema: 1
+name: {name}
+task: semantic
+architecture: small
+input: {{width: 64, height: 64, depth: 64, axes: xyz, scale: 1, mean: [100], std: [50]}}
+output: {{channels: 14, activation: softmax}}
+classes: [a, b, c, d, e, f, g, h, i, j, k, l, m, n]
+max_batch: 8
+licence: none
+files: {{model.ts: {model}}}
+"""
+
+
+class SmallVolumes(torch.nn.Module):
+    """14 logits for each voxel."""
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.only = torch.nn.Conv3d(1, 14, 3, padding=1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.only(images)
+
+
+def write(folder, name, net, description):
     made = folder / f"{name}.pkg"
     made.mkdir()
-    torch.jit.script(Small(seed).eval()).save(str(made / "model.ts"))
-    (made / "model.yaml").write_text(YAML.format(name=name, model=hashlib.sha256((made / "model.ts").read_bytes()).hexdigest()))
+    torch.jit.script(net.eval()).save(str(made / "model.ts"))
+    (made / "model.yaml").write_text(description.format(name=name, model=hashlib.sha256((made / "model.ts").read_bytes()).hexdigest()))
     return made
+
+
+def make(folder, name="small_semantic", seed=1):
+    """Writes the package NAME.pkg into the folder, and returns its path."""
+    return write(folder, name, Small(seed), YAML)
+
+
+def make_volumes(folder, name="small_volumes", seed=1):
+    """The same for volumes, with 14 classes."""
+    return write(folder, name, SmallVolumes(seed), VOLUMES)

@@ -1,9 +1,11 @@
-"""Pictures larger than memory: peak memory does not depend on their height, and a kill costs little."""
+"""Pictures and volumes larger than memory: peak memory does not depend on their height, and a kill costs little."""
 
+import gzip
 import json
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -24,13 +26,29 @@ def write_tall(path, width, height):
     return path
 
 
-class LargePictures(Case):
-    def setUp(self):
-        super().setUp()
-        self.package = small_semantic.make(self.folder)
+def write_volume(path, sides):
+    """A NIfTI of bytes that grow along each row. Its header has sizes, types, offset and spacing, as nifti1.h has them."""
+    x, y, z = sides
+    header = bytearray(352)
+    struct.pack_into("<i", header, 0, 348)
+    struct.pack_into("<8h", header, 40, 3, x, y, z, 1, 1, 1, 1)
+    struct.pack_into("<2h", header, 70, 2, 8)
+    struct.pack_into("<8f", header, 76, 1, 1, 1, 1, 0, 0, 0, 0)
+    struct.pack_into("<f", header, 108, 352)
+    header[344:348] = b"n+1\0"
+    plane = bytes(value * 255 // max(x - 1, 1) for value in range(x)) * y
+    with gzip.open(path, "wb", 1) as file:
+        file.write(header)
+        for _ in range(z):
+            file.write(plane)
+    return path
+
+
+class Large(Case):
+    recipe = "tiled"
 
     def words(self, picture, out, *settings):
-        return [str(word) for word in ("run", program.ROOT / "configs/tiled.yaml", "--input", picture, "--set", f"semantic.model={self.package}",
+        return [str(word) for word in ("run", program.ROOT / f"configs/{self.recipe}.yaml", "--input", picture, "--set", f"semantic.model={self.package}",
                                        "--output", out, *(word for setting in settings for word in ("--set", setting)))]
 
     def peak(self, picture, out, *settings):
@@ -41,6 +59,27 @@ class LargePictures(Case):
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=240)
         self.assertEqual(done.returncode, program.OK, done)
         return float(done.stdout)
+
+
+class LargeVolumes(Large):
+    recipe = "volume"
+
+    def setUp(self):
+        super().setUp()
+        self.package = small_semantic.make_volumes(self.folder)
+
+    def test_14_classes_of_192_slices_need_little_memory(self):
+        tiny = self.peak(write_volume(self.folder / "tiny.nii.gz", (8, 8, 8)), self.folder / "tiny", "tiles.roi=8,8,8", "threads.lanes=1")
+        large = self.peak(write_volume(self.folder / "large.nii.gz", (192, 192, 192)), self.folder / "large", "threads.lanes=1")
+        print(f"192 x 192 x 192 with 14 classes: {large - tiny:.0f} MB above a volume of 8 x 8 x 8; all values have {14 * 192**3 * 4 / 1e6:.0f} MB")
+        self.assertLess(large - tiny, 400)
+        self.assertEqual(sum(entry["voxels"] for entry in program.lines(self.folder / "large")[0]["semantic"]), 192**3)
+
+
+class LargePictures(Large):
+    def setUp(self):
+        super().setUp()
+        self.package = small_semantic.make(self.folder)
 
     def test_peak_memory_does_not_depend_on_the_height(self):
         width, low, high = 2048, 1024, 8192
