@@ -35,6 +35,9 @@ CONFIGURATIONS = [ROOT / ".clang-tidy", ROOT / "tests" / ".clang-tidy"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 CLASH = re.compile(r"^(/\S+\.cpp):\d+:\d+: error: .*\[clang-diagnostic-error\]$", re.MULTILINE)
+TYPE = re.compile(r"^(?:enum )?(?:class|struct) (\w+)", re.MULTILINE)
+NAME = re.compile(r"^(?!namespace|using|template|class|struct|enum|[#/\s}]|[A-Z_]+\()[^=;({\n]*?(?<![:\w])(\w+)(?=\s*[({=;])", re.MULTILINE)
+NO_DIFFERENCE = re.compile(r" -(O\d|fPIC|D\w+_EXPORTS)")  # flags that change nothing that clang-tidy sees
 BATCH = 10  # files: twice as many save little, and clash more often
 
 
@@ -58,6 +61,28 @@ def closure(source):
         todo.extend(path for path in ours if path not in seen)
         seen.update(ours)
     return sorted(seen), torch
+
+
+def names_of(source):
+    """Names that stand at the start of a line's declaration, outside of classes: a guess of what may clash in a batch."""
+    text = source.read_text(encoding="utf-8", errors="replace")
+    return {*TYPE.findall(text), *NAME.findall(text)}
+
+
+def batches_of(sources):
+    """`sources` in batches whose files have no such name in common."""
+    batches = []
+    for source in sources:
+        names = names_of(source)
+        for batch, taken in batches:
+            if len(batch) < BATCH and not names & taken:
+                break
+        else:
+            batch, taken = [], set()
+            batches.append((batch, taken))
+        batch.append(source)
+        taken |= names
+    return [batch for batch, _ in batches]
 
 
 def key(files, command):
@@ -132,15 +157,15 @@ def main():
             known += 1
         elif source not in stamps:
             stamps[source] = stamp
-            flags = command.replace(str(source), "SOURCE")
-            alike.setdefault((flags, ROOT / "tests" in source.parents), []).append((source, command))
-    batches = [files[first : first + BATCH] for files in alike.values() for first in range(0, len(files), BATCH)]
+            flags = NO_DIFFERENCE.sub("", command.replace(str(source), "SOURCE"))
+            alike.setdefault((flags, ROOT / "tests" in source.parents), {})[source] = command
+    batches = [(batch, commands[batch[0]]) for commands in alike.values() for batch in batches_of(commands)]
     checked = failed = 0
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
-        running = {pool.submit(failures, [source for source, _ in batch], batch[0][1]): batch for batch in batches}
+        running = {pool.submit(failures, batch, command): batch for batch, command in batches}
         for done in concurrent.futures.as_completed(running):
             wrong = dict(done.result())
-            for source, _ in running[done]:
+            for source in running[done]:
                 checked += 1
                 if source in wrong:
                     failed += 1

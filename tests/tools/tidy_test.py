@@ -76,6 +76,11 @@ class Batches(unittest.TestCase):
         failed = tidy.failures(sources, COMMAND.replace("SOURCE", str(sources[0])))
         self.assertEqual([path.name for path, _ in failed], ["planted.cpp"])
 
+    def test_files_with_a_name_in_common_are_in_two_batches(self):
+        texts = ("int one() { return 1; }\n", "static std::string one(int a, int b) {\n", "class one final : public Base {\n", "const std::array<int, 2> one{1, 2};\n")
+        sources = [self.file(f"file{k}", text) for k, text in enumerate((*texts, "int two() { return one(); }\n", "  int one = 2;\n"))]
+        self.assertEqual(tidy.batches_of(sources), [[sources[0], *sources[4:]], *([source] for source in sources[1:4])])
+
     def test_names_that_clash_do_not_fail(self):
         sources = [self.file("first", FINE), self.file("second", FINE), self.file("third", FINE)]
         self.assertEqual(tidy.failures(sources, COMMAND.replace("SOURCE", str(sources[0]))), [])
