@@ -92,6 +92,19 @@ void tell_unreadable(const ScanCounts& counts, const std::string& remedy) {
   if (const std::string text = unreadable_folders(counts, remedy); !text.empty()) say(text);
 }
 
+/// The size of the windows of a package, and what blending them takes.
+std::string windows_of(const Package& package) {
+  const InputSpec& input = package.input;
+  const bool volume = input.depth > 0;
+  std::string sides = std::to_string(input.width) + " x " + std::to_string(input.height);
+  if (volume) sides += " x " + std::to_string(input.depth);
+  // One float for each channel, and one for the weights.
+  const auto values = static_cast<double>((package.number("channels") + 1) * (volume ? input.depth : input.height));
+  return "windows of " + sides +
+         (volume ? " voxels; the sums of a volume take " : " pixels; the sums of a picture take ") +
+         readable_bytes(4 * values) + (volume ? " for each voxel of a slice" : " for each pixel of its width");
+}
+
 ExitCode show_dry_run(const RunArguments& arguments, const Config& config, SourceSpec spec, const Packages& packages) {
   std::string planned;
   if (!config.output.folder.empty() && std::filesystem::exists(config.output.folder)) {
@@ -127,9 +140,18 @@ ExitCode show_dry_run(const RunArguments& arguments, const Config& config, Sourc
   std::string stages;
   for (const auto& link : config.chain.links()) stages += (stages.empty() ? "" : " -> ") + link.info.name;
   std::printf("stages: %s\n", stages.c_str());
+  std::set<std::string> in_windows;
+  for (const auto& view : views) {
+    for (const auto& link : view.chain->links()) {
+      for (const ModelUse& use : link.info.models) {
+        if (use.of_windows) in_windows.insert(use.folder);
+      }
+    }
+  }
   for (const auto& [folder, package] : packages) {
     std::printf("%s: %s (%s)\n", std::string(package->task->model).c_str(), package->name.c_str(),
                 display_name(folder).c_str());
+    if (in_windows.contains(folder)) std::printf("  %s\n", windows_of(*package).c_str());
   }
   if (!planned.empty()) std::puts(planned.c_str());
   std::puts(planned.empty() ? "only the input was scanned; nothing was written" : "nothing was written");

@@ -330,6 +330,13 @@ class Recipes(Base):
         self.assertEqual(done.code, program.USAGE, done)
         self.assertRegex(done.err, r"tiles.align is 64, but a side of the windows of '.*' has 32; no side may be shorter than tiles.align")
 
+    def test_a_dry_run_states_the_size_of_the_sums(self):
+        done = millrace("run", program.ROOT / "configs/tiled.yaml", "--input", shared / "in", "--set", f"semantic.model={package(5)}", "--set", "tiles.roi=100,40",
+                        "--output", self.folder / "out", "--dry-run")
+        self.assertEqual(done.code, program.OK, done)
+        # 100 rows of five channels and the weights, in four bytes each
+        self.assertIn("\n  windows of 40 x 100 pixels; the sums of a picture take 2.4 kB for each pixel of its width\n", done.out)
+
     def test_a_tiff_is_decoded_whole_if_another_stage_needs_its_pixels(self):
         (self.folder / "in").mkdir()
         Image.open(shared / "in/70x101-0.png").save(self.folder / "in/a.tif")

@@ -113,6 +113,13 @@ class Volumes(Case):
         self.assertEqual(done.code, program.USAGE)
         self.assertIn("tiles.roi has 2 numbers, but the windows of", done.err)
 
+    def test_a_dry_run_states_the_size_of_the_sums(self):
+        done = program.millrace("run", program.ROOT / "configs/volume.yaml", "--input", self.write(self.folder / "in/a.nii", (30, 21, 17)), "--set",
+                                f"semantic.model={self.package('zyx')}", "--output", self.folder / "out", "--dry-run")
+        self.assertEqual(done.code, program.OK, done)
+        # 8 slices of three channels and the weights, in four bytes each
+        self.assertIn("\n  windows of 12 x 10 x 8 voxels; the sums of a volume take 128 B for each voxel of a slice\n", done.out)
+
     def test_bad_volumes_fail_alone(self):
         good = self.write(self.folder / "in/good.nii.gz", (20, 12, 9))
         whole = good.read_bytes()
