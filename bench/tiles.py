@@ -97,7 +97,7 @@ class Case:
 
         if self.volume:
             return [torch.from_numpy(nibabel.load(self.inputs).get_fdata(dtype=numpy.float32))[None, None]]
-        pictures = [numpy.asarray(Image.open(file)) for file in sorted(self.inputs.iterdir())]
+        pictures = [numpy.array(Image.open(file)) for file in sorted(self.inputs.iterdir())]
         return [torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255 for pixels in pictures]
 
     def monai(self):
