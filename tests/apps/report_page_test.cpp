@@ -1,6 +1,5 @@
 // The parts of report.html, and reading an attempt back.
 #include "apps/page/report_page.hpp"
-#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,6 +10,7 @@
 #include "apps/attempt.hpp"
 #include "apps/page/series.hpp"
 #include "apps/report_text.hpp"
+#include "base/json.hpp"
 #include "io/files/files.hpp"
 #include "io/files/lock.hpp"
 #include "io/results/segments_manifest.hpp"

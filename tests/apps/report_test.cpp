@@ -1,11 +1,11 @@
 // The table and report.json of a hand-made run.
 #include "apps/report_text.hpp"
-#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 
 #include <sstream>
 
+#include "base/json.hpp"
 #include "run/report.hpp"
 
 namespace millrace {

@@ -1,6 +1,5 @@
 // Small pictures of failed pictures, in report.html.
 #include "apps/page/thumbnails.hpp"
-#include "base/json.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "apps/page/report_page.hpp"
+#include "base/json.hpp"
 #include "io/decode/decode.hpp"
 #include "io/files/base64.hpp"
 #include "io/sinks/image_write.hpp"
