@@ -91,7 +91,7 @@ def quiet_threads(count=2):
     torch.set_num_threads(min(count, os.cpu_count() or 1))
 
 
-def compare(name, saved, original, deviation=None):
+def compare(name, saved, original, deviation=None, max_bound=MAX_BOUND):
     """Prints the difference as a share of `deviation`, by default the standard deviation of `original`.
 
     Raises Differs beyond the bounds.
@@ -101,9 +101,9 @@ def compare(name, saved, original, deviation=None):
     deviation = deviation.clamp(min=1e-12)
     largest = (difference.max() / deviation).item()
     rms = (difference.pow(2).mean().sqrt() / deviation).item()
-    print(f"{name}: largest difference {difference.max().item():.2e}, {largest:.2e} of the deviation (allowed {MAX_BOUND:g}), rms {rms:.2e} ({RMS_BOUND:g})")
-    if not (largest <= MAX_BOUND and rms <= RMS_BOUND):
-        raise Differs(f"{name}: the saved model differs from the original by {largest:.2e} (rms {rms:.2e}), allowed are {MAX_BOUND:g} (rms {RMS_BOUND:g})")
+    print(f"{name}: largest difference {difference.max().item():.2e}, {largest:.2e} of the deviation (allowed {max_bound:g}), rms {rms:.2e} ({RMS_BOUND:g})")
+    if not (largest <= max_bound and rms <= RMS_BOUND):
+        raise Differs(f"{name}: the saved model differs from the original by {largest:.2e} (rms {rms:.2e}), allowed are {max_bound:g} (rms {RMS_BOUND:g})")
 
 
 def compare_boxes(name, saved, original):

@@ -78,6 +78,16 @@ def weights(name):
     return file
 
 
+def require_formats():
+    """Makes the formats set importable, such as MONAI and nibabel. Skips the test if the set is missing."""
+    formats = Path(sys.prefix).parent / "formats"
+    if not (formats / ".complete").is_file():
+        raise unittest.SkipTest(f"{formats} is missing; tools/setup.sh formats installs it")
+    if str(formats) not in sys.path:
+        sys.path.append(str(formats))  # at the end: torch and numpy are those of the Python set
+    return formats
+
+
 def copy_package(source, target, edit):
     """Copies a package and passes the text of its model.yaml through `edit`. The weights stay the same."""
     shutil.copytree(source, target)

@@ -21,7 +21,6 @@ from torch import nn
 import program
 from program import millrace
 
-FORMATS = Path(sys.prefix).parent / "formats"
 ROI = 32
 # Height and width of pictures: smaller than a window, as large, slightly larger, and several windows.
 SIZES = ((1, 1), (1, 50), (20, 90), (31, 64), (32, 32), (33, 32), (64, 33), (70, 101))
@@ -57,14 +56,6 @@ def setUpModule():
     shared = Path(unittest.enterModuleContext(tempfile.TemporaryDirectory(prefix="millrace-test-")))
     torch.set_num_threads(1)
     write_pictures(shared / "in", seeds=1)
-
-
-def require_monai():
-    """Makes the formats set importable; skips the test if it is missing."""
-    if not (FORMATS / ".complete").is_file():
-        raise unittest.SkipTest(f"{FORMATS} is missing; tools/setup.sh formats installs it")
-    if str(FORMATS) not in sys.path:
-        sys.path.append(str(FORMATS))  # at the end: torch and numpy are those of the Python set
 
 
 def smooth_noise(height, width, seed):
@@ -240,7 +231,7 @@ class Blended(Base):
 
     def setUp(self):
         super().setUp()
-        require_monai()
+        program.require_formats()
 
     def check(self, out, roi, overlap, weights, channels):
         from monai.inferers import sliding_window_inference

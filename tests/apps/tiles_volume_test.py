@@ -3,16 +3,12 @@
 The formats set of tools/setup.sh has MONAI and nibabel; without it, these tests skip.
 """
 
-import sys
-from pathlib import Path
-
 import numpy
 import program
 import torch
 from program import Case
 from torch import nn
 
-FORMATS = Path(sys.prefix).parent / "formats"
 AXES = {"xyz": (0, 1, 2), "zyx": (2, 1, 0)}  # of the model, from [x, y, z]
 ROI = (12, 10, 8)  # x, y, z
 # Sides of a volume, overlap, weights, order of the model's axes, windows in a call.
@@ -28,10 +24,7 @@ RUNS = (
 class Volumes(Case):
     def setUp(self):
         super().setUp()
-        if not (FORMATS / ".complete").is_file():
-            self.skipTest(f"{FORMATS} is missing; tools/setup.sh formats installs it")
-        if str(FORMATS) not in sys.path:
-            sys.path.append(str(FORMATS))  # at the end: torch and numpy are those of the Python set
+        program.require_formats()
         torch.set_num_threads(1)
         torch.manual_seed(3)
         self.net = nn.Sequential(nn.Conv3d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv3d(6, 3, 5, padding=2)).eval()

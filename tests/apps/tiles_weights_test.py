@@ -6,8 +6,6 @@ The weights and pictures are in the folder of MILLRACE_TEST_DATA; without it, th
 import shutil
 import sys
 import types
-import unittest
-from pathlib import Path
 
 import numpy
 import program
@@ -16,7 +14,6 @@ from PIL import Image
 from program import Case
 
 sys.path.append(str(program.ROOT / "tests/models"))
-FORMATS = Path(sys.prefix).parent / "formats"
 
 STREET_MEAN, STREET_STD = (99.03, 97.37, 94.10), (76.07, 76.06, 75.37)  # in the order of the planes: blue, green, red
 STREET_CLASSES = 11  # the truth has more, which do not count
@@ -220,10 +217,7 @@ class Brain(TrainedWeights):
 
     def setUp(self):
         super().setUp()
-        if not (FORMATS / ".complete").is_file():
-            self.skipTest(f"{FORMATS} is missing; tools/setup.sh formats installs it")
-        if str(FORMATS) not in sys.path:
-            sys.path.append(str(FORMATS))  # at the end: torch and numpy are those of the Python set
+        self.formats = program.require_formats()
         for name in ("fill_voids", "pandas", "tqdm", "cc3d"):  # deepbet imports them; only cc3d has a part in run_model
             sys.modules.setdefault(name, types.ModuleType(name))
         sys.modules["tqdm"].tqdm = None
@@ -243,7 +237,7 @@ class Brain(TrainedWeights):
             crop, expected = net.inputs[0, 0].numpy(), net.outputs[0].permute(3, 2, 1, 0).numpy()
             volume = self.folder / f"{name}.nii.gz"
             nibabel.Nifti1Image(crop, affine).to_filename(volume)
-            self.run_command("model", FORMATS / f"data/models/{name}.pt", "--out", self.folder, "--task", "semantic", "--roi", "64", "64", "64",
+            self.run_command("model", self.formats / f"data/models/{name}.pt", "--out", self.folder, "--task", "semantic", "--roi", "64", "64", "64",
                              "--activation", "none")
             out = self.folder / name
             sides = ",".join(map(str, crop.shape))
