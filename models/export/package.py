@@ -91,11 +91,12 @@ def quiet_threads(count=2):
     torch.set_num_threads(min(count, os.cpu_count() or 1))
 
 
-def compare(name, saved, original, deviation=None, max_bound=MAX_BOUND):
+def compare(name, saved, original, deviation=None, max_bound=None):
     """Prints the difference as a share of `deviation`, by default the standard deviation of `original`.
 
-    Raises Differs beyond the bounds.
+    Raises Differs beyond the bounds. `max_bound` replaces MAX_BOUND.
     """
+    max_bound = MAX_BOUND if max_bound is None else max_bound
     difference = (saved.double() - original.double()).abs()
     deviation = original.double().std() if deviation is None else deviation
     deviation = deviation.clamp(min=1e-12)
