@@ -4,6 +4,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "gpu/clones.hpp"
+
 namespace millrace {
 namespace {
 
@@ -63,13 +65,27 @@ int WindowGrid::complete_before(int band) const {
   return band < bands() ? rows[static_cast<std::size_t>(band)] : rows.back() + roi.rows;
 }
 
-void exchange_outer_axes(int a, int middle, int b, const float* from, float* to) {
-  const std::int64_t from_step = std::int64_t{middle} * b, to_step = std::int64_t{middle} * a;
-  for (int m = 0; m < middle; ++m) {
-    for (int j = 0; j < b; ++j) {
-      const float* source = from + std::int64_t{m} * b + j;
-      float* const target = to + j * to_step + std::int64_t{m} * a;
-      for (int i = 0; i < a; ++i, source += from_step) target[i] = *source;
+MILLRACE_CLONES void exchange_outer_axes(int a, int middle, int b, int first, int count, const float* from, float* to) {
+  // Blocks, because steps are often powers of two, whose places share few lines of the cache.
+  constexpr int side = 8;
+  const std::int64_t from_step = std::int64_t{middle} * b, to_step = std::int64_t{count} * a;
+  for (int i = 0; i < a; i += side) {
+    for (int m = 0; m < count; ++m) {
+      for (int j = 0; j < b; j += side) {
+        const float* source = from + i * from_step + std::int64_t{first + m} * b + j;
+        float* target = to + j * to_step + std::int64_t{m} * a + i;
+        if (i + side > a || j + side > b) {
+          for (int y = j; y < std::min(j + side, b); ++y, ++source, target += to_step) {
+            for (int x = 0; x < std::min(side, a - i); ++x) target[x] = source[x * from_step];
+          }
+          continue;
+        }
+        float block[side][side];
+        for (int x = 0; x < side; ++x) std::copy_n(source + x * from_step, side, block[x]);
+        for (int y = 0; y < side; ++y, target += to_step) {
+          for (int x = 0; x < side; ++x) target[x] = block[x][y];
+        }
+      }
     }
   }
 }

@@ -73,8 +73,9 @@ struct WindowGrid {
   int complete_before(int band) const;
 };
 
-/// Exchanges the slowest and the fastest axis: `from` is [a][middle][b], `to` becomes [b][middle][a].
-void exchange_outer_axes(int a, int middle, int b, const float* from, float* to);
+/// Exchanges the slowest and the fastest axis of `count` places of the middle one, from `first` on:
+/// `from` is [a][middle][b], `to` becomes [b][count][a].
+void exchange_outer_axes(int a, int middle, int b, int first, int count, const float* from, float* to);
 
 /// The weight of each value of a window, with rows first. As MONAI 1.6:
 /// the product of exp(-x^2 / (2 (sigma roi)^2)) over the axes, x from the window's centre, at least 0.001 and at least

@@ -12,48 +12,65 @@ namespace {
 
 void body(const BlendJob& job) { blend_kernel::blend_all(job); }
 
-MILLRACE_CLONES void add_products(const float* weights, const float* values, int count, float* sums) {
-  for (int i = 0; i < count; ++i) sums[i] += weights[i] * values[i];
-}
-
-MILLRACE_CLONES void add(const float* weights, int count, float* sums) {
-  for (int i = 0; i < count; ++i) sums[i] += weights[i];
-}
-
-/// The sums of one class and window with rows first. `values` is null for the sum of the weights.
-void add_plane(const BlendTarget& target, const Extent& roi, const Extent& start, int k, const float* weights,
-               const float* values) {
-  const BlendSums& sums = target.sums;
-  for (int row = 0; row < roi.rows; ++row) {
-    const std::int64_t slot = (start.rows + row) % sums.size.rows;
-    for (int line = 0; line < roi.lines; ++line, weights += roi.columns) {
-      float* const to = sums.sums + (slot * (sums.classes + 1) + k) * sums.plane() +
-                        std::int64_t{start.lines + line} * sums.size.columns + start.columns;
-      if (values == nullptr) {
-        add(weights, roi.columns, to);
-      } else {
-        add_products(weights, values, roi.columns, to);
-        values += roi.columns;
-      }
+/// Adds weight x value for `lines` neighbours of a window's lines, which lie `step` values apart in the sums.
+/// `values` is null for the sum of the weights.
+MILLRACE_CLONES void add_lines(const float* weights, const float* values, int lines, int columns, float* sums,
+                               std::int64_t step) {
+  for (int line = 0; line < lines; ++line, weights += columns, sums += step) {
+    if (values == nullptr) {
+      for (int i = 0; i < columns; ++i) sums[i] += weights[i];
+    } else {
+      for (int i = 0; i < columns; ++i) sums[i] += weights[i] * values[i];
+      values += columns;
     }
   }
 }
+
+// So many lines of all rows fit the second-level cache, until they are added.
+constexpr int turned_lines = 8;
+
+/// The sums of one class where a window lies.
+struct ClassSums {
+  const BlendJob& job;
+  const BlendSums& sums;
+  Extent start;  ///< of the window
+  int k = 0;     ///< class; the number of classes means the weights themselves
+
+  /// Adds lines [line, line + lines) of all rows. `values` is [rows][stride], whose first line is `line`; or null.
+  void add(int line, int lines, const float* values, std::int64_t stride) const {
+    const Extent& roi = job.roi;
+    for (int row = 0; row < roi.rows; ++row) {
+      const std::int64_t slot = (start.rows + row) % sums.size.rows;
+      add_lines(job.weights + (std::int64_t{row} * roi.lines + line) * roi.columns,
+                values == nullptr ? nullptr : values + row * stride, lines, roi.columns,
+                sums.sums + (slot * (sums.classes + 1) + k) * sums.plane() +
+                    std::int64_t{start.lines + line} * sums.size.columns + start.columns,
+                sums.size.columns);
+    }
+  }
+};
 
 // Window after window: each touches only its own part of the sums.
 void on_host(const BlendJob& job) {
   const Extent& roi = job.roi;
   const bool turned = job.order == WindowOrder::columns_first;
-  std::vector<float> plane(turned ? static_cast<std::size_t>(roi.values()) : 0);
+  std::vector<float> here(
+      turned ? static_cast<std::size_t>(roi.rows) * turned_lines * static_cast<std::size_t>(roi.columns) : 0);
   for (int t = 0; t < job.count; ++t) {
     const BlendTarget& target = job.targets[t];
     for (int w = target.first; w < target.first + target.count; ++w) {
       const PlacedOutput& window = job.windows[w];
       const float* outputs = job.outputs + std::int64_t{window.row} * job.classes * roi.values();
-      for (int k = 0; k < job.classes; ++k, outputs += roi.values()) {
-        if (turned) exchange_outer_axes(roi.columns, roi.lines, roi.rows, outputs, plane.data());
-        add_plane(target, roi, window.start, k, job.weights, turned ? plane.data() : outputs);
+      ClassSums sums{job, target.sums, window.start};
+      for (; sums.k < job.classes; ++sums.k, outputs += roi.values()) {
+        if (!turned) sums.add(0, roi.lines, outputs, std::int64_t{roi.lines} * roi.columns);
+        for (int line = 0; turned && line < roi.lines; line += turned_lines) {
+          const int count = std::min(turned_lines, roi.lines - line);
+          exchange_outer_axes(roi.columns, roi.lines, roi.rows, line, count, outputs, here.data());
+          sums.add(line, count, here.data(), std::int64_t{count} * roi.columns);
+        }
       }
-      add_plane(target, roi, window.start, job.classes, job.weights, nullptr);
+      sums.add(0, roi.lines, nullptr, 0);
     }
   }
 }

@@ -77,7 +77,7 @@ void on_host(const CutWindowsJob& job) {
         std::fill_n(last, plane_values, 0.0F);
       } else {
         cut_plane(job.sources[window.source], window.start, job.roi, plane, cut);
-        if (turned) exchange_outer_axes(job.roi.rows, job.roi.lines, job.roi.columns, cut, last);
+        if (turned) exchange_outer_axes(job.roi.rows, job.roi.lines, job.roi.columns, 0, job.roi.lines, cut, last);
       }
       if (!wide) continue;
       std::transform(last, last + plane_values, static_cast<std::uint16_t*>(job.inputs) + at,
