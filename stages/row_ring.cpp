@@ -7,35 +7,58 @@
 
 namespace millrace {
 
-RowRing::RowRing(std::shared_ptr<RegionSource> source, int capacity, Device& device)
+RowRing::RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, Device& device)
     : source_(std::move(source)),
-      capacity_(capacity),
+      row_bytes_(static_cast<std::size_t>(source_->info().row_bytes())),
+      ahead_(ahead),
+      capacity_(std::min(rows + ahead, source_->info().size.rows)),
       device_(device),
-      memory_(device.allocate<std::byte>(static_cast<std::size_t>(capacity) *
-                                         static_cast<std::size_t>(source_->info().row_bytes()))) {}
+      memory_(device.allocate<std::byte>(static_cast<std::size_t>(capacity_) * row_bytes_)) {}
 
 int RowRing::load(int begin, int end) {
   if (loaded_ < 0) loaded_ = begin;
   int slabs = 0;
-  const auto row_bytes = static_cast<std::size_t>(info().row_bytes());
   while (loaded_ < end) {
-    const int slot = loaded_ % capacity_;
-    const int count = std::min(end - loaded_, capacity_ - slot);
-    const std::size_t bytes = static_cast<std::size_t>(count) * row_bytes;
-    std::byte* const to = memory_.get() + static_cast<std::size_t>(slot) * row_bytes;
-    if (device_.on_host()) {
-      source_->read(loaded_, count, to);
-    } else {
-      const auto staging = device_.mapped<std::byte>(bytes);
-      source_->read(loaded_, count, staging.get());
-      device_.keep(staging);
-      device_.keep(memory_);
-      device_.upload_rows(staging.get(), to, bytes);
-    }
-    loaded_ += count;
-    ++slabs;
+    if (coming_ == 0) start(end - loaded_, std::launch::deferred);
+    slabs += take();
   }
+  const int last = std::min(end + ahead_, info().size.rows);
+  // Deferred if the system has no thread left.
+  if (coming_ == 0 && last > loaded_) start(last - loaded_, std::launch::async | std::launch::deferred);
   return slabs;
+}
+
+// Rows behind the end of the ring continue at its begin.
+int RowRing::rows_before_end() const { return std::min(coming_, capacity_ - loaded_ % capacity_); }
+
+void RowRing::start(int count, std::launch how) {
+  coming_ = count;
+  const int head = rows_before_end(), rest = coming_ - head;
+  std::byte *to = slot(loaded_), *to_rest = memory_.get();
+  if (!device_.on_host()) {
+    staged_ = device_.mapped<std::byte>(static_cast<std::size_t>(coming_) * row_bytes_);
+    to = staged_.get();
+    to_rest = to + static_cast<std::size_t>(head) * row_bytes_;
+  }
+  read_ = std::async(how, [source = source_.get(), first = loaded_, head, rest, to, to_rest] {
+    source->read(first, head, to);
+    if (rest > 0) source->read(first + head, rest, to_rest);
+  });
+}
+
+int RowRing::take() {
+  const int head = rows_before_end(), rest = std::exchange(coming_, 0) - head;
+  read_.get();
+  if (!device_.on_host()) {
+    device_.keep(staged_);
+    device_.keep(memory_);
+    const std::size_t bytes = static_cast<std::size_t>(head) * row_bytes_;
+    device_.upload_rows(staged_.get(), slot(loaded_), bytes);
+    if (rest > 0)
+      device_.upload_rows(staged_.get() + bytes, memory_.get(), static_cast<std::size_t>(rest) * row_bytes_);
+  }
+  loaded_ += head + rest;
+  return rest > 0 ? 2 : 1;
 }
 
 }  // namespace millrace

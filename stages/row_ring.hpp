@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <future>
 #include <memory>
 
 #include "io/regions/region_source.hpp"
@@ -10,12 +11,14 @@ namespace millrace {
 class Device;
 
 /// The last rows of a file that is read in parts, in a device's memory. Row r is at r % capacity.
+/// While the caller uses rows, another thread reads the next ones.
 class RowRing {
  public:
-  RowRing(std::shared_ptr<RegionSource> source, int capacity, Device& device);
+  /// Keeps at least `rows` rows, and reads up to `ahead` further ones.
+  RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, Device& device);
 
   /// Makes rows up to `end` available; the first call also sets the row at which reading begins.
-  /// Rows before end - capacity are lost. Returns how many slabs went to the device. Throws PictureError.
+  /// Rows before end - rows are lost. Returns how many slabs went to the device. Throws PictureError.
   int load(int begin, int end);
 
   const std::byte* data() const { return memory_.get(); }
@@ -23,11 +26,20 @@ class RowRing {
   const RegionInfo& info() const { return source_->info(); }
 
  private:
+  std::byte* slot(int row) const { return memory_.get() + static_cast<std::size_t>(row % capacity_) * row_bytes_; }
+  int rows_before_end() const;
+  void start(int count, std::launch how);
+  int take();
+
   const std::shared_ptr<RegionSource> source_;
-  const int capacity_;
+  const std::size_t row_bytes_;
+  const int ahead_, capacity_;
   Device& device_;
   const std::shared_ptr<std::byte[]> memory_;
-  int loaded_ = -1;  // rows before it have been read; -1: none was
+  int loaded_ = -1;                      // rows before it are in memory; -1: none was
+  int coming_ = 0;                       // rows behind them that are being read
+  std::shared_ptr<std::byte[]> staged_;  // gets these rows, if the device is not the host
+  std::future<void> read_;               // last, because its destructor waits for the thread that uses the others
 };
 
 }  // namespace millrace

@@ -211,10 +211,10 @@ std::int64_t Semantic::bytes(const Frame& frame) const {
   const std::int64_t sums = roi.rows * padded.row_values() * (channels + 1) * std::int64_t{sizeof(float)};
   const std::int64_t values = options_.values == "none" ? 0 : channels * std::int64_t{sizeof(float)};
   if (frame.region == nullptr) return sums + item.values() * (1 + values);
-  // The options of `tiles` are not known yet. With any overlap, a call does not need more rows than these.
+  // The options of `tiles` are not known yet. With any overlap, a call does not need more bands than these.
   const std::int64_t across =
       std::int64_t{(padded.lines + roi.lines - 1) / roi.lines} * ((padded.columns + roi.columns - 1) / roi.columns);
-  const std::int64_t bands = 1 + model_.maximum(method) / across;
+  const std::int64_t in_call = model_.maximum(method), bands = in_call == 1 ? 1 : 2 + (in_call - 2) / across;
   const std::int64_t results = values == 0 ? roi.rows * item.row_values() : item.values() * (1 + values);
   return sums + results + std::min<std::int64_t>(item.rows, (bands + 1) * roi.rows) * frame.region->info().row_bytes();
 }
@@ -282,7 +282,8 @@ void Semantic::begin_source(Item& item, Frame& frame) const {
   WindowSource& source = item.source;
   if (frame.region != nullptr) {
     const RegionInfo& info = frame.region->info();
-    item.ring.emplace(frame.region, ring_rows(item.grid, item.first_row, model_.maximum(method)), device);
+    item.ring.emplace(frame.region, ring_rows(item.grid, item.first_row, model_.maximum(method)), item.grid.roi.rows,
+                      device);
     source.values = item.ring->data();
     source.ring = item.ring->capacity();
     source.type = info.type;
