@@ -3,7 +3,7 @@ JOBS ?= 2
 PREFIX ?= $(HOME)/.local
 export JOBS
 
-.PHONY: help setup demo build test unit quick asan tsan lint format bench insight parity gpu-bundle model install demo-models demo-quality fresh clean
+.PHONY: help setup demo build test unit quick asan tsan lint format bench insight parity tiles-memory gpu-bundle model install demo-models demo-quality fresh clean
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,13 @@ parity: ## compare packages of every family in full size with the original softw
 	@tools/setup.sh core python
 	@tools/build.sh release millrace millrace_imgcodecs
 	@"$$(tools/setup.sh where)/python/bin/python" -B tests/models/parity_table.py build/release/apps/millrace build/parity
+
+tiles-memory: ## does peak memory depend on a picture's height or a volume's depth? 60,000 x 60,000 pixels and 2,000 slices (half an hour)
+	@tools/setup.sh core python formats
+	@tools/build.sh release millrace millrace_imgcodecs millrace_tiff millrace_nifti
+	@MILLRACE_TILES_MEMORY=full MILLRACE_PROGRAM=build/release/apps/millrace tests/apps/with_python_set.sh "$$(tools/setup.sh where)" \
+	  "$$PWD/tests/apps/tiles_large_test.py" LargePictures.test_peak_memory_does_not_depend_on_the_height \
+	  LargeVolumes.test_peak_memory_does_not_depend_on_the_depth
 
 gpu-bundle: ## pack program, tests and benchmarks for a machine with a GPU and PyTorch
 	@tools/setup.sh core python
