@@ -25,6 +25,7 @@ constexpr std::array shorthands{
     Shorthand{"segmenter", "segment.model",
               "package folder of the segmenter; without --detector and --segmenter, the built-in models run"},
     Shorthand{"format", "encode.format", nullptr},
+    Shorthand{"instances", "semantic.instances", nullptr},
     Shorthand{"limit", "input.limit", "take the first N pictures"},
     Shorthand{"every", "input.every", "take every N-th picture"},
     Shorthand{"sample", "input.sample", "take a share of the pictures, such as 1%"},

@@ -20,10 +20,13 @@ struct ClassMap {
   bool one_slab = false;               ///< a picture that is not higher than a window
   std::array<double, 3> spacing_mm{};  ///< RegionInfo::spacing_mm
   std::string nifti_header{};          ///< RegionInfo::nifti_header
+  std::int64_t instances = 0;          ///< list components with at least so many pixels; 0: list none
 };
 
 /// Writes the classes that the picture has: label, name, number of pixels, and run lengths if it fits one slab.
-/// Of a volume: the number of slices, and of each class the voxels, and millilitres if the spacing is known.
+/// Of a volume: the voxels of each class.
+/// If the spacing is known, also square millimetres, or millilitres of a volume.
+/// With `instances`, the boxes and sizes of the components of each class, except of one named "background".
 void write_class_map(const ClassMap& map, JsonWriter& json);
 inline constexpr Field<ClassMap> class_map{"semantic", write_class_map};
 

@@ -146,6 +146,8 @@ void Semantic::Options::visit(OptionVisitor& v) {
   v.package("model", model, "package folder of the semantic segmenter");
   v.option("window_batch", window_batch, "windows in a model call, up to the maximum of the package", {1, 1024});
   v.option("values", values, "values to keep for sinks: none, probabilities, or logits (blended, without activation)");
+  v.option("instances", instances, "list the connected parts of each class with at least so many pixels; 0: list none",
+           {0, 1e9});
   v.on_gpu("window_batch", "16");
 }
 
@@ -444,10 +446,11 @@ void Semantic::deliver(Item& item) const {
   map.labels = item.file;
   map.names = label_names(model_.package());
   map.one_slab = !map.volume && item.grid.item.rows <= item.grid.roi.rows;
-  if (map.volume) {
+  if (frame.region != nullptr) {
     map.spacing_mm = frame.region->info().spacing_mm;
     map.nifti_header = frame.region->info().nifti_header;
   }
+  map.instances = options_.instances;
   // As long as labels or values exist, the gate does not get their bytes back.
   const auto results = std::make_shared<const std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<const void>>>(
       item.results, item.raster);

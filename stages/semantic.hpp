@@ -42,6 +42,7 @@ class Semantic final : public LaneStage {
     std::string model;
     int window_batch = 1;
     std::string values = "none";
+    int instances = 0;
     void visit(OptionVisitor& v);
   };
   static StageInfo info(const Options& options);

@@ -13,10 +13,11 @@ namespace millrace {
 struct RegionInfo {
   Extent size;
   int channels = 3;
-  DType type = DType::u8;              ///< of a value, as read() gives it: u8 or f32
-  bool volume = false;                 ///< rows are slices; false: a picture, whose rows are lines
-  std::array<double, 3> spacing_mm{};  ///< between columns, lines and slices of a volume; 0: unknown
-  std::string nifti_header{};          ///< of a NIfTI, 348 bytes: its outputs have the same place in space
+  DType type = DType::u8;  ///< of a value, as read() gives it: u8 or f32
+  bool volume = false;     ///< rows are slices; false: a picture, whose rows are lines
+  std::array<double, 3>
+      spacing_mm{};  ///< between columns, lines and slices, of a picture between columns and lines; 0: unknown
+  std::string nifti_header{};  ///< of a NIfTI, 348 bytes: its outputs have the same place in space
   std::int64_t row_bytes() const {
     return size.row_values() * channels * static_cast<std::int64_t>(element_bytes(type));
   }

@@ -1,9 +1,13 @@
 """Runs that show the effect of the options of tiles and semantic, for options_test.py."""
 
+import io
+
+import cv2
 import numpy
 import program
 import small_semantic
 from option_case import OptionCase
+from PIL import Image
 
 
 class TilesOptions(OptionCase):
@@ -50,3 +54,14 @@ class TilesOptions(OptionCase):
             sums.append(numpy.load(self.out / "values/0.jpg.npy").sum(axis=2))
         self.assertLess(abs(sums[1] - 1).max(), 1e-5)
         self.assertGreater(abs(sums[0] - 1).max(), 0.1)
+
+    def semantic_instances(self):
+        labels = numpy.array(Image.open(io.BytesIO(self.semantic(semantic__instances=3))))
+        listed = {entry["label"]: [(part["box"], part["pixels"]) for part in entry["instances"]] for entry in self.lines[0]["semantic"]}
+        for label, parts in listed.items():
+            # OpenCV numbers components by their first pixel too. Number 0 is everything else.
+            _, _, found, _ = cv2.connectedComponentsWithStats((labels == label).astype(numpy.uint8), connectivity=8)
+            self.assertEqual(parts, [(list(map(int, box)), int(pixels)) for *box, pixels in found[1:] if pixels >= 3])
+        self.assertGreater(sum(map(len, listed.values())), 4)
+        self.semantic()
+        self.assertNotIn("instances", self.lines[0]["semantic"][0])
