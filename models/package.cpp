@@ -98,6 +98,53 @@ InputSpec read_input(YamlSection section) {
   return input;
 }
 
+/// How values become the input: by constants, or by statistics of the values of each picture or volume.
+void read_scaling(YamlSection& section, InputSpec& input, Package& package) {
+  Scaling& scaling = package.scaling;
+  if (section.has("percentiles")) {
+    scaling.kind = Scaling::Kind::percentiles;
+    const auto two = section.reals<double>("percentiles", 2);
+    if (!(two[0] >= 0 && two[0] < two[1] && two[1] <= 100))
+      section.fail("percentiles", "expected two numbers from 0 to 100, the lower one first");
+    scaling.percentiles = {two[0], two[1]};
+    scaling.clip_to_percentiles = section.choice<bool>("clip_to_percentiles", {{"yes", true}, {"no", false}});
+    section.refuse("clip", "has no meaning with percentiles; remove it, or use clip_to_percentiles");
+    section.refuse("zscore", "contradicts percentiles; remove one of them");
+  } else {
+    section.refuse("clip_to_percentiles", "has no meaning without percentiles; remove it");
+    if (section.has("clip")) {
+      const auto range = section.reals("clip", 2);
+      if (range[0] >= range[1]) section.fail("clip", "expected two numbers, the lower one first");
+      scaling.low = range[0];
+      scaling.high = range[1];
+    }
+    if (section.has("zscore")) {
+      scaling.kind = Scaling::Kind::zscore;
+      scaling.of = section.choice<Scaling::Of>(
+          "zscore",
+          {{"all", Scaling::Of::all}, {"nonzero", Scaling::Of::nonzero}, {"nonzero_box", Scaling::Of::nonzero_box}});
+    }
+  }
+  const bool of_item = scaling.kind != Scaling::Kind::constant;
+  if (of_item && input.depth == 0) {
+    scaling.channel_wise = section.choice<bool>("channel_wise", {{"yes", true}, {"no", false}});
+  } else {
+    section.refuse("channel_wise", of_item ? "has no meaning for volumes, which have one channel; remove it"
+                                           : "has no meaning without zscore or percentiles; remove it");
+  }
+  if (of_item) {
+    for (const char* key : {"scale", "mean", "std"})
+      section.refuse(key, "has no meaning with zscore or percentiles; remove it");
+    return;
+  }
+  input.scale = section.real("scale");
+  const std::size_t channels = package.channels.size();
+  const auto means = section.reals("mean", channels), deviations = section.reals("std", channels);
+  if (std::ranges::any_of(deviations, [](float value) { return value <= 0; }))
+    section.fail("std", "expected numbers above 0");
+  for (std::size_t i = 0; i < channels; ++i) package.channels[i] = {means[i], deviations[i]};
+}
+
 /// The input of a model of windows: of pictures in RGB, or of volumes with `depth`.
 InputSpec read_windows(YamlSection section, Package& package) {
   InputSpec input;
@@ -111,12 +158,8 @@ InputSpec read_windows(YamlSection section, Package& package) {
     section.refuse("axes", "has no meaning without depth; remove it");
     input.bgr = section.choice<bool>("colour", {{"rgb", false}, {"bgr", true}});
   }
-  input.scale = section.real("scale");
-  const std::size_t channels = input.depth > 0 ? 1 : 3;
-  const auto means = section.reals("mean", channels), deviations = section.reals("std", channels);
-  if (std::ranges::any_of(deviations, [](float value) { return value <= 0; }))
-    section.fail("std", "expected numbers above 0");
-  for (std::size_t i = 0; i < channels; ++i) package.channels.emplace_back(means[i], deviations[i]);
+  package.channels.resize(input.depth > 0 ? 1 : 3, {0, 1});
+  read_scaling(section, input, package);
   for (const char* key : {"resize", "filter", "rounding", "padding", "shorter_side", "pad"})
     section.refuse(key, "has no meaning for a model of windows, which are not resized; remove it");
   section.close();

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -40,6 +41,28 @@ struct ClassMatrix {
   std::shared_ptr<const std::vector<float>> numbers{};  ///< all finite; the lanes share them
 };
 
+/// How the values of an item become the input of a model of windows. docs/packages.md describes the keys.
+struct Scaling {
+  enum class Kind {
+    constant,    ///< numbers of the package: InputSpec::scale and Package::channels
+    zscore,      ///< mean and standard deviation of the item's own values
+    percentiles  ///< percentiles of the item's own values become 0 and 1
+  };
+  enum class Of {
+    all,         ///< all values
+    nonzero,     ///< those that are not zero; zeros stay zero
+    nonzero_box  ///< those in the smallest box that has all that are not zero
+  };
+  Kind kind = Kind::constant;
+  /// Values are limited to this range first.
+  float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
+  Of of = Of::all;                          ///< zscore: the values that count
+  std::pair<double, double> percentiles{};  ///< 0 to 100
+  bool clip_to_percentiles = false;
+  bool channel_wise = false;  ///< each channel has its own mean and deviation, or percentiles
+  bool operator==(const Scaling&) const = default;
+};
+
 /// Value of `output.resize` of a segmenter: logits are resized to the picture in one step, not via the input.
 constexpr int masks_direct = 1;  // index of the word in OutputKey::words
 
@@ -56,6 +79,7 @@ struct Package {
   std::optional<ClassMatrix> matrix;                            ///< for embedders that classify
   /// Of models of windows: mean and standard deviation of each channel. Others have those of `input`.
   std::vector<std::pair<float, float>> channels;
+  Scaling scaling{};               ///< of models of windows
   std::optional<float> threshold;  ///< above it, a pixel has a class; none: the largest wins
   int max_batch = 1;               ///< maximum of pictures in one call
   std::vector<Method> methods;     ///< those that the task calls

@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <iterator>
 #include <ranges>
 #include <stdexcept>
@@ -34,16 +36,33 @@ std::string resize_text(const InputSpec& input) {
   return filter;
 }
 
-std::string window_text(const Package& package) {
-  const InputSpec& input = package.input;
+std::string scaling_text(const Package& package) {
+  const Scaling& scaling = package.scaling;
+  const std::string each = scaling.channel_wise ? " of each channel" : "";
+  if (scaling.kind == Scaling::Kind::percentiles)
+    return fmt::format("percentiles {} and {}{} to 0 and 1{}", scaling.percentiles.first, scaling.percentiles.second,
+                       each, scaling.clip_to_percentiles ? ", clipped" : "");
+  const std::string clip =
+      std::isfinite(scaling.low) ? fmt::format("clipped to {} .. {}, ", scaling.low, scaling.high) : "";
+  if (scaling.kind == Scaling::Kind::zscore)
+    return fmt::format(
+        "{}z-score of {}{}", clip,
+        std::array{"all values", "the values that are not zero",
+                   "the values in the box of those that are not zero"}[static_cast<std::size_t>(scaling.of)],
+        each);
   std::vector<float> means, deviations;
   for (const auto& [mean, deviation] : package.channels) means.push_back(mean), deviations.push_back(deviation);
+  return fmt::format("{}(v * {} - [{}]) / [{}]", clip, package.input.scale, fmt::join(means, ", "),
+                     fmt::join(deviations, ", "));
+}
+
+std::string window_text(const Package& package) {
+  const InputSpec& input = package.input;
   const std::string size = input.depth > 0
                                ? fmt::format("{} x {} x {} volumes as {}", input.width, input.height, input.depth,
                                              input.columns_first ? "[x, y, z]" : "[z, y, x]")
                                : fmt::format("{} x {} {}", input.width, input.height, input.bgr ? "BGR" : "RGB");
-  return fmt::format("windows of {}, (v * {} - [{}]) / [{}]", size, input.scale, fmt::join(means, ", "),
-                     fmt::join(deviations, ", "));
+  return fmt::format("windows of {}, {}", size, scaling_text(package));
 }
 
 // "16 pictures and 64 boxes a call"

@@ -132,16 +132,20 @@ std::vector<int> YamlSection::numbers(const std::string& key, std::size_t count,
   return values;
 }
 
-std::vector<float> YamlSection::reals(const std::string& key, std::size_t count) {
-  std::vector<float> values;
+template <class Real>
+std::vector<Real> YamlSection::reals(const std::string& key, std::size_t count) {
+  std::vector<Real> values;
   for (const auto& entry : sequence(key, count, "numbers")) {
-    const auto parsed = parse<float>(entry);
+    const auto parsed = parse<Real>(entry);
     if (!parsed || !std::isfinite(*parsed))
       fail(key, "entry " + std::to_string(values.size()) + ": expected a number, got " + shown(entry));
     values.push_back(*parsed);
   }
   return values;
 }
+
+template std::vector<float> YamlSection::reals(const std::string& key, std::size_t count);
+template std::vector<double> YamlSection::reals(const std::string& key, std::size_t count);
 
 YamlSection YamlSection::section(const std::string& key) {
   const YAML::Node value = required(key, "a mapping");

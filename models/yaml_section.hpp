@@ -31,8 +31,9 @@ class YamlSection {
   std::vector<std::string> texts(const std::string& key);
   /// A list of `count` whole numbers within [lowest, highest]; of at least one if `count` is 0.
   std::vector<int> numbers(const std::string& key, std::size_t count, int lowest, int highest);
-  /// A list of `count` finite numbers.
-  std::vector<float> reals(const std::string& key, std::size_t count);
+  /// A list of `count` finite numbers, float or double.
+  template <class Real = float>
+  std::vector<Real> reals(const std::string& key, std::size_t count);
   /// A mapping inside this one.
   YamlSection section(const std::string& key);
   /// The pairs of a mapping with free keys, in the file's order; at least one.

@@ -56,14 +56,24 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
   if (!is_read_in_parts(path)) return false;
   expected.max_bytes = std::numeric_limits<std::int64_t>::max();
   const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
-  frame.region = open_region(path, expected, {limits.slab_bytes});
+  const auto open = [this, path, expected, limits = RegionLimits{limits.slab_bytes}, bytes = frame.item.bytes] {
+    auto source = open_region(path, expected, limits);
+    if (source != nullptr) read_bytes_ += bytes;  // the stage that needs the rows reads all of them
+    return source;
+  };
+  frame.region = open();
   if (frame.region == nullptr) return false;
-  const RegionInfo& info = frame.region->info();
+  const RegionInfo info = frame.region->info();
+  frame.open_again = [open, info] {
+    auto source = open();
+    if (source == nullptr || source->info().size != info.size || source->info().type != info.type)
+      throw PictureError(Reason::changed_since_plan, "the file was modified while it was read");
+    return source;
+  };
   frame.info.format = PictureFormat::tiff;
   frame.info.width = frame.info.pixel_width = info.size.columns;
   frame.info.height = frame.info.pixel_height = info.volume ? info.size.lines : info.size.rows;
   frame.info.pixel_bytes = frame.region->memory_bytes();
-  read_bytes_ += frame.item.bytes;  // the stage that needs the rows reads all of them
   return true;
 }
 

@@ -57,6 +57,7 @@ class Frame {
   PictureInfo info;  ///< set by reading; all sizes are 0 if the frame failed before
   /// Set by reading if the file is read in parts. Then there are neither bytes of the file nor pixels.
   std::shared_ptr<RegionSource> region;
+  std::function<std::shared_ptr<RegionSource>()> open_again{};  ///< opens `region` once more, from its first row
   std::int64_t stage_bytes = 0;  ///< that stages need in addition to the pixels (LaneStage::bytes)
   ByteCredit credit;  ///< bytes of the gate's budget for the pixels; decoding moves it into the deleter of the pixels
   Columns columns;

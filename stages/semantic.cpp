@@ -14,6 +14,7 @@
 #include "io/results/labels.hpp"
 #include "stages/decode.hpp"
 #include "stages/row_ring.hpp"
+#include "stages/scaling.hpp"
 #include "stages/stage_entry.hpp"
 
 namespace millrace {
@@ -210,7 +211,8 @@ std::int64_t Semantic::bytes(const Frame& frame) const {
   const Extent roi = roi_of(model_.package().input), item = size_of(frame);
   const std::int64_t channels = model_.package().number("channels");
   const Extent padded{item.rows, std::max(item.lines, roi.lines), std::max(item.columns, roi.columns)};
-  const std::int64_t sums = roi.rows * padded.row_values() * (channels + 1) * std::int64_t{sizeof(float)};
+  const std::int64_t sums = roi.rows * padded.row_values() * (channels + 1) * std::int64_t{sizeof(float)} +
+                            scaling_bytes(model_.package(), item.row_values() * model_.package().channels.size());
   const std::int64_t values = options_.values == "none" ? 0 : channels * std::int64_t{sizeof(float)};
   if (frame.region == nullptr) return sums + item.values() * (1 + values);
   // The options of `tiles` are not known yet. With any overlap, a call does not need more bands than these.
@@ -242,7 +244,11 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
   item.sums = {nullptr, item.grid.padded(), model_.package().number("channels")};
   item.sums.size.rows = item.grid.roi.rows;
   begin_results(item, frame, work.options);
-  begin_source(item, frame);
+  try {
+    begin_source(item, frame);
+  } catch (const PictureError& error) {
+    return frame.fail(name, error.reason(), error.what());
+  }
   work.owners.insert(work.owners.end(), static_cast<std::size_t>(item.grid.windows()), slot);
   context_.counters[windows_cut] += item.grid.windows() - item.first_window;
 }
@@ -280,8 +286,11 @@ void Semantic::begin_results(Item& item, Frame& frame, const WindowOptions& opti
 
 void Semantic::begin_source(Item& item, Frame& frame) const {
   Device& device = *context_.device;
-  const InputSpec& spec = model_.package().input;
   WindowSource& source = item.source;
+  source.item = item.grid.item;
+  source.before = item.grid.before;
+  source.reversed = model_.package().input.bgr;
+  set_scaling(model_.package(), frame, source);
   if (frame.region != nullptr) {
     const RegionInfo& info = frame.region->info();
     item.ring.emplace(frame.region, ring_rows(item.grid, item.first_row, model_.maximum(method)), item.grid.roi.rows,
@@ -296,15 +305,6 @@ void Semantic::begin_source(Item& item, Frame& frame) const {
     item.picture = device.upload({raster.data.get(), raster.width, raster.height}, raster.data);
     source.values = item.picture.data.get();
     source.ring = item.grid.item.rows;
-  }
-  source.item = item.grid.item;
-  source.before = item.grid.before;
-  source.reversed = spec.bgr;
-  source.scale = spec.scale;
-  const auto& channels = model_.package().channels;
-  for (std::size_t i = 0; i < channels.size(); ++i) {
-    source.mean[i] = channels[i].first;
-    source.std[i] = channels[i].second;
   }
 }
 

@@ -32,7 +32,7 @@ inline constexpr CounterInfo slabs_out{"slabs_out"};    ///< slabs of labels tha
 /// kill the picture continues there. If its file is read in parts, its rows come in slabs too, so memory does not depend
 /// on its height.
 /// Failures:
-/// - non_finite: a blended value is not finite
+/// - non_finite: a blended value is not finite, or one of a picture by whose statistics the package scales
 /// - model_failed: a window makes the model call fail
 /// - unsupported_format: a volume for a model of pictures, or the other way round
 class Semantic final : public LaneStage {

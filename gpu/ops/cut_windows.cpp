@@ -1,6 +1,7 @@
 #include "gpu/ops/cut_windows.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -19,8 +20,13 @@ void look_up(const std::uint8_t* from, int step, const float* table, int count, 
   for (int i = 0; i < count; ++i) to[i] = table[from[static_cast<std::ptrdiff_t>(i) * step]];
 }
 
-MILLRACE_CLONES void normalise(const float* from, int step, float scale, float mean, float std, int count, float* to) {
-  for (int i = 0; i < count; ++i) to[i] = (from[static_cast<std::ptrdiff_t>(i) * step] * scale - mean) / std;
+MILLRACE_CLONES void scale_all(const float* from, int step, const WindowSource& source, std::size_t plane, int count,
+                               float* to) {
+  const float scale = source.scale, mean = source.mean[plane], std = source.std[plane], low = source.low[plane],
+              high = source.high[plane];
+  const bool zero_stays = source.zero_stays;
+  for (int i = 0; i < count; ++i)
+    to[i] = scaled(from[static_cast<std::ptrdiff_t>(i) * step], scale, mean, std, low, high, zero_stays);
 }
 
 /// One plane of a window with rows first. Places outside of the item are zeros.
@@ -29,8 +35,9 @@ void cut_plane(const WindowSource& source, const Extent& start, const Extent& ro
   const int channel = source.reversed ? source.channels - 1 - plane : plane;
   std::array<float, 256> table{};
   if (source.type == DType::u8) {
-    for (std::size_t v = 0; v < table.size(); ++v)
-      table[v] = (static_cast<float>(v) * source.scale - source.mean[p]) / source.std[p];
+    std::array<float, 256> values{};
+    std::iota(values.begin(), values.end(), 0.0F);
+    scale_all(values.data(), 1, source, p, static_cast<int>(values.size()), table.data());
   }
   const Extent& item = source.item;
   const int first = start.columns - source.before.columns;
@@ -53,8 +60,7 @@ void cut_plane(const WindowSource& source, const Extent& start, const Extent& ro
         look_up(static_cast<const std::uint8_t*>(source.values) + at, source.channels, table.data(), end - begin,
                 to + begin);
       } else {
-        normalise(static_cast<const float*>(source.values) + at, source.channels, source.scale, source.mean[p],
-                  source.std[p], end - begin, to + begin);
+        scale_all(static_cast<const float*>(source.values) + at, source.channels, source, p, end - begin, to + begin);
       }
     }
   }

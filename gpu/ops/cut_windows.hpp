@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "base/half.hpp"
@@ -16,6 +17,12 @@ class Stream;
 
 inline constexpr int max_channels = 16;
 
+constexpr std::array<float, max_channels> filled(float value) {
+  std::array<float, max_channels> values{};
+  for (float& one : values) one = value;
+  return values;
+}
+
 /// Values of a picture or volume in a device's memory: [row][line][column][channel], without gaps, u8 or f32.
 /// The memory holds `ring` rows. Row r of the item is at r % ring, so it can hold the last rows of a large item.
 struct WindowSource {
@@ -26,9 +33,12 @@ struct WindowSource {
   Extent before;          ///< WindowGrid::before
   int ring = 1;           ///< at least the rows that windows of one call touch
   bool reversed = false;  ///< plane 0 of the input is the last channel: BGR from RGB
-  /// A value v of plane p becomes (v * scale - mean[p]) / std[p]. Padding is 0 after that.
+  /// A value of plane p is first limited to [low[p], high[p]]. Then v becomes (v * scale - mean[p]) / std[p].
+  /// NaN stays NaN. Padding is 0 after that.
   float scale = 1;
-  std::array<float, max_channels> mean{}, std{};
+  bool zero_stays = false;  ///< a value that is 0 after it was limited becomes 0
+  std::array<float, max_channels> mean{}, std{}, low = filled(-std::numeric_limits<float>::infinity()),
+                                                 high = filled(std::numeric_limits<float>::infinity());
 };
 
 struct CutWindow {
@@ -60,6 +70,13 @@ struct CutWindowsJob {
   void* inputs = nullptr;
 };
 
+/// What becomes of a value of a plane.
+MILLRACE_DEVICE inline float scaled(float value, float scale, float mean, float std, float low, float high,
+                                    bool zero_stays) {
+  const float limited = value < low ? low : value > high ? high : value;
+  return zero_stays && limited == 0 ? 0 : (limited * scale - mean) / std;
+}
+
 /// The value of one place of a window, before it is rounded to the type of the input.
 MILLRACE_DEVICE inline float window_value(const WindowSource& source, const Extent& start, int plane, int row, int line,
                                           int column) {
@@ -73,7 +90,7 @@ MILLRACE_DEVICE inline float window_value(const WindowSource& source, const Exte
   const float value = source.type == DType::u8 ? static_cast<float>(static_cast<const std::uint8_t*>(source.values)[at])
                                                : static_cast<const float*>(source.values)[at];
   const auto p = static_cast<std::size_t>(plane);
-  return (value * source.scale - source.mean[p]) / source.std[p];
+  return scaled(value, source.scale, source.mean[p], source.std[p], source.low[p], source.high[p], source.zero_stays);
 }
 
 namespace cut_windows_kernel {

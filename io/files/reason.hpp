@@ -23,7 +23,7 @@ enum class Reason {
   no_boxes,            ///< its view has no detector, and the manifest gives no boxes for it
   oom_host,            ///< no host memory for this picture
   oom_device,          ///< too little device memory for this picture, even alone
-  non_finite,          ///< a model returned NaN or infinity for it
+  non_finite,          ///< NaN or infinity: a model returned it, or the values of the picture have it
   model_failed,        ///< the model call failed for this picture alone, or returned an unknown class
   internal,            ///< a stage threw an unexpected exception
 };

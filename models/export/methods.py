@@ -44,7 +44,7 @@ def embed(package):
 
 def semantic(package):
     axes = {"xyz": "WHD", "zyx": "DHW"}.get(package["input"].get("axes"), "HW")
-    inputs = {"images": tensor("B", len(package["input"]["mean"]), *axes, dtype="image")}
+    inputs = {"images": tensor("B", 1 if "depth" in package["input"] else 3, *axes, dtype="image")}
     return {"forward": method("window", package["max_batch"], inputs, {"logits": tensor("B", package["output"]["channels"], *axes)})}
 
 

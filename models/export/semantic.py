@@ -116,9 +116,35 @@ def input_of(arguments, sides):
     axes = arguments.axes or "xyz"
     names = ("width", "height", "depth") if axes == "xyz" else ("depth", "height", "width")
     section = dict(zip(names, sides)) | {"axes": axes} if volumes else {"width": sides[1], "height": sides[0], "colour": arguments.colour or "rgb"}
+    return section | scaling_of(arguments, volumes)
+
+
+def scaling_of(arguments, volumes):
+    """The keys of `input` that say how values become the input: by numbers, or by statistics of each item's values."""
+    clip, zscore, percentiles = arguments.clip, arguments.zscore, arguments.percentiles
+    of_item = zscore is not None or percentiles is not None
+    for name in ("scale", "mean", "std"):
+        if of_item and getattr(arguments, name) is not None:
+            raise Refused(f"--{name} has no meaning with --zscore or --percentiles; leave it out")
+    if zscore is not None and percentiles is not None:
+        raise Refused("--zscore and --percentiles contradict each other; leave one of them out")
+    if percentiles is None and arguments.clip_to_percentiles:
+        raise Refused("--clip-to-percentiles needs --percentiles, such as --percentiles 0.5 99.5")
+    if percentiles is not None and clip is not None:
+        raise Refused("--clip has no meaning with --percentiles; leave it out, or use --clip-to-percentiles")
+    if arguments.channel_wise and (volumes or not of_item):
+        raise Refused("--channel-wise is for pictures, with --zscore or --percentiles; leave it out")
+    if clip is not None and not clip[0] < clip[1]:
+        raise Refused(f"--clip {clip[0]:g} {clip[1]:g}: the first number must be below the second one")
+    if percentiles is not None and not 0 <= percentiles[0] < percentiles[1] <= 100:
+        raise Refused(f"--percentiles {percentiles[0]:g} {percentiles[1]:g}: takes two numbers from 0 to 100, the lower one first")
+    keys = {"clip": clip} if clip is not None else {}
+    if of_item:
+        keys |= {"zscore": zscore} if zscore is not None else {"percentiles": percentiles, "clip_to_percentiles": bool(arguments.clip_to_percentiles)}
+        return keys if volumes else keys | {"channel_wise": bool(arguments.channel_wise)}
     channels = 1 if volumes else 3
     scale = (1 if volumes else 1 / 255) if arguments.scale is None else arguments.scale
-    return section | {"scale": scale, "mean": for_channels("mean", arguments.mean or [0], channels), "std": for_channels("std", arguments.std or [1], channels)}
+    return keys | {"scale": scale, "mean": for_channels("mean", arguments.mean or [0], channels), "std": for_channels("std", arguments.std or [1], channels)}
 
 
 def expect(weights, output, shape, images):
@@ -173,7 +199,7 @@ def export(files, out, arguments):
     sides = window_of(arguments)
     inputs = input_of(arguments, sides)
     rows = 3 if len(sides) == 2 else 2  # windows of volumes are large
-    images = torch.rand(rows, len(inputs["mean"]), *sides, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(rows, 1 if len(sides) == 3 else 3, *sides, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         loaded = [load(file) for file in files]
         nets = [one_tensor(file, net, images) for file, net in zip(files, loaded)]

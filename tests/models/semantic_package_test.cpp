@@ -21,6 +21,8 @@ files: {model.ts: HASH}
 )";
 }
 
+constexpr const char* constants = "scale: 1.0, mean: [0, 0, 0], std: [1, 1, 1]";
+
 TEST_CASE("all of a semantic segmenter's package is read") {
   const TemporaryFolder folder;
   write_package(folder.path(), semantic_yaml());
@@ -70,7 +72,55 @@ TEST_CASE("mistakes in a semantic segmenter's model.yaml") {
                    "channels: 2, activation: softmax, threshold: 0.42}\nclasses: [a, b]",
                    {"output.threshold", "no meaning if activation is softmax"}},
                   {"max_batch: 8", "max_batch: 8\nmax_boxes: 4", {"max_boxes: has no meaning"}},
+                  {constants, "zscore: none, channel_wise: no", {"input.zscore", "all, nonzero, nonzero_box"}},
+                  {constants, "zscore: all", {"input.channel_wise: is missing"}},
+                  {constants, "zscore: all, channel_wise: no, scale: 1", {"input.scale", "no meaning with zscore"}},
+                  {constants, "percentiles: [5, 95], channel_wise: no", {"input.clip_to_percentiles: is missing"}},
+                  {constants,
+                   "percentiles: [95, 5], clip_to_percentiles: no, channel_wise: no",
+                   {"input.percentiles", "from 0 to 100, the lower one first"}},
+                  {constants,
+                   "percentiles: [5, 100.5], clip_to_percentiles: no, channel_wise: no",
+                   {"input.percentiles", "from 0 to 100"}},
+                  {constants,
+                   "percentiles: [5, 95], clip_to_percentiles: no, channel_wise: no, zscore: all",
+                   {"input.zscore", "contradicts percentiles"}},
+                  {constants,
+                   "percentiles: [5, 95], clip_to_percentiles: no, channel_wise: no, clip: [0, 1]",
+                   {"input.clip", "use clip_to_percentiles"}},
+                  {"scale: 1.0", "scale: 1.0, clip: [2, 2]", {"input.clip", "the lower one first"}},
+                  {"scale: 1.0", "scale: 1.0, channel_wise: no", {"input.channel_wise", "without zscore"}},
+                  {"scale: 1.0", "scale: 1.0, clip_to_percentiles: no", {"clip_to_percentiles", "without percentiles"}},
+                  {"colour: bgr, scale: 1.0, mean: [0, 0, 0], std: [1, 1, 1]",
+                   "depth: 8, axes: xyz, zscore: all, channel_wise: no",
+                   {"input.channel_wise", "one channel"}},
               });
+}
+
+TEST_CASE("the scalings of a package are read and described") {
+  const auto read = [](const char* from, const char* to) {
+    const TemporaryFolder folder;
+    write_package(folder.path(), replaced(semantic_yaml(), from, to));
+    return read_package(folder.path());
+  };
+  const Package plain = read("scale: 1.0", "scale: 1.0");
+  CHECK(plain.scaling == Scaling{});
+  const Package clipped = read("scale: 1.0", "scale: 1.0, clip: [-1004, 1588.5]");
+  CHECK(clipped.scaling == Scaling{.low = -1004, .high = 1588.5F});
+  CHECK(describe(clipped).find("BGR, clipped to -1004 .. 1588.5, (v * 1 - [0, 0, 0]) / [1, 1, 1]") !=
+        std::string::npos);
+  const Package zscore = read(constants, "zscore: nonzero, channel_wise: yes, clip: [-3, 3]");
+  CHECK(zscore.scaling ==
+        Scaling{.kind = Scaling::Kind::zscore, .low = -3, .high = 3, .of = Scaling::Of::nonzero, .channel_wise = true});
+  CHECK(zscore.channels.size() == 3);
+  CHECK(describe(zscore).find("clipped to -3 .. 3, z-score of the values that are not zero of each channel") !=
+        std::string::npos);
+  const Package percentiles = read("colour: bgr, scale: 1.0, mean: [0, 0, 0], std: [1, 1, 1]",
+                                   "depth: 8, axes: zyx, percentiles: [0.1, 99.9], clip_to_percentiles: yes");
+  CHECK(percentiles.scaling ==
+        Scaling{.kind = Scaling::Kind::percentiles, .percentiles = {0.1, 99.9}, .clip_to_percentiles = true});
+  CHECK(percentiles.channels.size() == 1);
+  CHECK(describe(percentiles).find("percentiles 0.1 and 99.9 to 0 and 1, clipped") != std::string::npos);
 }
 
 }  // namespace

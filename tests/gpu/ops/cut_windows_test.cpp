@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <stdexcept>
@@ -16,6 +17,7 @@ struct Case {
   Extent item, roi;
   int channels;
   bool reversed, floats;
+  bool clipped = false;  ///< values are limited, and zeros stay
 };
 
 // The whole item as channels [channel][row][line][column], normalised and padded, in double precision.
@@ -31,7 +33,9 @@ double expected_value(const Case& c, const std::vector<float>& item, const Windo
           static_cast<std::size_t>(c.channels) +
       static_cast<std::size_t>(channel);
   const auto p = static_cast<std::size_t>(plane);
-  return (static_cast<double>(item[at]) * source.scale - source.mean[p]) / source.std[p];
+  const float value = c.clipped ? std::clamp(item[at], source.low[p], source.high[p]) : item[at];
+  if (c.clipped && value == 0) return 0;
+  return (static_cast<double>(value) * source.scale - source.mean[p]) / source.std[p];
 }
 
 TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on host and stream") {
@@ -39,7 +43,8 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
   std::mt19937 random(7);
   for (const Case& c : {Case{{1, 1, 1}, {4, 1, 4}, 3, false, false}, Case{{9, 1, 7}, {4, 1, 4}, 3, true, false},
                         Case{{5, 6, 7}, {2, 3, 4}, 1, false, true}, Case{{3, 2, 40}, {4, 4, 8}, 16, false, true},
-                        Case{{13, 1, 1}, {4, 1, 1}, 1, true, false}}) {
+                        Case{{13, 1, 1}, {4, 1, 1}, 1, true, false}, Case{{9, 1, 7}, {4, 1, 4}, 3, true, false, true},
+                        Case{{5, 6, 7}, {2, 3, 4}, 2, false, true, true}}) {
     const auto values = static_cast<std::size_t>(c.item.values() * c.channels);
     std::vector<std::uint8_t> bytes(values);
     std::vector<float> item(values);
@@ -78,6 +83,12 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
         source.std.fill(1);
         source.mean[0] = 1.5F;
         source.std[0] = 4;
+        if (c.clipped) {
+          source.zero_stays = true;
+          source.low.fill(c.floats ? -50 : 20);
+          source.high.fill(90);
+          source.low[0] = 0;
+        }
         std::vector<CutWindow> windows{{nullptr, {}}};
         for (std::int64_t w = 0; w < grid.windows(); ++w) windows.push_back({&source, grid.start(w)});
         const auto rows = static_cast<std::int64_t>(windows.size()) + 1;
