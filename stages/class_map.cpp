@@ -71,4 +71,6 @@ void write_class_map(const ClassMap& map, JsonWriter& json) {
   json.end_array();
 }
 
+void write_hole_pixels(const std::int64_t& pixels, JsonWriter& json) { json.value(pixels); }
+
 }  // namespace millrace

@@ -30,6 +30,11 @@ struct ClassMap {
 void write_class_map(const ClassMap& map, JsonWriter& json);
 inline constexpr Field<ClassMap> class_map{"semantic", write_class_map};
 
+/// Pixels that could not be read; only of a picture that has such pixels. Their label is `hole_label`, and no class
+/// counts them.
+void write_hole_pixels(const std::int64_t& pixels, JsonWriter& json);
+inline constexpr Field<std::int64_t> hole_pixels{"hole_pixels", write_hole_pixels};
+
 /// Blended values of each pixel or voxel, with the activation of the package or without.
 struct ClassValues {
   Extent size;

@@ -67,7 +67,8 @@ StageInfo Encode::info(const Options& options) {
                  "lines of the segment files, and side files",
                  {},
                  {&segment_line, &label_files},
-                 {&detections, &masks, &class_map}};
+                 {&detections, &masks, &class_map, &hole_pixels},
+                 {&pictures_with_holes}};
   // Of all sinks, so that the keys in report.json do not depend on the format.
   for (const auto& sink : sink_table())
     info.counters.insert(info.counters.end(), sink.counters.begin(), sink.counters.end());
@@ -96,6 +97,8 @@ void Encode::run(Batch& batch) const {
     Contents contents = encode_sinks(*frame);
     std::string line = finish_segment_line(*frame, context_.views);
     if (!frame->failed()) write(contents, frame->item);
+    if (!frame->failed() && frame->columns.find(hole_pixels) != nullptr)
+      context_.counters[pictures_with_holes].add(frame->item.path);
     frame->columns.set(segment_line, std::move(line));
   }
 }

@@ -16,6 +16,10 @@ namespace millrace {
 class PictureSink;
 struct SinkEntry;
 
+inline constexpr CounterInfo pictures_with_holes{"pictures_with_holes",
+                                                 "with tiles or strips that cannot be read, and were left out",
+                                                 "with tiles or strips that cannot be read, and were left out"};
+
 /// The frame's line in its segment, without newline.
 inline constexpr Field<std::string> segment_line{"segment_line"};
 

@@ -7,11 +7,12 @@
 
 namespace millrace {
 
-RowRing::RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, Device& device)
+RowRing::RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, std::vector<Hole>* holes, Device& device)
     : source_(std::move(source)),
       row_bytes_(static_cast<std::size_t>(source_->info().row_bytes())),
       ahead_(ahead),
       capacity_(std::min(rows + ahead, source_->info().size.rows)),
+      holes_(holes),
       device_(device),
       memory_(device.allocate<std::byte>(static_cast<std::size_t>(capacity_) * row_bytes_)) {}
 
@@ -40,15 +41,20 @@ void RowRing::start(int count, std::launch how) {
     to = staged_.get();
     to_rest = to + static_cast<std::size_t>(head) * row_bytes_;
   }
-  read_ = std::async(how, [source = source_.get(), first = loaded_, head, rest, to, to_rest] {
-    source->read(first, head, to);
-    if (rest > 0) source->read(first + head, rest, to_rest);
+  const auto read = [this](int first, int rows, std::byte* at) {
+    holes_ == nullptr ? source_->read(first, rows, at) : source_->read_with_holes(first, rows, at, coming_holes_);
+  };
+  read_ = std::async(how, [read, first = loaded_, head, rest, to, to_rest] {
+    read(first, head, to);
+    if (rest > 0) read(first + head, rest, to_rest);
   });
 }
 
 int RowRing::take() {
   const int head = rows_before_end(), rest = std::exchange(coming_, 0) - head;
   read_.get();
+  if (holes_ != nullptr) holes_->insert(holes_->end(), coming_holes_.begin(), coming_holes_.end());
+  coming_holes_.clear();
   if (!device_.on_host()) {
     device_.keep(staged_);
     device_.keep(memory_);

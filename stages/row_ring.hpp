@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <future>
 #include <memory>
+#include <vector>
 
 #include "io/regions/region_source.hpp"
 
@@ -15,7 +16,8 @@ class Device;
 class RowRing {
  public:
   /// Keeps at least `rows` rows, and reads up to `ahead` further ones.
-  RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, Device& device);
+  /// `holes` gets the parts of loaded rows that cannot be read, and must outlive this; null: such a part throws.
+  RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, std::vector<Hole>* holes, Device& device);
 
   /// Makes rows up to `end` available; the first call also sets the row at which reading begins.
   /// Rows before end - rows are lost. Returns how many slabs went to the device. Throws PictureError.
@@ -34,12 +36,14 @@ class RowRing {
   const std::shared_ptr<RegionSource> source_;
   const std::size_t row_bytes_;
   const int ahead_, capacity_;
+  std::vector<Hole>* const holes_;
   Device& device_;
   const std::shared_ptr<std::byte[]> memory_;
   int loaded_ = -1;                      // rows before it are in memory; -1: none was
   int coming_ = 0;                       // rows behind them that are being read
   std::shared_ptr<std::byte[]> staged_;  // gets these rows, if the device is not the host
-  std::future<void> read_;               // last, because its destructor waits for the thread that uses the others
+  std::vector<Hole> coming_holes_;
+  std::future<void> read_;  // last, because its destructor waits for the thread that uses the others
 };
 
 }  // namespace millrace

@@ -13,6 +13,7 @@
 #include "io/files/files.hpp"
 #include "io/results/labels.hpp"
 #include "stages/decode.hpp"
+#include "stages/holes.hpp"
 #include "stages/row_ring.hpp"
 #include "stages/scaling.hpp"
 #include "stages/stage_entry.hpp"
@@ -27,6 +28,8 @@ struct Semantic::Item {
   WindowGrid grid;
   DeviceImage picture;
   std::shared_ptr<const void> raster;  // owns the bytes that the gate granted, also those of `results`
+  std::vector<Hole> holes;             // of rows that have been read and have not left
+  std::int64_t hole_pixels = 0;        // in rows that have left
   std::optional<RowRing> ring;         // instead of `picture`, if the file is read in parts
   WindowSource source;
   BlendSums sums;
@@ -160,7 +163,7 @@ StageInfo Semantic::info(const Options& options) {
       .section = Section::lane,
       .summary = "a class for each pixel or voxel, from windows",
       .reads = {&pixels, &tiling},
-      .writes = {&class_map},
+      .writes = {&class_map, &hole_pixels},
       .uses = {},
       .counters = {&window_calls, &windows_cut, &label_maps, &slabs_in, &slabs_out},
       .models = {use_of(options)},
@@ -231,7 +234,7 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
                       is_volume(frame) ? "a volume, but the windows of the model are pictures"
                                        : "a picture, but the windows of the model are volumes");
   if (work.items.empty()) {  // all pictures of a batch have the options of one view
-    work.options = frame.columns.get(tiling);
+    work.options = frame.columns.get(tiling).windows;
     work.options.roi = roi_of(spec);
     work.order = spec.columns_first ? WindowOrder::columns_first : WindowOrder::rows_first;
     work.weights = weights_of(work.options);
@@ -274,6 +277,7 @@ void Semantic::begin_results(Item& item, Frame& frame, const WindowOptions& opti
   frame.when_committed = [file = item.file] { file->remove(); };
   frame.split = frame.split || item.file->split();
   if (item.file->finished_rows() == 0) return;
+  if (frame.columns.get(tiling).skip_bad) item.hole_pixels = count_holes(*item.file);
   // Windows that touch no further row are not needed. The others blend again from their first row on.
   const int finished_padded = item.file->finished_rows() + grid.before.rows;
   const bool all = item.file->finished_rows() == grid.item.rows;
@@ -294,7 +298,7 @@ void Semantic::begin_source(Item& item, Frame& frame) const {
   if (frame.region != nullptr) {
     const RegionInfo& info = frame.region->info();
     item.ring.emplace(frame.region, ring_rows(item.grid, item.first_row, model_.maximum(method)), item.grid.roi.rows,
-                      device);
+                      frame.columns.get(tiling).skip_bad ? &item.holes : nullptr, device);
     source.values = item.ring->data();
     source.ring = item.ring->capacity();
     source.type = info.type;
@@ -337,6 +341,8 @@ void Semantic::load_rows(std::span<const CallRow> rows, Work& work) const {
     if (!item.ring || item.frame->failed()) continue;
     try {
       context_.counters[slabs_in] += item.ring->load(std::max(begin, 0), std::min(end, item.grid.item.rows));
+      item.source.holes = item.holes.data();
+      item.source.hole_count = static_cast<int>(item.holes.size());
     } catch (const PictureError& error) {
       item.frame->fail(name, error.reason(), error.what());
     }
@@ -414,12 +420,14 @@ void Semantic::take_slab(Item& item, int first, int count) const {
   std::int32_t faults = 0;
   std::memcpy(&faults, here.get(), sizeof(faults));
   if (faults != 0) return item.frame->fail(name, Reason::non_finite, not_finite(faults));
-  const auto* const labels = reinterpret_cast<const std::uint8_t*>(here.get()) +
-                             (item.labels() - reinterpret_cast<const std::uint8_t*>(item.results.get()));
+  auto* const labels = reinterpret_cast<std::uint8_t*>(here.get()) +
+                       (item.labels() - reinterpret_cast<const std::uint8_t*>(item.results.get()));
   const auto columns = static_cast<std::size_t>(item.grid.item.row_values());
   const int known = item.file == nullptr ? 0 : std::clamp(item.file->finished_rows() - first, 0, count);
-  const std::span<const std::uint8_t> fresh(labels + static_cast<std::size_t>(known) * columns,
-                                            static_cast<std::size_t>(count - known) * columns);
+  const std::span<std::uint8_t> fresh(labels + static_cast<std::size_t>(known) * columns,
+                                      static_cast<std::size_t>(count - known) * columns);
+  item.hole_pixels += cover_holes(item.holes, first + known, item.grid.item.columns, fresh);
+  std::erase_if(item.holes, [&](const Hole& hole) { return hole.end_row <= first + count; });
   if (fresh.empty()) return;
   if (item.file != nullptr) return item.file->append(fresh, item.frame->split);
   item.kept.insert(item.kept.end(), fresh.begin(), fresh.end());
@@ -439,7 +447,11 @@ void Semantic::download(Item& item) const {
 
 void Semantic::deliver(Item& item) const {
   Frame& frame = *item.frame;
-  if (!item.by_slabs && *item.faults() != 0) return frame.fail(name, Reason::non_finite, not_finite(*item.faults()));
+  if (!item.by_slabs) {
+    if (*item.faults() != 0) return frame.fail(name, Reason::non_finite, not_finite(*item.faults()));
+    item.hole_pixels = cover_holes(item.holes, 0, item.grid.item.columns, {item.labels(), item.pixels},
+                                   {item.values(), item.values_count()});
+  }
   ClassMap map;
   map.size = item.grid.item;
   map.volume = is_volume(frame);
@@ -465,6 +477,7 @@ void Semantic::deliver(Item& item) const {
   if (item.with_values)
     frame.columns.set(class_values, {item.grid.item, map.volume, item.sums.classes, {results, item.values()}});
   frame.columns.set(class_map, std::move(map));
+  if (item.hole_pixels > 0) frame.columns.set(hole_pixels, item.hole_pixels);
 }
 
 const float* Semantic::weights_of(const WindowOptions& options) {

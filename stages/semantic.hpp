@@ -26,7 +26,8 @@ inline constexpr CounterInfo slabs_out{"slabs_out"};    ///< slabs of labels tha
 /// It blends the outputs of overlapping windows with weights, then applies the activation of the package.
 /// Calls contain windows of all pictures of the batch, and all calls have one shape. The sums of a picture are as high
 /// as a window. A row is finished and leaves as soon as no further window touches it.
-/// Reads `pixels` and `tiling`. Writes `semantic`, and `class_values` if the options ask for it.
+/// Reads `pixels` and `tiling`. Writes `semantic`, and `class_values` if the options ask for it. Writes `hole_pixels` for
+/// a picture with parts that cannot be read, if `tiling` allows them.
 /// Uploads each picture once. Waits for the device once for each batch.
 /// The labels of a picture with many windows leave slab by slab, with a wait each, into a file in `unfinished/`. After a
 /// kill the picture continues there. If its file is read in parts, its rows come in slabs too, so memory does not depend

@@ -29,6 +29,8 @@ void Tiles::Options::visit(OptionVisitor& v) {
   v.option("weights", weights, "weights of windows where they overlap: gaussian, or constant");
   v.option("sigma", sigma, "standard deviation of the Gaussian, as a share of a window's side", {0.01, 10});
   v.option("align", align, "windows start at multiples of this, such as the stride of the model", {1, 1024});
+  v.option("bad", bad,
+           "broken tiles and strips of files that are read in parts: fail, or skip (their pixels get the label 255)");
 }
 
 std::vector<int> Tiles::Options::sides() const {
@@ -39,7 +41,7 @@ std::vector<int> Tiles::Options::sides() const {
   return sides;
 }
 
-WindowOptions Tiles::Options::windows() const {
+Tiling Tiles::Options::tiling() const {
   WindowOptions options;
   options.roi = {0, 0, 0};
   options.overlap = overlap;
@@ -48,7 +50,8 @@ WindowOptions Tiles::Options::windows() const {
   options.weights = weights == "gaussian" ? WindowWeights::gaussian : WindowWeights::constant;
   options.sigma = sigma;
   options.align = align;
-  return options;
+  if (bad != "fail" && bad != "skip") throw UsageError("tiles.bad is '" + bad + "'; it must be fail or skip");
+  return {options, bad == "skip"};
 }
 
 StageInfo Tiles::info(const Options& options) {
@@ -64,14 +67,14 @@ StageInfo Tiles::info(const Options& options) {
   return info;
 }
 
-Tiles::Tiles(const Options& options, const StageContext& /*context*/) : windows_(options.windows()) {}
+Tiles::Tiles(const Options& options, const StageContext& /*context*/) : tiling_(options.tiling()) {}
 
 void Tiles::run(Frame& frame) const {
   if (frame.region == nullptr && frame.info.reduction != 1)
     throw PictureError(Reason::too_large,
                        "its pixels need " + std::to_string(std::int64_t{3} * frame.info.width * frame.info.height) +
                            " bytes, more than gate.slab; windows need all pixels, so raise gate.slab");
-  frame.columns.set(tiling, windows_);
+  frame.columns.set(tiling, tiling_);
 }
 
 template StageEntry stage_entry<Tiles>();

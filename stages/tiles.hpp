@@ -9,7 +9,11 @@
 namespace millrace {
 
 /// How later stages cut the picture into windows, without the size and the order of a window.
-inline constexpr Field<WindowOptions> tiling{"tiling"};
+struct Tiling {
+  WindowOptions windows;
+  bool skip_bad = false;  ///< tiles and strips that cannot be read become holes; false: they fail the picture
+};
+inline constexpr Field<Tiling> tiling{"tiling"};
 
 /// Says how pictures are cut into windows that overlap, for models that see one window at a time.
 /// Positions and weights are those of MONAI's sliding_window_inference (gpu/windows.hpp).
@@ -24,10 +28,11 @@ class Tiles final : public FrameStage {
     std::string weights = "gaussian";
     double sigma = 0.125;
     int align = 1;
+    std::string bad = "fail";
     void visit(OptionVisitor& v);
     /// Both throw UsageError for values that are not valid.
     std::vector<int> sides() const;  ///< of `roi`, as the user wrote them
-    WindowOptions windows() const;   ///< without `roi`, which the package or the user names
+    Tiling tiling() const;           ///< without `roi`, which the package or the user names
   };
   static StageInfo info(const Options& options);
 
@@ -35,7 +40,7 @@ class Tiles final : public FrameStage {
   void run(Frame& frame) const override;
 
  private:
-  const WindowOptions windows_;
+  const Tiling tiling_;
 };
 
 }  // namespace millrace

@@ -29,7 +29,7 @@ MILLRACE_CLONES void scale_all(const float* from, int step, const WindowSource& 
     to[i] = scaled(from[static_cast<std::ptrdiff_t>(i) * step], scale, mean, std, low, high, zero_stays);
 }
 
-/// One plane of a window with rows first. Places outside of the item are zeros.
+/// One plane of a window with rows first. Places outside of the item and in holes are zeros.
 void cut_plane(const WindowSource& source, const Extent& start, const Extent& roi, int plane, float* to) {
   const auto p = static_cast<std::size_t>(plane);
   const int channel = source.reversed ? source.channels - 1 - plane : plane;
@@ -61,6 +61,11 @@ void cut_plane(const WindowSource& source, const Extent& start, const Extent& ro
                 to + begin);
       } else {
         scale_all(static_cast<const float*>(source.values) + at, source.channels, source, p, end - begin, to + begin);
+      }
+      for (const Hole& hole : std::span(source.holes, static_cast<std::size_t>(source.hole_count))) {
+        if (r < hole.first_row || r >= hole.end_row) continue;
+        const int left = std::clamp(hole.first_column - first, begin, end);
+        std::fill(to + left, to + std::clamp(hole.end_column - first, left, end), 0.0F);
       }
     }
   }
@@ -132,6 +137,10 @@ void cut_windows(Device& device, std::span<const CutWindow> windows, const Exten
     job.sources = sources.data();
     job.windows = placed.data();
   } else {
+    for (WindowSource& source : sources) {
+      if (source.hole_count > 0)
+        source.holes = device.store(std::span(source.holes, static_cast<std::size_t>(source.hole_count)));
+    }
     job.sources = device.store(std::span<const WindowSource>(sources));
     job.windows = device.store(std::span<const PlacedWindow>(placed));
   }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/half.hpp"
+#include "base/hole.hpp"
 #include "base/tensor.hpp"
 #include "gpu/device_code.hpp"
 #include "gpu/windows.hpp"
@@ -39,6 +40,8 @@ struct WindowSource {
   bool zero_stays = false;  ///< a value that is 0 after it was limited becomes 0
   std::array<float, max_channels> mean{}, std{}, low = filled(-std::numeric_limits<float>::infinity()),
                                                  high = filled(std::numeric_limits<float>::infinity());
+  const Hole* holes = nullptr;  ///< of a picture, in host memory: they are cut like padding
+  int hole_count = 0;
 };
 
 struct CutWindow {
@@ -84,6 +87,10 @@ MILLRACE_DEVICE inline float window_value(const WindowSource& source, const Exte
             c = start.columns + column - source.before.columns;
   const Extent& item = source.item;
   if (r < 0 || l < 0 || c < 0 || r >= item.rows || l >= item.lines || c >= item.columns) return 0;
+  for (int i = 0; i < source.hole_count; ++i) {
+    const Hole& hole = source.holes[i];
+    if (r >= hole.first_row && r < hole.end_row && c >= hole.first_column && c < hole.end_column) return 0;
+  }
   const int channel = source.reversed ? source.channels - 1 - plane : plane;
   const std::int64_t at =
       ((static_cast<std::int64_t>(r % source.ring) * item.lines + l) * item.columns + c) * source.channels + channel;

@@ -3,8 +3,10 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/extent.hpp"
+#include "base/hole.hpp"
 #include "base/tensor.hpp"
 
 namespace millrace {
@@ -34,6 +36,10 @@ class RegionSource {
   /// Reads rows [first, first + count) into `to`: [row][line][column][channel] without gaps.
   /// `first` never decreases from call to call. Throws PictureError, which names the part of the file.
   virtual void read(int first, int count, void* to) = 0;
+  /// The same, but a tile or strip that cannot be read does not throw: its pixels in `to` are zeros, and `holes` gets its
+  /// rectangle within these rows. Holes do not overlap. A source is read in one of the two ways only.
+  /// Files without such parts throw, because what follows is lost too.
+  virtual void read_with_holes(int first, int count, void* to, std::vector<Hole>& /*holes*/) { read(first, count, to); }
 };
 
 }  // namespace millrace

@@ -125,7 +125,14 @@ class TiffRegion final : public RegionSource {
   const RegionInfo& info() const override { return info_; }
   std::int64_t memory_bytes() const override { return static_cast<std::int64_t>(part_bytes_ + band_bytes_); }
 
-  void read(int first, int count, void* to) override {
+  void read(int first, int count, void* to) override { read_rows(first, count, to, nullptr); }
+
+  void read_with_holes(int first, int count, void* to, std::vector<Hole>& holes) override {
+    read_rows(first, count, to, &holes);
+  }
+
+ private:
+  void read_rows(int first, int count, void* to, std::vector<Hole>* holes) {
     // Not before: the gate grants these bytes after the file was opened.
     part_.resize(part_bytes_);
     band_.resize(band_bytes_);
@@ -133,28 +140,46 @@ class TiffRegion final : public RegionSource {
     auto* out = static_cast<std::uint8_t*>(to);
     for (int row = first; row < first + count;) {
       const int band = row / static_cast<int>(layout_.part_height);
-      if (band != loaded_band_) load_band(band);
+      if (band != loaded_band_) load_band(band, holes != nullptr);
       const int in_band = row % static_cast<int>(layout_.part_height);
       const int rows = std::min(first + count - row, static_cast<int>(layout_.part_height) - in_band);
       std::memcpy(out, band_.data() + static_cast<std::size_t>(in_band) * row_bytes,
                   static_cast<std::size_t>(rows) * row_bytes);
+      for (const Hole& hole : band_holes_) holes->push_back({row, row + rows, hole.first_column, hole.end_column});
       out += static_cast<std::size_t>(rows) * row_bytes;
       row += rows;
     }
   }
 
- private:
-  void load_band(int band) {
+  void load_band(int band, bool with_holes) {
     loaded_band_ = -1;
+    band_holes_.clear();
     const auto top = static_cast<std::uint32_t>(band) * layout_.part_height;
     const std::uint32_t rows = std::min(layout_.part_height, layout_.height - top);
     for (std::uint32_t left = 0; left < layout_.width; left += layout_.part_width) {
-      load_part(left, top);
       const std::uint32_t columns = std::min(layout_.part_width, layout_.width - left);
-      for (std::uint32_t y = 0; y < rows; ++y)
-        convert_row(y, columns, band_.data() + out_channels * (std::size_t{y} * layout_.width + left));
+      const auto row_at = [&](std::uint32_t y) {
+        return band_.data() + out_channels * (std::size_t{y} * layout_.width + left);
+      };
+      try {
+        load_part(left, top);
+        for (std::uint32_t y = 0; y < rows; ++y) convert_row(y, columns, row_at(y));
+      } catch (const PictureError&) {
+        if (!with_holes) throw;
+        for (std::uint32_t y = 0; y < rows; ++y) std::fill_n(row_at(y), out_channels * columns, std::uint8_t{0});
+        add_hole(static_cast<int>(left), static_cast<int>(left + columns));
+      }
     }
     loaded_band_ = band;
+  }
+
+  // Neighbours become one, so that a row of broken tiles is one hole.
+  void add_hole(int left, int end) {
+    if (!band_holes_.empty() && band_holes_.back().end_column == left) {
+      band_holes_.back().end_column = end;
+    } else {
+      band_holes_.push_back({.first_column = left, .end_column = end});
+    }
   }
 
   void load_part(std::uint32_t left, std::uint32_t top) {
@@ -225,6 +250,7 @@ class TiffRegion final : public RegionSource {
   std::vector<std::uint8_t> part_;  // one tile or strip as the library gives it; all planes of it
   std::vector<std::uint8_t> band_;  // a row of tiles, or a strip, as RGB
   int loaded_band_ = -1;
+  std::vector<Hole> band_holes_;  // of the loaded band: only the columns
 };
 
 }  // namespace

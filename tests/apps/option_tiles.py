@@ -41,6 +41,17 @@ class TilesOptions(OptionCase):
         # Windows of 32 start at 0, 24, 48, 68 without, and at 0, 16, 32, 48, 64, 80 with multiples of 16.
         self.assertEqual([self.windows(tiles__align=align)[0] for align in (1, 16)], [4 * 3, 6 * 4])
 
+    def tiles_bad(self):
+        program.write_picture(self.input / "0.tif", 64, 64, compression="tiff_adobe_deflate")
+        with Image.open(self.input / "0.tif") as opened:
+            at = opened.tag_v2[273][-1]  # of the last strip
+        whole = (self.input / "0.tif").read_bytes()
+        (self.input / "0.tif").write_bytes(whole[:at] + bytes(9) + whole[at + 9 :])
+        model = small_semantic.make(self.folder)
+        for bad, code in (("fail", program.SOME_FAILED), ("skip", program.OK)):
+            (line,) = self.go("stages: [decode, tiles, semantic, encode]\n", code=code, semantic__model=model, tiles__bad=bad)
+            self.assertEqual("hole_pixels" in line, bad == "skip")
+
     def semantic_model(self):
         self.assertNotEqual(*(self.semantic(semantic__model=small_semantic.make(self.folder, f"semantic{seed}", seed)) for seed in (1, 2)))
 

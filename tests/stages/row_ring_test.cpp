@@ -34,6 +34,14 @@ class Rows final : public RegionSource {
       std::memset(static_cast<char*>(to) + std::ptrdiff_t{columns} * (row - first), row % 251, columns);
     reads.release();
   }
+  void read_with_holes(int first, int count, void* to, std::vector<Hole>& found) override {
+    read(first, count, to);
+    for (const Hole& hole : holes) {
+      const int begin = std::max(hole.first_row, first), last = std::min(hole.end_row, first + count);
+      if (begin < last) found.push_back({begin, last, hole.first_column, hole.end_column});
+    }
+  }
+  std::vector<Hole> holes;
   int end = 0;
   std::counting_semaphore<> reads{0};  // one for each call
 
@@ -56,7 +64,7 @@ TEST_CASE("rows up to the end are in memory, for any steps and rows ahead, on ho
             Device device(stream ? std::make_unique<FakeStream>()
                                  : std::unique_ptr<Stream>(std::make_unique<HostStream>()));
             const auto source = std::make_shared<Rows>(item);
-            RowRing ring(source, std::min(rows, item), ahead, device);
+            RowRing ring(source, std::min(rows, item), ahead, nullptr, device);
             CHECK(ring.capacity() <= rows + ahead);
             int slabs = 0;
             for (int end = std::min(rows, item);; end = std::min(end + std::min(step, rows), item)) {
@@ -78,7 +86,7 @@ TEST_CASE("the first row that is asked for is the first that is read") {
   Device device(std::make_unique<HostStream>());
   const auto source = std::make_shared<Rows>(100);
   source->end = 40;  // so no row before it may be read
-  RowRing ring(source, 10, 10, device);
+  RowRing ring(source, 10, 10, nullptr, device);
   ring.load(40, 50);
   for (int row = 40; row < 50; ++row) CHECK(has_row(ring, row));
 }
@@ -86,17 +94,45 @@ TEST_CASE("the first row that is asked for is the first that is read") {
 TEST_CASE("the next rows are read before they are asked for") {
   Device device(std::make_unique<HostStream>());
   const auto source = std::make_shared<Rows>(100);
-  RowRing ring(source, 10, 10, device);
+  RowRing ring(source, 10, 10, nullptr, device);
   ring.load(0, 10);
   source->reads.acquire();
   // Only a test that fails waits so long.
   CHECK(source->reads.try_acquire_for(std::chrono::seconds(20)));
 }
 
+TEST_CASE("parts that cannot be read are known when their rows are in memory, and not before") {
+  for (const int ahead : {0, 10, 100}) {
+    Device device(std::make_unique<HostStream>());
+    const auto source = std::make_shared<Rows>(100);
+    source->holes = {{12, 14, 0, 1}, {30, 100, 1, 3}};
+    std::vector<Hole> holes;
+    RowRing ring(source, 10, ahead, &holes, device);
+    const auto rows_of = [&](std::size_t hole) {
+      std::vector<int> rows;
+      for (const Hole& found : holes) {
+        if (found.first_column != source->holes[hole].first_column) continue;
+        for (int row = found.first_row; row < found.end_row; ++row) rows.push_back(row);
+      }
+      return rows;
+    };
+    ring.load(0, 10);
+    CHECK(holes.empty());
+    for (int end = 20; end <= 100; end += 5) {
+      ring.load(0, end);
+      CHECK(rows_of(0) == std::vector<int>{12, 13});
+      const std::vector<int> second = rows_of(1);
+      // Rows ahead may be in memory too, but each of them once.
+      CHECK(static_cast<int>(second.size()) >= end - 30);
+      for (std::size_t i = 0; i < second.size(); ++i) CHECK(second[i] == 30 + static_cast<int>(i));
+    }
+  }
+}
+
 TEST_CASE("a row that cannot be read fails the call that needs it, and not one before") {
   for (const int ahead : {0, 10, 100}) {
     Device device(std::make_unique<HostStream>());
-    RowRing ring(std::make_shared<Rows>(100, 35), 10, ahead, device);
+    RowRing ring(std::make_shared<Rows>(100, 35), 10, ahead, nullptr, device);
     int loaded = 0;
     const auto load_all = [&] {
       for (int end = 10; end <= 100; end += 5) {

@@ -8,6 +8,7 @@
 
 #include "gpu/streams/fake_stream.hpp"
 #include "gpu/streams/host_stream.hpp"
+#include "stages/holes.hpp"
 #include "tests/io/files/temporary_folder.hpp"
 #include "tests/stages/semantic_world.hpp"
 
@@ -31,7 +32,16 @@ class FakeRegion final : public RegionSource {
                 static_cast<std::size_t>(3 * count * raster_.width));
     rows += count;
   }
+  void read_with_holes(int first, int count, void* to, std::vector<Hole>& found) override {
+    read(first, count, to);
+    for (const Hole& hole : holes) {
+      const Hole part{std::max(hole.first_row, first), std::min(hole.end_row, first + count), hole.first_column,
+                      hole.end_column};
+      if (part.first_row < part.end_row) found.push_back(part);
+    }
+  }
   int rows = 0;
+  std::vector<Hole> holes;
 
  private:
   const PixelBuffer raster_;
@@ -145,6 +155,83 @@ TEST_CASE("after a kill a large picture continues behind its finished rows, with
       }
     }
   }
+}
+
+const std::vector<Hole> some_holes{{0, 3, 0, 50}, {20, 36, 5, 21}, {20, 36, 40, 50}, {136, 137, 0, 1}};
+
+/// The labels of a whole picture whose pixels in holes are the value that becomes 0, and 255 in the holes.
+std::vector<std::uint8_t> labels_with_holes(const char* overlap) {
+  Batch whole = batch_of_sizes({{50, 137}});
+  const PixelBuffer& raster = whole.frames[0]->columns.get(pixels);
+  for (const Hole& hole : some_holes) {
+    for (int row = hole.first_row; row < hole.end_row; ++row)
+      std::fill_n(raster.data.get() + 3 * (50 * row + hole.first_column), 3 * (hole.end_column - hole.first_column), 0);
+  }
+  World world(semantic_package(3));
+  world.run(whole, {{"values", {"logits"}}, {"window_batch", {"4"}}}, {{"overlap", {overlap}}});
+  std::vector<std::uint8_t> labels = labels_of(*whole.frames[0]);
+  cover_holes(some_holes, 0, 50, labels);
+  return labels;
+}
+
+constexpr std::int64_t pixels_in_holes = 3 * 50 + 16 * 16 + 16 * 10 + 1;
+
+TEST_CASE("holes are zeros for the windows that touch them, and have a label of their own") {
+  for (const char* overlap : {"0", "0.5"}) {
+    const auto expected = labels_with_holes(overlap);
+    for (const char* values : {"none", "logits"}) {
+      for (const bool stream : {false, true}) {
+        FolderWorld world;
+        Batch batch = batch_of_sizes({{50, 137}, {16, 160}});
+        in_parts(*batch.frames[0])->holes = some_holes;
+        in_parts(*batch.frames[1]);
+        Device device(stream ? std::make_unique<FakeStream>()
+                             : std::unique_ptr<Stream>(std::make_unique<HostStream>()));
+        world.run(batch, {{"window_batch", {"4"}}, {"values", {values}}}, {{"overlap", {overlap}}, {"bad", {"skip"}}},
+                  &device);
+        REQUIRE_FALSE(batch.frames[0]->failed());
+        CHECK(labels_of(*batch.frames[0]) == expected);
+        CHECK(batch.frames[0]->columns.get(hole_pixels) == pixels_in_holes);
+        CHECK(batch.frames[1]->columns.find(hole_pixels) == nullptr);
+        if (std::string(values) == "none") continue;
+        const auto found = values_of(*batch.frames[0]);
+        for (std::size_t i = 0; i < expected.size(); ++i) CHECK((found[3 * i + 1] == 0) == (expected[i] == 255));
+      }
+    }
+  }
+}
+
+TEST_CASE("after a kill, holes in finished rows are still holes, and are counted") {
+  struct Killed {};
+  const auto expected = labels_with_holes("0.5");
+  for (int kill_at = 1; kill_at < 25; kill_at += 2) {
+    int calls = 0;
+    bool killed = true;
+    FolderWorld world([&](const std::vector<int>&) {
+      if (killed && ++calls > kill_at) throw Killed{};
+    });
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      Batch batch = batch_of_sizes({{50, 137}});
+      in_parts(*batch.frames[0])->holes = some_holes;
+      const auto run = [&] { world.run(batch, {{"window_batch", {"4"}}}, {{"overlap", {"0.5"}}, {"bad", {"skip"}}}); };
+      if (killed) {
+        CHECK_THROWS_AS(run(), Killed);
+      } else {
+        run();
+        CHECK(labels_of(*batch.frames[0]) == expected);
+        CHECK(batch.frames[0]->columns.get(hole_pixels) == pixels_in_holes);
+      }
+      killed = false;
+    }
+  }
+}
+
+TEST_CASE("a file that ends early fails, also if broken parts are left out") {
+  FolderWorld world;
+  Batch batch = batch_of_sizes({{50, 137}});
+  in_parts(*batch.frames[0], 120);
+  world.run(batch, {}, {{"bad", {"skip"}}});
+  CHECK(batch.frames[0]->failed());
 }
 
 TEST_CASE("a picture that fails leaves no file of finished rows when its line is written") {

@@ -52,7 +52,7 @@ TEST_CASE("blended logits are those of a slow loop, for pictures of all sizes in
         Tiles::Options options;
         options.overlap = std::stod(overlap);
         options.weights = weights;
-        WindowOptions windows = options.windows();
+        WindowOptions windows = options.tiling().windows;
         windows.roi = {roi, 1, roi};
         std::vector<std::vector<double>> expected;
         for (const auto& frame : batch.frames) expected.push_back(slow_values(*frame, channels, windows));

@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 WindowOptions windows_of(const OptionValues& values) {
-  return parse_options<Tiles::Options>("tiles", values).windows();
+  return parse_options<Tiles::Options>("tiles", values).tiling().windows;
 }
 
 std::vector<int> sides_of(const std::vector<std::string>& roi) {
@@ -47,7 +47,7 @@ TEST_CASE("a picture that was reduced has no windows") {
   const Tiles tiles({}, fixture.context());
   const auto frame = picture(1);
   tiles.run(*frame);
-  CHECK(frame->columns.get(tiling).overlap == 0.25);
+  CHECK(frame->columns.get(tiling).windows.overlap == 0.25);
   const auto reduced = picture(2);
   reduced->info.reduction = 2;
   CHECK_THROWS_AS(tiles.run(*reduced), PictureError);

@@ -18,6 +18,7 @@ struct Case {
   int channels;
   bool reversed, floats;
   bool clipped = false;  ///< values are limited, and zeros stay
+  std::vector<Hole> holes{};
 };
 
 // The whole item as channels [channel][row][line][column], normalised and padded, in double precision.
@@ -25,6 +26,10 @@ double expected_value(const Case& c, const std::vector<float>& item, const Windo
                       int line, int column) {
   if (row < 0 || line < 0 || column < 0 || row >= c.item.rows || line >= c.item.lines || column >= c.item.columns)
     return 0;
+  for (const Hole& hole : c.holes) {
+    if (hole.first_row <= row && row < hole.end_row && hole.first_column <= column && column < hole.end_column)
+      return 0;
+  }
   const int channel = c.reversed ? c.channels - 1 - plane : plane;
   const std::size_t at =
       ((static_cast<std::size_t>(row) * static_cast<std::size_t>(c.item.lines) + static_cast<std::size_t>(line)) *
@@ -44,7 +49,14 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
   for (const Case& c : {Case{{1, 1, 1}, {4, 1, 4}, 3, false, false}, Case{{9, 1, 7}, {4, 1, 4}, 3, true, false},
                         Case{{5, 6, 7}, {2, 3, 4}, 1, false, true}, Case{{3, 2, 40}, {4, 4, 8}, 16, false, true},
                         Case{{13, 1, 1}, {4, 1, 1}, 1, true, false}, Case{{9, 1, 7}, {4, 1, 4}, 3, true, false, true},
-                        Case{{5, 6, 7}, {2, 3, 4}, 2, false, true, true}}) {
+                        Case{{5, 6, 7}, {2, 3, 4}, 2, false, true, true},
+                        Case{{9, 1, 17},
+                             {4, 1, 6},
+                             3,
+                             true,
+                             false,
+                             false,
+                             {{0, 1, 0, 17}, {2, 5, 3, 8}, {4, 9, 8, 17}, {8, 9, 0, 1}}}}) {
     const auto values = static_cast<std::size_t>(c.item.values() * c.channels);
     std::vector<std::uint8_t> bytes(values);
     std::vector<float> item(values);
@@ -89,6 +101,8 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
           source.high.fill(90);
           source.low[0] = 0;
         }
+        source.holes = c.holes.data();
+        source.hole_count = static_cast<int>(c.holes.size());
         std::vector<CutWindow> windows{{nullptr, {}}};
         for (std::int64_t w = 0; w < grid.windows(); ++w) windows.push_back({&source, grid.start(w)});
         const auto rows = static_cast<std::int64_t>(windows.size()) + 1;

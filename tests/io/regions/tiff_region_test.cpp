@@ -212,6 +212,79 @@ TEST_CASE("a broken part is named") {
   CHECK(text.find("cannot be read: ") != std::string::npos);
 }
 
+/// Overwrites the begin of tile or strip `number`.
+void break_part(const std::string& path, std::uint32_t number) {
+  TIFF* const tiff = TIFFOpen(path.c_str(), "r");
+  REQUIRE(tiff != nullptr);
+  const std::uint64_t at = TIFFGetStrileOffset(tiff, number);
+  TIFFClose(tiff);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.write("xxxxxxxxxxxxxxxx", 16);
+}
+
+TEST_CASE("broken parts are holes of zeros, and the other pixels are those of the whole file") {
+  struct Broken {
+    Kind kind;
+    std::vector<std::uint32_t> parts;
+    std::vector<Hole> holes;
+  };
+  const std::vector<Hole> of_tiles{{32, 64, 0, 32}, {32, 64, 64, 100}, {64, 80, 96, 100}};
+  const std::vector<Hole> of_strips{{0, 16, 0, 100}, {64, 80, 0, 100}};
+  const std::vector<Broken> all{
+      {{.width = 100, .height = 80, .tile = 32, .compression = COMPRESSION_ADOBE_DEFLATE}, {4, 6, 7, 11}, of_tiles},
+      {{.width = 100, .height = 80, .tile = 32, .compression = COMPRESSION_LZW}, {4, 6, 7, 11}, of_tiles},
+      {{.width = 100, .height = 80, .tile = 32, .compression = COMPRESSION_JPEG, .photometric = PHOTOMETRIC_YCBCR},
+       {4, 6, 7, 11},
+       of_tiles},
+      // One broken plane of three makes the hole.
+      {{.width = 100, .height = 80, .tile = 32, .compression = COMPRESSION_LZW, .planes = true},
+       {4, 12 + 6, 24 + 7, 12 + 11, 24 + 11},
+       of_tiles},
+      {{.width = 100, .height = 80, .rows = 16, .compression = COMPRESSION_ADOBE_DEFLATE}, {0, 4}, of_strips},
+      {{.width = 100, .height = 80, .rows = 16, .compression = COMPRESSION_LZW}, {0, 4}, of_strips},
+      {{.width = 100, .height = 80, .rows = 16, .compression = COMPRESSION_JPEG}, {0, 4}, of_strips},
+  };
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.tif";
+  for (const Broken& broken : all) {
+    CAPTURE(&broken - all.data());
+    write(path, broken.kind);
+    auto expected = read_rows(*open_region(path, {}, {}), 80);
+    for (const Hole& hole : broken.holes) {
+      for (int row = hole.first_row; row < hole.end_row; ++row)
+        std::fill(expected.begin() + 3 * (100 * row + hole.first_column),
+                  expected.begin() + 3 * (100 * row + hole.end_column), std::uint8_t{0});
+    }
+    for (const std::uint32_t part : broken.parts) break_part(path, part);
+    std::string text;
+    CHECK(reason_of(path, text) == Reason::corrupt_data);
+    for (const int step : {1, 7, 80}) {
+      const auto region = open_region(path, {}, {});
+      std::vector<std::uint8_t> pixels(expected.size(), 1);
+      std::vector<int> found(pixels.size() / 3), wanted(found.size());
+      const auto mark = [](const Hole& hole, std::vector<int>& at) {
+        for (int row = hole.first_row; row < hole.end_row; ++row)
+          for (int x = hole.first_column; x < hole.end_column; ++x) ++at[static_cast<std::size_t>(100 * row + x)];
+      };
+      for (int row = 0; row < 80; row += step) {
+        const int count = std::min(step, 80 - row);
+        std::vector<Hole> holes;
+        region->read_with_holes(row, count, pixels.data() + 3 * 100 * row, holes);
+        for (const Hole& hole : holes) {
+          CHECK(hole.first_row >= row);
+          CHECK(hole.end_row <= row + count);
+          mark(hole, found);
+        }
+        if (step == 80) CHECK(holes == broken.holes);  // neighbours are one hole
+      }
+      for (const Hole& hole : broken.holes) mark(hole, wanted);
+      CHECK(found == wanted);
+      CHECK(pixels == expected);
+    }
+  }
+}
+
 TEST_CASE("cut and changed TIFFs fail or give pixels, and never end the process") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/a.tif";
@@ -236,7 +309,13 @@ TEST_CASE("cut and changed TIFFs fail or give pixels, and never end the process"
       try {
         if (!is_read_in_parts(path)) continue;
         if (const auto region = open_region(path, {}, {1 << 20}))
-          if (region->info().size.rows < 10'000) read_rows(*region, 9);
+          if (region->info().size.rows < 10'000) {
+            std::vector<Hole> holes;
+            std::vector<std::uint8_t> row(static_cast<std::size_t>(region->info().row_bytes()));
+            for (int y = 0; trial % 3 == 0 && y < region->info().size.rows; ++y)
+              region->read_with_holes(y, 1, row.data(), holes);
+            if (trial % 3 != 0) read_rows(*region, 9);
+          }
       } catch (const PictureError& error) {
         CHECK(std::strlen(error.what()) > 10);
       }
