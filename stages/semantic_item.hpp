@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/hole.hpp"
+#include "gpu/device.hpp"
+#include "gpu/ops/blend_windows.hpp"
+#include "gpu/ops/cut_windows.hpp"
+#include "io/results/labels.hpp"
+#include "stages/row_ring.hpp"
+#include "stages/semantic.hpp"
+
+namespace millrace {
+
+/// A picture of the batch.
+struct Semantic::Item {
+  Frame* frame = nullptr;
+  std::int64_t first_row = 0;     // of its windows, among those of the batch
+  std::int64_t first_window = 0;  // windows before it are not needed: an earlier attempt has finished their rows
+  WindowGrid grid;
+  DeviceImage picture;
+  std::shared_ptr<const void> raster;  // owns the bytes that the gate granted, also those of `results`
+  std::vector<Hole> holes;             // of rows that have been read and have not left
+  std::int64_t hole_pixels = 0;        // in rows that have left
+  std::optional<RowRing> ring;         // instead of `picture`, if the file is read in parts
+  WindowSource source;
+  BlendSums sums;
+  std::shared_ptr<float[]> sums_memory;  // allocated for the first window, freed after the last
+  int band = 0;                          // of the latest window
+  int finished = 0;                      // rows of the padded picture that have left
+  bool by_slabs = false;                 // its labels leave slab by slab
+  std::shared_ptr<LabelFile> file;       // gets them; null: `kept` does, since there is no output folder
+  std::vector<std::uint8_t> kept;
+  std::shared_ptr<std::byte[]> results;  // on the device, then on the host
+  std::size_t pixels = 0;                // that `results` has room for
+  bool with_values = false;
+
+  // One block of memory, so that one copy brings it to the host: faults, values, labels.
+  std::int32_t* faults() const { return reinterpret_cast<std::int32_t*>(results.get()); }
+  float* values() const { return reinterpret_cast<float*>(results.get() + sizeof(float)); }
+  std::size_t values_count() const { return with_values ? pixels * static_cast<std::size_t>(sums.classes) : 0; }
+  std::uint8_t* labels() const { return reinterpret_cast<std::uint8_t*>(values() + values_count()); }
+  std::size_t result_bytes() const { return sizeof(float) * (1 + values_count()) + pixels; }
+};
+
+struct Semantic::Work {
+  WindowOptions options;
+  WindowOrder order = WindowOrder::rows_first;
+  const float* weights = nullptr;  // on the device
+  std::deque<Item> items;
+  std::vector<Item*> by_slot;
+  std::vector<int> owners;  // slot of each window
+  Item& item_of(int row) const { return *by_slot[static_cast<std::size_t>(owners[static_cast<std::size_t>(row)])]; }
+};
+
+/// Whether the frame is a volume.
+inline bool is_volume(const Frame& frame) { return frame.region != nullptr && frame.region->info().volume; }
+
+}  // namespace millrace

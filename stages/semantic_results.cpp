@@ -1,0 +1,120 @@
+// How finished rows of a picture become its labels and values.
+#include <algorithm>
+#include <cstring>
+
+#include "stages/holes.hpp"
+#include "stages/semantic_item.hpp"
+
+namespace millrace {
+namespace {
+
+std::string not_finite(std::int32_t pixels) {
+  return "the model gave values that are not finite for " + std::to_string(pixels) + " places";
+}
+
+/// The names of labels 0, 1, ...
+std::vector<std::string> label_names(const Package& package) {
+  std::vector<std::string> names;
+  if (package.threshold) names.emplace_back("background");
+  names.insert(names.end(), package.classes.begin(), package.classes.end());
+  return names;
+}
+
+}  // namespace
+
+// Finishes the rows that no window from the item's band on touches.
+void Semantic::finish(const std::vector<Item*>& items) const {
+  std::vector<FinishedRows> rows;
+  for (const Item* const item : items) {
+    const WindowGrid& grid = item->grid;
+    const std::int64_t shown =
+        item->by_slabs ? 0 : std::max(item->finished - grid.before.rows, 0) * grid.item.row_values();
+    rows.push_back({&item->sums, grid.item, grid.before, item->finished,
+                    grid.complete_before(item->band) - item->finished, item->labels() + shown,
+                    item->with_values ? item->values() + shown * item->sums.classes : nullptr, item->faults()});
+  }
+  finish_rows(*context_.device, rule_, rows);
+  for (Item* const item : items) {
+    const WindowGrid& grid = item->grid;
+    const int first = std::max(item->finished - grid.before.rows, 0);
+    item->finished = grid.complete_before(item->band);
+    const int end = std::min(item->finished - grid.before.rows, grid.item.rows);
+    if (item->by_slabs && end > first) take_slab(*item, first, end - first);
+  }
+}
+
+// Rows that an earlier attempt has finished come again, because windows that touch later rows touch them too.
+void Semantic::take_slab(Item& item, int first, int count) const {
+  Device& device = *context_.device;
+  ++context_.counters[slabs_out];
+  std::shared_ptr<std::byte[]> here = item.results;
+  if (!device.on_host()) {
+    here = device.mapped<std::byte>(item.result_bytes());
+    device.keep(here);
+    device.download(item.results.get(), here.get(), item.result_bytes());
+    device.wait();
+  }
+  std::int32_t faults = 0;
+  std::memcpy(&faults, here.get(), sizeof(faults));
+  if (faults != 0) return item.frame->fail(name, Reason::non_finite, not_finite(faults));
+  auto* const labels = reinterpret_cast<std::uint8_t*>(here.get()) +
+                       (item.labels() - reinterpret_cast<const std::uint8_t*>(item.results.get()));
+  const auto columns = static_cast<std::size_t>(item.grid.item.row_values());
+  const int known = item.file == nullptr ? 0 : std::clamp(item.file->finished_rows() - first, 0, count);
+  const std::span<std::uint8_t> fresh(labels + static_cast<std::size_t>(known) * columns,
+                                      static_cast<std::size_t>(count - known) * columns);
+  item.hole_pixels += cover_holes(item.holes, first + known, item.grid.item.columns, fresh);
+  std::erase_if(item.holes, [&](const Hole& hole) { return hole.end_row <= first + count; });
+  if (fresh.empty()) return;
+  if (item.file != nullptr) return item.file->append(fresh, item.frame->split);
+  item.kept.insert(item.kept.end(), fresh.begin(), fresh.end());
+}
+
+// The host's memory is valid after the next wait.
+void Semantic::download(Item& item) const {
+  Device& device = *context_.device;
+  ++context_.counters[label_maps];
+  if (device.on_host()) return;
+  const auto here = device.mapped<std::byte>(item.result_bytes());
+  device.keep(here);  // the copy needs both until the wait, also if a later picture throws
+  device.keep(item.results);
+  device.download(item.results.get(), here.get(), item.result_bytes());
+  item.results = here;
+}
+
+void Semantic::deliver(Item& item) const {
+  Frame& frame = *item.frame;
+  if (!item.by_slabs) {
+    if (*item.faults() != 0) return frame.fail(name, Reason::non_finite, not_finite(*item.faults()));
+    item.hole_pixels = cover_holes(item.holes, 0, item.grid.item.columns, {item.labels(), item.pixels},
+                                   {item.values(), item.values_count()});
+  }
+  ClassMap map;
+  map.size = item.grid.item;
+  map.volume = is_volume(frame);
+  map.labels = item.file;
+  map.names = label_names(model_.package());
+  map.one_slab = !map.volume && item.grid.item.rows <= item.grid.roi.rows;
+  if (frame.region != nullptr) {
+    map.spacing_mm = frame.region->info().spacing_mm;
+    map.nifti_header = frame.region->info().nifti_header;
+  }
+  map.instances = options_.instances;
+  // As long as labels or values exist, the gate does not get their bytes back.
+  const auto results = std::make_shared<const std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<const void>>>(
+      item.results, item.raster);
+  if (item.by_slabs && item.file == nullptr) {
+    const auto kept = std::make_shared<const std::vector<std::uint8_t>>(std::move(item.kept));
+    map.labels =
+        std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(kept, kept->data()), kept->size());
+  } else if (!item.by_slabs) {
+    map.labels =
+        std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(results, item.labels()), item.pixels);
+  }
+  if (item.with_values)
+    frame.columns.set(class_values, {item.grid.item, map.volume, item.sums.classes, {results, item.values()}});
+  frame.columns.set(class_map, std::move(map));
+  if (item.hole_pixels > 0) frame.columns.set(hole_pixels, item.hole_pixels);
+}
+
+}  // namespace millrace
