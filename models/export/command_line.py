@@ -60,7 +60,7 @@ def add_options(parser):
     parser.add_argument("--imgsz", metavar="N", type=int, nargs="+", help="detectors: input side, or height and width; default: that of the training")
     parser.add_argument("--names", metavar="FILE", help="YOLO in ONNX, torchvision: names of the classes, one per line; default: COCO's 80, ImageNet's 1000")
     parser.add_argument("--preset", metavar="V1|V2", help="torchvision: preprocessing that the weights were trained for; default: that of the file, or V1")
-    parser.add_argument("--task", metavar="TASK", choices=("semantic",), help="semantic: WEIGHTS is TorchScript that gives a value for each pixel; default: found by the content")
+    parser.add_argument("--task", metavar="TASK", choices=("semantic",), help="semantic: WEIGHTS is TorchScript that gives a value for each pixel, or a trained model of nnU-Net v2; default: found by the content")
     parser.add_argument("--roi", metavar="N", type=int, nargs="+", help="semantic: side of a window, or height and width; of volumes three sides")
     parser.add_argument("--axes", metavar="xyz|zyx", choices=("xyz", "zyx"), help="semantic: order of the axes of volumes, as the model takes them; default: xyz")
     parser.add_argument("--activation", metavar="WORD", choices=("softmax", "sigmoid", "none"), help="semantic: softmax, sigmoid or none; default: softmax, or sigmoid for one channel")

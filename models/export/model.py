@@ -4,6 +4,7 @@ The program starts it in the Python set:
 
     model.py PROGRAM RECIPES WEIGHTS [SEGMENTER] [options]
     model.py PROGRAM RECIPES NET.ts [NET.ts ...] --task semantic [options]
+    model.py PROGRAM RECIPES FOLDER --task semantic [options]      (a trained model of nnU-Net)
 
 PROGRAM is the path of the program, RECIPES the folder of its recipes.
 """
@@ -35,7 +36,7 @@ def make_parser():
 
 def package_of(weights, out):
     """The absolute path of the package of a file: in `out`, or next to the file."""
-    return Path(os.path.abspath(Path(out or os.path.dirname(weights)) / f"{Path(weights).stem}.pkg"))
+    return Path(os.path.abspath(Path(out or Path(weights).parent) / f"{Path(weights).stem}.pkg"))
 
 
 def is_utf8(path):

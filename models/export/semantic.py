@@ -196,12 +196,17 @@ def check_rows(file, net, images, together):
 
 def export(files, out, arguments):
     """Makes the package of one file, or of an ensemble of several."""
+    loaded = [load(file) for file in files]
+    write(files, loaded, out, arguments, loaded[0].original_name, original_of("TorchScript", *(file.name for file in files)))
+
+
+def write(files, loaded, out, arguments, architecture, original, names=None):
+    """Makes the package of scripted nets, one for each file. `names` are those of the classes, if the files have them."""
     sides = window_of(arguments)
     inputs = input_of(arguments, sides)
     rows = 3 if len(sides) == 2 else 2  # windows of volumes are large
     images = torch.rand(rows, 1 if len(sides) == 3 else 3, *sides, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        loaded = [load(file) for file in files]
         nets = [one_tensor(file, net, images) for file, net in zip(files, loaded)]
         net, activation, members = join(files, nets, images, arguments)
         together = net(images)
@@ -214,17 +219,17 @@ def export(files, out, arguments):
         raise Refused("--threshold has no meaning with softmax, where the largest class wins; leave it out")
     if "sigmoid" in (activation, arguments.activation) and "threshold" in output and not 0 < output["threshold"] < 1:
         raise Refused(f"--threshold {arguments.threshold}: must be a probability above 0 and below 1")
-    names = read_names(arguments.names, files[0], channels) if arguments.names else [f"class {k}" for k in range(channels)]
-    architecture = loaded[0].original_name
+    if arguments.names:
+        names = read_names(arguments.names, files[0], channels)
     description = {
         "name": out.stem,
         "task": "semantic",
         "architecture": architecture if members == 1 else f"{members} x {architecture}, mean of {arguments.mean_of or 'logits'}",
-        "original": original_of("TorchScript", *(file.name for file in files)),
+        "original": original,
         "input": inputs,
         "max_batch": MAX_BATCH,
         "output": output,
-        "classes": names,
+        "classes": names or [f"class {k}" for k in range(channels)],
         "licence": "that of the maker of the model",
     }
 

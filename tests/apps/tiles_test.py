@@ -403,7 +403,7 @@ class Convert(program.Case):
         self.check("--roi 0: takes one to three whole numbers from 1 to 8192", "net5.ts", *semantic, "--roi", 0)
         self.check("net1.ts: has one channel, and softmax of one channel is always 1; use --activation sigmoid or none", "net1.ts", *semantic, *window,
                    "--activation", "softmax")
-        self.check("net.pt: is no TorchScript (", "net.pt", *semantic, *window)
+        self.check("net.pt: is a checkpoint, and not one of nnU-Net v2; --task semantic takes TorchScript", "net.pt", *semantic)
         self.check("text.ts: is of an unknown kind", "text.ts", *semantic, *window)
         self.check("half.ts: turns windows [3, 3, 32, 32] into [3, 8, 16, 16]; expected [3, channels, 32, 32]", "half.ts", *semantic, *window)
         self.check("net1.ts: turns windows [3, 3, 32, 32] into [3, 1, 32, 32]; expected [3, 5, 32, 32]", "net5.ts", "net1.ts", *semantic, *window)
