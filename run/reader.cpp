@@ -21,7 +21,7 @@ bool was_there_when_planned(const Item& item) { return item.mtime_ns != 0; }
 
 std::int64_t Reader::file_bytes(const Frame& frame) const {
   // By name, because the source's thread opens no files.
-  static constexpr std::array in_parts{"tif", "tiff", "btf", "svs", "nii", "nii.gz"};
+  static constexpr std::array in_parts{"tif", "tiff", "btf", "svs", "nii", "nii.gz", "dcm"};
   const std::string extension = extension_of(frame.item.path);
   if (in_parts_ && std::ranges::find(in_parts, extension) != in_parts.end()) return 0;
   if (was_there_when_planned(frame.item)) return frame.item.bytes;  // read() fails for another size
@@ -58,7 +58,8 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
   const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
   const auto open = [this, path, expected, limits = RegionLimits{limits.slab_bytes}, bytes = frame.item.bytes] {
     auto source = open_region(path, expected, limits);
-    if (source != nullptr) read_bytes_ += bytes;  // the stage that needs the rows reads all of them
+    if (source != nullptr)
+      read_bytes_ += bytes + source->info().other_bytes;  // the stage that needs the rows reads all of them
     return source;
   };
   frame.region = open();
@@ -66,7 +67,8 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
   const RegionInfo info = frame.region->info();
   frame.open_again = [open, info] {
     auto source = open();
-    if (source == nullptr || source->info().size != info.size || source->info().type != info.type)
+    if (source == nullptr || source->info().size != info.size || source->info().type != info.type ||
+        source->info().other_files != info.other_files)
       throw PictureError(Reason::changed_since_plan, "the file was modified while it was read");
     return source;
   };

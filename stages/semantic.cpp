@@ -207,7 +207,8 @@ void Semantic::begin_results(Item& item, Frame& frame, const WindowOptions& opti
   make_folder(folder);
   // The plan of the folder fixes everything that determines labels. The key finds files of another plan.
   const std::string key = frame.item.path + " " + std::to_string(frame.item.bytes) + " " +
-                          std::to_string(frame.item.mtime_ns) + " " + model_.package().id() + " " + key_of(options);
+                          std::to_string(frame.item.mtime_ns) + " " + model_.package().id() + " " + key_of(options) +
+                          (frame.region != nullptr ? frame.region->info().other_files : "");
   item.file =
       std::make_shared<LabelFile>(folder, std::to_string(frame.item.id), key, grid.item.rows, grid.item.row_values());
   // Also if the picture fails.

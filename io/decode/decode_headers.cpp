@@ -341,6 +341,8 @@ std::string describe_content(Bytes bytes) {
   // sniff() knows the pictures in this container (AVIF, HEIC), so the rest are videos.
   if (has(bytes, 4, "ftyp")) return "a video";
   if (has(bytes, 0, "version https://git-lfs")) return "a Git LFS pointer: run 'git lfs pull'";
+  if (has(bytes, 128, "DICM")) return "a slice of a DICOM volume, which configs/volume.yaml reads";
+  if (has(bytes, 344, "n+1")) return "a NIfTI volume, which configs/volume.yaml reads";
   if (!printable) {
     const bool zeros = std::all_of(head.begin(), head.end(), [](std::uint8_t c) { return c == 0; });
     return zeros ? "zero bytes only, as an interrupted copy leaves them" : "unknown binary data";

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <utility>
 
 #include "base/text.hpp"
 #include "io/files/source_names.hpp"
@@ -36,9 +37,9 @@ constexpr std::array<std::string_view, skip_count> skip_words{"without the exten
                                                               "in no view"};
 
 /// Also formats that are not decoded: their pictures fail with a reason, and nobody misses them unnoticed.
-constexpr std::array<std::string_view, 28> picture_extensions{
-    "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif", "tiff", "btf",  "svs",  "nii",  "nii.gz",
-    "gif", "ppm",  "pgm", "pbm",  "pnm", "pam", "jp2", "j2k",  "jpf", "jpx",  "avif", "heic", "heif", "jxl"};
+constexpr std::array<std::string_view, 29> picture_extensions{
+    "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif", "tiff", "btf",  "svs",  "nii", "nii.gz", "gif",
+    "ppm", "pgm",  "pbm", "pnm",  "pam", "jp2", "j2k", "jpf",  "jpx", "avif", "heic", "heif", "jxl", "dcm"};
 
 // Not "ts": TorchScript and TypeScript files end in it too.
 constexpr std::array<std::string_view, 19> video_extensions{"mp4",  "mov", "mkv",  "avi", "webm", "m4v", "mpg",
@@ -282,6 +283,7 @@ bool FolderWalk::next(std::string& path) {
     if (entry.kind == Kind::folder) {
       enter_folder(whole);
     } else if (entry.kind == Kind::file || resolve(name, whole)) {
+      if (extension_of(name) == "dcm" && std::exchange(levels_.back().has_series, true)) continue;
       path = relative_;
       return true;
     }

@@ -84,6 +84,7 @@ std::strong_ordering compare_scan_order(std::string_view a, std::string_view b);
 
 /// A depth-first walk over the pictures below a folder, in the order of compare_scan_order().
 /// It takes files by extension; their content decides when they are decoded.
+/// Of the .dcm files of a folder it gives the first. The others are slices of the same volume.
 /// It follows links to files. It follows links to folders only with follow_dirs.
 /// One folder is open at a time. Memory holds the entries of the folders on the way down.
 /// A folder, a link or a picture takes about 16 bytes and its name.
@@ -115,8 +116,9 @@ class FolderWalk {
     std::string names;  // all names, one after the other
     std::vector<Entry> entries;
     std::size_t at = 0;
-    std::size_t prefix = 0;  // bytes of relative_ that are this folder with its '/'
-    bool whole = false;      // everything below matches the pattern
+    std::size_t prefix = 0;   // bytes of relative_ that are this folder with its '/'
+    bool whole = false;       // everything below matches the pattern
+    bool has_series = false;  // a .dcm file of this folder was given
     FileIdentity identity;
     std::string_view name(const Entry& entry) const {
       return std::string_view(names).substr(entry.offset, entry.length);

@@ -22,6 +22,7 @@ struct Format {
 const Format* format_of(const std::string& path) {
   static const Format tiff{"libmillrace_tiff.so", {"reads parts of TIFF files", "install Debian's libtiff6"}};
   static const Format nifti{"libmillrace_nifti.so", {"reads NIfTI files", "install Debian's libnifti2"}};
+  static const Format dicom{"libmillrace_dicom.so", {"reads DICOM files", "install Debian's libgdcm3.0"}};
   std::array<char, 348> begin{};
   std::size_t count = 0;
   try {
@@ -38,6 +39,7 @@ const Format* format_of(const std::string& path) {
                                        std::string_view("II+\0", 4), std::string_view("MM\0+", 4)}) {
     if (magic == known) return &tiff;
   }
+  if (count >= 132 && std::memcmp(begin.data() + 128, "DICM", 4) == 0) return &dicom;
   // The header of a NIfTI in one file ends with this word. That of a compressed one is not readable yet.
   if (count == begin.size() && std::memcmp(begin.data() + 344, "n+1", 4) == 0) return &nifti;
   const bool gzip = magic.starts_with("\x1f\x8b");

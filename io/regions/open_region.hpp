@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// Whether files of this kind are read in parts: TIFF and BigTIFF by their first bytes, NIfTI (.nii, .nii.gz) by header
-/// and name. False for a file that cannot be read.
+/// Whether files of this kind are read in parts: TIFF, BigTIFF and DICOM by their first bytes, NIfTI (.nii, .nii.gz) by
+/// header and name. False for a file that cannot be read.
 bool is_read_in_parts(const std::string& path);
 
 /// The limits of a file that is read in parts.

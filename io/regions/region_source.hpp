@@ -17,9 +17,11 @@ struct RegionInfo {
   int channels = 3;
   DType type = DType::u8;  ///< of a value, as read() gives it: u8 or f32
   bool volume = false;     ///< rows are slices; false: a picture, whose rows are lines
-  std::array<double, 3>
-      spacing_mm{};  ///< between columns, lines and slices, of a picture between columns and lines; 0: unknown
-  std::string nifti_header{};  ///< of a NIfTI, 348 bytes: its outputs have the same place in space
+  /// Between columns, lines and slices; of a picture between columns and rows. 0: unknown.
+  std::array<double, 3> spacing_mm{};
+  std::string nifti_header{};    ///< of a volume, 348 bytes: its outputs have the same place in space
+  std::int64_t other_bytes = 0;  ///< of a volume in several files: the size of all but the item's own
+  std::string other_files{};     ///< of these files: a hash of their names, sizes and times
   std::int64_t row_bytes() const {
     return size.row_values() * channels * static_cast<std::int64_t>(element_bytes(type));
   }

@@ -41,6 +41,7 @@ class FakeRegion final : public RegionSource {
     }
   }
   int rows = 0;
+  void set_other_files(const std::string& state) { info_.other_files = state; }
   std::vector<Hole> holes;
 
  private:
@@ -243,6 +244,19 @@ TEST_CASE("a picture that fails leaves no file of finished rows when its line is
   CHECK(std::filesystem::exists(world.unfinished(0)));
   batch.frames[0]->when_committed();
   CHECK_FALSE(std::filesystem::exists(world.unfinished(0)));
+}
+
+TEST_CASE("finished rows of a volume in several files count only while all files are the same") {
+  FolderWorld world;
+  int run = 0;
+  for (const auto& [state, rows] : {std::pair{"one", 137}, {"one", 0}, {"two", 137}}) {
+    Batch batch = batch_of_sizes({{50, 137}});
+    const auto region = in_parts(*batch.frames[0]);
+    region->set_other_files(state);
+    world.run(batch);
+    CAPTURE(++run);
+    CHECK(region->rows == rows);
+  }
 }
 
 TEST_CASE("a resumed picture keeps the mark that its calls were split") {

@@ -349,6 +349,21 @@ TEST_CASE("a walk with a glob enters only folders in which the glob can match") 
   CHECK(glob("day1/*", counts) == Names{"day1/a.jpg", "day1/deep/e.jpg"});
 }
 
+TEST_CASE("a folder gives the first of its DICOM files, which are slices of one volume") {
+  const TestTree tree;
+  for (const char* name : {"a/2.dcm", "a/10.dcm", "a/9.DCM", "a/.0.dcm", "a/b/3.dcm", "a/b/1.jpg", "a/b/4.dcm", "a.dcm",
+                           "b/x.dcm", "b/y.jpg"}) {
+    tree.file(name);
+  }
+  tree.file("c/z.dcm");
+  tree.link("../a/2.dcm", "c/link.dcm");
+  ScanCounts counts;
+  CHECK(walk({tree.root(), {}, false, {}}, counts) ==
+        Names{"a/10.dcm", "a/b/1.jpg", "a/b/3.dcm", "a.dcm", "b/x.dcm", "b/y.jpg", "c/link.dcm"});
+  CHECK(counts.total_skipped() == 1);  // the hidden one
+  CHECK(walk({tree.root(), Glob("a/[29].dcm"), false, {}}, counts) == Names{"a/2.dcm"});
+}
+
 TEST_CASE("excluded folders are not entered, and a stop ends the walk") {
   const TestTree tree;
   tree.file("a.jpg");
