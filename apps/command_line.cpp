@@ -27,6 +27,7 @@ constexpr std::array shorthands{
     Shorthand{"format", "encode.format", nullptr},
     Shorthand{"instances", "semantic.instances", nullptr},
     Shorthand{"limit", "input.limit", "take the first N pictures"},
+    Shorthand{"volume", "decode.volume", nullptr},
     Shorthand{"every", "input.every", "take every N-th picture"},
     Shorthand{"sample", "input.sample", "take a share of the pictures, such as 1%"},
     Shorthand{"device", "device.kind", "auto, cpu, cuda, cuda:0,1 or cuda:all"},

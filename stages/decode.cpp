@@ -64,6 +64,7 @@ void Decode::Options::visit(OptionVisitor& v) {
           "pictures that need more memory for decoding, in addition to their pixels, fail as too_large", {1, 4e12});
   v.option("accept_truncated", accept_truncated,
            "minimum share of complete rows to accept a cut JPEG or PNG; 1: accept none", {0, 1});
+  v.option("volume", volume, "which volume of a NIfTI with several, from 0", {0, 1e6});
 }
 
 StageInfo Decode::info(const Options& /*options*/) {
@@ -82,6 +83,7 @@ DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
   limits.max_scans = options.max_scans;
   limits.working_bytes = options.max_memory;
   limits.accept_truncated = options.accept_truncated;
+  limits.volume = options.volume;
   limits.slab_bytes = slab_bytes;
   return limits;
 }

@@ -28,6 +28,7 @@ class Decode final : public FrameStage {
     int max_scans = 500;
     std::int64_t max_memory = std::int64_t{512} << 20;
     double accept_truncated = 1.0;
+    int volume = 0;
     void visit(OptionVisitor& v);
   };
   static StageInfo info(const Options& options);

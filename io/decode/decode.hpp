@@ -30,6 +30,7 @@ struct DecodeLimits {
   /// For JPEG and PNG. Below 1, a picture whose data end early passes with a warning
   /// if at least this share of its rows is complete. The other rows are filler.
   double accept_truncated = 1.0;
+  int volume = 0;  ///< of a file with several volumes, from 0
 };
 
 /// The formats that are recognised by content.

@@ -135,9 +135,9 @@ void open_nifti(const std::string& path, const RegionLimits& limits, std::shared
     throw PictureError(Reason::too_large, "a slice of this NIfTI has " + std::to_string(image->nx) + "x" +
                                               std::to_string(image->ny) + " voxels, more than gate.slab allows");
   if (limits.volume >= std::max<std::int64_t>(image->nt, 1))
-    throw PictureError(Reason::unsupported_format, "this NIfTI has " + std::to_string(image->nt) +
-                                                       " volumes, so there is no volume " +
-                                                       std::to_string(limits.volume) + "; they count from 0");
+    throw PictureError(Reason::unsupported_format,
+                       "this NIfTI has " + std::to_string(image->nt) + (image->nt == 1 ? " volume" : " volumes") +
+                           ", so there is no volume " + std::to_string(limits.volume) + "; they count from 0");
   source = std::make_shared<NiftiRegion>(std::move(image), limits.volume);
 }
 

@@ -1,6 +1,7 @@
 """Runs that show the effect of the options of tiles and semantic, for options_test.py."""
 
 import io
+import struct
 
 import cv2
 import numpy
@@ -24,6 +25,28 @@ class TilesOptions(OptionCase):
         self.semantic(**values)
         calls = program.report(self.out)["calls"]
         return calls["windows"], calls["window_calls"]
+
+    def decode_volume(self):
+        header = bytearray(352)
+        struct.pack_into("<i", header, 0, 348)
+        struct.pack_into("<8h", header, 40, 4, 9, 8, 7, 2, 1, 1, 1)  # two volumes
+        struct.pack_into("<2h", header, 70, 2, 8)  # of bytes
+        struct.pack_into("<8f", header, 76, 1, 1, 1, 1, 1, 0, 0, 0)
+        struct.pack_into("<f", header, 108, 352)
+        header[344:348] = b"n+1\0"
+        self.input.mkdir()
+        (self.input / "a.nii").write_bytes(header + bytes(504) + bytes([200]) * 504)
+        found = []
+        for volume in (0, 1):
+            self.go("stages: [decode, tiles, semantic, encode]\nencode: {format: [npy]}\n", semantic__model=self.volumes(), semantic__values="logits",
+                    decode__volume=volume)
+            found.append(numpy.load(self.out / "values/a.nii.npy"))
+        self.assertFalse((found[0] == found[1]).any())
+
+    def volumes(self):
+        """The package of a segmenter for volumes."""
+        package = self.folder / "small_volumes.pkg"
+        return package if package.exists() else small_semantic.make_volumes(self.folder)
 
     def tiles_roi(self):
         self.assertEqual([self.windows(tiles__overlap=0, tiles__roi=roi)[0] for roi in (32, 50, "80,100")], [4 * 3, 2 * 2, 1])

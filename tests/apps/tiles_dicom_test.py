@@ -1,4 +1,4 @@
-"""DICOM series: the model sees their values, and labels lie at their place in space.
+"""DICOM series and NIfTIs with several volumes: the model sees their values, and labels lie at their place in space.
 
 The formats set of tools/setup.sh has pydicom and nibabel; without it, these tests skip.
 """
@@ -276,6 +276,30 @@ class Series(VolumeCase):
         words = {line["path"]: (line["reason"], line["detail"]) for line in program.lines(self.folder / "out")}
         self.assertEqual(words, {path: ("not_an_image", f"no picture: it looks like {kind}, which configs/volume.yaml reads")
                                  for path, kind in (("IM000.dcm", "a slice of a DICOM volume"), ("a.nii", "a NIfTI volume"))})
+
+
+class SeveralVolumes(VolumeCase):
+    def test_volume_of_a_nifti(self):
+        import nibabel
+
+        voxels = numbers(numpy.int16, sides=(16, 24, 8, 3))
+        (self.folder / "in").mkdir()
+        for name in ("a.nii", "b.nii.gz"):
+            nibabel.save(nibabel.Nifti1Image(voxels, numpy.diag([-1, 2, 3, 1])), self.folder / "in" / name)
+        for volume in (None, 0, 1, 2):
+            out = self.folder / f"out{volume}"
+            self.go(self.folder / "in", out, *([] if volume is None else ["--volume", volume]))
+            for name in ("a.nii", "b.nii.gz"):
+                numpy.testing.assert_array_equal(self.seen(out, name), voxels[..., volume or 0].T)
+                self.assertEqual(self.labels(out, name).shape, voxels.shape[:3])
+        nibabel.save(nibabel.Nifti1Image(voxels[..., 0], numpy.eye(4)), self.folder / "in/c.nii")
+        dicom_series.write(self.folder / "in", dicom_series.series(numbers(numpy.int16)[:3]))
+        lines = self.go(self.folder / "in", self.folder / "beyond", "--volume", 3, code=program.SOME_FAILED)
+        words = {path: (line["reason"], line["detail"]) for path, line in lines.items()}
+        for path, many in (("a.nii", "NIfTI has 3 volumes"), ("b.nii.gz", "NIfTI has 3 volumes"), ("c.nii", "NIfTI has 1 volume"),
+                           ("IM000.dcm", "a DICOM series is 1 volume")):
+            self.assertEqual(words[path][0], "unsupported_format")
+            self.assertIn(f"{many}, so there is no volume 3; they count from 0", words[path][1])
 
 
 if __name__ == "__main__":
