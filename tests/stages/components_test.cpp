@@ -78,7 +78,7 @@ TEST_CASE("components are those of a flood fill, for any shape, density and slab
         Labels picture(static_cast<std::size_t>(size.values()));
         std::uniform_real_distribution<double> chance(0, 1);
         for (auto& label : picture)
-          label = chance(random) < filled ? static_cast<std::uint8_t>(1 + random() % static_cast<unsigned>(labels)) : 0;
+          label = static_cast<std::uint8_t>(chance(random) < filled ? 1 + random() % static_cast<unsigned>(labels) : 0);
         // The highest label is none of the classes, as that of a hole.
         const auto expected = by_flooding(size, picture, labels, 1);
         for (const int rows : {1, 3, size.rows}) check_equal(by_slabs(size, picture, labels, 1, rows), expected);
