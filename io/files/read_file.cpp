@@ -163,4 +163,15 @@ FileBytes read_file(const std::string& path, const FileExpectations& expected, c
   }
 }
 
+void read_bytes_at(int descriptor, std::int64_t begin, std::size_t count, void* to) {
+  for (std::size_t done = 0; done < count;) {
+    const ssize_t got =
+        ::pread(descriptor, static_cast<char*>(to) + done, count - done, begin + static_cast<std::int64_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw PictureError(Reason::io_error, "read failed: " + std::generic_category().message(errno));
+    if (got == 0) throw PictureError(Reason::truncated, "it ends early");
+    done += static_cast<std::size_t>(got);
+  }
+}
+
 }  // namespace millrace

@@ -59,4 +59,7 @@ class OpenFile {
   int descriptor_ = -1;
 };
 
+/// Reads bytes [begin, begin + count) of an open file. Throws PictureError: io_error, or truncated if the file ends.
+void read_bytes_at(int descriptor, std::int64_t begin, std::size_t count, void* to);
+
 }  // namespace millrace

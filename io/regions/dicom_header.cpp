@@ -1,7 +1,6 @@
 #include "io/regions/dicom_header.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -9,16 +8,13 @@
 #include <limits>
 #include <map>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
-#include <unistd.h>
-
-#include "io/files/decode_error.hpp"
+#include "io/files/read_file.hpp"
 #include "io/files/source_names.hpp"
 
-// GDCM could read headers too. But it takes the memory that a header asks for before it looks at the size of the file,
-// and it calls itself for each data set inside another one. So a small file could end the program.
+// GDCM could read headers too. But it calls itself for each data set inside another one, so a hostile file of 10 MB
+// ends the program.
 
 namespace millrace {
 namespace {
@@ -251,17 +247,6 @@ void check_orientation(const std::array<double, 6>& to) {
 }
 
 }  // namespace
-
-void read_bytes_at(int descriptor, std::int64_t begin, std::size_t count, void* to) {
-  for (std::size_t done = 0; done < count;) {
-    const ssize_t got =
-        ::pread(descriptor, static_cast<char*>(to) + done, count - done, begin + static_cast<std::int64_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw PictureError(Reason::io_error, "read failed: " + std::generic_category().message(errno));
-    if (got == 0) throw PictureError(Reason::truncated, "it ends early");
-    done += static_cast<std::size_t>(got);
-  }
-}
 
 DicomHeader read_dicom_header(int descriptor, std::int64_t file_bytes) {
   Reading file(descriptor, file_bytes);

@@ -30,7 +30,4 @@ struct DicomHeader {
 /// Throws PictureError, also for a file that is no slice, and for raw pixels that are cut.
 DicomHeader read_dicom_header(int descriptor, std::int64_t file_bytes);
 
-/// Reads bytes [begin, begin + count) of an open file. Throws PictureError: io_error, or truncated if the file ends.
-void read_bytes_at(int descriptor, std::int64_t begin, std::size_t count, void* to);
-
 }  // namespace millrace

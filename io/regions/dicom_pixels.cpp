@@ -16,7 +16,7 @@
 #include <string>
 #include <utility>
 
-#include "io/files/decode_error.hpp"
+#include "io/files/read_file.hpp"
 
 namespace millrace {
 namespace {

@@ -164,8 +164,8 @@ class TiffRegion final : public RegionSource {
       try {
         load_part(left, top);
         for (std::uint32_t y = 0; y < rows; ++y) convert_row(y, columns, row_at(y));
-      } catch (const PictureError&) {
-        if (!with_holes) throw;
+      } catch (const PictureError& error) {
+        if (!with_holes || error.reason() != Reason::corrupt_data) throw;
         for (std::uint32_t y = 0; y < rows; ++y) std::fill_n(row_at(y), out_channels * columns, std::uint8_t{0});
         add_hole(static_cast<int>(left), static_cast<int>(left + columns));
       }
@@ -194,17 +194,35 @@ class TiffRegion final : public RegionSource {
       int failed = 0;
       const auto stored = TIFFGetStrileByteCountWithErr(tiff_.get(), number, &failed);
       if (failed == 0 && stored == 0) continue;
-      message_->clear();
       std::uint8_t* const to = part_.data() + static_cast<std::size_t>(plane) * bytes;
-      const auto size = static_cast<tmsize_t>(bytes);
-      const tmsize_t got = layout_.tiled ? TIFFReadEncodedTile(tiff_.get(), number, to, size)
-                                         : TIFFReadEncodedStrip(tiff_.get(), number, to, size);
-      if (got < 0) {
-        throw PictureError(Reason::corrupt_data,
-                           std::string(layout_.tiled ? "tile " : "strip ") + std::to_string(number) + " at column " +
-                               std::to_string(left) + ", row " + std::to_string(top) +
-                               " cannot be read: " + (message_->empty() ? "no reason given" : *message_));
-      }
+      if (decode_part(number, to, bytes)) continue;
+      const std::string part = std::string(layout_.tiled ? "tile " : "strip ") + std::to_string(number) +
+                               " at column " + std::to_string(left) + ", row " + std::to_string(top) +
+                               " cannot be read: ";
+      check_device(number, std::min<std::uint64_t>(stored, 2 * bytes), part);
+      // If the device failed only once, the second try succeeds.
+      if (!decode_part(number, to, bytes))
+        throw PictureError(Reason::corrupt_data, part + (message_->empty() ? "no reason given" : *message_));
+    }
+  }
+
+  bool decode_part(std::uint32_t number, std::uint8_t* to, std::size_t bytes) {
+    message_->clear();
+    const auto size = static_cast<tmsize_t>(bytes);
+    return (layout_.tiled ? TIFFReadEncodedTile(tiff_.get(), number, to, size)
+                          : TIFFReadEncodedStrip(tiff_.get(), number, to, size)) >= 0;
+  }
+
+  // libtiff does not say whether the data are broken, or the disk or network failed.
+  void check_device(std::uint32_t number, std::uint64_t stored, const std::string& part) const {
+    int failed = 0;
+    const auto begin = static_cast<std::int64_t>(TIFFGetStrileOffsetWithErr(tiff_.get(), number, &failed));
+    if (failed != 0) return;
+    std::vector<std::uint8_t> raw(stored);
+    try {
+      read_bytes_at(TIFFFileno(tiff_.get()), begin, raw.size(), raw.data());
+    } catch (const PictureError& error) {
+      if (error.reason() == Reason::io_error) throw PictureError(Reason::io_error, part + error.what());
     }
   }
 

@@ -41,13 +41,7 @@ class StorageCase(program.Case):
 
     def run_injected(self, fault, *more, path=None):
         """Runs under strace, which injects `fault` into system calls, on `path` only if given."""
-        if shutil.which("strace") is None:
-            self.skipTest("strace is not installed; tools/setup.sh check installs it")
-        if program.SANITIZED:
-            self.skipTest("LeakSanitizer does not run under ptrace")
-        calls = fault.split(":")[0]
-        only = ["-P", str(path)] if path else ["--seccomp-bpf"]  # the latter is quicker; with both, strace 6.1 sends no signal
-        done = self.run_under(["strace", "-f", "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={fault}", *only], *more)
+        done = self.run_under(self.injecting(fault, path), *more)
         if "ptrace" in done.err and "not permitted" in done.err:
             self.skipTest("this machine does not allow ptrace")
         return done

@@ -153,6 +153,28 @@ class Holes(Case):
             self.assertIn("tile 7 at column 128, row 64 cannot be read: ", line["detail"])
             self.assertNotIn("hole_pixels", line)
 
+    def run_injected(self, fault, picture, out):
+        """The picture's line after a run in which strace injects `fault` into system calls on its file."""
+        words = [*self.injecting(fault, picture), program.PROGRAM, *self.words(picture, out, "tiles.bad=skip"), "--quiet"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+        if "ptrace" in done.stderr and "not permitted" in done.stderr:
+            self.skipTest("this machine does not allow ptrace")
+        (line,) = program.lines(out)
+        return line
+
+    def test_a_disk_that_fails_leaves_no_hole(self):
+        picture = self.folder / "in/a.tif"
+        write_tiff(picture, program.raster(300, 200), (64, 64), DEFLATE)
+        self.run_ok(*self.words(picture, self.folder / "whole", "tiles.bad=skip")[1:])
+        # From the fifteenth call on, all of the file's header has been read.
+        line = self.run_injected("read,pread64:error=EIO:when=15+", picture, self.folder / "lasting")
+        self.assertEqual((line["state"], line["reason"]), ("failed", "io_error"))
+        self.assertRegex(line["detail"], r"^tile \d+ at column \d+, row \d+ cannot be read: read failed: Input/output error$")
+        for call in (15, 18, 25):
+            out = self.folder / f"once{call}"
+            self.run_injected(f"read:error=EIO:when={call}", picture, out)
+            self.assertEqual(program.segments(out), program.segments(self.folder / "whole"))
+
     def test_after_a_kill_the_holes_of_finished_rows_remain(self):
         picture = self.folder / "in/tall.tif"
         write_tiff(picture, program.raster(256, 4096), (64, 64), DEFLATE, (1, 2, 5, 200, 255))
