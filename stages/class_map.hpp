@@ -27,6 +27,7 @@ struct ClassMap {
 /// Of a volume: the voxels of each class.
 /// If the spacing is known, also square millimetres, or millilitres of a volume.
 /// With `instances`, the boxes and sizes of the components of each class, except of one named "background".
+/// Throws PictureError too_large if there are too many components.
 void write_class_map(const ClassMap& map, JsonWriter& json);
 inline constexpr Field<ClassMap> class_map{"semantic", write_class_map};
 

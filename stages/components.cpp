@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
+
+#include "io/files/decode_error.hpp"
 
 namespace millrace {
 namespace {
 
+constexpr std::size_t most_components = 1'000'000;  // the line of a picture has all of them
 constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
 void include(Component& component, const Component& other) {
@@ -75,12 +79,10 @@ void ComponentFinder::join(Run& run, const std::vector<Run>& line) {
     const std::uint32_t found = root_of(other->component);
     if (run.component == none) run.component = found;
     if (found == run.component) continue;
-    // The smaller number stays, so the result does not depend on the order of joins.
-    const auto [stays, goes] = std::minmax(found, run.component);
-    include(open_[stays].found, open_[goes].found);
-    open_[stays].begin = std::min(open_[stays].begin, open_[goes].begin);
-    open_[goes].parent = stays;
-    run.component = stays;
+    Open &stays = open_[run.component], &goes = open_[found];
+    include(stays.found, goes.found);
+    stays.begin = std::min(stays.begin, goes.begin);
+    goes.parent = run.component;
   }
 }
 
@@ -109,6 +111,10 @@ void ComponentFinder::close() {
     if (open_[i].parent == i && open_[i].moved == none && open_[i].found.values >= least_) closed_.push_back(open_[i]);
   }
   open_ = std::move(still_open);
+  if (closed_.size() > most_components)
+    throw PictureError(Reason::too_large, "it has more than " + std::to_string(most_components) +
+                                              " connected parts with at least " + std::to_string(least_) +
+                                              " pixels or voxels; raise semantic.instances");
 }
 
 std::vector<Component> ComponentFinder::finish() {

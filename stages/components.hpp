@@ -18,6 +18,7 @@ struct Component {
 /// Finds the components of labels that come row by row. Two pixels of a label are neighbours if they share an edge or a
 /// corner: a pixel has 8 neighbours, a voxel 26.
 /// Memory holds the runs of two rows, and the components. It does not depend on the number of rows.
+/// Both functions throw PictureError too_large for more than a million components.
 class ComponentFinder {
  public:
   /// Components of labels below `labels` with at least `least` pixels. Labels in `background` have no components.

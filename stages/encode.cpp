@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "io/files/decode_error.hpp"
 #include "io/files/files.hpp"
 #include "io/results/journal.hpp"
 #include "io/results/json_line.hpp"
@@ -163,6 +164,8 @@ std::string finish_segment_line(Frame& frame, const std::vector<View>& views) {
     frame.fail(Encode::name, Reason::too_large,
                "its segment line with the rows of side columns has " + std::to_string(line.size()) +
                    " bytes; the maximum is " + std::to_string(Journal::max_line_bytes) + " bytes");
+  } catch (const PictureError& error) {
+    frame.fail(Encode::name, error.reason(), error.what());
   } catch (const std::domain_error& error) {
     // JSON has no NaN and no infinity, so writing one throws.
     frame.fail(Encode::name, Reason::non_finite, error.what());

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <random>
 
+#include "io/files/decode_error.hpp"
+
 namespace millrace {
 namespace {
 
@@ -121,6 +123,20 @@ TEST_CASE("arms that meet in the last row, and a spiral, are one component") {
   }
   REQUIRE(drawn > 600);
   check_equal(by_slabs({side, 1, side}, spiral, 2, 1, 1), {{1, drawn, {0, 0, 0}, {side - 1, 0, side - 1}}});
+}
+
+TEST_CASE("too many components fail instead of filling the memory") {
+  // Single pixels, with a gap to each neighbour.
+  constexpr int side = 2200;
+  Labels dots(std::size_t{side} * side);
+  for (int row = 0; row < side; row += 2) {
+    for (int column = 0; column < side; column += 2) dots[at({side, 1, side}, row, 0, column)] = 1;
+  }
+  CHECK_THROWS_WITH_AS(by_slabs({side, 1, side}, dots, 2, 1, 100),
+                       "it has more than 1000000 connected parts with at least 1 pixels or voxels; raise "
+                       "semantic.instances",
+                       PictureError);
+  CHECK(by_slabs({side, 1, side}, dots, 2, 2, 100).empty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "stages/class_map.hpp"
 #include "stages/sinks/sink.hpp"
 #include "tests/stages/sinks/sink_world.hpp"
 
@@ -42,6 +43,24 @@ TEST_CASE("NaN, which JSON lacks, fails the frame, not the batch") {
   Encode({}, world.context()).run(batch);
   CHECK(batch.frames[0]->failure->reason == Reason::non_finite);
   CHECK(nlohmann::json::parse(batch.frames[0]->columns.get(segment_line))["reason"] == "non_finite");
+  CHECK(nlohmann::json::parse(batch.frames[1]->columns.get(segment_line))["state"] == "ok");
+}
+
+TEST_CASE("a class map with too many instances for a line fails the frame, not the batch") {
+  constexpr int side = 2200;
+  const std::shared_ptr<std::uint8_t[]> dots(new std::uint8_t[std::size_t{side} * side]());
+  for (std::size_t i = 0; i < std::size_t{side} * side; ++i) dots[i] = i % 2 == 0 && i / side % 2 == 0 ? 1 : 0;
+  ClassMap map;
+  map.size = {side, 1, side};
+  map.names = {"background", "dot"};
+  map.labels = std::make_shared<LabelsInMemory>(dots, std::size_t{side} * side);
+  World world;
+  Batch batch({picture(0), picture(1)});
+  batch.frames[1]->columns.set(class_map, map);
+  map.instances = 1;
+  batch.frames[0]->columns.set(class_map, map);
+  Encode({}, world.context()).run(batch);
+  CHECK(nlohmann::json::parse(batch.frames[0]->columns.get(segment_line))["reason"] == "too_large");
   CHECK(nlohmann::json::parse(batch.frames[1]->columns.get(segment_line))["state"] == "ok");
 }
 
