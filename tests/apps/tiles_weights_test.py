@@ -187,6 +187,28 @@ class Vessels(TrainedWeights):
             self.assertGreater(min(shares[2:]), 0.01)  # the comparison is of vessels
 
 
+class Same(torch.nn.Module):
+    """Returns the pixels themselves."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images
+
+
+class Slide(TrainedWeights):
+    def test_pixels_are_those_of_pillow_and_areas_follow_from_the_scanner(self):
+        slide = program.DATA / "slides/CMU-1-Small-Region.svs"
+        package = self.package({"same": Same()}, "--roi", "512", "--scale", "1")
+        out = self.folder / "out"
+        self.run_ok(program.ROOT / "configs/tiled.yaml", "--input", slide, "--set", f"semantic.model={package}", "--set", "semantic.values=logits",
+                    "--set", "tiles.overlap=0", "--set", "tiles.weights=constant", "--format", "npy", "--output", out)  # fmt: skip
+        with Image.open(slide) as opened:
+            pixels = numpy.array(opened.convert("RGB"))
+        self.assertEqual(pixels.shape, (2967, 2220, 3))
+        self.assertTrue((numpy.load(out / f"values/{slide.name}.npy") == pixels).all())
+        for entry in program.lines(out)[0]["semantic"]:
+            self.assertAlmostEqual(entry["mm2"], entry["pixels"] * 0.000499**2, places=4)
+
+
 class Recorded:
     """A model that keeps what it gets and what it returns."""
 

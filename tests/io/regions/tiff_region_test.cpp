@@ -25,6 +25,7 @@ struct Kind {
   int alpha = 0;  ///< value of the tag ExtraSamples
   bool big = false;
   int photometric = PHOTOMETRIC_RGB;
+  const char* description = nullptr;
 };
 
 /// Smooth colours with some noise, by row, column and sample.
@@ -63,6 +64,7 @@ void write(const std::string& path, const Kind& kind) {
     const auto extra = static_cast<std::uint16_t>(kind.alpha);
     TIFFSetField(tiff, TIFFTAG_EXTRASAMPLES, 1, &extra);
   }
+  if (kind.description != nullptr) TIFFSetField(tiff, TIFFTAG_IMAGEDESCRIPTION, kind.description);
   if (kind.photometric == PHOTOMETRIC_YCBCR) TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
   const int planes = kind.planes ? kind.samples : 1;
   if (kind.tile > 0) {
@@ -339,6 +341,29 @@ TEST_CASE("kinds that are only decoded whole, and kinds that are not read at all
   CHECK_FALSE(is_read_in_parts(path));
   CHECK_THROWS_AS(open_region(folder.path() + "/none.tif", {}, {}), PictureError);
   CHECK_THROWS_AS(open_region(path, {.bytes = 1000}, {}), PictureError);
+}
+
+TEST_CASE("slides of Aperio say how large a pixel is; other descriptions mean nothing") {
+  const TemporaryFolder folder;
+  for (const auto& [description, spacing] :
+       {std::pair{"Aperio Image Library v11.2.1|AppMag = 20|MPP = 0.4990|Left = 25.6", 0.000499},
+        {"Aperio Image Library|MPP = 2", 0.002},
+        {"Aperio Image Library|MPP = ", 0.0},
+        {"Aperio Image Library|MPP = none|", 0.0},
+        {"Aperio Image Library|MPP = -1|", 0.0},
+        {"Aperio Image Library|MPP = 1e999|", 0.0},
+        {"Aperio Image Library|MPP = inf|", 0.0},
+        {"Aperio Image Library|AppMag = 20", 0.0},
+        {"another program|MPP = 0.4990|", 0.0},
+        {"", 0.0},
+        {static_cast<const char*>(nullptr), 0.0}}) {
+    Kind kind{20, 10};
+    kind.description = description;
+    write(folder.path() + "/a.svs", kind);
+    const auto found = open_region(folder.path() + "/a.svs", {}, {})->info().spacing_mm;
+    CHECK(found[0] == doctest::Approx(spacing));
+    CHECK(found[1] == found[0]);
+  }
 }
 
 }  // namespace
