@@ -56,7 +56,7 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
   if (!is_read_in_parts(path)) return false;
   expected.max_bytes = std::numeric_limits<std::int64_t>::max();
   const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
-  const auto open = [this, path, expected, limits = RegionLimits{limits.slab_bytes, limits.volume},
+  const auto open = [this, path, expected, limits = RegionOptions{limits.slab_bytes, limits.volume},
                      bytes = frame.item.bytes] {
     auto source = open_region(path, expected, limits);
     if (source != nullptr)

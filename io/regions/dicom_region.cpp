@@ -95,18 +95,18 @@ OpenFile open_slice(const std::filesystem::path& folder, Slice& slice) {
   return file;
 }
 
-Slice read_slice(const std::filesystem::path& folder, const std::string& name, const RegionLimits& limits) {
+Slice read_slice(const std::filesystem::path& folder, const std::string& name, const RegionOptions& options) {
   return naming(name, [&] {
     Slice slice{name, 0, 0, {}};
     const OpenFile file = open_slice(folder, slice);
     slice.header = read_dicom_header(file.descriptor(), slice.bytes);
     const DicomHeader& header = slice.header;
-    if (header.values() * dicom_working_bytes > limits.memory_bytes || header.rows > max_side ||
+    if (header.values() * dicom_working_bytes > options.memory_bytes || header.rows > max_side ||
         header.columns > max_side)
       throw PictureError(Reason::too_large, "a slice of " + std::to_string(header.columns) + "x" +
                                                 std::to_string(header.rows) +
                                                 " voxels, more than gate.slab or a NIfTI allows");
-    if (header.coding != DicomCoding::raw && slice.bytes > limits.memory_bytes)
+    if (header.coding != DicomCoding::raw && slice.bytes > options.memory_bytes)
       throw PictureError(Reason::too_large,
                          "a slice of " + std::to_string(slice.bytes) + " bytes, more than gate.slab allows");
     return slice;
@@ -272,7 +272,8 @@ class DicomRegion final : public RegionSource {
   std::vector<std::uint8_t> stored_;
 };
 
-void open_dicom(const std::filesystem::path& path, const RegionLimits& limits, std::shared_ptr<RegionSource>& source) {
+void open_dicom(const std::filesystem::path& path, const RegionOptions& options,
+                std::shared_ptr<RegionSource>& source) {
   if (!is_dicom_name(path))
     throw PictureError(Reason::unsupported_format,
                        "a DICOM file without the extension .dcm, which slices of a volume must have");
@@ -288,7 +289,7 @@ void open_dicom(const std::filesystem::path& path, const RegionLimits& limits, s
     throw PictureError(Reason::too_large, "a DICOM series of " + std::to_string(names.size()) +
                                               " files, more than a NIfTI can have slices");
   for (const std::string& name : names) {
-    series.slices.push_back(name == own_name ? own : read_slice(folder, name, limits));
+    series.slices.push_back(name == own_name ? own : read_slice(folder, name, options));
     check_alike(series.slices.back(), own);
   }
   sort_in_space(series);
@@ -299,7 +300,7 @@ void open_dicom(const std::filesystem::path& path, const RegionLimits& limits, s
 }  // namespace millrace
 
 extern "C" __attribute__((visibility("default"))) void millrace_region_open(
-    millrace::OpenFile /*file*/, const std::string& path, const millrace::RegionLimits& limits,
+    millrace::OpenFile /*file*/, const std::string& path, const millrace::RegionOptions& options,
     std::shared_ptr<millrace::RegionSource>& source) {
-  millrace::open_dicom(path, limits, source);
+  millrace::open_dicom(path, options, source);
 }

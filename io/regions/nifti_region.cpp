@@ -118,7 +118,7 @@ class NiftiRegion final : public RegionSource {
   int next_ = 0;  // slice
 };
 
-void open_nifti(const std::string& path, const RegionLimits& limits, std::shared_ptr<RegionSource>& source) {
+void open_nifti(const std::string& path, const RegionOptions& options, std::shared_ptr<RegionSource>& source) {
   nifti_set_debug_level(0);  // our own messages follow
   std::unique_ptr<nifti_image, FreeImage> image(nifti_image_read(path.c_str(), 0));
   if (image == nullptr)
@@ -131,21 +131,21 @@ void open_nifti(const std::string& path, const RegionLimits& limits, std::shared
                        std::string("a NIfTI of ") + nifti_datatype_string(image->datatype) +
                            "; real numbers of up to 64 bits and whole numbers of up to 32 bits are read");
   const std::int64_t slice = std::int64_t{image->nx} * image->ny * std::int64_t{sizeof(double)};
-  if (slice > limits.memory_bytes)
+  if (slice > options.memory_bytes)
     throw PictureError(Reason::too_large, "a slice of this NIfTI has " + std::to_string(image->nx) + "x" +
                                               std::to_string(image->ny) + " voxels, more than gate.slab allows");
-  if (limits.volume >= std::max<std::int64_t>(image->nt, 1))
+  if (options.volume >= std::max<std::int64_t>(image->nt, 1))
     throw PictureError(Reason::unsupported_format,
                        "this NIfTI has " + std::to_string(image->nt) + (image->nt == 1 ? " volume" : " volumes") +
-                           ", so there is no volume " + std::to_string(limits.volume) + "; they count from 0");
-  source = std::make_shared<NiftiRegion>(std::move(image), limits.volume);
+                           ", so there is no volume " + std::to_string(options.volume) + "; they count from 0");
+  source = std::make_shared<NiftiRegion>(std::move(image), options.volume);
 }
 
 }  // namespace
 }  // namespace millrace
 
 extern "C" __attribute__((visibility("default"))) void millrace_region_open(
-    millrace::OpenFile /*file*/, const std::string& path, const millrace::RegionLimits& limits,
+    millrace::OpenFile /*file*/, const std::string& path, const millrace::RegionOptions& options,
     std::shared_ptr<millrace::RegionSource>& source) {
-  millrace::open_nifti(path, limits, source);
+  millrace::open_nifti(path, options, source);
 }

@@ -51,7 +51,7 @@ const Format* format_of(const std::string& path) {
 bool is_read_in_parts(const std::string& path) { return format_of(path) != nullptr; }
 
 std::shared_ptr<RegionSource> open_region(const std::string& path, const FileExpectations& expected,
-                                          const RegionLimits& limits) {
+                                          const RegionOptions& options) {
   OpenFile file(path, expected);
   const Format* const format = format_of(path);
   if (format == nullptr) return nullptr;
@@ -62,7 +62,7 @@ std::shared_ptr<RegionSource> open_region(const std::string& path, const FileExp
     throw PictureError(Reason::codec_missing, error.what());
   }
   std::shared_ptr<RegionSource> source;
-  reinterpret_cast<RegionOpen*>(symbol)(std::move(file), path, limits, source);
+  reinterpret_cast<RegionOpen*>(symbol)(std::move(file), path, options, source);
   return source;
 }
 

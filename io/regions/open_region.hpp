@@ -12,8 +12,8 @@ namespace millrace {
 /// header and name. False for a file that cannot be read.
 bool is_read_in_parts(const std::string& path);
 
-/// The limits of a file that is read in parts.
-struct RegionLimits {
+/// What is read of a file that is read in parts, and how much memory that may take.
+struct RegionOptions {
   std::int64_t memory_bytes = 64LL << 20;  ///< that the source may keep
   int volume = 0;                          ///< of a file with several volumes, from 0
 };
@@ -21,6 +21,6 @@ struct RegionLimits {
 /// Opens such a file. Null: its kind of picture is only read whole, as a palette is.
 /// Throws PictureError, also codec_missing if the plug-in for the format is not installed.
 std::shared_ptr<RegionSource> open_region(const std::string& path, const FileExpectations& expected,
-                                          const RegionLimits& limits);
+                                          const RegionOptions& options);
 
 }  // namespace millrace

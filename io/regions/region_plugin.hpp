@@ -11,7 +11,7 @@ namespace millrace {
 /// The interface of the plug-ins that read files in parts, such as libmillrace_tiff.so. They are of the same build as the
 /// program. `file` is `path`, checked and open. Leaves `source` null if the file is only read whole.
 /// Throws PictureError.
-using RegionOpen = void(OpenFile file, const std::string& path, const RegionLimits& limits,
+using RegionOpen = void(OpenFile file, const std::string& path, const RegionOptions& options,
                         std::shared_ptr<RegionSource>& source);
 inline constexpr const char* region_open_symbol = "millrace_region_open";
 

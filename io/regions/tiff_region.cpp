@@ -290,16 +290,16 @@ class TiffRegion final : public RegionSource {
 
 }  // namespace
 
-void open_tiff(OpenFile file, const RegionLimits& limits, std::shared_ptr<RegionSource>& source) {
+void open_tiff(OpenFile file, const RegionOptions& options, std::shared_ptr<RegionSource>& source) {
   const auto message = std::make_shared<std::string>();
-  const std::unique_ptr<TIFFOpenOptions, decltype(&TIFFOpenOptionsFree)> options(TIFFOpenOptionsAlloc(),
-                                                                                 TIFFOpenOptionsFree);
-  if (options == nullptr) throw std::bad_alloc();
-  TIFFOpenOptionsSetErrorHandlerExtR(options.get(), keep_message, message.get());
-  TIFFOpenOptionsSetWarningHandlerExtR(options.get(), ignore_message, nullptr);
-  TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), limits.memory_bytes);
+  const std::unique_ptr<TIFFOpenOptions, decltype(&TIFFOpenOptionsFree)> settings(TIFFOpenOptionsAlloc(),
+                                                                                  TIFFOpenOptionsFree);
+  if (settings == nullptr) throw std::bad_alloc();
+  TIFFOpenOptionsSetErrorHandlerExtR(settings.get(), keep_message, message.get());
+  TIFFOpenOptionsSetWarningHandlerExtR(settings.get(), ignore_message, nullptr);
+  TIFFOpenOptionsSetMaxSingleMemAlloc(settings.get(), options.memory_bytes);
   // m: no mapping into memory, because a file that shrinks would end the program.
-  Handle tiff(TIFFFdOpenExt(file.descriptor(), "TIFF", "rm", options.get()));
+  Handle tiff(TIFFFdOpenExt(file.descriptor(), "TIFF", "rm", settings.get()));
   if (tiff == nullptr) throw PictureError(Reason::corrupt_data, "the header of this TIFF cannot be read: " + *message);
   file.release();  // TIFFClose closes it
   Layout layout;
@@ -307,7 +307,7 @@ void open_tiff(OpenFile file, const RegionLimits& limits, std::shared_ptr<Region
   const std::uint64_t part =
       layout.tiled ? TIFFTileSize64(tiff.get()) : TIFFVStripSize64(tiff.get(), layout.part_height);
   const std::uint64_t band = std::uint64_t{out_channels} * layout.width * layout.part_height;
-  const auto most = static_cast<std::uint64_t>(limits.memory_bytes);
+  const auto most = static_cast<std::uint64_t>(options.memory_bytes);
   if (part == 0 || part > most || band > most || part * static_cast<std::uint64_t>(layout.samples) + band > most) {
     throw PictureError(Reason::too_large,
                        std::string("one row of its ") + (layout.tiled ? "tiles" : "strips") +
@@ -320,7 +320,7 @@ void open_tiff(OpenFile file, const RegionLimits& limits, std::shared_ptr<Region
 }  // namespace millrace
 
 extern "C" __attribute__((visibility("default"))) void millrace_region_open(
-    millrace::OpenFile file, const std::string& /*path*/, const millrace::RegionLimits& limits,
+    millrace::OpenFile file, const std::string& /*path*/, const millrace::RegionOptions& options,
     std::shared_ptr<millrace::RegionSource>& source) {
-  millrace::open_tiff(std::move(file), limits, source);
+  millrace::open_tiff(std::move(file), options, source);
 }

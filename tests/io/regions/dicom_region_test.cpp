@@ -87,7 +87,7 @@ std::string rle_data() {
 
 void write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
-std::vector<float> read_all(const std::string& path, int step, const RegionLimits& limits = {}) {
+std::vector<float> read_all(const std::string& path, int step, const RegionOptions& limits = {}) {
   const auto region = open_region(path, {}, limits);
   REQUIRE(region != nullptr);
   const Extent size = region->info().size;
@@ -97,7 +97,7 @@ std::vector<float> read_all(const std::string& path, int step, const RegionLimit
   return voxels;
 }
 
-Reason reason_of(const std::string& path, std::string& text, const RegionLimits& limits = {}) {
+Reason reason_of(const std::string& path, std::string& text, const RegionOptions& limits = {}) {
   try {
     read_all(path, 1, limits);
   } catch (const PictureError& error) {
@@ -183,7 +183,7 @@ TEST_CASE("small DICOM files that ask for much cost no memory and no stack") {
   CHECK(reason_of(path, text) == Reason::corrupt_data);
   write(path, packed_slice("1.2.840.10008.1.2.5", rle_data()));
   CHECK(read_all(path, 1) == expected(1));
-  const RegionLimits small{.memory_bytes = width * height};
+  const RegionOptions small{.memory_bytes = width * height};
   CHECK(reason_of(path, text, small) == Reason::too_large);
   std::string nested;
   for (int i = 0; i < 400'000; ++i)

@@ -80,9 +80,9 @@ std::vector<float> expected(int volume = 0, float slope = 1, float intercept = 0
   return voxels;
 }
 
-Reason reason_of(const std::string& path, std::string& text, const RegionLimits& limits = {}) {
+Reason reason_of(const std::string& path, std::string& text, const RegionOptions& options = {}) {
   try {
-    const auto region = open_region(path, {}, limits);
+    const auto region = open_region(path, {}, options);
     REQUIRE(region != nullptr);
     std::vector<float> rows(static_cast<std::size_t>(region->info().size.values()));
     region->read(0, region->info().size.rows, rows.data());
