@@ -111,4 +111,37 @@ std::vector<std::uint8_t> resample_triangle(const Image8& pixels, int width, int
   return columns(rows(pixels).view()).data;
 }
 
+RowResampler::RowResampler(int from_width, int from_height, int width, int height)
+    : from_height_(from_height),
+      width_(width),
+      height_(height),
+      columns_(triangle_table(from_width, width)),
+      weights_(static_cast<std::size_t>(maximum_triangle_taps(from_height, height))),
+      sums_(row_bytes(width)),
+      from_row_(row_bytes(from_width) + 1),  // filter_row reads one byte more
+      rows_(row_bytes(width) * weights_.size()) {}
+
+std::int64_t RowResampler::bytes(int from_width, int from_height, int width, int height) {
+  const std::int64_t columns = width, of_column = maximum_triangle_taps(from_width, width);
+  const std::int64_t number = sizeof(std::int32_t), rows = maximum_triangle_taps(from_height, height);
+  const std::int64_t table = columns * (of_column + 2) * number, sums = 3 * columns * number;
+  return table + sums + rows * (3 * columns + number) + std::int64_t{3} * from_width + 1;
+}
+
+void RowResampler::read(int row, const ReadRow& read_row, std::uint8_t* to) {
+  const TapRange taps = triangle_taps(from_height_, height_, row, weights_.data());
+  const std::size_t bytes = row_bytes(width_);
+  const int begin = std::clamp(taps.first, first_, next_);
+  std::memmove(rows_.data(), rows_.data() + static_cast<std::size_t>(begin - first_) * bytes,
+               static_cast<std::size_t>(next_ - begin) * bytes);
+  next_ = std::max(next_, taps.first);
+  first_ = taps.first;
+  for (; next_ < taps.first + taps.count; ++next_) {
+    read_row(next_, from_row_.data());
+    filter_row(from_row_.data(), columns_.first.data(), columns_.count.data(), columns_.weights.data(), columns_.taps,
+               width_, rows_.data() + static_cast<std::size_t>(next_ - first_) * bytes);
+  }
+  filter_column(rows_.data(), weights_.data(), taps.count, static_cast<std::ptrdiff_t>(bytes), sums_.data(), to);
+}
+
 }  // namespace millrace

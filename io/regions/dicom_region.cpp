@@ -277,13 +277,13 @@ void open_dicom(const std::filesystem::path& path, const RegionOptions& options,
   if (!is_dicom_name(path))
     throw PictureError(Reason::unsupported_format,
                        "a DICOM file without the extension .dcm, which slices of a volume must have");
-  if (limits.volume > 0)
+  if (options.volume > 0)
     throw PictureError(Reason::unsupported_format, "a DICOM series is 1 volume, so there is no volume " +
-                                                       std::to_string(limits.volume) + "; they count from 0");
+                                                       std::to_string(options.volume) + "; they count from 0");
   const std::filesystem::path folder = path.parent_path().empty() ? "." : path.parent_path();
   const std::string own_name = path.filename();
   Series series;
-  const Slice own = read_slice(folder, own_name, limits);
+  const Slice own = read_slice(folder, own_name, options);
   const std::vector<std::string> names = names_in(folder, own_name);
   if (names.size() > max_side)
     throw PictureError(Reason::too_large, "a DICOM series of " + std::to_string(names.size()) +

@@ -1,0 +1,65 @@
+#include "run/resampled_region.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "gpu/resample.hpp"
+#include "io/files/decode_error.hpp"
+
+namespace millrace {
+namespace {
+
+int resized(int from, double from_mpp, double mpp) {
+  return std::max(1, static_cast<int>(std::lround(from * from_mpp / mpp)));
+}
+
+class ResampledRegion final : public RegionSource {
+ public:
+  ResampledRegion(std::shared_ptr<RegionSource> source, const RegionInfo& info)
+      : source_(std::move(source)), from_(source_->info().size), info_(info) {}
+
+  const RegionInfo& info() const override { return info_; }
+
+  std::int64_t memory_bytes() const override {
+    return source_->memory_bytes() +
+           RowResampler::bytes(from_.columns, from_.rows, info_.size.columns, info_.size.rows);
+  }
+
+  void read(int first, int count, void* to) override {
+    // Not before: the gate grants these bytes after the file was opened.
+    if (!resampler_) resampler_.emplace(from_.columns, from_.rows, info_.size.columns, info_.size.rows);
+    auto* out = static_cast<std::uint8_t*>(to);
+    for (int row = first; row < first + count; ++row, out += info_.row_bytes())
+      resampler_->read(
+          row, [&](int from, std::uint8_t* pixels) { source_->read(from, 1, pixels); }, out);
+  }
+
+ private:
+  const std::shared_ptr<RegionSource> source_;
+  const Extent from_;
+  const RegionInfo info_;
+  std::optional<RowResampler> resampler_;
+};
+
+}  // namespace
+
+std::shared_ptr<RegionSource> resampled_region(std::shared_ptr<RegionSource> source, double mpp,
+                                               std::int64_t memory_bytes) {
+  RegionInfo info = source->info();
+  const auto same = [&](double from) { return std::abs(from / mpp - 1) <= same_mpp; };
+  if (std::ranges::all_of(info.mpp, same)) return source;
+  info.size.columns = resized(info.size.columns, info.mpp[0], mpp);
+  info.size.rows = resized(info.size.rows, info.mpp[1], mpp);
+  info.mpp = {mpp, mpp};
+  auto resampled = std::make_shared<ResampledRegion>(std::move(source), info);
+  if (resampled->memory_bytes() > memory_bytes)
+    throw PictureError(Reason::too_large, "resampling to decode.mpp needs " +
+                                              std::to_string(resampled->memory_bytes()) +
+                                              " bytes, more than gate.slab; raise gate.slab");
+  return resampled;
+}
+
+}  // namespace millrace
