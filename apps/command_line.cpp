@@ -30,6 +30,8 @@ constexpr std::array shorthands{
     Shorthand{"volume", "decode.volume", nullptr},
     Shorthand{"every", "input.every", "take every N-th picture"},
     Shorthand{"sample", "input.sample", "take a share of the pictures, such as 1%"},
+    Shorthand{"level", "decode.level", nullptr},
+    Shorthand{"mpp", "decode.mpp", nullptr},
     Shorthand{"device", "device.kind", "auto, cpu, cuda, cuda:0,1 or cuda:all"},
     Shorthand{"trace", "trace.file", nullptr},
     Shorthand{"events", "events.file", nullptr},

@@ -31,6 +31,7 @@ find_library(GDCM_DATA gdcmDSED REQUIRED)
 find_library(GDCM_COMMON gdcmCommon REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(SPNG REQUIRED IMPORTED_TARGET spng)
+pkg_check_modules(OPENSLIDE REQUIRED IMPORTED_TARGET openslide)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 if(NOT TARGET yaml-cpp::yaml-cpp)

@@ -9,6 +9,7 @@
 #include "io/files/read_file.hpp"
 #include "io/input/scan.hpp"
 #include "io/regions/open_region.hpp"
+#include "run/resampled_region.hpp"
 #include "stages/pixel_cache.hpp"
 
 namespace millrace {
@@ -23,7 +24,8 @@ std::int64_t Reader::file_bytes(const Frame& frame) const {
   // By name, because the source's thread opens no files.
   static constexpr std::array in_parts{"tif", "tiff", "btf", "svs", "nii", "nii.gz", "dcm"};
   const std::string extension = extension_of(frame.item.path);
-  if (in_parts_ && std::ranges::find(in_parts, extension) != in_parts.end()) return 0;
+  const bool known = std::ranges::find(in_parts, extension) != in_parts.end() || is_slide_name(frame.item.path);
+  if (in_parts_ && known) return 0;
   if (was_there_when_planned(frame.item)) return frame.item.bytes;  // read() fails for another size
   std::error_code unknown;
   const auto bytes = std::filesystem::file_size(open_path(input_root_, frame.item), unknown);
@@ -47,7 +49,12 @@ void Reader::read(Frame& frame) {
   if (in_parts_ && open(frame, expected)) return;
   frame.file = read_file(open_path(input_root_, frame.item), expected);
   read_bytes_ += static_cast<std::int64_t>(frame.file.size);
-  frame.info = probe(frame.file.span(), limits_.at(static_cast<std::size_t>(frame.item.view)));
+  const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
+  frame.info = probe(frame.file.span(), limits);
+  if (limits.level > 0 || limits.mpp > 0)
+    throw PictureError(Reason::unsupported_format,
+                       "this picture is read whole, and has no levels or micrometres; leave out decode.level and "
+                       "decode.mpp for it, and use a recipe with windows for slides");
 }
 
 // Without a limit of the file's size, since its bytes are not kept.
@@ -56,9 +63,10 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
   if (!is_read_in_parts(path)) return false;
   expected.max_bytes = std::numeric_limits<std::int64_t>::max();
   const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
-  const auto open = [this, path, expected, limits = RegionOptions{limits.slab_bytes, limits.volume},
-                     bytes = frame.item.bytes] {
-    auto source = open_region(path, expected, limits);
+  const RegionOptions options{limits.slab_bytes, limits.volume, limits.level, limits.mpp};
+  const auto open = [this, path, expected, options, bytes = frame.item.bytes] {
+    auto source = open_region(path, expected, options);
+    if (source != nullptr && options.mpp > 0) source = resampled_region(source, options.mpp, options.memory_bytes);
     if (source != nullptr)
       read_bytes_ += bytes + source->info().other_bytes;  // the stage that needs the rows reads all of them
     return source;

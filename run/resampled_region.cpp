@@ -49,11 +49,12 @@ class ResampledRegion final : public RegionSource {
 std::shared_ptr<RegionSource> resampled_region(std::shared_ptr<RegionSource> source, double mpp,
                                                std::int64_t memory_bytes) {
   RegionInfo info = source->info();
+  const double x = 1000 * info.spacing_mm[0], y = 1000 * info.spacing_mm[1];
   const auto same = [&](double from) { return std::abs(from / mpp - 1) <= same_mpp; };
-  if (std::ranges::all_of(info.mpp, same)) return source;
-  info.size.columns = resized(info.size.columns, info.mpp[0], mpp);
-  info.size.rows = resized(info.size.rows, info.mpp[1], mpp);
-  info.mpp = {mpp, mpp};
+  if (same(x) && same(y)) return source;
+  info.size.columns = resized(info.size.columns, x, mpp);
+  info.size.rows = resized(info.size.rows, y, mpp);
+  info.spacing_mm = {mpp / 1000, mpp / 1000, 0};
   auto resampled = std::make_shared<ResampledRegion>(std::move(source), info);
   if (resampled->memory_bytes() > memory_bytes)
     throw PictureError(Reason::too_large, "resampling to decode.mpp needs " +

@@ -33,7 +33,7 @@ bool wrong_extension(const Frame& frame) {
     case PictureFormat::webp:
       return !is_one_of({"webp"});
     case PictureFormat::tiff:
-      return !is_one_of({"tif", "tiff", "btf", "svs"});
+      return !is_one_of({"tif", "tiff", "btf", "svs", "ndpi", "scn", "bif", "svslide"});
     case PictureFormat::pnm:
       return !is_one_of({"pbm", "pgm", "ppm", "pnm", "pam"});
     case PictureFormat::jpeg2000:
@@ -62,12 +62,16 @@ void Decode::Options::visit(OptionVisitor& v) {
   v.option("max_scans", max_scans, "progressive JPEGs with more scans fail as too_large", {1, 1e6});
   v.bytes("max_memory", max_memory,
           "pictures that need more memory for decoding, in addition to their pixels, fail as too_large", {1, 4e12});
+  v.option("level", level, "level of a slide's pyramid, from 0, the largest", {0, 100});
+  v.option("mpp", mpp, "micrometres a pixel to which slides are resampled; 0: those of the level", {0, 1000});
   v.option("accept_truncated", accept_truncated,
            "minimum share of complete rows to accept a cut JPEG or PNG; 1: accept none", {0, 1});
   v.option("volume", volume, "which volume of a NIfTI with several, from 0", {0, 1e6});
 }
 
-StageInfo Decode::info(const Options& /*options*/) {
+StageInfo Decode::info(const Options& options) {
+  if (options.level > 0 && options.mpp > 0)
+    throw UsageError("decode.level and decode.mpp both choose the pixels of a slide; give one of them");
   return {name,
           Section::frame,
           "file bytes to RGB pixels in display orientation",
@@ -85,6 +89,8 @@ DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
   limits.accept_truncated = options.accept_truncated;
   limits.volume = options.volume;
   limits.slab_bytes = slab_bytes;
+  limits.level = options.level;
+  limits.mpp = options.mpp;
   return limits;
 }
 

@@ -27,10 +27,13 @@ class Decode final : public FrameStage {
     double max_megapixels = 300;
     int max_scans = 500;
     std::int64_t max_memory = std::int64_t{512} << 20;
+    int level = 0;
+    double mpp = 0;
     double accept_truncated = 1.0;
     int volume = 0;
     void visit(OptionVisitor& v);
   };
+  /// Throws UsageError if a level and micrometres are given.
   static StageInfo info(const Options& options);
   /// The limits for reading headers and for decoding.
   static DecodeLimits limits(const Options& options, std::int64_t slab_bytes);

@@ -25,7 +25,7 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 core_packages=(g++ cmake ninja-build ccache pkg-config python3-venv libtbb-dev libopencv-dev libboost-program-options-dev doctest-dev
-  libjpeg62-turbo-dev libspng-dev zlib1g-dev libtiff-dev libnifti-dev libgdcm-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev libgoogle-perftools-dev libxxhash-dev libssl-dev libjs-dygraphs python3-numpy python3-opencv)
+  libjpeg62-turbo-dev libspng-dev zlib1g-dev libtiff-dev libnifti-dev libgdcm-dev libopenslide-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev libgoogle-perftools-dev libxxhash-dev libssl-dev libjs-dygraphs python3-numpy python3-opencv)
 check_packages=(clang-format-14 clang-tidy-19 strace util-linux)
 browser_packages=(chromium fonts-dejavu-core fonts-dejavu-extra)
 tsan_packages=(clang-19 libclang-rt-19-dev llvm-19 dpkg-dev)

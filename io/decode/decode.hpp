@@ -31,6 +31,8 @@ struct DecodeLimits {
   /// if at least this share of its rows is complete. The other rows are filler.
   double accept_truncated = 1.0;
   int volume = 0;  ///< of a file with several volumes, from 0
+  int level = 0;   ///< of slides, which are read in parts (io/regions/open_region.hpp)
+  double mpp = 0;  ///< micrometres a pixel to which slides are resampled; 0: not
 };
 
 /// The formats that are recognised by content.

@@ -37,9 +37,10 @@ constexpr std::array<std::string_view, skip_count> skip_words{"without the exten
                                                               "in no view"};
 
 /// Also formats that are not decoded: their pictures fail with a reason, and nobody misses them unnoticed.
-constexpr std::array<std::string_view, 29> picture_extensions{
-    "jpg", "jpeg", "jpe", "jfif", "png", "bmp", "dib", "webp", "tif", "tiff", "btf",  "svs",  "nii", "nii.gz", "gif",
-    "ppm", "pgm",  "pbm", "pnm",  "pam", "jp2", "j2k", "jpf",  "jpx", "avif", "heic", "heif", "jxl", "dcm"};
+constexpr std::array<std::string_view, 36> picture_extensions{
+    "jpg",  "jpeg",   "jpe",  "jfif", "png",  "bmp",  "dib", "webp", "tif", "tiff", "btf",     "svs",
+    "nii",  "nii.gz", "gif",  "ppm",  "pgm",  "pbm",  "pnm", "pam",  "jp2", "j2k",  "jpf",     "jpx",
+    "avif", "heic",   "heif", "jxl",  "ndpi", "mrxs", "scn", "vms",  "vmu", "bif",  "svslide", "dcm"};
 
 // Not "ts": TorchScript and TypeScript files end in it too.
 constexpr std::array<std::string_view, 19> video_extensions{"mp4",  "mov", "mkv",  "avi", "webm", "m4v", "mpg",

@@ -22,7 +22,6 @@ struct RegionInfo {
   bool volume = false;     ///< rows are slices; false: a picture, whose rows are lines
   /// Between columns, lines and slices; of a picture between columns and rows. 0: unknown.
   std::array<double, 3> spacing_mm{};
-  std::array<double, 2> mpp{};   ///< micrometres a pixel of a picture, of columns and rows; 0: unknown
   std::string nifti_header{};    ///< of a volume, 348 bytes: its outputs have the same place in space
   std::int64_t other_bytes = 0;  ///< of a volume in several files: the size of all but the item's own
   std::string other_files{};     ///< of these files: a hash of their names, sizes and times

@@ -1,4 +1,5 @@
-// The code of libmillrace_tiff.so that reads TIFF files in parts.
+#include "io/regions/tiff_region.hpp"
+
 #include <tiffio.h>
 
 #include <algorithm>
@@ -14,8 +15,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "io/regions/region_plugin.hpp"
 
 namespace millrace {
 namespace {
@@ -45,20 +44,21 @@ T tag(TIFF* tiff, std::uint32_t name, T otherwise) {
   return TIFFGetFieldDefaulted(tiff, name, &value) == 1 ? value : otherwise;
 }
 
-/// Millimetres of a pixel, of a slide of Aperio: "Aperio Image Library ...|MPP = 0.4990|...". 0: unknown.
+/// Millimetres between pixels of a slide of Aperio: "Aperio Image Library ...|MPP = 0.4990|...". 0: unknown.
 /// Not the resolution of other TIFFs, since most programs write 72 or 96 dots per inch into all files.
-double aperio_spacing(TIFF* tiff) {
+std::array<double, 3> aperio_spacing(TIFF* tiff) {
   const char* text = nullptr;
-  if (TIFFGetField(tiff, TIFFTAG_IMAGEDESCRIPTION, &text) != 1 || text == nullptr) return 0;
+  if (TIFFGetField(tiff, TIFFTAG_IMAGEDESCRIPTION, &text) != 1 || text == nullptr) return {};
   const std::string_view words(text), key("|MPP = ");
   const std::size_t at = words.find(key);
-  if (!words.starts_with("Aperio") || at == std::string_view::npos) return 0;
+  if (!words.starts_with("Aperio") || at == std::string_view::npos) return {};
   double micrometres = 0;
   std::from_chars(words.data() + at + key.size(), words.data() + words.size(), micrometres);
-  return std::isfinite(micrometres) && micrometres > 0 ? micrometres / 1000 : 0;
+  if (!std::isfinite(micrometres) || micrometres <= 0) return {};
+  return {micrometres / 1000, micrometres / 1000, 0};
 }
 
-/// The layout of the first picture of a file.
+/// The layout of a picture.
 struct Layout {
   std::uint32_t width = 0, height = 0;
   std::uint32_t part_width = 0, part_height = 0;  ///< of a tile or strip
@@ -130,11 +130,12 @@ bool read_layout(TIFF* tiff, Layout& layout) {
 
 class TiffRegion final : public RegionSource {
  public:
-  TiffRegion(Handle tiff, const Layout& layout, std::shared_ptr<std::string> message, std::int64_t part_bytes)
+  TiffRegion(Handle tiff, const Layout& layout, std::shared_ptr<std::string> message, std::int64_t part_bytes,
+             const std::array<double, 3>& spacing_mm)
       : message_(std::move(message)), tiff_(std::move(tiff)), layout_(layout) {
     info_.size = {static_cast<int>(layout.height), 1, static_cast<int>(layout.width)};
     info_.channels = out_channels;
-    info_.spacing_mm.fill(aperio_spacing(tiff_.get()));
+    info_.spacing_mm = spacing_mm;
     part_bytes_ = static_cast<std::size_t>(part_bytes) * (layout.planes ? static_cast<std::size_t>(layout.samples) : 1);
     band_bytes_ = std::size_t{out_channels} * layout.width * layout.part_height;
   }
@@ -290,7 +291,7 @@ class TiffRegion final : public RegionSource {
 
 }  // namespace
 
-void open_tiff(OpenFile file, const RegionOptions& options, std::shared_ptr<RegionSource>& source) {
+std::shared_ptr<RegionSource> open_tiff(OpenFile file, const RegionOptions& options, const TiffPage& page) {
   const auto message = std::make_shared<std::string>();
   const std::unique_ptr<TIFFOpenOptions, decltype(&TIFFOpenOptionsFree)> settings(TIFFOpenOptionsAlloc(),
                                                                                   TIFFOpenOptionsFree);
@@ -302,8 +303,11 @@ void open_tiff(OpenFile file, const RegionOptions& options, std::shared_ptr<Regi
   Handle tiff(TIFFFdOpenExt(file.descriptor(), "TIFF", "rm", settings.get()));
   if (tiff == nullptr) throw PictureError(Reason::corrupt_data, "the header of this TIFF cannot be read: " + *message);
   file.release();  // TIFFClose closes it
+  if (page.directory > 0 && TIFFSetDirectory(tiff.get(), static_cast<tdir_t>(page.directory)) == 0)
+    throw PictureError(Reason::corrupt_data,
+                       "directory " + std::to_string(page.directory) + " of this TIFF cannot be read: " + *message);
   Layout layout;
-  if (!read_layout(tiff.get(), layout)) return;
+  if (!read_layout(tiff.get(), layout)) return nullptr;
   const std::uint64_t part =
       layout.tiled ? TIFFTileSize64(tiff.get()) : TIFFVStripSize64(tiff.get(), layout.part_height);
   const std::uint64_t band = std::uint64_t{out_channels} * layout.width * layout.part_height;
@@ -314,13 +318,8 @@ void open_tiff(OpenFile file, const RegionOptions& options, std::shared_ptr<Regi
                            " has more pixels than gate.slab allows: " + std::to_string(layout.width) + "x" +
                            std::to_string(layout.part_height) + "; raise gate.slab");
   }
-  source = std::make_shared<TiffRegion>(std::move(tiff), layout, message, static_cast<std::int64_t>(part));
+  const std::array<double, 3> spacing_mm = page.spacing_mm ? *page.spacing_mm : aperio_spacing(tiff.get());
+  return std::make_shared<TiffRegion>(std::move(tiff), layout, message, static_cast<std::int64_t>(part), spacing_mm);
 }
 
 }  // namespace millrace
-
-extern "C" __attribute__((visibility("default"))) void millrace_region_open(
-    millrace::OpenFile file, const std::string& /*path*/, const millrace::RegionOptions& options,
-    std::shared_ptr<millrace::RegionSource>& source) {
-  millrace::open_tiff(std::move(file), options, source);
-}

@@ -276,6 +276,16 @@ class Options(TilesOptions):
         self.assertEqual(program.report(self.out)["calls"]["decode_warnings"], 1)
         self.decode(decode__accept_truncated=0.95, code=program.SOME_FAILED)
 
+    def decode_level(self, option="decode__level"):
+        """tiles_slides_test shows the effect on slides. A picture without levels fails, and is not read at another size."""
+        program.write_picture(self.input / "a.png")
+        self.decode(**{option: 0})
+        (line,) = self.decode(**{option: 1}, code=program.SOME_FAILED)
+        self.assertEqual(line["reason"], "unsupported_format")
+
+    def decode_mpp(self):
+        self.decode_level("decode__mpp")
+
     # detect
 
     def detect_conf(self):

@@ -25,7 +25,7 @@ class FakeSlide final : public RegionSource {
  public:
   FakeSlide(int width, int height, std::array<double, 2> mpp) : pixels_(noise(width, height)) {
     info_.size = {height, 1, width};
-    info_.mpp = mpp;
+    info_.spacing_mm = {mpp[0] / 1000, mpp[1] / 1000, 0};
   }
   const RegionInfo& info() const override { return info_; }
   std::int64_t memory_bytes() const override { return 1000; }
@@ -69,7 +69,7 @@ TEST_CASE("a resampled picture has the pixels of one that is resized whole, for 
       const auto region = resampled(std::make_shared<FakeSlide>(width, height, mpp), to);
       const RegionInfo& info = region->info();
       CHECK(info.size == Extent{rows, 1, columns});
-      CHECK(info.mpp == std::array<double, 2>{to, to});
+      CHECK(info.spacing_mm == std::array<double, 3>{to / 1000, to / 1000, 0});
       std::vector<std::uint8_t> pixels(expected.size());
       for (int row = 0; row < rows; row += step)
         region->read(row, std::min(step, rows - row), pixels.data() + row * info.row_bytes());
