@@ -8,7 +8,7 @@
 # - check: core, and clang-format, clang-tidy and the tools that inject faults
 # - weights: core, and trained weights for tests (13 MB); if they cannot be downloaded, the tests that need them skip
 # - browser: core, and what tests of pages need: Chromium, and wheels that drive it, check pages, show traces and read metrics (210 MB)
-# - formats: core, and wheels for tests that compare with other software: MONAI, nibabel, tifffile, pydicom and two nets for volumes of heads (41 MB)
+# - formats: core, and wheels for tests that compare with other software: MONAI, nibabel, tifffile, pydicom, libvips and two nets for volumes of heads (59 MB)
 # - tsan: check, and a oneTBB that is instrumented for ThreadSanitizer, built from Debian's source package
 #
 # Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights,browser,formats}, shared by all clones.
@@ -152,7 +152,7 @@ else
 setup: this script installs packages only on Debian 12, but this is another system. Install these yourself:
   a C++20 compiler (GCC 12 or newer), CMake 3.25, Ninja, ccache, pkg-config, Python 3.11 with venv,
   oneTBB 2021.8, OpenCV 4.6 (core, imgproc, imgcodecs), Boost 1.74 (Program_options, and the headers of Asio and Beast), doctest 2.4.9, libjpeg-turbo 2.1.5,
-  libspng 0.7.3, libtiff 4.5, nifticlib 3.0, GDCM 3.0, yaml-cpp 0.7, nlohmann-json 3.11, fmt 9.1, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0, dygraphs 2.2 (JavaScript and its licence, found by the
+  libspng 0.7.3, OpenSlide 3.4, libtiff 4.5, nifticlib 3.0, GDCM 3.0, yaml-cpp 0.7, nlohmann-json 3.11, fmt 9.1, gperftools (tcmalloc) 2.10, xxHash 0.8, OpenSSL 3.0, dygraphs 2.2 (JavaScript and its licence, found by the
   CMake variables MILLRACE_DYGRAPHS and MILLRACE_DYGRAPHS_LICENCE);
   for the demo: a Python 3 with numpy and OpenCV;
   for the tests: clang-format 14, clang and clang-tidy 19 with compiler-rt, strace, Chromium and the fonts DejaVu
@@ -168,6 +168,6 @@ install_wheels core 1400
 if want python; then install_wheels python 5600; fi
 if want weights; then fetch_weights; fi
 if want browser; then fetch_wheels browser 210; fi
-if want formats; then fetch_wheels formats 41; fi
+if want formats; then fetch_wheels formats 59; fi
 if want tsan; then tools/tsan_tbb.sh "$deps"; fi
 say "ready: $sets ($deps)"
