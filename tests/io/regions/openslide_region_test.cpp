@@ -198,6 +198,7 @@ TEST_CASE("micrometres choose the coarsest level that is fine enough") {
     CHECK(region->info().spacing_mm[0] == doctest::Approx(0.06 / rows));
     CHECK(region->info().spacing_mm[1] == doctest::Approx(0.06 / rows));
   }
+  CHECK(open_slide(path, 1)->info().spacing_mm[0] == 0);  // the tags of the resolution count only if somebody asks
   write(path, {.inches = true});
   CHECK(open_slide(path, 0, 1)->info().spacing_mm[0] == doctest::Approx(0.001));
   write(path, {.trestle = true});
