@@ -39,6 +39,15 @@ std::string cut(std::string text, int columns) {
   return text;
 }
 
+/// Windows of the pictures that are computed now, and of those to come. These count with the mean of the others.
+double windows_left(const ProgressSample& now) {
+  const WindowProgress& windows = now.windows;
+  const std::int64_t resumed = now.done - now.snapshot.committed;
+  const std::int64_t to_come = std::max<std::int64_t>(now.planned - resumed - windows.pictures, 0);
+  const double mean = static_cast<double>(windows.done + windows.left) / static_cast<double>(windows.pictures);
+  return static_cast<double>(windows.left) + static_cast<double>(to_come) * mean;
+}
+
 }  // namespace
 
 ProgressStyle progress_style(bool quiet) {
@@ -51,8 +60,11 @@ ProgressFigures figures_of(const ProgressSample& before, const ProgressSample& n
   const Snapshot window = now.snapshot - before.snapshot;
   const double wall_s = static_cast<double>(window.time_ns) / 1e9;
   if (wall_s > 0) figures.pictures_per_s = static_cast<double>(window.committed) / wall_s;
-  if (now.plan_complete && figures.pictures_per_s > 0)
-    figures.left_s = static_cast<double>(now.planned - now.done) / figures.pictures_per_s;
+  if (now.windows.pictures > 0)
+    figures.windows_per_s = wall_s > 0 ? static_cast<double>(now.windows.done - before.windows.done) / wall_s : 0;
+  const double rate = figures.windows_per_s.value_or(figures.pictures_per_s);
+  if (now.plan_complete && rate > 0)
+    figures.left_s = (figures.windows_per_s ? windows_left(now) : static_cast<double>(now.planned - now.done)) / rate;
   figures.verdict = judge(before.snapshot, now.snapshot);
   return figures;
 }
@@ -60,6 +72,9 @@ ProgressFigures figures_of(const ProgressSample& before, const ProgressSample& n
 nlohmann::json to_json(const ProgressSample& before, const ProgressSample& now) {
   const ProgressFigures figures = figures_of(before, now);
   const auto named = [](const std::string& name) { return name.empty() ? nlohmann::json() : nlohmann::json(name); };
+  const auto known = [&](std::int64_t windows) {
+    return figures.windows_per_s ? nlohmann::json(windows) : nlohmann::json();
+  };
   return {{"done", now.done},
           {"failed", now.failed},
           {"planned", now.planned},
@@ -67,6 +82,9 @@ nlohmann::json to_json(const ProgressSample& before, const ProgressSample& now) 
           {"ready", now.ready},
           {"in_flight", now.snapshot.in_flight},
           {"pictures_per_s", now.snapshot.planned > 0 ? nlohmann::json(figures.pictures_per_s) : nlohmann::json()},
+          {"windows_in_work", known(now.windows.in_work)},
+          {"windows_done", known(now.windows.in_work - now.windows.left)},
+          {"windows_per_s", figures.windows_per_s ? nlohmann::json(*figures.windows_per_s) : nlohmann::json()},
           {"left_s", figures.left_s ? nlohmann::json(*figures.left_s) : nlohmann::json()},
           {"busiest", named(figures.verdict.stage)}};
 }
@@ -83,12 +101,19 @@ const ProgressSample& ProgressWindow::add(ProgressSample now) {
 
 std::string progress_line(const ProgressSample& before, const ProgressSample& now, int columns) {
   const ProgressFigures figures = figures_of(before, now);
-  const double rate = figures.pictures_per_s;
   std::string text = std::to_string(now.done) + "/" + std::to_string(now.planned) + (now.plan_complete ? "" : "+");
   if (now.snapshot.planned == 0) return cut(text + (now.ready ? "  waiting for input" : "  loading"), columns);
   std::array<char, 64> number{};
-  std::snprintf(number.data(), number.size(), rate < 10 ? "  %.2f/s" : "  %.0f/s", rate);
-  text += number.data();
+  const auto add_rate = [&](double rate) {
+    std::snprintf(number.data(), number.size(), rate < 10 ? "  %.2f/s" : "  %.0f/s", rate);
+    text += number.data();
+  };
+  add_rate(figures.pictures_per_s);
+  if (now.windows.in_work > 0) {
+    text += "  windows " + std::to_string(now.windows.in_work - now.windows.left) + "/" +
+            std::to_string(now.windows.in_work);
+    add_rate(figures.windows_per_s.value_or(0));
+  }
   if (figures.left_s) text += "  " + time_left(*figures.left_s) + " left";
   if (now.failed > 0) text += "  " + std::to_string(now.failed) + " failed";
   const Verdict& verdict = figures.verdict;

@@ -25,8 +25,9 @@ ProgressStyle progress_style(bool quiet);
 /// The figures of a run between two samples.
 struct ProgressFigures {
   double pictures_per_s = 0;
-  std::optional<double> left_s;  ///< unknown before the end of the scan, and while nothing is finished
-  Verdict verdict;               ///< judge() names the busiest resource, as for the report
+  std::optional<double> windows_per_s;  ///< only of a run that has begun with windows
+  std::optional<double> left_s;         ///< unknown before the end of the scan, and while nothing is finished
+  Verdict verdict;                      ///< judge() names the busiest resource, as for the report
 };
 ProgressFigures figures_of(const ProgressSample& before, const ProgressSample& now);
 /// They as an event and as /status.json have them; docs/formats_runs.md lists the keys. Unknown values are null.
@@ -45,6 +46,7 @@ class ProgressWindow {
 /// The text of one line, without a newline and cut to `columns` bytes (0: no limit).
 ///
 /// - Done, planned, rate, time left and failed items. The rate covers the time between the two samples.
+/// - Of pictures that are computed in windows now: done and all windows, and their rate. The time left follows from it.
 /// - The share of the time in which the source waited for input, if that is the bottleneck.
 /// - The busiest resource with its utilisation, and its largest stage. judge() names them, as for the report.
 /// - Before the first item is admitted, only "loading" or "waiting for input".

@@ -239,8 +239,13 @@ Result execute(Attempt& attempt, RunReport& report) {
   attempt.listener.began([&attempt, &execution] {
     const Counts counts = attempt.store.totals();
     const PlanTotals totals = attempt.plan.totals();
-    return ProgressSample{execution.snapshot(), counts.items,    counts.failed_items(),
-                          totals.items,         totals.complete, execution.ready()};
+    return ProgressSample{execution.snapshot(),
+                          counts.items,
+                          counts.failed_items(),
+                          totals.items,
+                          totals.complete,
+                          execution.ready(),
+                          execution.counters().windows.now()};
   });
   attempt.listener.reports([&attempt, begun = report] { return report_so_far(begun, attempt); },
                            [&attempt] { return newest_batches(attempt); });

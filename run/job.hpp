@@ -32,6 +32,7 @@ struct ProgressSample {
   std::int64_t planned = 0;  ///< items known so far
   bool plan_complete = false;
   bool ready = false;  ///< models are loaded and warm, so only the input can delay the first picture
+  WindowProgress windows{};
 };
 
 /// Gets the events of a run. An exception from one of these functions ends the run.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "io/input/scan.hpp"
+#include "stages/window_progress.hpp"
 
 namespace millrace {
 
@@ -63,6 +64,7 @@ class Counters {
   std::atomic<std::int64_t> bytes_read_again{0};  ///< read by stages, in addition to the bytes of the Reader
   std::atomic<std::int64_t> decoded_bytes{0};     ///< pixels of decoded pictures
   std::atomic<std::int64_t> side_file_bytes{0};   ///< written to files of sinks
+  WindowMeter windows;
 
  private:
   struct Entry {

@@ -118,9 +118,10 @@ Semantic::Semantic(const Options& options, const StageContext& context)
       rule_(rule_of(model_.package(), options)) {}
 
 void Semantic::run(Batch& batch) {
-  Work work;
+  Work work(context_.counters.windows);
   work.by_slot.resize(batch.frames.size());
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
+    if (!batch.frames[slot]->retried) work.windows.add_picture();
     if (!batch.frames[slot]->failed()) begin(*batch.frames[slot], static_cast<int>(slot), work);
   }
   call_rows(
@@ -190,6 +191,7 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
     return frame.fail(name, error.reason(), error.what());
   }
   work.owners.insert(work.owners.end(), static_cast<std::size_t>(item.grid.windows()), slot);
+  work.windows.add(item.grid.windows() - item.first_window);
   context_.counters[windows_cut] += item.grid.windows() - item.first_window;
 }
 
@@ -287,7 +289,8 @@ void Semantic::load_rows(std::span<const CallRow> rows, Work& work) const {
   }
 }
 
-void Semantic::take(std::span<const TakenRow> rows, const Work& work) const {
+void Semantic::take(std::span<const TakenRow> rows, Work& work) const {
+  work.windows.done(static_cast<std::int64_t>(rows.size()));
   Device& device = *context_.device;
   std::vector<BlendWindow> pending;
   const Tensor* outputs = nullptr;

@@ -65,7 +65,7 @@ class Semantic final : public LaneStage {
   void begin_results(Item& item, Frame& frame, const WindowOptions& options) const;
   Tensor cut(std::span<const CallRow> rows, int count, Work& work) const;
   void load_rows(std::span<const CallRow> rows, Work& work) const;
-  void take(std::span<const TakenRow> rows, const Work& work) const;
+  void take(std::span<const TakenRow> rows, Work& work) const;
   void finish(const std::vector<Item*>& items) const;
   void take_slab(Item& item, int first, int count) const;
   void download(Item& item) const;

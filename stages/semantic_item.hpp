@@ -49,6 +49,8 @@ struct Semantic::Item {
 };
 
 struct Semantic::Work {
+  explicit Work(WindowMeter& meter) : windows(meter) {}
+  WindowsInWork windows;
   WindowOptions options;
   WindowOrder order = WindowOrder::rows_first;
   const float* weights = nullptr;  // on the device

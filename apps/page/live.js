@@ -77,6 +77,9 @@ function progressPart() {
       el("dl", { class: "tiles" },
         tile("finished pictures", progressNumber("done", "count"), " ", el("small", {}, "of ", progressNumber("planned", "count"), it.plan_complete ? "" : " known so far")),
         tile("pictures per second in the last 10 s", progressNumber("pictures_per_s", "rate")),
+        ...(it.windows_in_work === null ? [] : [
+          tile("windows of the pictures that are computed now", progressNumber("windows_done", "count"), " ", el("small", {}, "of ", progressNumber("windows_in_work", "count"))),
+          tile("windows per second in the last 10 s", progressNumber("windows_per_s", "rate"))]),
         tile("time left", progressNumber("left_s", "seconds")),
         tile("pictures in the pipeline", progressNumber("in_flight", "count")),
         tile("busiest stage in the last 10 s", it.busiest ?? el("span", { class: "muted" }, "not known"))));

@@ -84,7 +84,8 @@ class Events(program.Case):
         progress = [it for it in events if it["event"] == "progress"]
         for it in progress:
             self.assertEqual(set(it), {"event", "time", "done", "failed", "planned", "plan_complete", "ready", "in_flight", "pictures_per_s",
-                                       "left_s", "busiest"})
+                                       "windows_done", "windows_in_work", "windows_per_s", "left_s", "busiest"})
+            self.assertEqual([it[key] for key in it if key.startswith("windows")], [None] * 3)
         self.assertFalse(progress[0]["plan_complete"])
         self.assertIsNone(progress[0]["left_s"])
         self.assertEqual((events[-1]["event"], events[-1]["ok"]), ("ended", 2))

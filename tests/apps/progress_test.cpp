@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
+
 namespace millrace {
 namespace {
 
@@ -155,6 +157,53 @@ TEST_CASE("time left has the unit that suits it") {
   CHECK(left(50 * 600) == "10 min");
   CHECK(left(50 * 7200) == "2.0 h");
   CHECK(left(std::int64_t{50} * 86400 * 12) == "12 days");
+}
+
+/// The sample with these windows. Pictures that have come to the windows are done or computed now.
+ProgressSample with_windows(ProgressSample sample, WindowProgress windows) {
+  sample.windows = windows;
+  return sample;
+}
+
+TEST_CASE("progress and time left follow the windows of a picture that takes long") {
+  // No picture of ten is finished. 12 windows a second; 4780 are left of this picture, and 9 x 4900 of the others.
+  const auto before = with_windows(sample(10, 0, 10), {1, 0, 4900, 4900}),
+             now = with_windows(sample(20, 0, 10), {1, 120, 4900, 4780});
+  CHECK(progress_line(before, now, 0) ==
+        "0/10  0.00/s  windows 120/4900  12/s  68 min left  busiest: lane 90 % (detect)");
+  CHECK(*figures_of(before, now).left_s == doctest::Approx((4780 + 9 * 4900) / 12.0));
+}
+
+TEST_CASE("pictures to come have the mean number of windows of those that came, failed ones included") {
+  // This attempt has finished two pictures with 300 windows in all, and one that failed before. Two are computed now.
+  auto before = with_windows(sample(10, 3, 0), {5, 300, 700, 700}),
+       now = with_windows(sample(20, 3, 0), {5, 400, 700, 600});
+  now.planned = 15;
+  CHECK(*figures_of(before, now).left_s == doctest::Approx((600 + 10 * (400 + 600) / 5.0) / 10));
+  // An earlier attempt has finished four further ones.
+  now.done += 4;
+  CHECK(*figures_of(before, now).left_s == doctest::Approx((600 + 6 * (400 + 600) / 5.0) / 10));
+  now.plan_complete = false;
+  CHECK_FALSE(figures_of(before, now).left_s);
+}
+
+TEST_CASE("between two batches no window is in work, and the time left counts the pictures to come") {
+  const auto before = with_windows(sample(10, 4, 10), {4, 400, 0, 0}),
+             now = with_windows(sample(20, 5, 10), {5, 500, 0, 0});
+  CHECK(progress_line(before, now, 0) == "5/10  0.10/s  50 s left  busiest: lane 90 % (detect)");
+  // The results of the last picture are still written.
+  const auto last = with_windows(sample(30, 9, 10), {10, 1000, 0, 0});
+  CHECK(*figures_of(now, last).left_s == 0);
+}
+
+TEST_CASE("without progress in the window, nobody knows the time left; other recipes have no windows") {
+  const auto now = with_windows(sample(20, 0, 10), {1, 120, 4900, 4780});
+  CHECK_FALSE(figures_of(now, now).left_s);
+  const nlohmann::json with = to_json(now, now), without = to_json(sample(10, 1, 10), sample(20, 2, 10));
+  CHECK(with["windows_done"] == 120);
+  CHECK(with["windows_in_work"] == 4900);
+  CHECK(with["windows_per_s"] == 0);
+  for (const char* key : {"windows_done", "windows_in_work", "windows_per_s"}) CHECK(without[key].is_null());
 }
 
 TEST_CASE("a line is no wider than the terminal") {

@@ -150,6 +150,10 @@ TEST_CASE("after a kill a large picture continues behind its finished rows, with
         rows_again += regions[i]->rows;
         rows += large_sizes[i].second;
       }
+      const WindowProgress windows = world.counters.windows.now();
+      CHECK(windows.pictures == 2 * static_cast<std::int64_t>(large_sizes.size()));
+      CHECK(windows.in_work == 0);
+      CHECK(windows.left == 0);
       if (kill_at > 20) {
         CHECK(rows_again < rows);
         CHECK(world.counters[window_calls].count() - calls_before < expected.counters[window_calls].count());

@@ -173,6 +173,38 @@ TEST_CASE("a picture that makes its window fail, fails alone; the others keep th
   }
 }
 
+TEST_CASE("windows are counted while they are computed, and none is left after the batch") {
+  std::vector<WindowProgress> seen;
+  const WindowMeter* meter = nullptr;
+  World world(semantic_package(2), [&](const std::vector<int>& codes) {
+    seen.push_back(meter->now());
+    if (std::ranges::find(codes, 1) != codes.end()) throw ModelError("no");
+  });
+  meter = &world.counters.windows;
+  // 4 x 3 windows, 1, and 3 x 3. The last picture fails at its first window, and another one has failed before.
+  Batch batch = batch_of_sizes({{50, 37}, {1, 1}, {40, 40}, {9, 9}});
+  batch.frames[2]->columns.get(pixels).data.get()[0] = 1;
+  batch.frames[3]->fail("decode", Reason::truncated, "it ends early");
+  world.run(batch, {{"window_batch", {"4"}}});
+  REQUIRE(seen.size() > 3);
+  CHECK(batch.frames[2]->failed());
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    CHECK(seen[i].in_work == 12 + 1 + 9);
+    CHECK(seen[i].left == seen[i].in_work - seen[i].done);
+    if (i < 3) CHECK(seen[i].done == 4 * static_cast<std::int64_t>(i));
+  }
+  const WindowProgress after = meter->now();
+  CHECK(after.pictures == 4);
+  CHECK(after.done == 12 + 1);
+  CHECK(after.in_work == 0);
+  CHECK(after.left == 0);
+  // A batch that runs a second time, because memory ran out, does not count its pictures twice.
+  Batch again = batch_of_sizes({{50, 37}});
+  again.frames[0]->retried = true;
+  world.run(again);
+  CHECK(meter->now().pictures == 4);
+}
+
 TEST_CASE("when memory runs out, calls have fewer windows, and results stay the same") {
   Batch expected = batch_of_sizes({{50, 37}, {30, 40}});
   World calm(semantic_package(2));
