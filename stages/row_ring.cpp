@@ -7,12 +7,14 @@
 
 namespace millrace {
 
-RowRing::RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, std::vector<Hole>* holes, Device& device)
+RowRing::RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, std::vector<Hole>* holes, Look look,
+                 Device& device)
     : source_(std::move(source)),
       row_bytes_(static_cast<std::size_t>(source_->info().row_bytes())),
       ahead_(ahead),
       capacity_(std::min(rows + ahead, source_->info().size.rows)),
       holes_(holes),
+      look_(std::move(look)),
       device_(device),
       memory_(device.allocate<std::byte>(static_cast<std::size_t>(capacity_) * row_bytes_)) {}
 
@@ -43,6 +45,7 @@ void RowRing::start(int count, std::launch how) {
   }
   const auto read = [this](int first, int rows, std::byte* at) {
     holes_ == nullptr ? source_->read(first, rows, at) : source_->read_with_holes(first, rows, at, coming_holes_);
+    if (look_) look_(first, rows, at);
   };
   read_ = std::async(how, [read, first = loaded_, head, rest, to, to_rest] {
     read(first, head, to);

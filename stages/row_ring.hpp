@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <future>
 #include <memory>
 #include <vector>
@@ -15,9 +16,13 @@ class Device;
 /// While the caller uses rows, another thread reads the next ones.
 class RowRing {
  public:
+  using Look = std::function<void(int first, int count, const void* rows)>;
   /// Keeps at least `rows` rows, and reads up to `ahead` further ones.
+  /// `look`, if not empty, gets the rows in order, and must not throw. Another thread may call it, before load() returns
+  /// for these rows.
   /// `holes` gets the parts of loaded rows that cannot be read, and must outlive this; null: such a part throws.
-  RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, std::vector<Hole>* holes, Device& device);
+  RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, std::vector<Hole>* holes, Look look,
+          Device& device);
 
   /// Makes rows up to `end` available; the first call also sets the row at which reading begins.
   /// Rows before end - rows are lost. Returns how many slabs went to the device. Throws PictureError.
@@ -37,6 +42,7 @@ class RowRing {
   const std::size_t row_bytes_;
   const int ahead_, capacity_;
   std::vector<Hole>* const holes_;
+  const Look look_;
   Device& device_;
   const std::shared_ptr<std::byte[]> memory_;
   int loaded_ = -1;                      // rows before it are in memory; -1: none was

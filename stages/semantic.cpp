@@ -102,7 +102,7 @@ StageInfo Semantic::info(const Options& options) {
       .reads = {&pixels, &tiling},
       .writes = {&class_map, &hole_pixels},
       .uses = {},
-      .counters = {&window_calls, &windows_cut, &label_maps, &slabs_in, &slabs_out},
+      .counters = {&window_calls, &windows_cut, &windows_skipped, &label_maps, &slabs_in, &slabs_out},
       .models = {use_of(options)},
       .device = {
           .uploads = 1, .waits = 1, .downloads_each = &label_maps, .slabs_in = &slabs_in, .slabs_out = &slabs_out}};
@@ -131,14 +131,11 @@ void Semantic::run(Batch& batch) {
        .method = method,
        .calls = window_calls,
        .owners = work.owners,
-       .wanted =
-           [&](int row) {
-             const Item& item = work.item_of(row);
-             return row - item.first_row >= item.first_window;
-           },
+       .wanted = [&](int row) { return needs_model(row, work); },
        .make = [&](std::span<const CallRow> rows, int count) { return std::vector<Tensor>{cut(rows, count, work)}; },
        .take = [&](std::span<const TakenRow> rows) { take(rows, work); }});
   for (Item& item : work.items) {
+    if (!item.frame->failed()) end(item);
     if (!item.frame->failed() && !item.by_slabs) download(item);
   }
   context_.device->wait();
@@ -185,6 +182,7 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
   item.sums = {nullptr, item.grid.padded(), model_.package().number("channels")};
   item.sums.size.rows = item.grid.roi.rows;
   begin_results(item, frame, work.options);
+  item.passed = item.first_window;
   try {
     begin_source(item, frame);
   } catch (const PictureError& error) {
@@ -235,10 +233,16 @@ void Semantic::begin_source(Item& item, Frame& frame) const {
   source.before = item.grid.before;
   source.reversed = model_.package().input.bgr;
   set_scaling(model_.package(), frame, source);
+  const EmptyRule& empty = frame.columns.get(tiling).empty;
   if (frame.region != nullptr) {
     const RegionInfo& info = frame.region->info();
+    RowRing::Look look;
+    if (empty.any()) {
+      item.filter.emplace(item.grid, empty, info.channels, info.type);
+      look = [&item](int first, int count, const void* rows) { item.filter->add(first, count, rows); };
+    }
     item.ring.emplace(frame.region, ring_rows(item.grid, item.first_row, model_.maximum(method)), item.grid.roi.rows,
-                      frame.columns.get(tiling).skip_bad ? &item.holes : nullptr, device);
+                      frame.columns.get(tiling).skip_bad ? &item.holes : nullptr, std::move(look), device);
     source.values = item.ring->data();
     source.ring = item.ring->capacity();
     source.type = info.type;
@@ -249,6 +253,10 @@ void Semantic::begin_source(Item& item, Frame& frame) const {
     item.picture = device.upload({raster.data.get(), raster.width, raster.height}, raster.data);
     source.values = item.picture.data.get();
     source.ring = item.grid.item.rows;
+    if (empty.any()) {
+      item.filter.emplace(item.grid, empty, source.channels, source.type);
+      item.filter->add(0, raster.height, raster.data.get());
+    }
   }
 }
 
@@ -266,6 +274,18 @@ Tensor Semantic::cut(std::span<const CallRow> rows, int count, Work& work) const
   }
   cut_windows(*context_.device, windows, work.options.roi, work.order, inputs);
   return inputs;
+}
+
+// The pixels of a file that is read in parts are known when the rows of the window's call up to it are in memory.
+bool Semantic::needs_model(int row, Work& work) const {
+  const Item& item = work.item_of(row);
+  const std::int64_t window = row - item.first_row;
+  if (window < item.first_window) return false;
+  if (!item.filter) return true;
+  const int in_call = model_.maximum(method);
+  const int first = std::max(row / in_call * in_call, static_cast<int>(item.first_row));
+  load_rows(std::array{CallRow{first}, CallRow{row}}, work);
+  return !item.frame->failed() && item.filter->needs_model(window);
 }
 
 // Rows that cannot be read fail their picture. Its windows become blank, and the others keep their results.
@@ -290,7 +310,6 @@ void Semantic::load_rows(std::span<const CallRow> rows, Work& work) const {
 }
 
 void Semantic::take(std::span<const TakenRow> rows, Work& work) const {
-  work.windows.done(static_cast<std::int64_t>(rows.size()));
   Device& device = *context_.device;
   std::vector<BlendWindow> pending;
   const Tensor* outputs = nullptr;
@@ -303,19 +322,16 @@ void Semantic::take(std::span<const TakenRow> rows, Work& work) const {
     Item& item = work.item_of(row.row);
     if (item.frame->failed()) continue;  // when a slab of it left
     const std::int64_t window = row.row - item.first_row;
+    work.windows.done(window + 1 - item.passed);
+    item.passed = window + 1;
     // After a split, the rows of one call come from several calls.
     if (outputs != &row.outputs->front()) blend();
     outputs = &row.outputs->front();
-    if (item.sums_memory == nullptr) {
-      item.sums_memory = device.allocate<float>(static_cast<std::size_t>(item.sums.values()));
-      item.sums.sums = item.sums_memory.get();
-      device.zero(item.sums.sums, static_cast<std::size_t>(item.sums.values()) * sizeof(float));
-    }
+    begin_sums(item);
     if (const int band = item.grid.band_of(window); band != item.band) {
       // Rows must leave before the new band takes their place in the ring.
       blend();
-      item.band = band;
-      finish(std::vector{&item});
+      finish_before(item, band);
     }
     pending.push_back({&item.sums, row.at, item.grid.start(window)});
     if (window + 1 == item.grid.windows()) complete.push_back(&item);

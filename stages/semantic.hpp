@@ -18,6 +18,7 @@ namespace millrace {
 
 inline constexpr CounterInfo window_calls{"window_calls"};
 inline constexpr CounterInfo windows_cut{"windows"};
+inline constexpr CounterInfo windows_skipped{"windows_skipped"};  ///< those of them that need no model
 inline constexpr CounterInfo label_maps{"label_maps"};  ///< pictures whose labels left the device in one piece
 inline constexpr CounterInfo slabs_in{"slabs_in"};      ///< slabs of rows that went to the device
 inline constexpr CounterInfo slabs_out{"slabs_out"};    ///< slabs of labels that left the device
@@ -62,11 +63,15 @@ class Semantic final : public LaneStage {
   };
   void begin(Frame& frame, int slot, Work& work);
   void begin_source(Item& item, Frame& frame) const;
+  bool needs_model(int row, Work& work) const;
   void begin_results(Item& item, Frame& frame, const WindowOptions& options) const;
   Tensor cut(std::span<const CallRow> rows, int count, Work& work) const;
   void load_rows(std::span<const CallRow> rows, Work& work) const;
   void take(std::span<const TakenRow> rows, Work& work) const;
+  void begin_sums(Item& item) const;
+  void end(Item& item) const;
   void finish(const std::vector<Item*>& items) const;
+  void finish_before(Item& item, int band) const;
   void take_slab(Item& item, int first, int count) const;
   void download(Item& item) const;
   void deliver(Item& item) const;

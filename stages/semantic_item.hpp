@@ -14,6 +14,7 @@
 #include "io/results/labels.hpp"
 #include "stages/row_ring.hpp"
 #include "stages/semantic.hpp"
+#include "stages/window_filter.hpp"
 
 namespace millrace {
 
@@ -27,10 +28,12 @@ struct Semantic::Item {
   std::shared_ptr<const void> raster;  // owns the bytes that the gate granted, also those of `results`
   std::vector<Hole> holes;             // of rows that have been read and have not left
   std::int64_t hole_pixels = 0;        // in rows that have left
+  std::optional<WindowFilter> filter;  // absent: all windows need the model
   std::optional<RowRing> ring;         // instead of `picture`, if the file is read in parts
   WindowSource source;
   BlendSums sums;
   std::shared_ptr<float[]> sums_memory;  // allocated for the first window, freed after the last
+  std::int64_t passed = 0;               // windows up to the latest one that needed the model
   int band = 0;                          // of the latest window
   int finished = 0;                      // rows of the padded picture that have left
   bool by_slabs = false;                 // its labels leave slab by slab

@@ -22,6 +22,34 @@ std::vector<std::string> label_names(const Package& package) {
 
 }  // namespace
 
+void Semantic::begin_sums(Item& item) const {
+  if (item.sums_memory != nullptr) return;
+  Device& device = *context_.device;
+  item.sums_memory = device.allocate<float>(static_cast<std::size_t>(item.sums.values()));
+  item.sums.sums = item.sums_memory.get();
+  device.zero(item.sums.sums, static_cast<std::size_t>(item.sums.values()) * sizeof(float));
+}
+
+// Finishes an item whose last windows need no model. Nothing is left of an item whose last window was taken.
+void Semantic::end(Item& item) const {
+  if (item.filter) {
+    for (std::int64_t window = item.first_window; window < item.grid.windows(); ++window)
+      context_.counters[windows_skipped] += item.filter->needs_model(window) ? 0 : 1;
+  }
+  if (item.band == item.grid.bands()) return;
+  begin_sums(item);
+  finish_before(item, item.grid.bands());
+  item.sums_memory = nullptr;
+}
+
+// Band by band, since the sums have no room for rows of more bands. All windows of the bands between need no model.
+void Semantic::finish_before(Item& item, int band) const {
+  while (item.band < band) {
+    ++item.band;
+    finish(std::vector{&item});
+  }
+}
+
 // Finishes the rows that no window from the item's band on touches.
 void Semantic::finish(const std::vector<Item*>& items) const {
   std::vector<FinishedRows> rows;

@@ -1,6 +1,8 @@
 #include "stages/tiles.hpp"
 
 #include <charconv>
+#include <cmath>
+#include <optional>
 
 #include "stages/decode.hpp"
 #include "stages/stage_entry.hpp"
@@ -19,6 +21,16 @@ int side_of(const std::string& text) {
   return side;
 }
 
+std::optional<float> bound_of(const char* name, const std::string& text) {
+  if (text.empty()) return {};
+  float bound = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bound);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(bound))
+    throw UsageError("tiles." + std::string(name) + " is '" + text +
+                     "'; it must be a number, as pixels of the file have");
+  return bound;
+}
+
 }  // namespace
 
 void Tiles::Options::visit(OptionVisitor& v) {
@@ -31,6 +43,9 @@ void Tiles::Options::visit(OptionVisitor& v) {
   v.option("align", align, "windows start at multiples of this, such as the stride of the model", {1, 1024});
   v.option("bad", bad,
            "broken tiles and strips of files that are read in parts: fail, or skip (their pixels get the label 255)");
+  v.option("skip_above", skip_above, "windows need no model if all their pixels exceed this, such as 220 for white");
+  v.option("skip_below", skip_below,
+           "windows need no model if all their pixels are less than this, such as -900 for air");
 }
 
 std::vector<int> Tiles::Options::sides() const {
@@ -51,7 +66,7 @@ Tiling Tiles::Options::tiling() const {
   options.sigma = sigma;
   options.align = align;
   if (bad != "fail" && bad != "skip") throw UsageError("tiles.bad is '" + bad + "'; it must be fail or skip");
-  return {options, bad == "skip"};
+  return {options, bad == "skip", {bound_of("skip_above", skip_above), bound_of("skip_below", skip_below)}};
 }
 
 StageInfo Tiles::info(const Options& options) {

@@ -5,6 +5,7 @@
 
 #include "gpu/windows.hpp"
 #include "stages/stage.hpp"
+#include "stages/window_filter.hpp"
 
 namespace millrace {
 
@@ -12,6 +13,7 @@ namespace millrace {
 struct Tiling {
   WindowOptions windows;
   bool skip_bad = false;  ///< tiles and strips that cannot be read become holes; false: they fail the picture
+  EmptyRule empty{};      ///< windows whose places are all empty need no model
 };
 inline constexpr Field<Tiling> tiling{"tiling"};
 
@@ -29,6 +31,7 @@ class Tiles final : public FrameStage {
     double sigma = 0.125;
     int align = 1;
     std::string bad = "fail";
+    std::string skip_above, skip_below;
     void visit(OptionVisitor& v);
     /// Both throw UsageError for values that are not valid.
     std::vector<int> sides() const;  ///< of `roi`, as the user wrote them

@@ -75,6 +75,12 @@ class TilesOptions(OptionCase):
             (line,) = self.go("stages: [decode, tiles, semantic, encode]\n", code=code, semantic__model=model, tiles__bad=bad)
             self.assertEqual("hole_pixels" in line, bad == "skip")
 
+    def tiles_skip_above(self):
+        self.assertEqual([self.windows(tiles__skip_above=bound)[1] > 0 for bound in (-1, 300, "")], [False, True, True])
+
+    def tiles_skip_below(self):
+        self.assertEqual([self.windows(tiles__skip_below=bound)[1] > 0 for bound in (-1, 300, "")], [True, False, True])
+
     def semantic_model(self):
         self.assertNotEqual(*(self.semantic(semantic__model=small_semantic.make(self.folder, f"semantic{seed}", seed)) for seed in (1, 2)))
 

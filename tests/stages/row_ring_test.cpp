@@ -64,7 +64,7 @@ TEST_CASE("rows up to the end are in memory, for any steps and rows ahead, on ho
             Device device(stream ? std::make_unique<FakeStream>()
                                  : std::unique_ptr<Stream>(std::make_unique<HostStream>()));
             const auto source = std::make_shared<Rows>(item);
-            RowRing ring(source, std::min(rows, item), ahead, nullptr, device);
+            RowRing ring(source, std::min(rows, item), ahead, nullptr, {}, device);
             CHECK(ring.capacity() <= rows + ahead);
             int slabs = 0;
             for (int end = std::min(rows, item);; end = std::min(end + std::min(step, rows), item)) {
@@ -86,7 +86,7 @@ TEST_CASE("the first row that is asked for is the first that is read") {
   Device device(std::make_unique<HostStream>());
   const auto source = std::make_shared<Rows>(100);
   source->end = 40;  // so no row before it may be read
-  RowRing ring(source, 10, 10, nullptr, device);
+  RowRing ring(source, 10, 10, nullptr, {}, device);
   ring.load(40, 50);
   for (int row = 40; row < 50; ++row) CHECK(has_row(ring, row));
 }
@@ -94,7 +94,7 @@ TEST_CASE("the first row that is asked for is the first that is read") {
 TEST_CASE("the next rows are read before they are asked for") {
   Device device(std::make_unique<HostStream>());
   const auto source = std::make_shared<Rows>(100);
-  RowRing ring(source, 10, 10, nullptr, device);
+  RowRing ring(source, 10, 10, nullptr, {}, device);
   ring.load(0, 10);
   source->reads.acquire();
   // Only a test that fails waits so long.
@@ -107,7 +107,13 @@ TEST_CASE("parts that cannot be read are known when their rows are in memory, an
     const auto source = std::make_shared<Rows>(100);
     source->holes = {{12, 14, 0, 1}, {30, 100, 1, 3}};
     std::vector<Hole> holes;
-    RowRing ring(source, 10, ahead, &holes, device);
+    int looked = 0;
+    const auto look = [&](int first, int count, const void* rows) {
+      CHECK(first == looked);
+      CHECK(*static_cast<const std::uint8_t*>(rows) == first % 251);
+      looked = first + count;
+    };
+    RowRing ring(source, 10, ahead, &holes, look, device);
     const auto rows_of = [&](std::size_t hole) {
       std::vector<int> rows;
       for (const Hole& found : holes) {
@@ -120,6 +126,7 @@ TEST_CASE("parts that cannot be read are known when their rows are in memory, an
     CHECK(holes.empty());
     for (int end = 20; end <= 100; end += 5) {
       ring.load(0, end);
+      if (ahead == 0) CHECK(looked == end);
       CHECK(rows_of(0) == std::vector<int>{12, 13});
       const std::vector<int> second = rows_of(1);
       // Rows ahead may be in memory too, but each of them once.
@@ -132,7 +139,7 @@ TEST_CASE("parts that cannot be read are known when their rows are in memory, an
 TEST_CASE("a row that cannot be read fails the call that needs it, and not one before") {
   for (const int ahead : {0, 10, 100}) {
     Device device(std::make_unique<HostStream>());
-    RowRing ring(std::make_shared<Rows>(100, 35), 10, ahead, nullptr, device);
+    RowRing ring(std::make_shared<Rows>(100, 35), 10, ahead, nullptr, {}, device);
     int loaded = 0;
     const auto load_all = [&] {
       for (int end = 10; end <= 100; end += 5) {

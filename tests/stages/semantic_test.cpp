@@ -14,33 +14,6 @@
 namespace millrace {
 namespace {
 
-/// Blended logits of a picture in double precision, window by window over the whole picture.
-std::vector<double> slow_values(const Frame& frame, int channels, const WindowOptions& options) {
-  const PixelBuffer& raster = frame.columns.get(pixels);
-  const WindowGrid grid({raster.height, 1, raster.width}, options);
-  const std::vector<float> weights = window_weights(options);
-  const auto values = static_cast<std::size_t>(raster.width * raster.height);
-  std::vector<double> sums(values * static_cast<std::size_t>(channels)), total(values);
-  for (std::int64_t w = 0; w < grid.windows(); ++w) {
-    const Extent start = grid.start(w);
-    for (int y = 0; y < roi; ++y) {
-      for (int x = 0; x < roi; ++x) {
-        const int py = start.rows + y - grid.before.rows, px = start.columns + x - grid.before.columns;
-        if (py < 0 || px < 0 || py >= raster.height || px >= raster.width) continue;
-        const auto at = static_cast<std::size_t>(py * raster.width + px);
-        const auto weight = static_cast<double>(weights[static_cast<std::size_t>(y * roi + x)]);
-        const float red = static_cast<float>(raster.data.get()[3 * at]) / 255;
-        total[at] += weight;
-        for (int k = 0; k < channels; ++k)
-          sums[at * static_cast<std::size_t>(channels) + static_cast<std::size_t>(k)] +=
-              weight * static_cast<double>(logit(red, k, y, x));
-      }
-    }
-  }
-  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] /= total[i / static_cast<std::size_t>(channels)];
-  return sums;
-}
-
 const std::vector<std::pair<int, int>> sizes{{50, 37}, {16, 16}, {1, 1}, {5, 90}, {17, 16}, {64, 15}};
 
 TEST_CASE("blended logits are those of a slow loop, for pictures of all sizes in shared calls") {

@@ -33,6 +33,16 @@ TEST_CASE("options of windows") {
   }
   CHECK_THROWS_AS(windows_of({{"weights", {"round"}}}), UsageError);
   CHECK_THROWS_AS(windows_of({{"overlap", {"1"}}}), UsageError);
+  CHECK_THROWS_AS(windows_of({{"bad", {"maybe"}}}), UsageError);
+  for (const char* wrong : {"white", "220x", "nan", "inf"}) {
+    CHECK_THROWS_AS(windows_of({{"skip_above", {wrong}}}), UsageError);
+    CHECK_THROWS_AS(windows_of({{"skip_below", {wrong}}}), UsageError);
+  }
+  const EmptyRule rule =
+      parse_options<Tiles::Options>("tiles", {{"skip_above", {"220"}}, {"skip_below", {"-900.5"}}}).tiling().empty;
+  CHECK(rule.above == 220);
+  CHECK(rule.below == -900.5F);
+  CHECK_FALSE(Tiles::Options().tiling().empty.any());
 }
 
 TEST_CASE("the size of windows is known before the run") {
