@@ -174,15 +174,15 @@ class Case(unittest.TestCase):
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
         return file
 
-    def injecting(self, fault, path=None):
-        """The words before a command: strace injects `fault` into system calls of it, on `path` only if given."""
+    def injecting(self, fault, path=None, log="/dev/null"):
+        """The words before a command: strace injects `fault` into system calls of it, on `path` only if given. `log` gets the calls."""
         if shutil.which("strace") is None:
             self.skipTest("strace is not installed; tools/setup.sh check installs it")
         if SANITIZED:
             self.skipTest("LeakSanitizer does not run under ptrace")
         calls = fault.split(":")[0]
         only = ["-P", str(path)] if path else ["--seccomp-bpf"]  # the latter is quicker; with both, strace 6.1 sends no signal
-        return ["strace", "-f", "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={fault}", *only]
+        return ["strace", "-f", "-o", str(log), "-e", f"trace={calls}", "-e", f"inject={fault}", *only]
 
     def run_ok(self, *arguments, code=OK, **options):
         """Runs `millrace run` and checks its exit code."""
