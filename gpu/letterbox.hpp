@@ -47,7 +47,8 @@ struct InputSpec {
   SideRounding rounding = SideRounding::down;
   Placement placement = Placement::top_left;
   ResizeFilter filter = ResizeFilter::cv2_linear;
-  bool bgr = false;  ///< plane 0 is blue; mean, std and pad are given in plane order
+  bool bgr = false;           ///< plane 0 is blue; mean, std and pad are given in plane order
+  bool keeps_values = false;  ///< windows of pictures have the channels and values of the file; false: RGB of 8 bits
   float scale = 1;
   std::array<float, 3> mean{0, 0, 0};
   std::array<float, 3> std{1, 1, 1};

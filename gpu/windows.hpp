@@ -7,6 +7,9 @@
 
 namespace millrace {
 
+/// The maximum of channels of a window that a model takes.
+inline constexpr int max_channels = 16;
+
 /// How the values of windows that overlap are weighted.
 enum class WindowWeights {
   constant,  ///< all the same

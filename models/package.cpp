@@ -8,6 +8,7 @@
 #include <numeric>
 #include <system_error>
 
+#include "gpu/windows.hpp"
 #include "io/files/files.hpp"
 #include "models/declared_methods.hpp"
 #include "models/sniff.hpp"
@@ -145,7 +146,7 @@ void read_scaling(YamlSection& section, InputSpec& input, Package& package) {
   for (std::size_t i = 0; i < channels; ++i) package.channels[i] = {means[i], deviations[i]};
 }
 
-/// The input of a model of windows: of pictures in RGB, or of volumes with `depth`.
+/// The input of a model of windows: of pictures in RGB or with the channels of the file, or of volumes with `depth`.
 InputSpec read_windows(YamlSection section, Package& package) {
   InputSpec input;
   input.width = section.number("width", 1, max_side);
@@ -154,11 +155,19 @@ InputSpec read_windows(YamlSection section, Package& package) {
     input.depth = section.number("depth", 1, max_side);
     input.columns_first = section.choice<bool>("axes", {{"xyz", true}, {"zyx", false}});
     section.refuse("colour", "has no meaning for volumes; remove it");
+    section.refuse("channels", "has no meaning for volumes, which have one channel; remove it");
+    package.channels.resize(1, {0, 1});
   } else {
     section.refuse("axes", "has no meaning without depth; remove it");
-    input.bgr = section.choice<bool>("colour", {{"rgb", false}, {"bgr", true}});
+    input.keeps_values = section.has("channels");
+    if (input.keeps_values) {
+      section.refuse("colour", "contradicts channels; remove one of them");
+      package.channels.resize(static_cast<std::size_t>(section.number("channels", 1, max_channels)), {0, 1});
+    } else {
+      input.bgr = section.choice<bool>("colour", {{"rgb", false}, {"bgr", true}});
+      package.channels.resize(3, {0, 1});
+    }
   }
-  package.channels.resize(input.depth > 0 ? 1 : 3, {0, 1});
   read_scaling(section, input, package);
   for (const char* key : {"resize", "filter", "rounding", "padding", "shorter_side", "pad"})
     section.refuse(key, "has no meaning for a model of windows, which are not resized; remove it");

@@ -58,10 +58,14 @@ std::string scaling_text(const Package& package) {
 
 std::string window_text(const Package& package) {
   const InputSpec& input = package.input;
-  const std::string size = input.depth > 0
-                               ? fmt::format("{} x {} x {} volumes as {}", input.width, input.height, input.depth,
-                                             input.columns_first ? "[x, y, z]" : "[z, y, x]")
-                               : fmt::format("{} x {} {}", input.width, input.height, input.bgr ? "BGR" : "RGB");
+  const std::string size =
+      input.depth > 0 ? fmt::format("{} x {} x {} volumes as {}", input.width, input.height, input.depth,
+                                    input.columns_first ? "[x, y, z]" : "[z, y, x]")
+      : input.keeps_values
+          ? fmt::format(
+                "{} x {} with {} of the file", input.width, input.height,
+                package.channels.size() == 1 ? "the channel" : fmt::format("the {} channels", package.channels.size()))
+          : fmt::format("{} x {} {}", input.width, input.height, input.bgr ? "BGR" : "RGB");
   return fmt::format("windows of {}, {}", size, scaling_text(package));
 }
 

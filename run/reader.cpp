@@ -63,7 +63,7 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
   if (!is_read_in_parts(path)) return false;
   expected.max_bytes = std::numeric_limits<std::int64_t>::max();
   const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
-  const RegionOptions options{limits.slab_bytes, limits.volume, limits.level, limits.mpp};
+  const RegionOptions options{limits.slab_bytes, limits.volume, limits.level, limits.mpp, limits.channels};
   const auto open = [this, path, expected, options, bytes = frame.item.bytes] {
     auto source = open_region(path, expected, options);
     if (source != nullptr && options.mpp > 0) source = resampled_region(source, options.mpp, options.memory_bytes);

@@ -214,12 +214,13 @@ std::vector<std::array<float, 2>> percentiles_of(const Scaling& scaling, Frame& 
 }  // namespace
 
 void set_scaling(const Package& package, Frame& frame, WindowSource& source) {
-  const Scaling& scaling = package.scaling;
+  Scaling scaling = package.scaling;
   source.scale = package.input.scale;
   source.zero_stays = scaling.kind == Scaling::Kind::zscore && scaling.of == Scaling::Of::nonzero;
   source.low.fill(scaling.low);
   source.high.fill(scaling.high);
   const std::size_t planes = package.channels.size();
+  if (planes == 1) scaling.channel_wise = true;  // the picture may have the same channel three times
   for (std::size_t p = 0; p < planes; ++p) std::tie(source.mean[p], source.std[p]) = package.channels[p];
   if (scaling.kind == Scaling::Kind::constant) return;
   const auto group_of = [&](std::size_t plane) {

@@ -76,6 +76,14 @@ std::vector<std::int64_t> shape_of(const InputSpec& spec, std::int64_t count, st
   return {count, channels, spec.depth, spec.height, spec.width};
 }
 
+/// Whether all pixels of an RGB picture have three equal values.
+bool is_grey(std::span<const std::uint8_t> rgb) {
+  for (std::size_t i = 0; i + 2 < rgb.size(); i += 3) {
+    if (rgb[i] != rgb[i + 1] || rgb[i] != rgb[i + 2]) return false;
+  }
+  return true;
+}
+
 /// The size of a frame's picture or volume.
 Extent size_of(const Frame& frame) {
   return frame.region != nullptr ? frame.region->info().size : Extent{frame.info.height, 1, frame.info.width};
@@ -149,8 +157,10 @@ std::int64_t Semantic::bytes(const Frame& frame) const {
   const Extent roi = roi_of(model_.package().input), item = size_of(frame);
   const std::int64_t channels = model_.package().number("channels");
   const Extent padded{item.rows, std::max(item.lines, roi.lines), std::max(item.columns, roi.columns)};
-  const std::int64_t sums = roi.rows * padded.row_values() * (channels + 1) * std::int64_t{sizeof(float)} +
-                            scaling_bytes(model_.package(), item.row_values() * model_.package().channels.size());
+  const std::int64_t sums =
+      roi.rows * padded.row_values() * (channels + 1) * std::int64_t{sizeof(float)} +
+      scaling_bytes(model_.package(),
+                    item.row_values() * (frame.region != nullptr ? frame.region->info().channels : 3));
   const std::int64_t values = options_.values == "none" ? 0 : channels * std::int64_t{sizeof(float)};
   if (frame.region == nullptr) return sums + item.values() * (1 + values);
   // The options of `tiles` are not known yet. With any overlap, a call does not need more bands than these.
@@ -168,6 +178,7 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
     return frame.fail(name, Reason::unsupported_format,
                       is_volume(frame) ? "a volume, but the windows of the model are pictures"
                                        : "a picture, but the windows of the model are volumes");
+  if (frame.region == nullptr && !check_raster(frame)) return;
   if (work.items.empty()) {  // all pictures of a batch have the options of one view
     work.options = frame.columns.get(tiling).windows;
     work.options.roi = roi_of(spec);
@@ -191,6 +202,24 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
   work.owners.insert(work.owners.end(), static_cast<std::size_t>(item.grid.windows()), slot);
   work.windows.add(item.grid.windows() - item.first_window);
   context_.counters[windows_cut] += item.grid.windows() - item.first_window;
+}
+
+// A picture that was decoded whole is RGB, whatever its file has.
+bool Semantic::check_raster(Frame& frame) const {
+  const std::size_t channels = model_.package().channels.size();
+  if (channels == 3) return true;
+  const PixelBuffer& raster = frame.columns.get(pixels);
+  const std::span all(raster.data.get(), std::size_t{3} * static_cast<std::size_t>(raster.width) *
+                                             static_cast<std::size_t>(raster.height));
+  if (channels > 1) {
+    frame.fail(name, Reason::unsupported_format,
+               "a picture that is read as RGB, but the model takes " + std::to_string(channels) +
+                   " channels; convert it to a TIFF with these channels");
+  } else if (!is_grey(all)) {
+    frame.fail(name, Reason::unsupported_format,
+               "a picture with colours, but the model takes one channel; convert it to grey");
+  }
+  return !frame.failed();
 }
 
 void Semantic::begin_results(Item& item, Frame& frame, const WindowOptions& options) const {

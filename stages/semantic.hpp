@@ -63,6 +63,7 @@ class Semantic final : public LaneStage {
   };
   void begin(Frame& frame, int slot, Work& work);
   void begin_source(Item& item, Frame& frame) const;
+  bool check_raster(Frame& frame) const;
   bool needs_model(int row, Work& work) const;
   void begin_results(Item& item, Frame& frame, const WindowOptions& options) const;
   Tensor cut(std::span<const CallRow> rows, int count, Work& work) const;

@@ -126,7 +126,8 @@ void cut_windows(Device& device, std::span<const CutWindow> windows, const Exten
   for (std::size_t i = 0; i < windows.size(); ++i) {
     const WindowSource* const source = windows[i].source;
     if (source == nullptr) continue;
-    if (source->channels != job.channels || (source->type != DType::u8 && source->type != DType::f32))
+    const bool first_only = job.channels == 1 && !source->reversed;
+    if ((source->channels != job.channels && !first_only) || (source->type != DType::u8 && source->type != DType::f32))
       throw std::invalid_argument("cut_windows: a source has another number of channels, or is not u8 or f32");
     // Windows of one item are adjacent.
     if (source != last) sources.push_back(*source);

@@ -16,8 +16,6 @@ namespace millrace {
 class Device;
 class Stream;
 
-inline constexpr int max_channels = 16;
-
 constexpr std::array<float, max_channels> filled(float value) {
   std::array<float, max_channels> values{};
   for (float& one : values) one = value;
@@ -51,8 +49,8 @@ struct CutWindow {
 
 /// Operation `cut_windows`: fills `inputs` [B, channels, ...] with windows of size `roi`, one for each of the B rows, in
 /// the given order of a window's values.
-/// Rows after the last window are zeros. The type of `inputs` is f32, f16 or bf16. All sources have equally many
-/// channels. Throws std::invalid_argument for other tensors.
+/// Rows after the last window are zeros. The type of `inputs` is f32, f16 or bf16. All sources have as many channels as
+/// `inputs`; if it has one, this is the first one of each source. Throws std::invalid_argument for other tensors.
 void cut_windows(Device& device, std::span<const CutWindow> windows, const Extent& roi, WindowOrder order,
                  const Tensor& inputs);
 

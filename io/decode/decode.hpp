@@ -30,9 +30,10 @@ struct DecodeLimits {
   /// For JPEG and PNG. Below 1, a picture whose data end early passes with a warning
   /// if at least this share of its rows is complete. The other rows are filler.
   double accept_truncated = 1.0;
-  int volume = 0;  ///< of a file with several volumes, from 0
-  int level = 0;   ///< of slides, which are read in parts (io/regions/open_region.hpp)
-  double mpp = 0;  ///< micrometres a pixel to which slides are resampled; 0: not
+  int volume = 0;    ///< of a file with several volumes, from 0
+  int level = 0;     ///< of slides, which are read in parts (io/regions/open_region.hpp)
+  double mpp = 0;    ///< micrometres a pixel to which slides are resampled; 0: not
+  int channels = 0;  ///< RegionOptions::channels of pictures that are read in parts
 };
 
 /// The formats that are recognised by content.

@@ -20,7 +20,8 @@ struct RegionOptions {
   std::int64_t memory_bytes = 64LL << 20;  ///< that the source may keep
   int volume = 0;                          ///< of a file with several volumes, from 0
   int level = 0;                           ///< of the pyramid of a slide, from 0, the largest
-  double mpp = 0;  ///< above 0: the coarsest level whose pixels have at most so many micrometres, within same_mpp
+  double mpp = 0;    ///< above 0: the coarsest level whose pixels have at most so many micrometres, within same_mpp
+  int channels = 0;  ///< of pictures: the file has exactly so many, and its values are kept; 0: RGB of 8 bits
 };
 
 /// Opens such a file. Null: its kind of picture is only read whole, as a palette is.

@@ -264,6 +264,10 @@ void open_slide(OpenFile file, const std::string& path, const RegionOptions& opt
   const Level level = chosen_level(slide.get(), options);
   source = open_page(slide.get(), level, pages, path, options);
   if (source != nullptr) return;
+  if (options.channels != 0 && options.channels != out_channels)
+    throw PictureError(Reason::unsupported_format, "OpenSlide reads this slide as RGB, but the model takes " +
+                                                       std::to_string(options.channels) +
+                                                       (options.channels == 1 ? " channel" : " channels"));
   // Columns and rows are int, and a row of RGB must have a size that fits.
   if (level.width > 100'000'000 || level.height > std::numeric_limits<int>::max() / 2)
     throw PictureError(Reason::too_large,

@@ -19,7 +19,7 @@
 namespace millrace {
 namespace {
 
-constexpr int out_channels = 3;  // grey is repeated, as for other pictures
+constexpr int rgb_channels = 3;  // grey is repeated, as for other pictures
 
 struct Close {
   void operator()(TIFF* tiff) const { TIFFClose(tiff); }
@@ -64,18 +64,41 @@ struct Layout {
   std::uint32_t part_width = 0, part_height = 0;  ///< of a tile or strip
   int samples = 1, bits = 8;
   bool tiled = false, planes = false, white_is_zero = false;
+  std::uint16_t format = SAMPLEFORMAT_UINT;  ///< of a sample
   enum class Alpha { none, plain, premultiplied } alpha = Alpha::none;
   bool grey() const { return samples - (alpha == Alpha::none ? 0 : 1) == 1; }
 };
 
-[[noreturn]] void unsupported(const std::string& what) {
-  throw PictureError(
-      Reason::unsupported_format,
-      "a TIFF with " + what + "; in parts, unsigned whole numbers of 8 or 16 bits in one to four channels are read");
+constexpr const char* rule_of_rgb =
+    "in parts, unsigned whole numbers of 8 or 16 bits in one to four channels are read as RGB";
+constexpr const char* rule_of_channels = "whole numbers of 8 or 16 bits and floating-point numbers of 32 bits are read";
+
+[[noreturn]] void unsupported(const std::string& what, const char* rule = rule_of_rgb) {
+  throw PictureError(Reason::unsupported_format, "a TIFF with " + what + "; " + rule);
+}
+
+[[noreturn]] void unsupported_samples(const Layout& layout, const char* rule) {
+  const char* const of = layout.format == SAMPLEFORMAT_UINT     ? "unsigned whole numbers"
+                         : layout.format == SAMPLEFORMAT_INT    ? "signed whole numbers"
+                         : layout.format == SAMPLEFORMAT_IEEEFP ? "floating-point numbers"
+                                                                : "values of another kind";
+  unsupported(std::string(of) + " of " + std::to_string(layout.bits) + " bits", rule);
+}
+
+/// For values that are kept as they are.
+void check_samples(const Layout& layout, int channels) {
+  const bool whole = layout.format == SAMPLEFORMAT_UINT || layout.format == SAMPLEFORMAT_INT;
+  if (!(whole && (layout.bits == 8 || layout.bits == 16)) &&
+      !(layout.format == SAMPLEFORMAT_IEEEFP && layout.bits == 32))
+    unsupported_samples(layout, rule_of_channels);
+  if (layout.samples != channels)
+    throw PictureError(Reason::unsupported_format, "a TIFF with " + std::to_string(layout.samples) +
+                                                       (layout.samples == 1 ? " channel" : " channels") +
+                                                       ", but the model takes " + std::to_string(channels));
 }
 
 /// False if the picture is only read whole.
-bool read_layout(TIFF* tiff, Layout& layout) {
+bool read_layout(TIFF* tiff, int channels, Layout& layout) {
   layout.width = tag<std::uint32_t>(tiff, TIFFTAG_IMAGEWIDTH, 0);
   layout.height = tag<std::uint32_t>(tiff, TIFFTAG_IMAGELENGTH, 0);
   if (layout.width == 0 || layout.height == 0)
@@ -90,23 +113,21 @@ bool read_layout(TIFF* tiff, Layout& layout) {
   layout.planes = tag<std::uint16_t>(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) == PLANARCONFIG_SEPARATE;
   const auto compression = tag<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE);
   const auto photometric = tag<std::uint16_t>(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
-  const auto format = tag<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT);
+  layout.format = tag<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT);
   if (tag<std::uint16_t>(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT) != ORIENTATION_TOPLEFT) return false;
   if (compression == COMPRESSION_OJPEG || photometric == PHOTOMETRIC_PALETTE) return false;
   if (!TIFFIsCODECConfigured(compression)) unsupported("compression " + std::to_string(compression));
-  if (format != SAMPLEFORMAT_UINT || (layout.bits != 8 && layout.bits != 16)) {
-    if (layout.bits < 8) return false;
-    const char* const of = format == SAMPLEFORMAT_UINT     ? "unsigned whole numbers"
-                           : format == SAMPLEFORMAT_INT    ? "signed whole numbers"
-                           : format == SAMPLEFORMAT_IEEEFP ? "floating-point numbers"
-                                                           : "values of another kind";
-    unsupported(std::string(of) + " of " + std::to_string(layout.bits) + " bits");
+  if (layout.bits < 8) return false;
+  if (channels > 0) {
+    check_samples(layout, channels);
+  } else if (layout.format != SAMPLEFORMAT_UINT || (layout.bits != 8 && layout.bits != 16)) {
+    unsupported_samples(layout, rule_of_rgb);
   }
   layout.white_is_zero = photometric == PHOTOMETRIC_MINISWHITE;
   const bool jpeg_colours = photometric == PHOTOMETRIC_YCBCR && compression == COMPRESSION_JPEG;
   if (jpeg_colours) TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
   const bool grey = photometric == PHOTOMETRIC_MINISBLACK || layout.white_is_zero;
-  if (!grey && photometric != PHOTOMETRIC_RGB && !jpeg_colours) return false;
+  if (channels == 0 && !grey && photometric != PHOTOMETRIC_RGB && !jpeg_colours) return false;
   std::uint16_t extras = 0;
   std::uint16_t* kinds = nullptr;
   if (TIFFGetFieldDefaulted(tiff, TIFFTAG_EXTRASAMPLES, &extras, &kinds) == 1 && extras > 0 && kinds != nullptr) {
@@ -114,7 +135,7 @@ bool read_layout(TIFF* tiff, Layout& layout) {
     if (kinds[0] == EXTRASAMPLE_ASSOCALPHA) layout.alpha = Layout::Alpha::premultiplied;
   }
   const int colours = grey ? 1 : 3;
-  if (layout.samples != colours + (layout.alpha == Layout::Alpha::none ? 0 : 1))
+  if (channels == 0 && layout.samples != colours + (layout.alpha == Layout::Alpha::none ? 0 : 1))
     unsupported(std::to_string(layout.samples) + " channels");
   if (layout.tiled) {
     layout.part_width = tag<std::uint32_t>(tiff, TIFFTAG_TILEWIDTH, 0);
@@ -128,16 +149,23 @@ bool read_layout(TIFF* tiff, Layout& layout) {
   return true;
 }
 
+/// Of the values that read() gives.
+int channels_of(const Layout& layout, bool as_rgb) { return as_rgb ? rgb_channels : layout.samples; }
+DType type_of(const Layout& layout, bool as_rgb) {
+  return as_rgb || (layout.bits == 8 && layout.format == SAMPLEFORMAT_UINT) ? DType::u8 : DType::f32;
+}
+
 class TiffRegion final : public RegionSource {
  public:
   TiffRegion(Handle tiff, const Layout& layout, std::shared_ptr<std::string> message, std::int64_t part_bytes,
-             const std::array<double, 3>& spacing_mm)
-      : message_(std::move(message)), tiff_(std::move(tiff)), layout_(layout) {
+             const std::array<double, 3>& spacing_mm, bool as_rgb)
+      : as_rgb_(as_rgb), message_(std::move(message)), tiff_(std::move(tiff)), layout_(layout) {
     info_.size = {static_cast<int>(layout.height), 1, static_cast<int>(layout.width)};
-    info_.channels = out_channels;
+    info_.channels = channels_of(layout, as_rgb);
+    info_.type = type_of(layout, as_rgb);
     info_.spacing_mm = spacing_mm;
     part_bytes_ = static_cast<std::size_t>(part_bytes) * (layout.planes ? static_cast<std::size_t>(layout.samples) : 1);
-    band_bytes_ = std::size_t{out_channels} * layout.width * layout.part_height;
+    band_bytes_ = static_cast<std::size_t>(info_.row_bytes()) * layout.part_height;
   }
 
   const RegionInfo& info() const override { return info_; }
@@ -154,7 +182,7 @@ class TiffRegion final : public RegionSource {
     // Not before: the gate grants these bytes after the file was opened.
     part_.resize(part_bytes_);
     band_.resize(band_bytes_);
-    const std::size_t row_bytes = std::size_t{out_channels} * layout_.width;
+    const auto row_bytes = static_cast<std::size_t>(info_.row_bytes());
     auto* out = static_cast<std::uint8_t*>(to);
     for (int row = first; row < first + count;) {
       const int band = row / static_cast<int>(layout_.part_height);
@@ -174,17 +202,19 @@ class TiffRegion final : public RegionSource {
     band_holes_.clear();
     const auto top = static_cast<std::uint32_t>(band) * layout_.part_height;
     const std::uint32_t rows = std::min(layout_.part_height, layout_.height - top);
+    const std::size_t pixel_bytes = static_cast<std::size_t>(info_.row_bytes()) / layout_.width;
     for (std::uint32_t left = 0; left < layout_.width; left += layout_.part_width) {
       const std::uint32_t columns = std::min(layout_.part_width, layout_.width - left);
       const auto row_at = [&](std::uint32_t y) {
-        return band_.data() + out_channels * (std::size_t{y} * layout_.width + left);
+        return band_.data() + pixel_bytes * (std::size_t{y} * layout_.width + left);
       };
       try {
         load_part(left, top);
-        for (std::uint32_t y = 0; y < rows; ++y) convert_row(y, columns, row_at(y));
+        for (std::uint32_t y = 0; y < rows; ++y)
+          as_rgb_ ? convert_row(y, columns, row_at(y)) : copy_row(y, columns, row_at(y));
       } catch (const PictureError& error) {
         if (!with_holes || error.reason() != Reason::corrupt_data) throw;
-        for (std::uint32_t y = 0; y < rows; ++y) std::fill_n(row_at(y), out_channels * columns, std::uint8_t{0});
+        for (std::uint32_t y = 0; y < rows; ++y) std::fill_n(row_at(y), pixel_bytes * columns, std::uint8_t{0});
         add_hole(static_cast<int>(left), static_cast<int>(left + columns));
       }
     }
@@ -244,18 +274,41 @@ class TiffRegion final : public RegionSource {
     }
   }
 
-  /// One sample of the loaded part as a number of its own depth.
-  std::uint32_t sample(std::uint32_t x, std::uint32_t y, int s) const {
+  /// One sample of the loaded part.
+  template <class T>
+  T sample_as(std::uint32_t x, std::uint32_t y, int s) const {
     const std::size_t place = std::size_t{y} * layout_.part_width + x;
     const std::size_t at =
-        layout_.planes ? part_.size() / static_cast<std::size_t>(layout_.samples) * static_cast<std::size_t>(s) +
-                             place * static_cast<std::size_t>(layout_.bits / 8)
-                       : (place * static_cast<std::size_t>(layout_.samples) + static_cast<std::size_t>(s)) *
-                             static_cast<std::size_t>(layout_.bits / 8);
-    if (layout_.bits == 8) return part_[at];
-    std::uint16_t value = 0;
+        layout_.planes
+            ? part_.size() / static_cast<std::size_t>(layout_.samples) * static_cast<std::size_t>(s) + place * sizeof(T)
+            : (place * static_cast<std::size_t>(layout_.samples) + static_cast<std::size_t>(s)) * sizeof(T);
+    T value{};
     std::memcpy(&value, part_.data() + at, sizeof(value));
     return value;
+  }
+
+  /// One unsigned sample as a number of its own depth.
+  std::uint32_t sample(std::uint32_t x, std::uint32_t y, int s) const {
+    return layout_.bits == 8 ? sample_as<std::uint8_t>(x, y, s) : sample_as<std::uint16_t>(x, y, s);
+  }
+
+  template <class From, class To>
+  void copy_as(std::uint32_t y, std::uint32_t columns, std::uint8_t* to) const {
+    for (std::uint32_t x = 0; x < columns; ++x) {
+      for (int s = 0; s < layout_.samples; ++s, to += sizeof(To)) {
+        const auto value = static_cast<To>(sample_as<From>(x, y, s));
+        std::memcpy(to, &value, sizeof(value));
+      }
+    }
+  }
+
+  // The values of the file. Those of 16 bits are exact in float32.
+  void copy_row(std::uint32_t y, std::uint32_t columns, std::uint8_t* to) const {
+    if (layout_.format == SAMPLEFORMAT_IEEEFP) return copy_as<float, float>(y, columns, to);
+    const bool is_signed = layout_.format == SAMPLEFORMAT_INT;
+    if (layout_.bits == 16)
+      return is_signed ? copy_as<std::int16_t, float>(y, columns, to) : copy_as<std::uint16_t, float>(y, columns, to);
+    is_signed ? copy_as<std::int8_t, float>(y, columns, to) : copy_as<std::uint8_t, std::uint8_t>(y, columns, to);
   }
 
   // The rules of Decoded, for pictures that are decoded whole. Alpha is blended over white in the depth of the file.
@@ -266,9 +319,9 @@ class TiffRegion final : public RegionSource {
     }
     const std::uint64_t top = layout_.bits == 8 ? 255 : 65535;
     const bool grey = layout_.grey();
-    for (std::uint32_t x = 0; x < columns; ++x, to += out_channels) {
+    for (std::uint32_t x = 0; x < columns; ++x, to += rgb_channels) {
       const std::uint64_t alpha = layout_.alpha == Layout::Alpha::none ? top : sample(x, y, layout_.samples - 1);
-      for (int c = 0; c < out_channels; ++c) {
+      for (int c = 0; c < rgb_channels; ++c) {
         std::uint64_t value = sample(x, y, grey ? 0 : c);
         if (layout_.white_is_zero) value = top - value;
         const bool premultiplied = layout_.alpha == Layout::Alpha::premultiplied;
@@ -278,13 +331,14 @@ class TiffRegion final : public RegionSource {
     }
   }
 
+  const bool as_rgb_;                           // false: the values of the file
   const std::shared_ptr<std::string> message_;  // before the file, which may still write to it when it closes
   const Handle tiff_;
   const Layout layout_;
   RegionInfo info_;
   std::size_t part_bytes_ = 0, band_bytes_ = 0;
   std::vector<std::uint8_t> part_;  // one tile or strip as the library gives it; all planes of it
-  std::vector<std::uint8_t> band_;  // a row of tiles, or a strip, as RGB
+  std::vector<std::uint8_t> band_;  // a row of tiles, or a strip, as read() gives it
   int loaded_band_ = -1;
   std::vector<Hole> band_holes_;  // of the loaded band: only the columns
 };
@@ -307,10 +361,12 @@ std::shared_ptr<RegionSource> open_tiff(OpenFile file, const RegionOptions& opti
     throw PictureError(Reason::corrupt_data,
                        "directory " + std::to_string(page.directory) + " of this TIFF cannot be read: " + *message);
   Layout layout;
-  if (!read_layout(tiff.get(), layout)) return nullptr;
+  if (!read_layout(tiff.get(), options.channels, layout)) return nullptr;
+  const bool as_rgb = options.channels == 0;
   const std::uint64_t part =
       layout.tiled ? TIFFTileSize64(tiff.get()) : TIFFVStripSize64(tiff.get(), layout.part_height);
-  const std::uint64_t band = std::uint64_t{out_channels} * layout.width * layout.part_height;
+  const std::uint64_t band = static_cast<std::uint64_t>(channels_of(layout, as_rgb)) *
+                             element_bytes(type_of(layout, as_rgb)) * layout.width * layout.part_height;
   const auto most = static_cast<std::uint64_t>(options.memory_bytes);
   if (part == 0 || part > most || band > most || part * static_cast<std::uint64_t>(layout.samples) + band > most) {
     throw PictureError(Reason::too_large,
@@ -319,7 +375,8 @@ std::shared_ptr<RegionSource> open_tiff(OpenFile file, const RegionOptions& opti
                            std::to_string(layout.part_height) + "; raise gate.slab");
   }
   const std::array<double, 3> spacing_mm = page.spacing_mm ? *page.spacing_mm : aperio_spacing(tiff.get());
-  return std::make_shared<TiffRegion>(std::move(tiff), layout, message, static_cast<std::int64_t>(part), spacing_mm);
+  return std::make_shared<TiffRegion>(std::move(tiff), layout, message, static_cast<std::int64_t>(part), spacing_mm,
+                                      as_rgb);
 }
 
 }  // namespace millrace

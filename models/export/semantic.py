@@ -1,7 +1,7 @@
 """Makes a package from a semantic segmenter in TorchScript, for export.py. It gives logits or probabilities for each pixel or voxel.
 
-`forward` of the file takes windows of pictures [B, 3, height, width] and returns [B, channels, height, width]. For volumes,
-it takes [B, 1, x, y, z] or [B, 1, z, y, x]. If it returns a list, a tuple or a dictionary, the package takes the first tensor.
+`forward` of the file takes windows of pictures [B, 3, height, width], or [B, N, height, width] with --channels N. It
+returns [B, channels, height, width]. For volumes, it takes [B, 1, x, y, z] or [B, 1, z, y, x]. If it returns a list, a tuple or a dictionary, the package takes the first tensor.
 
 Several files, or one that returns [members, B, channels, ...], are an ensemble. The package has one network, which returns
 the mean of its members. So a run treats an ensemble as it treats any other model.
@@ -14,6 +14,7 @@ from package import Differs, Refused, compare, original_of, read_names, write_pa
 
 MAX_BATCH = 64
 MAX_CHANNELS = 254
+MAX_INPUT_CHANNELS = 16
 ALONE_BOUND = 1e-3  # largest difference of a window alone, as a share of the deviation; deepbet's nets have 4.2e-4
 
 
@@ -108,19 +109,42 @@ def for_channels(name, values, channels):
     return [float(value) for value in (values * channels)[:channels]]
 
 
+def channels_of(arguments, sides):
+    """How many channels a window has."""
+    return 1 if len(sides) == 3 else arguments.channels or 3
+
+
 def input_of(arguments, sides):
     """The section `input` of model.yaml."""
     volumes = len(sides) == 3
     if volumes and arguments.colour:
         raise Refused("--colour has no meaning for volumes; leave it out")
+    if arguments.channels is not None:
+        check_channels(arguments, volumes)
     axes = arguments.axes or "xyz"
     names = ("width", "height", "depth") if axes == "xyz" else ("depth", "height", "width")
-    section = dict(zip(names, sides)) | {"axes": axes} if volumes else {"width": sides[1], "height": sides[0], "colour": arguments.colour or "rgb"}
-    return section | scaling_of(arguments, volumes)
+    if volumes:
+        section = dict(zip(names, sides)) | {"axes": axes}
+    else:
+        kind = {"colour": arguments.colour or "rgb"} if arguments.channels is None else {"channels": arguments.channels}
+        section = {"width": sides[1], "height": sides[0]} | kind
+    return section | scaling_of(arguments, sides)
 
 
-def scaling_of(arguments, volumes):
+def check_channels(arguments, volumes):
+    if volumes:
+        raise Refused("--channels is for pictures, since a volume has one channel; leave it out")
+    if arguments.colour:
+        raise Refused("--colour orders the channels of RGB, and --channels takes those of the file; leave one of them out")
+    if not 1 <= arguments.channels <= MAX_INPUT_CHANNELS:
+        raise Refused(f"--channels {arguments.channels}: takes a whole number from 1 to {MAX_INPUT_CHANNELS}")
+    if arguments.scale is None and arguments.zscore is None and arguments.percentiles is None:
+        raise Refused("--channels needs --scale, --zscore or --percentiles, since values are those of the file; for 8 bits, --scale 0.00392156862745098 gives 0 to 1")
+
+
+def scaling_of(arguments, sides):
     """The keys of `input` that say how values become the input: by numbers, or by statistics of each item's values."""
+    volumes = len(sides) == 3
     clip, zscore, percentiles = arguments.clip, arguments.zscore, arguments.percentiles
     of_item = zscore is not None or percentiles is not None
     for name in ("scale", "mean", "std"):
@@ -142,7 +166,7 @@ def scaling_of(arguments, volumes):
     if of_item:
         keys |= {"zscore": zscore} if zscore is not None else {"percentiles": percentiles, "clip_to_percentiles": bool(arguments.clip_to_percentiles)}
         return keys if volumes else keys | {"channel_wise": bool(arguments.channel_wise)}
-    channels = 1 if volumes else 3
+    channels = channels_of(arguments, sides)
     scale = (1 if volumes else 1 / 255) if arguments.scale is None else arguments.scale
     return keys | {"scale": scale, "mean": for_channels("mean", arguments.mean or [0], channels), "std": for_channels("std", arguments.std or [1], channels)}
 
@@ -205,7 +229,7 @@ def write(files, loaded, out, arguments, architecture, original, names=None):
     sides = window_of(arguments)
     inputs = input_of(arguments, sides)
     rows = 3 if len(sides) == 2 else 2  # windows of volumes are large
-    images = torch.rand(rows, 1 if len(sides) == 3 else 3, *sides, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(rows, channels_of(arguments, sides), *sides, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         nets = [one_tensor(file, net, images) for file, net in zip(files, loaded)]
         net, activation, members = join(files, nets, images, arguments)

@@ -39,6 +39,25 @@ TEST_CASE("all of a semantic segmenter's package is read") {
   CHECK(describe(package).find("8 windows a call") != std::string::npos);
 }
 
+TEST_CASE("a model may take the channels of the file") {
+  for (const auto& [count, numbers, text] :
+       {std::tuple{1, "[7]", "64 x 48 with the channel of the file"},
+        {4, "[1, 2, 3, 4]", "64 x 48 with the 4 channels of the file"},
+        {16, "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]", "64 x 48 with the 16 channels of the file"}}) {
+    const TemporaryFolder folder;
+    write_package(folder.path(),
+                  replaced(replaced(replaced(semantic_yaml(), "colour: bgr", "channels: " + std::to_string(count)),
+                                    "mean: [0, 0, 0]", std::string("mean: ") + numbers),
+                           "std: [1, 1, 1]", std::string("std: ") + numbers));
+    const Package package = read_package(folder.path());
+    CHECK(package.input.keeps_values);
+    CHECK(package.channels.size() == static_cast<std::size_t>(count));
+    CHECK(package.channels.back().first == doctest::Approx(count == 1 ? 7 : count));
+    CHECK(inputs_of(package, "forward", {5, 0})[0].shape == std::vector<std::int64_t>{5, count, 48, 64});
+    CHECK(describe(package).find(text) != std::string::npos);
+  }
+}
+
 TEST_CASE("windows of volumes have three sides, in the order of the model's axes") {
   for (const bool columns_first : {true, false}) {
     const TemporaryFolder folder;

@@ -218,5 +218,43 @@ TEST_CASE("a value that is not finite fails its picture alone") {
   CHECK(line_of(*batch.frames[1], world.context())["reason"] == "non_finite");
 }
 
+/// A model with the channels of the file.
+Package package_of_channels(int count) {
+  Package package = semantic_package(2);
+  package.input.keeps_values = true;
+  package.channels.assign(static_cast<std::size_t>(count), {0, 255});
+  set_methods(package);
+  return package;
+}
+
+TEST_CASE("a model with one channel takes grey pictures that were decoded to RGB, and refuses colours") {
+  World world(package_of_channels(1)), rgb(semantic_package(2));
+  Batch batch = batch_of_sizes({{40, 30}, {40, 30}, {20, 50}}), same = batch_of_sizes({{40, 30}, {40, 30}, {20, 50}});
+  for (Batch* of : {&batch, &same}) {
+    for (const std::size_t i : {0, 2}) {
+      const PixelBuffer& raster = of->frames[i]->columns.get(pixels);
+      for (int p = 0; p < raster.width * raster.height; ++p) {
+        std::uint8_t* const pixel = raster.data.get() + 3 * static_cast<std::ptrdiff_t>(p);
+        pixel[1] = pixel[2] = pixel[0];
+      }
+    }
+  }
+  world.run(batch, {{"values", {"logits"}}});
+  rgb.run(same, {{"values", {"logits"}}});
+  for (const std::size_t i : {0, 2}) CHECK(std::ranges::equal(values_of(*batch.frames[i]), values_of(*same.frames[i])));
+  REQUIRE(batch.frames[1]->failed());
+  CHECK(batch.frames[1]->failure->detail ==
+        "a picture with colours, but the model takes one channel; convert it to grey");
+}
+
+TEST_CASE("a model with four channels refuses a picture that was decoded to RGB") {
+  World world(package_of_channels(4));
+  Batch batch = batch_of_sizes({{40, 30}});
+  world.run(batch);
+  REQUIRE(batch.frames[0]->failed());
+  CHECK(batch.frames[0]->failure->detail ==
+        "a picture that is read as RGB, but the model takes 4 channels; convert it to a TIFF with these channels");
+}
+
 }  // namespace
 }  // namespace millrace

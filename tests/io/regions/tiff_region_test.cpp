@@ -26,6 +26,7 @@ struct Kind {
   bool big = false;
   int photometric = PHOTOMETRIC_RGB;
   const char* description = nullptr;
+  int format = SAMPLEFORMAT_UINT;
 };
 
 /// Smooth colours with some noise, by row, column and sample.
@@ -33,6 +34,9 @@ std::uint32_t value_at(const Kind& kind, int y, int x, int s) {
   const std::uint32_t value = static_cast<std::uint32_t>(y * 7 + x * 3 + s * 40 + (y * x) % 11) % 256;
   return kind.bits == 8 ? value : value * 251 + static_cast<std::uint32_t>(x % 200);
 }
+
+/// The same as a number with a sign and a fraction.
+float real_of(std::uint32_t value) { return static_cast<float>(value) / 7 - 900; }
 
 /// The part of the picture from (top, left), as the library takes it. Places outside of the picture are 0.
 std::vector<std::uint8_t> part_of(const Kind& kind, int top, int left, int height, int width, int plane) {
@@ -42,6 +46,12 @@ std::vector<std::uint8_t> part_of(const Kind& kind, int top, int left, int heigh
       for (int s = 0; s < kind.samples; ++s) {
         if (kind.planes && s != plane) continue;
         const std::uint32_t value = y < kind.height && x < kind.width ? value_at(kind, y, x, s) : 0;
+        if (kind.bits == 32) {
+          const float real = real_of(value);
+          const auto* const bytes = reinterpret_cast<const std::uint8_t*>(&real);
+          part.insert(part.end(), bytes, bytes + sizeof(real));
+          continue;
+        }
         part.push_back(static_cast<std::uint8_t>(value));
         if (kind.bits == 16) part.push_back(static_cast<std::uint8_t>(value >> 8));
       }
@@ -57,6 +67,7 @@ void write(const std::string& path, const Kind& kind) {
   TIFFSetField(tiff, TIFFTAG_IMAGELENGTH, kind.height);
   TIFFSetField(tiff, TIFFTAG_SAMPLESPERPIXEL, kind.samples);
   TIFFSetField(tiff, TIFFTAG_BITSPERSAMPLE, kind.bits);
+  TIFFSetField(tiff, TIFFTAG_SAMPLEFORMAT, kind.format);
   TIFFSetField(tiff, TIFFTAG_COMPRESSION, kind.compression);
   TIFFSetField(tiff, TIFFTAG_PHOTOMETRIC, kind.photometric);
   TIFFSetField(tiff, TIFFTAG_PLANARCONFIG, kind.planes ? PLANARCONFIG_SEPARATE : PLANARCONFIG_CONTIG);
@@ -341,6 +352,85 @@ TEST_CASE("kinds that are only decoded whole, and kinds that are not read at all
   CHECK_FALSE(is_read_in_parts(path));
   CHECK_THROWS_AS(open_region(folder.path() + "/none.tif", {}, {}), PictureError);
   CHECK_THROWS_AS(open_region(path, {.bytes = 1000}, {}), PictureError);
+}
+
+/// The value of a file, as a model gets it that takes the channels of the file.
+float kept_value(const Kind& kind, int y, int x, int s) {
+  const std::uint32_t value = value_at(kind, y, x, s);
+  if (kind.format == SAMPLEFORMAT_IEEEFP) return real_of(value);
+  if (kind.format == SAMPLEFORMAT_UINT) return static_cast<float>(value);
+  return kind.bits == 8 ? static_cast<float>(static_cast<std::int8_t>(value))
+                        : static_cast<float>(static_cast<std::int16_t>(value));
+}
+
+TEST_CASE("the channels of a file keep their values") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.tif";
+  constexpr int grey = PHOTOMETRIC_MINISBLACK;
+  for (const Kind& kind :
+       {Kind{.width = 40, .height = 50, .samples = 1, .bits = 16, .photometric = grey},
+        Kind{.width = 40, .height = 50, .samples = 1, .photometric = PHOTOMETRIC_MINISWHITE},
+        Kind{.width = 40, .height = 50, .samples = 2, .tile = 16, .photometric = grey},
+        Kind{.width = 40, .height = 50, .samples = 3, .bits = 16, .tile = 16},
+        Kind{.width = 40, .height = 50, .samples = 4, .alpha = EXTRASAMPLE_ASSOCALPHA},
+        Kind{.width = 40, .height = 50, .samples = 4, .photometric = PHOTOMETRIC_SEPARATED},
+        Kind{.width = 40, .height = 50, .samples = 13, .bits = 16, .tile = 16, .planes = true, .photometric = grey},
+        Kind{.width = 40, .height = 50, .samples = 16, .bits = 16, .photometric = grey, .format = SAMPLEFORMAT_INT},
+        Kind{.width = 40, .height = 50, .samples = 5, .tile = 32, .photometric = grey, .format = SAMPLEFORMAT_INT},
+        Kind{.width = 40,
+        .height = 50,
+        .samples = 5,
+        .bits = 32,
+        .tile = 16,
+        .compression = COMPRESSION_ADOBE_DEFLATE,
+        .planes = true,
+        .photometric = grey,
+        .format = SAMPLEFORMAT_IEEEFP}}) {
+    CAPTURE(kind.samples);
+    CAPTURE(kind.bits);
+    write(path, kind);
+    const auto region = open_region(path, {}, {.channels = kind.samples});
+    REQUIRE(region != nullptr);
+    const RegionInfo& info = region->info();
+    CHECK(info.channels == kind.samples);
+    CHECK(info.type == (kind.bits == 8 && kind.format == SAMPLEFORMAT_UINT ? DType::u8 : DType::f32));
+    const std::vector<std::uint8_t> bytes = read_rows(*region, 7);
+    std::size_t wrong = 0;
+    for (int y = 0; y < kind.height; ++y) {
+      for (int x = 0; x < kind.width; ++x) {
+        for (int s = 0; s < kind.samples; ++s) {
+          const auto at = static_cast<std::size_t>((y * kind.width + x) * kind.samples + s);
+          float value = 0;
+          if (info.type == DType::u8) {
+            value = bytes[at];
+          } else {
+            std::memcpy(&value, bytes.data() + 4 * at, sizeof(value));
+          }
+          wrong += value == kept_value(kind, y, x, s) ? 0 : 1;
+        }
+      }
+    }
+    CHECK(wrong == 0);
+    // Memory counts the values as they are given.
+    CHECK(region->memory_bytes() >= info.row_bytes() * (kind.tile > 0 ? kind.tile : kind.rows));
+    CHECK_THROWS_WITH_AS(open_region(path, {}, {.channels = kind.samples == 16 ? 6 : kind.samples + 1}),
+                         doctest::Contains("but the model takes"), PictureError);
+  }
+}
+
+TEST_CASE("values that no model gets as they are") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.tif";
+  write(path, {.width = 40, .height = 50, .samples = 1, .bits = 32, .photometric = PHOTOMETRIC_MINISBLACK});
+  CHECK_THROWS_WITH_AS(open_region(path, {}, {.channels = 1}),
+                       "a TIFF with unsigned whole numbers of 32 bits; whole numbers of 8 or 16 bits and "
+                       "floating-point numbers of 32 bits are read",
+                       PictureError);
+  // Values of 4 bytes need four times the memory of those of one.
+  write(path,
+        {.width = 1000, .height = 50, .samples = 1, .bits = 16, .rows = 10, .photometric = PHOTOMETRIC_MINISBLACK});
+  CHECK(open_region(path, {}, {.memory_bytes = 20'000 + 40'000, .channels = 1}) != nullptr);
+  CHECK_THROWS_AS(open_region(path, {}, {.memory_bytes = 20'000 + 40'000 - 1, .channels = 1}), PictureError);
 }
 
 TEST_CASE("slides of Aperio say how large a pixel is; other descriptions mean nothing") {
