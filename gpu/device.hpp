@@ -33,6 +33,12 @@ struct DeviceCounts {
   std::int64_t downloads = 0;
   std::int64_t waits = 0;
   std::int64_t overflows = 0;  ///< waits whose masks did not fit, so that a second copy and wait followed
+
+  DeviceCounts operator-(const DeviceCounts& earlier) const {
+    return {uploads - earlier.uploads, downloads - earlier.downloads, waits - earlier.waits,
+            overflows - earlier.overflows};
+  }
+  DeviceCounts operator+(const DeviceCounts& other) const { return *this - (DeviceCounts{} - other); }
 };
 
 /// Memory, copies and operations (gpu/ops/) of one lane. Calls are asynchronous and run in order on a stream.

@@ -1,6 +1,6 @@
 #include "run/device_calls.hpp"
 
-#include <algorithm>
+#include <functional>
 #include <set>
 
 #include "base/text.hpp"
@@ -28,44 +28,62 @@ std::int64_t batches_of(const Snapshot& window) {
   return 0;
 }
 
+/// What a stage may make in a run, of its fixed copies and of those that counters count.
+DeviceCounts declared_by(const DeviceUse& use, const DeviceCalls& calls, const Counters& counters,
+                         const std::function<bool(const CounterInfo*)>& counts) {
+  DeviceCounts most{use.uploads * calls.pictures, use.downloads * calls.batches, use.waits * calls.batches, 0};
+  if (use.downloads_each != nullptr && counts(use.downloads_each))
+    most.downloads += counters[*use.downloads_each].count();
+  if (use.slabs_in != nullptr && counts(use.slabs_in)) most.uploads += counters[*use.slabs_in].count();
+  if (use.slabs_out != nullptr && counts(use.slabs_out)) {
+    most.downloads += counters[*use.slabs_out].count();
+    most.waits += counters[*use.slabs_out].count();
+  }
+  return most;
+}
+
+/// "23 waits instead of at most 20", for each kind that exceeds. Empty if none does.
+std::string compared(const DeviceCounts& made, const DeviceCounts& declared) {
+  std::string text;
+  const auto compare = [&](const char* what, std::int64_t count, std::int64_t most) {
+    if (count <= most) return;
+    text +=
+        (text.empty() ? "" : ", ") + std::to_string(count) + " " + what + " instead of at most " + std::to_string(most);
+  };
+  compare("uploads", made.uploads, declared.uploads);
+  compare("downloads", made.downloads - made.overflows, declared.downloads);
+  compare("waits", made.waits - made.overflows, declared.waits);
+  return text;
+}
+
 }  // namespace
 
 std::optional<DeviceCalls> device_calls(const Chain& chain, const Snapshot& window, const Counters& counters,
-                                        const DeviceCounts& made) {
+                                        const DeviceCounts& made, const std::map<std::string, DeviceCounts>& by_stage) {
   DeviceCalls calls{pictures_of(window), batches_of(window), made, {}};
   if (calls.batches == 0) return std::nullopt;
   std::set<const CounterInfo*> counted;  // two stages can share a counter
   for (const ChainLink& link : chain.links()) {
     const DeviceUse& use = link.info.device;
-    calls.declared.uploads += use.uploads * calls.pictures;
-    calls.declared.downloads += use.downloads * calls.batches;
-    calls.declared.waits += use.waits * calls.batches;
-    if (use.downloads_each != nullptr && counted.insert(use.downloads_each).second)
-      calls.declared.downloads += counters[*use.downloads_each].count();
-    if (use.slabs_in != nullptr && counted.insert(use.slabs_in).second)
-      calls.declared.uploads += counters[*use.slabs_in].count();
-    if (use.slabs_out != nullptr && counted.insert(use.slabs_out).second) {
-      calls.declared.downloads += counters[*use.slabs_out].count();
-      calls.declared.waits += counters[*use.slabs_out].count();
-    }
+    const auto first = [&](const CounterInfo* counter) { return counted.insert(counter).second; };
+    calls.declared = calls.declared + declared_by(use, calls, counters, first);
+    if (const auto found = by_stage.find(link.info.name); found != by_stage.end())
+      calls.stages.push_back(
+          {link.info.name, found->second, declared_by(use, calls, counters, [](const CounterInfo*) { return true; })});
   }
   return calls;
 }
 
 std::string excess_of(const DeviceCalls& calls) {
-  const DeviceCounts& made = calls.made;
-  std::string text;
-  const auto compare = [&](const char* what, std::int64_t count, std::int64_t declared) {
-    if (count <= declared) return;
-    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what + " instead of at most " +
-            std::to_string(declared);
-  };
-  compare("uploads", made.uploads, calls.declared.uploads);
-  compare("downloads", made.downloads - made.overflows, calls.declared.downloads);
-  compare("waits", made.waits - made.overflows, calls.declared.waits);
+  const std::string text = compared(calls.made, calls.declared);
   if (text.empty()) return text;
+  std::string stages;
+  for (const DeviceCalls::OfStage& stage : calls.stages) {
+    if (const std::string of_stage = compared(stage.made, stage.declared); !of_stage.empty())
+      stages += "; stage '" + stage.name + "': " + of_stage;
+  }
   return "the lanes copied or waited more often than their stages declare: " + text + " in " +
-         count_of(calls.batches, "batch", "batches") + "; docs/tracing.md shows how to find the cause";
+         count_of(calls.batches, "batch", "batches") + stages + "; docs/tracing.md shows how to find the cause";
 }
 
 }  // namespace millrace

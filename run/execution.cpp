@@ -353,11 +353,15 @@ void Execution::remember_limits() const {
 DeviceCounts Execution::device_counts() const {
   DeviceCounts all;
   for (const auto& lane : lanes_) {
-    const DeviceCounts one = lane->counts();
-    all.uploads += one.uploads;
-    all.downloads += one.downloads;
-    all.waits += one.waits;
-    all.overflows += one.overflows;
+    all = all + lane->counts();
+  }
+  return all;
+}
+
+std::map<std::string, DeviceCounts> Execution::device_counts_by_stage() const {
+  std::map<std::string, DeviceCounts> all;
+  for (const auto& lane : lanes_) {
+    for (const auto& [stage, counts] : lane->counts_by_stage()) all[stage] = all[stage] + counts;
   }
   return all;
 }

@@ -105,7 +105,8 @@ void fill_device_calls(RunReport& report, const JobRequest& request, const Execu
   // On the host, nothing is copied and nobody waits.
   if (request.devices.kind == Devices::Kind::cpu) return;
   const Counters& counters = execution.counters();
-  report.device_calls = device_calls(request.config.chain, report.window, counters, execution.device_counts());
+  report.device_calls = device_calls(request.config.chain, report.window, counters, execution.device_counts(),
+                                     execution.device_counts_by_stage());
   // Batches that were retried in halves made more calls, and have a note of their own.
   if (!report.device_calls || counters[redone_batches].count() > 0) return;
   if (std::string note = excess_of(*report.device_calls); !note.empty()) report.notes.push_back(std::move(note));

@@ -57,15 +57,6 @@ Lane::Lane(const std::vector<PlannedView>& views, const StageContext& context, D
         return std::shared_ptr<LaneStage>(link.entry->make_lane_stage(link.options, context_, link.info));
       })) {}
 
-DeviceCounts Lane::counts() const {
-  DeviceCounts now = device_->counts();
-  now.uploads -= warm_.uploads;
-  now.downloads -= warm_.downloads;
-  now.waits -= warm_.waits;
-  now.overflows -= warm_.overflows;
-  return now;
-}
-
 void Lane::warm_up() {
   if (device_->stream() == nullptr) {
     share_warm_up();
@@ -194,7 +185,10 @@ std::int64_t Lane::bytes(const Frame& frame) const {
 
 void Lane::run_on_device(const ChainLink& link, LaneStage& stage, Batch& batch) {
   device_->begin_stage(link.info.name);
+  const DeviceCounts before = device_->counts();
   run_stage(link, stage, batch);
+  DeviceCounts& counts = counts_[link.info.name];
+  counts = counts + (device_->counts() - before);
 }
 
 // First frees all data that the lane holds. A batch of one picture gets one more try, then the picture fails.

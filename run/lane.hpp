@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gpu/device.hpp"
@@ -50,7 +52,9 @@ class Lane {
 
   Device& device() { return *device_; }
   /// Counts since the end of warm_up().
-  DeviceCounts counts() const;
+  DeviceCounts counts() const { return device_->counts() - warm_; }
+  /// The same by the name of the stage, without calls that ended with an error. Not while a stage runs.
+  const std::map<std::string, DeviceCounts>& counts_by_stage() const { return counts_; }
 
  private:
   void share_warm_up();
@@ -73,6 +77,7 @@ class Lane {
   const PrepareAgain prepare_again_;
   const std::vector<std::vector<LinkedStage<LaneStage>>> stages_;  // by view and position
   DeviceCounts warm_{};
+  std::map<std::string, DeviceCounts> counts_;  // by stage
 };
 
 /// For messages: "batch 3 (a.jpg and 15 more)".

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "stages/embed.hpp"
 #include "stages/registry.hpp"
 
@@ -34,7 +36,9 @@ Chain chain_of(const std::vector<RecipeStage>& stages) {
 
 TEST_CASE("the default recipe uploads each picture, and downloads once and waits twice in each batch") {
   const Counters counters{counters_of()};
-  const auto calls = device_calls(chain_of(default_stages()), window(), counters, {41, 12, 22, 2});
+  const auto calls =
+      device_calls(chain_of(default_stages()), window(), counters, {41, 12, 22, 2},
+                   {{"preprocess", {41, 0, 0, 0}}, {"detect", {0, 0, 10, 0}}, {"postprocess", {0, 12, 12, 2}}});
   REQUIRE(calls);
   CHECK(calls->pictures == 41);
   CHECK(calls->batches == 10);
@@ -47,20 +51,28 @@ TEST_CASE("the default recipe uploads each picture, and downloads once and waits
   CHECK(excess_of(more) ==
         "the lanes copied or waited more often than their stages declare: 23 waits instead of at most 20 in 10 "
         "batches; docs/tracing.md shows how to find the cause");
+  // The stage that did it has a name.
+  const auto postprocess = std::ranges::find(more.stages, "postprocess", &DeviceCalls::OfStage::name);
+  REQUIRE(postprocess != more.stages.end());
+  postprocess->made.waits += 3;
+  CHECK(excess_of(more) ==
+        "the lanes copied or waited more often than their stages declare: 23 waits instead of at most 20 in 10 "
+        "batches; stage 'postprocess': 13 waits instead of at most 10; docs/tracing.md shows how to find the cause");
   more.made.uploads = 50;
   CHECK(excess_of(more).find("50 uploads instead of at most 41, 23 waits") != std::string::npos);
 }
 
 TEST_CASE("without a batch there is nothing to compare") {
   const Counters counters{counters_of()};
-  CHECK_FALSE(device_calls(chain_of(default_stages()), {}, counters, {}));
+  CHECK_FALSE(device_calls(chain_of(default_stages()), {}, counters, {}, {}));
 }
 
 TEST_CASE("an embedder waits once a batch, and downloads once for each of its calls") {
   const Chain chain = chain_of({"decode", "preprocess", {"first", "embed"}, {"second", "embed"}, "encode"});
   Counters counters{counters_of()};
   counters[embedder_calls] += 27;
-  const auto calls = device_calls(chain, window(), counters, {41, 27, 20, 0});
+  const auto calls =
+      device_calls(chain, window(), counters, {41, 27, 20, 0}, {{"first", {0, 14, 10, 0}}, {"second", {0, 13, 10, 0}}});
   REQUIRE(calls);
   CHECK(calls->declared.downloads == 27);
   CHECK(calls->declared.waits == 20);
