@@ -58,6 +58,7 @@ std::shared_ptr<RegionSource> resampled_region(std::shared_ptr<RegionSource> sou
   info.size.columns = resized(info.size.columns, x, mpp);
   info.size.rows = resized(info.size.rows, y, mpp);
   info.spacing_mm = {mpp / 1000, mpp / 1000, 0};
+  info.geo = {};
   auto resampled = std::make_shared<ResampledRegion>(std::move(source), info);
   if (resampled->memory_bytes() > memory_bytes)
     throw PictureError(Reason::too_large, "resampling to decode.mpp needs " +

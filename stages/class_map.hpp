@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/extent.hpp"
+#include "base/geo_tags.hpp"
 #include "io/results/label_rows.hpp"
 #include "stages/field.hpp"
 
@@ -20,6 +21,7 @@ struct ClassMap {
   bool one_slab = false;               ///< a picture that is not higher than a window
   std::array<double, 3> spacing_mm{};  ///< RegionInfo::spacing_mm
   std::string nifti_header{};          ///< RegionInfo::nifti_header
+  GeoTags geo{};                       ///< RegionInfo::geo
   std::int64_t instances = 0;          ///< list components with at least so many pixels; 0: list none
 };
 

@@ -126,6 +126,7 @@ void Semantic::deliver(Item& item) const {
   if (frame.region != nullptr) {
     map.spacing_mm = frame.region->info().spacing_mm;
     map.nifti_header = frame.region->info().nifti_header;
+    map.geo = frame.region->info().geo;
   }
   map.instances = options_.instances;
   // As long as labels or values exist, the gate does not get their bytes back.

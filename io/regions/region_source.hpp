@@ -2,10 +2,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/extent.hpp"
+#include "base/geo_tags.hpp"
 #include "base/hole.hpp"
 #include "base/tensor.hpp"
 
@@ -17,12 +19,14 @@ inline constexpr double same_mpp = 0.01;
 /// The facts of a file that is read in parts.
 struct RegionInfo {
   Extent size;
+  std::optional<Extent> file_size{};  ///< of a volume that is resampled: that of its file, which its labels have
   int channels = 3;
   DType type = DType::u8;  ///< of a value, as read() gives it: u8 or f32
   bool volume = false;     ///< rows are slices; false: a picture, whose rows are lines
-  /// Between columns, lines and slices; of a picture between columns and rows. 0: unknown.
+  /// Between columns, lines and slices of the labels; of a picture between columns and rows. 0: unknown.
   std::array<double, 3> spacing_mm{};
   std::string nifti_header{};    ///< of a volume, 348 bytes: its outputs have the same place in space
+  GeoTags geo{};                 ///< of a picture: its outputs have the same place on Earth
   std::int64_t other_bytes = 0;  ///< of a volume in several files: the size of all but the item's own
   std::string other_files{};     ///< of these files: a hash of their names, sizes and times
   std::int64_t row_bytes() const {

@@ -58,6 +58,32 @@ std::array<double, 3> aperio_spacing(TIFF* tiff) {
   return {micrometres / 1000, micrometres / 1000, 0};
 }
 
+/// The values of a tag that libtiff does not know; none if they have another type, or are absurdly many.
+template <class T>
+std::vector<T> values_of(TIFF* tiff, std::uint32_t number, TIFFDataType type) {
+  constexpr std::uint32_t most_values = 100'000;
+  const TIFFField* const field = TIFFFindField(tiff, number, TIFF_ANY);
+  std::uint32_t count = 0;
+  const T* values = nullptr;
+  if (field == nullptr || TIFFFieldDataType(field) != type || TIFFFieldPassCount(field) == 0 ||
+      TIFFFieldReadCount(field) != TIFF_VARIABLE2 || TIFFGetField(tiff, number, &count, &values) != 1 ||
+      values == nullptr || count > most_values)
+    return {};
+  return {values, values + count};
+}
+
+GeoTags geo_tags(TIFF* tiff) {
+  GeoTags tags;
+  tags.pixel_scale = values_of<double>(tiff, geo_tag::pixel_scale, TIFF_DOUBLE);
+  tags.tie_points = values_of<double>(tiff, geo_tag::tie_points, TIFF_DOUBLE);
+  tags.transformation = values_of<double>(tiff, geo_tag::transformation, TIFF_DOUBLE);
+  tags.parameters = values_of<double>(tiff, geo_tag::parameters, TIFF_DOUBLE);
+  tags.keys = values_of<std::uint16_t>(tiff, geo_tag::keys, TIFF_SHORT);
+  const std::vector<char> text = values_of<char>(tiff, geo_tag::text, TIFF_ASCII);
+  tags.text.assign(text.begin(), std::ranges::find(text, '\0'));
+  return tags;
+}
+
 /// The layout of a picture.
 struct Layout {
   std::uint32_t width = 0, height = 0;
@@ -164,6 +190,7 @@ class TiffRegion final : public RegionSource {
     info_.channels = channels_of(layout, as_rgb);
     info_.type = type_of(layout, as_rgb);
     info_.spacing_mm = spacing_mm;
+    info_.geo = geo_tags(tiff_.get());
     part_bytes_ = static_cast<std::size_t>(part_bytes) * (layout.planes ? static_cast<std::size_t>(layout.samples) : 1);
     band_bytes_ = static_cast<std::size_t>(info_.row_bytes()) * layout.part_height;
   }

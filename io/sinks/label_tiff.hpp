@@ -1,14 +1,16 @@
 #pragma once
 
+#include "base/geo_tags.hpp"
 #include "io/results/label_rows.hpp"
 
 namespace millrace {
 
 /// Writes labels as a tiled TIFF of 8-bit grey, with deflate. Each further page has half the width and height, until a
-/// page fits one tile; its pixel is the upper left one of four. Above 4 GB of pixels it is a BigTIFF.
+/// page fits one tile; its pixel is the upper left one of four. Above 4 GB of pixels it is a BigTIFF. The first page has
+/// the tags of a GeoTIFF.
 /// The descriptor is open for reading and writing, and stays open. Memory is a row of tiles.
 /// Throws std::runtime_error if the library fails.
-using LabelTiffWriter = void(int descriptor, int width, int height, const LabelRows& labels);
+using LabelTiffWriter = void(int descriptor, int width, int height, const GeoTags& geo, const LabelRows& labels);
 
 /// The writer in libmillrace_tiff.so. Throws PluginError.
 LabelTiffWriter& find_label_tiff_writer();

@@ -30,6 +30,19 @@ int keep_message(TIFF* /*tiff*/, void* to, const char* /*module*/, const char* f
   return 1;
 }
 
+/// libtiff does not know these tags itself.
+constexpr TIFFFieldInfo geo_field(std::uint32_t number, TIFFDataType type, const char* name) {
+  // libtiff never writes to the name.
+  return {number, TIFF_VARIABLE2, TIFF_VARIABLE2, type, FIELD_CUSTOM, 1, 1, const_cast<char*>(name)};
+}
+constexpr std::array geo_fields{
+    geo_field(geo_tag::pixel_scale, TIFF_DOUBLE, "ModelPixelScale"),
+    geo_field(geo_tag::tie_points, TIFF_DOUBLE, "ModelTiepoint"),
+    geo_field(geo_tag::transformation, TIFF_DOUBLE, "ModelTransformation"),
+    geo_field(geo_tag::keys, TIFF_SHORT, "GeoKeyDirectory"),
+    geo_field(geo_tag::parameters, TIFF_DOUBLE, "GeoDoubleParams"),
+    TIFFFieldInfo{geo_tag::text, -1, -1, TIFF_ASCII, FIELD_CUSTOM, 1, 0, const_cast<char*>("GeoAsciiParams")}};
+
 /// The pages of one file, largest first.
 class Pyramid {
  public:
@@ -48,6 +61,17 @@ class Pyramid {
       ::close(own);
       fail("begin");
     }
+    check_set(TIFFMergeFieldInfo(tiff_.get(), geo_fields.data(), static_cast<std::uint32_t>(geo_fields.size())) == 0);
+  }
+
+  /// For the next page.
+  void set(const GeoTags& geo) {
+    set(geo_tag::pixel_scale, geo.pixel_scale);
+    set(geo_tag::tie_points, geo.tie_points);
+    set(geo_tag::transformation, geo.transformation);
+    set(geo_tag::parameters, geo.parameters);
+    set(geo_tag::keys, geo.keys);
+    if (!geo.text.empty()) check_set(TIFFSetField(tiff_.get(), geo_tag::text, geo.text.c_str()));
   }
 
   void add_page(int shrink, const LabelRows& labels) {
@@ -93,8 +117,16 @@ class Pyramid {
                              (message_.empty() ? "no reason given" : message_));
   }
 
-  void set(std::uint32_t tag, int value) {
-    if (TIFFSetField(tiff_.get(), tag, value) != 1) fail("set a tag");
+  void check_set(int result) {
+    if (result != 1) fail("set a tag");
+  }
+
+  void set(std::uint32_t tag, int value) { check_set(TIFFSetField(tiff_.get(), tag, value)); }
+
+  template <class T>
+  void set(std::uint32_t tag, const std::vector<T>& values) {
+    if (!values.empty())
+      check_set(TIFFSetField(tiff_.get(), tag, static_cast<std::uint32_t>(values.size()), values.data()));
   }
 
   void write_band(int top, int rows, int width) {
@@ -122,8 +154,10 @@ class Pyramid {
 }  // namespace millrace
 
 extern "C" __attribute__((visibility("default"))) void millrace_write_label_tiff(int descriptor, int width, int height,
+                                                                                 const millrace::GeoTags& geo,
                                                                                  const millrace::LabelRows& labels) {
   millrace::Pyramid pyramid(descriptor, width, height);
+  pyramid.set(geo);
   for (int shrink = 1;; shrink *= 2) {
     pyramid.add_page(shrink, labels);
     const int longer = millrace::Pyramid::shrunk(std::max(width, height), shrink);

@@ -26,7 +26,7 @@ class LabelTiffSink final : public PictureSink {
   bool fills() const override { return true; }
   void fill(const Frame& frame, int descriptor) const override {
     const ClassMap& map = frame.columns.get(class_map);
-    writer_(descriptor, map.size.columns, map.size.rows, *map.labels);
+    writer_(descriptor, map.size.columns, map.size.rows, map.geo, *map.labels);
   }
 
  private:

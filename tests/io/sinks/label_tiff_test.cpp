@@ -5,9 +5,12 @@
 #include <tiffio.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <vector>
 
+#include "io/regions/open_region.hpp"
 #include "tests/io/files/temporary_folder.hpp"
 
 namespace millrace {
@@ -32,11 +35,11 @@ class FakeLabels final : public LabelRows {
   const int width_, height_, slab_;
 };
 
-void write(const std::string& path, int width, int height, const LabelRows& labels) {
+void write(const std::string& path, int width, int height, const LabelRows& labels, const GeoTags& geo = {}) {
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0666);
   REQUIRE(file >= 0);
   try {
-    find_label_tiff_writer()(file, width, height, labels);
+    find_label_tiff_writer()(file, width, height, geo, labels);
   } catch (...) {
     ::close(file);
     throw;
@@ -80,6 +83,51 @@ TEST_CASE("a pyramid has all labels, and every second row and column in each fur
   }
 }
 
+std::string read_back(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+GeoTags some_geo_tags() {
+  return {.pixel_scale = {0.5, 0.25, 0},
+          .tie_points = {0, 0, 0, 500'000.125, 4'649'776.5, 0},
+          .parameters = {6'378'137.0, 298.257223563},
+          .keys = {1, 1, 0, 2, 1024, 0, 1, 1, 3072, 0, 1, 32633},
+          .text = "WGS 84 / UTM zone 33N|"};
+}
+
+TEST_CASE("the place on Earth is in the first page, and is read from it") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.tif";
+  GeoTags turned;
+  turned.transformation = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+  turned.keys = {1, 1, 0, 0};
+  for (const GeoTags& geo : {some_geo_tags(), turned, GeoTags{}}) {
+    write(path, 700, 600, FakeLabels(700, 600, 50), geo);
+    CHECK(open_region(path, {}, {})->info().geo == geo);
+  }
+}
+
+TEST_CASE("tags of the place on Earth that have another type do not count") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.tif";
+  write(path, 700, 600, FakeLabels(700, 600, 50), some_geo_tags());
+  std::string bytes = read_back(path);
+  // The entry of a tag in the directory: its number, its type (12: double, 3: short), and how many values it has.
+  for (const auto& [tag, type] : {std::pair{geo_tag::pixel_scale, 12}, {geo_tag::tie_points, 12}, {geo_tag::keys, 3}}) {
+    const std::string entry{static_cast<char>(tag), static_cast<char>(tag >> 8U), static_cast<char>(type), 0};
+    const std::size_t at = bytes.find(entry);
+    REQUIRE(at != std::string::npos);
+    bytes[at + 2] = type == 12 ? 16 : 1;  // whole numbers of as many or fewer bytes
+  }
+  std::ofstream(path, std::ios::binary) << bytes;
+  const GeoTags geo = open_region(path, {}, {})->info().geo;
+  CHECK(geo.pixel_scale.empty());
+  CHECK(geo.tie_points.empty());
+  CHECK(geo.keys.empty());
+  CHECK(geo.text == some_geo_tags().text);
+}
+
 TEST_CASE("labels that do not have the rows of their picture are refused") {
   const TemporaryFolder folder;
   CHECK_THROWS_AS(write(folder.path() + "/a.tif", 10, 11, FakeLabels(10, 10, 3)), std::logic_error);
@@ -88,7 +136,7 @@ TEST_CASE("labels that do not have the rows of their picture are refused") {
 TEST_CASE("a TIFF that cannot be written is an error") {
   const int file = ::open("/dev/full", O_RDWR);
   if (file < 0) return;
-  CHECK_THROWS_AS(find_label_tiff_writer()(file, 600, 600, FakeLabels(600, 600, 3)), std::runtime_error);
+  CHECK_THROWS_AS(find_label_tiff_writer()(file, 600, 600, {}, FakeLabels(600, 600, 3)), std::runtime_error);
   ::close(file);
 }
 
