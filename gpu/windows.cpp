@@ -90,6 +90,41 @@ MILLRACE_CLONES void exchange_outer_axes(int a, int middle, int b, int first, in
   }
 }
 
+std::vector<Mirror> mirrors_of(const Mirror& axes) {
+  std::vector<Mirror> all{{}};
+  const auto double_along = [&](bool Mirror::*axis) {
+    if (!(axes.*axis)) return;
+    const std::size_t count = all.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      all.push_back(all[i]);
+      all.back().*axis = true;
+    }
+  };
+  double_along(&Mirror::columns);
+  double_along(&Mirror::lines);
+  double_along(&Mirror::rows);
+  return all;
+}
+
+void mirror_window(const Extent& roi, WindowOrder order, const Mirror& mirror, const float* from, float* to) {
+  const bool rows_first = order == WindowOrder::rows_first;
+  const int slow_side = rows_first ? roi.rows : roi.columns, fast_side = rows_first ? roi.columns : roi.rows;
+  const bool slow_turns = rows_first ? mirror.rows : mirror.columns,
+             fast_turns = rows_first ? mirror.columns : mirror.rows;
+  for (int slow = 0; slow < slow_side; ++slow) {
+    for (int line = 0; line < roi.lines; ++line, to += fast_side) {
+      const std::int64_t at = (std::int64_t{slow_turns ? slow_side - 1 - slow : slow} * roi.lines +
+                               (mirror.lines ? roi.lines - 1 - line : line)) *
+                              fast_side;
+      if (fast_turns) {
+        std::reverse_copy(from + at, from + at + fast_side, to);
+      } else {
+        std::copy_n(from + at, fast_side, to);
+      }
+    }
+  }
+}
+
 std::vector<float> window_weights(const WindowOptions& options) {
   const Extent& roi = options.roi;
   std::vector<float> weights(static_cast<std::size_t>(roi.values()), 1.0F);

@@ -36,6 +36,21 @@ constexpr Extent place_at(const Extent& roi, WindowOrder order, std::int64_t ind
   return order == WindowOrder::rows_first ? Extent{slow, line, fast} : Extent{fast, line, slow};
 }
 
+/// The axes along which a window is mirrored.
+struct Mirror {
+  bool rows = false, lines = false, columns = false;
+  constexpr bool any() const { return rows || lines || columns; }
+  /// The place that comes to `place`, and back.
+  constexpr Extent of(const Extent& roi, const Extent& place) const {
+    return {rows ? roi.rows - 1 - place.rows : place.rows, lines ? roi.lines - 1 - place.lines : place.lines,
+            columns ? roi.columns - 1 - place.columns : place.columns};
+  }
+  bool operator==(const Mirror&) const = default;
+};
+
+/// All ways to mirror windows along these axes, none of them first: 2, 4 or 8.
+std::vector<Mirror> mirrors_of(const Mirror& axes);
+
 struct WindowOptions {
   Extent roi;             ///< size of a window
   double overlap = 0.25;  ///< share of a window that the next one repeats, 0 to below 1
@@ -79,6 +94,9 @@ struct WindowGrid {
 /// Exchanges the slowest and the fastest axis of `count` places of the middle one, from `first` on:
 /// `from` is [a][middle][b], `to` becomes [b][count][a].
 void exchange_outer_axes(int a, int middle, int b, int first, int count, const float* from, float* to);
+
+/// Mirrors one window whose values have this order.
+void mirror_window(const Extent& roi, WindowOrder order, const Mirror& mirror, const float* from, float* to);
 
 /// The weight of each value of a window, with rows first. As MONAI 1.6:
 /// the product of exp(-x^2 / (2 (sigma roi)^2)) over the axes, x from the window's centre, at least 0.001 and at least

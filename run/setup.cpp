@@ -80,12 +80,16 @@ void set_window_sizes(const Config& config, Packages& packages) {
   const auto of_chain = [&](const Chain& chain, const std::string& view) {
     std::vector<int> window;
     int align = 1;
+    bool mirrors_z = false;
     for (const auto& link : chain.links()) {
+      mirrors_z = mirrors_z || link.info.mirrors_z;
       if (!link.info.window.empty()) window = link.info.window;
       align = std::max(align, link.info.window_align);
       for (const ModelUse& use : link.info.models) {
         if (!use.of_windows || use.folder.empty()) continue;
         const InputSpec input = with_window(packages.at(use.folder)->input, window, use.folder);
+        if (mirrors_z && input.depth == 0)
+          throw UsageError("tiles.tta has z, but the windows of '" + use.folder + "' are pictures; leave out z");
         const int shortest = std::min({input.width, input.height, input.depth > 0 ? input.depth : input.width});
         if (align > shortest)
           throw UsageError("tiles.align is " + std::to_string(align) + ", but a side of the windows of '" + use.folder +

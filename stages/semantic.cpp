@@ -45,12 +45,12 @@ constexpr std::int64_t windows_without_slabs = 64;
 constexpr const char* unfinished_folder = "unfinished";
 
 /// The rows of the picture that windows of one call touch, at most. Its windows are rows of the batch from `first` on.
-int ring_rows(const WindowGrid& grid, std::int64_t first, int in_call) {
+int ring_rows(const WindowGrid& grid, std::int64_t first, int ways, int in_call) {
   int most = 0;
-  for (std::int64_t window = 0; window < grid.windows();) {
-    const std::int64_t end = std::min(((first + window) / in_call + 1) * in_call - first, grid.windows());
-    most = std::max(most, grid.start(end - 1).rows + grid.roi.rows - grid.start(window).rows);
-    window = end;
+  for (std::int64_t row = 0; row < grid.windows() * ways;) {
+    const std::int64_t end = std::min(((first + row) / in_call + 1) * in_call - first, grid.windows() * ways);
+    most = std::max(most, grid.start((end - 1) / ways).rows + grid.roi.rows - grid.start(row / ways).rows);
+    row = end;
   }
   return std::min(most, grid.item.rows);
 }
@@ -184,6 +184,8 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
     work.options.roi = roi_of(spec);
     work.order = spec.columns_first ? WindowOrder::columns_first : WindowOrder::rows_first;
     work.weights = weights_of(work.options);
+    const auto& [x, y, z] = frame.columns.get(tiling).mirrored;
+    work.mirrors = mirrors_of(spec.depth > 0 ? Mirror{z, y, x} : Mirror{y, false, x});
   }
   Item& item = work.items.emplace_back();
   work.by_slot[static_cast<std::size_t>(slot)] = &item;
@@ -195,16 +197,16 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
   begin_results(item, frame, work.options);
   item.passed = item.first_window;
   try {
-    begin_source(item, frame);
+    begin_source(item, frame, work.ways());
   } catch (const PictureError& error) {
     return frame.fail(name, error.reason(), error.what());
   }
-  work.owners.insert(work.owners.end(), static_cast<std::size_t>(item.grid.windows()), slot);
+  work.owners.insert(work.owners.end(), static_cast<std::size_t>(item.grid.windows() * work.ways()), slot);
   work.windows.add(item.grid.windows() - item.first_window);
   context_.counters[windows_cut] += item.grid.windows() - item.first_window;
 }
 
-// A picture that was decoded whole is RGB, whatever its file has.
+// A picture that was decoded whole is RGB, also if its file is grey or has more channels.
 bool Semantic::check_raster(Frame& frame) const {
   const std::size_t channels = model_.package().channels.size();
   if (channels == 3) return true;
@@ -255,7 +257,7 @@ void Semantic::begin_results(Item& item, Frame& frame, const WindowOptions& opti
   item.finished = grid.complete_before(item.band);
 }
 
-void Semantic::begin_source(Item& item, Frame& frame) const {
+void Semantic::begin_source(Item& item, Frame& frame, int ways) const {
   Device& device = *context_.device;
   WindowSource& source = item.source;
   source.item = item.grid.item;
@@ -270,8 +272,9 @@ void Semantic::begin_source(Item& item, Frame& frame) const {
       item.filter.emplace(item.grid, empty, info.channels, info.type);
       look = [&item](int first, int count, const void* rows) { item.filter->add(first, count, rows); };
     }
-    item.ring.emplace(frame.region, ring_rows(item.grid, item.first_row, model_.maximum(method)), item.grid.roi.rows,
-                      frame.columns.get(tiling).skip_bad ? &item.holes : nullptr, std::move(look), device);
+    item.ring.emplace(frame.region, ring_rows(item.grid, item.first_row, ways, model_.maximum(method)),
+                      item.grid.roi.rows, frame.columns.get(tiling).skip_bad ? &item.holes : nullptr, std::move(look),
+                      device);
     source.values = item.ring->data();
     source.ring = item.ring->capacity();
     source.type = info.type;
@@ -299,7 +302,8 @@ Tensor Semantic::cut(std::span<const CallRow> rows, int count, Work& work) const
   for (const CallRow& row : rows) {
     const Item& item = work.item_of(row.row);
     const bool blank = row.blank || item.frame->failed();
-    windows.push_back({blank ? nullptr : &item.source, item.grid.start(row.row - item.first_row)});
+    windows.push_back({blank ? nullptr : &item.source, item.grid.start(work.window_of(item, row.row)),
+                       work.mirrors[static_cast<std::size_t>(work.way_of(item, row.row))]});
   }
   cut_windows(*context_.device, windows, work.options.roi, work.order, inputs);
   return inputs;
@@ -308,7 +312,7 @@ Tensor Semantic::cut(std::span<const CallRow> rows, int count, Work& work) const
 // The pixels of a file that is read in parts are known when the rows of the window's call up to it are in memory.
 bool Semantic::needs_model(int row, Work& work) const {
   const Item& item = work.item_of(row);
-  const std::int64_t window = row - item.first_row;
+  const std::int64_t window = work.window_of(item, row);
   if (window < item.first_window) return false;
   if (!item.filter) return true;
   const int in_call = model_.maximum(method);
@@ -323,7 +327,7 @@ void Semantic::load_rows(std::span<const CallRow> rows, Work& work) const {
     Item& item = work.item_of(rows[i].row);
     std::size_t next = i;
     while (next < rows.size() && &work.item_of(rows[next].row) == &item) ++next;
-    const auto row_of = [&](std::size_t at) { return item.grid.start(rows[at].row - item.first_row).rows; };
+    const auto row_of = [&](std::size_t at) { return item.grid.start(work.window_of(item, rows[at].row)).rows; };
     const int begin = row_of(i) - item.grid.before.rows,
               end = row_of(next - 1) + item.grid.roi.rows - item.grid.before.rows;
     i = next;
@@ -350,9 +354,13 @@ void Semantic::take(std::span<const TakenRow> rows, Work& work) const {
   for (const TakenRow& row : rows) {
     Item& item = work.item_of(row.row);
     if (item.frame->failed()) continue;  // when a slab of it left
-    const std::int64_t window = row.row - item.first_row;
-    work.windows.done(window + 1 - item.passed);
-    item.passed = window + 1;
+    const std::int64_t window = work.window_of(item, row.row);
+    const int way = work.way_of(item, row.row);
+    const bool seen = way + 1 == work.ways();  // in all ways
+    if (seen) {
+      work.windows.done(window + 1 - item.passed);
+      item.passed = window + 1;
+    }
     // After a split, the rows of one call come from several calls.
     if (outputs != &row.outputs->front()) blend();
     outputs = &row.outputs->front();
@@ -362,8 +370,8 @@ void Semantic::take(std::span<const TakenRow> rows, Work& work) const {
       blend();
       finish_before(item, band);
     }
-    pending.push_back({&item.sums, row.at, item.grid.start(window)});
-    if (window + 1 == item.grid.windows()) complete.push_back(&item);
+    pending.push_back({&item.sums, row.at, item.grid.start(window), work.mirrors[static_cast<std::size_t>(way)]});
+    if (seen && window + 1 == item.grid.windows()) complete.push_back(&item);
   }
   blend();
   for (Item* const item : complete) item->band = item->grid.bands();

@@ -62,7 +62,7 @@ class Semantic final : public LaneStage {
     std::shared_ptr<const float[]> values;  // on the device
   };
   void begin(Frame& frame, int slot, Work& work);
-  void begin_source(Item& item, Frame& frame) const;
+  void begin_source(Item& item, Frame& frame, int ways) const;
   bool check_raster(Frame& frame) const;
   bool needs_model(int row, Work& work) const;
   void begin_results(Item& item, Frame& frame, const WindowOptions& options) const;

@@ -21,7 +21,7 @@ namespace millrace {
 /// A picture of the batch.
 struct Semantic::Item {
   Frame* frame = nullptr;
-  std::int64_t first_row = 0;     // of its windows, among those of the batch
+  std::int64_t first_row = 0;     // of those of its windows, among the rows of the batch
   std::int64_t first_window = 0;  // windows before it are not needed: an earlier attempt has finished their rows
   WindowGrid grid;
   DeviceImage picture;
@@ -57,10 +57,15 @@ struct Semantic::Work {
   WindowOptions options;
   WindowOrder order = WindowOrder::rows_first;
   const float* weights = nullptr;  // on the device
+  std::vector<Mirror> mirrors;     // each window is a row for each of them
   std::deque<Item> items;
   std::vector<Item*> by_slot;
-  std::vector<int> owners;  // slot of each window
+  std::vector<int> owners;  // slot of each row
   Item& item_of(int row) const { return *by_slot[static_cast<std::size_t>(owners[static_cast<std::size_t>(row)])]; }
+  int ways() const { return static_cast<int>(mirrors.size()); }
+  /// The window of its item that a row shows, and in which way.
+  std::int64_t window_of(const Item& item, int row) const { return (row - item.first_row) / ways(); }
+  int way_of(const Item& item, int row) const { return static_cast<int>((row - item.first_row) % ways()); }
 };
 
 /// Whether the frame is a volume.

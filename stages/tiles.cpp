@@ -31,6 +31,22 @@ std::optional<float> bound_of(const char* name, const std::string& text) {
   return bound;
 }
 
+Tiling::Axes axes_of(const std::vector<std::string>& names) {
+  Tiling::Axes axes;
+  for (const std::string& name : names) {
+    if (name == "x") {
+      axes.x = true;
+    } else if (name == "y") {
+      axes.y = true;
+    } else if (name == "z") {
+      axes.z = true;
+    } else {
+      throw UsageError("tiles.tta has '" + name + "'; it lists axes: x, y, and of volumes z");
+    }
+  }
+  return axes;
+}
+
 }  // namespace
 
 void Tiles::Options::visit(OptionVisitor& v) {
@@ -46,6 +62,10 @@ void Tiles::Options::visit(OptionVisitor& v) {
   v.option("skip_above", skip_above, "windows need no model if all their pixels exceed this, such as 220 for white");
   v.option("skip_below", skip_below,
            "windows need no model if all their pixels are less than this, such as -900 for air");
+  v.option(
+      "tta", tta,
+      "axes along which windows are mirrored, such as x,y: the model sees each window in all ways, and the results "
+      "have the mean");
 }
 
 std::vector<int> Tiles::Options::sides() const {
@@ -66,7 +86,8 @@ Tiling Tiles::Options::tiling() const {
   options.sigma = sigma;
   options.align = align;
   if (bad != "fail" && bad != "skip") throw UsageError("tiles.bad is '" + bad + "'; it must be fail or skip");
-  return {options, bad == "skip", {bound_of("skip_above", skip_above), bound_of("skip_below", skip_below)}};
+  return {
+      options, bad == "skip", {bound_of("skip_above", skip_above), bound_of("skip_below", skip_below)}, axes_of(tta)};
 }
 
 StageInfo Tiles::info(const Options& options) {
@@ -79,6 +100,7 @@ StageInfo Tiles::info(const Options& options) {
   info.window = options.sides();
   info.in_parts = true;
   info.window_align = options.align;
+  info.mirrors_z = options.tiling().mirrored.z;
   return info;
 }
 

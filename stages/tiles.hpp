@@ -14,6 +14,9 @@ struct Tiling {
   WindowOptions windows;
   bool skip_bad = false;  ///< tiles and strips that cannot be read become holes; false: they fail the picture
   EmptyRule empty{};      ///< windows whose places are all empty need no model
+  struct Axes {
+    bool x = false, y = false, z = false;
+  } mirrored{};  ///< the model also sees windows mirrored along these axes, alone and together
 };
 inline constexpr Field<Tiling> tiling{"tiling"};
 
@@ -32,6 +35,7 @@ class Tiles final : public FrameStage {
     int align = 1;
     std::string bad = "fail";
     std::string skip_above, skip_below;
+    std::vector<std::string> tta;
     void visit(OptionVisitor& v);
     /// Both throw UsageError for values that are not valid.
     std::vector<int> sides() const;  ///< of `roi`, as the user wrote them

@@ -56,6 +56,7 @@ void on_host(const BlendJob& job) {
   const bool turned = job.order == WindowOrder::columns_first;
   std::vector<float> here(
       turned ? static_cast<std::size_t>(roi.rows) * turned_lines * static_cast<std::size_t>(roi.columns) : 0);
+  std::vector<float> mirrored;
   for (int t = 0; t < job.count; ++t) {
     const BlendTarget& target = job.targets[t];
     for (int w = target.first; w < target.first + target.count; ++w) {
@@ -63,10 +64,16 @@ void on_host(const BlendJob& job) {
       const float* outputs = job.outputs + std::int64_t{window.row} * job.classes * roi.values();
       ClassSums sums{job, target.sums, window.start};
       for (; sums.k < job.classes; ++sums.k, outputs += roi.values()) {
-        if (!turned) sums.add(0, roi.lines, outputs, std::int64_t{roi.lines} * roi.columns);
+        const float* values = outputs;
+        if (window.mirror.any()) {
+          mirrored.resize(static_cast<std::size_t>(roi.values()));
+          mirror_window(roi, job.order, window.mirror, outputs, mirrored.data());
+          values = mirrored.data();
+        }
+        if (!turned) sums.add(0, roi.lines, values, std::int64_t{roi.lines} * roi.columns);
         for (int line = 0; turned && line < roi.lines; line += turned_lines) {
           const int count = std::min(turned_lines, roi.lines - line);
-          exchange_outer_axes(roi.columns, roi.lines, roi.rows, line, count, outputs, here.data());
+          exchange_outer_axes(roi.columns, roi.lines, roi.rows, line, count, values, here.data());
           sums.add(line, count, here.data(), std::int64_t{count} * roi.columns);
         }
       }
@@ -108,7 +115,7 @@ void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, Win
     last = window.sums;
     ++targets.back().count;
     job.most_values = std::max(job.most_values, sums.values());
-    placed.push_back({window.row, window.start});
+    placed.push_back({window.row, window.start, window.mirror});
   }
   job.count = static_cast<int>(targets.size());
   if (device.on_host()) {

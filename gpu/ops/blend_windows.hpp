@@ -26,8 +26,9 @@ struct BlendSums {
 /// The output of one window, and where it goes.
 struct BlendWindow {
   const BlendSums* sums = nullptr;
-  int row = 0;   ///< in the tensor of outputs
-  Extent start;  ///< WindowGrid::start
+  int row = 0;      ///< in the tensor of outputs
+  Extent start;     ///< WindowGrid::start
+  Mirror mirror{};  ///< of the window that the model saw; its output is mirrored back
 };
 
 /// Operation `blend_windows`: adds weight x output of each window to its sums, in the order of `windows`.
@@ -48,6 +49,7 @@ struct BlendTarget {
 struct PlacedOutput {
   int row = 0;
   Extent start;
+  Mirror mirror;
 };
 
 struct BlendJob {
@@ -76,7 +78,8 @@ MILLRACE_DEVICE inline void blend_value(const BlendJob& job, const BlendTarget& 
     if (l < 0 || c < 0 || l >= job.roi.lines || c >= job.roi.columns) continue;
     // The row of the window that lies in this slot of the ring.
     const int r = (slot - window.start.rows % size.rows + size.rows) % size.rows;
-    const std::int64_t at = place_of(job.roi, job.order, r, l, c);
+    const Extent seen = window.mirror.of(job.roi, {r, l, c});
+    const std::int64_t at = place_of(job.roi, job.order, seen.rows, seen.lines, seen.columns);
     const float weight = job.weights[place_of(job.roi, WindowOrder::rows_first, r, l, c)];
     const float value =
         k == job.classes

@@ -74,7 +74,8 @@ void cut_plane(const WindowSource& source, const Extent& start, const Extent& ro
 void on_host(const CutWindowsJob& job) {
   const auto plane_values = static_cast<std::size_t>(job.roi.values());
   const bool turned = job.order == WindowOrder::columns_first, wide = job.type != DType::f32;
-  std::vector<float> plane_here(turned || wide ? plane_values : 0), turned_here(turned && wide ? plane_values : 0);
+  std::vector<float> plane_here(turned || wide ? plane_values : 0), turned_here(turned && wide ? plane_values : 0),
+      mirrored_here;
   for (int i = 0; i < job.count; ++i) {
     const PlacedWindow& window = job.windows[i];
     for (int plane = 0; plane < job.channels; ++plane) {
@@ -87,7 +88,14 @@ void on_host(const CutWindowsJob& job) {
       if (window.source < 0) {
         std::fill_n(last, plane_values, 0.0F);
       } else {
-        cut_plane(job.sources[window.source], window.start, job.roi, plane, cut);
+        const WindowSource& source = job.sources[window.source];
+        if (window.mirror.any()) {
+          mirrored_here.resize(plane_values);
+          cut_plane(source, window.start, job.roi, plane, mirrored_here.data());
+          mirror_window(job.roi, WindowOrder::rows_first, window.mirror, mirrored_here.data(), cut);
+        } else {
+          cut_plane(source, window.start, job.roi, plane, cut);
+        }
         if (turned) exchange_outer_axes(job.roi.rows, job.roi.lines, job.roi.columns, 0, job.roi.lines, cut, last);
       }
       if (!wide) continue;
@@ -132,7 +140,7 @@ void cut_windows(Device& device, std::span<const CutWindow> windows, const Exten
     // Windows of one item are adjacent.
     if (source != last) sources.push_back(*source);
     last = source;
-    placed[i] = {static_cast<int>(sources.size()) - 1, windows[i].start};
+    placed[i] = {static_cast<int>(sources.size()) - 1, windows[i].start, windows[i].mirror};
   }
   if (device.on_host()) {
     job.sources = sources.data();

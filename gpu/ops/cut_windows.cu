@@ -14,7 +14,7 @@ __global__ void cut_windows(const CutWindowsJob job) {
   const int plane = static_cast<int>(blockIdx.y);
   float value = 0;
   if (window.source >= 0) {
-    const Extent place = place_at(job.roi, job.order, i);
+    const Extent place = window.mirror.of(job.roi, place_at(job.roi, job.order, i));
     value = window_value(job.sources[window.source], window.start, plane, place.rows, place.lines, place.columns);
   }
   put(static_cast<Out*>(job.inputs) + (static_cast<std::int64_t>(blockIdx.z) * job.channels + plane) * values + i,

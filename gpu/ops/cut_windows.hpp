@@ -45,6 +45,7 @@ struct WindowSource {
 struct CutWindow {
   const WindowSource* source = nullptr;  ///< null: a blank window of zeros
   Extent start;                          ///< WindowGrid::start
+  Mirror mirror{};
 };
 
 /// Operation `cut_windows`: fills `inputs` [B, channels, ...] with windows of size `roi`, one for each of the B rows, in
@@ -58,6 +59,7 @@ void cut_windows(Device& device, std::span<const CutWindow> windows, const Exten
 struct PlacedWindow {
   int source = -1;
   Extent start;
+  Mirror mirror;
 };
 
 struct CutWindowsJob {
@@ -111,7 +113,7 @@ inline void cut_all(const CutWindowsJob& job) {
       for (std::int64_t place = 0; place < job.roi.values(); ++place, ++at) {
         float value = 0;
         if (window.source >= 0) {
-          const Extent p = place_at(job.roi, job.order, place);
+          const Extent p = window.mirror.of(job.roi, place_at(job.roi, job.order, place));
           value = window_value(job.sources[window.source], window.start, plane, p.rows, p.lines, p.columns);
         }
         if (job.type == DType::f32) {

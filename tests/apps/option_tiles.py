@@ -75,6 +75,10 @@ class TilesOptions(OptionCase):
             (line,) = self.go("stages: [decode, tiles, semantic, encode]\n", code=code, semantic__model=model, tiles__bad=bad)
             self.assertEqual("hole_pixels" in line, bad == "skip")
 
+    def tiles_tta(self):
+        self.assertEqual([self.windows(tiles__tta=axes, semantic__window_batch=4)[1] for axes in ("", "x", "x,y")], [3, 6, 12])
+        self.assertNotEqual(*(self.semantic(tiles__tta=axes) for axes in ("", "x,y")))
+
     def tiles_skip_above(self):
         self.assertEqual([self.windows(tiles__skip_above=bound)[1] > 0 for bound in (-1, 300, "")], [False, True, True])
 

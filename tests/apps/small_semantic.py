@@ -1,6 +1,7 @@
 """A small semantic segmenter of seeded weights, for tests of the program."""
 
 import hashlib
+import itertools
 
 import torch
 
@@ -53,6 +54,12 @@ class SmallVolumes(torch.nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.only(images)
+
+
+def mirrored(net, axes):
+    """The mean of what the net finds in windows that are mirrored along these axes of the tensor, in all ways."""
+    ways = [way for count in range(len(axes) + 1) for way in itertools.combinations(axes, count)]
+    return lambda images: sum(net(images.flip(way)).flip(way) for way in ways) / len(ways)
 
 
 def write(folder, name, net, description):

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <vector>
@@ -83,6 +84,16 @@ TEST_CASE("weights are a clamped Gaussian") {
   }
   options.weights = WindowWeights::constant;
   CHECK(window_weights(options) == std::vector<float>(12, 1.0F));
+}
+
+TEST_CASE("windows are mirrored along each axis, alone and together") {
+  CHECK(mirrors_of({}) == std::vector<Mirror>{{}});
+  CHECK(mirrors_of({false, false, true}) == std::vector<Mirror>{{}, {false, false, true}});
+  CHECK(mirrors_of({true, false, true}) ==
+        std::vector<Mirror>{{}, {false, false, true}, {true, false, false}, {true, false, true}});
+  const std::vector<Mirror> all = mirrors_of({true, true, true});
+  CHECK(all.size() == 8);
+  for (const Mirror& mirror : all) CHECK(std::ranges::count(all, mirror) == 1);
 }
 
 }  // namespace

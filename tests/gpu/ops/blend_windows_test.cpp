@@ -24,11 +24,12 @@ struct Case {
   Extent item, roi;
   int classes;
   WindowOrder order = WindowOrder::rows_first;
+  Mirror axes{};  ///< along which windows are mirrored, each in another way
 };
 
 // One band of windows of two items, whose rows wrap around in the ring.
 struct Band {
-  explicit Band(const Case& c) : roi(c.roi), classes(c.classes), order(c.order) {
+  explicit Band(const Case& c) : roi(c.roi), classes(c.classes), order(c.order), mirrors(mirrors_of(c.axes)) {
     WindowOptions options;
     options.roi = c.roi;
     options.overlap = 0.5;
@@ -40,6 +41,8 @@ struct Band {
   }
 
   Extent start(std::int64_t window) const { return grid.start((grid.bands() - 1) * grid.band_windows() + window); }
+
+  const Mirror& mirror(std::int64_t window) const { return mirrors[static_cast<std::size_t>(window) % mirrors.size()]; }
 
   /// The sums of both items after calls of `in_call` windows.
   std::vector<float> blend(Device& device, std::int64_t in_call) const {
@@ -60,7 +63,8 @@ struct Band {
       std::vector<BlendWindow> windows;
       for (std::int64_t w = begin; w < end; ++w) {
         const auto item = static_cast<std::size_t>(w / grid.band_windows());
-        windows.push_back({&sums[item], static_cast<int>(w - begin), start(w % grid.band_windows())});
+        windows.push_back({&sums[item], static_cast<int>(w - begin), start(w % grid.band_windows()),
+                           mirror(w % grid.band_windows())});
       }
       blend_windows(device, there, roi, order, static_cast<const float*>(weights_there.data), windows);
     }
@@ -89,10 +93,13 @@ struct Band {
                 if (l < 0 || c < 0 || l >= roi.lines || c >= roi.columns) continue;
                 int r = 0;
                 while ((first + r) % size.rows != slot) ++r;
-                const int slow = order == WindowOrder::rows_first ? r : c,
-                          fast = order == WindowOrder::rows_first ? c : r;
+                const Mirror& m = mirror(w);
+                const int seen_r = m.rows ? roi.rows - 1 - r : r, seen_l = m.lines ? roi.lines - 1 - l : l,
+                          seen_c = m.columns ? roi.columns - 1 - c : c;
+                const int slow = order == WindowOrder::rows_first ? seen_r : seen_c,
+                          fast = order == WindowOrder::rows_first ? seen_c : seen_r;
                 const int side = order == WindowOrder::rows_first ? roi.columns : roi.rows;
-                const auto place = static_cast<std::size_t>((slow * roi.lines + l) * side + fast);
+                const auto place = static_cast<std::size_t>((slow * roi.lines + seen_l) * side + fast);
                 const auto row = static_cast<std::size_t>(item * grid.band_windows() + w);
                 const auto plane = static_cast<std::size_t>(roi.values());
                 const double value =
@@ -119,12 +126,16 @@ struct Band {
   WindowGrid grid;
   Extent size;
   std::vector<float> weights, outputs;
+  std::vector<Mirror> mirrors;
 };
 
 TEST_CASE("blended sums are those of a slow loop, and do not depend on the calls that bring the windows") {
   HostAndDevice both;
   for (const Case& c : {Case{{7, 1, 9}, {4, 1, 4}, 1}, Case{{1, 1, 1}, {3, 1, 5}, 2}, Case{{5, 7, 6}, {4, 4, 3}, 14},
-                        Case{{9, 5, 40}, {2, 2, 33}, 3}, Case{{5, 7, 6}, {4, 4, 3}, 2, WindowOrder::columns_first}}) {
+                        Case{{9, 5, 40}, {2, 2, 33}, 3}, Case{{5, 7, 6}, {4, 4, 3}, 2, WindowOrder::columns_first},
+                        Case{{7, 1, 9}, {4, 1, 4}, 2, WindowOrder::rows_first, {true, false, true}},
+                        Case{{5, 7, 6}, {4, 4, 3}, 2, WindowOrder::rows_first, {true, true, true}},
+                        Case{{5, 7, 6}, {4, 4, 3}, 2, WindowOrder::columns_first, {true, true, true}}}) {
     const Band band(c);
     const auto sums = band.blend(both.host, 1000);
     const auto expected = band.expected();

@@ -19,6 +19,7 @@ struct Case {
   bool reversed, floats;
   bool clipped = false;  ///< values are limited, and zeros stay
   std::vector<Hole> holes{};
+  Mirror axes{};  ///< along which windows are mirrored, each in another way
 };
 
 // The whole item as channels [channel][row][line][column], normalised and padded, in double precision.
@@ -56,7 +57,10 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
                              true,
                              false,
                              false,
-                             {{0, 1, 0, 17}, {2, 5, 3, 8}, {4, 9, 8, 17}, {8, 9, 0, 1}}}}) {
+                             {{0, 1, 0, 17}, {2, 5, 3, 8}, {4, 9, 8, 17}, {8, 9, 0, 1}},
+                             {true, false, true}},
+                        Case{{9, 1, 17}, {4, 1, 6}, 3, true, false, false, {{2, 5, 3, 8}}},
+                        Case{{5, 6, 7}, {2, 3, 4}, 2, false, true, true, {}, {true, true, true}}}) {
     const auto values = static_cast<std::size_t>(c.item.values() * c.channels);
     std::vector<std::uint8_t> bytes(values);
     std::vector<float> item(values);
@@ -68,6 +72,7 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
     options.roi = c.roi;
     options.overlap = 0.5;
     const WindowGrid grid(c.item, options);
+    const std::vector<Mirror> mirrors = mirrors_of(c.axes);
     for (const auto& [type, order] : {std::pair{DType::f32, WindowOrder::rows_first},
                                       {DType::f32, WindowOrder::columns_first},
                                       {DType::f16, WindowOrder::rows_first},
@@ -104,7 +109,8 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
         source.holes = c.holes.data();
         source.hole_count = static_cast<int>(c.holes.size());
         std::vector<CutWindow> windows{{nullptr, {}}};
-        for (std::int64_t w = 0; w < grid.windows(); ++w) windows.push_back({&source, grid.start(w)});
+        for (std::int64_t w = 0; w < grid.windows(); ++w)
+          windows.push_back({&source, grid.start(w), mirrors[static_cast<std::size_t>(w) % mirrors.size()]});
         const auto rows = static_cast<std::int64_t>(windows.size()) + 1;
         const Tensor inputs = device->empty({rows, c.channels, c.roi.rows, c.roi.lines, c.roi.columns}, type);
         cut_windows(*device, windows, c.roi, order, inputs);
@@ -118,16 +124,20 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
         for (std::int64_t w = 0; w < rows; ++w) {
           const bool blank = w == 0 || w == rows - 1;
           const Extent start = blank ? Extent{} : grid.start(w - 1);
+          const Mirror m = blank ? Mirror{} : mirrors[static_cast<std::size_t>(w - 1) % mirrors.size()];
           for (int p = 0; p < c.channels; ++p) {
             const bool turned = order == WindowOrder::columns_first;
             for (int slow = 0; slow < (turned ? c.roi.columns : c.roi.rows); ++slow) {
               for (int l = 0; l < c.roi.lines; ++l) {
                 for (int fast = 0; fast < (turned ? c.roi.rows : c.roi.columns); ++fast, ++at) {
                   const int r = turned ? fast : slow, x = turned ? slow : fast;
-                  const double expected = blank ? 0
-                                                : expected_value(c, item, source, p, start.rows + r - grid.before.rows,
-                                                                 start.lines + l - grid.before.lines,
-                                                                 start.columns + x - grid.before.columns);
+                  const int from_r = m.rows ? c.roi.rows - 1 - r : r, from_l = m.lines ? c.roi.lines - 1 - l : l,
+                            from_x = m.columns ? c.roi.columns - 1 - x : x;
+                  const double expected =
+                      blank ? 0
+                            : expected_value(c, item, source, p, start.rows + from_r - grid.before.rows,
+                                             start.lines + from_l - grid.before.lines,
+                                             start.columns + from_x - grid.before.columns);
                   wrong += static_cast<int>(cut[at] != static_cast<float>(expected));
                 }
               }
