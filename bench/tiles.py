@@ -121,6 +121,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/apps/millrace")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--case", choices=list(OVERLAP), action="append", help="measure only this case; may be repeated")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -130,7 +131,7 @@ def main():
         nets, inputs = models(folder), write_inputs(folder)
         for name, words in (("pictures", ["512"]), ("volumes", ["64", "64", "64", "--mean", "100", "--std", "50"])):
             subprocess.run([options.program, "model", folder / f"{name}.ts", "--task", "semantic", "--roi", *words], check=True, capture_output=True)
-        for name in OVERLAP:
+        for name in options.case or OVERLAP:
             case = Case(name, options.program, folder, inputs[name], nets["volumes" if name == "volume" else "pictures"])
             turns = []
             for turn in range(options.turns):
