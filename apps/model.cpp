@@ -35,6 +35,7 @@ constexpr const char* help =
     "With --task semantic:\n"
     "  --roi N | H W      side of a window, or height and width; of volumes three sides\n"
     "  --axes xyz|zyx     order of the axes of volumes, as the model takes them; default: xyz\n"
+    "  --spacing X Y Z    sides of a voxel in mm, to which volumes are resampled; 0 and default: that of the file\n"
     "  --activation WORD  softmax, sigmoid or none; default: softmax, or sigmoid for one channel\n"
     "  --threshold X      with sigmoid or none, values above it belong to the class; default for one channel: 0.5\n"
     "  --colour rgb|bgr   order of the channels; default: rgb\n"

@@ -157,8 +157,15 @@ InputSpec read_windows(YamlSection section, Package& package) {
     section.refuse("colour", "has no meaning for volumes; remove it");
     section.refuse("channels", "has no meaning for volumes, which have one channel; remove it");
     package.channels.resize(1, {0, 1});
+    if (section.has("spacing")) {
+      const auto sides = section.reals<double>("spacing", 3);
+      if (std::ranges::any_of(sides, [](double side) { return side < 0; }))
+        section.fail("spacing", "expected three numbers of mm, or 0 for an axis that is not resampled");
+      std::ranges::copy(sides, input.spacing_mm.begin());
+    }
   } else {
     section.refuse("axes", "has no meaning without depth; remove it");
+    section.refuse("spacing", "has no meaning without depth; remove it, and use decode.mpp for slides");
     input.keeps_values = section.has("channels");
     if (input.keeps_values) {
       section.refuse("colour", "contradicts channels; remove one of them");

@@ -9,6 +9,7 @@
 #include "io/files/read_file.hpp"
 #include "io/input/scan.hpp"
 #include "io/regions/open_region.hpp"
+#include "io/regions/resampled_volume.hpp"
 #include "run/resampled_region.hpp"
 #include "stages/pixel_cache.hpp"
 
@@ -64,9 +65,10 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
   expected.max_bytes = std::numeric_limits<std::int64_t>::max();
   const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
   const RegionOptions options{limits.slab_bytes, limits.volume, limits.level, limits.mpp, limits.channels};
-  const auto open = [this, path, expected, options, bytes = frame.item.bytes] {
+  const auto open = [this, path, expected, options, spacing_mm = limits.spacing_mm, bytes = frame.item.bytes] {
     auto source = open_region(path, expected, options);
     if (source != nullptr && options.mpp > 0) source = resampled_region(source, options.mpp, options.memory_bytes);
+    if (source != nullptr && source->info().volume) source = resampled_volume(source, spacing_mm, options.memory_bytes);
     if (source != nullptr)
       read_bytes_ += bytes + source->info().other_bytes;  // the stage that needs the rows reads all of them
     return source;
@@ -82,8 +84,9 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
     return source;
   };
   frame.info.format = PictureFormat::tiff;
-  frame.info.width = frame.info.pixel_width = info.size.columns;
-  frame.info.height = frame.info.pixel_height = info.volume ? info.size.lines : info.size.rows;
+  const Extent size = info.file_size.value_or(info.size);
+  frame.info.width = frame.info.pixel_width = size.columns;
+  frame.info.height = frame.info.pixel_height = info.volume ? size.lines : size.rows;
   frame.info.pixel_bytes = frame.region->memory_bytes();
   return true;
 }

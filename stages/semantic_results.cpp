@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "io/results/resized_labels.hpp"
 #include "stages/holes.hpp"
 #include "stages/semantic_item.hpp"
 
@@ -139,6 +140,10 @@ void Semantic::deliver(Item& item) const {
   } else if (!item.by_slabs) {
     map.labels =
         std::make_shared<LabelsInMemory>(std::shared_ptr<const std::uint8_t[]>(results, item.labels()), item.pixels);
+  }
+  if (frame.region != nullptr && frame.region->info().file_size) {
+    map.size = *frame.region->info().file_size;
+    map.labels = resized_labels(map.labels, item.grid.item, map.size);
   }
   if (item.with_values)
     frame.columns.set(class_values, {item.grid.item, map.volume, item.sums.classes, {results, item.values()}});

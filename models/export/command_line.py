@@ -63,6 +63,7 @@ def add_options(parser):
     parser.add_argument("--task", metavar="TASK", choices=("semantic",), help="semantic: WEIGHTS is TorchScript that gives a value for each pixel, or a trained model of nnU-Net v2; default: found by the content")
     parser.add_argument("--roi", metavar="N", type=int, nargs="+", help="semantic: side of a window, or height and width; of volumes three sides")
     parser.add_argument("--axes", metavar="xyz|zyx", choices=("xyz", "zyx"), help="semantic: order of the axes of volumes, as the model takes them; default: xyz")
+    parser.add_argument("--spacing", metavar="X", type=float, nargs=3, help="semantic: sides of a voxel in mm (x, y, z), to which volumes are resampled; 0 and default: that of the file")
     parser.add_argument("--activation", metavar="WORD", choices=("softmax", "sigmoid", "none"), help="semantic: softmax, sigmoid or none; default: softmax, or sigmoid for one channel")
     parser.add_argument("--threshold", metavar="X", type=float, help="semantic: with sigmoid or none, values above it belong to the class; default for one channel: 0.5")
     parser.add_argument("--colour", metavar="rgb|bgr", choices=("rgb", "bgr"), help="semantic: order of the channels; default: rgb")

@@ -16,7 +16,7 @@ import semantic
 from package import Refused, original_of
 
 FOLDER = "a folder of nnU-Net v2 has plans.json, dataset.json and fold_0/checkpoint_final.pth"
-FROM_PLAN = ("roi", "axes", "activation", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise")
+FROM_PLAN = ("roi", "axes", "spacing", "activation", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise")
 NETWORKS = ("PlainConvUNet", "ResidualEncoderUNet")
 NORMS = ("InstanceNorm", "BatchNorm")
 ACTIVATIONS = {"LeakyReLU": nn.LeakyReLU, "ReLU": nn.ReLU}
@@ -167,6 +167,14 @@ def scaling_of(file, plans, configuration, channels):
     raise Refused(f"{file}: normalises with {scheme}, which packages cannot do")
 
 
+def spacing_of(configuration, axes):
+    """Sides of a voxel in mm as x, y, z; 0 for the axis across windows that are slices, which nnU-Net does not resample. None for pictures."""
+    if not axes:
+        return None
+    spacing = [0] * (3 - len(configuration["spacing"])) + list(configuration["spacing"])
+    return spacing if axes == "xyz" else spacing[::-1]
+
+
 def notes_of(plans, configuration, trained, axes):
     """What nnU-Net does and a run does not, in sentences. `axes` is None for pictures."""
     if configuration["normalization_schemes"][0] == "ZScoreNormalization":
@@ -175,13 +183,10 @@ def notes_of(plans, configuration, trained, axes):
         if axes:
             yield "nnU-Net first cuts away the outer slices that are zero. The package has the same mean and deviation, but its windows cover the whole volume"
     if axes:
-        spacing = configuration["spacing"]
-        if len(spacing) < 3:
-            spacing = [plans["original_median_spacing_after_transp"][0], *spacing]
-        sides = " x ".join(f"{side:g}" for side in (spacing if axes == "xyz" else spacing[::-1]))
-        yield f"nnU-Net resamples volumes to a spacing of {sides} mm (x, y, z). Millrace does not resample yet, so give it volumes of about this spacing"
-    if trained.get("inference_allowed_mirroring_axes"):
-        yield "nnU-Net also takes the mean over mirrored windows. The package does not, as nnU-Net with --disable_tta"
+        yield "nnU-Net resamples volumes with splines of third order, and probabilities back. Millrace resamples linearly, and labels back"
+    if mirrored := trained.get("inference_allowed_mirroring_axes"):
+        names = axes[3 - len(configuration["patch_size"]) :] if axes else "yx"  # of the axes of a window
+        yield f"nnU-Net also takes the mean over mirrored windows: add --set tiles.tta={','.join(sorted(names[axis] for axis in mirrored))}"
     yield "nnU-Net's windows overlap by half: add --set tiles.overlap=0.5"
     if trained.get("trainer_name", "nnUNetTrainer") != "nnUNetTrainer":
         yield f"the checkpoint is of the trainer {trained['trainer_name']}, whose network may differ from the plan. Compare the results with those of nnU-Net"
@@ -203,7 +208,7 @@ def read_plan(folder, trained, arguments):
             if axes is None:
                 raise Refused(f"{plans_file}: its network takes the axes in the order {plans['transpose_forward']}; [0, 1, 2] (z, y, x) and [2, 1, 0] are possible")
             sides = [1] * (3 - len(sides)) + sides
-        options = {"roi": sides, "axes": axes, "activation": "softmax"} | scaling_of(plans_file, plans, configuration, channels)
+        options = {"roi": sides, "axes": axes, "spacing": spacing_of(configuration, axes), "activation": "softmax"} | scaling_of(plans_file, plans, configuration, channels)
         for name, value in options.items():
             setattr(arguments, name, value)
         return configuration, channels, labels_of(dataset_file, dataset), list(notes_of(plans, configuration, trained, axes))

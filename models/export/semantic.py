@@ -7,6 +7,8 @@ Several files, or one that returns [members, B, channels, ...], are an ensemble.
 the mean of its members. So a run treats an ensemble as it treats any other model.
 """
 
+import math
+
 import torch
 from torch import nn
 
@@ -86,14 +88,21 @@ def window_of(arguments):
         raise Refused("--task semantic needs --roi, the side of a window or its height and width, such as --roi 512")
     if len(roi) > 3 or not all(1 <= side <= 8192 for side in roi):
         raise Refused(f"--roi {' '.join(map(str, roi))}: takes one to three whole numbers from 1 to 8192: a side, height and width, or three sides of a volume")
-    if len(roi) < 3 and arguments.axes:
-        raise Refused("--axes is for volumes, whose --roi has three sides; leave --axes out, or name three sides")
+    for name in ("axes", "spacing"):
+        if len(roi) < 3 and getattr(arguments, name):
+            raise Refused(f"--{name} is for volumes, whose --roi has three sides; leave --{name} out, or name three sides")
+    if arguments.spacing and not all(0 <= side < math.inf for side in arguments.spacing):
+        raise Refused(f"--spacing {' '.join(f'{side:g}' for side in arguments.spacing)}: takes three numbers of mm, or 0 for an axis that is not resampled")
     return roi * 2 if len(roi) == 1 else roi
 
 
 def one_tensor(weights, net, images):
     """`net`, or `net` with the first tensor of its output."""
-    output = net(images)
+    try:
+        output = net(images)
+    except RuntimeError as error:
+        last = str(error).strip().split("\n")[-1].removeprefix("RuntimeError: ")[:200]
+        raise Refused(f"{weights}: cannot take windows {list(images.shape)}; are --roi and --channels those of the training? {last}") from error
     if isinstance(output, torch.Tensor):
         return net
     if isinstance(output, dict) and isinstance(output.get("out"), torch.Tensor):
@@ -124,7 +133,7 @@ def input_of(arguments, sides):
     axes = arguments.axes or "xyz"
     names = ("width", "height", "depth") if axes == "xyz" else ("depth", "height", "width")
     if volumes:
-        section = dict(zip(names, sides)) | {"axes": axes}
+        section = dict(zip(names, sides)) | {"axes": axes} | ({"spacing": arguments.spacing} if arguments.spacing else {})
     else:
         kind = {"colour": arguments.colour or "rgb"} if arguments.channels is None else {"channels": arguments.channels}
         section = {"width": sides[1], "height": sides[0]} | kind

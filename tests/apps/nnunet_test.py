@@ -107,7 +107,7 @@ class Case(program.Case):
                 "current_epoch": 1000,
                 "init_args": {"plans": made, "configuration": configuration, "fold": fold, "dataset_json": dataset, "unpack_dataset": True, "device": torch.device("cuda")},
                 "trainer_name": "nnUNetTrainer",
-                "inference_allowed_mirroring_axes": (0, 1, 2),
+                "inference_allowed_mirroring_axes": (0, 1) if configuration == "2d" else (0, 1, 2),
             } | trained
             torch.save(checkpoint, folder / f"fold_{fold}/checkpoint_final.pth")
         return folder
@@ -179,11 +179,11 @@ class Runs(Case):
         done = self.convert(folder)
         package = folder.with_suffix(".pkg")
         written = yaml.safe_load((package / "model.yaml").read_text())
-        self.assertEqual(written["input"], {"width": 16, "height": 12, "depth": 8, "axes": "zyx", "clip": [-180.5, 310.75], "scale": 1, "mean": [62.5], "std": [118.25]})
+        self.assertEqual(written["input"], {"width": 16, "height": 12, "depth": 8, "axes": "zyx", "spacing": [0.75, 0.8, 2.5], "clip": [-180.5, 310.75], "scale": 1, "mean": [62.5], "std": [118.25]})
         self.assertEqual((written["classes"], written["output"]), (list(LABELS), {"channels": 3, "activation": "softmax"}))
         self.assertEqual((written["architecture"], written["original"]), ("2 x PlainConvUNet, mean of logits", f"nnU-Net v2 {folder.name}"))
-        self.assertIn("\nnote: nnU-Net resamples volumes to a spacing of 0.75 x 0.8 x 2.5 mm (x, y, z). Millrace does not resample yet, so give it volumes of about this spacing\n", done.out)
-        self.assertIn("\nnote: nnU-Net also takes the mean over mirrored windows. The package does not, as nnU-Net with --disable_tta\n", done.out)
+        self.assertIn("\nnote: nnU-Net resamples volumes with splines of third order, and probabilities back. Millrace resamples linearly, and labels back\n", done.out)
+        self.assertIn("\nnote: nnU-Net also takes the mean over mirrored windows: add --set tiles.tta=x,y,z\n", done.out)
         self.assertIn(f"configs/volume.yaml --input PICTURES --set semantic.model={package} ", done.out)
         self.assertNotIn("trainer", done.out)
         volume, voxels = self.volume()
@@ -208,10 +208,10 @@ class Runs(Case):
         net = reference(made, seed=6)
         folder = self.write_model(made, [net], "2d")
         done = self.convert(folder)
-        self.assertIn("a spacing of 0.75 x 0.8 x 2.5 mm", done.out)
         self.assertIn("Those of the package are of all values that are not zero", done.out)
+        self.assertIn("\nnote: nnU-Net also takes the mean over mirrored windows: add --set tiles.tta=x,y\n", done.out)
         written = yaml.safe_load((folder.with_suffix(".pkg") / "model.yaml").read_text())
-        self.assertEqual(written["input"], {"width": 12, "height": 16, "depth": 1, "axes": "zyx", "zscore": "nonzero"})
+        self.assertEqual(written["input"], {"width": 12, "height": 16, "depth": 1, "axes": "zyx", "spacing": [0.75, 0.8, 0], "zscore": "nonzero"})
         volume, voxels = self.volume()
         inside = voxels[voxels != 0].astype(numpy.float64)
         inputs = numpy.where(voxels == 0, 0, (voxels - inside.mean()) / inside.std()).astype(numpy.float32)

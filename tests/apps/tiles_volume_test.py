@@ -5,6 +5,7 @@ The formats set of tools/setup.sh has MONAI and nibabel; without it, these tests
 
 import numpy
 import program
+import small_semantic
 import torch
 from program import Case
 from torch import nn
@@ -30,10 +31,11 @@ class Volumes(Case):
         self.net = nn.Sequential(nn.Conv3d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv3d(6, 3, 5, padding=2)).eval()
         torch.jit.script(self.net).save(str(self.folder / "net.ts"))
 
-    def package(self, axes):
-        out = self.folder / axes
+    def package(self, axes, spacing=()):
+        out = self.folder / "-".join((axes, *map(str, spacing)))
         sides = [ROI[axis] for axis in AXES[axes]]
-        done = program.millrace("model", self.folder / "net.ts", "--task", "semantic", "--roi", *sides, "--axes", axes, "--mean", 50, "--std", 100, "--out", out)
+        done = program.millrace("model", self.folder / "net.ts", "--task", "semantic", "--roi", *sides, "--axes", axes, "--mean", 50, "--std", 100, "--out", out,
+                                *(("--spacing", *spacing) if spacing else ()))
         self.assertEqual(done.code, program.OK, done)
         self.assertIn("volume.yaml", done.out)
         return out / "net.pkg"
@@ -54,7 +56,7 @@ class Volumes(Case):
         return self.run_ok(program.ROOT / "configs/volume.yaml", "--input", volume, "--set", f"semantic.model={package}", "--output", out, "--format", sinks,
                            *words, code=code)
 
-    def compare(self, volume, out, overlap, weights, axes):
+    def compare(self, volume, out, overlap, weights, axes, mirrored=()):
         """The largest difference of the values to MONAI's; checks labels, their place in space, and the line."""
         import nibabel
         from monai.inferers import sliding_window_inference
@@ -63,7 +65,8 @@ class Volumes(Case):
         order = AXES[axes]
         voxels = torch.from_numpy((image.get_fdata(dtype=numpy.float32).transpose(order) - 50) / 100)
         with torch.inference_mode():
-            expected = sliding_window_inference(voxels[None, None], [ROI[axis] for axis in order], 2, self.net, overlap=overlap, mode=weights)[0].numpy()
+            expected = sliding_window_inference(voxels[None, None], [ROI[axis] for axis in order], 2, small_semantic.mirrored(self.net, [2 + order.index("xyz".index(axis)) for axis in mirrored]),
+                                                overlap=overlap, mode=weights)[0].numpy()
         expected = expected.transpose(0, *(1 + order.index(axis) for axis in range(3)))  # [channel, x, y, z]
         values = numpy.load(out / "values" / f"{volume.name}.npy").transpose(3, 2, 1, 0)
         self.assertEqual(values.shape, expected.shape)
@@ -95,6 +98,53 @@ class Volumes(Case):
                 slabs = self.folder / f"slabs{number}"
                 self.run_on(volume, packages[axes], slabs, f"tiles.overlap={overlap}", f"tiles.weights={weights}", f"semantic.window_batch={in_call}", sinks="nifti")
                 self.assertEqual(program.tree(slabs / "label_volumes"), program.tree(out / "label_volumes"))
+
+    def test_volumes_are_resampled_to_the_voxels_of_the_package_and_labels_go_back(self):
+        import nibabel
+        from monai.inferers import sliding_window_inference
+
+        volume = self.write(self.folder / "in/a.nii.gz", (33, 26, 17))
+        image = nibabel.load(volume)
+        zooms = numpy.array(image.header.get_zooms()[:3])  # 0.51, 2.0, 3
+        for number, (axes, spacing) in enumerate((("xyz", (1, 1, 1)), ("zyx", (0.4, 2.7, 5)), ("xyz", (0.9, 0, 0)), ("zyx", (0.51, 2, 3)))):
+            with self.subTest(axes=axes, spacing=spacing):
+                package = self.package(axes, spacing)
+                wanted = numpy.where(numpy.array(spacing) > 0, spacing, zooms)
+                sides = [round(float(side)) for side in numpy.array(image.shape) * zooms / wanted]
+                order = AXES[axes]
+                voxels = torch.from_numpy(image.get_fdata(dtype=numpy.float32))
+                resampled = nn.functional.interpolate(voxels[None, None], size=sides, mode="trilinear", align_corners=False)[0, 0]
+                inputs = ((resampled - 50) / 100).permute(order).contiguous()
+                with torch.inference_mode():
+                    expected = sliding_window_inference(inputs[None, None], [ROI[axis] for axis in order], 2, self.net, overlap=0.5, mode="gaussian")[0].numpy()
+                expected = expected.transpose(0, *(1 + order.index(axis) for axis in range(3)))  # [channel, x, y, z]
+                out = self.folder / f"spacing{number}"
+                self.run_on(volume, package, out, "semantic.values=logits", "tiles.overlap=0.5")
+                values = numpy.load(out / "values/a.nii.gz.npy").transpose(3, 2, 1, 0)
+                self.assertEqual(values.shape, (len(expected), *sides))
+                self.assertLess(abs(values - expected).max(), 1e-4)
+                labels = nibabel.load(out / "label_volumes/a.nii.gz.nii.gz")
+                self.assertTrue((labels.affine == image.affine).all())
+                places = [((numpy.arange(count) + 0.5) * side / count).astype(int) for count, side in zip(image.shape, sides)]
+                found = numpy.asarray(labels.dataobj)
+                self.assertTrue((found == values.argmax(0)[numpy.ix_(*places)]).all())
+                self.assertGreater(len(numpy.unique(found)), 2)
+                (line,) = program.lines(out)
+                self.assertEqual((line["width"], line["height"]), image.shape[:2])
+                self.assertEqual({one["label"]: one["voxels"] for one in line["semantic"]}, {int(label): int((found == label).sum()) for label in numpy.unique(found)})
+                # Without values, labels leave slice by slice.
+                slabs = self.folder / f"spacing-slabs{number}"
+                self.run_on(volume, package, slabs, "tiles.overlap=0.5", sinks="nifti")
+                self.assertEqual(program.tree(slabs / "label_volumes"), program.tree(out / "label_volumes"))
+
+    def test_mirrored_windows_have_the_mean(self):
+        volume = self.write(self.folder / "in/a.nii", (30, 20, 25))
+        for number, (axes, mirrored) in enumerate((("xyz", "x"), ("xyz", "yz"), ("zyx", "z"), ("zyx", "xyz"))):
+            with self.subTest(axes=axes, mirrored=mirrored):
+                out = self.folder / f"tta{number}"
+                self.run_on(volume, self.package(axes), out, "semantic.values=logits", "tiles.overlap=0.5", f"tiles.tta={','.join(mirrored)}",
+                            "semantic.window_batch=3")
+                self.assertLess(self.compare(volume, out, 0.5, "gaussian", axes, mirrored), 1e-5)
 
     def test_windows_of_another_size(self):
         volume = self.write(self.folder / "in/a.nii", (20, 20, 20))
