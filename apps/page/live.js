@@ -79,7 +79,7 @@ function progressPart() {
         tile("pictures per second in the last 10 s", progressNumber("pictures_per_s", "rate")),
         ...(it.windows_in_work === null ? [] : [
           tile("windows of the pictures that are computed now", progressNumber("windows_done", "count"), " ", el("small", {}, "of ", progressNumber("windows_in_work", "count"))),
-          tile("windows per second in the last 10 s", progressNumber("windows_per_s", "rate"))]),
+          tile("windows per second in the last 10 s", progressNumber("windows_per_s", "tenths"))]),
         tile("time left", progressNumber("left_s", "seconds")),
         tile("pictures in the pipeline", progressNumber("in_flight", "count")),
         tile("busiest stage in the last 10 s", it.busiest ?? el("span", { class: "muted" }, "not known"))));
