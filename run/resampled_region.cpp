@@ -49,12 +49,12 @@ class ResampledRegion final : public RegionSource {
 std::shared_ptr<RegionSource> resampled_region(std::shared_ptr<RegionSource> source, double mpp,
                                                std::int64_t memory_bytes) {
   RegionInfo info = source->info();
-  if (info.type != DType::u8 || info.channels != 3)
-    throw PictureError(Reason::unsupported_format,
-                       "decode.mpp resamples RGB of 8 bits, but the model takes the values of the file; leave it out");
   const double x = 1000 * info.spacing_mm[0], y = 1000 * info.spacing_mm[1];
   const auto same = [&](double from) { return std::abs(from / mpp - 1) <= same_mpp; };
   if (same(x) && same(y)) return source;
+  if (info.type != DType::u8 || info.channels != 3)
+    throw PictureError(Reason::unsupported_format,
+                       "decode.mpp resamples RGB of 8 bits, but the model takes the values of the file; leave it out");
   info.size.columns = resized(info.size.columns, x, mpp);
   info.size.rows = resized(info.size.rows, y, mpp);
   info.spacing_mm = {mpp / 1000, mpp / 1000, 0};

@@ -140,17 +140,25 @@ bool read_layout(TIFF* tiff, int channels, Layout& layout) {
   const auto compression = tag<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE);
   const auto photometric = tag<std::uint16_t>(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
   layout.format = tag<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT);
-  if (tag<std::uint16_t>(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT) != ORIENTATION_TOPLEFT) return false;
-  if (compression == COMPRESSION_OJPEG || photometric == PHOTOMETRIC_PALETTE) return false;
+  const bool jpeg_colours = photometric == PHOTOMETRIC_YCBCR && compression == COMPRESSION_JPEG;
+  const char* const whole = tag<std::uint16_t>(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT) != ORIENTATION_TOPLEFT
+                                ? "another orientation"
+                            : compression == COMPRESSION_OJPEG   ? "old JPEG"
+                            : photometric == PHOTOMETRIC_PALETTE ? "a palette"
+                            // With reduced colours, samples do not lie side by side.
+                            : photometric == PHOTOMETRIC_YCBCR && !jpeg_colours ? "colours as brightness and chroma"
+                            : layout.bits < 8                                   ? "less than 8 bits"
+                                                                                : nullptr;
+  // Read whole, it would be RGB.
+  if (whole != nullptr && channels > 0) unsupported(whole, rule_of_channels);
+  if (whole != nullptr) return false;
   if (!TIFFIsCODECConfigured(compression)) unsupported("compression " + std::to_string(compression));
-  if (layout.bits < 8) return false;
   if (channels > 0) {
     check_samples(layout, channels);
   } else if (layout.format != SAMPLEFORMAT_UINT || (layout.bits != 8 && layout.bits != 16)) {
     unsupported_samples(layout, rule_of_rgb);
   }
   layout.white_is_zero = photometric == PHOTOMETRIC_MINISWHITE;
-  const bool jpeg_colours = photometric == PHOTOMETRIC_YCBCR && compression == COMPRESSION_JPEG;
   if (jpeg_colours) TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
   const bool grey = photometric == PHOTOMETRIC_MINISBLACK || layout.white_is_zero;
   if (channels == 0 && !grey && photometric != PHOTOMETRIC_RGB && !jpeg_colours) return false;
@@ -291,11 +299,14 @@ class TiffRegion final : public RegionSource {
   // libtiff does not say whether the data are broken, or the disk or network failed.
   void check_device(std::uint32_t number, std::uint64_t stored, const std::string& part) const {
     int failed = 0;
-    const auto begin = static_cast<std::int64_t>(TIFFGetStrileOffsetWithErr(tiff_.get(), number, &failed));
-    if (failed != 0) return;
-    std::vector<std::uint8_t> raw(stored);
+    const std::uint64_t begin = TIFFGetStrileOffsetWithErr(tiff_.get(), number, &failed);
+    // An offset that no file can have is a fault of the data.
+    if (failed != 0 || begin > std::uint64_t{std::numeric_limits<std::int64_t>::max()} - stored) return;
+    std::vector<std::uint8_t> raw(std::min<std::uint64_t>(stored, std::uint64_t{1} << 20));
     try {
-      read_bytes_at(TIFFFileno(tiff_.get()), begin, raw.size(), raw.data());
+      for (std::uint64_t done = 0; done < stored; done += raw.size())
+        read_bytes_at(TIFFFileno(tiff_.get()), static_cast<std::int64_t>(begin + done),
+                      std::min<std::uint64_t>(raw.size(), stored - done), raw.data());
     } catch (const PictureError& error) {
       if (error.reason() == Reason::io_error) throw PictureError(Reason::io_error, part + error.what());
     }
@@ -401,6 +412,10 @@ std::shared_ptr<RegionSource> open_tiff(OpenFile file, const RegionOptions& opti
                            " has more pixels than gate.slab allows: " + std::to_string(layout.width) + "x" +
                            std::to_string(layout.part_height) + "; raise gate.slab");
   }
+  const std::uint64_t samples = layout.planes ? 1 : static_cast<std::uint64_t>(layout.samples);
+  if (part <
+      std::uint64_t{layout.part_width} * layout.part_height * samples * static_cast<std::uint64_t>(layout.bits / 8))
+    unsupported("samples that do not lie side by side");
   const std::array<double, 3> spacing_mm = page.spacing_mm ? *page.spacing_mm : aperio_spacing(tiff.get());
   return std::make_shared<TiffRegion>(std::move(tiff), layout, message, static_cast<std::int64_t>(part), spacing_mm,
                                       as_rgb);
