@@ -43,7 +43,9 @@ std::string cut(std::string text, int columns) {
 double windows_left(const ProgressSample& now) {
   const WindowProgress& windows = now.windows;
   const std::int64_t resumed = now.done - now.snapshot.committed;
-  const std::int64_t to_come = std::max<std::int64_t>(now.planned - resumed - windows.pictures, 0);
+  // Pictures that fail early never come to the windows, and those whose results are still written are not done.
+  const std::int64_t to_come = std::max<std::int64_t>(
+      std::min(now.planned - resumed - windows.pictures, now.planned - now.done - windows.open), 0);
   const double mean = static_cast<double>(windows.done + windows.left) / static_cast<double>(windows.pictures);
   return static_cast<double>(windows.left) + static_cast<double>(to_come) * mean;
 }

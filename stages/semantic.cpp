@@ -129,7 +129,7 @@ void Semantic::run(Batch& batch) {
   Work work(context_.counters.windows);
   work.by_slot.resize(batch.frames.size());
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
-    if (!batch.frames[slot]->retried) work.windows.add_picture();
+    work.windows.add_picture(batch.frames[slot]->retried);
     if (!batch.frames[slot]->failed()) begin(*batch.frames[slot], static_cast<int>(slot), work);
   }
   call_rows(

@@ -187,6 +187,14 @@ TEST_CASE("pictures to come have the mean number of windows of those that came, 
   CHECK_FALSE(figures_of(before, now).left_s);
 }
 
+TEST_CASE("pictures that failed before they came to the windows are not to come") {
+  // Ten pictures: five could not be read, four are finished, and the last one is computed now.
+  auto before = with_windows(sample(10, 9, 0), {5, 400, 100, 100, 1}),
+       now = with_windows(sample(20, 9, 0), {5, 450, 100, 50, 1});
+  now.planned = 10;
+  CHECK(*figures_of(before, now).left_s == doctest::Approx(50 / 5.0));
+}
+
 TEST_CASE("between two batches no window is in work, and the time left counts the pictures to come") {
   const auto before = with_windows(sample(10, 4, 10), {4, 400, 0, 0}),
              now = with_windows(sample(20, 5, 10), {5, 500, 0, 0});

@@ -164,6 +164,7 @@ TEST_CASE("windows are counted while they are computed, and none is left after t
   for (std::size_t i = 0; i < seen.size(); ++i) {
     CHECK(seen[i].in_work == 12 + 1 + 9);
     CHECK(seen[i].left == seen[i].in_work - seen[i].done);
+    CHECK(seen[i].open == 4);
     if (i < 3) CHECK(seen[i].done == 4 * static_cast<std::int64_t>(i));
   }
   const WindowProgress after = meter->now();
@@ -171,6 +172,7 @@ TEST_CASE("windows are counted while they are computed, and none is left after t
   CHECK(after.done == 12 + 1);
   CHECK(after.in_work == 0);
   CHECK(after.left == 0);
+  CHECK(after.open == 0);
   // A batch that runs a second time, because memory ran out, does not count its pictures twice.
   Batch again = batch_of_sizes({{50, 37}});
   again.frames[0]->retried = true;
