@@ -127,11 +127,11 @@ std::shared_ptr<RegionSource> resampled_volume(std::shared_ptr<RegionSource> sou
   const double columns = resized(info.size.columns, info.spacing_mm[0], spacing_mm[0]),
                lines = resized(info.size.lines, info.spacing_mm[1], spacing_mm[1]),
                rows = resized(info.size.rows, info.spacing_mm[2], spacing_mm[2]);
-  constexpr double most_slices = 1'000'000;
+  constexpr double most = 32'767;  // along an axis, as in a NIfTI
   const double needed = static_cast<double>(source->memory_bytes()) +
                         static_cast<double>(sizeof(float)) *
                             (static_cast<double>(info.size.row_values()) + 2 * lines * columns + info.size.columns);
-  if (!(needed <= static_cast<double>(memory_bytes)) || !(rows <= most_slices))
+  if (!(needed <= static_cast<double>(memory_bytes)) || !(std::max({columns, lines, rows}) <= most))
     throw PictureError(Reason::too_large, "resampling to the spacing of the model gives " + number_text(columns) +
                                               " x " + number_text(lines) + " x " + number_text(rows) +
                                               " voxels; raise gate.slab");

@@ -183,7 +183,7 @@ def notes_of(plans, configuration, trained, axes):
         if axes:
             yield "nnU-Net first cuts away the outer slices that are zero. The package has the same mean and deviation, but its windows cover the whole volume"
     if axes:
-        yield "nnU-Net resamples volumes with splines of third order, and probabilities back. Millrace resamples linearly, and labels back"
+        yield "nnU-Net resamples volumes with splines of third order, and probabilities back. Millrace resamples linearly and before the normalisation, and labels back"
     if mirrored := trained.get("inference_allowed_mirroring_axes"):
         names = axes[3 - len(configuration["patch_size"]) :] if axes else "yx"  # of the axes of a window
         yield f"nnU-Net also takes the mean over mirrored windows: add --set tiles.tta={','.join(sorted(names[axis] for axis in mirrored))}"

@@ -182,7 +182,7 @@ class Runs(Case):
         self.assertEqual(written["input"], {"width": 16, "height": 12, "depth": 8, "axes": "zyx", "spacing": [0.75, 0.8, 2.5], "clip": [-180.5, 310.75], "scale": 1, "mean": [62.5], "std": [118.25]})
         self.assertEqual((written["classes"], written["output"]), (list(LABELS), {"channels": 3, "activation": "softmax"}))
         self.assertEqual((written["architecture"], written["original"]), ("2 x PlainConvUNet, mean of logits", f"nnU-Net v2 {folder.name}"))
-        self.assertIn("\nnote: nnU-Net resamples volumes with splines of third order, and probabilities back. Millrace resamples linearly, and labels back\n", done.out)
+        self.assertIn("\nnote: nnU-Net resamples volumes with splines of third order, and probabilities back. Millrace resamples linearly and before the normalisation, and labels back\n", done.out)
         self.assertIn("\nnote: nnU-Net also takes the mean over mirrored windows: add --set tiles.tta=x,y,z\n", done.out)
         self.assertIn(f"configs/volume.yaml --input PICTURES --set semantic.model={package} ", done.out)
         self.assertNotIn("trainer", done.out)

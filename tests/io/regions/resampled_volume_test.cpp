@@ -152,6 +152,7 @@ TEST_CASE("volumes that cannot be resampled") {
   CHECK(reason({4, 4, 4}, {1, 1, 1e9}, {1, 1, 1}) == Reason::too_large);
   CHECK(reason({4, 4, 4}, {infinity, 1, 1}, {1, 1, 1}) == Reason::too_large);
   CHECK(reason({4, 4, 4}, {1, 1, infinity}, {1, 1, 1}) == Reason::too_large);
+  CHECK(reason({4, 1, 4}, {1e5, 1, 1}, {1, 1, 1}, std::int64_t{1} << 40) == Reason::too_large);
   // 16 voxels of a slice, two slices of 64, and a line of 4.
   CHECK(reason({4, 4, 4}, {2, 2, 1}, {1, 1, 1}, 1000 + 4 * (16 + 2 * 64 + 4)) == Reason::internal);
   CHECK(reason({4, 4, 4}, {2, 2, 1}, {1, 1, 1}, 1000 + 4 * (16 + 2 * 64 + 4) - 1) == Reason::too_large);
