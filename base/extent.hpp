@@ -13,6 +13,9 @@ struct Extent {
   int rows = 1, lines = 1, columns = 1;
   constexpr std::int64_t values() const { return std::int64_t{rows} * lines * columns; }
   constexpr std::int64_t row_values() const { return std::int64_t{lines} * columns; }
+  /// The side along an axis: 0 columns, 1 lines, 2 rows.
+  constexpr int along(int axis) const { return axis == 0 ? columns : axis == 1 ? lines : rows; }
+  constexpr int& along(int axis) { return axis == 0 ? columns : axis == 1 ? lines : rows; }
   bool operator==(const Extent&) const = default;
 };
 

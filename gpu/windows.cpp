@@ -52,6 +52,17 @@ WindowGrid::WindowGrid(const Extent& item_size, const WindowOptions& options) : 
   rows = std::move(of_rows.starts);
   lines = std::move(of_lines.starts);
   columns = std::move(of_columns.starts);
+  for (int axis = 0; axis < 3; ++axis) {
+    if (options.from_end.along(axis)) turn(axis);
+  }
+}
+
+void WindowGrid::turn(int axis) {
+  std::vector<int>& starts = axis == 0 ? columns : axis == 1 ? lines : rows;
+  const int last = starts.back();
+  std::ranges::reverse(starts);
+  for (int& start : starts) start = last - start;
+  before.along(axis) = last + roi.along(axis) - item.along(axis) - before.along(axis);
 }
 
 Extent WindowGrid::start(std::int64_t window) const {
@@ -106,21 +117,37 @@ std::vector<Mirror> mirrors_of(const Mirror& axes) {
   return all;
 }
 
-void mirror_window(const Extent& roi, WindowOrder order, const Mirror& mirror, const float* from, float* to) {
-  const bool rows_first = order == WindowOrder::rows_first;
-  const int slow_side = rows_first ? roi.rows : roi.columns, fast_side = rows_first ? roi.columns : roi.rows;
-  const bool slow_turns = rows_first ? mirror.rows : mirror.columns,
-             fast_turns = rows_first ? mirror.columns : mirror.rows;
+void mirror_window(const Extent& roi, const WindowOrder& order, const Mirror& mirror, const float* from, float* to) {
+  const int slow_side = roi.along(order.slow), middle_side = roi.along(order.middle), fast_side = roi.along(order.fast);
   for (int slow = 0; slow < slow_side; ++slow) {
-    for (int line = 0; line < roi.lines; ++line, to += fast_side) {
-      const std::int64_t at = (std::int64_t{slow_turns ? slow_side - 1 - slow : slow} * roi.lines +
-                               (mirror.lines ? roi.lines - 1 - line : line)) *
-                              fast_side;
-      if (fast_turns) {
-        std::reverse_copy(from + at, from + at + fast_side, to);
+    for (int middle = 0; middle < middle_side; ++middle, to += fast_side) {
+      const int from_slow = mirror.along(order.slow) ? slow_side - 1 - slow : slow,
+                from_middle = mirror.along(order.middle) ? middle_side - 1 - middle : middle;
+      const float* const line = from + (std::int64_t{from_slow} * middle_side + from_middle) * fast_side;
+      if (mirror.along(order.fast)) {
+        std::reverse_copy(line, line + fast_side, to);
       } else {
-        std::copy_n(from + at, fast_side, to);
+        std::copy_n(line, fast_side, to);
       }
+    }
+  }
+}
+
+void reorder_window(const Extent& roi, const WindowOrder& from_order, const WindowOrder& to_order, const float* from,
+                    float* to) {
+  if (from_order.slow == to_order.fast && from_order.middle == to_order.middle)
+    return exchange_outer_axes(roi.along(from_order.slow), roi.along(from_order.middle), roi.along(from_order.fast), 0,
+                               roi.along(from_order.middle), from, to);
+  const auto step = [&](int axis) {
+    const std::int64_t fast = roi.along(from_order.fast);
+    return axis == from_order.fast ? 1 : axis == from_order.middle ? fast : fast * roi.along(from_order.middle);
+  };
+  const std::int64_t slow_step = step(to_order.slow), middle_step = step(to_order.middle),
+                     fast_step = step(to_order.fast);
+  for (int slow = 0; slow < roi.along(to_order.slow); ++slow) {
+    for (int middle = 0; middle < roi.along(to_order.middle); ++middle) {
+      const float* line = from + slow * slow_step + middle * middle_step;
+      for (int fast = 0; fast < roi.along(to_order.fast); ++fast, line += fast_step) *to++ = *line;
     }
   }
 }

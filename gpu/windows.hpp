@@ -16,30 +16,38 @@ enum class WindowWeights {
   gaussian   ///< less towards the edges
 };
 
-/// The order of a window's values in memory, as the model takes and returns them.
-enum class WindowOrder {
-  rows_first,    ///< rows slowest, columns fastest: pictures, and volumes as [z, y, x]
-  columns_first  ///< columns slowest, rows fastest: volumes as [x, y, z]
+/// The order of a window's values in memory, as the model takes and returns them: the axes (Extent::along), slowest first.
+struct WindowOrder {
+  int slow = 2, middle = 1, fast = 0;
+  bool operator==(const WindowOrder&) const = default;
 };
+/// Pictures, and volumes as [z, y, x] or [x, y, z] of the file.
+inline constexpr WindowOrder rows_first{2, 1, 0}, columns_first{0, 1, 2};
 
 /// The index of a place of a window in its memory.
-constexpr std::int64_t place_of(const Extent& roi, WindowOrder order, int row, int line, int column) {
-  return order == WindowOrder::rows_first ? (std::int64_t{row} * roi.lines + line) * roi.columns + column
-                                          : (std::int64_t{column} * roi.lines + line) * roi.rows + row;
+constexpr std::int64_t place_of(const Extent& roi, const WindowOrder& order, const Extent& place) {
+  return (std::int64_t{place.along(order.slow)} * roi.along(order.middle) + place.along(order.middle)) *
+             roi.along(order.fast) +
+         place.along(order.fast);
 }
 
 /// The place with this index: the inverse of place_of().
-constexpr Extent place_at(const Extent& roi, WindowOrder order, std::int64_t index) {
-  const int fastest = order == WindowOrder::rows_first ? roi.columns : roi.rows;
-  const auto fast = static_cast<int>(index % fastest), line = static_cast<int>(index / fastest % roi.lines),
-             slow = static_cast<int>(index / fastest / roi.lines);
-  return order == WindowOrder::rows_first ? Extent{slow, line, fast} : Extent{fast, line, slow};
+constexpr Extent place_at(const Extent& roi, const WindowOrder& order, std::int64_t index) {
+  const int fast = roi.along(order.fast), middle = roi.along(order.middle);
+  Extent place;
+  place.along(order.fast) = static_cast<int>(index % fast);
+  place.along(order.middle) = static_cast<int>(index / fast % middle);
+  place.along(order.slow) = static_cast<int>(index / fast / middle);
+  return place;
 }
 
 /// The axes along which a window is mirrored.
 struct Mirror {
   bool rows = false, lines = false, columns = false;
   constexpr bool any() const { return rows || lines || columns; }
+  /// Whether it is mirrored along an axis (Extent::along).
+  constexpr bool along(int axis) const { return axis == 0 ? columns : axis == 1 ? lines : rows; }
+  constexpr bool& along(int axis) { return axis == 0 ? columns : axis == 1 ? lines : rows; }
   /// The place that comes to `place`, and back.
   constexpr Extent of(const Extent& roi, const Extent& place) const {
     return {rows ? roi.rows - 1 - place.rows : place.rows, lines ? roi.lines - 1 - place.lines : place.lines,
@@ -57,6 +65,7 @@ struct WindowOptions {
   WindowWeights weights = WindowWeights::gaussian;
   double sigma = 0.125;  ///< of the Gaussian, as a share of the window's side
   int align = 1;         ///< first rows, lines and columns of windows are multiples of it
+  Mirror from_end{};     ///< windows are placed from the end of these axes, which the model sees reversed
   bool operator==(const WindowOptions&) const = default;
 };
 
@@ -68,6 +77,8 @@ struct WindowOptions {
 ///
 /// With `align` above 1 (which MONAI does not have) steps are rounded down to a multiple of it, at least one multiple.
 /// The last window then starts at the next multiple, and padding behind the axis fills it.
+///
+/// Along axes of `from_end`, all of this is mirrored: the first window ends where the axis ends.
 ///
 /// Windows are numbered with columns fastest and rows slowest. Those with the same first row are a band.
 struct WindowGrid {
@@ -89,6 +100,9 @@ struct WindowGrid {
   Extent start(std::int64_t window) const;
   /// The padded rows that no window from this band on touches: rows before it are complete. band may be bands().
   int complete_before(int band) const;
+
+ private:
+  void turn(int axis);
 };
 
 /// Exchanges the slowest and the fastest axis of `count` places of the middle one, from `first` on:
@@ -96,7 +110,11 @@ struct WindowGrid {
 void exchange_outer_axes(int a, int middle, int b, int first, int count, const float* from, float* to);
 
 /// Mirrors one window whose values have this order.
-void mirror_window(const Extent& roi, WindowOrder order, const Mirror& mirror, const float* from, float* to);
+void mirror_window(const Extent& roi, const WindowOrder& order, const Mirror& mirror, const float* from, float* to);
+
+/// Changes the order of one window's values.
+void reorder_window(const Extent& roi, const WindowOrder& from_order, const WindowOrder& to_order, const float* from,
+                    float* to);
 
 /// The weight of each value of a window, with rows first. As MONAI 1.6:
 /// the product of exp(-x^2 / (2 (sigma roi)^2)) over the axes, x from the window's centre, at least 0.001 and at least

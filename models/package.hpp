@@ -59,7 +59,8 @@ struct Scaling {
   Of of = Of::all;                          ///< zscore: the values that count
   std::pair<double, double> percentiles{};  ///< 0 to 100
   bool clip_to_percentiles = false;
-  bool channel_wise = false;  ///< each channel has its own mean and deviation, or percentiles
+  bool before_resampling = false;  ///< volumes are scaled before they are resampled, as in nnU-Net
+  bool channel_wise = false;       ///< each channel has its own mean and deviation, or percentiles
   bool operator==(const Scaling&) const = default;
 };
 
@@ -80,6 +81,7 @@ struct Package {
   /// Of models of windows: mean and standard deviation of each channel. Others have those of `input`.
   std::vector<std::pair<float, float>> channels;
   Scaling scaling{};               ///< of models of windows
+  std::string orientation;         ///< of models of volumes: where x, y and z go, such as RAS; empty: as in the file
   std::optional<float> threshold;  ///< above it, a pixel has a class; none: the largest wins
   int max_batch = 1;               ///< maximum of pictures in one call
   std::vector<Method> methods;     ///< those that the task calls

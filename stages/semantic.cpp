@@ -64,11 +64,6 @@ std::string key_of(const WindowOptions& options) {
   return text + std::to_string(options.overlap) + " " + std::to_string(options.sigma);
 }
 
-/// The size of a window of the model.
-Extent roi_of(const InputSpec& spec) {
-  return spec.depth > 0 ? Extent{spec.depth, spec.height, spec.width} : Extent{spec.height, 1, spec.width};
-}
-
 /// The shape of `count` windows with `channels` values for each place.
 std::vector<std::int64_t> shape_of(const InputSpec& spec, std::int64_t count, std::int64_t channels) {
   if (spec.depth == 0) return {count, channels, spec.height, spec.width};
@@ -126,35 +121,67 @@ Semantic::Semantic(const Options& options, const StageContext& context)
       rule_(rule_of(model_.package(), options)) {}
 
 void Semantic::run(Batch& batch) {
-  Work work(context_.counters.windows);
-  work.by_slot.resize(batch.frames.size());
+  WindowsInWork windows(context_.counters.windows);
+  std::deque<Work> works;  // volumes that lie in the same way share calls
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
-    work.windows.add_picture(batch.frames[slot]->retried);
-    if (!batch.frames[slot]->failed()) begin(*batch.frames[slot], static_cast<int>(slot), work);
+    Frame& frame = *batch.frames[slot];
+    windows.add_picture(frame.retried);
+    if (frame.failed()) continue;
+    const auto layout = layout_of(frame);
+    if (!layout) continue;
+    const auto known = std::ranges::find(works, *layout, &Work::layout);
+    Work& work = known != works.end() ? *known : works.emplace_back(windows, *layout, batch.frames.size());
+    begin(frame, static_cast<int>(slot), work);
   }
-  call_rows(
-      batch, context_,
-      {.stage = name,
-       .model = model_,
-       .method = method,
-       .calls = window_calls,
-       .owners = work.owners,
-       .wanted = [&](int row) { return needs_model(row, work); },
-       .make = [&](std::span<const CallRow> rows, int count) { return std::vector<Tensor>{cut(rows, count, work)}; },
-       .take = [&](std::span<const TakenRow> rows) { take(rows, work); }});
-  for (Item& item : work.items) {
-    if (!item.frame->failed()) end(item);
-    if (!item.frame->failed() && !item.by_slabs) download(item);
+  for (Work& work : works) {
+    call_rows(
+        batch, context_,
+        {.stage = name,
+         .model = model_,
+         .method = method,
+         .calls = window_calls,
+         .owners = work.owners,
+         .wanted = [&](int row) { return needs_model(row, work); },
+         .make = [&](std::span<const CallRow> rows, int count) { return std::vector<Tensor>{cut(rows, count, work)}; },
+         .take = [&](std::span<const TakenRow> rows) { take(rows, work); }});
+    for (Item& item : work.items) {
+      if (!item.frame->failed()) end(item);
+      if (!item.frame->failed() && !item.by_slabs) download(item);
+    }
   }
   context_.device->wait();
-  for (Item& item : work.items) {
-    if (!item.frame->failed()) deliver(item);
+  for (Work& work : works) {
+    for (Item& item : work.items) {
+      if (!item.frame->failed()) deliver(item);
+    }
   }
+}
+
+// Nothing if the frame fails, since the model cannot take it.
+std::optional<WindowLayout> Semantic::layout_of(Frame& frame) const {
+  const Package& package = model_.package();
+  if (is_volume(frame) != (package.input.depth > 0)) {
+    frame.fail(name, Reason::unsupported_format,
+               is_volume(frame) ? "a volume, but the windows of the model are pictures"
+                                : "a picture, but the windows of the model are volumes");
+    return {};
+  }
+  if (frame.region == nullptr && !check_raster(frame)) return {};
+  auto layout = window_layout(package, frame.region != nullptr ? frame.region->info().directions : Directions{},
+                              frame.columns.get(tiling).mirrored);
+  if (!layout)
+    frame.fail(name, Reason::unsupported_format,
+               "this volume does not say how it lies, but the model needs the orientation " + package.orientation +
+                   "; correct its header");
+  return layout;
 }
 
 std::int64_t Semantic::bytes(const Frame& frame) const {
   if (is_volume(frame) != (model_.package().input.depth > 0)) return 0;  // run() fails it
-  const Extent roi = roi_of(model_.package().input), item = size_of(frame);
+  const auto layout =
+      window_layout(model_.package(), frame.region != nullptr ? frame.region->info().directions : Directions{});
+  if (!layout) return 0;  // run() fails it, too
+  const Extent roi = layout->roi, item = size_of(frame);
   const std::int64_t channels = model_.package().number("channels");
   const Extent padded{item.rows, std::max(item.lines, roi.lines), std::max(item.columns, roi.columns)};
   const std::int64_t sums =
@@ -173,19 +200,11 @@ std::int64_t Semantic::bytes(const Frame& frame) const {
 
 // The windows of a picture follow those of the pictures before it, so that calls can have windows of both.
 void Semantic::begin(Frame& frame, int slot, Work& work) {
-  const InputSpec& spec = model_.package().input;
-  if (is_volume(frame) != (spec.depth > 0))
-    return frame.fail(name, Reason::unsupported_format,
-                      is_volume(frame) ? "a volume, but the windows of the model are pictures"
-                                       : "a picture, but the windows of the model are volumes");
-  if (frame.region == nullptr && !check_raster(frame)) return;
   if (work.items.empty()) {  // all pictures of a batch have the options of one view
     work.options = frame.columns.get(tiling).windows;
-    work.options.roi = roi_of(spec);
-    work.order = spec.columns_first ? WindowOrder::columns_first : WindowOrder::rows_first;
+    work.options.roi = work.layout.roi;
+    work.options.from_end = work.layout.reversed;
     work.weights = weights_of(work.options);
-    const auto& [x, y, z] = frame.columns.get(tiling).mirrored;
-    work.mirrors = mirrors_of(spec.depth > 0 ? Mirror{z, y, x} : Mirror{y, false, x});
   }
   Item& item = work.items.emplace_back();
   work.by_slot[static_cast<std::size_t>(slot)] = &item;
@@ -303,9 +322,9 @@ Tensor Semantic::cut(std::span<const CallRow> rows, int count, Work& work) const
     const Item& item = work.item_of(row.row);
     const bool blank = row.blank || item.frame->failed();
     windows.push_back({blank ? nullptr : &item.source, item.grid.start(work.window_of(item, row.row)),
-                       work.mirrors[static_cast<std::size_t>(work.way_of(item, row.row))]});
+                       work.layout.mirrors[static_cast<std::size_t>(work.way_of(item, row.row))]});
   }
-  cut_windows(*context_.device, windows, work.options.roi, work.order, inputs);
+  cut_windows(*context_.device, windows, work.options.roi, work.layout.order, inputs);
   return inputs;
 }
 
@@ -347,7 +366,7 @@ void Semantic::take(std::span<const TakenRow> rows, Work& work) const {
   std::vector<BlendWindow> pending;
   const Tensor* outputs = nullptr;
   const auto blend = [&] {
-    if (!pending.empty()) blend_windows(device, *outputs, work.options.roi, work.order, work.weights, pending);
+    if (!pending.empty()) blend_windows(device, *outputs, work.options.roi, work.layout.order, work.weights, pending);
     pending.clear();
   };
   std::vector<Item*> complete;
@@ -370,7 +389,8 @@ void Semantic::take(std::span<const TakenRow> rows, Work& work) const {
       blend();
       finish_before(item, band);
     }
-    pending.push_back({&item.sums, row.at, item.grid.start(window), work.mirrors[static_cast<std::size_t>(way)]});
+    pending.push_back(
+        {&item.sums, row.at, item.grid.start(window), work.layout.mirrors[static_cast<std::size_t>(way)]});
     if (seen && window + 1 == item.grid.windows()) complete.push_back(&item);
   }
   blend();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "stages/stage.hpp"
 #include "stages/stage_models.hpp"
 #include "stages/tiles.hpp"
+#include "stages/window_layout.hpp"
 
 namespace millrace {
 
@@ -36,7 +38,8 @@ inline constexpr CounterInfo slabs_out{"slabs_out"};    ///< slabs of labels tha
 /// Failures:
 /// - non_finite: a blended value is not finite, or one of a picture by whose statistics the package scales
 /// - model_failed: a window makes the model call fail
-/// - unsupported_format: a volume for a model of pictures, or the other way round
+/// - unsupported_format: a volume for a model of pictures, or the other way round; a volume that does not say how it lies,
+///   for a model that asks for an orientation
 class Semantic final : public LaneStage {
  public:
   static constexpr const char* name = "semantic";
@@ -61,6 +64,7 @@ class Semantic final : public LaneStage {
     WindowOptions of;
     std::shared_ptr<const float[]> values;  // on the device
   };
+  std::optional<WindowLayout> layout_of(Frame& frame) const;
   void begin(Frame& frame, int slot, Work& work);
   void begin_source(Item& item, Frame& frame, int ways) const;
   bool check_raster(Frame& frame) const;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/hole.hpp"
@@ -15,6 +16,7 @@
 #include "stages/row_ring.hpp"
 #include "stages/semantic.hpp"
 #include "stages/window_filter.hpp"
+#include "stages/window_layout.hpp"
 
 namespace millrace {
 
@@ -51,18 +53,19 @@ struct Semantic::Item {
   std::size_t result_bytes() const { return sizeof(float) * (1 + values_count()) + pixels; }
 };
 
+/// Items whose windows have one shape, so that they share calls.
 struct Semantic::Work {
-  explicit Work(WindowMeter& meter) : windows(meter) {}
-  WindowsInWork windows;
+  Work(WindowsInWork& in_work, WindowLayout of, std::size_t slots)
+      : windows(in_work), layout(std::move(of)), by_slot(slots) {}
+  WindowsInWork& windows;
+  const WindowLayout layout;  // each window is a row for each of its mirrors
   WindowOptions options;
-  WindowOrder order = WindowOrder::rows_first;
   const float* weights = nullptr;  // on the device
-  std::vector<Mirror> mirrors;     // each window is a row for each of them
   std::deque<Item> items;
   std::vector<Item*> by_slot;
   std::vector<int> owners;  // slot of each row
   Item& item_of(int row) const { return *by_slot[static_cast<std::size_t>(owners[static_cast<std::size_t>(row)])]; }
-  int ways() const { return static_cast<int>(mirrors.size()); }
+  int ways() const { return static_cast<int>(layout.mirrors.size()); }
   /// The window of its item that a row shows, and in which way.
   std::int64_t window_of(const Item& item, int row) const { return (row - item.first_row) / ways(); }
   int way_of(const Item& item, int row) const { return static_cast<int>((row - item.first_row) % ways()); }

@@ -53,10 +53,10 @@ struct ClassSums {
 // Window after window: each touches only its own part of the sums.
 void on_host(const BlendJob& job) {
   const Extent& roi = job.roi;
-  const bool turned = job.order == WindowOrder::columns_first;
+  const bool turned = job.order == columns_first;
   std::vector<float> here(
       turned ? static_cast<std::size_t>(roi.rows) * turned_lines * static_cast<std::size_t>(roi.columns) : 0);
-  std::vector<float> mirrored;
+  std::vector<float> mirrored, reordered;
   for (int t = 0; t < job.count; ++t) {
     const BlendTarget& target = job.targets[t];
     for (int w = target.first; w < target.first + target.count; ++w) {
@@ -69,6 +69,11 @@ void on_host(const BlendJob& job) {
           mirrored.resize(static_cast<std::size_t>(roi.values()));
           mirror_window(roi, job.order, window.mirror, outputs, mirrored.data());
           values = mirrored.data();
+        }
+        if (!turned && job.order != rows_first) {
+          reordered.resize(static_cast<std::size_t>(roi.values()));
+          reorder_window(roi, job.order, rows_first, values, reordered.data());
+          values = reordered.data();
         }
         if (!turned) sums.add(0, roi.lines, values, std::int64_t{roi.lines} * roi.columns);
         for (int line = 0; turned && line < roi.lines; line += turned_lines) {
@@ -90,8 +95,8 @@ constexpr Operation<BlendJob> operation{.name = "blend_windows", .host = on_host
 
 }  // namespace
 
-void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, WindowOrder order, const float* weights,
-                   std::span<const BlendWindow> windows) {
+void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, const WindowOrder& order,
+                   const float* weights, std::span<const BlendWindow> windows) {
   if (outputs.dtype != DType::f32 || outputs.shape.size() < 2 ||
       outputs.elements() != outputs.shape[0] * outputs.shape[1] * roi.values())
     throw std::invalid_argument("blend_windows: takes outputs [windows, classes, ...] of f32");

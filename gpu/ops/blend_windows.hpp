@@ -37,8 +37,8 @@ struct BlendWindow {
 /// Windows of one BlendSums must be adjacent, and of one band.
 /// Every sum is computed as float32 ((sum + w1 v1) + w2 v2) ..., so that it does not depend on the calls that bring the
 /// windows. Throws std::invalid_argument for other tensors.
-void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, WindowOrder order, const float* weights,
-                   std::span<const BlendWindow> windows);
+void blend_windows(Device& device, const Tensor& outputs, const Extent& roi, const WindowOrder& order,
+                   const float* weights, std::span<const BlendWindow> windows);
 
 /// The windows of one item in a call.
 struct BlendTarget {
@@ -56,7 +56,7 @@ struct BlendJob {
   const float* outputs = nullptr;
   const float* weights = nullptr;
   Extent roi;
-  WindowOrder order = WindowOrder::rows_first;
+  WindowOrder order;
   int classes = 1;
   const BlendTarget* targets = nullptr;
   const PlacedOutput* windows = nullptr;
@@ -78,9 +78,9 @@ MILLRACE_DEVICE inline void blend_value(const BlendJob& job, const BlendTarget& 
     if (l < 0 || c < 0 || l >= job.roi.lines || c >= job.roi.columns) continue;
     // The row of the window that lies in this slot of the ring.
     const int r = (slot - window.start.rows % size.rows + size.rows) % size.rows;
-    const Extent seen = window.mirror.of(job.roi, {r, l, c});
-    const std::int64_t at = place_of(job.roi, job.order, seen.rows, seen.lines, seen.columns);
-    const float weight = job.weights[place_of(job.roi, WindowOrder::rows_first, r, l, c)];
+    const std::int64_t at = place_of(job.roi, job.order, window.mirror.of(job.roi, {r, l, c}));
+    // Rows first. Device code cannot use the constant of that name.
+    const float weight = job.weights[place_of(job.roi, WindowOrder{}, {r, l, c})];
     const float value =
         k == job.classes
             ? 1.0F

@@ -73,7 +73,7 @@ void cut_plane(const WindowSource& source, const Extent& start, const Extent& ro
 
 void on_host(const CutWindowsJob& job) {
   const auto plane_values = static_cast<std::size_t>(job.roi.values());
-  const bool turned = job.order == WindowOrder::columns_first, wide = job.type != DType::f32;
+  const bool turned = job.order != rows_first, wide = job.type != DType::f32;
   std::vector<float> plane_here(turned || wide ? plane_values : 0), turned_here(turned && wide ? plane_values : 0),
       mirrored_here;
   for (int i = 0; i < job.count; ++i) {
@@ -92,11 +92,11 @@ void on_host(const CutWindowsJob& job) {
         if (window.mirror.any()) {
           mirrored_here.resize(plane_values);
           cut_plane(source, window.start, job.roi, plane, mirrored_here.data());
-          mirror_window(job.roi, WindowOrder::rows_first, window.mirror, mirrored_here.data(), cut);
+          mirror_window(job.roi, rows_first, window.mirror, mirrored_here.data(), cut);
         } else {
           cut_plane(source, window.start, job.roi, plane, cut);
         }
-        if (turned) exchange_outer_axes(job.roi.rows, job.roi.lines, job.roi.columns, 0, job.roi.lines, cut, last);
+        if (turned) reorder_window(job.roi, rows_first, job.order, cut, last);
       }
       if (!wide) continue;
       std::transform(last, last + plane_values, static_cast<std::uint16_t*>(job.inputs) + at,
@@ -113,7 +113,7 @@ constexpr Operation<CutWindowsJob> operation{.name = "cut_windows", .host = on_h
 
 }  // namespace
 
-void cut_windows(Device& device, std::span<const CutWindow> windows, const Extent& roi, WindowOrder order,
+void cut_windows(Device& device, std::span<const CutWindow> windows, const Extent& roi, const WindowOrder& order,
                  const Tensor& inputs) {
   const std::int64_t rows = inputs.shape.empty() ? 0 : inputs.shape.front();
   if (inputs.shape.size() < 2 || static_cast<std::int64_t>(windows.size()) > rows || windows.size() > max_windows ||

@@ -52,7 +52,7 @@ struct CutWindow {
 /// the given order of a window's values.
 /// Rows after the last window are zeros. The type of `inputs` is f32, f16 or bf16. All sources have as many channels as
 /// `inputs`; if it has one, this is the first one of each source. Throws std::invalid_argument for other tensors.
-void cut_windows(Device& device, std::span<const CutWindow> windows, const Extent& roi, WindowOrder order,
+void cut_windows(Device& device, std::span<const CutWindow> windows, const Extent& roi, const WindowOrder& order,
                  const Tensor& inputs);
 
 /// A window, as the kernel sees it. `source` is its index, -1: zeros.
@@ -68,7 +68,7 @@ struct CutWindowsJob {
   int count = 0;  ///< of windows, blank ones included
   int channels = 0;
   Extent roi;
-  WindowOrder order = WindowOrder::rows_first;
+  WindowOrder order;
   DType type = DType::f32;
   void* inputs = nullptr;
 };

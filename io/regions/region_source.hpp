@@ -2,13 +2,16 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/extent.hpp"
 #include "base/geo_tags.hpp"
 #include "base/hole.hpp"
+#include "base/orientation.hpp"
 #include "base/tensor.hpp"
 
 namespace millrace {
@@ -25,6 +28,7 @@ struct RegionInfo {
   bool volume = false;     ///< rows are slices; false: a picture, whose rows are lines
   /// Between columns, lines and slices of the labels; of a picture between columns and rows. 0: unknown.
   std::array<double, 3> spacing_mm{};
+  Directions directions{};       ///< of a volume
   std::string nifti_header{};    ///< of a volume, 348 bytes: its outputs have the same place in space
   GeoTags geo{};                 ///< of a picture: its outputs have the same place on Earth
   std::int64_t other_bytes = 0;  ///< of a volume in several files: the size of all but the item's own
@@ -49,6 +53,12 @@ class RegionSource {
   /// rectangle within these rows. Holes do not overlap. A source is read in one of the two ways only.
   /// Files without such parts throw, because what follows is lost too.
   virtual void read_with_holes(int first, int count, void* to, std::vector<Hole>& /*holes*/) { read(first, count, to); }
+  /// The source whose rows this one resamples; null: it resamples none.
+  virtual RegionSource* resampled() { return nullptr; }
+  /// What becomes of the values of a row before they are resampled, in place: [line][column][channel].
+  using Change = std::function<void(std::span<float> values)>;
+  /// Only if resampled() is not null, and before the first read().
+  virtual void change_first(Change /*change*/) {}
 };
 
 }  // namespace millrace

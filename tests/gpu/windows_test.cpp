@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -94,6 +96,59 @@ TEST_CASE("windows are mirrored along each axis, alone and together") {
   const std::vector<Mirror> all = mirrors_of({true, true, true});
   CHECK(all.size() == 8);
   for (const Mirror& mirror : all) CHECK(std::ranges::count(all, mirror) == 1);
+}
+
+TEST_CASE("places of a window have an index in each order of its axes") {
+  const Extent roi{4, 5, 3};
+  std::vector<float> values(static_cast<std::size_t>(roi.values()));
+  std::iota(values.begin(), values.end(), 0.0F);
+  std::vector<WindowOrder> orders;
+  for (std::array<int, 3> axes{0, 1, 2};;) {
+    orders.push_back({axes[0], axes[1], axes[2]});
+    if (!std::ranges::next_permutation(axes).found) break;
+  }
+  for (const WindowOrder& order : orders) {
+    for (std::int64_t i = 0; i < roi.values(); ++i) CHECK(place_of(roi, order, place_at(roi, order, i)) == i);
+    for (const WindowOrder& to : orders) {
+      std::vector<float> there(values.size()), back(values.size());
+      reorder_window(roi, order, to, values.data(), there.data());
+      int wrong = 0;
+      for (std::int64_t i = 0; i < roi.values(); ++i)
+        wrong +=
+            static_cast<std::int64_t>(there[static_cast<std::size_t>(i)]) == place_of(roi, order, place_at(roi, to, i))
+                ? 0
+                : 1;
+      CHECK(wrong == 0);
+      reorder_window(roi, to, order, there.data(), back.data());
+      CHECK(back == values);
+    }
+  }
+}
+
+TEST_CASE("windows from the end of an axis are those of the axis in reverse") {
+  for (const int length : {1, 3, 7, 8, 9, 23}) {
+    for (const int align : {1, 4}) {
+      WindowOptions options;
+      options.roi = {8, 8, 8};
+      options.overlap = 0.3;
+      options.align = align;
+      const WindowGrid forwards({length, 9, length}, options);
+      options.from_end = {true, false, true};
+      const WindowGrid backwards({length, 9, length}, options);
+      CHECK(backwards.padded() == forwards.padded());
+      CHECK(backwards.lines == forwards.lines);
+      CHECK(backwards.before.lines == forwards.before.lines);
+      CHECK(std::ranges::is_sorted(backwards.rows));
+      REQUIRE(backwards.rows.size() == forwards.rows.size());
+      for (std::size_t i = 0; i < forwards.rows.size(); ++i) {
+        // Places of the item from its other end.
+        const int first = forwards.rows[i] - forwards.before.rows,
+                  last = backwards.rows[forwards.rows.size() - 1 - i] + 7 - backwards.before.rows;
+        CHECK(first == length - 1 - last);
+        CHECK(backwards.columns[i] == backwards.rows[i]);
+      }
+    }
+  }
 }
 
 }  // namespace

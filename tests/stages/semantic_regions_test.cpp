@@ -314,7 +314,7 @@ std::vector<Tensor> volume_model(std::span<const Tensor> inputs, bool columns_fi
   std::vector<std::int64_t> shape = in.shape;
   shape[1] = 2;
   Tensor out = Tensor::empty(shape);
-  const auto order = columns_first ? WindowOrder::columns_first : WindowOrder::rows_first;
+  const WindowOrder order = columns_first ? millrace::columns_first : rows_first;
   for (std::int64_t b = 0; b < in.shape[0]; ++b) {
     for (int k = 0; k < 2; ++k) {
       for (std::int64_t i = 0; i < small_roi.values(); ++i) {
@@ -345,7 +345,7 @@ TEST_CASE("blended logits of volumes are those of a slow loop, in both orders of
           total(static_cast<std::size_t>(size.values()));
       for (std::int64_t w = 0; w < grid.windows(); ++w) {
         for (std::int64_t i = 0; i < small_roi.values(); ++i) {
-          const Extent place = place_at(small_roi, WindowOrder::rows_first, i), start = grid.start(w);
+          const Extent place = place_at(small_roi, rows_first, i), start = grid.start(w);
           const int z = start.rows + place.rows - grid.before.rows, y = start.lines + place.lines - grid.before.lines,
                     x = start.columns + place.columns - grid.before.columns;
           if (z < 0 || y < 0 || x < 0 || z >= size.rows || y >= size.lines || x >= size.columns) continue;

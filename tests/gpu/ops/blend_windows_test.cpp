@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <stdexcept>
@@ -23,7 +24,7 @@ std::vector<float> random_values(std::int64_t count, unsigned seed) {
 struct Case {
   Extent item, roi;
   int classes;
-  WindowOrder order = WindowOrder::rows_first;
+  WindowOrder order{};
   Mirror axes{};  ///< along which windows are mirrored, each in another way
 };
 
@@ -96,10 +97,11 @@ struct Band {
                 const Mirror& m = mirror(w);
                 const int seen_r = m.rows ? roi.rows - 1 - r : r, seen_l = m.lines ? roi.lines - 1 - l : l,
                           seen_c = m.columns ? roi.columns - 1 - c : c;
-                const int slow = order == WindowOrder::rows_first ? seen_r : seen_c,
-                          fast = order == WindowOrder::rows_first ? seen_c : seen_r;
-                const int side = order == WindowOrder::rows_first ? roi.columns : roi.rows;
-                const auto place = static_cast<std::size_t>((slow * roi.lines + seen_l) * side + fast);
+                const std::array seen{seen_c, seen_l, seen_r}, sides{roi.columns, roi.lines, roi.rows};
+                const auto slow = static_cast<std::size_t>(order.slow), middle = static_cast<std::size_t>(order.middle),
+                           fast = static_cast<std::size_t>(order.fast);
+                const auto place =
+                    static_cast<std::size_t>((seen[slow] * sides[middle] + seen[middle]) * sides[fast] + seen[fast]);
                 const auto row = static_cast<std::size_t>(item * grid.band_windows() + w);
                 const auto plane = static_cast<std::size_t>(roi.values());
                 const double value =
@@ -131,11 +133,14 @@ struct Band {
 
 TEST_CASE("blended sums are those of a slow loop, and do not depend on the calls that bring the windows") {
   HostAndDevice both;
-  for (const Case& c : {Case{{7, 1, 9}, {4, 1, 4}, 1}, Case{{1, 1, 1}, {3, 1, 5}, 2}, Case{{5, 7, 6}, {4, 4, 3}, 14},
-                        Case{{9, 5, 40}, {2, 2, 33}, 3}, Case{{5, 7, 6}, {4, 4, 3}, 2, WindowOrder::columns_first},
-                        Case{{7, 1, 9}, {4, 1, 4}, 2, WindowOrder::rows_first, {true, false, true}},
-                        Case{{5, 7, 6}, {4, 4, 3}, 2, WindowOrder::rows_first, {true, true, true}},
-                        Case{{5, 7, 6}, {4, 4, 3}, 2, WindowOrder::columns_first, {true, true, true}}}) {
+  for (const Case& c :
+       {Case{{7, 1, 9}, {4, 1, 4}, 1}, Case{{1, 1, 1}, {3, 1, 5}, 2}, Case{{5, 7, 6}, {4, 4, 3}, 14},
+        Case{{9, 5, 40}, {2, 2, 33}, 3}, Case{{5, 7, 6}, {4, 4, 3}, 2, columns_first},
+        Case{{7, 1, 9}, {4, 1, 4}, 2, rows_first, {true, false, true}},
+        Case{{5, 7, 6}, {4, 4, 3}, 2, rows_first, {true, true, true}},
+        Case{{5, 7, 6}, {4, 4, 3}, 2, columns_first, {true, true, true}}, Case{{5, 7, 6}, {4, 5, 3}, 2, {1, 2, 0}},
+        Case{{5, 7, 6}, {4, 5, 3}, 2, {0, 2, 1}}, Case{{5, 7, 6}, {4, 5, 3}, 2, {2, 0, 1}, {true, false, true}},
+        Case{{5, 7, 6}, {4, 5, 3}, 2, {1, 0, 2}, {true, true, true}}}) {
     const Band band(c);
     const auto sums = band.blend(both.host, 1000);
     const auto expected = band.expected();
@@ -158,7 +163,7 @@ TEST_CASE("windows that do not fit their sums are refused") {
   const Tensor outputs = host.empty({1, 2, 4, 1, 4});
   const std::vector<float> weights(16);
   const auto blend = [&](const Tensor& tensor, BlendWindow window) {
-    blend_windows(host, tensor, {4, 1, 4}, WindowOrder::rows_first, weights.data(), std::vector{window});
+    blend_windows(host, tensor, {4, 1, 4}, rows_first, weights.data(), std::vector{window});
   };
   CHECK_THROWS_AS(blend(outputs, {&sums, 1, {}}), std::invalid_argument);
   CHECK_THROWS_AS(blend(outputs, {&sums, 0, {0, 0, 5}}), std::invalid_argument);

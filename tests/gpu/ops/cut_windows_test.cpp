@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 #include <stdexcept>
@@ -73,10 +74,14 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
     options.overlap = 0.5;
     const WindowGrid grid(c.item, options);
     const std::vector<Mirror> mirrors = mirrors_of(c.axes);
-    for (const auto& [type, order] : {std::pair{DType::f32, WindowOrder::rows_first},
-                                      {DType::f32, WindowOrder::columns_first},
-                                      {DType::f16, WindowOrder::rows_first},
-                                      {DType::bf16, WindowOrder::columns_first}}) {
+    for (const auto& [type, order] : {std::pair{DType::f32, rows_first},
+                                      {DType::f32, columns_first},
+                                      {DType::f32, WindowOrder{1, 2, 0}},
+                                      {DType::f32, WindowOrder{0, 2, 1}},
+                                      {DType::f32, WindowOrder{2, 0, 1}},
+                                      {DType::f32, WindowOrder{1, 0, 2}},
+                                      {DType::f16, rows_first},
+                                      {DType::bf16, columns_first}}) {
       std::vector<std::vector<std::uint16_t>> halves;
       for (Device* device : {&both.host, &both.device}) {
         const auto size = values * (c.floats ? sizeof(float) : 1);
@@ -126,11 +131,14 @@ TEST_CASE("windows are cut, normalised and padded as a slow loop does it, on hos
           const Extent start = blank ? Extent{} : grid.start(w - 1);
           const Mirror m = blank ? Mirror{} : mirrors[static_cast<std::size_t>(w - 1) % mirrors.size()];
           for (int p = 0; p < c.channels; ++p) {
-            const bool turned = order == WindowOrder::columns_first;
-            for (int slow = 0; slow < (turned ? c.roi.columns : c.roi.rows); ++slow) {
-              for (int l = 0; l < c.roi.lines; ++l) {
-                for (int fast = 0; fast < (turned ? c.roi.rows : c.roi.columns); ++fast, ++at) {
-                  const int r = turned ? fast : slow, x = turned ? slow : fast;
+            for (int slow = 0; slow < c.roi.along(order.slow); ++slow) {
+              for (int middle = 0; middle < c.roi.along(order.middle); ++middle) {
+                for (int fast = 0; fast < c.roi.along(order.fast); ++fast, ++at) {
+                  std::array<int, 3> place{};  // by axis: columns, lines, rows
+                  place[static_cast<std::size_t>(order.slow)] = slow;
+                  place[static_cast<std::size_t>(order.middle)] = middle;
+                  place[static_cast<std::size_t>(order.fast)] = fast;
+                  const auto [x, l, r] = place;
                   const int from_r = m.rows ? c.roi.rows - 1 - r : r, from_l = m.lines ? c.roi.lines - 1 - l : l,
                             from_x = m.columns ? c.roi.columns - 1 - x : x;
                   const double expected =
@@ -172,9 +180,8 @@ TEST_CASE("a ring of rows gives the same windows as the whole item") {
   few.ring = ring;
   const Tensor expected = host.empty({1, 1, 4, columns}), cut = host.empty({1, 1, 4, columns});
   for (const int start : {6, 7}) {
-    cut_windows(host, std::vector<CutWindow>{{&all, {start, 0, 0}}}, {4, 1, columns}, WindowOrder::rows_first,
-                expected);
-    cut_windows(host, std::vector<CutWindow>{{&few, {start, 0, 0}}}, {4, 1, columns}, WindowOrder::rows_first, cut);
+    cut_windows(host, std::vector<CutWindow>{{&all, {start, 0, 0}}}, {4, 1, columns}, rows_first, expected);
+    cut_windows(host, std::vector<CutWindow>{{&few, {start, 0, 0}}}, {4, 1, columns}, rows_first, cut);
     CHECK(values_of<float>(host, cut) == values_of<float>(host, expected));
   }
 }
@@ -184,13 +191,10 @@ TEST_CASE("tensors and sources that do not fit are refused") {
   WindowSource source;
   source.channels = 1;
   const std::vector<CutWindow> one{{&source, {}}};
-  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, WindowOrder::rows_first, host.empty({1, 3, 2, 2})),
-                  std::invalid_argument);
-  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, WindowOrder::rows_first, host.empty({1, 1, 2, 3})),
-                  std::invalid_argument);
-  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, WindowOrder::rows_first, host.empty({0, 1, 2, 2})),
-                  std::invalid_argument);
-  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, WindowOrder::rows_first, host.empty({1, 1, 2, 2}, DType::i32)),
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, rows_first, host.empty({1, 3, 2, 2})), std::invalid_argument);
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, rows_first, host.empty({1, 1, 2, 3})), std::invalid_argument);
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, rows_first, host.empty({0, 1, 2, 2})), std::invalid_argument);
+  CHECK_THROWS_AS(cut_windows(host, one, {2, 1, 2}, rows_first, host.empty({1, 1, 2, 2}, DType::i32)),
                   std::invalid_argument);
 }
 
