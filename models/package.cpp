@@ -8,6 +8,7 @@
 #include <numeric>
 #include <system_error>
 
+#include "base/orientation.hpp"
 #include "gpu/windows.hpp"
 #include "io/files/files.hpp"
 #include "models/declared_methods.hpp"
@@ -127,10 +128,10 @@ void read_scaling(YamlSection& section, InputSpec& input, Package& package) {
     }
   }
   const bool of_item = scaling.kind != Scaling::Kind::constant;
-  if (of_item && input.depth == 0) {
+  if (of_item && (input.depth == 0 || package.channels.size() > 1)) {
     scaling.channel_wise = section.choice<bool>("channel_wise", {{"yes", true}, {"no", false}});
   } else {
-    section.refuse("channel_wise", of_item ? "has no meaning for volumes, which have one channel; remove it"
+    section.refuse("channel_wise", of_item ? "has no meaning for volumes with one channel; remove it"
                                            : "has no meaning without zscore or percentiles; remove it");
   }
   if (of_item) {
@@ -155,16 +156,28 @@ InputSpec read_windows(YamlSection section, Package& package) {
     input.depth = section.number("depth", 1, max_side);
     input.columns_first = section.choice<bool>("axes", {{"xyz", true}, {"zyx", false}});
     section.refuse("colour", "has no meaning for volumes; remove it");
-    section.refuse("channels", "has no meaning for volumes, which have one channel; remove it");
-    package.channels.resize(1, {0, 1});
+    const int channels = section.has("channels") ? section.number("channels", 1, max_channels) : 1;
+    package.channels.resize(static_cast<std::size_t>(channels), {0, 1});
+    if (section.has("orientation")) {
+      package.orientation = section.text("orientation");
+      if (!is_orientation(package.orientation))
+        section.fail("orientation", "expected three letters, one of R and L, one of A and P, one of S and I, as RAS");
+    }
     if (section.has("spacing")) {
       const auto sides = section.reals<double>("spacing", 3);
       if (std::ranges::any_of(sides, [](double side) { return side < 0; }))
         section.fail("spacing", "expected three numbers of mm, or 0 for an axis that is not resampled");
       std::ranges::copy(sides, input.spacing_mm.begin());
+      if (section.has("scaled"))
+        package.scaling.before_resampling =
+            section.choice<bool>("scaled", {{"before_resampling", true}, {"after_resampling", false}});
+    } else {
+      section.refuse("scaled", "has no meaning without spacing; remove it");
     }
   } else {
     section.refuse("axes", "has no meaning without depth; remove it");
+    section.refuse("orientation", "has no meaning without depth; remove it");
+    section.refuse("scaled", "has no meaning without depth; remove it");
     section.refuse("spacing", "has no meaning without depth; remove it, and use decode.mpp for slides");
     input.keeps_values = section.has("channels");
     if (input.keeps_values) {

@@ -56,20 +56,23 @@ std::string scaling_text(const Package& package) {
                      fmt::join(deviations, ", "));
 }
 
-std::string volume_text(const InputSpec& input) {
+std::string volume_text(const Package& package) {
+  const InputSpec& input = package.input;
   std::string text = fmt::format("{} x {} x {} volumes as {}", input.width, input.height, input.depth,
                                  input.columns_first ? "[x, y, z]" : "[z, y, x]");
   std::vector<std::string> sides;
   for (const double side : input.spacing_mm) sides.push_back(side > 0 ? fmt::format("{}", side) : "any");
   if (std::ranges::any_of(input.spacing_mm, [](double side) { return side > 0; }))
     text += fmt::format(" with voxels of {} mm", fmt::join(sides, " x "));
+  if (package.channels.size() > 1) text += fmt::format(" and {} channels", package.channels.size());
+  if (!package.orientation.empty()) text += " in " + package.orientation;
   return text;
 }
 
 std::string window_text(const Package& package) {
   const InputSpec& input = package.input;
   const std::string size =
-      input.depth > 0 ? volume_text(input)
+      input.depth > 0 ? volume_text(package)
       : input.keeps_values
           ? fmt::format(
                 "{} x {} with {} of the file", input.width, input.height,

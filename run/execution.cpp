@@ -63,7 +63,9 @@ std::vector<DecodeLimits> decode_limits(const std::vector<PlannedView>& views, c
       for (const ModelUse& use : link.info.models) {
         const Package& package = *packages.at(use.folder);
         if (package.input.keeps_values) limits.back().channels = static_cast<int>(package.channels.size());
+        if (package.input.depth > 0) limits.back().volumes = static_cast<int>(package.channels.size());
         limits.back().spacing_mm = package.input.spacing_mm;
+        limits.back().orientation = package.orientation;
       }
     }
   }

@@ -19,6 +19,15 @@ namespace {
 /// Source::measure() leaves size and time of a missing file at 0.
 bool was_there_when_planned(const Item& item) { return item.mtime_ns != 0; }
 
+/// The sides of a voxel along columns, lines and slices. A stage fails a volume that does not say how it lies.
+std::array<double, 3> sides_in_file(const DecodeLimits& limits, const Directions& directions) {
+  const AxisMap map = axis_map(directions, limits.orientation).value_or(AxisMap{});
+  std::array<double, 3> sides{};
+  for (std::size_t axis = 0; axis < sides.size(); ++axis)
+    sides[static_cast<std::size_t>(map.axes[axis].of_file)] = limits.spacing_mm[axis];
+  return sides;
+}
+
 }  // namespace
 
 std::int64_t Reader::file_bytes(const Frame& frame) const {
@@ -64,11 +73,13 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
   if (!is_read_in_parts(path)) return false;
   expected.max_bytes = std::numeric_limits<std::int64_t>::max();
   const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
-  const RegionOptions options{limits.slab_bytes, limits.volume, limits.level, limits.mpp, limits.channels};
-  const auto open = [this, path, expected, options, spacing_mm = limits.spacing_mm, bytes = frame.item.bytes] {
+  const RegionOptions options{limits.slab_bytes, limits.volume, limits.volumes,
+                              limits.level,      limits.mpp,    limits.channels};
+  const auto open = [this, path, expected, options, &limits, bytes = frame.item.bytes] {
     auto source = open_region(path, expected, options);
     if (source != nullptr && options.mpp > 0) source = resampled_region(source, options.mpp, options.memory_bytes);
-    if (source != nullptr && source->info().volume) source = resampled_volume(source, spacing_mm, options.memory_bytes);
+    if (source != nullptr && source->info().volume)
+      source = resampled_volume(source, sides_in_file(limits, source->info().directions), options.memory_bytes);
     if (source != nullptr)
       read_bytes_ += bytes + source->info().other_bytes;  // the stage that needs the rows reads all of them
     return source;

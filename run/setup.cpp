@@ -80,14 +80,18 @@ void set_window_sizes(const Config& config, Packages& packages) {
   const auto of_chain = [&](const Chain& chain, const std::string& view) {
     std::vector<int> window;
     int align = 1;
-    bool mirrors_z = false;
+    bool mirrors_z = false, compares_values = false;
     for (const auto& link : chain.links()) {
       mirrors_z = mirrors_z || link.info.mirrors_z;
+      compares_values = compares_values || link.info.compares_values;
       if (!link.info.window.empty()) window = link.info.window;
       align = std::max(align, link.info.window_align);
       for (const ModelUse& use : link.info.models) {
         if (!use.of_windows || use.folder.empty()) continue;
         const InputSpec input = with_window(packages.at(use.folder)->input, window, use.folder);
+        if (compares_values && packages.at(use.folder)->scaling.before_resampling)
+          throw UsageError("tiles.skip_above and tiles.skip_below compare values of the file, but '" + use.folder +
+                           "' scales volumes before it resamples them; leave them out");
         if (mirrors_z && input.depth == 0)
           throw UsageError("tiles.tta has z, but the windows of '" + use.folder + "' are pictures; leave out z");
         const int shortest = std::min({input.width, input.height, input.depth > 0 ? input.depth : input.width});

@@ -15,9 +15,16 @@
 namespace millrace {
 namespace {
 
+/// The source of the values that count; null: a picture that was decoded whole.
+RegionSource* source_of(const Scaling& scaling, const Frame& frame) {
+  RegionSource* const source = frame.region.get();
+  RegionSource* const resampled = scaling.before_resampling && source != nullptr ? source->resampled() : nullptr;
+  return resampled != nullptr ? resampled : source;
+}
+
 /// The facts of a picture or volume.
-RegionInfo info_of(const Frame& frame) {
-  if (frame.region != nullptr) return frame.region->info();
+RegionInfo info_of(const Scaling& scaling, const Frame& frame) {
+  if (const RegionSource* const source = source_of(scaling, frame)) return source->info();
   const PixelBuffer& raster = frame.columns.get(pixels);
   RegionInfo info;
   info.size = {raster.height, 1, raster.width};
@@ -28,16 +35,17 @@ RegionInfo info_of(const Frame& frame) {
 /// the range of the package. A file that is read in parts is then opened again, for the next one who reads it.
 template <class Visit>
 void each_row(const Scaling& scaling, Frame& frame, Visit visit) {
-  const RegionInfo info = info_of(frame);
+  const RegionInfo info = info_of(scaling, frame);
+  RegionSource* const source = source_of(scaling, frame);
   const auto count = static_cast<std::size_t>(info.size.row_values() * info.channels);
   std::vector<float> values(count);
   std::vector<std::uint8_t> bytes(info.type == DType::u8 ? count : 0);
   for (int row = 0; row < info.size.rows; ++row) {
     const std::uint8_t* from = bytes.data();
-    if (frame.region == nullptr) {
+    if (source == nullptr) {
       from = frame.columns.get(pixels).data.get() + static_cast<std::size_t>(row) * count;
     } else {
-      frame.region->read(row, 1, info.type == DType::u8 ? static_cast<void*>(bytes.data()) : values.data());
+      source->read(row, 1, info.type == DType::u8 ? static_cast<void*>(bytes.data()) : values.data());
     }
     if (info.type == DType::u8) std::copy_n(from, count, values.begin());
     bool finite = true;
@@ -120,7 +128,7 @@ class Box {
 
 /// Mean and standard deviation of each channel, or of all together.
 std::vector<std::pair<float, float>> zscores(const Scaling& scaling, Frame& frame) {
-  const RegionInfo info = info_of(frame);
+  const RegionInfo info = info_of(scaling, frame);
   const auto groups = static_cast<std::size_t>(scaling.channel_wise ? info.channels : 1);
   std::vector<Moments> moments(groups);
   Box box;
@@ -178,7 +186,7 @@ class Ranked {
 
 /// Two percentiles of each channel, or of all together, with the linear interpolation of numpy.percentile.
 std::vector<std::array<float, 2>> percentiles_of(const Scaling& scaling, Frame& frame) {
-  const RegionInfo info = info_of(frame);
+  const RegionInfo info = info_of(scaling, frame);
   const auto groups = static_cast<std::size_t>(scaling.channel_wise ? info.channels : 1);
   std::vector<Ranked> ranked(groups);
   const auto each_value = [&](auto visit) {
@@ -211,9 +219,8 @@ std::vector<std::array<float, 2>> percentiles_of(const Scaling& scaling, Frame& 
   return found;
 }
 
-}  // namespace
-
-void set_scaling(const Package& package, Frame& frame, WindowSource& source) {
+/// Sets the members of `source` that set_scaling() sets.
+void find_scaling(const Package& package, Frame& frame, WindowSource& source) {
   Scaling scaling = package.scaling;
   source.scale = package.input.scale;
   source.zero_stays = scaling.kind == Scaling::Kind::zscore && scaling.of == Scaling::Of::nonzero;
@@ -241,6 +248,32 @@ void set_scaling(const Package& package, Frame& frame, WindowSource& source) {
     source.low[p] = low;
     source.high[p] = high;
   }
+}
+
+/// Scales values [line][column][channel] in place, as windows are scaled when they are cut.
+void scale(const WindowSource& by, std::span<float> values) {
+  const auto channels = static_cast<std::size_t>(by.channels);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t c = i % channels;
+    values[i] = scaled(values[i], by.scale, by.mean[c], by.std[c], by.low[c], by.high[c], by.zero_stays);
+  }
+}
+
+}  // namespace
+
+void set_scaling(const Package& package, Frame& frame, WindowSource& source) {
+  find_scaling(package, frame, source);
+  if (!package.scaling.before_resampling || frame.region == nullptr || frame.region->resampled() == nullptr) return;
+  const WindowSource plain;
+  WindowSource by = source;
+  by.channels = static_cast<int>(package.channels.size());
+  frame.region->change_first([by](std::span<float> values) { scale(by, values); });
+  source.scale = plain.scale;
+  source.zero_stays = plain.zero_stays;
+  source.low = plain.low;
+  source.high = plain.high;
+  source.mean.fill(0);
+  source.std.fill(1);
 }
 
 std::int64_t scaling_bytes(const Package& package, std::int64_t row_values) {

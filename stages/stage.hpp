@@ -93,6 +93,7 @@ struct StageInfo {
   bool in_parts = false;              ///< takes files that are read in parts (Frame::region)
   std::vector<int> window{};          ///< sides of the windows that later models see; empty: those of their packages
   int window_align = 1;               ///< windows start at multiples of it, so no side may be shorter
+  bool compares_values = false;       ///< with numbers of the file, which a package may scale before it resamples
   bool mirrors_z = false;             ///< later models see windows mirrored along z, which pictures do not have
   int objects = 0;                    ///< maximum number of objects that it may find in a picture
   std::shared_ptr<const void> own{};  ///< S::Own of a stage that a recipe may name several times

@@ -101,6 +101,7 @@ StageInfo Tiles::info(const Options& options) {
   info.in_parts = true;
   info.window_align = options.align;
   info.mirrors_z = options.tiling().mirrored.z;
+  info.compares_values = options.tiling().empty.any();
   return info;
 }
 

@@ -235,6 +235,11 @@ class DicomRegion final : public RegionSource {
     info_.volume = true;
     info_.spacing_mm = {header.spacing[1], header.spacing[0], series_.distance};
     info_.nifti_header = nifti_header_of(series_);
+    const Slice& first = series_.slices.front();
+    const std::array steps{first.along_line(), first.down(), series_.step};
+    // DICOM's first two directions are those to the left and to the back.
+    for (std::size_t axis = 0; axis < steps.size(); ++axis)
+      info_.directions[axis] = {-steps[axis][0], -steps[axis][1], steps[axis][2]};
     std::string others;
     for (const Slice& slice : series_.slices) {
       memory_bytes_ += static_cast<std::int64_t>(sizeof(Slice) + slice.name.size() + slice.header.series.size());
@@ -277,6 +282,9 @@ void open_dicom(const std::filesystem::path& path, const RegionOptions& options,
   if (!is_dicom_name(path))
     throw PictureError(Reason::unsupported_format,
                        "a DICOM file without the extension .dcm, which slices of a volume must have");
+  if (options.volumes > 1)
+    throw PictureError(Reason::unsupported_format, "a series of DICOM is one volume, but the model takes " +
+                                                       std::to_string(options.volumes) + " channels");
   if (options.volume > 0)
     throw PictureError(Reason::unsupported_format, "a DICOM series is 1 volume, so there is no volume " +
                                                        std::to_string(options.volume) + "; they count from 0");

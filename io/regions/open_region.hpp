@@ -19,6 +19,7 @@ bool is_read_in_parts(const std::string& path);
 struct RegionOptions {
   std::int64_t memory_bytes = 64LL << 20;  ///< that the source may keep
   int volume = 0;                          ///< of a file with several volumes, from 0
+  int volumes = 1;                         ///< so many of them, from `volume` on, are the channels
   int level = 0;                           ///< of the pyramid of a slide, from 0, the largest
   double mpp = 0;    ///< above 0: the coarsest level whose pixels have at most so many micrometres, within same_mpp
   int channels = 0;  ///< of pictures: the file has exactly so many, and its values are kept; 0: RGB of 8 bits

@@ -51,15 +51,20 @@ class ResampledVolume final : public RegionSource {
   const RegionInfo& info() const override { return info_; }
 
   std::int64_t memory_bytes() const override {
-    const std::int64_t values = from_.row_values() + 2 * info_.size.row_values() + from_.columns;
+    const std::int64_t values =
+        (from_.row_values() + 2 * info_.size.row_values() + from_.columns) * std::int64_t{info_.channels};
     return source_->memory_bytes() + values * std::int64_t{sizeof(float)};
   }
 
+  RegionSource* resampled() override { return source_.get(); }
+  void change_first(Change change) override { change_ = std::move(change); }
+
   void read(int first, int count, void* to) override {
     // Not before: the gate grants these bytes after the file was opened.
-    slice_.resize(static_cast<std::size_t>(from_.row_values()));
-    line_.resize(static_cast<std::size_t>(from_.columns));
-    const auto values = static_cast<std::size_t>(info_.size.row_values());
+    const auto channels = static_cast<std::size_t>(info_.channels);
+    slice_.resize(static_cast<std::size_t>(from_.row_values()) * channels);
+    line_.resize(static_cast<std::size_t>(from_.columns) * channels);
+    const std::size_t values = static_cast<std::size_t>(info_.size.row_values()) * channels;
     auto* out = static_cast<float*>(to);
     for (int row = first; row < first + count; ++row, out += values) {
       const Tap& tap = rows_[static_cast<std::size_t>(row)];
@@ -77,22 +82,24 @@ class ResampledVolume final : public RegionSource {
     for (int slice = std::max(next_, low); slice <= high; ++slice) {
       source_->read(slice, 1, slice_.data());
       next_ = slice + 1;
+      if (change_) change_(slice_);
       resample_slice(kept(slice));
     }
   }
 
   void resample_slice(std::vector<float>& to) {
-    to.resize(static_cast<std::size_t>(info_.size.row_values()));
+    const auto channels = static_cast<std::size_t>(info_.channels);
+    to.resize(static_cast<std::size_t>(info_.size.row_values()) * channels);
     float* out = to.data();
-    const auto in_line = static_cast<std::size_t>(from_.columns);
+    const std::size_t in_line = static_cast<std::size_t>(from_.columns) * channels;
     for (const Tap& line : lines_) {
       mix(slice_.data() + static_cast<std::size_t>(line.low) * in_line,
           slice_.data() + static_cast<std::size_t>(line.high) * in_line, line.weight, in_line, line_.data());
       for (const Tap& column : columns_) {
-        const float low = line_[static_cast<std::size_t>(column.low)];
-        *out++ = column.weight == 0
-                     ? low
-                     : (1 - column.weight) * low + column.weight * line_[static_cast<std::size_t>(column.high)];
+        const float *const low = line_.data() + static_cast<std::size_t>(column.low) * channels,
+                           *const high = line_.data() + static_cast<std::size_t>(column.high) * channels;
+        for (std::size_t c = 0; c < channels; ++c)
+          *out++ = column.weight == 0 ? low[c] : (1 - column.weight) * low[c] + column.weight * high[c];
       }
     }
   }
@@ -101,6 +108,7 @@ class ResampledVolume final : public RegionSource {
   const Extent from_;
   const RegionInfo info_;
   const std::vector<Tap> rows_, lines_, columns_;
+  Change change_;
   std::vector<float> slice_, line_;
   std::array<std::vector<float>, 2> kept_;  // the last two slices of the file, with the lines and columns of this one
   int next_ = 0;                            // slice of the file
@@ -129,7 +137,7 @@ std::shared_ptr<RegionSource> resampled_volume(std::shared_ptr<RegionSource> sou
                rows = resized(info.size.rows, info.spacing_mm[2], spacing_mm[2]);
   constexpr double most = 32'767;  // along an axis, as in a NIfTI
   const double needed = static_cast<double>(source->memory_bytes()) +
-                        static_cast<double>(sizeof(float)) *
+                        static_cast<double>(sizeof(float)) * info.channels *
                             (static_cast<double>(info.size.row_values()) + 2 * lines * columns + info.size.columns);
   if (!(needed <= static_cast<double>(memory_bytes)) || !(std::max({columns, lines, rows}) <= most))
     throw PictureError(Reason::too_large, "resampling to the spacing of the model gives " + number_text(columns) +

@@ -44,7 +44,7 @@ OPTIONS = {
     "names": (("onnx", "torchvision"), "models that may not name their classes: YOLO in ONNX and torchvision's classifiers"),
     "preset": (("torchvision",), "torchvision's classifiers"),
 }
-SEMANTIC_OPTIONS = ("roi", "axes", "spacing", "activation", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
+SEMANTIC_OPTIONS = ("roi", "axes", "orientation", "spacing", "scale_first", "activation", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
 
 
 def family_of(weights, trust):

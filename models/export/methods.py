@@ -44,7 +44,7 @@ def embed(package):
 
 def semantic(package):
     axes = {"xyz": "WHD", "zyx": "DHW"}.get(package["input"].get("axes"), "HW")
-    channels = 1 if "depth" in package["input"] else package["input"].get("channels", 3)
+    channels = package["input"].get("channels", 1 if "depth" in package["input"] else 3)
     inputs = {"images": tensor("B", channels, *axes, dtype="image")}
     return {"forward": method("window", package["max_batch"], inputs, {"logits": tensor("B", package["output"]["channels"], *axes)})}
 

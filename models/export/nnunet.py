@@ -16,7 +16,7 @@ import semantic
 from package import Refused, original_of
 
 FOLDER = "a folder of nnU-Net v2 has plans.json, dataset.json and fold_0/checkpoint_final.pth"
-FROM_PLAN = ("roi", "axes", "spacing", "activation", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise")
+FROM_PLAN = ("roi", "axes", "orientation", "spacing", "scale_first", "activation", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise")
 NETWORKS = ("PlainConvUNet", "ResidualEncoderUNet")
 NORMS = ("InstanceNorm", "BatchNorm")
 ACTIVATIONS = {"LeakyReLU": nn.LeakyReLU, "ReLU": nn.ReLU}
@@ -175,7 +175,7 @@ def spacing_of(configuration, axes):
     return spacing if axes == "xyz" else spacing[::-1]
 
 
-def notes_of(plans, configuration, trained, axes):
+def notes_of(configuration, trained, axes, channels):
     """What nnU-Net does and a run does not, in sentences. `axes` is None for pictures."""
     if configuration["normalization_schemes"][0] == "ZScoreNormalization":
         if configuration["use_mask_for_norm"][0]:
@@ -183,7 +183,9 @@ def notes_of(plans, configuration, trained, axes):
         if axes:
             yield "nnU-Net first cuts away the outer slices that are zero. The package has the same mean and deviation, but its windows cover the whole volume"
     if axes:
-        yield "nnU-Net resamples volumes with splines of third order, and probabilities back. Millrace resamples linearly and before the normalisation, and labels back"
+        yield "nnU-Net resamples volumes with splines of third order, and probabilities back. Millrace resamples linearly, and labels back"
+    if axes and channels > 1:
+        yield f"nnU-Net reads each channel from a file of its own (_0000, _0001). Millrace takes them from one NIfTI with {channels} volumes, in the same order"
     if mirrored := trained.get("inference_allowed_mirroring_axes"):
         names = axes[3 - len(configuration["patch_size"]) :] if axes else "yx"  # of the axes of a window
         yield f"nnU-Net also takes the mean over mirrored windows: add --set tiles.tta={','.join(sorted(names[axis] for axis in mirrored))}"
@@ -199,19 +201,19 @@ def read_plan(folder, trained, arguments):
     try:
         configuration = configuration_of(plans_file, plans, trained["init_args"].get("configuration"))
         pictures = plans.get("image_reader_writer") == PICTURES
-        channels, expected = len(dataset.get("channel_names") or dataset["modality"]), 3 if pictures else 1
-        if channels != expected:
-            raise Refused(f"{dataset_file}: has {channels} channels; {'pictures have three' if pictures else 'a volume has one'}")
+        channels = len(dataset.get("channel_names") or dataset["modality"])
+        if pictures and channels != 3:
+            raise Refused(f"{dataset_file}: has {channels} channels; pictures have three")
         sides, axes = list(configuration["patch_size"]), None
         if not pictures:
             axes = {(0, 1, 2): "zyx", (2, 1, 0): "xyz"}.get(tuple(plans["transpose_forward"]))
             if axes is None:
                 raise Refused(f"{plans_file}: its network takes the axes in the order {plans['transpose_forward']}; [0, 1, 2] (z, y, x) and [2, 1, 0] are possible")
             sides = [1] * (3 - len(sides)) + sides
-        options = {"roi": sides, "axes": axes, "spacing": spacing_of(configuration, axes), "activation": "softmax"} | scaling_of(plans_file, plans, configuration, channels)
+        options = {"roi": sides, "axes": axes, "spacing": spacing_of(configuration, axes), "scale_first": bool(axes), "channels": channels if axes and channels > 1 else None, "activation": "softmax"} | scaling_of(plans_file, plans, configuration, channels)
         for name, value in options.items():
             setattr(arguments, name, value)
-        return configuration, channels, labels_of(dataset_file, dataset), list(notes_of(plans, configuration, trained, axes))
+        return configuration, channels, labels_of(dataset_file, dataset), list(notes_of(configuration, trained, axes, channels))
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise Refused(f"{plans_file}: it, or dataset.json, is not as nnU-Net v2 writes it ({type(error).__name__}: {error}); {FOLDER}") from error
 

@@ -88,9 +88,13 @@ def window_of(arguments):
         raise Refused("--task semantic needs --roi, the side of a window or its height and width, such as --roi 512")
     if len(roi) > 3 or not all(1 <= side <= 8192 for side in roi):
         raise Refused(f"--roi {' '.join(map(str, roi))}: takes one to three whole numbers from 1 to 8192: a side, height and width, or three sides of a volume")
-    for name in ("axes", "spacing"):
+    for name in ("axes", "orientation", "spacing"):
         if len(roi) < 3 and getattr(arguments, name):
             raise Refused(f"--{name} is for volumes, whose --roi has three sides; leave --{name} out, or name three sides")
+    if arguments.scale_first and not arguments.spacing:
+        raise Refused("--scale-first has no meaning without --spacing; leave it out")
+    if arguments.orientation and sorted(next((pair for pair in ("LR", "AP", "IS") if letter in pair), "") for letter in arguments.orientation) != ["AP", "IS", "LR"]:
+        raise Refused(f"--orientation {arguments.orientation}: takes three letters, one of R and L, one of A and P, one of S and I, such as RAS")
     if arguments.spacing and not all(0 <= side < math.inf for side in arguments.spacing):
         raise Refused(f"--spacing {' '.join(f'{side:g}' for side in arguments.spacing)}: takes three numbers of mm, or 0 for an axis that is not resampled")
     return roi * 2 if len(roi) == 1 else roi
@@ -120,7 +124,7 @@ def for_channels(name, values, channels):
 
 def channels_of(arguments, sides):
     """How many channels a window has."""
-    return 1 if len(sides) == 3 else arguments.channels or 3
+    return arguments.channels or (1 if len(sides) == 3 else 3)
 
 
 def input_of(arguments, sides):
@@ -133,7 +137,9 @@ def input_of(arguments, sides):
     axes = arguments.axes or "xyz"
     names = ("width", "height", "depth") if axes == "xyz" else ("depth", "height", "width")
     if volumes:
-        section = dict(zip(names, sides)) | {"axes": axes} | ({"spacing": arguments.spacing} if arguments.spacing else {})
+        section = dict(zip(names, sides)) | {"axes": axes} | ({"orientation": arguments.orientation} if arguments.orientation else {}) | ({"spacing": arguments.spacing} if arguments.spacing else {})
+        section |= {"scaled": "before_resampling"} if arguments.scale_first else {}
+        section |= {"channels": arguments.channels} if channels_of(arguments, sides) > 1 else {}
     else:
         kind = {"colour": arguments.colour or "rgb"} if arguments.channels is None else {"channels": arguments.channels}
         section = {"width": sides[1], "height": sides[0]} | kind
@@ -141,13 +147,11 @@ def input_of(arguments, sides):
 
 
 def check_channels(arguments, volumes):
-    if volumes:
-        raise Refused("--channels is for pictures, since a volume has one channel; leave it out")
     if arguments.colour:
         raise Refused("--colour orders the channels of RGB, and --channels takes those of the file; leave one of them out")
     if not 1 <= arguments.channels <= MAX_INPUT_CHANNELS:
         raise Refused(f"--channels {arguments.channels}: takes a whole number from 1 to {MAX_INPUT_CHANNELS}")
-    if arguments.scale is None and arguments.zscore is None and arguments.percentiles is None:
+    if not volumes and arguments.scale is None and arguments.zscore is None and arguments.percentiles is None:
         raise Refused("--channels needs --scale, --zscore or --percentiles, since values are those of the file; for 8 bits, --scale 0.00392156862745098 gives 0 to 1")
 
 
@@ -165,8 +169,9 @@ def scaling_of(arguments, sides):
         raise Refused("--clip-to-percentiles needs --percentiles, such as --percentiles 0.5 99.5")
     if percentiles is not None and clip is not None:
         raise Refused("--clip has no meaning with --percentiles; leave it out, or use --clip-to-percentiles")
-    if arguments.channel_wise and (volumes or not of_item):
-        raise Refused("--channel-wise is for pictures, with --zscore or --percentiles; leave it out")
+    alone = volumes and channels_of(arguments, sides) == 1
+    if arguments.channel_wise and (alone or not of_item):
+        raise Refused("--channel-wise is for several channels, with --zscore or --percentiles; leave it out")
     if clip is not None and not clip[0] < clip[1]:
         raise Refused(f"--clip {clip[0]:g} {clip[1]:g}: the first number must be below the second one")
     if percentiles is not None and not 0 <= percentiles[0] < percentiles[1] <= 100:
@@ -174,7 +179,7 @@ def scaling_of(arguments, sides):
     keys = {"clip": clip} if clip is not None else {}
     if of_item:
         keys |= {"zscore": zscore} if zscore is not None else {"percentiles": percentiles, "clip_to_percentiles": bool(arguments.clip_to_percentiles)}
-        return keys if volumes else keys | {"channel_wise": bool(arguments.channel_wise)}
+        return keys if alone else keys | {"channel_wise": bool(arguments.channel_wise)}
     channels = channels_of(arguments, sides)
     scale = (1 if volumes else 1 / 255) if arguments.scale is None else arguments.scale
     return keys | {"scale": scale, "mean": for_channels("mean", arguments.mean or [0], channels), "std": for_channels("std", arguments.std or [1], channels)}

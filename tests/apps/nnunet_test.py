@@ -124,14 +124,14 @@ class Case(program.Case):
                     "--format", "npy", "--output", out)
         return numpy.load(out / f"values/{item.name}.npy")
 
-    def volume(self):
+    def volume(self, zooms=(0.75, 0.8, 2.5)):
         """A volume on air, and its voxels [z, y, x]."""
         import nibabel
 
         voxels = numpy.zeros((21, 19, 13), numpy.float32)
         voxels[3:-2, 2:-4, 1:-3] = numpy.random.default_rng(1).normal(60, 200, (16, 13, 9))
         path = self.folder / "volume.nii.gz"
-        nibabel.save(nibabel.Nifti1Image(voxels, numpy.diag([0.75, 0.8, 2.5, 1])), path)
+        nibabel.save(nibabel.Nifti1Image(voxels, numpy.diag([*zooms, 1])), path)
         return path, voxels.transpose(2, 1, 0).copy()
 
     def compare(self, found, inputs, roi, *nets):
@@ -179,10 +179,10 @@ class Runs(Case):
         done = self.convert(folder)
         package = folder.with_suffix(".pkg")
         written = yaml.safe_load((package / "model.yaml").read_text())
-        self.assertEqual(written["input"], {"width": 16, "height": 12, "depth": 8, "axes": "zyx", "spacing": [0.75, 0.8, 2.5], "clip": [-180.5, 310.75], "scale": 1, "mean": [62.5], "std": [118.25]})
+        self.assertEqual(written["input"], {"width": 16, "height": 12, "depth": 8, "axes": "zyx", "spacing": [0.75, 0.8, 2.5], "scaled": "before_resampling", "clip": [-180.5, 310.75], "scale": 1, "mean": [62.5], "std": [118.25]})
         self.assertEqual((written["classes"], written["output"]), (list(LABELS), {"channels": 3, "activation": "softmax"}))
         self.assertEqual((written["architecture"], written["original"]), ("2 x PlainConvUNet, mean of logits", f"nnU-Net v2 {folder.name}"))
-        self.assertIn("\nnote: nnU-Net resamples volumes with splines of third order, and probabilities back. Millrace resamples linearly and before the normalisation, and labels back\n", done.out)
+        self.assertIn("\nnote: nnU-Net resamples volumes with splines of third order, and probabilities back. Millrace resamples linearly, and labels back\n", done.out)
         self.assertIn("\nnote: nnU-Net also takes the mean over mirrored windows: add --set tiles.tta=x,y,z\n", done.out)
         self.assertIn(f"configs/volume.yaml --input PICTURES --set semantic.model={package} ", done.out)
         self.assertNotIn("trainer", done.out)
@@ -203,6 +203,29 @@ class Runs(Case):
         inputs = ((voxels - box.mean()) / box.std()).astype(numpy.float32)
         self.compare(self.values(folder / "fold_0/checkpoint_final.pkg", volume, "volume"), inputs[None], (8, 12, 16), logits_of(net))
 
+    def test_volumes_are_normalised_before_they_are_resampled(self):
+        for number, (scheme, mask) in enumerate((("CTNormalization", False), ("ZScoreNormalization", False), ("ZScoreNormalization", True))):
+            with self.subTest(scheme, mask=mask):
+                made = plan(scheme=scheme, use_mask_for_norm=[mask])
+                net = reference(made, seed=10 + number)
+                folder = self.write_model(made, [net])
+                self.convert(folder)
+                volume, voxels = self.volume((1.1, 0.8, 4))
+                values = voxels.astype(numpy.float64)
+                if scheme == "CTNormalization":
+                    normalised = (values.clip(-180.5, 310.75) - 62.5) / 118.25
+                elif mask:
+                    normalised = numpy.where(values == 0, 0, (values - values[values != 0].mean()) / values[values != 0].std())
+                else:
+                    box = values[1:-3, 2:-4, 3:-2]
+                    normalised = (values - box.mean()) / box.std()
+                # 13 x 4 / 2.5, 19, and 21 x 1.1 / 0.75 voxels
+                inputs = torch.nn.functional.interpolate(torch.from_numpy(normalised)[None, None], size=(21, 19, 31), mode="trilinear", align_corners=False)[0].float().numpy()
+                self.compare(self.values(folder.with_suffix(".pkg"), volume, "volume"), inputs, (8, 12, 16), logits_of(net))
+                for made_by_test in (folder, folder.with_suffix(".pkg"), self.folder / "out"):
+                    shutil.rmtree(made_by_test)
+                volume.unlink()
+
     def test_a_network_of_slices(self):
         made = plan("2d", patch=(16, 12), scheme="ZScoreNormalization", use_mask_for_norm=[True])
         net = reference(made, seed=6)
@@ -211,12 +234,30 @@ class Runs(Case):
         self.assertIn("Those of the package are of all values that are not zero", done.out)
         self.assertIn("\nnote: nnU-Net also takes the mean over mirrored windows: add --set tiles.tta=x,y\n", done.out)
         written = yaml.safe_load((folder.with_suffix(".pkg") / "model.yaml").read_text())
-        self.assertEqual(written["input"], {"width": 12, "height": 16, "depth": 1, "axes": "zyx", "spacing": [0.75, 0.8, 0], "zscore": "nonzero"})
+        self.assertEqual(written["input"], {"width": 12, "height": 16, "depth": 1, "axes": "zyx", "spacing": [0.75, 0.8, 0], "scaled": "before_resampling", "zscore": "nonzero"})
         volume, voxels = self.volume()
         inside = voxels[voxels != 0].astype(numpy.float64)
         inputs = numpy.where(voxels == 0, 0, (voxels - inside.mean()) / inside.std()).astype(numpy.float32)
         slices = lambda images: logits_of(net)(images.squeeze(2)).unsqueeze(2)  # noqa: E731
         self.compare(self.values(folder.with_suffix(".pkg"), volume, "volume"), inputs[None], (1, 16, 12), slices)
+
+    def test_a_network_of_volumes_with_two_channels(self):
+        import nibabel
+
+        made = plan(scheme="ZScoreNormalization", normalization_schemes=["ZScoreNormalization"] * 2, use_mask_for_norm=[False, False])
+        net = reference(made, channels=2, seed=8)
+        folder = self.write_model(made, [net], channels=("T1", "T2"))
+        done = self.convert(folder)
+        self.assertIn("Millrace takes them from one NIfTI with 2 volumes, in the same order", done.out)
+        written = yaml.safe_load((folder.with_suffix(".pkg") / "model.yaml").read_text())
+        self.assertEqual(written["input"], {"width": 16, "height": 12, "depth": 8, "axes": "zyx", "spacing": [0.75, 0.8, 2.5], "scaled": "before_resampling", "channels": 2, "zscore": "nonzero_box", "channel_wise": True})
+        voxels = numpy.zeros((21, 19, 13, 2), numpy.float32)
+        voxels[3:-2, 2:-4, 1:-3] = numpy.random.default_rng(2).normal((60, 900), (200, 50), (16, 13, 9, 2))
+        volume = self.folder / "two.nii.gz"
+        nibabel.save(nibabel.Nifti1Image(voxels, numpy.diag([0.75, 0.8, 2.5, 1])), volume)
+        box = voxels[3:-2, 2:-4, 1:-3].astype(numpy.float64)
+        inputs = ((voxels - box.mean((0, 1, 2))) / box.std((0, 1, 2))).astype(numpy.float32).transpose(3, 2, 1, 0).copy()
+        self.compare(self.values(folder.with_suffix(".pkg"), volume, "volume"), inputs, (8, 12, 16), logits_of(net))
 
     def test_a_network_of_pictures(self):
         made = plan("2d", patch=(24, 16), scheme="RGBTo01Normalization") | {"image_reader_writer": "NaturalImage2DIO"}
@@ -276,7 +317,6 @@ class Refusals(Case):
         self.check("the network has the activation torch.nn.GELU; LeakyReLU, ReLU are possible", network(nonlin="torch.nn.GELU"))
         self.check("PlainConvUNet has nonlin_first, which packages cannot have", network(nonlin_first=True))
         self.check("n_conv_per_stage has 2 values for 3 stages", network(n_conv_per_stage=[2, 1]))
-        self.check("dataset.json: has 2 channels; a volume has one", channels=("T1", "T2"))
         self.check("dataset.json: has regions, which overlap", labels={"background": 0, "whole": [1, 2], "core": [2]})
         self.check("dataset.json: has the labels [0, 2, 3]; expected 0 to 2", labels={"background": 0, "a": 2, "b": 3})
 

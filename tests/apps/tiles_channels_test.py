@@ -160,7 +160,6 @@ class Convert(program.Case):
 
     def test_refusals(self):
         for says, *words in (
-            ("--channels is for pictures, since a volume has one channel; leave it out", "--roi", 8, 8, 8, "--channels", 1),
             ("--channels takes those of the file; leave one of them out", "--roi", 8, "--channels", 3, "--colour", "bgr"),
             ("--channels 17: takes a whole number from 1 to 16", "--roi", 8, "--channels", 17),
             ("--channels needs --scale, --zscore or --percentiles, since values are those of the file", "--roi", 8, "--channels", 4),

@@ -294,7 +294,7 @@ class Convert(Base):
             ("--zscore and --percentiles contradict each other; leave one of them out", "--zscore", "all", "--percentiles", 1, 99),
             ("--clip-to-percentiles needs --percentiles, such as --percentiles 0.5 99.5", "--clip-to-percentiles"),
             ("--clip has no meaning with --percentiles; leave it out, or use --clip-to-percentiles", "--percentiles", 1, 99, "--clip", 0, 1),
-            ("--channel-wise is for pictures, with --zscore or --percentiles; leave it out", "--channel-wise"),
+            ("--channel-wise is for several channels, with --zscore or --percentiles; leave it out", "--channel-wise"),
             ("--clip 3 3: the first number must be below the second one", "--clip", 3, 3),
             ("--percentiles 99 1: takes two numbers from 0 to 100, the lower one first", "--percentiles", 99, 1),
         ):

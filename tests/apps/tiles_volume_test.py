@@ -31,11 +31,11 @@ class Volumes(Case):
         self.net = nn.Sequential(nn.Conv3d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv3d(6, 3, 5, padding=2)).eval()
         torch.jit.script(self.net).save(str(self.folder / "net.ts"))
 
-    def package(self, axes, spacing=()):
-        out = self.folder / "-".join((axes, *map(str, spacing)))
+    def package(self, axes, spacing=(), orientation=""):
+        out = self.folder / "-".join((axes, *map(str, spacing), orientation))
         sides = [ROI[axis] for axis in AXES[axes]]
         done = program.millrace("model", self.folder / "net.ts", "--task", "semantic", "--roi", *sides, "--axes", axes, "--mean", 50, "--std", 100, "--out", out,
-                                *(("--spacing", *spacing) if spacing else ()))
+                                *(("--spacing", *spacing) if spacing else ()), *(("--orientation", orientation) if orientation else ()))
         self.assertEqual(done.code, program.OK, done)
         self.assertIn("volume.yaml", done.out)
         return out / "net.pkg"
@@ -137,6 +137,82 @@ class Volumes(Case):
                 self.run_on(volume, package, slabs, "tiles.overlap=0.5", sinks="nifti")
                 self.assertEqual(program.tree(slabs / "label_volumes"), program.tree(out / "label_volumes"))
 
+    def write_in(self, codes, sides, seed):
+        """A volume whose axes have these directions, a little turned, with voxels of 1, 2 and 3 mm."""
+        import nibabel
+
+        directions = numpy.zeros((3, 3))
+        for axis, code in enumerate(codes):
+            space = next(index for index, pair in enumerate(("LR", "PA", "IS")) if code in pair)
+            directions[space, axis] = 1 if code in "RAS" else -1
+        angle = 0.2
+        turn = numpy.array([[numpy.cos(angle), -numpy.sin(angle), 0], [numpy.sin(angle), numpy.cos(angle), 0], [0, 0, 1]])
+        affine = numpy.eye(4)
+        affine[:3, :3] = turn @ directions @ numpy.diag([1, 2, 3])
+        affine[:3, 3] = (10, -20, 30)
+        self.assertEqual("".join(nibabel.aff2axcodes(affine)), codes)
+        path = self.folder / f"in/{codes}.nii.gz"
+        path.parent.mkdir(exist_ok=True)
+        nibabel.save(nibabel.Nifti1Image(numpy.random.default_rng(seed).normal(50, 100, sides).astype(numpy.float32), affine), path)
+        return path
+
+    def test_volumes_are_turned_to_the_orientation_of_the_package(self):
+        import nibabel
+        from monai.inferers import sliding_window_inference
+        from nibabel.orientations import apply_orientation, axcodes2ornt, io_orientation, ornt_transform
+
+        for number, (codes, wanted, axes, spacing, mirrored) in enumerate((
+            ("LPS", "RAS", "xyz", (), ""),
+            ("PIR", "RAS", "xyz", (), ""),
+            ("PIR", "RAS", "zyx", (), "x"),
+            ("ASL", "LPI", "zyx", (), ""),
+            ("SLA", "RAS", "xyz", (1, 1, 1), "y"),
+            ("IRP", "LPS", "zyx", (2.2, 0, 1.5), ""),
+            ("RAS", "RAS", "xyz", (), ""),
+        )):  # fmt: skip
+            with self.subTest(codes=codes, wanted=wanted, axes=axes, spacing=spacing, mirrored=mirrored):
+                volume = self.write_in(codes, (19, 23, 17), seed=number)
+                image = nibabel.load(volume)
+                there = ornt_transform(io_orientation(image.affine), axcodes2ornt(wanted))
+                back = ornt_transform(axcodes2ornt(wanted), io_orientation(image.affine))
+                voxels = torch.from_numpy(numpy.ascontiguousarray(apply_orientation(image.get_fdata(dtype=numpy.float32), there)))
+                oriented_zooms = [0.0] * 3
+                for axis, (to, _) in enumerate(there):
+                    oriented_zooms[int(to)] = float(image.header.get_zooms()[axis])
+                sides = [round(side * zoom / asked) if asked else side for side, zoom, asked in zip(voxels.shape, oriented_zooms, spacing or (0, 0, 0))]
+                voxels = nn.functional.interpolate(voxels[None, None], size=sides, mode="trilinear", align_corners=False)[0, 0]
+                order = AXES[axes]
+                inputs = ((voxels - 50) / 100).permute(order).contiguous()
+                net = small_semantic.mirrored(self.net, [2 + order.index("xyz".index(axis)) for axis in mirrored])
+                with torch.inference_mode():
+                    expected = sliding_window_inference(inputs[None, None], [ROI[axis] for axis in order], 2, net, overlap=0.5, mode="gaussian")[0].numpy()
+                expected = expected.transpose(0, *(1 + order.index(axis) for axis in range(3)))  # [channel, x, y, z] of the model
+                expected = numpy.stack([apply_orientation(channel, back) for channel in expected])
+                out = self.folder / f"turned{number}"
+                settings = ("semantic.values=logits", "tiles.overlap=0.5", *([f"tiles.tta={mirrored}"] if mirrored else []))
+                self.run_on(volume, self.package(axes, spacing, wanted), out, *settings)
+                values = numpy.load(out / f"values/{volume.name}.npy").transpose(3, 2, 1, 0)
+                self.assertEqual(values.shape, expected.shape)
+                self.assertLess(abs(values - expected).max(), 1e-4)
+                labels = nibabel.load(out / f"label_volumes/{volume.name}.nii.gz")
+                self.assertTrue(numpy.allclose(labels.affine, image.affine))
+                self.assertEqual(labels.shape, image.shape)
+                # Without values, labels leave slice by slice.
+                slabs = self.folder / f"turned-slabs{number}"
+                self.run_on(volume, self.package(axes, spacing, wanted), slabs, *settings[1:], sinks="nifti")
+                self.assertEqual(program.tree(slabs / "label_volumes"), program.tree(out / "label_volumes"))
+
+    def test_a_volume_that_does_not_say_how_it_lies(self):
+        import nibabel
+
+        path = self.folder / "in/a.nii"
+        path.parent.mkdir()
+        image = nibabel.Nifti1Image(numpy.zeros((9, 8, 7), numpy.float32), None)
+        nibabel.save(image, path)
+        self.run_on(path, self.package("xyz", (), "RAS"), self.folder / "out", sinks="nifti", code=program.SOME_FAILED)
+        (line,) = program.lines(self.folder / "out")
+        self.assertEqual((line["reason"], line["detail"]), ("unsupported_format", "this volume does not say how it lies, but the model needs the orientation RAS; correct its header"))
+
     def test_mirrored_windows_have_the_mean(self):
         volume = self.write(self.folder / "in/a.nii", (30, 20, 25))
         for number, (axes, mirrored) in enumerate((("xyz", "x"), ("xyz", "yz"), ("zyx", "z"), ("zyx", "xyz"))):
@@ -145,6 +221,14 @@ class Volumes(Case):
                 self.run_on(volume, self.package(axes), out, "semantic.values=logits", "tiles.overlap=0.5", f"tiles.tta={','.join(mirrored)}",
                             "semantic.window_batch=3")
                 self.assertLess(self.compare(volume, out, 0.5, "gaussian", axes, mirrored), 1e-5)
+
+    def test_background_cannot_be_found_in_values_that_are_scaled_first(self):
+        done = program.millrace("model", self.folder / "net.ts", "--task", "semantic", "--roi", *ROI, "--spacing", 1, 1, 1, "--scale-first", "--zscore", "all")
+        self.assertEqual(done.code, program.OK, done)
+        done = program.millrace("run", program.ROOT / "configs/volume.yaml", "--input", self.write(self.folder / "in/a.nii", (9, 9, 9)), "--set",
+                                f"semantic.model={self.folder / 'net.pkg'}", "--output", self.folder / "out", "--set", "tiles.skip_below=0")
+        self.assertEqual(done.code, program.USAGE, done)
+        self.assertIn("scales volumes before it resamples them; leave them out", done.err)
 
     def test_windows_of_another_size(self):
         volume = self.write(self.folder / "in/a.nii", (20, 20, 20))

@@ -84,7 +84,7 @@ Reason reason_of(const std::string& path, std::string& text, const RegionOptions
   try {
     const auto region = open_region(path, {}, options);
     REQUIRE(region != nullptr);
-    std::vector<float> rows(static_cast<std::size_t>(region->info().size.values()));
+    std::vector<float> rows(static_cast<std::size_t>(region->info().size.values() * region->info().channels));
     region->read(0, region->info().size.rows, rows.data());
   } catch (const PictureError& error) {
     text = error.what();
@@ -123,6 +123,63 @@ TEST_CASE("scale and intercept, one volume of several, spacing") {
   std::string text;
   CHECK(reason_of(path, text, {.volume = 3}) == Reason::unsupported_format);
   CHECK(text == "this NIfTI has 3 volumes, so there is no volume 3; they count from 0");
+}
+
+TEST_CASE("several volumes of a file are channels") {
+  const TemporaryFolder folder;
+  std::string header = header_of(4, 16, 4);
+  put(header, 112, 0.5F);
+  put(header, 116, -7.0F);
+  for (const char* name : {"/a.nii", "/a.nii.gz"}) {
+    const std::string path = folder.path() + name;
+    write(path, header + voxels_of<std::int16_t>(4));
+    for (const int step : {1, 2, 3}) {
+      const auto region = open_region(path, {}, {.volume = 1, .volumes = 3});
+      const RegionInfo& info = region->info();
+      CHECK(info.channels == 3);
+      std::vector<float> voxels(static_cast<std::size_t>(3 * info.size.values()));
+      for (int first = 0; first < depth; first += step)
+        region->read(first, std::min(step, depth - first), voxels.data() + first * 3 * info.size.row_values());
+      for (int channel = 0; channel < 3; ++channel) {
+        const std::vector<float> wanted = expected(1 + channel, 0.5F, -7);
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < wanted.size(); ++i)
+          wrong += voxels[3 * i + static_cast<std::size_t>(channel)] == wanted[i] ? 0 : 1;
+        CHECK(wrong == 0);
+      }
+    }
+    std::string text;
+    CHECK(reason_of(path, text, {.volume = 2, .volumes = 3}) == Reason::unsupported_format);
+    CHECK(text == "this NIfTI has 4 volumes, but the model takes 3 channels");
+    CHECK(reason_of(path, text, {.volumes = 5}) == Reason::unsupported_format);
+  }
+  const std::string path = folder.path() + "/one.nii";
+  write(path, header_of(4, 16) + voxels_of<std::int16_t>());
+  std::string text;
+  CHECK(reason_of(path, text, {.volumes = 2}) == Reason::unsupported_format);
+  CHECK(text == "this NIfTI has 1 volume, but the model takes 2 channels");
+  // One slice of all channels must fit.
+  write(path, header + voxels_of<std::int16_t>(4));
+  CHECK(reason_of(path, text, {.memory_bytes = 4 * 8 * width * height, .volumes = 4}) == Reason::internal);
+  CHECK(reason_of(path, text, {.memory_bytes = 4 * 8 * width * height - 1, .volumes = 4}) == Reason::too_large);
+}
+
+TEST_CASE("the directions of a volume come from its place in space") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/a.nii";
+  std::string header = header_of(4, 16);
+  write(path, header + voxels_of<std::int16_t>());
+  CHECK(open_region(path, {}, {})->info().directions == Directions{{{-0.5, 0, 0}, {0, 2, 0}, {0, 0, 3}}});
+  put(header, 254, std::int16_t{0});
+  write(path, header + voxels_of<std::int16_t>());
+  CHECK(open_region(path, {}, {})->info().directions == Directions{});
+  put(header, 252, std::int16_t{1});  // qform: half a turn about x
+  put(header, 256, 1.0F);
+  write(path, header + voxels_of<std::int16_t>());
+  const Directions turned = open_region(path, {}, {})->info().directions;
+  CHECK(turned[0][0] == doctest::Approx(0.5));
+  CHECK(turned[1][1] == doctest::Approx(-2));
+  CHECK(turned[2][2] == doctest::Approx(-3));
 }
 
 TEST_CASE("spacing is in millimetres, whatever the unit of the file") {

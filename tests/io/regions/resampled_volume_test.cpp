@@ -17,12 +17,12 @@ namespace {
 /// A volume of noise in memory that is read like a compressed file.
 class FakeVolume final : public RegionSource {
  public:
-  FakeVolume(const Extent& size, const std::array<double, 3>& spacing_mm)
-      : voxels_(static_cast<std::size_t>(size.values())) {
+  FakeVolume(const Extent& size, const std::array<double, 3>& spacing_mm, int channels = 1)
+      : voxels_(static_cast<std::size_t>(size.values() * channels)) {
     std::mt19937 random(static_cast<unsigned>(size.values()));
     for (float& voxel : voxels_) voxel = static_cast<float>(random() % 4000) - 1000;
     info_.size = size;
-    info_.channels = 1;
+    info_.channels = channels;
     info_.type = DType::f32;
     info_.volume = true;
     info_.spacing_mm = spacing_mm;
@@ -33,7 +33,7 @@ class FakeVolume final : public RegionSource {
     CHECK(first >= end_);  // forward only, and no slice twice
     end_ = first + count;
     REQUIRE(end_ <= info_.size.rows);
-    std::memcpy(to, voxels_.data() + first * info_.size.row_values(),
+    std::memcpy(to, voxels_.data() + first * info_.size.row_values() * info_.channels,
                 static_cast<std::size_t>(count * info_.row_bytes()));
   }
   double at(int row, int line, int column) const {
@@ -117,6 +117,48 @@ TEST_CASE("voxels are interpolated along three axes, for any slices that are ask
     }
     CHECK(worst < 1e-3);  // values go up to 3000
   }
+}
+
+TEST_CASE("channels are resampled each on their own") {
+  const Extent size{5, 6, 7}, to{8, 9, 10};
+  const std::array<double, 3> spacing{1, 1, 1}, wanted{0.7, 0.7, 0.6};
+  const auto three = std::make_shared<FakeVolume>(size, spacing, 3);
+  std::vector<std::vector<float>> expected;
+  for (std::size_t channel = 0; channel < 3; ++channel) {
+    const auto one = std::make_shared<FakeVolume>(size, spacing);
+    for (std::size_t i = 0; i < one->voxels().size(); ++i) one->voxels()[i] = three->voxels()[3 * i + channel];
+    const auto region = resampled(one, wanted);
+    REQUIRE(region->info().size == to);
+    std::vector<float>& values = expected.emplace_back(static_cast<std::size_t>(to.values()));
+    region->read(0, to.rows, values.data());
+  }
+  const auto region = resampled(three, wanted);
+  std::vector<float> values(static_cast<std::size_t>(3 * to.values()));
+  for (int row = 0; row < to.rows; ++row) region->read(row, 1, values.data() + row * 3 * to.row_values());
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) wrong += values[i] == expected[i % 3][i / 3] ? 0 : 1;
+  CHECK(wrong == 0);
+  CHECK(region->memory_bytes() == 1000 + 4 * 3 * (6 * 7 + 2 * 9 * 10 + 7));
+}
+
+TEST_CASE("values may be changed before they are resampled") {
+  const Extent size{5, 6, 7};
+  const std::array<double, 3> spacing{1, 1, 1}, wanted{0.7, 0.7, 0.6};
+  const auto changed = std::make_shared<FakeVolume>(size, spacing);
+  for (float& voxel : changed->voxels()) voxel = std::clamp(voxel, -100.0F, 500.0F);
+  const auto expected = resampled(changed, wanted),
+             region = resampled(std::make_shared<FakeVolume>(size, spacing), wanted);
+  REQUIRE(region->resampled() != nullptr);
+  CHECK(region->resampled()->info().size == size);
+  region->change_first([](std::span<float> values) {
+    for (float& value : values) value = std::clamp(value, -100.0F, 500.0F);
+  });
+  const auto values_of = [](RegionSource& source) {
+    std::vector<float> values(static_cast<std::size_t>(source.info().size.values()));
+    source.read(0, source.info().size.rows, values.data());
+    return values;
+  };
+  CHECK(values_of(*region) == values_of(*expected));
 }
 
 TEST_CASE("a volume with as many voxels is not resampled") {
