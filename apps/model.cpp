@@ -44,7 +44,7 @@ constexpr const char* help =
     "  --channels N       pictures have N channels with the values of the file; default: RGB of 8 bits.\n"
     "                     A volume has N volumes of a NIfTI; default: 1\n"
     "  --scale X          a value v becomes (v * scale - mean) / std; default: 1/255, volumes 1,\n"
-    "                     with --channels none\n"
+    "                     pictures with --channels none\n"
     "  --mean X ...       for all channels, or for each; default: 0\n"
     "  --std X ...        for all channels, or for each; default: 1\n"
     "  --clip X X         lowest and highest value; others are limited to them before scale, mean and std\n"

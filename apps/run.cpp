@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -98,10 +99,13 @@ std::string windows_of(const Package& package) {
   const bool volume = input.depth > 0;
   std::string sides = std::to_string(input.width) + " x " + std::to_string(input.height);
   if (volume) sides += " x " + std::to_string(input.depth);
-  // One float for each channel, and one for the weights.
-  const auto values = static_cast<double>((package.number("channels") + 1) * (volume ? input.depth : input.height));
+  // One float for each channel, and one for the weights. With an orientation, any side may lie across the slices.
+  const bool turned = !package.orientation.empty();
+  const int rows = !volume ? input.height : turned ? std::max({input.width, input.height, input.depth}) : input.depth;
+  const auto values = static_cast<double>((package.number("channels") + 1) * rows);
   return "windows of " + sides +
-         (volume ? " voxels; the sums of a volume take " : " pixels; the sums of a picture take ") +
+         (volume ? turned ? " voxels; the sums of a volume take up to " : " voxels; the sums of a volume take "
+                 : " pixels; the sums of a picture take ") +
          readable_bytes(4 * values) + (volume ? " for each voxel of a slice" : " for each pixel of its width");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 
 namespace millrace {
 namespace {
@@ -37,13 +38,24 @@ bool is_orientation(std::string_view letters) {
 std::optional<AxisMap> axis_map(const Directions& directions, std::string_view orientation) {
   const std::optional<Directions> unit = unit_of(directions);
   if (!unit || !is_orientation(orientation)) return {};
-  // The axis of the file for each direction in space: of the six ways, the one that fits best.
-  std::array<std::size_t, 3> way{0, 1, 2}, best = way;
-  double fit = 0;
-  do {
-    const double sum = std::abs((*unit)[way[0]][0]) + std::abs((*unit)[way[1]][1]) + std::abs((*unit)[way[2]][2]);
-    if (sum > fit) fit = sum, best = way;
-  } while (std::ranges::next_permutation(way).found);
+  // The axis of the file for each direction in space, by the rule of nibabel 5.4: the axis that lies nearest to one of
+  // them comes first.
+  const auto nearness = [&](std::size_t axis) {
+    const auto& [x, y, z] = (*unit)[axis];
+    return std::max({std::abs(x), std::abs(y), std::abs(z)});
+  };
+  std::array<std::size_t, 3> axes{0, 1, 2}, best{};
+  std::ranges::stable_sort(axes, std::ranges::greater{}, nearness);
+  std::array<bool, 3> taken{};
+  for (const std::size_t axis : axes) {
+    std::size_t nearest = 3;
+    for (std::size_t space = 0; space < 3; ++space) {
+      if (!taken[space] && (nearest == 3 || std::abs((*unit)[axis][space]) > std::abs((*unit)[axis][nearest])))
+        nearest = space;
+    }
+    taken[nearest] = true;
+    best[nearest] = axis;
+  }
   AxisMap map;
   for (std::size_t axis = 0; axis < 3; ++axis) {
     const char letter = orientation[axis];

@@ -24,7 +24,8 @@ struct AxisMap {
 /// Whether these are three axes as nibabel names them: R or L, A or P, S or I, in any order. "RAS": x goes to the right.
 bool is_orientation(std::string_view letters);
 
-/// The map for a model whose x, y and z have this orientation. Each axis is that of the file which lies nearest to it.
+/// The map for a model whose x, y and z have this orientation. As in nibabel 5.4, the axis of the file that lies nearest to
+/// a direction takes it first.
 /// Nothing if it is not known how the volume lies, or if two axes of it have the same direction.
 std::optional<AxisMap> axis_map(const Directions& directions, std::string_view orientation);
 

@@ -203,8 +203,8 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
   if (work.items.empty()) {  // all pictures of a batch have the options of one view
     work.options = frame.columns.get(tiling).windows;
     work.options.roi = work.layout.roi;
+    work.weights = weights_of(work.options);  // which do not depend on the direction
     work.options.from_end = work.layout.reversed;
-    work.weights = weights_of(work.options);
   }
   Item& item = work.items.emplace_back();
   work.by_slot[static_cast<std::size_t>(slot)] = &item;

@@ -96,7 +96,7 @@ class NiftiRegion final : public RegionSource {
   }
 
   void read(int first, int count, void* to) override {
-    for (std::size_t channel = 0; channel < files_.size(); ++channel) {
+    for (std::size_t channel = 0; next_ == 0 && channel < files_.size(); ++channel) {
       if (files_[channel] == nullptr) open(channel);
     }
     auto* out = static_cast<float*>(to);
@@ -112,6 +112,10 @@ class NiftiRegion final : public RegionSource {
         }
       }
       if (next_ >= first) out += info_.size.row_values() * info_.channels;
+    }
+    // The item may wait for others while nothing is left to read.
+    if (next_ == info_.size.rows) {
+      for (auto& file : files_) file.reset();
     }
   }
 
@@ -166,7 +170,8 @@ void open_nifti(const std::string& path, const RegionOptions& options, std::shar
   if (options.volumes > 1 && options.volume > volumes - options.volumes)
     throw PictureError(Reason::unsupported_format,
                        "this NIfTI has " + std::to_string(volumes) + (volumes == 1 ? " volume" : " volumes") +
-                           ", but the model takes " + std::to_string(options.volumes) + " channels");
+                           ", but the model takes " + std::to_string(options.volumes) + " channels" +
+                           (options.volume > 0 ? " from volume " + std::to_string(options.volume) + " on" : ""));
   if (options.volume >= volumes)
     throw PictureError(Reason::unsupported_format,
                        "this NIfTI has " + std::to_string(image->nt) + (image->nt == 1 ? " volume" : " volumes") +

@@ -70,7 +70,7 @@ def add_options(parser):
     parser.add_argument("--threshold", metavar="X", type=float, help="semantic: with sigmoid or none, values above it belong to the class; default for one channel: 0.5")
     parser.add_argument("--colour", metavar="rgb|bgr", choices=("rgb", "bgr"), help="semantic: order of the channels; default: rgb")
     parser.add_argument("--channels", metavar="N", type=int, help="semantic: pictures have N channels with the values of the file, a volume has N volumes of a NIfTI; default: RGB of 8 bits, one volume")
-    parser.add_argument("--scale", metavar="X", type=float, help="semantic: a value v becomes (v * scale - mean) / std; default: 1/255, volumes 1; with --channels there is none")
+    parser.add_argument("--scale", metavar="X", type=float, help="semantic: a value v becomes (v * scale - mean) / std; default: 1/255, volumes 1; for pictures with --channels there is none")
     parser.add_argument("--mean", metavar="X", type=float, nargs="+", help="semantic: one number, or one for each channel; default: 0")
     parser.add_argument("--std", metavar="X", type=float, nargs="+", help="semantic: one number, or one for each channel; default: 1")
     parser.add_argument("--clip", metavar="X", type=float, nargs=2, help="semantic: lowest and highest value; others are limited to them first")

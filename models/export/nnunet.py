@@ -24,6 +24,7 @@ ACTIVATIONS = {"LeakyReLU": nn.LeakyReLU, "ReLU": nn.ReLU}
 KNOWN = ("n_stages", "features_per_stage", "conv_op", "kernel_sizes", "strides", "n_conv_per_stage", "n_blocks_per_stage", "n_conv_per_stage_decoder", "conv_bias",
          "norm_op", "norm_op_kwargs", "dropout_op", "dropout_op_kwargs", "nonlin", "nonlin_kwargs", "deep_supervision")  # fmt: skip
 PICTURES = "NaturalImage2DIO"  # nnU-Net's reader of pictures
+REORIENTED = "NibabelIOWithReorient"  # that turns volumes to RAS
 
 
 class Slices(nn.Module):
@@ -210,7 +211,7 @@ def read_plan(folder, trained, arguments):
             if axes is None:
                 raise Refused(f"{plans_file}: its network takes the axes in the order {plans['transpose_forward']}; [0, 1, 2] (z, y, x) and [2, 1, 0] are possible")
             sides = [1] * (3 - len(sides)) + sides
-        options = {"roi": sides, "axes": axes, "spacing": spacing_of(configuration, axes), "scale_first": bool(axes), "channels": channels if axes and channels > 1 else None, "activation": "softmax"} | scaling_of(plans_file, plans, configuration, channels)
+        options = {"roi": sides, "axes": axes, "spacing": spacing_of(configuration, axes), "scale_first": bool(axes), "orientation": "RAS" if axes and plans.get("image_reader_writer") == REORIENTED else None, "channels": channels if axes and channels > 1 else None, "activation": "softmax"} | scaling_of(plans_file, plans, configuration, channels)
         for name, value in options.items():
             setattr(arguments, name, value)
         return configuration, channels, labels_of(dataset_file, dataset), list(notes_of(configuration, trained, axes, channels))

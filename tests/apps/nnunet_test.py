@@ -226,6 +226,18 @@ class Runs(Case):
                     shutil.rmtree(made_by_test)
                 volume.unlink()
 
+    def test_a_plan_whose_reader_turns_volumes_to_ras(self):
+        import nibabel
+
+        made = plan() | {"image_reader_writer": "NibabelIOWithReorient"}
+        net = reference(made, seed=1)
+        folder = self.write_model(made, [net])
+        self.convert(folder)
+        volume, voxels = self.volume()
+        nibabel.save(nibabel.Nifti1Image(voxels.transpose(2, 1, 0), numpy.diag([-0.75, -0.8, 2.5, 1])), volume)  # LPS
+        inputs = (voxels[:, ::-1, ::-1].clip(-180.5, 310.75) - 62.5) / 118.25
+        self.compare(self.values(folder.with_suffix(".pkg"), volume, "volume")[:, ::-1, ::-1], inputs[None].copy(), (8, 12, 16), logits_of(net))
+
     def test_a_network_of_slices(self):
         made = plan("2d", patch=(16, 12), scheme="ZScoreNormalization", use_mask_for_norm=[True])
         net = reference(made, seed=6)

@@ -150,7 +150,7 @@ TEST_CASE("several volumes of a file are channels") {
     }
     std::string text;
     CHECK(reason_of(path, text, {.volume = 2, .volumes = 3}) == Reason::unsupported_format);
-    CHECK(text == "this NIfTI has 4 volumes, but the model takes 3 channels");
+    CHECK(text == "this NIfTI has 4 volumes, but the model takes 3 channels from volume 2 on");
     CHECK(reason_of(path, text, {.volumes = 5}) == Reason::unsupported_format);
   }
   const std::string path = folder.path() + "/one.nii";
