@@ -38,7 +38,9 @@ struct DeviceCounts {
     return {uploads - earlier.uploads, downloads - earlier.downloads, waits - earlier.waits,
             overflows - earlier.overflows};
   }
-  DeviceCounts operator+(const DeviceCounts& other) const { return *this - (DeviceCounts{} - other); }
+  DeviceCounts operator+(const DeviceCounts& other) const {
+    return {uploads + other.uploads, downloads + other.downloads, waits + other.waits, overflows + other.overflows};
+  }
 };
 
 /// Memory, copies and operations (gpu/ops/) of one lane. Calls are asynchronous and run in order on a stream.
