@@ -118,7 +118,7 @@ double run_pipeline(const ExecutionSetup& setup, const std::string& input, const
   store.open_segment(0, ids, batches);
   std::size_t next = 0;
   std::int64_t begun_ns = 0;  // CPU time when the first frame begins: the models are warm then
-  Reader reader(input, {DecodeLimits{}}, setup.config.read.max_file, false);
+  Reader reader(input, {DecodeLimits{}}, {PartsOptions{}}, setup.config.read.max_file, false);
   ExecutionEnds ends;
   ends.input_root = input;
   ends.file_bytes = [&](const Frame& frame) { return reader.file_bytes(frame); };

@@ -40,9 +40,8 @@ enum class Placement {
 /// For exactly v / 255, set std = 255 and not scale = 1/255, which rounds differently.
 struct InputSpec {
   int width = 0, height = 0;
-  int depth = 0;                       ///< of windows of volumes; 0: pictures
-  std::array<double, 3> spacing_mm{};  ///< of voxels that a model of volumes takes (x, y, z); 0: that of the file
-  bool columns_first = false;          ///< windows of volumes are [x, y, z] and not [z, y, x]
+  int depth = 0;               ///< of windows of volumes; 0: pictures
+  bool columns_first = false;  ///< windows of volumes are [x, y, z] and not [z, y, x]
   ResizeMode mode = ResizeMode::letterbox;
   int shorter_side = 0;  ///< centre_crop only
   SideRounding rounding = SideRounding::down;

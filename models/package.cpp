@@ -167,7 +167,7 @@ InputSpec read_windows(YamlSection section, Package& package) {
       const auto sides = section.reals<double>("spacing", 3);
       if (std::ranges::any_of(sides, [](double side) { return side < 0; }))
         section.fail("spacing", "expected three numbers of mm, or 0 for an axis that is not resampled");
-      std::ranges::copy(sides, input.spacing_mm.begin());
+      std::ranges::copy(sides, package.spacing_mm.begin());
       if (section.has("scaled"))
         package.scaling.before_resampling =
             section.choice<bool>("scaled", {{"before_resampling", true}, {"after_resampling", false}});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -80,7 +81,8 @@ struct Package {
   std::optional<ClassMatrix> matrix;                            ///< for embedders that classify
   /// Of models of windows: mean and standard deviation of each channel. Others have those of `input`.
   std::vector<std::pair<float, float>> channels;
-  Scaling scaling{};               ///< of models of windows
+  Scaling scaling{};                   ///< of models of windows
+  std::array<double, 3> spacing_mm{};  ///< of the voxels of volumes (x, y, z); 0: that of the file
   std::string orientation;         ///< of models of volumes: where x, y and z go, such as RAS; empty: as in the file
   std::optional<float> threshold;  ///< above it, a pixel has a class; none: the largest wins
   int max_batch = 1;               ///< maximum of pictures in one call

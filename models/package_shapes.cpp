@@ -61,8 +61,8 @@ std::string volume_text(const Package& package) {
   std::string text = fmt::format("{} x {} x {} volumes as {}", input.width, input.height, input.depth,
                                  input.columns_first ? "[x, y, z]" : "[z, y, x]");
   std::vector<std::string> sides;
-  for (const double side : input.spacing_mm) sides.push_back(side > 0 ? fmt::format("{}", side) : "any");
-  if (std::ranges::any_of(input.spacing_mm, [](double side) { return side > 0; }))
+  for (const double side : package.spacing_mm) sides.push_back(side > 0 ? fmt::format("{}", side) : "any");
+  if (std::ranges::any_of(package.spacing_mm, [](double side) { return side > 0; }))
     text += fmt::format(" with voxels of {} mm", fmt::join(sides, " x "));
   if (package.channels.size() > 1) text += fmt::format(" and {} channels", package.channels.size());
   if (!package.orientation.empty()) text += " in " + package.orientation;

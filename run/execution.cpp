@@ -30,7 +30,7 @@ std::vector<View> names_of(const std::vector<PlannedView>& views) {
 
 PixelSource source_of(const ExecutionSetup& setup) {
   PixelSource source;
-  source.limits = decode_limits(setup.views, setup.packages, setup.resolved.graph.slab_bytes);
+  source.limits = decode_limits(setup.views, setup.resolved.graph.slab_bytes);
   source.memory = pixel_memory(setup.devices);
   source.cache = setup.pixel_cache;
   return source;
@@ -53,22 +53,9 @@ int objects_in_a_picture(const std::vector<PlannedView>& views) {
 
 }  // namespace
 
-std::vector<DecodeLimits> decode_limits(const std::vector<PlannedView>& views, const Packages& packages,
-                                        std::int64_t slab_bytes) {
+std::vector<DecodeLimits> decode_limits(const std::vector<PlannedView>& views, std::int64_t slab_bytes) {
   std::vector<DecodeLimits> limits;
-  for (const PlannedView& view : views) {
-    limits.push_back(Decode::limits(view.chain->options<Decode>(), slab_bytes));
-    for (const ChainLink& link : view.chain->links()) {
-      if (!link.info.in_parts) continue;
-      for (const ModelUse& use : link.info.models) {
-        const Package& package = *packages.at(use.folder);
-        if (package.input.keeps_values) limits.back().channels = static_cast<int>(package.channels.size());
-        if (package.input.depth > 0) limits.back().volumes = static_cast<int>(package.channels.size());
-        limits.back().spacing_mm = package.input.spacing_mm;
-        limits.back().orientation = package.orientation;
-      }
-    }
-  }
+  for (const PlannedView& view : views) limits.push_back(Decode::limits(view.chain->options<Decode>(), slab_bytes));
   return limits;
 }
 

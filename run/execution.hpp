@@ -57,9 +57,8 @@ struct ExecutionEnds {
   std::function<void(const Batch& batch, std::vector<std::string> lines)> commit;
 };
 
-/// The limits of decoding by view. A package decides whether values of files that are read in parts are kept.
-std::vector<DecodeLimits> decode_limits(const std::vector<PlannedView>& views, const Packages& packages,
-                                        std::int64_t slab_bytes);
+/// The limits of decoding by view.
+std::vector<DecodeLimits> decode_limits(const std::vector<PlannedView>& views, std::int64_t slab_bytes);
 
 /// Lets the source wait until all lanes have warmed up. All functions may be called from any thread.
 class LaneStart {

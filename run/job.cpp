@@ -448,7 +448,8 @@ RunReport run_job(JobRequest request, const EngineFactory& factory, JobListener&
   store.emplace(output, plan.hash(), store_options);
 
   Feed feed(plan, *store, resolved.batch_size);
-  Reader reader(plan.root(), decode_limits(views, request.packages, resolved.graph.slab_bytes), config.read.max_file,
+  Reader reader(plan.root(), decode_limits(views, resolved.graph.slab_bytes),
+                parts_options(views, request.packages, resolved.graph.slab_bytes), config.read.max_file,
                 reads_in_parts(config.chain), cache);
   Committer committer(*store, folder, listener, clock, recording, views);
   // All checks have passed. From here on, the attempt leaves a report.

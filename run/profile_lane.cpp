@@ -22,10 +22,9 @@ std::vector<View> named(const std::vector<PlannedView>& views) {
   return all;
 }
 
-PixelSource source_of(const std::vector<PlannedView>& views, const Packages& packages, const ResolvedConfig& resolved,
-                      const Devices& devices) {
+PixelSource source_of(const std::vector<PlannedView>& views, const ResolvedConfig& resolved, const Devices& devices) {
   PixelSource source;
-  source.limits = decode_limits(views, packages, resolved.graph.slab_bytes);
+  source.limits = decode_limits(views, resolved.graph.slab_bytes);
   source.memory = pixel_memory(devices);
   return source;
 }
@@ -56,7 +55,7 @@ ProfileLane::ProfileLane(const Config& config, const Packages& packages, const D
               picture_inputs(views_)},
       counters_(counters_of_run()),
       view_names_(named(views_)),
-      source_(source_of(views_, packages, resolved_, devices)),
+      source_(source_of(views_, resolved_, devices)),
       context_{models_, device_.get(), counters_, view_names_, source_, no_folder_} {}
 
 std::vector<std::string> ProfileLane::record(const ChosenPictures& pictures, std::uint64_t seed,
@@ -90,7 +89,9 @@ bool ProfileLane::run(const Item& item, Boxes boxes, std::uint64_t seed, std::st
   if (boxes == Boxes::of_detector) frame->item.boxes.reset();
   std::string stage = "read";
   try {
-    Reader(source_.root, source_.limits, config_.read.max_file, false).read(*frame);
+    Reader(source_.root, source_.limits, parts_options(views_, packages_, resolved_.graph.slab_bytes),
+           config_.read.max_file, false)
+        .read(*frame);
     for (const ChainLink* link : chain.of(Section::frame)) {
       stage = link->info.name;
       run_stage(*link, *link->entry->make_frame_stage(link->options, context_, link->info), *frame);

@@ -8,9 +8,9 @@
 
 #include "io/files/read_file.hpp"
 #include "io/input/scan.hpp"
-#include "io/regions/open_region.hpp"
-#include "io/regions/resampled_volume.hpp"
-#include "run/resampled_region.hpp"
+#include "run/resampled_picture.hpp"
+#include "run/resampled_volume.hpp"
+#include "stages/decode.hpp"
 #include "stages/pixel_cache.hpp"
 
 namespace millrace {
@@ -20,15 +20,41 @@ namespace {
 bool was_there_when_planned(const Item& item) { return item.mtime_ns != 0; }
 
 /// The sides of a voxel along columns, lines and slices. A stage fails a volume that does not say how it lies.
-std::array<double, 3> sides_in_file(const DecodeLimits& limits, const Directions& directions) {
-  const AxisMap map = axis_map(directions, limits.orientation).value_or(AxisMap{});
+std::array<double, 3> sides_in_file(const PartsOptions& options, const Directions& directions) {
+  const AxisMap map = axis_map(directions, options.orientation).value_or(AxisMap{});
   std::array<double, 3> sides{};
   for (std::size_t axis = 0; axis < sides.size(); ++axis)
-    sides[static_cast<std::size_t>(map.axes[axis].of_file)] = limits.spacing_mm[axis];
+    sides[static_cast<std::size_t>(map.axes[axis].of_file)] = options.spacing_mm[axis];
   return sides;
 }
 
 }  // namespace
+
+std::vector<PartsOptions> parts_options(const std::vector<PlannedView>& views, const Packages& packages,
+                                        std::int64_t slab_bytes) {
+  std::vector<PartsOptions> all;
+  for (const PlannedView& view : views) {
+    PartsOptions& options = all.emplace_back();
+    const auto& decode = view.chain->options<Decode>();
+    options.region.memory_bytes = slab_bytes;
+    options.region.volume = decode.volume;
+    options.region.level = decode.level;
+    options.region.mpp = decode.mpp;
+    // A chain has at most one stage with a model that takes such files.
+    for (const ChainLink& link : view.chain->links()) {
+      for (const ModelUse& use : link.info.models) {
+        if (!link.info.in_parts) continue;
+        const Package& package = *packages.at(use.folder);
+        const auto channels = static_cast<int>(package.channels.size());
+        if (package.input.keeps_values) options.region.channels = channels;
+        if (package.input.depth > 0) options.region.volumes = channels;
+        options.spacing_mm = package.spacing_mm;
+        options.orientation = package.orientation;
+      }
+    }
+  }
+  return all;
+}
 
 std::int64_t Reader::file_bytes(const Frame& frame) const {
   // By name, because the source's thread opens no files.
@@ -59,9 +85,9 @@ void Reader::read(Frame& frame) {
   if (in_parts_ && open(frame, expected)) return;
   frame.file = read_file(open_path(input_root_, frame.item), expected);
   read_bytes_ += static_cast<std::int64_t>(frame.file.size);
-  const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
-  frame.info = probe(frame.file.span(), limits);
-  if (limits.level > 0 || limits.mpp > 0)
+  const auto view = static_cast<std::size_t>(frame.item.view);
+  frame.info = probe(frame.file.span(), limits_.at(view));
+  if (const RegionOptions& options = parts_.at(view).region; options.level > 0 || options.mpp > 0)
     throw PictureError(Reason::unsupported_format,
                        "this picture is read whole, and has no levels or micrometres; leave out decode.level and "
                        "decode.mpp for it, and use a recipe with windows for slides");
@@ -72,14 +98,14 @@ bool Reader::open(Frame& frame, FileExpectations expected) {
   const std::string path = open_path(input_root_, frame.item);
   if (!is_read_in_parts(path)) return false;
   expected.max_bytes = std::numeric_limits<std::int64_t>::max();
-  const DecodeLimits& limits = limits_.at(static_cast<std::size_t>(frame.item.view));
-  const RegionOptions options{limits.slab_bytes, limits.volume, limits.volumes,
-                              limits.level,      limits.mpp,    limits.channels};
-  const auto open = [this, path, expected, options, &limits, bytes = frame.item.bytes] {
-    auto source = open_region(path, expected, options);
-    if (source != nullptr && options.mpp > 0) source = resampled_region(source, options.mpp, options.memory_bytes);
+  const auto open = [this, path, expected, &options = parts_.at(static_cast<std::size_t>(frame.item.view)),
+                     bytes = frame.item.bytes] {
+    const RegionOptions& of_region = options.region;
+    auto source = open_region(path, expected, of_region);
+    if (source != nullptr && of_region.mpp > 0)
+      source = resampled_picture(source, of_region.mpp, of_region.memory_bytes);
     if (source != nullptr && source->info().volume)
-      source = resampled_volume(source, sides_in_file(limits, source->info().directions), options.memory_bytes);
+      source = resampled_volume(source, sides_in_file(options, source->info().directions), of_region.memory_bytes);
     if (source != nullptr)
       read_bytes_ += bytes + source->info().other_bytes;  // the stage that needs the rows reads all of them
     return source;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -8,21 +9,35 @@
 
 #include "io/decode/decode.hpp"
 #include "io/files/read_file.hpp"
+#include "io/regions/open_region.hpp"
+#include "run/setup.hpp"
 #include "stages/batch.hpp"
 
 namespace millrace {
 
 class PixelCache;
 
+/// What is read of files that are read in parts.
+struct PartsOptions {
+  RegionOptions region{};
+  std::array<double, 3> spacing_mm{};  ///< Package::spacing_mm
+  std::string orientation{};           ///< Package::orientation
+};
+
+/// By view, from the options of `decode` and the packages of models that take such files.
+std::vector<PartsOptions> parts_options(const std::vector<PlannedView>& views, const Packages& packages,
+                                        std::int64_t slab_bytes);
+
 /// Reads the files of frames and their headers. Many threads may use it at once.
 class Reader {
  public:
-  /// `limits` are by view. The files of pictures in `cache` are not read again; it may be null.
+  /// `limits` and `parts` are by view. The files of pictures in `cache` are not read again; it may be null.
   /// `in_parts`: files whose formats allow it are opened as Frame::region, and not read.
-  Reader(std::string input_root, std::vector<DecodeLimits> limits, std::int64_t max_file_bytes, bool in_parts,
-         PixelCache* cache = nullptr)
+  Reader(std::string input_root, std::vector<DecodeLimits> limits, std::vector<PartsOptions> parts,
+         std::int64_t max_file_bytes, bool in_parts, PixelCache* cache = nullptr)
       : input_root_(std::move(input_root)),
         limits_(std::move(limits)),
+        parts_(std::move(parts)),
         max_file_bytes_(max_file_bytes),
         in_parts_(in_parts),
         cache_(cache) {}
@@ -41,6 +56,7 @@ class Reader {
 
   const std::string input_root_;
   const std::vector<DecodeLimits> limits_;
+  const std::vector<PartsOptions> parts_;
   const std::int64_t max_file_bytes_;
   const bool in_parts_;
   PixelCache* const cache_;

@@ -87,10 +87,7 @@ DecodeLimits Decode::limits(const Options& options, std::int64_t slab_bytes) {
   limits.max_scans = options.max_scans;
   limits.working_bytes = options.max_memory;
   limits.accept_truncated = options.accept_truncated;
-  limits.volume = options.volume;
   limits.slab_bytes = slab_bytes;
-  limits.level = options.level;
-  limits.mpp = options.mpp;
   return limits;
 }
 

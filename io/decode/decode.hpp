@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,13 +30,6 @@ struct DecodeLimits {
   /// For JPEG and PNG. Below 1, a picture whose data end early passes with a warning
   /// if at least this share of its rows is complete. The other rows are filler.
   double accept_truncated = 1.0;
-  int volume = 0;                      ///< of a file with several volumes, from 0
-  int volumes = 1;                     ///< RegionOptions::volumes
-  int level = 0;                       ///< of slides, which are read in parts (io/regions/open_region.hpp)
-  double mpp = 0;                      ///< micrometres a pixel to which slides are resampled; 0: not
-  int channels = 0;                    ///< RegionOptions::channels of pictures that are read in parts
-  std::string orientation{};           ///< of the axes of a model of volumes, such as RAS; empty: as in the file
-  std::array<double, 3> spacing_mm{};  ///< of voxels to which volumes are resampled (x, y, z); 0: that of the file
 };
 
 /// The formats that are recognised by content.

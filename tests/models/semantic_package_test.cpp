@@ -85,7 +85,7 @@ TEST_CASE("volumes may have several channels and an orientation") {
   const Package package = read_package(folder.path());
   CHECK(package.channels == std::vector<std::pair<float, float>>{{0.5F, 2.0F}, {7.0F, 3.0F}});
   CHECK(package.orientation == "LPS");
-  CHECK(package.input.spacing_mm == std::array{1.0, 0.0, 2.5});
+  CHECK(package.spacing_mm == std::array{1.0, 0.0, 2.5});
   CHECK(inputs_of(package, "forward", {5, 0})[0].shape == std::vector<std::int64_t>{5, 2, 32, 48, 64});
   CHECK(describe(package).find("volumes as [z, y, x] with voxels of 1 x any x 2.5 mm and 2 channels in LPS") !=
         std::string::npos);

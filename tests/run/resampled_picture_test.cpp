@@ -1,4 +1,4 @@
-#include "run/resampled_region.hpp"
+#include "run/resampled_picture.hpp"
 
 #include <doctest/doctest.h>
 
@@ -44,7 +44,7 @@ class FakeSlide final : public RegionSource {
 };
 
 std::shared_ptr<RegionSource> resampled(const std::shared_ptr<FakeSlide>& slide, double mpp) {
-  return resampled_region(slide, mpp, 64 << 20);
+  return resampled_picture(slide, mpp, 64 << 20);
 }
 
 TEST_CASE("a resampled picture has the pixels of one that is resized whole, for any rows that are asked for") {
@@ -97,8 +97,8 @@ TEST_CASE("memory for resampling is counted and limited") {
   // Some rows, and not the 2.25 MB of the result.
   CHECK(region->memory_bytes() > 1000 + 3 * 3000);
   CHECK(region->memory_bytes() < 200'000);
-  CHECK_THROWS_AS(resampled_region(slide, 1, region->memory_bytes() - 1), PictureError);
-  CHECK(resampled_region(slide, 1, region->memory_bytes()) != nullptr);
+  CHECK_THROWS_AS(resampled_picture(slide, 1, region->memory_bytes() - 1), PictureError);
+  CHECK(resampled_picture(slide, 1, region->memory_bytes()) != nullptr);
 }
 
 }  // namespace

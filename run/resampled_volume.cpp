@@ -1,4 +1,4 @@
-#include "io/regions/resampled_volume.hpp"
+#include "run/resampled_volume.hpp"
 
 #include <algorithm>
 #include <cmath>

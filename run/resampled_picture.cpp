@@ -1,4 +1,4 @@
-#include "run/resampled_region.hpp"
+#include "run/resampled_picture.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -16,9 +16,9 @@ int resized(int from, double from_mpp, double mpp) {
   return std::max(1, static_cast<int>(std::lround(from * from_mpp / mpp)));
 }
 
-class ResampledRegion final : public RegionSource {
+class ResampledPicture final : public RegionSource {
  public:
-  ResampledRegion(std::shared_ptr<RegionSource> source, const RegionInfo& info)
+  ResampledPicture(std::shared_ptr<RegionSource> source, const RegionInfo& info)
       : source_(std::move(source)), from_(source_->info().size), info_(info) {}
 
   const RegionInfo& info() const override { return info_; }
@@ -46,8 +46,8 @@ class ResampledRegion final : public RegionSource {
 
 }  // namespace
 
-std::shared_ptr<RegionSource> resampled_region(std::shared_ptr<RegionSource> source, double mpp,
-                                               std::int64_t memory_bytes) {
+std::shared_ptr<RegionSource> resampled_picture(std::shared_ptr<RegionSource> source, double mpp,
+                                                std::int64_t memory_bytes) {
   RegionInfo info = source->info();
   const double x = 1000 * info.spacing_mm[0], y = 1000 * info.spacing_mm[1];
   const auto same = [&](double from) { return std::abs(from / mpp - 1) <= same_mpp; };
@@ -59,7 +59,7 @@ std::shared_ptr<RegionSource> resampled_region(std::shared_ptr<RegionSource> sou
   info.size.rows = resized(info.size.rows, y, mpp);
   info.spacing_mm = {mpp / 1000, mpp / 1000, 0};
   info.geo = {};
-  auto resampled = std::make_shared<ResampledRegion>(std::move(source), info);
+  auto resampled = std::make_shared<ResampledPicture>(std::move(source), info);
   if (resampled->memory_bytes() > memory_bytes)
     throw PictureError(Reason::too_large, "resampling to decode.mpp needs " +
                                               std::to_string(resampled->memory_bytes()) +
