@@ -123,6 +123,19 @@ void check_samples(const Layout& layout, int channels) {
                                                        ", but the model takes " + std::to_string(channels));
 }
 
+/// The kind of a picture that is only read whole; null: it is read in parts.
+const char* only_whole(TIFF* tiff, const Layout& layout) {
+  const auto compression = tag<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE);
+  const auto photometric = tag<std::uint16_t>(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
+  if (tag<std::uint16_t>(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT) != ORIENTATION_TOPLEFT)
+    return "another orientation";
+  if (compression == COMPRESSION_OJPEG) return "old JPEG";
+  if (photometric == PHOTOMETRIC_PALETTE) return "a palette";
+  // If colours are reduced, samples do not lie side by side. Of JPEG, libtiff makes RGB.
+  if (photometric == PHOTOMETRIC_YCBCR && compression != COMPRESSION_JPEG) return "colours as brightness and chroma";
+  return layout.bits < 8 ? "less than 8 bits" : nullptr;
+}
+
 /// False if the picture is only read whole.
 bool read_layout(TIFF* tiff, int channels, Layout& layout) {
   layout.width = tag<std::uint32_t>(tiff, TIFFTAG_IMAGEWIDTH, 0);
@@ -141,17 +154,11 @@ bool read_layout(TIFF* tiff, int channels, Layout& layout) {
   const auto photometric = tag<std::uint16_t>(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
   layout.format = tag<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT);
   const bool jpeg_colours = photometric == PHOTOMETRIC_YCBCR && compression == COMPRESSION_JPEG;
-  const char* const whole = tag<std::uint16_t>(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT) != ORIENTATION_TOPLEFT
-                                ? "another orientation"
-                            : compression == COMPRESSION_OJPEG   ? "old JPEG"
-                            : photometric == PHOTOMETRIC_PALETTE ? "a palette"
-                            // With reduced colours, samples do not lie side by side.
-                            : photometric == PHOTOMETRIC_YCBCR && !jpeg_colours ? "colours as brightness and chroma"
-                            : layout.bits < 8                                   ? "less than 8 bits"
-                                                                                : nullptr;
-  // Read whole, it would be RGB.
-  if (whole != nullptr && channels > 0) unsupported(whole, rule_of_channels);
-  if (whole != nullptr) return false;
+  if (const char* const kind = only_whole(tiff, layout)) {
+    // Read whole, it would be RGB.
+    if (channels > 0) unsupported(kind, rule_of_channels);
+    return false;
+  }
   if (!TIFFIsCODECConfigured(compression)) unsupported("compression " + std::to_string(compression));
   if (channels > 0) {
     check_samples(layout, channels);
