@@ -269,8 +269,9 @@ TEST_CASE("the values of a file that is read in parts are those of the whole pic
 /// A volume in memory, read slice by slice.
 class FakeVolume final : public RegionSource {
  public:
-  explicit FakeVolume(const Extent& size) {
+  explicit FakeVolume(const Extent& size, const Directions& directions = {}) {
     info_.size = size;
+    info_.directions = directions;
     info_.channels = 1;
     info_.type = DType::f32;
     info_.volume = true;
@@ -382,6 +383,77 @@ TEST_CASE("blended logits of volumes are those of a slow loop, in both orders of
         const auto voxels = line["semantic"][0]["voxels"].get<std::int64_t>();
         CHECK(line["semantic"][0]["ml"] == doctest::Approx(static_cast<double>(voxels) * 0.001).epsilon(1e-4));
         CHECK_FALSE(line["semantic"][0].contains("rle"));
+      }
+    }
+  }
+}
+
+// Of a file: columns, lines and slices go to the left, to the back and down; or down, to the left and to the front.
+const Directions turned_once{{{-1, 0, 0}, {0, -1, 0}, {0, 0, -1}}}, turned_twice{{{0, 0, -1}, {-1, 0, 0}, {0, 1, 0}}};
+
+std::shared_ptr<Frame> volume_frame(const Extent& size, const Directions& directions, int slot = 0, int slots = 1) {
+  auto frame = picture(0, slot, slots);
+  frame->columns.drop(pixels);
+  frame->region = std::make_shared<FakeVolume>(size, directions);
+  return frame;
+}
+
+struct TurnedWorld : FolderWorld {
+  /// `before_call` is called before each call of the model.
+  explicit TurnedWorld(std::function<void()> before_call = {}) {
+    Package package = volume_package(true);
+    package.orientation = "RAS";
+    model = add_model(
+        package,
+        [=](std::string_view, std::span<const Tensor> inputs) {
+          if (before_call) before_call();
+          return volume_model(inputs, true);
+        },
+        false);
+  }
+  void run_on(Batch& batch, const char* align = "1") {
+    run(batch, {{"model", {model}}, {"window_batch", {"3"}}}, {{"overlap", {"0.5"}}, {"align", {align}}});
+  }
+  std::string model;
+};
+
+TEST_CASE("volumes that lie in different ways have the labels of each alone") {
+  const std::vector<std::pair<Extent, Directions>> volumes{
+      {{9, 7, 13}, turned_once}, {{8, 9, 10}, turned_twice}, {{11, 6, 7}, turned_once}, {{5, 12, 6}, turned_twice}};
+  std::vector<std::shared_ptr<Frame>> frames;
+  for (const auto& [size, directions] : volumes)
+    frames.push_back(volume_frame(size, directions, static_cast<int>(frames.size()), static_cast<int>(volumes.size())));
+  Batch batch(frames);
+  TurnedWorld world;
+  world.run_on(batch);
+  for (std::size_t i = 0; i < volumes.size(); ++i) {
+    Batch alone({volume_frame(volumes[i].first, volumes[i].second)});
+    TurnedWorld other;
+    other.run_on(alone);
+    CHECK(labels_of(*batch.frames[i]) == labels_of(*alone.frames[0]));
+  }
+}
+
+TEST_CASE("after a kill a turned volume continues behind its finished slices, also with padding before it") {
+  struct Killed {};
+  const Extent size{41, 7, 13};
+  for (const char* align : {"1", "4"}) {
+    for (const Directions& directions : {turned_once, turned_twice}) {
+      Batch whole({volume_frame(size, directions)});
+      TurnedWorld expected;
+      expected.run_on(whole, align);
+      for (int kill_at = 2; kill_at < 20; kill_at += 5) {
+        bool killed = true;
+        int calls = 0;
+        TurnedWorld world([&] {
+          if (killed && ++calls > kill_at) throw Killed{};
+        });
+        Batch first({volume_frame(size, directions)});
+        CHECK_THROWS_AS(world.run_on(first, align), Killed);
+        killed = false;
+        Batch again({volume_frame(size, directions)});
+        world.run_on(again, align);
+        CHECK(labels_of(*again.frames[0]) == labels_of(*whole.frames[0]));
       }
     }
   }

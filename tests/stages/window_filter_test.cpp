@@ -13,6 +13,7 @@ struct Case {
   Extent item, roi;
   int channels;
   int align = 1;
+  Mirror from_end{};
 };
 
 /// The same place by place.
@@ -42,13 +43,15 @@ bool expected(const Case& c, const WindowGrid& grid, const EmptyRule& rule, cons
 
 TEST_CASE("windows whose places are all empty need no model, as a slow loop finds them") {
   std::mt19937 random(5);
-  for (const Case& c :
-       {Case{{1, 1, 1}, {4, 1, 4}, 3}, Case{{40, 1, 60}, {8, 1, 8}, 3}, Case{{13, 1, 9}, {4, 1, 16}, 3, 4},
-        Case{{15, 20, 17}, {4, 6, 5}, 1}, Case{{5, 30, 3}, {8, 4, 4}, 1, 2}}) {
+  for (const Case& c : {Case{{1, 1, 1}, {4, 1, 4}, 3}, Case{{40, 1, 60}, {8, 1, 8}, 3},
+                        Case{{13, 1, 9}, {4, 1, 16}, 3, 4}, Case{{15, 20, 17}, {4, 6, 5}, 1},
+                        Case{{5, 30, 3}, {8, 4, 4}, 1, 2}, Case{{15, 20, 17}, {4, 6, 5}, 1, 2, {true, false, true}},
+                        Case{{5, 30, 3}, {8, 4, 4}, 1, 4, {true, true, true}}}) {
     WindowOptions options;
     options.roi = c.roi;
     options.overlap = 0.5;
     options.align = c.align;
+    options.from_end = c.from_end;
     const WindowGrid grid(c.item, options);
     for (const EmptyRule& rule : {EmptyRule{220, {}}, EmptyRule{{}, 10}, EmptyRule{220, 10}}) {
       // Few places are not empty, and a place with one bright channel is not bright.
