@@ -375,17 +375,17 @@ class SameBytes(Base):
     def packed(self, *settings, name, pictures=None):
         return self.tiled(5, "semantic.window_batch=5", "tiles.overlap=0.5", *settings, pictures=pictures or self.pictures, name=name)
 
-    def test_for_any_number_of_lanes_and_pictures_in_a_batch(self):
+    def test_for_any_number_of_threads_and_pictures_in_a_batch(self):
         first = None
-        for lanes in (1, 2):
+        for threads in (1, 2, 8):
             for batch in (1, 3):
-                out = self.packed(f"threads.lanes={lanes}", f"batch.size={batch}", name=f"out-{lanes}-{batch}")
+                out = self.packed(f"threads.lanes={threads}", f"threads.workers={threads}", f"batch.size={batch}", name=f"out-{threads}-{batch}")
                 found = {folder: program.tree(out / folder) for folder in ("segments", "labels", "values")}
                 # The plan, whose hash is in the manifest, has the size of batches and the threads of a lane.
                 found["segments"] = {name: file for name, file in found["segments"].items() if name.endswith(".jsonl")}
                 first = first or found
                 self.assertEqual(len(found["values"]), 3 * len(SIZES))
-                self.assertEqual(found, first, (lanes, batch))
+                self.assertEqual(found, first, (threads, batch))
 
     def test_alone_and_with_others(self):
         packed = self.packed("batch.size=3", name="packed")
