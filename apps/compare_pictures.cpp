@@ -55,8 +55,8 @@ std::vector<std::uint8_t> drawn(const PictureDifference& difference, const std::
   const PixelBuffer right{left.pixels.width, left.pixels.height,
                           pixels_on_heap(static_cast<std::size_t>(info.pixel_bytes))};
   std::memcpy(right.data.get(), left.pixels.data.get(), static_cast<std::size_t>(info.pixel_bytes));
-  draw(left.pixels, info, difference.first.objects);
-  draw(right, info, difference.second.objects);
+  draw(left.pixels, info, difference.first.objects, {});
+  draw(right, info, difference.second.objects, {});
   return encode_jpeg(side_by_side(left.pixels, right).data(), 2 * left.pixels.width + gap, left.pixels.height, quality);
 }
 

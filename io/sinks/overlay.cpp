@@ -4,6 +4,9 @@
 #include <array>
 #include <cmath>
 #include <opencv2/imgproc.hpp>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "io/results/object_order.hpp"
 #include "io/sinks/mask_spans.hpp"
@@ -139,6 +142,54 @@ double contrast_ratio(Colour a, Colour b) {
 Colour text_colour(Colour plate) {
   constexpr Colour white{255, 255, 255}, black{};
   return contrast_ratio(black, plate) >= contrast_ratio(white, plate) ? black : white;
+}
+
+void draw_classes(const PixelBuffer& raster, const LabelRows& labels, std::span<const std::string> names) {
+  cv::Mat picture(raster.height, raster.width, CV_8UC3, raster.data.get());
+  const auto width = static_cast<std::size_t>(raster.width);
+  std::array<bool, 256> drawn{}, found{};
+  for (std::size_t k = 0; k < std::min(names.size(), drawn.size()); ++k) drawn[k] = names[k] != "background";
+  const auto draw_row = [&](int y, const std::uint8_t* above, const std::uint8_t* row, const std::uint8_t* below) {
+    auto* pixels = picture.ptr<cv::Vec3b>(y);
+    for (std::size_t x = 0; x < width; ++x) {
+      const std::uint8_t label = row[x];
+      if (!drawn[label]) continue;
+      found[label] = true;
+      const bool edge = above[x] != label || below[x] != label || row[x > 0 ? x - 1 : x] != label ||
+                        row[x + 1 < width ? x + 1 : x] != label;
+      const Colour colour = class_colour(label);
+      const cv::Vec3b was = pixels[x];
+      pixels[x] = as_pixel(edge ? colour : mix({was[0], was[1], was[2]}, colour, fill_percent));
+    }
+  };
+  // A row is drawn when the one below it is known.
+  std::vector<std::uint8_t> above, row;
+  int rows = 0;
+  labels.read([&](int /*first*/, std::span<const std::uint8_t> slab) {
+    for (; !slab.empty(); slab = slab.subspan(width), ++rows) {
+      if (rows >= raster.height || slab.size() < width)
+        throw std::invalid_argument("draw_classes: the labels do not have the size of the raster");
+      if (rows > 0) draw_row(rows - 1, above.data(), row.data(), slab.data());
+      above = std::exchange(row, {slab.begin(), slab.begin() + static_cast<std::ptrdiff_t>(width)});
+      if (rows == 0) above = row;
+    }
+  });
+  if (rows != raster.height) throw std::invalid_argument("draw_classes: the labels do not have the size of the raster");
+  draw_row(rows - 1, above.data(), row.data(), row.data());
+  const LabelFont font(overlay_font_height(raster.width, raster.height));
+  OverlayLabel plate;
+  plate.x = plate.y = font.padding;
+  plate.height = font.plate_height();
+  for (int k = 0; k < 256; ++k) {
+    if (!found[static_cast<std::size_t>(k)]) continue;
+    plate.text = class_text(k, names[static_cast<std::size_t>(k)]);
+    plate.width = font.plate_width(plate.text);
+    // A list that does not fit is cut, and a name that does not fit is left out.
+    if (plate.y + plate.height > raster.height) break;
+    if (plate.x + plate.width > raster.width) continue;
+    draw_label(picture, plate, font, class_colour(k));
+    plate.y += plate.height;
+  }
 }
 
 void draw_overlay(const PixelBuffer& raster, const PictureInfo& info, std::span<const Object> objects) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "io/decode/decode.hpp"
+#include "io/results/label_rows.hpp"
 #include "io/results/object.hpp"
 
 namespace millrace {
@@ -54,6 +55,14 @@ struct OverlayLabel {
 /// `reduction` is the number of picture pixels per raster pixel, in each direction.
 std::vector<OverlayLabel> place_labels(int raster_width, int raster_height, int reduction,
                                        std::span<const Object> objects);
+
+/// The text of a class, in the characters of the font: its name, or "class" and its number.
+std::string class_text(int class_id, const std::string& name);
+
+/// Tints the pixels of each class, outlines them where they meet others, and lists the classes that the picture has in
+/// the upper left corner. Labels without a name, and that of a class "background", are not drawn.
+/// The raster has the size of the label map. Throws std::invalid_argument if it does not.
+void draw_classes(const PixelBuffer& raster, const LabelRows& labels, std::span<const std::string> names);
 
 /// Draws masks (translucent, with an outline), boxes and labels into the raster. Higher scores are on top.
 /// `info` is that of the raster. The objects are those of the full picture and are scaled to a reduced raster.

@@ -123,6 +123,13 @@ int overlay_font_height(int width, int height) {
   return std::max(12, static_cast<int>(std::ceil(0.015 * std::max(width, height))));
 }
 
+std::string class_text(int class_id, const std::string& name) {
+  Object object;
+  object.class_id = class_id;
+  object.name = name;
+  return drawable_name(object);
+}
+
 std::string label_text(const Object& object) { return drawable_name(object) + " " + score_text(object); }
 
 std::vector<OverlayLabel> place_labels(int raster_width, int raster_height, int reduction,

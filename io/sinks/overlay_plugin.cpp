@@ -6,9 +6,10 @@
 
 namespace millrace {
 
-extern "C" void millrace_draw_overlay_1(const PixelBuffer& raster, const PictureInfo& info,
-                                        std::span<const Object> objects) {
+extern "C" void millrace_draw_overlay_2(const PixelBuffer& raster, const PictureInfo& info,
+                                        std::span<const Object> objects, const OverlayClasses& classes) {
   cv::setNumThreads(0);  // OpenCV's own threads would multiply with ours
+  if (classes.labels != nullptr) draw_classes(raster, *classes.labels, classes.names);
   draw_overlay(raster, info, objects);
 }
 

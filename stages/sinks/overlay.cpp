@@ -5,6 +5,7 @@
 #include "io/files/read_file.hpp"
 #include "io/sinks/image_write.hpp"
 #include "io/sinks/overlay_opener.hpp"
+#include "stages/class_map.hpp"
 #include "stages/decode.hpp"
 #include "stages/sinks/sink_entry.hpp"
 
@@ -49,7 +50,9 @@ class OverlaySink final : public PictureSink {
       ++context_.counters[overlays_left_out];
       return {};
     }
-    draw_(raster, info, objects);
+    OverlayClasses classes;
+    if (const ClassMap* map = frame.columns.find(class_map)) classes = {map->labels.get(), map->names};
+    draw_(raster, info, objects, classes);
     return encode_jpeg(raster.data.get(), raster.width, raster.height, overlay_quality);
   }
 

@@ -325,6 +325,48 @@ TEST_CASE("pictures of every size are drawn, with objects across all edges") {
   CHECK_THROWS_AS(draw_overlay(grey_picture(2, 2), info_of(2, 2), {&wrong, 1}), std::invalid_argument);
 }
 
+TEST_CASE("pixels of a class are tinted, outlined where classes meet, and the classes are listed") {
+  const int width = 200, height = 150;
+  const std::vector<std::string> names{"background", "vessel", "", "disc"};
+  std::vector<std::uint8_t> map(static_cast<std::size_t>(width * height));
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x)
+      map[static_cast<std::size_t>(y * width + x)] = x < 100 ? 0 : x >= 190 ? 255 : y < 75 ? 1 : 3;  // 255: a hole
+  }
+  const auto owner = std::make_shared<std::vector<std::uint8_t>>(map);
+  const LabelsInMemory labels(std::shared_ptr<const std::uint8_t[]>(owner, owner->data()), owner->size());
+  const PixelBuffer picture = grey_picture(width, height);
+  draw_classes(picture, labels, names);
+  for (const auto& [x, y, label] : {std::tuple{150, 40, 1}, {150, 120, 3}}) {
+    const Colour colour = class_colour(label), found = pixel_at(picture, x, y);
+    CHECK(found.red == (128 * 60 + colour.red * 40 + 50) / 100);
+    CHECK(found.green == (128 * 60 + colour.green * 40 + 50) / 100);
+  }
+  CHECK(same(pixel_at(picture, 100, 40), class_colour(1)));
+  CHECK(same(pixel_at(picture, 150, 74), class_colour(1)));
+  CHECK(same(pixel_at(picture, 150, 75), class_colour(3)));
+  CHECK(same(pixel_at(picture, 189, 120), class_colour(3)));
+  CHECK(same(pixel_at(picture, 99, 120), {128, 128, 128}));
+  CHECK(same(pixel_at(picture, 195, 40), {128, 128, 128}));
+  // Two plates, one below the other.
+  const LabelFont font(overlay_font_height(width, height));
+  CHECK(same(pixel_at(picture, font.padding, font.padding), class_colour(1)));
+  CHECK(same(pixel_at(picture, font.padding, font.padding + font.plate_height()), class_colour(3)));
+  CHECK(same(pixel_at(picture, font.padding, font.padding + 2 * font.plate_height()), {128, 128, 128}));
+}
+
+TEST_CASE("classes of pictures of every size are drawn, and labels of another size are refused") {
+  const std::vector<std::string> names(254, "a class with a long name");
+  for (const auto& [width, height] : std::vector<std::pair<int, int>>{{1, 1}, {1, 90}, {90, 1}, {31, 17}, {400, 300}}) {
+    const auto owner = std::make_shared<std::vector<std::uint8_t>>(static_cast<std::size_t>(width * height));
+    for (std::size_t i = 0; i < owner->size(); ++i) (*owner)[i] = static_cast<std::uint8_t>(i * 7);
+    const LabelsInMemory labels(std::shared_ptr<const std::uint8_t[]>(owner, owner->data()), owner->size());
+    draw_classes(grey_picture(width, height), labels, names);
+    CHECK_THROWS_AS(draw_classes(grey_picture(width, height + 1), labels, names), std::invalid_argument);
+    CHECK_THROWS_AS(draw_classes(grey_picture(width + 1, height), labels, names), std::invalid_argument);
+  }
+}
+
 TEST_CASE("JPEG: size, colours at full resolution, and refused sizes") {
   for (const auto& [width, height] : std::vector<std::pair<int, int>>{{1, 1}, {7, 5}, {64, 48}, {3000, 2}}) {
     std::vector<std::uint8_t> rgb(static_cast<std::size_t>(3 * width * height));
