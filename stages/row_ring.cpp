@@ -19,7 +19,7 @@ RowRing::RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, std:
       memory_(device.allocate<std::byte>(static_cast<std::size_t>(capacity_) * row_bytes_)) {}
 
 int RowRing::load(int begin, int end) {
-  if (loaded_ < 0) loaded_ = begin;
+  if (loaded_ < 0 || begin > loaded_ + coming_) jump(begin);
   int slabs = 0;
   while (loaded_ < end) {
     if (coming_ == 0) start(end - loaded_, std::launch::deferred);
@@ -29,6 +29,14 @@ int RowRing::load(int begin, int end) {
   // Deferred if the system has no thread left.
   if (coming_ == 0 && last > loaded_) start(last - loaded_, std::launch::async | std::launch::deferred);
   return slabs;
+}
+
+// Without rows that are being read, and without their errors: nobody needs them.
+void RowRing::jump(int row) {
+  read_ = {};  // waits for its thread
+  coming_ = 0;
+  coming_holes_.clear();
+  loaded_ = row;
 }
 
 // Rows behind the end of the ring continue at its begin.

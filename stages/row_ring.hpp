@@ -24,8 +24,8 @@ class RowRing {
   RowRing(std::shared_ptr<RegionSource> source, int rows, int ahead, std::vector<Hole>* holes, Look look,
           Device& device);
 
-  /// Makes rows up to `end` available; the first call also sets the row at which reading begins.
-  /// Rows before end - rows are lost. Returns how many slabs went to the device. Throws PictureError.
+  /// Makes rows [begin, end) available. Rows before end - rows are lost, and rows between the end of an earlier call and
+  /// `begin` need not be read. Returns how many slabs went to the device. Throws PictureError.
   int load(int begin, int end);
 
   const std::byte* data() const { return memory_.get(); }
@@ -34,6 +34,7 @@ class RowRing {
 
  private:
   std::byte* slot(int row) const { return memory_.get() + static_cast<std::size_t>(row % capacity_) * row_bytes_; }
+  void jump(int row);
   int rows_before_end() const;
   void start(int count, std::launch how);
   int take();

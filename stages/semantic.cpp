@@ -284,6 +284,7 @@ void Semantic::begin_source(Item& item, Frame& frame, int ways) const {
   source.reversed = model_.package().input.bgr;
   set_scaling(model_.package(), frame, source);
   const EmptyRule& empty = frame.columns.get(tiling).empty;
+  item.mask = frame.columns.get(tiling).mask;
   if (frame.region != nullptr) {
     const RegionInfo& info = frame.region->info();
     RowRing::Look look;
@@ -320,8 +321,9 @@ Tensor Semantic::cut(std::span<const CallRow> rows, int count, Work& work) const
   std::vector<CutWindow> windows;
   for (const CallRow& row : rows) {
     const Item& item = work.item_of(row.row);
-    const bool blank = row.blank || item.frame->failed();
-    windows.push_back({blank ? nullptr : &item.source, item.grid.start(work.window_of(item, row.row)),
+    const std::int64_t window = work.window_of(item, row.row);
+    const bool blank = row.blank || item.frame->failed() || !item.has_rows_of(window);
+    windows.push_back({blank ? nullptr : &item.source, item.grid.start(window),
                        work.layout.mirrors[static_cast<std::size_t>(work.way_of(item, row.row))]});
   }
   cut_windows(*context_.device, windows, work.options.roi, work.layout.order, inputs);
@@ -333,24 +335,27 @@ bool Semantic::needs_model(int row, Work& work) const {
   const Item& item = work.item_of(row);
   const std::int64_t window = work.window_of(item, row);
   if (window < item.first_window) return false;
-  if (!item.filter) return true;
+  if (!item.filter) return item.needs_model(window);
   const int in_call = model_.maximum(method);
   const int first = std::max(row / in_call * in_call, static_cast<int>(item.first_row));
   load_rows(std::array{CallRow{first}, CallRow{row}}, work);
-  return !item.frame->failed() && item.filter->needs_model(window);
+  return !item.frame->failed() && item.needs_model(window);
 }
 
 // Rows that cannot be read fail their picture. Its windows become blank, and the others keep their results.
+// The rows between windows that a mask names are not read, so that no other window of a call decides which rows are.
 void Semantic::load_rows(std::span<const CallRow> rows, Work& work) const {
   for (std::size_t i = 0; i < rows.size();) {
     Item& item = work.item_of(rows[i].row);
     std::size_t next = i;
-    while (next < rows.size() && &work.item_of(rows[next].row) == &item) ++next;
+    const bool alone = item.mask != nullptr && !item.filter;
+    while (next < rows.size() && &work.item_of(rows[next].row) == &item && !(alone && next > i)) ++next;
     const auto row_of = [&](std::size_t at) { return item.grid.start(work.window_of(item, rows[at].row)).rows; };
     const int begin = row_of(i) - item.grid.before.rows,
               end = row_of(next - 1) + item.grid.roi.rows - item.grid.before.rows;
+    const bool has_rows = item.has_rows_of(work.window_of(item, rows[i].row));
     i = next;
-    if (!item.ring || item.frame->failed()) continue;
+    if (!item.ring || item.frame->failed() || !has_rows) continue;
     try {
       context_.counters[slabs_in] += item.ring->load(std::max(begin, 0), std::min(end, item.grid.item.rows));
       item.source.holes = item.holes.data();

@@ -27,11 +27,12 @@ struct Semantic::Item {
   std::int64_t first_window = 0;  // windows before it are not needed: an earlier attempt has finished their rows
   WindowGrid grid;
   DeviceImage picture;
-  std::shared_ptr<const void> raster;  // owns the bytes that the gate granted, also those of `results`
-  std::vector<Hole> holes;             // of rows that have been read and have not left
-  std::int64_t hole_pixels = 0;        // in rows that have left
-  std::optional<WindowFilter> filter;  // absent: all windows need the model
-  std::optional<RowRing> ring;         // instead of `picture`, if the file is read in parts
+  std::shared_ptr<const void> raster;      // owns the bytes that the gate granted, also those of `results`
+  std::vector<Hole> holes;                 // of rows that have been read and have not left
+  std::int64_t hole_pixels = 0;            // in rows that have left
+  std::optional<WindowFilter> filter;      // absent: no value says that a window needs no model
+  std::shared_ptr<const WindowMask> mask;  // null: no mask says it
+  std::optional<RowRing> ring;             // instead of `picture`, if the file is read in parts
   WindowSource source;
   BlendSums sums;
   std::shared_ptr<float[]> sums_memory;  // allocated for the first window, freed after the last
@@ -44,6 +45,13 @@ struct Semantic::Item {
   std::shared_ptr<std::byte[]> results;  // on the device, then on the host
   std::size_t pixels = 0;                // that `results` has room for
   bool with_values = false;
+
+  /// False: the rows of a window are not read, since a mask alone says that it needs no model.
+  bool has_rows_of(std::int64_t window) const { return filter || mask == nullptr || mask->needs_model(grid, window); }
+  /// With a filter, only if the rows of the window are in memory.
+  bool needs_model(std::int64_t window) const {
+    return (mask == nullptr || mask->needs_model(grid, window)) && (!filter || filter->needs_model(window));
+  }
 
   // One block of memory, so that one copy brings it to the host: faults, values, labels.
   std::int32_t* faults() const { return reinterpret_cast<std::int32_t*>(results.get()); }

@@ -33,9 +33,9 @@ void Semantic::begin_sums(Item& item) const {
 
 // Finishes an item whose last windows need no model. Nothing is left of an item whose last window was taken.
 void Semantic::end(Item& item) const {
-  if (item.filter) {
+  if (item.filter || item.mask != nullptr) {
     for (std::int64_t window = item.first_window; window < item.grid.windows(); ++window)
-      context_.counters[windows_skipped] += item.filter->needs_model(window) ? 0 : 1;
+      context_.counters[windows_skipped] += item.needs_model(window) ? 0 : 1;
   }
   if (item.band == item.grid.bands()) return;
   begin_sums(item);

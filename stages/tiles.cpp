@@ -2,7 +2,9 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "stages/decode.hpp"
 #include "stages/stage_entry.hpp"
@@ -63,6 +65,10 @@ void Tiles::Options::visit(OptionVisitor& v) {
   v.option("skip_below", skip_below,
            "windows need no model if all their pixels are less than this, such as -900 for air");
   v.option(
+      "mask", mask,
+      "folder with a mask of each picture, such as label maps of an earlier run: windows in which it is all 0 need no "
+      "model");
+  v.option(
       "tta", tta,
       "axes along which windows are mirrored, such as x,y: the model sees each window in all ways, and the results "
       "have the mean");
@@ -91,6 +97,9 @@ Tiling Tiles::Options::tiling() const {
 }
 
 StageInfo Tiles::info(const Options& options) {
+  std::error_code unknown;
+  if (!options.mask.empty() && !std::filesystem::is_directory(options.mask, unknown))
+    throw UsageError("tiles.mask is '" + options.mask + "', which is no folder; name the folder with the masks");
   StageInfo info{.name = name,
                  .section = Section::frame,
                  .summary = "how pictures and volumes are cut into windows that overlap",
@@ -105,14 +114,21 @@ StageInfo Tiles::info(const Options& options) {
   return info;
 }
 
-Tiles::Tiles(const Options& options, const StageContext& /*context*/) : tiling_(options.tiling()) {}
+Tiles::Tiles(const Options& options, const StageContext& /*context*/)
+    : mask_folder_(options.mask), tiling_(options.tiling()) {}
 
 void Tiles::run(Frame& frame) const {
   if (frame.region == nullptr && frame.info.reduction != 1)
     throw PictureError(Reason::too_large,
                        "its pixels need " + std::to_string(std::int64_t{3} * frame.info.width * frame.info.height) +
                            " bytes, more than gate.slab; windows need all pixels, so raise gate.slab");
-  frame.columns.set(tiling, tiling_);
+  Tiling of_frame = tiling_;
+  if (!mask_folder_.empty()) {
+    const RegionInfo* const region = frame.region != nullptr ? &frame.region->info() : nullptr;
+    of_frame.mask = read_window_mask(mask_folder_, frame.item.path, region != nullptr && region->volume,
+                                     region != nullptr ? region->directions : Directions{});
+  }
+  frame.columns.set(tiling, std::move(of_frame));
 }
 
 template StageEntry stage_entry<Tiles>();

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "gpu/windows.hpp"
 #include "stages/stage.hpp"
 #include "stages/window_filter.hpp"
+#include "stages/window_mask.hpp"
 
 namespace millrace {
 
@@ -17,13 +19,16 @@ struct Tiling {
   struct Axes {
     bool x = false, y = false, z = false;
   } mirrored{};  ///< the model also sees windows mirrored along these axes, alone and together
+  std::shared_ptr<const WindowMask> mask{};  ///< windows without a place of it need no model; null: all do
 };
 inline constexpr Field<Tiling> tiling{"tiling"};
 
 /// Says how pictures are cut into windows that overlap, for models that see one window at a time.
 /// Positions and weights are those of MONAI's sliding_window_inference (gpu/windows.hpp).
 /// Reads `pixels`, writes `tiling`.
-/// A picture that was reduced while it was decoded fails as too_large, since windows are cut from full pixels.
+/// Failures:
+/// - too_large: the picture was reduced while it was decoded, but windows are cut from full pixels
+/// - those of read_window_mask()
 class Tiles final : public FrameStage {
  public:
   static constexpr const char* name = "tiles";
@@ -34,7 +39,7 @@ class Tiles final : public FrameStage {
     double sigma = 0.125;
     int align = 1;
     std::string bad = "fail";
-    std::string skip_above, skip_below;
+    std::string skip_above, skip_below, mask;
     std::vector<std::string> tta;
     void visit(OptionVisitor& v);
     /// Both throw UsageError for values that are not valid.
@@ -47,6 +52,7 @@ class Tiles final : public FrameStage {
   void run(Frame& frame) const override;
 
  private:
+  const std::string mask_folder_;
   const Tiling tiling_;
 };
 

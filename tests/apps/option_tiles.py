@@ -85,6 +85,13 @@ class TilesOptions(OptionCase):
     def tiles_skip_below(self):
         self.assertEqual([self.windows(tiles__skip_below=bound)[1] > 0 for bound in (-1, 300, "")], [True, False, True])
 
+    def tiles_mask(self):
+        masks = self.folder / "masks"
+        program.write_picture(masks / "0.png", 10, 8)
+        whole = self.windows(tiles__mask=masks)[1]
+        Image.new("L", (10, 8)).save(masks / "0.png")
+        self.assertEqual((whole > 0, self.windows(tiles__mask=masks)[1]), (True, 0))
+
     def semantic_model(self):
         self.assertNotEqual(*(self.semantic(semantic__model=small_semantic.make(self.folder, f"semantic{seed}", seed)) for seed in (1, 2)))
 

@@ -1,4 +1,4 @@
-"""tiles.skip_above and tiles.skip_below: windows of glass or air need no model, and change nothing else."""
+"""tiles.skip_above, tiles.skip_below and tiles.mask: windows of background need no model, and change nothing else."""
 
 import itertools
 import re
@@ -111,6 +111,84 @@ class Skip(Case):
         self.assertEqual((calls["windows_skipped"], calls["window_calls"]), (skipped, calls["windows"] - skipped))
         values = numpy.load(out / "values/ct.nii.gz.npy").transpose(2, 1, 0, 3)
         self.check(values, numpy.asarray(nibabel.load(out / "label_volumes/ct.nii.gz.nii.gz").dataobj), expected)
+
+    def test_windows_outside_a_mask(self):
+        """The masks are the label maps of a run over pictures of a tenth of the size."""
+        package = small_semantic.make(self.folder)
+        small = program.raster(24, 17, seed=3) // 2
+        small[5:, :14] = 240
+        pixels = numpy.kron(small, numpy.ones((10, 10, 1), numpy.uint8))
+        pixels += program.raster(240, 170, seed=4) // 32
+        for folder, raster in (("small", small), ("in", pixels)):
+            (self.folder / folder).mkdir()
+            Image.fromarray(raster).save(self.folder / folder / "a.png")
+            Image.fromarray(raster).save(self.folder / folder / "b.tif", compression="tiff_lzw")
+        words = [word for one in (f"semantic.model={package}", "tiles.overlap=0.5", "tiles.skip_above=230") for word in ("--set", one)]
+        self.run_ok(program.ROOT / "configs/tiled.yaml", "--input", self.folder / "small", "--output", self.folder / "masks", "--format", "png,tiff", *words, "--set", "tiles.roi=4")
+        mask = numpy.asarray(Image.open(self.folder / "masks/labels/a.png.png"))
+        normalised = ((pixels.astype(numpy.float32) * numpy.float32(1 / 255) - 0.5) / 0.25).transpose(2, 0, 1)
+        expected, skipped = blended(small_semantic.Small(1).eval(), normalised, (32, 32), 0.5, numpy.kron(mask, numpy.ones((10, 10), int)) == 0)
+        runs = {}
+        for name, folder, settings in (("png", "labels", ("semantic.values=logits", "encode.format=png,npy")), ("tiff", "label_pyramids", ("semantic.window_batch=3",))):
+            out = self.folder / name
+            settings = (f"semantic.model={package}", "tiles.overlap=0.5", f"tiles.mask={self.folder}/masks/{folder}", *settings)
+            self.run_ok(program.ROOT / "configs/tiled.yaml", "--input", self.folder / "in", "--output", out, *(word for one in settings for word in ("--set", one)))
+            runs[name] = program.report(out)["calls"]
+            self.assertEqual(runs[name]["windows_skipped"], 2 * skipped)
+        self.assertEqual(runs["png"]["window_calls"], runs["png"]["windows"] - 2 * skipped)
+        labels = {file: numpy.asarray(Image.open(self.folder / file)) for file in ("png/labels/a.png.png", "png/labels/b.tif.png", "tiff/labels/b.tif.png")}
+        self.check(numpy.load(self.folder / "png/values/b.tif.npy"), labels["png/labels/b.tif.png"], expected)
+        self.assertTrue((labels["png/labels/a.png.png"] == labels["png/labels/b.tif.png"]).all())
+        self.assertTrue((labels["tiff/labels/b.tif.png"] == labels["png/labels/b.tif.png"]).mean() > 0.999)  # ties: other calls
+
+    def test_masks_of_volumes(self):
+        program.require_formats()
+        import nibabel
+
+        package = small_semantic.make_volumes(self.folder)
+        voxels = numpy.random.default_rng(4).integers(0, 200, (40, 44, 36)).astype(numpy.int16)
+        (self.folder / "in").mkdir()
+        (self.folder / "masks").mkdir()
+        marked = numpy.zeros((20, 11, 18), numpy.uint8)
+        marked[:, :4, :] = 3
+        for name, affine in (("ct", numpy.eye(4)), ("turned", numpy.diag([-1, 1, 1, 1])), ("none", None), ("flat", None)):
+            nibabel.save(nibabel.Nifti1Image(voxels, numpy.eye(4)), self.folder / f"in/{name}.nii.gz")
+            if affine is not None:
+                nibabel.save(nibabel.Nifti1Image(marked, affine), self.folder / f"masks/{name}.nii.gz")
+        program.write_picture(self.folder / "masks/flat.png", 44, 40)
+        roi = (16, 12, 8)
+        empty = numpy.kron(marked, numpy.ones((2, 4, 2), int)) == 0
+        expected, skipped = blended(small_semantic.SmallVolumes(1).eval(), ((voxels.astype(numpy.float32) - 100) / 50)[None], roi, 0.25, empty)
+        out = self.folder / "out"
+        settings = (f"semantic.model={package}", "semantic.values=logits", "tiles.roi=16,12,8", f"tiles.mask={self.folder}/masks")
+        self.run_ok(program.ROOT / "configs/volume.yaml", "--input", self.folder / "in", "--output", out, "--format", "npy,nifti",
+                         *(word for one in settings for word in ("--set", one)), code=program.SOME_FAILED)
+        self.assertEqual(program.report(out)["calls"]["windows_skipped"], skipped)
+        values = numpy.load(out / "values/ct.nii.gz.npy").transpose(2, 1, 0, 3)
+        self.check(values, numpy.asarray(nibabel.load(out / "label_volumes/ct.nii.gz.nii.gz").dataobj), expected)
+        lines = {line["path"]: line for line in program.lines(out)}
+        for name, reason, words in (("turned", "unsupported_format", "other directions"), ("none", "vanished", "no mask of this picture, such as none.png"),
+                                    ("flat", "unsupported_format", "it is a picture, but its item is a volume")):
+            line = lines[f"{name}.nii.gz"]
+            self.assertEqual(line["reason"], reason)
+            self.assertIn(words, line["detail"])
+
+    def test_masks_that_are_not_there_or_not_read(self):
+        package = small_semantic.make(self.folder)
+        (self.folder / "masks").mkdir()
+        program.write_picture(self.folder / "in/deep.png", 60, 50)
+        program.write_picture(self.folder / "in/palette.png", 60, 50)
+        Image.fromarray(numpy.ones((5, 6), numpy.uint16)).save(self.folder / "masks/deep.png")
+        palette = Image.fromarray(numpy.ones((5, 6), numpy.uint8)).convert("P")
+        palette.save(self.folder / "masks/palette.tif")
+        words = ("--input", self.folder / "in", "--set", f"semantic.model={package}")
+        result = self.run_ok(program.ROOT / "configs/tiled.yaml", *words, "--output", self.folder / "no", "--set", f"tiles.mask={self.folder}/no", code=program.USAGE)
+        self.assertIn(f"tiles.mask is '{self.folder}/no', which is no folder", result.err)
+        self.run_ok(program.ROOT / "configs/tiled.yaml", *words, "--output", self.folder / "out", "--set", f"tiles.mask={self.folder}/masks", code=program.SOME_FAILED)
+        deep, whole = program.lines(self.folder / "out")
+        self.assertIn("masks/deep.png: it is a PNG of 16 bits; write it with 8 bits, or as TIFF", deep["detail"])
+        self.assertEqual(whole["state"], "ok")
+        self.assertEqual(program.report(self.folder / "out")["calls"]["windows_skipped"], 0)
 
 
 if __name__ == "__main__":

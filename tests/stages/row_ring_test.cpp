@@ -91,6 +91,26 @@ TEST_CASE("the first row that is asked for is the first that is read") {
   for (int row = 40; row < 50; ++row) CHECK(has_row(ring, row));
 }
 
+TEST_CASE("rows between the end of one call and the begin of the next are left out, with their errors and holes") {
+  for (const bool stream : {false, true}) {
+    for (const int ahead : {0, 10}) {
+      Device device(stream ? std::make_unique<FakeStream>() : std::unique_ptr<Stream>(std::make_unique<HostStream>()));
+      const auto source = std::make_shared<Rows>(100, 15);
+      source->holes = {{12, 55, 0, 1}};
+      std::vector<Hole> holes;
+      RowRing ring(source, 10, ahead, &holes, {}, device);
+      for (const int begin : {0, 50, 52, 90}) {
+        ring.load(begin, begin + 10);
+        device.wait();
+        for (int row = begin; row < begin + 10; ++row) CHECK(has_row(ring, row));
+      }
+      REQUIRE(holes.size() == 1);
+      CHECK(holes[0].first_row == 50);
+      CHECK(holes[0].end_row == 55);
+    }
+  }
+}
+
 TEST_CASE("the next rows are read before they are asked for") {
   Device device(std::make_unique<HostStream>());
   const auto source = std::make_shared<Rows>(100);

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 
 #include "gpu/streams/fake_stream.hpp"
 #include "gpu/streams/host_stream.hpp"
+#include "io/sinks/image_write.hpp"
 #include "tests/stages/semantic_regions.hpp"
 
 namespace millrace {
@@ -181,6 +183,88 @@ TEST_CASE("rows that cannot be read fail a picture whose windows are skipped, to
   CHECK(batch.frames[2]->failed());
   CHECK_FALSE(batch.frames[1]->failed());
   CHECK_FALSE(batch.frames[3]->failed());
+}
+
+/// A mask of picture 0 with its first and its last line, one of picture 1 with a corner, of picture 2 with nothing.
+struct Masks : TemporaryFolder {
+  Masks() {
+    const auto write = [&](const char* name, int width, int height, auto&& is_marked) {
+      GreyPng png(width, height, 8);
+      for (int y = 0; y < height; ++y) {
+        std::vector<std::uint8_t> line(static_cast<std::size_t>(width));
+        for (int x = 0; x < width; ++x) line[static_cast<std::size_t>(x)] = is_marked(x, y) ? 7 : 0;
+        png.add_row(line.data());
+      }
+      const std::vector<std::uint8_t> bytes = png.finish();
+      std::ofstream(path() + "/" + name + ".png")
+          .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    };
+    write("0", 5, 14, [](int x, int y) { return x == 2 && (y == 0 || y == 13); });
+    write("1", 40, 90, [](int x, int y) { return x == 39 && y == 89; });
+    write("2", 1, 1, [](int, int) { return false; });
+    write("3", 1, 1, [](int, int) { return true; });
+  }
+  OptionValues options() const { return {{"overlap", {"0.5"}}, {"mask", {path()}}}; }
+  Batch batch() const {
+    Batch made = white_batch();
+    for (std::size_t i = 0; i < made.frames.size(); ++i) made.frames[i]->item.path = std::to_string(i) + ".jpg";
+    return made;
+  }
+};
+
+TEST_CASE(
+    "windows outside of a mask are skipped in whole pictures and in parts, and rows that none needs are not read") {
+  const Masks masks;
+  World whole(semantic_package(3));
+  Batch expected = masks.batch();
+  whole.run(expected, {{"values", {"logits"}}}, masks.options());
+  const std::int64_t skipped = whole.counters[windows_skipped].count();
+  CHECK(skipped > whole.counters[windows_cut].count() / 2);
+  CHECK(skipped < whole.counters[windows_cut].count());
+  const auto labels = labels_of_all(expected);
+  CHECK(std::ranges::count(labels[2], 0) == 33 * 20);
+  CHECK(std::ranges::count(labels[0], 0) < 50 * 137);
+  for (const char* rows : {"1", "3", "16"}) {
+    for (const bool stream : {false, true}) {
+      FolderWorld world;
+      Device device(stream ? std::make_unique<FakeStream>() : std::unique_ptr<Stream>(std::make_unique<HostStream>()));
+      Batch batch = masks.batch();
+      const auto first = in_parts(*batch.frames[0], 70), second = in_parts(*batch.frames[1]);
+      second->holes = {{20, 30, 0, 40}};
+      OptionValues options = masks.options();
+      options["bad"] = {"skip"};
+      world.run(batch, {{"window_batch", {rows}}}, options, &device);
+      CHECK(world.counters[windows_skipped].count() == skipped);
+      CHECK(labels_of_all(batch) == labels);
+      CHECK(first->rows < 100);
+      CHECK(second->rows == 16);
+      CHECK(batch.frames[1]->columns.find(hole_pixels) == nullptr);
+    }
+  }
+}
+
+TEST_CASE("after a kill, the same windows are outside of a mask") {
+  struct Killed {};
+  const Masks masks;
+  World whole(semantic_package(3));
+  Batch expected = masks.batch();
+  whole.run(expected, {}, masks.options());
+  for (int kill_at = 1; kill_at < 6; ++kill_at) {
+    int calls = 0;
+    bool killed = true;
+    FolderWorld world([&](const std::vector<int>&) {
+      if (killed && ++calls > kill_at) throw Killed{};
+    });
+    const auto run = [&](Batch& batch) {
+      for (const auto& frame : batch.frames) in_parts(*frame);
+      world.run(batch, {{"window_batch", {"4"}}}, masks.options());
+    };
+    Batch first = masks.batch(), second = masks.batch();
+    CHECK_THROWS_AS(run(first), Killed);
+    killed = false;
+    run(second);
+    CHECK(labels_of_all(second) == labels_of_all(expected));
+  }
 }
 
 }  // namespace
