@@ -209,6 +209,7 @@ void Semantic::begin(Frame& frame, int slot, Work& work) {
   Item& item = work.items.emplace_back();
   work.by_slot[static_cast<std::size_t>(slot)] = &item;
   item.frame = &frame;
+  item.alone = work.by_slot.size() == 1;
   item.first_row = static_cast<std::int64_t>(work.owners.size());
   item.grid = WindowGrid(size_of(frame), work.options);
   item.sums = {nullptr, item.grid.padded(), model_.package().number("channels")};
@@ -401,7 +402,7 @@ void Semantic::take(std::span<const TakenRow> rows, Work& work) const {
   blend();
   for (Item* const item : complete) item->band = item->grid.bands();
   finish(complete);
-  for (Item* const item : complete) item->sums_memory = nullptr;
+  for (Item* const item : complete) end_sums(*item);
 }
 
 const float* Semantic::weights_of(const WindowOptions& options) {

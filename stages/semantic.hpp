@@ -32,6 +32,8 @@ inline constexpr CounterInfo slabs_out{"slabs_out"};    ///< slabs of labels tha
 /// Reads `pixels` and `tiling`. Writes `semantic`, and `class_values` if the options ask for it. Writes `hole_pixels` for
 /// a picture with parts that cannot be read, if `tiling` allows them.
 /// Uploads each picture once. Waits for the device once for each batch.
+/// The sums of a picture that is alone in its batch may not fit into the device's memory. Then they are in pinned memory
+/// of the host, which is slower. The frame is marked as split, and its results have the same bytes.
 /// The labels of a picture with many windows leave slab by slab, with a wait each, into a file in `unfinished/`. After a
 /// kill the picture continues there. If its file is read in parts, its rows come in slabs too, so memory does not depend
 /// on its height.
@@ -74,6 +76,7 @@ class Semantic final : public LaneStage {
   void load_rows(std::span<const CallRow> rows, Work& work) const;
   void take(std::span<const TakenRow> rows, Work& work) const;
   void begin_sums(Item& item) const;
+  void end_sums(Item& item) const;
   void end(Item& item) const;
   void finish(const std::vector<Item*>& items) const;
   void finish_before(Item& item, int band) const;

@@ -35,6 +35,8 @@ struct Semantic::Item {
   std::optional<RowRing> ring;             // instead of `picture`, if the file is read in parts
   WindowSource source;
   BlendSums sums;
+  bool alone = false;                    // in its batch
+  bool sums_on_host = false;             // since the device had too little memory for them
   std::shared_ptr<float[]> sums_memory;  // allocated for the first window, freed after the last
   std::int64_t passed = 0;               // windows up to the latest one that needed the model
   int band = 0;                          // of the latest window

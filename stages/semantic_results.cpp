@@ -1,6 +1,7 @@
 // How finished rows of a picture become its labels and values.
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "io/results/resized_labels.hpp"
 #include "stages/holes.hpp"
@@ -26,9 +27,22 @@ std::vector<std::string> label_names(const Package& package) {
 void Semantic::begin_sums(Item& item) const {
   if (item.sums_memory != nullptr) return;
   Device& device = *context_.device;
-  item.sums_memory = device.allocate<float>(static_cast<std::size_t>(item.sums.values()));
+  const auto count = static_cast<std::size_t>(item.sums.values());
+  try {
+    item.sums_memory = device.allocate<float>(count);
+  } catch (const std::bad_alloc&) {
+    // The lane first tries smaller batches, whose sums are in the faster memory.
+    if (!item.alone || device.on_host()) throw;
+    item.sums_memory = device.mapped<float>(count);
+    item.sums_on_host = item.frame->split = true;
+  }
   item.sums.sums = item.sums_memory.get();
   device.zero(item.sums.sums, static_cast<std::size_t>(item.sums.values()) * sizeof(float));
+}
+
+void Semantic::end_sums(Item& item) const {
+  if (item.sums_on_host) context_.device->keep(item.sums_memory);  // queued kernels still use it
+  item.sums_memory = nullptr;
 }
 
 // Finishes an item whose last windows need no model. Nothing is left of an item whose last window was taken.
@@ -40,7 +54,7 @@ void Semantic::end(Item& item) const {
   if (item.band == item.grid.bands()) return;
   begin_sums(item);
   finish_before(item, item.grid.bands());
-  item.sums_memory = nullptr;
+  end_sums(item);
 }
 
 // Band by band, since the sums have no room for rows of more bands. All windows of the bands between need no model.

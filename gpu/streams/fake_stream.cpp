@@ -56,6 +56,7 @@ bool FakeStream::Queue::take(std::int64_t bytes) {
   // Memory that this stream has kept is used first. Only the rest comes from the device.
   const std::int64_t more = std::max<std::int64_t>(0, used_bytes + bytes - kept_bytes);
   if (memory != nullptr) {
+    if (bytes > memory->largest_block) return false;
     // Adds first and checks afterwards, because other streams take from the same memory at the same time.
     const std::int64_t before = memory->kept_bytes.fetch_add(more);
     if (before + more > memory->total_bytes) {

@@ -17,8 +17,10 @@ namespace millrace {
 
 /// The memory that the streams of a fake device share. Each stream keeps its highest use, like LibTorch.
 struct FakeMemory {
-  explicit FakeMemory(std::int64_t bytes) : total_bytes(bytes) {}
+  explicit FakeMemory(std::int64_t bytes) : FakeMemory(bytes, bytes) {}
+  FakeMemory(std::int64_t bytes, std::int64_t largest) : total_bytes(bytes), largest_block(largest) {}
   const std::int64_t total_bytes;
+  const std::int64_t largest_block;  ///< memory in many pieces has no room for a larger one
   std::atomic<std::int64_t> kept_bytes{0};
 };
 

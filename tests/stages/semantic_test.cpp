@@ -6,10 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "gpu/streams/fake_stream.hpp"
 #include "gpu/streams/host_stream.hpp"
-#include "tests/stages/semantic_world.hpp"
+#include "tests/stages/semantic_regions.hpp"
 
 namespace millrace {
 namespace {
@@ -256,6 +257,29 @@ TEST_CASE("a model with four channels refuses a picture that was decoded to RGB"
   REQUIRE(batch.frames[0]->failed());
   CHECK(batch.frames[0]->failure->detail ==
         "a picture that is read as RGB, but the model takes 4 channels; convert it to a TIFF with these channels");
+}
+
+TEST_CASE("sums that do not fit into the device are in the host's memory, with the same bytes") {
+  FolderWorld whole;
+  Batch expected = batch_of_sizes({{900, 40}});
+  whole.run(expected);
+  // The sums need 900 x 16 x 4 floats, 230,400 bytes, and the rows that are read in parts 86,400.
+  for (const std::int64_t largest : {1'000'000, 200'000}) {
+    FolderWorld world;
+    Device device(std::make_unique<FakeStream>(0, std::make_shared<FakeMemory>(10'000'000, largest)));
+    Batch batch = batch_of_sizes({{900, 40}});
+    in_parts(*batch.frames[0]);
+    world.run(batch, {}, {}, &device);
+    REQUIRE_FALSE(batch.frames[0]->failed());
+    CHECK(batch.frames[0]->split == (largest == 200'000));
+    CHECK(labels_of(*batch.frames[0]) == labels_of(*expected.frames[0]));
+    CHECK(device.counts().uploads == world.counters[slabs_in].count());
+    CHECK(device.counts().downloads == world.counters[slabs_out].count());
+    // With another picture in the batch, the lane first tries each alone.
+    Batch both = batch_of_sizes({{900, 40}, {900, 40}});
+    for (const auto& frame : both.frames) in_parts(*frame);
+    if (largest == 200'000) CHECK_THROWS_AS(world.run(both, {}, {}, &device), std::bad_alloc);
+  }
 }
 
 }  // namespace
