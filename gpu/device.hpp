@@ -121,11 +121,15 @@ class Device final {
   /// Copies a table to new device memory, once for many calls. The report does not count the copy.
   template <class T>
   std::shared_ptr<const T[]> table(std::vector<T> values) {
-    const auto owner = std::make_shared<const std::vector<T>>(std::move(values));
-    if (on_host()) return {owner, owner->data()};
-    const auto memory = allocate<T>(owner->size());
-    keep(owner);
-    stream_->upload(owner->data(), memory.get(), owner->size() * sizeof(T));
+    if (on_host()) {
+      const auto owner = std::make_shared<const std::vector<T>>(std::move(values));
+      return {owner, owner->data()};
+    }
+    const auto memory = allocate<T>(values.size());
+    const auto pinned = mapped<T>(values.size());  // a copy from other memory waits for the device
+    std::ranges::copy(values, pinned.get());
+    keep(pinned);
+    stream_->upload(pinned.get(), memory.get(), values.size() * sizeof(T));
     return memory;
   }
   /// Returns host memory that kernels can write to. The caller keeps it until the next wait.

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 import unittest
 import unittest.mock
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from packages_test import DETECTOR_YAML, ModelCase
 
 import program
+import small_semantic
 from program import Case, millrace
 
 
@@ -70,6 +72,37 @@ class FakeDevice(Case):
                     expected = {"uploads_per_picture": 1, "downloads_per_batch": 1, "waits_per_batch": 2}
                     self.assertEqual(made, {**expected, "pictures": 10, "batches": batches, "overflows_per_batch": 0, "expected": expected})
                 self.assertIsNone(program.report(on_cpu)["device_calls"])
+
+    def test_windows_have_the_results_of_the_cpu(self):
+        """Pictures that are decoded whole and in parts, and a volume: one upload for each or for each slab, one download for each slab."""
+        program.write_picture(self.folder / "pictures/a.png", 90, 70)
+        program.write_picture(self.folder / "pictures/b.tif", 70, 400, compression="tiff_lzw")
+        header = bytearray(352)
+        struct.pack_into("<i", header, 0, 348)
+        struct.pack_into("<8h", header, 40, 3, 30, 28, 40, 1, 1, 1, 1)
+        struct.pack_into("<2h", header, 70, 2, 8)  # bytes
+        struct.pack_into("<8f", header, 76, 1, 1, 1, 1, 1, 0, 0, 0)
+        struct.pack_into("<f", header, 108, 352)
+        header[344:348] = b"n+1\0"
+        self.write("volumes/a.nii", bytes(header) + bytes(i * i % 251 for i in range(30 * 28 * 40)))
+        for recipe, folder, package, settings in (("tiled", "pictures", small_semantic.make(self.folder), ("batch.size=2", "tiles.overlap=0.5")),
+                                                  ("volume", "volumes", small_semantic.make_volumes(self.folder), ("tiles.roi=16",))):
+            outputs = []
+            for device in ("cpu", "fake:1"):
+                out = self.folder / f"{recipe}-{device[:4]}"
+                settings_of_all = (*settings, f"semantic.model={package}", "semantic.window_batch=4", "threads.team=1")
+                self.run_ok(program.ROOT / f"configs/{recipe}.yaml", "--input", self.folder / folder, "--output", out, "--device", device,
+                            *(word for one in settings_of_all for word in ("--set", one)))
+                kinds = ("segments", "labels", "label_volumes")
+                outputs.append({file: digest for file, digest in program.tree(out).items() if file.split("/")[0] in kinds})
+            self.assertEqual(*outputs)
+            report = program.report(out)
+            calls, whole = report["calls"], 1 if recipe == "tiled" else 0
+            self.assertGreater(calls["slabs_in"], 1)
+            self.assertGreater(calls["slabs_out"], 1)
+            self.assertEqual((calls["uploads"], calls["downloads"]), (whole + calls["slabs_in"], whole + calls["slabs_out"]))
+            self.assertEqual(calls["waits"], 1 + calls["slabs_out"])
+            self.assertNotIn("copied or waited more often", json.dumps(report["notes"]))
 
     def test_the_report_has_the_drivers_values_of_a_gpu(self):
         """A fake library of the driver knows the first of two GPUs."""

@@ -7,6 +7,7 @@
 
 #include "stages/embed.hpp"
 #include "stages/registry.hpp"
+#include "stages/semantic.hpp"
 
 namespace millrace {
 namespace {
@@ -77,6 +78,27 @@ TEST_CASE("an embedder waits once a batch, and downloads once for each of its ca
   CHECK(calls->declared.downloads == 27);
   CHECK(calls->declared.waits == 20);
   CHECK(excess_of(*calls).empty());
+}
+
+TEST_CASE(
+    "slabs of a semantic segmenter need an upload each on their way in, and a download and a wait on their way out") {
+  const Chain chain = chain_of({"decode", "tiles", "semantic", "encode"});
+  Counters counters{counters_of()};
+  counters[slabs_in] += 300;
+  counters[slabs_out] += 200;
+  counters[label_maps] += 5;  // of pictures whose labels left in one piece
+  const auto calls = device_calls(chain, window(), counters, {341, 205, 210, 0}, {{"semantic", {341, 205, 210, 0}}});
+  REQUIRE(calls);
+  CHECK(calls->declared.uploads == 41 + 300);
+  CHECK(calls->declared.downloads == 5 + 200);
+  CHECK(calls->declared.waits == 10 + 200);
+  CHECK(excess_of(*calls).empty());
+  DeviceCalls more = *calls;
+  more.made.downloads = 206;
+  more.stages.front().made.downloads = 206;
+  CHECK(excess_of(more) ==
+        "the lanes copied or waited more often than their stages declare: 206 downloads instead of at most 205 in 10 "
+        "batches; stage 'semantic': 206 downloads instead of at most 205; docs/tracing.md shows how to find the cause");
 }
 
 }  // namespace
