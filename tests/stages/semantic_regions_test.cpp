@@ -476,6 +476,16 @@ TEST_CASE("the gate counts what a picture needs besides its pixels") {
   CHECK(stage.bytes(*batch.frames[0]) == sums + 50 * 137);
   in_parts(*batch.frames[1]);
   CHECK(stage.bytes(*batch.frames[1]) == sums + 50 * roi + 2 * roi * 150);
+
+  // Of a volume, slabs of slices: the sums, the labels, and the slices of two windows in float32.
+  World volumes(volume_package(true));
+  const Semantic of_volumes(parse_options<Semantic::Options>("semantic", {{"model", {volumes.folder_}}}),
+                            volumes.context());
+  const std::int64_t slab = std::int64_t{small_roi.rows} * 30 * 40;
+  for (const int slices : {100, 1000}) {
+    batch.frames[0]->region = std::make_shared<FakeVolume>(Extent{slices, 30, 40});
+    CHECK(of_volumes.bytes(*batch.frames[0]) == slab * (2 + 1) * 4 + slab + 2 * slab * 4);
+  }
 }
 
 }  // namespace
