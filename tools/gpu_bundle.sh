@@ -19,12 +19,12 @@ max_bytes=$((48 * 1024 * 1024))
 fail() { echo "gpu-bundle: $*" >&2; exit 1; }
 
 programs=(apps/millrace gpu/cuda_test)
-plugins=(libmillrace_torch.so libmillrace_torch_graph.so libmillrace_overlay.so)
+plugins=(libmillrace_torch.so libmillrace_torch_graph.so libmillrace_overlay.so libmillrace_nifti.so)
 build="${MILLRACE_BUNDLE_BUILD:-build/gpu}"
 if [[ -z "${MILLRACE_BUNDLE_BUILD:-}" ]]; then
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMILLRACE_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architectures" > "$build.log" 2>&1 \
     || { cat "$build.log" >&2; exit 1; }
-  cmake --build "$build" --parallel "${JOBS:-2}" --target millrace cuda_test
+  cmake --build "$build" --parallel "${JOBS:-2}" --target millrace millrace_nifti cuda_test
 fi
 python="$(tools/setup.sh where)/python/bin/python"
 

@@ -9,6 +9,7 @@ Parts:
 - `e2e`: pictures per second of the whole program by boxes per picture, also with decoded pictures in memory
 - `peers`: the usual Python script and a tuned one on the same work
 - `decode`: JPEGs per second by cores
+- `windows`: pictures and volumes in windows of a semantic segmenter
 
 A part has seven minutes. Then the suite stops the current measurement.
 It leaves the rest for another call (exit code 3).
@@ -44,10 +45,12 @@ from records import OtherMachine, Results, failed
 from rounds import peers
 from turns import end_with_parent
 from variants import compile_variants
+from windows import windows
 
 PARTS = {
     "correct": correct, "compile": functools.partial(compile_variants, "plain"), "autotune": functools.partial(compile_variants, "autotune"),
     "levers": levers, "profile": profile, "dram": dram, "models": models, "e2e": e2e, "peers": peers, "decode": decode,
+    "windows": windows,
 }  # fmt: skip
 
 

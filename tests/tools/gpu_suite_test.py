@@ -236,6 +236,16 @@ class Rehearsal(unittest.TestCase):
         self.check_what_is_left(records)
         self.check_other_machine()
 
+    def test_pictures_and_volumes_run_in_windows(self):
+        self.draw()
+        (self.bundle / "share/millrace/export").symlink_to(SOURCE / "models/export")
+        self.suite(0, "windows", "--out", self.results)
+        picture, volume = self.records()
+        self.assertEqual([(record["what"], record["package"], record["windows"]) for record in (picture, volume)], [("windows", "picture", 9), ("windows", "volume", 1)])
+        self.assertEqual((set(picture["ms_by_source"]), set(volume["ms_by_source"])), ({"files", "memory"}, {"files"}))
+        for record in (picture, volume):
+            self.assertGreater(record["times_bare"], 0)
+
     def test_models_are_compiled_compared_and_timed_in_each_way(self):
         self.draw()
         (self.inputs / "yolov8n.pkg").unlink()  # compiling it takes half a minute more
