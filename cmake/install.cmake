@@ -13,7 +13,7 @@ endif()
 # `millrace model` runs the exporters. The other Python files there make seeded models for tests.
 install(DIRECTORY models/export/ DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/export FILES_MATCHING PATTERN "*.py"
   PATTERN "*_seeded.py" EXCLUDE PATTERN small_sam.py EXCLUDE PATTERN halve.py EXCLUDE PATTERN __pycache__ EXCLUDE)
-# Installs the Python set for them.
+# Installs the Python set for them, and MONAI for its bundles.
 install(PROGRAMS tools/setup.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/tools)
-install(FILES tools/pins/core.txt tools/pins/python.txt DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/tools/pins)
+install(FILES tools/pins/core.txt tools/pins/python.txt tools/pins/formats.txt DESTINATION ${CMAKE_INSTALL_DATADIR}/millrace/tools/pins)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/millrace)

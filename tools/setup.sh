@@ -8,11 +8,12 @@
 # - check: core, and clang-format, clang-tidy and the tools that inject faults
 # - weights: core, and trained weights for tests (13 MB); if they cannot be downloaded, the tests that need them skip
 # - browser: core, and what tests of pages need: Chromium, and wheels that drive it, check pages, show traces and read metrics (210 MB)
-# - formats: core, and wheels for tests that compare with other software: MONAI, nibabel, tifffile, pydicom, libvips and two nets for volumes of heads (59 MB)
+# - formats: core, and wheels for tests that compare with other software: MONAI, nibabel, tifffile, pydicom, libvips and two nets for volumes of heads (59 MB).
+#   `millrace model` takes MONAI from it
 # - tsan: check, and a oneTBB that is instrumented for ThreadSanitizer, built from Debian's source package
 #
 # Wheels go to ${MILLRACE_DEPS:-~/.cache/millrace}/<hash of the pins>/{core,python,test-weights,browser,formats}, shared by all clones.
-# `make install` copies this script, core.txt and python.txt, since `millrace model` prints its path where the Python set is missing.
+# `make install` copies this script, core.txt, python.txt and formats.txt, since `millrace model` prints its path where the Python set or MONAI is missing.
 # The system's own Python does not change. `tools/setup.sh where` prints that folder and installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -5,7 +5,7 @@ WEIGHTS can be:
 - a YOLO in ONNX: YOLOX, YOLOv5, YOLOv7, or an export of Ultralytics
 - an original checkpoint of SAM, MobileSAM or SAM 2
 - a state dict of a torchvision classifier
-- with --task semantic, TorchScript that gives a value for each pixel, or a trained model of nnU-Net v2
+- with --task semantic, TorchScript that gives a value for each pixel, a trained model of nnU-Net v2, or a bundle of MONAI
 
 The content of the file decides which it is.
 The exporter compares the package with the original, and deletes it if they differ.
@@ -66,14 +66,19 @@ def export(arguments):
     """Makes the package `arguments.out` and returns its task. With --task semantic, `arguments.members` are further files."""
     weights, out = Path(arguments.weights), Path(arguments.out)
     if arguments.task == "semantic":
+        import monai_bundle
         import nnunet
         import semantic
 
         files = [weights, *map(Path, getattr(arguments, "members", []))]
-        files = [fold for file in files for fold in (nnunet.folds_of(file) if file.is_dir() else [file])]
-        kinds = {check_readable(file, ("torchscript",)) for file in files}
+        if any(map(monai_bundle.folder_of, files)):
+            exporter = monai_bundle
+        else:
+            files = [fold for file in files for fold in (nnunet.folds_of(file) if file.is_dir() else [file])]
+            kinds = {check_readable(file, ("torchscript",)) for file in files}
+            exporter = nnunet if kinds == {"checkpoint"} else semantic
         check_target(out)
-        (nnunet if kinds == {"checkpoint"} else semantic).export(files, out, arguments)
+        exporter.export(files, out, arguments)
         print("it computes what the original does: every difference above is within its bound")
         return "volumes" if len(arguments.roi) == 3 else "semantic"
     check_readable(weights)

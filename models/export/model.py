@@ -4,7 +4,7 @@ The program starts it in the Python set:
 
     model.py PROGRAM RECIPES WEIGHTS [SEGMENTER] [options]
     model.py PROGRAM RECIPES NET.ts [NET.ts ...] --task semantic [options]
-    model.py PROGRAM RECIPES FOLDER --task semantic [options]      (a trained model of nnU-Net)
+    model.py PROGRAM RECIPES FOLDER --task semantic [options]      (a trained model of nnU-Net, or a bundle of MONAI)
 
 PROGRAM is the path of the program, RECIPES the folder of its recipes.
 """

@@ -47,7 +47,7 @@ def folds_of(folder):
     """The checkpoints of a trained model, one for each fold."""
     found = sorted(folder.glob("fold_*/checkpoint_final.pth"))
     if not found:
-        raise Refused(f"{folder}: is a folder without fold_*/checkpoint_final.pth; name the file with the weights, or a trained model of nnU-Net: {FOLDER}")
+        raise Refused(f"{folder}: is a folder without fold_*/checkpoint_final.pth; name the file with the weights, a bundle of MONAI, or a trained model of nnU-Net: {FOLDER}")
     return found
 
 

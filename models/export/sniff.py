@@ -92,6 +92,8 @@ def check_readable(path, wanted=()):
             raise Refused(f"{path}: is a model package already; give the folder to 'millrace run' as --detector or --segmenter")
         if (path / "plans.json").is_file():
             raise Refused(f"{path}: is a trained model of nnU-Net; add --task semantic")
+        if (path / "configs" / "metadata.json").is_file():
+            raise Refused(f"{path}: is a bundle of MONAI; add --task semantic")
         raise Refused(f"{path}: is a folder; name the file with the weights")
     if not path.exists():
         raise Refused(f"{path}: no such file; name the file with the weights (exporters download nothing)")
