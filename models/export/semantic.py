@@ -104,7 +104,7 @@ def one_tensor(weights, net, images):
     """`net`, or `net` with the first tensor of its output."""
     try:
         output = net(images)
-    except RuntimeError as error:
+    except (RuntimeError, torch.jit.Error) as error:
         last = str(error).strip().split("\n")[-1].removeprefix("RuntimeError: ")[:200]
         raise Refused(f"{weights}: cannot take windows {list(images.shape)}; are --roi and --channels those of the training? {last}") from error
     if isinstance(output, torch.Tensor):
