@@ -112,13 +112,14 @@ def scale_range(transform, scaling):
     low, high, to_low, to_high, clip = transform.read("a_min", "a_max", "b_min", "b_max", "clip")
     if (to_low is None) != (to_high is None):
         transform.refuse("has one of b_min and b_max; packages need both or none")
-    bounded = to_low is not None
-    to_low, to_high = (to_low, to_high) if bounded else (0, 1)
+    if to_low is None and clip:
+        transform.refuse("has clip without b_min and b_max, and MONAI cannot do that")
+    to_low, to_high = (0, 1) if to_low is None else (to_low, to_high)
     if not (low < high and to_low < to_high):
         transform.refuse(f"scales {low} to {high} into {to_low} to {to_high}; packages need ranges whose first number is the lower one")
     std = (high - low) / (to_high - to_low)
     scaling.normalise(transform, [low - to_low * std] * len(scaling.std), [std] * len(scaling.std))
-    if clip and bounded:
+    if clip:
         scaling.limit(transform, to_low, to_high)
 
 
