@@ -372,6 +372,21 @@ class Exports(Case):
             with torch.inference_mode():
                 self.assertLess((made(images) - net(images)).abs().max().item(), 1e-5)
 
+    def test_references_are_looked_up(self):
+        self.config |= {"patch": ["@sizes::in_plane", 12, "%sizes#deep"], "sizes": {"in_plane": "%network_def::channels::2", "deep": 8}}
+        self.config["inferer"]["roi_size"] = "@patch"
+        (self.bundle / "configs/inference.json").write_text(json.dumps(self.config))
+        self.export()
+        self.assertEqual({name: self.written(self.folder / "net.pkg")["input"][name] for name in ("width", "height", "depth")}, {"width": 12, "height": 12, "depth": 8})
+
+    def test_a_bundle_without_windows(self):
+        def change(config):
+            config["inferer"] = {"_target_": "SimpleInferer"}
+
+        self.check("spleen: names no size of windows, neither as roi_size of the inferer nor as spatial_shape; add --roi", change)
+        self.assertIn("note: MONAI gives the network whole images, without windows.", self.export("--roi", 16, 8, 12))
+        self.assertEqual(self.written(self.folder / "net.pkg")["input"]["height"], 8)
+
     def test_windows_that_the_network_cannot_take(self):
         self.config = configuration(BASIC_UNET, [], (16, 16))  # one pixel remains at the lowest resolution
         net = self.network(self.config)
