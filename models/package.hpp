@@ -21,6 +21,7 @@
 namespace millrace {
 
 struct Variant;
+enum class Activation;
 
 /// A package cannot be used, or its model does not do what it says. Exit code 5.
 /// The message names file and key, or method and output; the expected value; and what to do.
@@ -78,6 +79,7 @@ struct Package {
   InputSpec input;
   std::map<std::string, std::vector<int>, std::less<>> output;  ///< by key of Task::output; a word is its index
   std::vector<std::string> classes;                             ///< names by class index; may be empty
+  std::vector<std::string> value_names;                         ///< of a regressor, in the order of its values
   std::optional<ClassMatrix> matrix;                            ///< for embedders that classify
   /// Of models of windows: mean and standard deviation of each channel. Others have those of `input`.
   std::vector<std::pair<float, float>> channels;
@@ -103,6 +105,8 @@ struct Package {
   /// Numbers of a key of the section `output`. Both throw std::out_of_range for a key that the task does not have.
   const std::vector<int>& numbers(std::string_view key) const;
   int number(std::string_view key) const { return numbers(key).front(); }
+  /// Value of `output.activation`. Throws std::out_of_range for a task without this key.
+  Activation activation() const;
 
   /// The method of this name. Throws std::invalid_argument if there is none.
   const Method& method(std::string_view method_name) const;
@@ -126,6 +130,10 @@ std::vector<TensorSpec> outputs_of(const Package& package, std::string_view meth
 
 /// The input of models that take pictures: images [B, 3, H, W].
 TensorForm picture_inputs();
+/// The key `output.activation` of models that return a number for each class.
+OutputKey activation_key();
+/// "softmax", "sigmoid" or "no activation", for people.
+std::string_view activation_text(const Package& package);
 
 /// A description of the package in a few lines, as `millrace inspect` prints it.
 std::string describe(const Package& package);

@@ -8,6 +8,7 @@
 #include <ranges>
 #include <stdexcept>
 
+#include "gpu/ops/finish_rows.hpp"
 #include "models/package.hpp"
 
 namespace millrace {
@@ -132,6 +133,18 @@ std::vector<TensorSpec> outputs_of(const Package& package, std::string_view meth
 }
 
 TensorForm picture_inputs() { return {"images", {'B', 3, 'H', 'W'}, std::nullopt}; }
+
+// All three have the words in this order.
+OutputKey activation_key() { return {.name = "activation", .words = {"softmax", "sigmoid", "none"}}; }
+
+Activation Package::activation() const {
+  return std::array{Activation::softmax, Activation::sigmoid,
+                    Activation::none}[static_cast<std::size_t>(number("activation"))];
+}
+
+std::string_view activation_text(const Package& package) {
+  return std::array{"softmax", "sigmoid", "no activation"}[static_cast<std::size_t>(package.number("activation"))];
+}
 
 std::string describe(const Package& package) {
   const InputSpec& input = package.input;

@@ -18,6 +18,8 @@ constexpr Row rows[] = {
     make_task<struct DetectTask>,
     make_task<struct SegmentTask>,
     make_task<struct EmbedTask>,
+    make_task<struct ClassifyTask>,
+    make_task<struct RegressTask>,
     make_task<struct SemanticTask>,
 };
 // clang-format on

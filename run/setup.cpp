@@ -192,10 +192,11 @@ Packages read_packages(const Config& config) {
     } catch (const PackageError& error) {
       throw PackageError(std::string(error.what()) + " (" + role_of(use, view) + ", " + origin + ")");
     }
-    if (package->task->name != use.task) {
+    if (package->task->name != use.task && package->task->name != use.or_task) {
       throw PackageError("'" + use.folder + "' is named as " + role_of(use, view) + " (" + origin +
                          "), but its model.yaml says task: " + std::string(package->task->name) +
-                         "; name a package of task " + std::string(use.task));
+                         "; name a package of task " + std::string(use.task) +
+                         (use.or_task.empty() ? std::string() : " or " + std::string(use.or_task)));
     }
     if (use.check) use.check(*package);
     if (!use.one_width) return;

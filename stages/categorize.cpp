@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "io/files/json_writer.hpp"
 #include "stages/stage_entry.hpp"
@@ -23,20 +24,35 @@ double product(const float* row, std::span<const float> vector) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
+// What turns the logits of the package's classes into probabilities. Nothing: it has no classes.
+std::optional<Activation> activation_of(const Package& package) {
+  if (package.matrix) return Activation::softmax;
+  if (package.output.contains("activation")) return package.activation();
+  return std::nullopt;
+}
+
+// Refuses packages before the run starts, in a dry run too.
+void check_package(const Package& package, const std::string& own_name, double temperature) {
+  const auto activation = activation_of(package);
+  if (!activation)
+    throw UsageError(own_name + ".model: the package " + package.name +
+                     " has no matrix of classes; export it from a classifier, or use the stage 'embed'");
+  if (*activation == Activation::none && temperature != 1)
+    throw UsageError(own_name + ".temperature divides logits, but the package " + package.name +
+                     " gives probabilities (output.activation: none); leave it out");
+}
+
 ModelUse use_of(const Categorize::Options& options, const std::string& own_name) {
-  return {.option = "model",
-          .folder = options.model,
-          .task = "embed",
-          .calls = {{.method = "embed", .rows = options.exec_batch}},
-          .padded = options.pad,
-          .check =
-              [own_name](const Package& package) {
-                // An embedder without classes is refused before the run starts, in a dry run too.
-                if (package.matrix) return;
-                throw UsageError(own_name + ".model: the package " + package.name +
-                                 " has no matrix of classes; export it from a classifier, or use the stage 'embed'");
-              },
-          .remedy = "add --set " + own_name + ".model=PACKAGE, or leave '" + own_name + "' out of the recipe"};
+  return {
+      .option = "model",
+      .folder = options.model,
+      .task = "classify",
+      .or_task = "embed",
+      .calls = {{.method = "classify", .rows = options.exec_batch}, {.method = "embed", .rows = options.exec_batch}},
+      .padded = options.pad,
+      .check = [own_name, temperature = options.temperature](
+                   const Package& package) { check_package(package, own_name, temperature); },
+      .remedy = "add --set " + own_name + ".model=PACKAGE, or leave '" + own_name + "' out of the recipe"};
 }
 
 }  // namespace
@@ -50,14 +66,22 @@ void write_categories(const Categories& categories, JsonWriter& json) {
   json.end_array().end_object();
 }
 
-std::vector<double> class_probabilities(std::span<const float> matrix, bool bias, std::span<const float> vector,
-                                        double temperature) {
+std::vector<double> class_logits(std::span<const float> matrix, bool bias, std::span<const float> vector) {
   const std::size_t classes = matrix.size() / (vector.size() + (bias ? 1 : 0));
   std::vector<double> logits(classes);
   for (std::size_t id = 0; id < classes; ++id) {
     logits[id] = product(matrix.data() + id * vector.size(), vector);
     if (bias) logits[id] += matrix[classes * vector.size() + id];
-    logits[id] /= temperature;
+  }
+  return logits;
+}
+
+std::vector<double> class_probabilities(std::vector<double> logits, Activation activation, double temperature) {
+  if (activation == Activation::none) return logits;
+  for (double& logit : logits) logit /= temperature;
+  if (activation == Activation::sigmoid) {
+    for (double& logit : logits) logit = 1 / (1 + std::exp(-logit));
+    return logits;
   }
   // Subtracting the largest logit changes no probability and keeps exp() from overflowing.
   const double largest = *std::ranges::max_element(logits);
@@ -97,20 +121,25 @@ Categorize::Categorize(const Options& options, const StageContext& context, cons
     : options_(options), context_(context), own_(own), model_(context.models, use_of(options, own.name)) {}
 
 void Categorize::run(Batch& batch) {
-  // The matrix is multiplied on the host, so embed_pictures() waits for the vectors.
-  const HostRows vectors = embed_pictures(batch, context_, model_, own_.name, categorizer_calls);
+  // The host computes the probabilities, so call_pictures() waits for the results.
+  const HostRows rows = call_pictures(batch, context_, model_, own_.name, categorizer_calls);
   const auto package = model_.shared_package();
-  const ClassMatrix& matrix = package->matrix.value();
+  const auto& matrix = package->matrix;
+  const Activation activation = activation_of(*package).value();
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     Frame& frame = *batch.frames[slot];
     // The rows of failed pictures are not valid.
     if (frame.failed()) continue;
-    const auto probabilities =
-        class_probabilities(*matrix.numbers, matrix.bias, embedding(*package, vectors.row(slot)), options_.temperature);
-    if (!std::isfinite(probabilities.front())) {  // one such number makes all probabilities NaN
-      frame.fail(own_.name, Reason::non_finite, "its vector has numbers that are not finite");
+    const auto row = rows.row(slot);
+    if (!std::ranges::all_of(row, [](float value) { return std::isfinite(value); })) {
+      frame.fail(own_.name, Reason::non_finite,
+                 std::string(matrix ? "its vector has" : "its classes have") + " numbers that are not finite");
       continue;
     }
+    const auto probabilities =
+        class_probabilities(matrix ? class_logits(*matrix->numbers, matrix->bias, embedding(*package, row))
+                                   : std::vector<double>(row.begin(), row.end()),
+                            activation, options_.temperature);
     std::vector<int> order(probabilities.size());
     std::iota(order.begin(), order.end(), 0);
     const auto probability = [&](int id) { return probabilities[static_cast<std::size_t>(id)]; };

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/ops/finish_rows.hpp"
 #include "stages/embed.hpp"
 
 namespace millrace {
@@ -17,20 +18,22 @@ struct Categories {
 /// Writes {"top": [[281, "tabby", 0.62451], ...]}.
 void write_categories(const Categories& categories, JsonWriter& json);
 
-/// Probabilities by number of the class: softmax((matrix * vector + bias) / temperature).
+/// Logits by number of the class: matrix * vector + bias.
 /// `matrix` has a row of vector.size() numbers for each class.
 /// If `bias` is true, one number for each class follows the rows.
-std::vector<double> class_probabilities(std::span<const float> matrix, bool bias, std::span<const float> vector,
-                                        double temperature);
+std::vector<double> class_logits(std::span<const float> matrix, bool bias, std::span<const float> vector);
+
+/// Probabilities by number of the class: activation(logits / temperature). Without an activation, `logits` as they are.
+std::vector<double> class_probabilities(std::vector<double> logits, Activation activation, double temperature);
 
 inline constexpr CounterInfo categorizer_calls{"categorizer_calls"};
 
-/// Finds the most likely classes of whole pictures, with an embedder that has a matrix of classes.
+/// Finds the most likely classes of whole pictures, with a classifier, or an embedder that has a matrix of classes.
 /// Reads `model_inputs`. Writes a field that has the stage's name in the recipe.
 /// Waits for the device once for each batch.
 /// Classes of equal probability are in the order of their numbers.
 /// Failures:
-/// - non_finite: the vector of the picture is not finite
+/// - non_finite: what the model returns for the picture is not finite
 /// - model_failed: the picture makes the model call fail
 class Categorize final : public LaneStage {
  public:

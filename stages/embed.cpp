@@ -68,21 +68,6 @@ std::vector<float> embedding(const Package& package, std::span<const float> valu
   return vector;
 }
 
-HostRows embed_pictures(Batch& batch, const StageContext& context, const StageModel& model, const std::string& stage,
-                        const CounterInfo& calls) {
-  HostRows vectors(*context.device, batch.frames.size(), model.package().number("dimensions"));
-  const std::vector<int> slots = every_slot(batch);
-  call_rows(batch, context,
-            {.stage = stage,
-             .model = model,
-             .method = method,
-             .calls = calls,
-             .owners = slots,
-             .take = [&](std::span<const TakenRow> rows) { vectors.take(rows); }});
-  context.device->wait();
-  return vectors;
-}
-
 void Embed::Options::visit(OptionVisitor& v) {
   v.package("model", model, "package folder of the embedder");
   v.option("of", of, "picture: one vector for each picture; objects: one for each object, from the crop of its box");
@@ -121,7 +106,7 @@ Embed::Embed(const Options& options, const StageContext& context, const Own& own
 
 void Embed::run(Batch& batch) {
   if (options_.of == "objects") return embed_objects(batch);
-  const HostRows vectors = embed_pictures(batch, context_, model_, own_.name, embedder_calls);
+  const HostRows vectors = call_pictures(batch, context_, model_, own_.name, embedder_calls);
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot)
     set(*batch.frames[slot], own_.of_pictures, vectors, slot, 1);
 }

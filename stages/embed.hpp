@@ -17,12 +17,6 @@ namespace millrace {
 /// A vector of zeros stays as it is.
 std::vector<float> embedding(const Package& package, std::span<const float> values);
 
-/// Calls an embedder for every picture of the batch that has not failed, with the input that `preprocess` made.
-/// Row i of the result belongs to the picture in slot i. The row of a failed picture is not valid.
-/// `stage` is the name in the recipe, for failures. Waits for the device once.
-HostRows embed_pictures(Batch& batch, const StageContext& context, const StageModel& model, const std::string& stage,
-                        const CounterInfo& calls);
-
 inline constexpr CounterInfo embedder_calls{"embedder_calls"};
 
 /// Makes a vector for each picture, or for each object from the crop of its box.

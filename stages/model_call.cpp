@@ -308,4 +308,20 @@ void HostRows::take(std::span<const TakenRow> rows) {
 
 std::span<const float> HostRows::row(std::size_t index) const { return {rows_.at(index), width_}; }
 
+HostRows call_pictures(Batch& batch, const StageContext& context, const StageModel& model, const std::string& stage,
+                       const CounterInfo& calls) {
+  const Method& method = model.package().methods.front();
+  HostRows rows(*context.device, batch.frames.size(), static_cast<int>(method.outputs.front().shape.at(1).length));
+  const std::vector<int> slots = every_slot(batch);
+  call_rows(batch, context,
+            {.stage = stage,
+             .model = model,
+             .method = method.name,
+             .calls = calls,
+             .owners = slots,
+             .take = [&](std::span<const TakenRow> taken) { rows.take(taken); }});
+  context.device->wait();
+  return rows;
+}
+
 }  // namespace millrace

@@ -104,4 +104,11 @@ class HostRows {
   std::vector<std::shared_ptr<const void>> kept_;  // owners of the memory that rows_ points to
 };
 
+/// Calls a model that has one method and returns some numbers for a picture.
+/// Calls it for every picture of the batch that has not failed, with the input that `preprocess` made.
+/// Row i of the result belongs to the picture in slot i. The row of a failed picture is not valid.
+/// `stage` is the name in the recipe, for failures. Waits for the device once.
+HostRows call_pictures(Batch& batch, const StageContext& context, const StageModel& model, const std::string& stage,
+                       const CounterInfo& calls);
+
 }  // namespace millrace

@@ -28,6 +28,7 @@ constexpr Row rows[] = {
     {stage_entry<class Segment>, by_default},
     {stage_entry<class Embed>},
     {stage_entry<class Categorize>},
+    {stage_entry<class Regress>},
     {stage_entry<class Semantic>},
     {stage_entry<class Postprocess>, by_default},
     {stage_entry<class Encode>, by_default},

@@ -29,8 +29,7 @@ ModelUse use_of(const Semantic::Options& options) {
 
 LabelRule rule_of(const Package& package, const Semantic::Options& options) {
   LabelRule rule;
-  rule.activation = std::array{Activation::softmax, Activation::sigmoid,
-                               Activation::none}[static_cast<std::size_t>(package.number("activation"))];
+  rule.activation = package.activation();
   rule.thresholded = package.threshold.has_value();
   rule.threshold = package.threshold.value_or(0);
   // Compared before the activation, which is monotonous, so labels need no exponentials.

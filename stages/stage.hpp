@@ -56,7 +56,8 @@ struct ModelUse {
   std::string option;          ///< option of the stage that names the package
   std::string folder;          ///< of the package; empty: none is named
   std::string_view task;       ///< Task::name
-  std::vector<Calls> calls;    ///< one for each method of the task
+  std::string_view or_task{};  ///< another task whose packages the stage takes too; empty: none
+  std::vector<Calls> calls;    ///< one for each method of the task, or of both
   bool padded = false;         ///< smaller calls of TorchScript are padded to a power of two of rows
   bool one_shape = false;      ///< smaller calls of TorchScript are padded to the maximum of rows
   bool of_pictures = true;     ///< `preprocess` makes inputs of whole pictures for it

@@ -13,7 +13,7 @@ Prints file:line and the rule for each broken rule. The exit code is 1 if a rule
 - OpenCV is included in the plug-ins of io/ and stages/, NVTX in gpu/ and base/trace.cpp.
 - Tests and benchmarks may include any library, to compare results with it.
 - Only models/tasks/ contains names of tasks and methods.
-  A stage that sets `.task = "..."` may name the methods of this task.
+  A stage that sets `.task = "..."` or `.or_task = "..."` may name the methods of this task.
 - A file has at most 500 lines.
 - No variable that changes lives as long as the program.
 - A once_flag or a thread_local has a comment above it that gives the reason.
@@ -310,7 +310,7 @@ def mutable_statics(lines):
 # Parts of the row of a task.
 TASK_NAME = re.compile(r'\{\s*\.name = "(\w+)",\s*\.model = ')
 METHOD_NAMES = re.compile(r"\.method_names = \{([^}]*)\}")
-OWN_TASK = re.compile(r'\.task = "(\w+)"')
+OWN_TASK = re.compile(r'\.(?:or_)?task = "(\w+)"')
 # A stage may have the same name as a method: decode, encode.
 STAGE_NAME = re.compile(r'static constexpr const char\* name = "\w+";')
 TASK_TEST = re.compile(r'\btask\b[^;]*\b(?:name|model)(?:\s*[!=]=\s*"|\s*\.\s*(?:starts_with|ends_with|find|compare)\b)|"\s*[!=]=[^;]*\btask\b[^;]*\b(?:name|model)\b'

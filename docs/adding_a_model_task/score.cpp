@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gpu/device.hpp"
 #include "io/files/json_writer.hpp"
 #include "stages/model_call.hpp"
 #include "stages/stage_entry.hpp"
@@ -11,13 +10,11 @@
 namespace millrace {
 namespace {
 
-constexpr const char* method = "score";
-
 ModelUse use_of(const Score::Options& options) {
   return {.option = "model",
           .folder = options.model,
           .task = "score",
-          .calls = {{.method = method}},
+          .calls = {{.method = "score"}},
           .remedy = "add --set score.model=PACKAGE, or leave 'score' out of the recipe"};
 }
 
@@ -47,17 +44,7 @@ Score::Score(const Options& options, const StageContext& context)
     : context_(context), model_(context.models, use_of(options)) {}
 
 void Score::run(Batch& batch) {
-  Device& device = *context_.device;
-  HostRows values(device, batch.frames.size(), model_.package().number("values"));
-  const std::vector<int> slots = every_slot(batch);
-  call_rows(batch, context_,
-            {.stage = name,
-             .model = model_,
-             .method = method,
-             .calls = scorer_calls,
-             .owners = slots,
-             .take = [&](std::span<const TakenRow> rows) { values.take(rows); }});
-  device.wait();
+  const HostRows values = call_pictures(batch, context_, model_, name, scorer_calls);
   for (std::size_t slot = 0; slot < batch.frames.size(); ++slot) {
     Frame& frame = *batch.frames[slot];
     if (frame.failed()) continue;

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
-#include <array>
-
+#include "gpu/ops/finish_rows.hpp"
 #include "models/package.hpp"
 #include "models/task.hpp"
 #include "models/yaml_section.hpp"
@@ -19,15 +18,14 @@ void read(YamlSection& root, YamlSection& output, Package& package) {
   if (package.classes.size() != classes)
     root.fail("classes", fmt::format("has {} names, but output.channels is {}; a channel has one name",
                                      package.classes.size(), classes));
-  // Index of the word in OutputKey::words below.
-  const bool softmax = package.number("activation") == 0;
+  const bool softmax = package.activation() == Activation::softmax;
   if (softmax && classes == 1)
     root.fail("output", "activation cannot be softmax with one channel, since that is always 1; use sigmoid");
   if (softmax) {
     output.refuse("threshold", "has no meaning if activation is softmax; remove it");
   } else if (classes == 1 || output.has("threshold")) {
     package.threshold = output.real("threshold");
-    if (package.number("activation") == 1 && !(*package.threshold > 0 && *package.threshold < 1))
+    if (package.activation() == Activation::sigmoid && !(*package.threshold > 0 && *package.threshold < 1))
       output.fail("threshold", "expected a probability above 0 and below 1");
   }
 }
@@ -50,9 +48,8 @@ std::vector<Method> methods(const Package& package) {
 }
 
 std::string describe_output(const Package& package) {
-  std::string text = fmt::format(
-      "{} channels for each {}, {}", package.number("channels"), package.input.depth > 0 ? "voxel" : "pixel",
-      std::array{"softmax", "sigmoid", "no activation"}[static_cast<std::size_t>(package.number("activation"))]);
+  std::string text = fmt::format("{} channels for each {}, {}", package.number("channels"),
+                                 package.input.depth > 0 ? "voxel" : "pixel", activation_text(package));
   if (package.threshold) text += fmt::format(", threshold {}", *package.threshold);
   return text;
 }
@@ -62,17 +59,16 @@ std::string describe_output(const Package& package) {
 /// A semantic segmenter: a class for each pixel. `forward` takes windows and returns logits of the same size.
 template <>
 Task make_task<SemanticTask>() {
-  return {
-      .name = "semantic",
-      .model = "semantic segmenter",
-      .method_names = {"forward"},
-      .output = {{.name = "channels", .highest = 254}, {.name = "activation", .words = {"softmax", "sigmoid", "none"}}},
-      .native_precision = Precision::bf16,
-      .older_precision = Precision::fp16,
-      .of_windows = true,
-      .read = read,
-      .methods = methods,
-      .describe = describe_output};
+  return {.name = "semantic",
+          .model = "semantic segmenter",
+          .method_names = {"forward"},
+          .output = {{.name = "channels", .highest = 254}, activation_key()},
+          .native_precision = Precision::bf16,
+          .older_precision = Precision::fp16,
+          .of_windows = true,
+          .read = read,
+          .methods = methods,
+          .describe = describe_output};
 }
 
 }  // namespace millrace

@@ -83,6 +83,7 @@ TEST_CASE("on a GPU an option that is not set has its default for GPUs") {
                                                   {"segment.pad", "yes"},
                                                   {"embed.pad", "yes"},
                                                   {"categorize.pad", "yes"},
+                                                  {"regress.pad", "yes"},
                                                   {"semantic.window_batch", "16"}});
 }
 

@@ -168,7 +168,7 @@ class Task(Case):
         (package / "model.yaml").write_text((package / "model.yaml").read_text().replace("task: score", "task: scores"))
         done = subprocess.run([MILLRACE, "inspect", package], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         self.assertEqual(done.returncode, 5, done.stdout)
-        self.assertIn(b"expected one of detect, segment, embed, score, semantic, got", done.stdout)
+        self.assertIn(b"expected one of detect, segment, embed, score, classify, regress, semantic, got", done.stdout)
 
 
 class Counter(Case):
