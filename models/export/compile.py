@@ -65,6 +65,8 @@ def usual_precision(task, device):
     """The precision of a run without --precision, as in models/tasks/*.cpp."""
     if device == "cpu":
         return "fp32"
+    if task == "regress":
+        return "fp32"
     # GPUs before Ampere have no bf16.
     return "bf16" if task == "segment" and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0) else "fp16"
 
@@ -314,7 +316,7 @@ def main():
     parser.add_argument("package", metavar="PACKAGE", help="folder of a package with a model.ep.pt2")
     parser.add_argument("--out", metavar="FOLDER", help="folder for the variant; default: PACKAGE.variants, or the user's cache")
     parser.add_argument("--device", choices=ROWS, default="cpu", help="the device that will run the code (default cpu)")
-    parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU; on a GPU fp16, or bf16 for segmenters on a GPU that has it, as in a run")
+    parser.add_argument("--precision", choices=PRECISIONS, help="default: fp32 on the CPU; on a GPU fp16, fp32 for regressors, or bf16 for segmenters on a GPU that has it, as in a run")
     parser.add_argument("--rows", type=int, nargs="*", metavar="N", help="pictures or crops of a call (default: 1 on the CPU; on a GPU 1 4 16 pictures, or 16 64 crops)")
     parser.add_argument("--boxes", type=int, nargs="*", metavar="N", help="boxes of a call, up to max_boxes of the package (default: none on the CPU; 16 64 160 256 on a GPU)")
     parser.add_argument("--no-autotune", dest="autotune", action="store_false", help="on a GPU: do not search for the fastest kernels, which takes most of the time")

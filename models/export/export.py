@@ -6,6 +6,7 @@ WEIGHTS can be:
 - an original checkpoint of SAM, MobileSAM or SAM 2
 - a state dict of a torchvision classifier
 - with --task semantic, TorchScript that gives a value for each pixel, a trained model of nnU-Net v2, or a bundle of MONAI
+- with --task classify or regress, TorchScript that gives a logit of each class, or numbers, for a picture
 
 The content of the file decides which it is.
 The exporter compares the package with the original, and deletes it if they differ.
@@ -43,8 +44,12 @@ OPTIONS = {
     "imgsz": (("ultralytics", "onnx"), "detectors; other models have a fixed input, or that of their preset"),
     "names": (("onnx", "torchvision"), "models that may not name their classes: YOLO in ONNX and torchvision's classifiers"),
     "preset": (("torchvision",), "torchvision's classifiers"),
+    "shorter_side": ((), "--task classify and --task regress"),
 }
 SEMANTIC_OPTIONS = ("roi", "axes", "orientation", "spacing", "scale_first", "activation", "threshold", "colour", "channels", "scale", "mean", "std", "clip", "zscore", "percentiles", "clip_to_percentiles", "channel_wise", "mean_of")
+# The tasks of models in TorchScript that see whole pictures, and those of the options above that they take.
+HEADS = {"classify": "classifier", "regress": "regressor"}
+HEAD_OPTIONS = ("activation", "colour", "scale", "mean", "std")
 
 
 def family_of(weights, trust):
@@ -62,6 +67,13 @@ def family_of(weights, trust):
     return "torchvision" if torchvision_classifier.is_state_dict(state) else "sam", loaded
 
 
+def refuse_options(weights, arguments, options):
+    """Raises Refused for the first of these options that is given."""
+    for option in options:
+        if getattr(arguments, option) is not None:
+            raise Refused(f"{weights}: --{option.replace('_', '-')} has no meaning with --task {arguments.task}; leave it out")
+
+
 def export(arguments):
     """Makes the package `arguments.out` and returns its task. With --task semantic, `arguments.members` are further files."""
     weights, out = Path(arguments.weights), Path(arguments.out)
@@ -70,6 +82,7 @@ def export(arguments):
         import nnunet
         import semantic
 
+        refuse_options(weights, arguments, ("imgsz", "preset", "shorter_side"))
         files = [weights, *map(Path, getattr(arguments, "members", []))]
         if any(map(monai_bundle.folder_of, files)):
             exporter = monai_bundle
@@ -81,6 +94,17 @@ def export(arguments):
         exporter.export(files, out, arguments)
         print("it computes what the original does: every difference above is within its bound")
         return "volumes" if len(arguments.roi) == 3 else "semantic"
+    if arguments.task in HEADS:
+        import heads
+
+        refuse_options(weights, arguments, ("preset", *(option for option in SEMANTIC_OPTIONS if option not in HEAD_OPTIONS)))
+        if members := getattr(arguments, "members", []):
+            raise Refused(f"{members[0]}: --task {arguments.task} takes one file; name it alone")
+        check_readable(weights, ("torchscript",))
+        check_target(out)
+        heads.export(weights, out, arguments)
+        print("it computes what the original does: every difference above is within its bound")
+        return HEADS[arguments.task]
     check_readable(weights)
     check_target(out)
     for option in SEMANTIC_OPTIONS:
@@ -89,7 +113,8 @@ def export(arguments):
     family, loaded = family_of(weights, arguments.trust)
     for option, (families, purpose) in OPTIONS.items():
         if getattr(arguments, option) and family not in families:
-            raise Refused(f"{weights}: --{option} is for {purpose}; leave --{option} out")
+            word = option.replace("_", "-")
+            raise Refused(f"{weights}: --{word} is for {purpose}; leave --{word} out")
     pixels = photograph.read(arguments.photograph)
     if family == "onnx":
         import yolo_onnx

@@ -42,6 +42,14 @@ def embed(package):
     return {"embed": method("crop", package["max_batch"], {"images": images()}, {"embedding": tensor("B", package["output"]["dimensions"])})}
 
 
+def classify(package):
+    return {"classify": method("picture", package["max_batch"], {"images": images()}, {"logits": tensor("B", len(package["classes"]))})}
+
+
+def regress(package):
+    return {"regress": method("picture", package["max_batch"], {"images": images()}, {"values": tensor("B", package["output"]["values"])})}
+
+
 def semantic(package):
     axes = {"xyz": "WHD", "zyx": "DHW"}.get(package["input"].get("axes"), "HW")
     channels = package["input"].get("channels", 1 if "depth" in package["input"] else 3)
@@ -49,4 +57,4 @@ def semantic(package):
     return {"forward": method("window", package["max_batch"], inputs, {"logits": tensor("B", package["output"]["channels"], *axes)})}
 
 
-TASKS = {"detect": detect, "segment": segment, "embed": embed, "semantic": semantic}
+TASKS = {"detect": detect, "segment": segment, "embed": embed, "classify": classify, "regress": regress, "semantic": semantic}

@@ -5,6 +5,7 @@ The program starts it in the Python set:
     model.py PROGRAM RECIPES WEIGHTS [SEGMENTER] [options]
     model.py PROGRAM RECIPES NET.ts [NET.ts ...] --task semantic [options]
     model.py PROGRAM RECIPES FOLDER --task semantic [options]      (a trained model of nnU-Net, or a bundle of MONAI)
+    model.py PROGRAM RECIPES NET.ts --task classify|regress [options]
 
 PROGRAM is the path of the program, RECIPES the folder of its recipes.
 """
@@ -21,9 +22,9 @@ from command_line import STORAGE, USAGE, Parser, add_options, end, stop_on_signa
 # Options for detectors and classifiers. Of two files, they are not for the segmenter.
 NOT_FOR_SEGMENTERS = ("imgsz", "names", "preset")
 # Recipes for a package alone. A segmenter runs in the default recipe, with a detector.
-RECIPES = {"detector": "detect.yaml", "embedder": "categories.yaml", "semantic": "tiled.yaml", "volumes": "volume.yaml"}
+RECIPES = {"detector": "detect.yaml", "embedder": "categories.yaml", "classifier": "categories.yaml", "regressor": "values.yaml", "semantic": "tiled.yaml", "volumes": "volume.yaml"}
 # Options of stages that name a package.
-MODEL_OPTIONS = {"embedder": "categorize.model", "semantic": "semantic.model", "volumes": "semantic.model"}
+MODEL_OPTIONS = {"embedder": "categorize.model", "classifier": "categorize.model", "regressor": "regress.model", "semantic": "semantic.model", "volumes": "semantic.model"}
 
 
 def make_parser():

@@ -120,14 +120,14 @@ def original_of(*words):
     return " ".join(" ".join(words).split()).encode(errors="replace")[:ORIGINAL_BYTES].decode(errors="ignore")
 
 
-def read_names(file, weights, count):
-    """Names of the `count` classes of `weights` from a text file, one per line."""
+def read_names(file, weights, count, one="class", many="classes"):
+    """Names of the `count` classes, or other outputs, of `weights` from a text file, one per line."""
     try:
         given = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{file}: cannot be read as text ({error}); --names takes a file with one class name per line") from error
+        raise Refused(f"{file}: cannot be read as text ({error}); --names takes a file with one {one} name per line") from error
     if len(given) != count:
-        raise Refused(f"{file}: has {len(given)} names, and {weights} has {count} classes; --names takes a file with one class name per line")
+        raise Refused(f"{file}: has {len(given)} names, and {weights} has {count} {many}; --names takes a file with one {one} name per line")
     return given
 
 

@@ -17,6 +17,7 @@ from package import Differs, Refused, compare, original_of, read_names, write_pa
 MAX_BATCH = 64
 MAX_CHANNELS = 254
 MAX_INPUT_CHANNELS = 16
+KEYS = ("out", "logits")  # of the tensor in an output that is a dictionary: torchvision's, and that of others
 ALONE_BOUND = 1e-3  # largest difference of a window alone, as a share of the deviation; deepbet's nets have 4.2e-4
 
 
@@ -32,14 +33,15 @@ class First(nn.Module):
 
 
 class Value(nn.Module):
-    """A scripted net whose output is a dictionary, such as torchvision's: the tensor `out`."""
+    """A scripted net whose output is a dictionary, such as torchvision's: the tensor `key`."""
 
-    def __init__(self, net):
+    def __init__(self, net, key):
         super().__init__()
         self.net = net
+        self.key: str = key
 
     def forward(self, images):
-        return self.net(images)["out"]
+        return self.net(images)[self.key]
 
 
 class Members(nn.Module):
@@ -73,12 +75,12 @@ class Mean(nn.Module):
         return members.mean(0)
 
 
-def load(weights):
+def load(weights, task="semantic"):
     try:
         return torch.jit.load(str(weights), map_location="cpu").eval().float()
     except RuntimeError as error:
         first = str(error).strip().split("\n")[0][:200]
-        raise Refused(f"{weights}: is no TorchScript ({first}); --task semantic takes a file that torch.jit.save wrote") from error
+        raise Refused(f"{weights}: is no TorchScript ({first}); --task {task} takes a file that torch.jit.save wrote") from error
 
 
 def window_of(arguments):
@@ -100,20 +102,21 @@ def window_of(arguments):
     return roi * 2 if len(roi) == 1 else roi
 
 
-def one_tensor(weights, net, images):
+def one_tensor(weights, net, images, rows="windows", advice="are --roi and --channels those of the training?"):
     """`net`, or `net` with the first tensor of its output."""
     try:
         output = net(images)
     except (RuntimeError, torch.jit.Error) as error:
         last = str(error).strip().split("\n")[-1].removeprefix("RuntimeError: ")[:200]
-        raise Refused(f"{weights}: cannot take windows {list(images.shape)}; are --roi and --channels those of the training? {last}") from error
+        raise Refused(f"{weights}: cannot take {rows} {list(images.shape)}; {advice} {last}") from error
     if isinstance(output, torch.Tensor):
         return net
-    if isinstance(output, dict) and isinstance(output.get("out"), torch.Tensor):
-        return torch.jit.script(Value(net))
+    for key in KEYS:
+        if isinstance(output, dict) and isinstance(output.get(key), torch.Tensor):
+            return torch.jit.script(Value(net, key))
     if isinstance(output, (list, tuple)) and output and isinstance(output[0], torch.Tensor):
         return torch.jit.script(First(net))
-    raise Refused(f"{weights}: returns {type(output).__name__}; it must return a tensor, a list of tensors, or a dictionary with 'out'")
+    raise Refused(f"{weights}: returns {type(output).__name__}; it must return a tensor, a list of tensors, or a dictionary with {' or '.join(map(repr, KEYS))}")
 
 
 def for_channels(name, values, channels):
@@ -216,20 +219,21 @@ def join(files, nets, images, arguments):
     return torch.jit.script(Mean(members, inside)), "none" if inside != "none" else activation, len(outputs[0]) if stacked else len(nets)
 
 
-def check_rows(file, net, images, together):
+def check_rows(file, net, images, together, kind="window", deviation=None):
     """Refuses a net whose output for a window depends on the other windows of a call, or on their number."""
-    deviation = together.std()
+    deviation = together.std() if deviation is None else deviation
     try:
         for row in range(len(images)):
             others = torch.zeros_like(images)
             others[row] = images[row]
-            compare(f"window {row} with other neighbours", net(others)[row], together[row], deviation)
+            compare(f"{kind} {row} with other neighbours", net(others)[row], together[row], deviation)
             alone = net(images[row : row + 1])
-            expect(file, alone, [1, *together.shape[1:]], images[row : row + 1])
+            if alone.shape != (1, *together.shape[1:]):
+                raise Refused(f"{file}: turns one {kind} into {list(alone.shape)}; expected {[1, *together.shape[1:]]}; does it remove dimensions of size 1?")
             # A call of one window may use other kernels, which round differently. Where a net decides sharply, single values can differ more.
-            compare(f"window {row} alone", alone[0], together[row], deviation, ALONE_BOUND)
+            compare(f"{kind} {row} alone", alone[0], together[row], deviation, ALONE_BOUND)
     except Differs as error:
-        raise Refused(f"{file}: what it finds in a window depends on the other windows of a call; does it normalise over the batch?") from error
+        raise Refused(f"{file}: what it finds in a {kind} depends on the other {kind}s of a call; does it normalise over the batch?") from error
 
 
 def export(files, out, arguments):

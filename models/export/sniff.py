@@ -18,7 +18,7 @@ LOOKS = {
     "checkpoint": ("a PyTorch checkpoint (a pickle in a zip)", None),
     "legacy_pickle": ("a pickle, as old PyTorch checkpoints are", None),
     "onnx": ("an ONNX model", None),
-    "torchscript": ("a TorchScript model", f"its compiled graph may fit only one batch size and device; {ORIGINAL}; for a value for each pixel, add --task semantic --roi SIDE"),
+    "torchscript": ("a TorchScript model", f"its compiled graph may fit only one batch size and device; {ORIGINAL}; for a value for each pixel, add --task semantic --roi SIDE; for classes or numbers of a picture, --task classify or regress, with --imgsz SIDE"),
     "exported_program": ("an exported program (.pt2)", ORIGINAL),
     "tensorrt": ("a TensorRT engine", f"it fits one GPU and one TensorRT version; {ORIGINAL}"),
     "safetensors": ("safetensors weights", "it has weights but no graph; take the .pt or .pth file of the same release"),

@@ -33,6 +33,7 @@ DETECT = "stages: [decode, preprocess, detect, encode]\n"
 SEGMENT = "stages: [decode, preprocess, detect, segment, postprocess, encode]\n"
 EMBED = "stages: [decode, preprocess, embed, encode]\n"
 CLASSIFY = "stages: [decode, preprocess, embed, categorize, encode]\n"
+CLASSES = "stages: [decode, preprocess, categorize, encode]\n"
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
 
@@ -225,9 +226,17 @@ def cosine(a, b):
     return float(a @ b / lengths) if lengths > 0 else float(numpy.array_equal(a, b))
 
 
+def vectors_of(*lines):
+    """The vectors of lines. Without an embedding model, these are the probabilities of all classes in one of the lines."""
+    if "embed" in lines[0]:
+        return [line["embed"] for line in lines]
+    found = [{number: probability for number, _, probability in line["categorize"]["top"]} for line in lines]
+    return [numpy.array([each.get(number, 0.0) for number in sorted(set().union(*found))]) for each in found]
+
+
 def compare_vectors(reference, ours):
     """Measures of an embedding model, and of the most likely classes if it is a classifier."""
-    cosines = [cosine(line["embed"], ours[i]["embed"]) for i, line in reference.items()]
+    cosines = [cosine(*vectors_of(line, ours[i])) for i, line in reference.items()]
     measures = {"pictures": len(reference), "cosine_mean": float(numpy.mean(cosines)), "cosine_min": min(cosines)}
     measures["within"] = measures["cosine_mean"] >= MEAN_COSINE and measures["cosine_min"] >= LOW_COSINE
     if all("categorize" in line for line in reference.values()):
@@ -246,8 +255,10 @@ def measures_of(program, package, pictures, candidates, truth_file=None):
     """The measures of a package, run with each of these lists of options, against the reference."""
     described = yaml.safe_load((package / "model.yaml").read_text(encoding="utf-8"))
     task = described["task"]
-    if truth_file and task == "embed":
-        raise Refused(f"{package}: its task is embed, and --truth is for detectors and segmenters; leave it out")
+    if task not in ("detect", "segment", "embed", "classify"):
+        raise Refused(f"{package}: its task is {task}, and only detectors, segmenters, embedding models and classifiers can be compared")
+    if truth_file and task in ("embed", "classify"):
+        raise Refused(f"{package}: its task is {task}, and --truth is for detectors and segmenters; leave it out")
     marks = read_truth(truth_file, pictures) if truth_file else None
     if marks is not None and task == "detect":
         marks = with_classes(marks, described["classes"], truth_file)
@@ -267,6 +278,9 @@ def measures_of(program, package, pictures, candidates, truth_file=None):
             if task == "detect":
                 recipe.write_text(DETECT)
                 options = ["--detector", package, "--set", "detect.conf=0.01"]
+            elif task == "classify":
+                recipe.write_text(CLASSES)
+                options = ["--set", f"categorize.model={package}", "--set", "categorize.top=1000"]
             else:
                 recipe.write_text(CLASSIFY if "matrix" in described else EMBED)
                 options = ["--set", f"embed.model={package}"] + (["--set", f"categorize.model={package}"] if "matrix" in described else [])
