@@ -185,6 +185,16 @@ views:
             alone = {line["path"]: line["categorize"] for line in program.lines(out)}
             self.assertEqual({name: both[name] for name in names}, {name: alone[name] for name in names})
 
+    def test_verify_compares_the_probabilities_of_all_classes(self):
+        import verify
+
+        pictures = sorted((shared / "in").iterdir())
+        candidates = [["--set", "batch.size=4"], ["--set", "categorize.temperature=20"]]
+        same, flat = verify.measures_of(program.PROGRAM, classifier("softmax"), pictures, candidates)
+        self.assertEqual((same["pictures"], same["same_class"], same["within"]), (5, 1, True))
+        self.assertGreater(same["cosine_min"], 0.99999)
+        self.assertEqual((flat["same_class"], flat["within"]), (1, False))  # only the probabilities differ
+
     def test_the_same_bytes_for_any_number_of_threads(self):
         found = []
         for options in ((), ("--set", "threads.lanes=2", "--set", "threads.workers=3"), ("--device", "fake:2")):
@@ -278,6 +288,13 @@ class Refusals(program.Case):
         done = millrace("model", four, shared / "one.ts", *classify, *size, env={"MILLRACE_PYTHON": sys.executable})
         self.assertEqual(done.code, program.ENVIRONMENT, done)
         self.assertIn("one.ts: --task classify takes one file; name it alone", done.err)
+
+    def test_verify_has_no_measure_for_values(self):
+        import package
+        import verify
+
+        with self.assertRaisesRegex(package.Refused, "its task is regress, and only detectors, segmenters, embedding models and classifiers can be compared"):
+            verify.measures_of(program.PROGRAM, small_embedder.make_regressor(self.folder), [], [])
 
     def test_packages_of_other_tasks(self):
         package = classifier("softmax")
